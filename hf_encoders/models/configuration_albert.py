@@ -1,0 +1,92 @@
+"""Configuration of ALBERT (Lan et al. 2019, https://arxiv.org/abs/1909.11942).
+
+Differs from BERT in: embeddings of a smaller width projected to the model's, layers shared across depth, tanh GELU.
+"""
+
+from typing import Any, ClassVar
+
+from huggingface_hub.dataclasses import strict
+
+from .encoder_configuration import EncoderConfig
+
+
+@strict
+class HfeAlbertConfig(EncoderConfig):
+    r"""ALBERT; the defaults are albert-xxlarge-v2, as in transformers. Fields as in `EncoderConfig`, and:
+
+    Args:
+        embedding_size (`int`): E, width of the embedding tables.
+        num_hidden_groups (`int`): number of groups of layers with parameters of their own; 1 shares one group everywhere.
+        inner_group_num (`int`): layers in a group. A token passes `num_hidden_layers` groups of `inner_group_num` layers.
+        classifier_dropout_prob (`float`): dropout probability before a task's classifier.
+
+    Use `base()`, `large()`, `xlarge()` or `xxlarge()` for the sizes of the paper's table 1.
+    """
+
+    model_type = "albert"
+    TOKENIZER_CLASS: ClassVar[str] = "AlbertTokenizer"
+    AUTO_MAP: ClassVar[dict[str, str]] = {
+        "AutoConfig": "configuration_albert.HfeAlbertConfig",
+        "AutoModel": "modeling_albert.HfeAlbertModel",
+        "AutoModelForPreTraining": "modeling_albert.HfeAlbertForPreTraining",
+        "AutoModelForMaskedLM": "modeling_albert.HfeAlbertForMaskedLM",
+        "AutoModelForSequenceClassification": "modeling_albert.HfeAlbertForSequenceClassification",
+        "AutoModelForTokenClassification": "modeling_albert.HfeAlbertForTokenClassification",
+        "AutoModelForQuestionAnswering": "modeling_albert.HfeAlbertForQuestionAnswering",
+        "AutoModelForMultipleChoice": "modeling_albert.HfeAlbertForMultipleChoice",
+    }
+
+    vocab_size: int = 30000
+    embedding_size: int = 128
+    hidden_size: int = 4096
+    num_hidden_groups: int = 1
+    num_attention_heads: int = 64
+    intermediate_size: int = 16384
+    inner_group_num: int = 1
+    hidden_act: str = "gelu_new"
+    hidden_dropout_prob: float | int = 0.0
+    attention_probs_dropout_prob: float | int = 0.0
+    classifier_dropout_prob: float | int = 0.1
+    bos_token_id: int | None = 2
+    eos_token_id: int | list[int] | None = 3
+
+    def _check(self) -> None:
+        super()._check()
+        for name in ("embedding_size", "num_hidden_groups", "inner_group_num"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 1.")
+        if self.num_hidden_groups > self.num_hidden_layers:
+            raise ValueError(
+                f"num_hidden_groups={self.num_hidden_groups} is more than num_hidden_layers={self.num_hidden_layers}: "
+                "some groups would never run. Lower it."
+            )
+
+    @classmethod
+    def base(cls, **overrides: Any) -> "HfeAlbertConfig":
+        """ALBERT-base: 12 layers, width 768; 11,683,584 parameters with pooler."""
+        return cls(**{**_sizes(768, 12, 12), **overrides})
+
+    @classmethod
+    def large(cls, **overrides: Any) -> "HfeAlbertConfig":
+        """ALBERT-large: 24 layers, width 1024; 17,683,968 parameters with pooler."""
+        return cls(**{**_sizes(1024, 24, 16), **overrides})
+
+    @classmethod
+    def xlarge(cls, **overrides: Any) -> "HfeAlbertConfig":
+        """ALBERT-xlarge: 24 layers, width 2048; 58,724,864 parameters with pooler."""
+        return cls(**{**_sizes(2048, 24, 16), **overrides})
+
+    @classmethod
+    def xxlarge(cls, **overrides: Any) -> "HfeAlbertConfig":
+        """ALBERT-xxlarge: 12 layers, width 4096; 222,595,584 parameters with pooler."""
+        return cls(**{**_sizes(4096, 12, 64), **overrides})
+
+
+def _sizes(hidden_size: int, num_hidden_layers: int, num_attention_heads: int) -> dict[str, int]:
+    """A row of the paper's table 1; the feed-forward width is always four times the model's."""
+    return {
+        "hidden_size": hidden_size,
+        "num_hidden_layers": num_hidden_layers,
+        "num_attention_heads": num_attention_heads,
+        "intermediate_size": 4 * hidden_size,
+    }

@@ -1,0 +1,46 @@
+"""Configuration of BERT (Devlin et al. 2018, https://arxiv.org/abs/1810.04805)."""
+
+from typing import Any, ClassVar
+
+from huggingface_hub.dataclasses import strict
+
+from .encoder_configuration import EncoderConfig
+
+
+@strict
+class HfeBertConfig(EncoderConfig):
+    r"""BERT; the defaults are bert-base-uncased. Fields as in `EncoderConfig`, and:
+
+    Args:
+        classifier_dropout (`float`, *optional*): dropout probability before a task's classifier; None means
+            `hidden_dropout_prob`.
+
+    Example: `HfeBertConfig(hidden_size=256, num_attention_heads=4, num_hidden_layers=4, intermediate_size=1024)`
+    """
+
+    model_type = "bert"
+    TOKENIZER_CLASS: ClassVar[str] = "BertTokenizer"
+    AUTO_MAP: ClassVar[dict[str, str]] = {
+        "AutoConfig": "configuration_bert.HfeBertConfig",
+        "AutoModel": "modeling_bert.HfeBertModel",
+        "AutoModelForPreTraining": "modeling_bert.HfeBertForPreTraining",
+        "AutoModelForMaskedLM": "modeling_bert.HfeBertForMaskedLM",
+        "AutoModelForNextSentencePrediction": "modeling_bert.HfeBertForNextSentencePrediction",
+        "AutoModelForSequenceClassification": "modeling_bert.HfeBertForSequenceClassification",
+        "AutoModelForTokenClassification": "modeling_bert.HfeBertForTokenClassification",
+        "AutoModelForQuestionAnswering": "modeling_bert.HfeBertForQuestionAnswering",
+        "AutoModelForMultipleChoice": "modeling_bert.HfeBertForMultipleChoice",
+    }
+
+    classifier_dropout: float | int | None = None
+
+    @classmethod
+    def base(cls, **overrides: Any) -> "HfeBertConfig":
+        """BERT-base: 12 layers, width 768; 109,482,240 parameters with pooler (paper, section 3)."""
+        return cls(**overrides)
+
+    @classmethod
+    def large(cls, **overrides: Any) -> "HfeBertConfig":
+        """BERT-large: 24 layers, width 1024; 335,141,888 parameters with pooler (paper, section 3)."""
+        sizes = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
+        return cls(**{**sizes, **overrides})

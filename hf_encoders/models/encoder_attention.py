@@ -1,0 +1,205 @@
+"""Attention over flat tokens, and the choice of the kernel that computes it.
+
+Scaled dot-product attention of Vaswani et al. 2017 (https://arxiv.org/abs/1706.03762), bidirectional, plus the trainable
+relative positions of Shaw et al. 2018 and Huang et al. 2020 (https://arxiv.org/abs/2009.13658) as transformers 4 had them.
+
+Which kernel runs (`config._attn_implementation`, set by `attn_implementation=` or `model.set_attn_implementation`):
+  * `sdpa`, the default: on a CPU, one `scaled_dot_product_attention` call a sequence, without padding; elsewhere, and for
+    batches without padding, one call over all sequences;
+  * `eager`: explicit softmax. Also whenever `output_attentions=True`, because no other kernel returns the weights;
+  * any other name known to transformers (`flex_attention`, `flash_attention_2`, one of your own): through transformers'
+    attention interface, over sequences padded to equal length.
+
+Leaves out: causal masks, caches and cross-attention. This is an encoder.
+"""
+
+import torch
+from torch import nn
+from transformers import PreTrainedConfig
+from transformers.masking_utils import create_bidirectional_mask
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from .encoder_tokens import FlatTokens
+
+
+class EncoderSelfAttention(nn.Module):
+    """Multi-head self-attention with separate query, key and value projections.
+
+    Args:
+        config: reads `hidden_size`, `num_attention_heads`, `attention_probs_dropout_prob`, `position_embedding_type` and
+            `max_position_embeddings`.
+    """
+
+    def __init__(self, config: PreTrainedConfig):
+        super().__init__()
+        self.config = config
+        self.num_attention_heads = config.num_attention_heads
+        self.attention_head_size = config.hidden_size // config.num_attention_heads
+        self.scaling = self.attention_head_size**-0.5
+        self.dropout_prob = config.attention_probs_dropout_prob
+        self.is_causal = False  # read by transformers' attention functions
+
+        self.query = nn.Linear(config.hidden_size, config.hidden_size)
+        self.key = nn.Linear(config.hidden_size, config.hidden_size)
+        self.value = nn.Linear(config.hidden_size, config.hidden_size)
+        if config.position_embedding_type != "absolute":
+            self.distance_embedding = nn.Embedding(2 * config.max_position_embeddings - 1, self.attention_head_size)
+
+    def forward(
+        self, hidden_states: torch.Tensor, tokens: FlatTokens, output_attentions: bool = False
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """`(N, D)` -> `(N, D)`, and the weights `(S, A, L, L)` if asked for, else None."""
+        heads = (hidden_states.shape[0], self.num_attention_heads, self.attention_head_size)
+        query = self.query(hidden_states).view(heads)  # (N, A, H)
+        key = self.key(hidden_states).view(heads)
+        value = self.value(hidden_states).view(heads)
+        if self._runs_per_sequence(query, tokens, output_attentions):
+            context, weights = self._attend_per_sequence(query, key, value, tokens), None
+        else:
+            context, weights = self._attend_padded(query, key, value, tokens, output_attentions)
+        return context.reshape(hidden_states.shape), weights
+
+    def _runs_per_sequence(self, query: torch.Tensor, tokens: FlatTokens, output_attentions: bool) -> bool:
+        return (
+            tokens.sequence_lengths is not None
+            and query.device.type == "cpu"
+            and self.config._attn_implementation == "sdpa"
+            and not output_attentions
+        )
+
+    def _attend_per_sequence(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, tokens: FlatTokens
+    ) -> torch.Tensor:
+        """One kernel call a sequence: `(N, A, H)` each -> `(N, A, H)`."""
+        lengths = tokens.sequence_lengths
+        columns = tokens.columns(query.device).split(lengths) if self._has_distances else [None] * len(lengths)
+        contexts = []
+        for q, k, v, position in zip(
+            query.split(lengths), key.split(lengths), value.split(lengths), columns, strict=True
+        ):
+            q, k, v = (x.transpose(0, 1).unsqueeze(0) for x in (q, k, v))  # (1, A, L, H)
+            bias = None if position is None else self._distance_scores(q, k, position.unsqueeze(0))
+            context = nn.functional.scaled_dot_product_attention(
+                q, k, v, attn_mask=bias, dropout_p=self._dropout, scale=self.scaling
+            )
+            contexts.append(context.squeeze(0).transpose(0, 1))
+        return torch.cat(contexts)
+
+    def _attend_padded(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        tokens: FlatTokens,
+        output_attentions: bool,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """One kernel call over sequences padded to the longest: `(N, A, H)` each -> `(N, A, H)`, `(S, A, L, L)`."""
+        implementation = "eager" if output_attentions else self.config._attn_implementation
+        kernel = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention)
+        mask = _mask_for_kernel(self.config, implementation, query, tokens)
+        query, key, value = (tokens.to_sequences(x).transpose(1, 2) for x in (query, key, value))  # (S, A, L, H)
+        if self._has_distances:
+            bias = self._distance_scores(query, key, tokens.to_sequences(tokens.columns(query.device)))
+            mask = _add_mask(bias, mask)
+        context, weights = kernel(self, query, key, value, mask, dropout=self._dropout, scaling=self.scaling)
+        return tokens.from_sequences(context), weights
+
+    @property
+    def _dropout(self) -> float:
+        return self.dropout_prob if self.training else 0.0
+
+    @property
+    def _has_distances(self) -> bool:
+        return self.config.position_embedding_type != "absolute"
+
+    def _distance_scores(self, query: torch.Tensor, key: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
+        """What relative positions add to the scaled scores.
+
+        `relative_key` adds query · e(i - j), `relative_key_query` adds key · e(i - j) too; both before the scaling.
+
+        Args:
+            query, key: `(S, A, L, H)`.
+            columns: `(S, L)`, the position of each token in its sequence.
+
+        Returns:
+            `(S, A, L, L)`
+        """
+        distances = columns[:, :, None] - columns[:, None, :] + self.config.max_position_embeddings - 1  # (S, L, L)
+        distances = distances[:, None].expand(-1, query.shape[1], -1, -1)
+        # Every dot product with the whole table, then a gather: no (L, L, H) tensor of looked-up embeddings.
+        table = self.distance_embedding.weight.transpose(0, 1)  # (H, 2 * max_position_embeddings - 1)
+        scores = (query @ table).gather(-1, distances)
+        if self.config.position_embedding_type == "relative_key_query":
+            scores = scores + (key @ table).gather(-1, distances.transpose(-1, -2)).transpose(-1, -2)
+        return scores * self.scaling
+
+
+def eager_attention(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float,
+    dropout: float = 0.0,
+    **kwargs: object,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The formula written out, as the reference for every other kernel; signature of transformers' interface.
+
+    Args:
+        module: unused, part of the interface.
+        query, key, value: `(S, A, L, H)`.
+        attention_mask: additive, broadcastable to `(S, A, L, L)`.
+        scaling: factor on the scores, 1 / sqrt(H).
+        dropout: probability in [0, 1).
+        kwargs: ignored, part of the interface.
+
+    Returns:
+        context `(S, L, A, H)` and the weights after dropout `(S, A, L, L)`, as transformers returns them.
+    """
+    scores = query @ key.transpose(-1, -2) * scaling
+    if attention_mask is not None:
+        scores = scores + attention_mask
+    weights = nn.functional.dropout(scores.softmax(dim=-1), p=dropout)
+    return (weights @ value).transpose(1, 2).contiguous(), weights
+
+
+def _mask_for_kernel(
+    config: PreTrainedConfig, implementation: str, query: torch.Tensor, tokens: FlatTokens
+) -> torch.Tensor | object | None:
+    """The mask in the form the named kernel reads, made once a forward pass."""
+    if implementation not in tokens.derived:
+        mask = tokens.sequence_mask()
+        if mask is not None and mask.dim() == 4:
+            if implementation not in ("eager", "sdpa"):
+                raise ValueError(
+                    f"attention_mask is 4D and attn_implementation is {implementation!r}: pass a mask of shape (B, T), "
+                    "or use attn_implementation='sdpa' or 'eager'."
+                )
+            mask = mask.to(query.dtype).clamp(min=torch.finfo(query.dtype).min)
+        elif mask is not None:
+            mask = _mask_from_flags(config, implementation, query, mask)
+        tokens.derived[implementation] = mask
+    return tokens.derived[implementation]
+
+
+def _mask_from_flags(
+    config: PreTrainedConfig, implementation: str, query: torch.Tensor, is_real: torch.Tensor
+) -> torch.Tensor | object | None:
+    """`(S, L)` flags -> what transformers' kernel of that name reads (a tensor, a block mask, the flags themselves)."""
+    if implementation == "eager":
+        # Written here because `output_attentions=True` asks for it whatever the configuration names.
+        lowest = torch.finfo(query.dtype).min
+        return torch.zeros(is_real.shape, dtype=query.dtype, device=query.device).masked_fill(~is_real, lowest)[
+            :, None, None, :
+        ]
+    shape_only = query.new_empty(()).expand(*is_real.shape, query.shape[-1])
+    return create_bidirectional_mask(config=config, inputs_embeds=shape_only, attention_mask=is_real)
+
+
+def _add_mask(bias: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    if mask is None:
+        return bias
+    if mask.dtype == torch.bool:
+        return bias.masked_fill(~mask, torch.finfo(bias.dtype).min)
+    return bias + mask

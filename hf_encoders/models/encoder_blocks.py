@@ -1,0 +1,324 @@
+"""The blocks of every encoder here: embeddings, layers, poolers, and the model that runs them over flat tokens."""
+
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.activations import ACT2FN
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+
+from .encoder_attention import EncoderSelfAttention
+from .encoder_outputs import FlatEncoderOutput
+from .encoder_tokens import FlatTokens, HiddenStateRecorder, flat_tokens
+
+
+class EncoderEmbeddings(nn.Module):
+    """Sum of word, token type and (absolute) position embeddings, then LayerNorm and dropout.
+
+    Args:
+        config: an `EncoderConfig`.
+        width (`int`): E, width of the tables.
+        first_position (`int`): position of a sequence's first token.
+        position_padding (`int`, *optional*): row of the position table that stays zero.
+    """
+
+    def __init__(
+        self, config: PreTrainedConfig, width: int, first_position: int = 0, position_padding: int | None = None
+    ):
+        super().__init__()
+        self.first_position = first_position
+        self.word_embeddings = nn.Embedding(config.vocab_size, width, padding_idx=config.pad_token_id)
+        if config.position_embedding_type == "absolute":
+            self.position_embeddings = nn.Embedding(config.max_position_embeddings, width, padding_idx=position_padding)
+        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, width)
+        self.LayerNorm = nn.LayerNorm(width, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(
+        self,
+        tokens: FlatTokens,
+        input_ids: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Border tensors `(B, T)` (`inputs_embeds` `(B, T, E)`) -> flat embeddings `(N, E)`."""
+        if inputs_embeds is None:
+            embeddings = self.word_embeddings(tokens.flatten(input_ids))
+        else:
+            embeddings = tokens.flatten(inputs_embeds)
+        if token_type_ids is None:
+            embeddings = embeddings + self.token_type_embeddings.weight[0]
+        else:
+            token_type_ids = token_type_ids.expand(tokens.batch_size, tokens.row_length)
+            embeddings = embeddings + self.token_type_embeddings(tokens.flatten(token_type_ids))
+        if hasattr(self, "position_embeddings"):
+            embeddings = embeddings + self.position_embeddings(self._positions(tokens, input_ids, position_ids))
+        return self.dropout(self.LayerNorm(embeddings))
+
+    def _positions(
+        self, tokens: FlatTokens, input_ids: torch.Tensor | None, position_ids: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Position of each flat token: `(N,)`."""
+        if position_ids is not None:
+            return tokens.flatten(position_ids.expand(tokens.batch_size, tokens.row_length))
+        return tokens.columns(self.word_embeddings.weight.device) + self.first_position
+
+
+class AddAndNorm(nn.Module):
+    """Projection, dropout, residual, LayerNorm: how each sub-layer ends.
+
+    Args:
+        config: an `EncoderConfig`.
+        input_width (`int`): width of what is projected to D.
+    """
+
+    def __init__(self, config: PreTrainedConfig, input_width: int):
+        super().__init__()
+        self.dense = nn.Linear(input_width, config.hidden_size)
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(self, hidden_states: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+        """`(N, input_width)` and the residual `(N, D)` -> `(N, D)`."""
+        return self.LayerNorm(self.dropout(self.dense(hidden_states)) + residual)
+
+
+class EncoderAttention(nn.Module):
+    """Self-attention and its projection."""
+
+    def __init__(self, config: PreTrainedConfig):
+        super().__init__()
+        self.self = EncoderSelfAttention(config)
+        self.output = AddAndNorm(config, config.hidden_size)
+
+    def forward(self, hidden_states: torch.Tensor, tokens: FlatTokens, output_attentions: bool) -> torch.Tensor:
+        """`(N, D)` -> `(N, D)`."""
+        context, _ = self.self(hidden_states, tokens, output_attentions)
+        return self.output(context, hidden_states)
+
+
+class EncoderIntermediate(nn.Module):
+    """First half of the feed-forward part: widen, activate."""
+
+    def __init__(self, config: PreTrainedConfig):
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.intermediate_size)
+        self.activation = ACT2FN[config.hidden_act]
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """`(N, D)` -> `(N, intermediate_size)`."""
+        return self.activation(self.dense(hidden_states))
+
+
+class EncoderLayer(GradientCheckpointingLayer):
+    """Attention and feed-forward, each followed by residual and LayerNorm (post-norm)."""
+
+    def __init__(self, config: PreTrainedConfig):
+        super().__init__()
+        self.chunk_size = config.chunk_size_feed_forward
+        self.attention = EncoderAttention(config)
+        self.intermediate = EncoderIntermediate(config)
+        self.output = AddAndNorm(config, config.intermediate_size)
+
+    def forward(
+        self, hidden_states: torch.Tensor, tokens: FlatTokens, output_attentions: bool = False
+    ) -> torch.Tensor:
+        """`(N, D)` -> `(N, D)`."""
+        hidden_states = self.attention(hidden_states, tokens, output_attentions)
+        return in_chunks(self._feed_forward, hidden_states, self.chunk_size)
+
+    def _feed_forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        return self.output(self.intermediate(hidden_states), hidden_states)
+
+
+def in_chunks(function: Any, hidden_states: torch.Tensor, chunk_size: int) -> torch.Tensor:
+    """Apply a token-wise function to `chunk_size` tokens at a time, to all at once when it is 0."""
+    if chunk_size == 0:
+        return function(hidden_states)
+    return torch.cat([function(chunk) for chunk in hidden_states.split(chunk_size)])
+
+
+class LayerStack(nn.Module):
+    """Runs layers one after the other and lets hidden states be recorded on the way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recorder = HiddenStateRecorder()
+
+    def run(
+        self,
+        layers: list[nn.Module],
+        hidden_states: torch.Tensor,
+        tokens: FlatTokens,
+        output_attentions: bool,
+        output_hidden_states: bool,
+    ) -> torch.Tensor:
+        """`(N, D)` -> `(N, D)` through `layers`."""
+        if not output_hidden_states:
+            for layer in layers:
+                hidden_states = layer(hidden_states, tokens, output_attentions)
+            return hidden_states
+        padded = tokens.pad(hidden_states)
+        for layer in layers:
+            hidden_states = layer(tokens.flatten(padded), tokens, output_attentions)
+            padded = self.recorder(padded, hidden_states, tokens)
+        return tokens.flatten(padded)
+
+
+class Encoder(LayerStack):
+    """A stack of layers with parameters of their own."""
+
+    def __init__(self, config: PreTrainedConfig):
+        super().__init__()
+        self.layer = nn.ModuleList([EncoderLayer(config) for _ in range(config.num_hidden_layers)])
+
+    def forward(self, hidden_states: torch.Tensor, tokens: FlatTokens, **flags: bool) -> torch.Tensor:
+        """`(N, D)` -> `(N, D)`; `flags` as in `LayerStack.run`."""
+        return self.run(list(self.layer), hidden_states, tokens, **flags)
+
+
+class Pooler(nn.Module):
+    """Projection and tanh of a sequence's first token."""
+
+    def __init__(self, config: PreTrainedConfig):
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+
+    def forward(self, first_tokens: torch.Tensor) -> torch.Tensor:
+        """`(S, D)` -> `(S, D)`."""
+        return self.dense(first_tokens).tanh()
+
+
+class EncoderPreTrainedModel(PreTrainedModel):
+    """What all models here tell transformers about themselves."""
+
+    supports_gradient_checkpointing = True
+    _supports_flash_attn = True
+    _supports_sdpa = True
+    _supports_flex_attn = True
+    _supports_attention_backend = True
+    _can_record_outputs = {"hidden_states": HiddenStateRecorder, "attentions": EncoderSelfAttention}
+    # Checkpoints of before 2023 hold a table of positions 0..T-1 that is no parameter.
+    _keys_to_ignore_on_load_unexpected = [r"embeddings\.position_ids$"]
+
+    def save_pretrained(self, save_directory: Any, **kwargs: Any) -> None:
+        """As in transformers, under today's parameter names whatever names the checkpoint was loaded from.
+
+        transformers would write a checkpoint of 2018 back as `LayerNorm.gamma` and `LayerNorm.beta`.
+        """
+        kwargs.setdefault("save_original_format", False)
+        super().save_pretrained(save_directory, **kwargs)
+
+
+class EncoderModel(EncoderPreTrainedModel):
+    """The forward pass of every family's base model: border -> flat tokens -> layers -> border.
+
+    A family's model sets `embeddings`, `encoder` and, if `add_pooling_layer`, `pooler`.
+    """
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        """The word embeddings."""
+        return self.embeddings.word_embeddings
+
+    def set_input_embeddings(self, value: nn.Embedding) -> None:
+        """Replace the word embeddings."""
+        self.embeddings.word_embeddings = value
+
+    def encode(
+        self,
+        input_ids: torch.Tensor | None,
+        attention_mask: torch.Tensor | None,
+        token_type_ids: torch.Tensor | None,
+        position_ids: torch.Tensor | None,
+        inputs_embeds: torch.Tensor | None,
+        keep_padding: bool = False,
+        flat_output: bool = False,
+        cu_seq_lens_q: torch.Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | list[int] | None = None,
+        **kwargs: Any,
+    ) -> FlatEncoderOutput | BaseModelOutputWithPooling:
+        """One forward pass; arguments of a family's `forward`, and:
+
+        Args:
+            keep_padding (`bool`): compute padding too, for losses that read it.
+            flat_output (`bool`): return flat tokens instead of padded ones.
+            cu_seq_lens_q (`torch.Tensor` of shape `(S + 1,)`, *optional*): boundaries of packed sequences in one row.
+            output_attentions, output_hidden_states: as in transformers; None means as the configuration says.
+            kwargs: other arguments of transformers' attention interface; ignored.
+
+        Raises:
+            ValueError: for missing or conflicting inputs, a row longer than the position table, ids outside of a table.
+        """
+        self._check_inputs(input_ids, token_type_ids, position_ids, inputs_embeds)
+        source = input_ids if inputs_embeds is None else inputs_embeds
+        tokens = flat_tokens(
+            source.shape[0], source.shape[1], source.device, attention_mask, cu_seq_lens_q, keep_padding=keep_padding
+        )
+        self._check_length(tokens, input_ids, position_ids)
+        hidden_states = self.embeddings(tokens, input_ids, token_type_ids, position_ids, inputs_embeds)
+        hidden_states = self.encoder(
+            hidden_states,
+            tokens,
+            output_attentions=bool(self.config.output_attentions if output_attentions is None else output_attentions),
+            # `[0]` is a selection of layers, not "no": only False and None are.
+            output_hidden_states=output_hidden_states not in (None, False)
+            if output_hidden_states is not None
+            else bool(self.config.output_hidden_states),
+        )
+        pooled = None if self.pooler is None else self.pool(tokens.first_of_each_sequence(hidden_states))
+        if flat_output:
+            return FlatEncoderOutput(last_hidden_state=hidden_states, pooler_output=pooled, tokens=tokens)
+        return BaseModelOutputWithPooling(last_hidden_state=tokens.pad(hidden_states), pooler_output=pooled)
+
+    def pool(self, first_tokens: torch.Tensor) -> torch.Tensor:
+        """`(S, D)` -> `(S, D)`."""
+        return self.pooler(first_tokens)
+
+    def longest_row(self) -> int:
+        """The longest sequence that the position table has rows for, in tokens."""
+        return self.config.max_position_embeddings - self.embeddings.first_position
+
+    def _check_inputs(
+        self,
+        input_ids: torch.Tensor | None,
+        token_type_ids: torch.Tensor | None,
+        position_ids: torch.Tensor | None,
+        inputs_embeds: torch.Tensor | None,
+    ) -> None:
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("You must specify exactly one of input_ids or inputs_embeds")
+        if input_ids is not None and input_ids.dim() != 2:
+            raise ValueError(
+                f"input_ids has shape {tuple(input_ids.shape)}: pass a batch of shape (batch_size, sequence_length)."
+            )
+        check_ids("input_ids", input_ids, self.get_input_embeddings().num_embeddings, "vocab_size")
+        check_ids("token_type_ids", token_type_ids, self.config.type_vocab_size, "type_vocab_size")
+        check_ids("position_ids", position_ids, self.config.max_position_embeddings, "max_position_embeddings")
+
+    def _check_length(
+        self, tokens: FlatTokens, input_ids: torch.Tensor | None, position_ids: torch.Tensor | None
+    ) -> None:
+        if position_ids is not None:
+            return
+        length = max(tokens.sequence_lengths) if tokens.is_packed else tokens.row_length
+        if length > self.longest_row():
+            raise ValueError(
+                f"input_ids has rows of {length} tokens, but max_position_embeddings={self.config.max_position_embeddings} "
+                f"allows {self.longest_row()}: truncate (max_length={self.longest_row()}) or configure a longer table."
+            )
+
+
+def check_ids(name: str, ids: torch.Tensor | None, size: int, size_name: str) -> None:
+    """Raise ValueError if an id has no row in its table; not inside a traced graph, where values are not known."""
+    if ids is None or ids.numel() == 0 or torch.compiler.is_compiling() or torch.jit.is_tracing() or ids.is_meta:
+        return
+    low, high = (int(bound) for bound in ids.aminmax())
+    if low < 0 or high >= size:
+        raise ValueError(
+            f"{name} holds {low if low < 0 else high}, outside of [0, {size - 1}] ({size_name}={size}): check that the "
+            f"tokenizer belongs to this model, or configure a larger {size_name}."
+        )

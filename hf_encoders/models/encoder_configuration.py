@@ -1,0 +1,134 @@
+"""Fields, checks and file form that the BERT, RoBERTa and ALBERT configurations share."""
+
+from typing import Any, ClassVar
+
+from huggingface_hub.dataclasses import strict
+from transformers import PreTrainedConfig
+
+
+POSITION_EMBEDDING_TYPES = ("absolute", "relative_key", "relative_key_query")
+
+
+@strict
+class EncoderConfig(PreTrainedConfig):
+    r"""Base of the family configurations; fields have the names, types and meanings of transformers' own.
+
+    Args:
+        vocab_size (`int`): V, number of token ids.
+        hidden_size (`int`): D, width of the model; a multiple of `num_attention_heads`.
+        num_hidden_layers (`int`): number of layers a token passes through.
+        num_attention_heads (`int`): A.
+        intermediate_size (`int`): width inside the feed-forward part.
+        hidden_act (`str`): activation, a name in `transformers.activations.ACT2FN`; `gelu` is the erf form, `gelu_new`
+            the tanh form of the original BERT and ALBERT code.
+        hidden_dropout_prob (`float`): probability in [0, 1) after embeddings and after each sub-layer.
+        attention_probs_dropout_prob (`float`): probability in [0, 1) on attention weights.
+        max_position_embeddings (`int`): rows of the position table.
+        type_vocab_size (`int`): number of token types (segments).
+        initializer_range (`float`): standard deviation of the normal initialisation.
+        layer_norm_eps (`float`): epsilon of every LayerNorm.
+        pad_token_id, bos_token_id, eos_token_id (`int`, *optional*): special ids.
+        tie_word_embeddings (`bool`): whether the MLM decoder is the word embedding.
+        position_embedding_type (`str`): `absolute`, or trainable relative positions `relative_key` (Shaw et al. 2018) or
+            `relative_key_query` (Huang et al. 2020). transformers 5 has no relative positions, so a configuration with
+            them is saved under a `model_type` of its own, which plain transformers refuses instead of loading wrongly.
+
+    Raises:
+        ValueError: for a value out of range or a combination that cannot be built; names the field and the remedy.
+    """
+
+    # `{Auto class: file.Class}` of the family, written to every saved config.json so that each Auto class loads.
+    AUTO_MAP: ClassVar[dict[str, str]] = {}
+    TOKENIZER_CLASS: ClassVar[str] = ""
+    # Statistics the heads report beside the loss; Trainer must not collect them as predictions.
+    keys_to_ignore_at_inference: ClassVar[list[str]] = ["mlm_loss", "pair_loss", "mlm", "pair"]
+
+    vocab_size: int = 30522
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float | int = 0.1
+    attention_probs_dropout_prob: float | int = 0.1
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    initializer_range: float = 0.02
+    layer_norm_eps: float = 1e-12
+    pad_token_id: int | None = 0
+    bos_token_id: int | None = None
+    eos_token_id: int | list[int] | None = None
+    tie_word_embeddings: bool = True
+    position_embedding_type: str = "absolute"
+
+    def __post_init__(self, **kwargs: Any):
+        """Check the fields, then complete `auto_map`."""
+        for decoder_field in ("is_decoder", "add_cross_attention"):
+            if kwargs.get(decoder_field):
+                raise ValueError(
+                    f"{decoder_field}=True: {type(self).__name__} describes an encoder. Use transformers' own class for a "
+                    "decoder."
+                )
+        kwargs.setdefault("tokenizer_class", self.TOKENIZER_CLASS)
+        super().__post_init__(**kwargs)
+        self.auto_map = {**(getattr(self, "auto_map", None) or {}), **self.AUTO_MAP}
+        self._check()
+
+    def _check(self) -> None:
+        for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):
+            _require(getattr(self, name) > 0, name, getattr(self, name), "must be at least 1")
+        _require(
+            self.hidden_size % self.num_attention_heads == 0,
+            "num_attention_heads",
+            self.num_attention_heads,
+            f"must divide hidden_size={self.hidden_size}",
+        )
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+            _require(0 <= getattr(self, name) < 1, name, getattr(self, name), "must be a probability in [0, 1)")
+        _require(
+            self.position_embedding_type in POSITION_EMBEDDING_TYPES,
+            "position_embedding_type",
+            self.position_embedding_type,
+            f"must be one of {', '.join(POSITION_EMBEDDING_TYPES)}",
+        )
+        for name in ("max_position_embeddings", "type_vocab_size"):
+            _require(getattr(self, name) > 0, name, getattr(self, name), "must be at least 1")
+        if self.pad_token_id is not None:
+            _require(
+                0 <= self.pad_token_id < self.vocab_size,
+                "pad_token_id",
+                self.pad_token_id,
+                f"must be an id below vocab_size={self.vocab_size}, or None",
+            )
+
+    @property
+    def is_native(self) -> bool:
+        """Whether transformers' own class of the same `model_type` computes the same function."""
+        return self.position_embedding_type == "absolute"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in transformers, with what other readers of config.json need.
+
+        `architectures` names transformers' own class, which any server or exporter knows; and `model_type` changes
+        where that class would compute something else.
+        """
+        output = super().to_dict()
+        if self.is_native:
+            if output.get("architectures"):
+                output["architectures"] = [name.removeprefix("Hfe") for name in output["architectures"]]
+        else:
+            output["model_type"] = f"hfe_{self.model_type}"
+        return output
+
+    @classmethod
+    def get_config_dict(cls, *args: Any, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """As in transformers; the `model_type` that `to_dict` gave to a configuration of ours is understood."""
+        config_dict, kwargs = super().get_config_dict(*args, **kwargs)
+        if config_dict.get("model_type") == f"hfe_{cls.model_type}":
+            config_dict["model_type"] = cls.model_type
+        return config_dict, kwargs
+
+
+def _require(condition: bool, name: str, value: Any, rule: str) -> None:
+    if not condition:
+        raise ValueError(f"{name}={value!r} {rule}.")

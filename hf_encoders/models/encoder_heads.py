@@ -1,0 +1,276 @@
+"""Pre-training heads: masked tokens and sentence pairs. What follows them in life is in `encoder_tasks.py`.
+
+Each class here holds the forward pass of one head for every family; a family's file names the parameters.
+"""
+
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.modeling_outputs import NextSentencePredictorOutput
+from transformers.utils import logging
+from transformers.utils.generic import can_return_tuple
+
+from .encoder_blocks import EncoderPreTrainedModel, check_ids
+from .encoder_losses import IGNORED, ObjectiveSums, classification_sums, normalised, pair_share_of_batch
+from .encoder_outputs import FlatEncoderOutput, HfeForPreTrainingOutput, HfeMaskedLMOutput
+from .encoder_tokens import FlatTokens
+
+
+logger = logging.get_logger(__name__)
+
+
+class HeadModel(EncoderPreTrainedModel):
+    """An encoder with something on top.
+
+    A family sets `encoder_class` and, where it differs, `classifier_dropout`.
+    """
+
+    encoder_class: type
+
+    def add_encoder(self, add_pooling_layer: bool) -> None:
+        """Build the family's base model under the family's name."""
+        setattr(self, self.base_model_prefix, self.encoder_class(self.config, add_pooling_layer=add_pooling_layer))
+
+    @property
+    def classifier_dropout(self) -> float:
+        """Dropout probability before a task's classifier."""
+        if self.config.classifier_dropout is None:
+            return self.config.hidden_dropout_prob
+        return self.config.classifier_dropout
+
+    def encode(
+        self, attention_mask: torch.Tensor | None, labels: torch.Tensor | None = None, **inputs: Any
+    ) -> FlatEncoderOutput:
+        """Run the base model for a head: flat output, and padding computed only if `labels` ask for it.
+
+        Args:
+            attention_mask: as in `forward`.
+            labels (`torch.LongTensor` of shape `(B, T)`, *optional*): one label a token.
+            inputs: the other arguments of the base model.
+        """
+        keep_padding = inputs.pop("keep_padding", False) or labels_on_padding(labels, attention_mask)
+        return self.base_model(
+            attention_mask=attention_mask, keep_padding=keep_padding, flat_output=True, return_dict=True, **inputs
+        )
+
+
+def labels_on_padding(labels: torch.Tensor | None, attention_mask: torch.Tensor | None) -> bool:
+    """Whether a token that the mask hides is to be predicted. transformers counts such tokens, and so do we."""
+    if labels is None or attention_mask is None or attention_mask.dim() != 2 or labels.shape != attention_mask.shape:
+        return False
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return False
+    found = bool(((labels != IGNORED) & (attention_mask == 0)).any())
+    if found:
+        logger.warning_once(
+            "labels ask for predictions at padding tokens (attention_mask 0): they are computed and counted in the loss, as "
+            f"in transformers. Set labels to {IGNORED} at padding to leave them out."
+        )
+    return found
+
+
+class MaskedTokenPrediction(HeadModel):
+    """What models with an MLM head share: the head, its tied decoder, and prediction of the masked tokens only.
+
+    A family sets `mlm_head_name`, the path of the module that holds `decoder` and `bias` and maps `(P, D)` to `(P, V)`.
+    """
+
+    mlm_head_name: str
+
+    @property
+    def mlm_head(self) -> nn.Module:
+        """The MLM head."""
+        return self.get_submodule(self.mlm_head_name)
+
+    def get_output_embeddings(self) -> nn.Linear:
+        """The projection to the vocabulary."""
+        return self.mlm_head.decoder
+
+    def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
+        """Replace the projection to the vocabulary, bias included."""
+        self.mlm_head.decoder = new_embeddings
+        self.mlm_head.bias = new_embeddings.bias
+
+    def predict_tokens(
+        self,
+        hidden_states: torch.Tensor,
+        tokens: FlatTokens,
+        labels: torch.Tensor | None,
+        return_logits: bool | None,
+    ) -> tuple[torch.Tensor | None, ObjectiveSums | None]:
+        """Scores at the border and the sums of the MLM objective.
+
+        Args:
+            hidden_states (`torch.Tensor` of shape `(N, D)`): flat tokens.
+            tokens (`FlatTokens`): their layout.
+            labels (`torch.LongTensor` of shape `(B, T)`, *optional*): ids to predict, -100 elsewhere.
+            return_logits (`bool`, *optional*): whether to project every token; None means unless training with labels.
+
+        Returns:
+            `(B, T, V)` or None, and the sums or None.
+        """
+        if return_logits is None:
+            return_logits = labels is None or not self.training
+        if labels is None:
+            return (tokens.pad(self.mlm_head(hidden_states)) if return_logits else None), None
+        if labels.shape != (tokens.batch_size, tokens.row_length):
+            raise ValueError(
+                f"labels has shape {tuple(labels.shape)}: the MLM head needs one label a token, "
+                f"({tokens.batch_size}, {tokens.row_length}), with {IGNORED} where nothing is predicted."
+            )
+        labels = tokens.flatten(labels.to(hidden_states.device))
+        if torch.compiler.is_compiling():
+            # A graph of fixed shapes cannot select the predicted tokens.
+            scores = self.mlm_head(hidden_states)
+            return (tokens.pad(scores) if return_logits else None), classification_sums(scores, labels)
+        predicted = (labels != IGNORED).nonzero().squeeze(1)
+        labels = labels.index_select(0, predicted)
+        check_ids("labels", labels, self.get_output_embeddings().out_features, "vocab_size")
+        if return_logits:
+            scores = self.mlm_head(hidden_states)
+            return tokens.pad(scores), classification_sums(scores.index_select(0, predicted), labels)
+        return None, classification_sums(self.mlm_head(hidden_states.index_select(0, predicted)), labels)
+
+
+class MaskedLanguageModel(MaskedTokenPrediction):
+    """Encoder with an MLM head. Classes: `Hfe<Family>ForMaskedLM`."""
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        return_logits: bool | None = None,
+        **kwargs: Any,
+    ) -> HfeMaskedLMOutput:
+        r"""Predict masked tokens.
+
+        Args:
+            input_ids (`torch.LongTensor` of shape `(B, T)`, *optional*): token ids.
+            attention_mask (`torch.Tensor` of shape `(B, T)`, *optional*): non-zero for real tokens; None means all are.
+            token_type_ids (`torch.LongTensor` of shape `(B, T)`, *optional*): segment of each token.
+            position_ids (`torch.LongTensor` of shape `(B, T)`, *optional*): rows of the position table.
+            inputs_embeds (`torch.Tensor` of shape `(B, T, E)`, *optional*): instead of `input_ids`.
+            labels (`torch.LongTensor` of shape `(B, T)`, *optional*): ids to predict, -100 elsewhere.
+            num_items_in_batch (*optional*): predicted tokens in the whole batch, over accumulation steps and processes;
+                what the loss is divided by. Trainer passes it. None means those of this call.
+            return_logits (`bool`, *optional*): whether `logits` are computed for every token; None means yes, unless
+                the model is training and has labels.
+            kwargs: passed to the base model, such as `output_hidden_states` or `cu_seq_lens_q`.
+        """
+        outputs = self.encode(
+            attention_mask,
+            labels,
+            input_ids=input_ids,
+            token_type_ids=token_type_ids,
+            position_ids=position_ids,
+            inputs_embeds=inputs_embeds,
+            **kwargs,
+        )
+        logits, mlm = self.predict_tokens(outputs.last_hidden_state, outputs.tokens, labels, return_logits)
+        return HfeMaskedLMOutput(
+            loss=None if mlm is None else normalised(mlm.nll, mlm.count, num_items_in_batch),
+            logits=logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+            mlm=None if mlm is None else mlm.detach(),
+        )
+
+
+class PreTrainingModel(MaskedTokenPrediction):
+    """Encoder with an MLM head and a head for one label a sentence pair. Classes: `Hfe<Family>ForPreTraining`.
+
+    A family writes `forward`, because the name of the pair label is part of its signature, and calls `pretrain`.
+    """
+
+    pair_label_name: str
+
+    def score_pairs(self, pooled: torch.Tensor) -> torch.Tensor:
+        """`(S, D)` -> `(S, 2)`."""
+        raise NotImplementedError
+
+    def pretrain(
+        self,
+        attention_mask: torch.Tensor | None,
+        labels: torch.Tensor | None,
+        pair_labels: torch.Tensor | None,
+        num_items_in_batch: torch.Tensor | int | None,
+        num_pairs_in_batch: torch.Tensor | int | None,
+        return_logits: bool | None,
+        **inputs: Any,
+    ) -> HfeForPreTrainingOutput:
+        """Both objectives, or the one whose labels are given; arguments as in a family's `forward`."""
+        outputs = self.encode(attention_mask, labels, **inputs)
+        logits, mlm = self.predict_tokens(outputs.last_hidden_state, outputs.tokens, labels, return_logits)
+        pair_logits = self.score_pairs(outputs.pooler_output)
+        pair = None if pair_labels is None else pair_sums(pair_logits, pair_labels, self.pair_label_name)
+        mlm_loss = None if mlm is None else normalised(mlm.nll, mlm.count, num_items_in_batch)
+        pair_loss = None if pair is None else pair_share_of_batch(pair, mlm, num_items_in_batch, num_pairs_in_batch)
+        terms = [term for term in (mlm_loss, pair_loss) if term is not None]
+        return HfeForPreTrainingOutput(
+            loss=sum(terms) if terms else None,
+            prediction_logits=logits,
+            seq_relationship_logits=pair_logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+            mlm_loss=None if mlm_loss is None else mlm_loss.detach(),
+            pair_loss=None if pair_loss is None else pair_loss.detach(),
+            mlm=None if mlm is None else mlm.detach(),
+            pair=None if pair is None else pair.detach(),
+        )
+
+
+def pair_sums(logits: torch.Tensor, labels: torch.Tensor, label_name: str) -> ObjectiveSums:
+    """Sums of a pair objective; `logits` `(S, 2)`, `labels` `(S,)` of 0 and 1, -100 for no label."""
+    labels = labels.view(-1).to(logits.device)
+    if labels.shape[0] != logits.shape[0]:
+        raise ValueError(f"{label_name} has {labels.shape[0]} labels for {logits.shape[0]} sequences: pass one each.")
+    check_ids(label_name, labels[labels != IGNORED], 2, "two classes")
+    return classification_sums(logits, labels)
+
+
+class NextSentenceModel(HeadModel):
+    """Encoder with a pair head alone. Class: `HfeBertForNextSentencePrediction`."""
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        **kwargs: Any,
+    ) -> NextSentencePredictorOutput:
+        r"""Tell whether segment B follows segment A.
+
+        Args:
+            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds: as in the MLM head.
+            labels (`torch.LongTensor` of shape `(B,)`, *optional*): 0 = follows, 1 = random.
+            num_items_in_batch (*optional*): labels in the whole batch.
+            kwargs: passed to the base model.
+        """
+        outputs = self.encode(
+            attention_mask,
+            input_ids=input_ids,
+            token_type_ids=token_type_ids,
+            position_ids=position_ids,
+            inputs_embeds=inputs_embeds,
+            **kwargs,
+        )
+        logits = self.score_pairs(outputs.pooler_output)
+        sums = None if labels is None else pair_sums(logits, labels, "labels")
+        return NextSentencePredictorOutput(
+            loss=None if sums is None else normalised(sums.nll, sums.count, num_items_in_batch),
+            logits=logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )

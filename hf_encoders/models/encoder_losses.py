@@ -1,0 +1,141 @@
+"""The losses and what they are divided by.
+
+Every objective is a sum over its own items (predicted tokens, sentence pairs, labelled rows) divided by the number of
+those items. When a batch is spread over accumulation steps or processes, the divisor is the number of items in the whole
+of it, which Trainer passes as `num_items_in_batch`; so the loss does not depend on how the batch was cut.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+
+IGNORED = -100
+
+
+class ObjectiveSums(NamedTuple):
+    """What one objective adds up to over the items of one forward pass; scalars, all but `nll` without gradient.
+
+    Args:
+        nll (`torch.Tensor`): summed negative log-likelihood in nats, float32.
+        correct (`torch.Tensor`): items whose most likely class is the label.
+        count (`torch.Tensor`): items; labels of -100 are none.
+    """
+
+    nll: torch.Tensor
+    correct: torch.Tensor
+    count: torch.Tensor
+
+    def detach(self) -> "ObjectiveSums":
+        """The same without gradient."""
+        return ObjectiveSums(*(value.detach() for value in self))
+
+
+def classification_sums(logits: torch.Tensor, labels: torch.Tensor) -> ObjectiveSums:
+    """Cross-entropy summed over items.
+
+    Args:
+        logits (`torch.Tensor` of shape `(items, classes)`): scores.
+        labels (`torch.LongTensor` of shape `(items,)`): classes; -100 is ignored.
+    """
+    nll = nn.functional.cross_entropy(logits.float(), labels, ignore_index=IGNORED, reduction="sum")
+    is_item = labels != IGNORED
+    correct = ((logits.detach().argmax(dim=-1) == labels) & is_item).sum()
+    return ObjectiveSums(nll, correct, is_item.sum())
+
+
+def normalised(
+    total: torch.Tensor, count: torch.Tensor | int, num_items_in_batch: torch.Tensor | int | None
+) -> torch.Tensor:
+    """`total` divided by the items of the whole batch, or by this forward pass's `count` when that is not known.
+
+    No item at all gives zero with zero gradients, so that a micro-batch without predictions changes nothing.
+    """
+    divisor = count if num_items_in_batch is None else num_items_in_batch
+    if torch.is_tensor(divisor):
+        return total / divisor.to(total.device).clamp(min=1)
+    return total / max(divisor, 1)
+
+
+def pair_share_of_batch(
+    pair: ObjectiveSums,
+    mlm: ObjectiveSums | None,
+    num_items_in_batch: torch.Tensor | int | None,
+    num_pairs_in_batch: torch.Tensor | int | None,
+) -> torch.Tensor:
+    """Normalised loss of the sentence pairs.
+
+    Trainer counts the items of `labels` only. `num_pairs_in_batch` is the same count for the pairs and makes the loss
+    exact. Without it, under a Trainer that expects micro-batches to add up, this pass's mean is weighted by its share of
+    the predicted tokens, so that the weights of all passes add up to one: right in scale, and exact for one pass.
+    """
+    if num_pairs_in_batch is not None or num_items_in_batch is None or mlm is None:
+        return normalised(pair.nll, pair.count, num_pairs_in_batch)
+    share = normalised(mlm.count.to(pair.nll.dtype), mlm.count, num_items_in_batch)
+    return normalised(pair.nll, pair.count, None) * share
+
+
+def sequence_classification_loss(
+    logits: torch.Tensor,
+    labels: torch.Tensor,
+    problem_type: str | None,
+    num_items_in_batch: torch.Tensor | int | None = None,
+) -> torch.Tensor:
+    """Loss of a classifier or regressor over whole sequences.
+
+    Args:
+        logits (`torch.Tensor` of shape `(B, num_labels)`): scores.
+        labels (`torch.Tensor`): `(B,)` class ids; `(B,)` or `(B, num_labels)` floats for regression; `(B, num_labels)`
+            of 0 and 1 for several labels a row.
+        problem_type (`str`, *optional*): `regression`, `single_label_classification` or `multi_label_classification`;
+            None infers it from `num_labels` and the dtype of `labels` as transformers does, without writing it to the
+            configuration.
+        num_items_in_batch: entries of `labels` in the whole batch.
+
+    Raises:
+        ValueError: if the number of labels does not fit the logits.
+    """
+    num_labels = logits.shape[-1]
+    if problem_type is None:
+        if num_labels == 1:
+            problem_type = "regression"
+        elif labels.dtype in (torch.long, torch.int):
+            problem_type = "single_label_classification"
+        else:
+            problem_type = "multi_label_classification"
+    if problem_type == "single_label_classification":
+        sums = classification_sums(logits, labels.view(-1))
+        return normalised(sums.nll, sums.count, num_items_in_batch)
+    if labels.numel() != logits.numel():
+        raise ValueError(
+            f"labels has shape {tuple(labels.shape)}, but {problem_type} with num_labels={num_labels} needs "
+            f"{tuple(logits.shape)}: set num_labels or problem_type in the configuration."
+        )
+    labels = labels.view(logits.shape).to(logits.dtype)
+    if problem_type == "regression":
+        total = nn.functional.mse_loss(logits, labels, reduction="sum")
+    else:
+        total = nn.functional.binary_cross_entropy_with_logits(logits, labels, reduction="sum")
+    return normalised(total, labels.numel(), num_items_in_batch)
+
+
+def span_loss(
+    start_logits: torch.Tensor, end_logits: torch.Tensor, start_positions: torch.Tensor, end_positions: torch.Tensor
+) -> torch.Tensor:
+    """Mean of the cross-entropies of an answer's first and last token (BERT, section 4.2).
+
+    Args:
+        start_logits, end_logits (`torch.Tensor` of shape `(B, T)`): a score a token, padding included: the softmax of the
+            original code runs over the whole row.
+        start_positions, end_positions (`torch.LongTensor` of shape `(B,)`): columns; those outside of the row, from
+            windows without the answer, are ignored.
+    """
+    losses = []
+    for logits, positions in ((start_logits, start_positions), (end_logits, end_positions)):
+        row_length = logits.shape[1]
+        positions = positions.view(-1).clamp(0, row_length)
+        positions = positions.masked_fill(positions == row_length, IGNORED)
+        sums = classification_sums(logits, positions)
+        losses.append(normalised(sums.nll, sums.count, None))
+    return (losses[0] + losses[1]) / 2

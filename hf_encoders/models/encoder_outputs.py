@@ -1,0 +1,88 @@
+"""Output classes, every field with its shape. Fields of transformers' own outputs come first and in its order."""
+
+from dataclasses import dataclass
+
+import torch
+from transformers.modeling_outputs import MaskedLMOutput
+from transformers.utils import ModelOutput
+
+from .encoder_losses import ObjectiveSums
+from .encoder_tokens import FlatTokens
+
+
+@dataclass
+class FlatEncoderOutput(ModelOutput):
+    """What heads read from the encoder: no padding anywhere.
+
+    Args:
+        last_hidden_state (`torch.Tensor` of shape `(N, D)`): flat tokens.
+        pooler_output (`torch.Tensor` of shape `(S, D)`, *optional*): one row a sequence.
+        hidden_states (`tuple` of `torch.Tensor` of shape `(B, T, D)`, *optional*): embeddings and every layer's output.
+        attentions (`tuple` of `torch.Tensor` of shape `(S, A, L, L)`, *optional*): every layer's attention weights.
+        tokens (`FlatTokens`): how to get back to the border.
+    """
+
+    last_hidden_state: torch.Tensor | None = None
+    pooler_output: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
+    attentions: tuple[torch.Tensor, ...] | None = None
+    tokens: FlatTokens | None = None
+
+
+@dataclass
+class HfeMaskedLMOutput(MaskedLMOutput):
+    """Output of the MLM heads.
+
+    Args:
+        loss (`torch.Tensor` of shape `()`, *optional*): summed negative log-likelihood of the predicted tokens over their
+            number in the whole batch; when `labels` are given.
+        logits (`torch.Tensor` of shape `(B, T, V)`, *optional*): scores, zero at padding. None while training with
+            labels, where only predicted tokens are projected; `return_logits=True` asks for them.
+        hidden_states, attentions: as in transformers.
+        mlm (`ObjectiveSums`, *optional*): sums over this call's predicted tokens, without gradient.
+    """
+
+    mlm: ObjectiveSums | None = None
+
+
+@dataclass
+class HfeForPreTrainingOutput(ModelOutput):
+    """Output of BERT's pre-training head.
+
+    Args:
+        loss (`torch.Tensor` of shape `()`, *optional*): sum of the losses whose labels were given.
+        prediction_logits (`torch.Tensor` of shape `(B, T, V)`, *optional*): as `logits` of `HfeMaskedLMOutput`.
+        seq_relationship_logits (`torch.Tensor` of shape `(S, 2)`): scores of the two classes of the pair label.
+        hidden_states, attentions: as in transformers.
+        mlm_loss, pair_loss (`torch.Tensor` of shape `()`, *optional*): the terms of `loss`, without gradient.
+        mlm, pair (`ObjectiveSums`, *optional*): sums over this call's predicted tokens and pairs, without gradient.
+    """
+
+    loss: torch.Tensor | None = None
+    prediction_logits: torch.Tensor | None = None
+    seq_relationship_logits: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
+    attentions: tuple[torch.Tensor, ...] | None = None
+    mlm_loss: torch.Tensor | None = None
+    pair_loss: torch.Tensor | None = None
+    mlm: ObjectiveSums | None = None
+    pair: ObjectiveSums | None = None
+
+
+@dataclass
+class HfeAlbertForPreTrainingOutput(ModelOutput):
+    """Output of ALBERT's pre-training head: as `HfeForPreTrainingOutput`, with transformers' name for the pair scores.
+
+    Args:
+        sop_logits (`torch.Tensor` of shape `(S, 2)`): scores of "in order" and "swapped".
+    """
+
+    loss: torch.Tensor | None = None
+    prediction_logits: torch.Tensor | None = None
+    sop_logits: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
+    attentions: tuple[torch.Tensor, ...] | None = None
+    mlm_loss: torch.Tensor | None = None
+    pair_loss: torch.Tensor | None = None
+    mlm: ObjectiveSums | None = None
+    pair: ObjectiveSums | None = None

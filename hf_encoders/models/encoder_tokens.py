@@ -1,0 +1,227 @@
+"""The one place that knows padding and packing: `(B, T, ...)` at the borders, flat `(N, ...)` tokens inside.
+
+Every block of an encoder works on flat tokens, so nothing is computed on padding. `FlatTokens` says where each flat
+token came from and which tokens form a sequence; it converts both ways.
+
+Shape legend, used in all `encoder_*` files: B batch rows, T tokens in a row, N real tokens in the batch, S sequences
+(S = B unless rows are packed), L longest sequence, A attention heads, H width of a head, D model width, E embedding
+width, P predicted tokens, V vocabulary.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+
+@dataclass
+class FlatTokens:
+    """Where the flat tokens of one forward pass come from.
+
+    Four layouts, one type:
+      * full: no padding; flat tokens are the rows one after the other;
+      * ragged: `kept` lists the real tokens, padding is left out;
+      * packed: one row (B = 1) that holds S sequences back to back, told apart by `cu_seq_lens`;
+      * masked: padding is kept as tokens and `attention_mask` hides it. Only for graphs with fixed shapes (export,
+        `torch.compile`), for masks that are not one flag a token, and for losses that read padding positions.
+
+    Args:
+        batch_size (`int`): B, rows at the border.
+        row_length (`int`): T, tokens in a row at the border.
+        kept (`torch.LongTensor` of shape `(N,)`, *optional*): index of each flat token in the `B * T` border grid;
+            None when all are kept.
+        cu_seq_lens (`torch.LongTensor` of shape `(S + 1,)`, *optional*): start of each sequence among the flat tokens,
+            and N at the end; None in the full and masked layouts, where every row is one sequence of T tokens.
+        sequence_lengths (`list[int]`, *optional*): the S lengths as Python integers, beside `cu_seq_lens`.
+        attention_mask (`torch.Tensor`, *optional*): masked layout only, `(B, T)` with True for real tokens, or
+            an additive `(B, 1 or A, 1 or T, T)` mask.
+    """
+
+    batch_size: int
+    row_length: int
+    kept: torch.Tensor | None = None
+    cu_seq_lens: torch.Tensor | None = None
+    sequence_lengths: list[int] | None = None
+    attention_mask: torch.Tensor | None = None
+    # Masks that kernels derive from this layout, made once a forward pass instead of once a layer.
+    derived: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether several sequences share one row."""
+        return self.kept is None and self.cu_seq_lens is not None
+
+    @property
+    def num_sequences(self) -> int:
+        """S."""
+        return self.batch_size if self.sequence_lengths is None else len(self.sequence_lengths)
+
+    @property
+    def longest(self) -> int:
+        """L, the length that `to_sequences` pads to: T, so that attention maps have the shape of the border."""
+        return max(self.sequence_lengths, default=0) if self.is_packed else self.row_length
+
+    def flatten(self, padded: torch.Tensor) -> torch.Tensor:
+        """Take the real tokens out of the border grid: `(B, T, *)` -> `(N, *)`."""
+        flat = padded.reshape(self.batch_size * self.row_length, *padded.shape[2:])
+        return flat if self.kept is None else flat.index_select(0, self.kept)
+
+    def pad(self, flat: torch.Tensor, value: float = 0.0) -> torch.Tensor:
+        """Put flat tokens back into the border grid, `value` at the padding: `(N, *)` -> `(B, T, *)`."""
+        return self._scatter(flat, self.kept, self.batch_size, self.row_length, value)
+
+    def to_sequences(self, flat: torch.Tensor) -> torch.Tensor:
+        """One row a sequence, zeros at the end: `(N, *)` -> `(S, L, *)`; what dense attention kernels read."""
+        return self._scatter(flat, self._places_in_sequences(), self.num_sequences, self.longest, 0.0)
+
+    def from_sequences(self, padded: torch.Tensor) -> torch.Tensor:
+        """Inverse of `to_sequences`: `(S, L, *)` -> `(N, *)`."""
+        places = self._places_in_sequences()
+        flat = padded.reshape(self.num_sequences * self.longest, *padded.shape[2:])
+        return flat if places is None else flat.index_select(0, places)
+
+    def sequence_mask(self) -> torch.Tensor | None:
+        """`(S, L)`, True for real tokens; None when every sequence is full. A given 4D mask comes back as it is."""
+        if self.attention_mask is not None:
+            return self.attention_mask
+        places = self._places_in_sequences()
+        if places is None:
+            return None
+        real = torch.zeros(self.num_sequences * self.longest, dtype=torch.bool, device=places.device)
+        real[places] = True
+        return real.view(self.num_sequences, self.longest)
+
+    def first_of_each_sequence(self, flat: torch.Tensor) -> torch.Tensor:
+        """The first token of every sequence, zeros for an empty one: `(N, D)` -> `(S, D)`."""
+        if self.cu_seq_lens is None:
+            return flat.view(self.batch_size, self.row_length, -1)[:, 0]
+        starts = self.cu_seq_lens[:-1]
+        if min(self.sequence_lengths, default=1) > 0:
+            return flat.index_select(0, starts)
+        has_tokens = self.cu_seq_lens.diff() > 0
+        first = flat.new_zeros(starts.shape[0], flat.shape[-1])
+        return first.index_copy(0, has_tokens.nonzero().squeeze(1), flat.index_select(0, starts[has_tokens]))
+
+    def columns(self, device: torch.device) -> torch.Tensor:
+        """Column of each flat token in its row (in its sequence, when packed), from 0: `(N,)`."""
+        if self.is_packed:
+            lengths = self.cu_seq_lens.diff()
+            return torch.arange(self.row_length, device=device) - self.cu_seq_lens[:-1].repeat_interleave(lengths)
+        columns = torch.arange(self.row_length, device=device).repeat(self.batch_size)
+        return columns if self.kept is None else columns.index_select(0, self.kept)
+
+    def _places_in_sequences(self) -> torch.Tensor | None:
+        """Index of each flat token in the `S * L` grid, None when flat tokens are that grid already."""
+        if not self.is_packed:
+            return self.kept
+        if "places" not in self.derived:
+            lengths = self.cu_seq_lens.diff()
+            rows = torch.arange(self.num_sequences, device=lengths.device).repeat_interleave(lengths)
+            self.derived["places"] = rows * self.longest + self.columns(lengths.device)
+        return self.derived["places"]
+
+    @staticmethod
+    def _scatter(flat: torch.Tensor, places: torch.Tensor | None, rows: int, width: int, value: float) -> torch.Tensor:
+        if places is None:
+            return flat.reshape(rows, width, *flat.shape[1:])
+        grid = flat.new_full((rows * width, *flat.shape[1:]), value)
+        return grid.index_copy(0, places, flat).view(rows, width, *flat.shape[1:])
+
+
+def flat_tokens(
+    batch_size: int,
+    row_length: int,
+    device: torch.device,
+    attention_mask: torch.Tensor | None = None,
+    cu_seq_lens: torch.Tensor | None = None,
+    keep_padding: bool = False,
+) -> FlatTokens:
+    """Choose the layout of one batch.
+
+    Args:
+        batch_size (`int`): B.
+        row_length (`int`): T.
+        device (`torch.device`): where the token ids are.
+        attention_mask (`torch.Tensor`, *optional*): `(B, T)`, non-zero for real tokens, anywhere in the row; or
+            `(B, 1 or A, 1 or T, T)`, boolean (True = may attend) or additive.
+        cu_seq_lens (`torch.Tensor` of shape `(S + 1,)`, *optional*): boundaries of the sequences packed in a single row,
+            from 0 to T.
+        keep_padding (`bool`): treat padding as tokens that nobody attends to.
+
+    Raises:
+        ValueError: if the mask's shape does not fit the batch, or `cu_seq_lens` does not cover exactly one row.
+    """
+    if cu_seq_lens is not None:
+        return _packed_tokens(batch_size, row_length, device, attention_mask, cu_seq_lens)
+    if attention_mask is None:
+        return FlatTokens(batch_size, row_length)
+    if attention_mask.dim() != 2:
+        return FlatTokens(batch_size, row_length, attention_mask=_additive_mask(attention_mask, batch_size, row_length))
+    if attention_mask.shape != (batch_size, row_length):
+        raise ValueError(
+            f"attention_mask has shape {tuple(attention_mask.shape)}, but the batch has {batch_size} rows of "
+            f"{row_length} tokens: pass a mask of shape ({batch_size}, {row_length})."
+        )
+    is_real = attention_mask.to(device=device, dtype=torch.bool)
+    if keep_padding or torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return FlatTokens(batch_size, row_length, attention_mask=is_real)
+    lengths = is_real.sum(dim=1)
+    sequence_lengths = lengths.tolist()
+    if min(sequence_lengths, default=row_length) == row_length:
+        return FlatTokens(batch_size, row_length)
+    return FlatTokens(
+        batch_size,
+        row_length,
+        kept=is_real.flatten().nonzero().squeeze(1),
+        cu_seq_lens=nn.functional.pad(lengths.cumsum(0), (1, 0)),
+        sequence_lengths=sequence_lengths,
+    )
+
+
+def _packed_tokens(
+    batch_size: int,
+    row_length: int,
+    device: torch.device,
+    attention_mask: torch.Tensor | None,
+    cu_seq_lens: torch.Tensor,
+) -> FlatTokens:
+    if attention_mask is not None:
+        raise ValueError("attention_mask and cu_seq_lens_q were both given: leave attention_mask out of a packed batch.")
+    bounds = cu_seq_lens.to(device=device, dtype=torch.long)
+    lengths = bounds.diff().tolist()
+    if batch_size != 1 or bounds.dim() != 1 or len(lengths) == 0 or min(lengths) < 1 or sum(lengths) != row_length:
+        raise ValueError(
+            f"cu_seq_lens_q must rise from 0 to the row's {row_length} tokens and needs a batch of one row, got "
+            f"{cu_seq_lens.tolist()} for {batch_size} row(s): concatenate the sequences into one row of shape (1, N)."
+        )
+    if bounds[0] != 0:
+        raise ValueError(f"cu_seq_lens_q starts at {int(bounds[0])}: its first entry must be 0.")
+    return FlatTokens(batch_size, row_length, cu_seq_lens=bounds, sequence_lengths=lengths)
+
+
+def _additive_mask(mask: torch.Tensor, batch_size: int, row_length: int) -> torch.Tensor:
+    if mask.dim() == 3:
+        mask = mask[:, None]
+    if mask.dim() != 4 or mask.shape[0] not in (1, batch_size) or mask.shape[-1] != row_length:
+        raise ValueError(
+            f"attention_mask has shape {tuple(mask.shape)}: pass ({batch_size}, {row_length}) flags, or a mask of shape "
+            f"({batch_size}, 1, {row_length}, {row_length})."
+        )
+    if mask.dtype == torch.bool:
+        lowest = torch.finfo(torch.float32).min
+        return torch.zeros(mask.shape, device=mask.device).masked_fill(~mask, lowest)
+    return mask
+
+
+class HiddenStateRecorder(nn.Module):
+    """Brings a layer's flat output to the border, only when hidden states are asked for.
+
+    transformers records `hidden_states` by a hook on the modules that make them; ours are flat inside, so the hook sits
+    here. The encoder goes on from the padded tensor this returns, so that the recorded states are part of the graph and
+    carry gradients.
+    """
+
+    def forward(self, before: torch.Tensor, after: torch.Tensor, tokens: FlatTokens) -> torch.Tensor:
+        """`before` `(B, T, D)` is what the layer read (for the hook); `after` `(N, D)` its output -> `(B, T, D)`."""
+        return tokens.pad(after)

@@ -1,0 +1,170 @@
+"""RoBERTa (Liu et al. 2019, https://arxiv.org/abs/1907.11692).
+
+Differs from BERT in: positions that start after the padding id and skip padding, the form of the MLM head, a classifier
+of its own on the first token, and no pair objective. Leaves out: decoder use.
+"""
+
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import initialization as init
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers.utils.output_capturing import capture_outputs
+
+from .configuration_roberta import HfeRobertaConfig
+from .encoder_blocks import Encoder, EncoderEmbeddings, EncoderModel, EncoderPreTrainedModel, Pooler
+from .encoder_heads import HeadModel, MaskedLanguageModel
+from .encoder_outputs import FlatEncoderOutput
+from .encoder_tasks import ChoiceModel, QuestionAnswerer, SequenceClassifier, TokenClassifier
+from .encoder_tokens import FlatTokens
+
+
+class RobertaEmbeddings(EncoderEmbeddings):
+    """Embeddings whose positions count the tokens that are not padding, from `pad_token_id + 1` (fairseq)."""
+
+    def __init__(self, config: HfeRobertaConfig):
+        is_absolute = config.position_embedding_type == "absolute"
+        super().__init__(
+            config,
+            config.hidden_size,
+            first_position=config.pad_token_id + 1 if is_absolute else 0,
+            position_padding=config.pad_token_id,
+        )
+
+    def _positions(
+        self, tokens: FlatTokens, input_ids: torch.Tensor | None, position_ids: torch.Tensor | None
+    ) -> torch.Tensor:
+        if position_ids is None and input_ids is not None and not tokens.is_packed:
+            padding_id = self.first_position - 1
+            is_token = input_ids != padding_id
+            position_ids = is_token.cumsum(dim=1) * is_token + padding_id
+        return super()._positions(tokens, input_ids, position_ids)
+
+
+class RobertaLMHead(nn.Module):
+    """The MLM head: always erf GELU; `decoder.weight` is the word embedding and `decoder.bias` is `bias`."""
+
+    def __init__(self, config: HfeRobertaConfig):
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.layer_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """`(P, D)` -> `(P, V)`."""
+        return self.decoder(self.layer_norm(nn.functional.gelu(self.dense(hidden_states))))
+
+
+class RobertaClassificationHead(nn.Module):
+    """Dense, tanh and projection of the first token, with dropout before each."""
+
+    def __init__(self, config: HfeRobertaConfig, dropout: float):
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.dropout = nn.Dropout(dropout)
+        self.out_proj = nn.Linear(config.hidden_size, config.num_labels)
+
+    def forward(self, first_tokens: torch.Tensor) -> torch.Tensor:
+        """`(S, D)` -> `(S, num_labels)`."""
+        return self.out_proj(self.dropout(self.dense(self.dropout(first_tokens)).tanh()))
+
+
+class HfeRobertaPreTrainedModel(EncoderPreTrainedModel):
+    """Names and initialisation of the RoBERTa models."""
+
+    config_class = HfeRobertaConfig
+    base_model_prefix = "roberta"
+    _no_split_modules = ["RobertaEmbeddings", "EncoderLayer"]
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if isinstance(module, RobertaLMHead):
+            init.zeros_(module.bias)
+
+
+class HfeRobertaModel(HfeRobertaPreTrainedModel, EncoderModel):
+    """RoBERTa without a head."""
+
+    def __init__(self, config: HfeRobertaConfig, add_pooling_layer: bool = True):
+        super().__init__(config)
+        self.embeddings = RobertaEmbeddings(config)
+        self.encoder = Encoder(config)
+        self.pooler = Pooler(config) if add_pooling_layer else None
+        self.post_init()
+
+    # `hidden_states[-1]` is recorded at the border; `last_hidden_state` may be flat.
+    @capture_outputs(tie_last_hidden_states=False)
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutputWithPooling:
+        r"""Encode tokens; further arguments as in `EncoderModel.encode`.
+
+        Args:
+            input_ids (`torch.LongTensor` of shape `(B, T)`, *optional*): token ids.
+            attention_mask (`torch.Tensor` of shape `(B, T)`, *optional*): non-zero for real tokens; None means all are.
+            token_type_ids (`torch.LongTensor` of shape `(B, T)`, *optional*): below `type_vocab_size`, which is 1 in the
+                released models: all zero.
+            position_ids (`torch.LongTensor` of shape `(B, T)`, *optional*): rows of the position table.
+            inputs_embeds (`torch.Tensor` of shape `(B, T, E)`, *optional*): instead of `input_ids`.
+            kwargs: see `EncoderModel.encode`.
+
+        Returns:
+            `last_hidden_state` of shape `(B, T, D)`, zero at padding, and `pooler_output` of shape `(B, D)`.
+        """
+        return self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+
+
+class HfeRobertaHeadModel(HfeRobertaPreTrainedModel, HeadModel):
+    """A RoBERTa with something on top."""
+
+    encoder_class = HfeRobertaModel
+    mlm_head_name = "lm_head"
+
+
+class HfeRobertaForMaskedLM(HfeRobertaHeadModel, MaskedLanguageModel):
+    """RoBERTa with the MLM head, which is all it is pre-trained with."""
+
+    _tied_weights_keys = {
+        "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
+        "lm_head.decoder.bias": "lm_head.bias",
+    }
+
+    def __init__(self, config: HfeRobertaConfig):
+        super().__init__(config)
+        self.add_encoder(add_pooling_layer=False)
+        self.lm_head = RobertaLMHead(config)
+        self.post_init()
+
+
+class HfeRobertaForSequenceClassification(HfeRobertaHeadModel, SequenceClassifier):
+    """RoBERTa for labels or numbers of whole sequences."""
+
+    def add_classifier(self) -> None:
+        """Build the encoder, without pooler, and the classifier on its first token."""
+        self.add_encoder(add_pooling_layer=False)
+        self.classifier = RobertaClassificationHead(self.config, self.classifier_dropout)
+
+    def classify(self, outputs: FlatEncoderOutput) -> torch.Tensor:
+        """`(S, num_labels)`."""
+        return self.classifier(outputs.tokens.first_of_each_sequence(outputs.last_hidden_state))
+
+
+class HfeRobertaForTokenClassification(HfeRobertaHeadModel, TokenClassifier):
+    """RoBERTa for labels of tokens."""
+
+
+class HfeRobertaForQuestionAnswering(HfeRobertaHeadModel, QuestionAnswerer):
+    """RoBERTa for answers in a text."""
+
+
+class HfeRobertaForMultipleChoice(HfeRobertaHeadModel, ChoiceModel):
+    """RoBERTa for the best of several continuations."""

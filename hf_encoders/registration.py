@@ -1,0 +1,50 @@
+"""Tells transformers' Auto classes about the models of this package.
+
+Importing `hf_encoders` registers softly: a configuration of ours gives a model of ours, and every other BERT in the process
+stays transformers' own. `take_over_auto_classes()` is the explicit alternative.
+"""
+
+import importlib
+
+import transformers
+from transformers import AutoConfig, AutoTokenizer
+
+from hf_encoders.models.configuration_albert import HfeAlbertConfig
+from hf_encoders.models.configuration_bert import HfeBertConfig
+from hf_encoders.models.configuration_roberta import HfeRobertaConfig
+from hf_encoders.models.encoder_configuration import EncoderConfig
+
+
+CONFIGURATIONS: tuple[type[EncoderConfig], ...] = (HfeBertConfig, HfeRobertaConfig, HfeAlbertConfig)
+
+
+def register() -> None:
+    """Register configuration -> model and configuration -> tokenizer, and mark all classes for `auto_map`.
+
+    `register_for_auto_class` is what makes `save_pretrained` copy the code files beside the weights.
+    """
+    for config_class in CONFIGURATIONS:
+        config_class.register_for_auto_class()
+        for auto_class, reference in config_class.AUTO_MAP.items():
+            if auto_class == "AutoConfig":
+                continue
+            model_class = _model_class(reference)
+            getattr(transformers, auto_class).register(config_class, model_class, exist_ok=True)
+            model_class.register_for_auto_class(auto_class)
+        tokenizer_class = getattr(transformers, config_class.TOKENIZER_CLASS)
+        AutoTokenizer.register(config_class, tokenizer_class, exist_ok=True)
+
+
+def take_over_auto_classes() -> None:
+    """Make `AutoModel....from_pretrained` load *every* BERT, RoBERTa and ALBERT checkpoint of this process as ours.
+
+    A choice for training scripts that load published checkpoints by name and should not ask for `trust_remote_code`.
+    It cannot be undone within the process, and classes of transformers that embed a BERT see ours too.
+    """
+    for config_class in CONFIGURATIONS:
+        AutoConfig.register(config_class.model_type, config_class, exist_ok=True)
+
+
+def _model_class(reference: str) -> type:
+    module, name = reference.split(".")
+    return getattr(importlib.import_module(f"hf_encoders.models.{module}"), name)
