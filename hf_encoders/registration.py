@@ -1,13 +1,13 @@
 """Tells transformers' Auto classes about the models of this package.
 
-Importing `hf_encoders` registers softly: a configuration of ours gives a model of ours, and every other BERT in the process
-stays transformers' own. `take_over_auto_classes()` is the explicit alternative.
+Importing `hf_encoders` registers softly: a configuration of ours gives a model of ours, and every other BERT in the
+process stays transformers' own. `take_over_auto_classes()` is the explicit alternative.
 """
 
 import importlib
 
 import transformers
-from transformers import AutoConfig, AutoTokenizer
+from transformers import CONFIG_MAPPING, AutoConfig, AutoTokenizer
 
 from hf_encoders.models.configuration_albert import HfeAlbertConfig
 from hf_encoders.models.configuration_bert import HfeBertConfig
@@ -43,6 +43,8 @@ def take_over_auto_classes() -> None:
     """
     for config_class in CONFIGURATIONS:
         AutoConfig.register(config_class.model_type, config_class, exist_ok=True)
+        # `AutoConfig.register` takes no second name; this is the one on disk where transformers' class would not do.
+        CONFIG_MAPPING.register(f"hfe_{config_class.model_type}", config_class, exist_ok=True)
 
 
 def _model_class(reference: str) -> type:

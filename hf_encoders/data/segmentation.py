@@ -1,29 +1,38 @@
-"""Text to sentences: the two sentence splitters of the package, and the form any other one must have.
+"""Text to documents of sentences: the sentence splitters, and the readers of text files, JSON lines and data sets.
 
 A splitter is a `Callable[[str], list[str]]`: it gets one line of a text file, or the whole text of one document, and
 returns its sentences in order, none of them empty. A line break always ends a sentence, so that "one sentence a line"
 and "one paragraph a line" are the same input; hard-wrapped text has to be unwrapped before it comes here.
 
-The rules for where a sentence ends belong to the library `sentencex`. Leaves out: documents (see `corpus.py`) and any
-cut by length, which is made in tokens, after the tokenizer (`tokenize_documents`).
+The rules for where a sentence ends belong to the library `sentencex`. Leaves out: any cut by length, which is made in
+tokens, after the tokenizer (`tokenize_documents` in `corpus.py`).
 """
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
+from pathlib import Path
+from typing import Any
 
+import datasets
 import sentencex
 
 
+# Characters of a line given to sentencex at once: in Chinese text its time grows with the square of this (1.0.32: 0.7
+# ms for 2,000 characters, 2.3 s for 100,000), and in any text one quotation mark that is never closed hides all
+# sentence ends behind it.
 WINDOW_CHARACTERS = 2000
-"""Characters of a line given to `sentencex` at once: its time grows with the square of this for text that is not
-ASCII (measured with 1.0.32: 0.7 ms for 2,000 Chinese characters, 2.3 s for 100,000)."""
-
+# Context that a sentence end near the border of a window must have on both sides to be believed.
 MARGIN_CHARACTERS = 32
-"""Context, in characters, that a sentence end near the border of a window must have on both sides to be believed."""
+
+TEXT_ENDINGS = (".txt", ".jsonl")
+# Endings that cannot be meant as plain text: read as such, they would train a model on noise.
+NOT_TEXT_ENDINGS = (".arrow", ".bz2", ".gz", ".json", ".parquet", ".pdf", ".tar", ".xz", ".zip", ".zst")
 
 _LINE_BREAK = re.compile(r"\r\n?|\n")
-# sentencex 1.0.32 panics on a letter, one of these and a full stop ("A\u00a0."), in every language.
+# White space above ASCII: sentencex 1.0.32 panics where it stands between a letter and a full stop ("A\u00a0."). One
+# space in place of each moves no character.
 _WIDE_WHITESPACE = re.compile(r"[^\S\x00-\x7f]")
 _LANGUAGE_CODE = re.compile(r"[a-z]{2,3}")
 
@@ -67,8 +76,8 @@ def split_sentences(text: str, language: str = "en") -> list[str]:
         ValueError: When `language` does not have the form of a language code.
 
     Example:
-        >>> split_sentences("Dr. Smith came at 3.5 km/h. He left.")
-        ['Dr. Smith came at 3.5 km/h.', 'He left.']
+        >>> split_sentences("Dr. Smith walked 3.5 miles. He was tired.")
+        ['Dr. Smith walked 3.5 miles.', 'He was tired.']
     """
     if not _LANGUAGE_CODE.fullmatch(language):
         # sentencex would take "german", "DE" or "de-AT" for English without a word.
@@ -78,10 +87,11 @@ def split_sentences(text: str, language: str = "en") -> list[str]:
         )
     sentences = []
     for line in one_sentence_per_line(replace_lone_surrogates(text)):
-        for start, end in _sentence_spans(line, language):
-            sentence = line[start:end].strip()
-            if sentence:
-                sentences.append(sentence)
+        if len(line) <= WINDOW_CHARACTERS and not _WIDE_WHITESPACE.search(line):
+            parts = sentencex.segment(language, line)
+        else:
+            parts = [line[start:end] for start, end in _sentence_spans(line, language)]
+        sentences += [sentence for part in parts if (sentence := part.strip())]
     return sentences
 
 
@@ -103,6 +113,92 @@ def replace_lone_surrogates(text: str) -> str:
     return text
 
 
+def read_documents(
+    paths: Sequence[str | Path],
+    *,
+    sentence_splitter: Callable[[str], list[str]] = split_sentences,
+    text_field: str = "text",
+    sentences_field: str | None = None,
+) -> Iterator[list[str]]:
+    """Read documents from text files and JSON lines, one at a time.
+
+    Text files have one sentence or one paragraph a line and a blank line between documents; the end of a file ends its
+    document too. Files ending in `.jsonl` have one document a line, an object. All are UTF-8, with or without a byte
+    order mark; bytes that are not UTF-8 become U+FFFD. A document is held in memory as a whole.
+
+    Args:
+        paths (`Sequence[str | Path]`): Files, or folders in which all files `*.txt` and `*.jsonl` are read, sorted by
+            path. A file with another ending is read as text.
+        sentence_splitter (`Callable[[str], list[str]]`, *optional*, defaults to `split_sentences`): Gets a line of a
+            text file or the text of a JSON document.
+        text_field (`str`, *optional*, defaults to `"text"`): Field of a JSON document that holds its text.
+        sentences_field (`str`, *optional*): Field that holds a list of sentences, taken as they are instead of a text.
+
+    Returns:
+        `Iterator[list[str]]`: Sentences of one document each; documents without a sentence are left out.
+
+    Raises:
+        ValueError: At once, if a path does not exist, a folder holds no such file, or an ending cannot be text. While
+            reading, if a line is not a JSON object with the field.
+    """
+    if isinstance(paths, (str, Path)):
+        raise ValueError(f"paths={str(paths)!r} is a single path: give a list, [{str(paths)!r}].")
+    files = [file for path in paths for file in _text_files(Path(path))]
+    if not files:
+        raise ValueError(f"paths={paths!r} names no file: give text files, JSON lines or folders of them.")
+
+    def read() -> Iterator[list[str]]:
+        for file in files:
+            if file.suffix.lower() == ".jsonl":
+                yield from _read_json_lines(file, sentence_splitter, text_field, sentences_field)
+            else:
+                yield from _read_text(file, sentence_splitter)
+
+    return read()
+
+
+def documents_from_dataset(
+    dataset: datasets.Dataset | datasets.IterableDataset,
+    text_column: str = "text",
+    *,
+    sentence_splitter: Callable[[str], list[str]] = split_sentences,
+    sentences_column: str | None = None,
+) -> Iterator[list[str]]:
+    """Read documents from a data set, one row a document; streaming data sets too.
+
+    Args:
+        dataset (`datasets.Dataset` or `datasets.IterableDataset`): One split.
+        text_column (`str`, *optional*, defaults to `"text"`): Column of `str`, the text of a document.
+        sentence_splitter (`Callable[[str], list[str]]`, *optional*, defaults to `split_sentences`): Gets that text.
+        sentences_column (`str`, *optional*): Column of `list[str]`, taken as they are instead of the text.
+
+    Returns:
+        `Iterator[list[str]]`: Sentences of one document each; documents without a sentence are left out.
+
+    Raises:
+        ValueError: At once, if this is not one split or has no such column. While reading, if a value is not text.
+    """
+    if not isinstance(dataset, (datasets.Dataset, datasets.IterableDataset)):
+        raise ValueError(f"dataset is a {type(dataset).__name__}: give one split, for example dataset['train'].")
+    column = sentences_column or text_column
+    if dataset.column_names is not None and column not in dataset.column_names:
+        raise ValueError(
+            f"dataset has no column {column!r} but {dataset.column_names}: name the one that holds the text with "
+            "text_column, or the one that holds lists of sentences with sentences_column."
+        )
+
+    def read() -> Iterator[list[str]]:
+        row = 0
+        for batch in dataset.with_format(None).iter(batch_size=1000):
+            for value in batch[column]:
+                sentences = _sentences_of(value, bool(sentences_column), sentence_splitter, f"row {row}", column)
+                if sentences:
+                    yield sentences
+                row += 1
+
+    return read()
+
+
 def _sentence_spans(line: str, language: str) -> Iterator[tuple[int, int]]:
     """Yield (start, end) in characters of every sentence of one line; the spans touch and cover the line."""
     sentence_start = window_start = 0
@@ -112,7 +208,8 @@ def _sentence_spans(line: str, language: str) -> Iterator[tuple[int, int]]:
         lowest = window_start + (MARGIN_CHARACTERS if window_start > sentence_start else 0)
         highest = window_end - (MARGIN_CHARACTERS if window_end < len(line) else 0)
 
-        ends = accumulate(map(len, sentencex.segment(language, _narrow_whitespace(window))), initial=window_start)
+        parts = sentencex.segment(language, _WIDE_WHITESPACE.sub(" ", window))
+        ends = accumulate(map(len, parts), initial=window_start)
         believed = [end for end in ends if lowest < end <= highest]
         if window_end == len(line) and believed[-1:] != [window_end]:
             believed.append(window_end)
@@ -123,6 +220,76 @@ def _sentence_spans(line: str, language: str) -> Iterator[tuple[int, int]]:
         window_start = sentence_start if believed else window_end - 2 * MARGIN_CHARACTERS
 
 
-def _narrow_whitespace(text: str) -> str:
-    """Replace each white space character above ASCII by one space: no character moves."""
-    return text if text.isascii() else _WIDE_WHITESPACE.sub(" ", text)
+def _text_files(path: Path) -> list[Path]:
+    """Files to read for one path given by the user."""
+    if path.is_dir():
+        files = sorted(file for file in path.rglob("*") if file.suffix.lower() in TEXT_ENDINGS and file.is_file())
+        if not files:
+            raise ValueError(f"paths: the folder '{path}' holds no *.txt and no *.jsonl file: name the files instead.")
+        return files
+    if not path.exists():
+        raise ValueError(f"paths: '{path}' does not exist: check the spelling, and the folder it is relative to.")
+    if path.suffix.lower() in NOT_TEXT_ENDINGS:
+        raise ValueError(
+            f"paths: '{path}' is not a text file by its ending: decompress it, rename JSON lines to .jsonl, or load "
+            "it with datasets.load_dataset and use documents_from_dataset."
+        )
+    return [path]
+
+
+def _read_text(file: Path, sentence_splitter: Callable[[str], list[str]]) -> Iterator[list[str]]:
+    sentences: list[str] = []
+    with open(file, encoding="utf-8-sig", errors="replace") as lines:
+        for line in lines:
+            # Files that were joined bring their byte order marks into the middle.
+            line = line.strip().lstrip("\ufeff")
+            if line:
+                sentences += sentence_splitter(line)
+            elif sentences:
+                yield sentences
+                sentences = []
+    if sentences:
+        yield sentences
+
+
+def _read_json_lines(
+    file: Path, sentence_splitter: Callable[[str], list[str]], text_field: str, sentences_field: str | None
+) -> Iterator[list[str]]:
+    field = sentences_field or text_field
+    with open(file, encoding="utf-8-sig", errors="replace") as lines:
+        for number, line in enumerate(lines, start=1):
+            line = line.strip().lstrip("\ufeff")
+            if not line:
+                continue
+            place = f"{file}, line {number}"
+            try:
+                record = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise ValueError(f"{place}: not JSON ({error}): one JSON object a line is expected.") from error
+            if not isinstance(record, dict) or field not in record:
+                found = list(record) if isinstance(record, dict) else type(record).__name__
+                raise ValueError(
+                    f"{place}: no field {field!r}, found {found}: name the field that holds the text with text_field, "
+                    "or the one that holds a list of sentences with sentences_field."
+                )
+            sentences = _sentences_of(record[field], bool(sentences_field), sentence_splitter, place, field)
+            if sentences:
+                yield sentences
+
+
+def _sentences_of(
+    value: Any, is_split: bool, sentence_splitter: Callable[[str], list[str]], place: str, field: str
+) -> list[str]:
+    """Sentences of one document, from its text or its list of sentences."""
+    if is_split:
+        if not isinstance(value, list) or not all(isinstance(sentence, str) for sentence in value):
+            raise ValueError(
+                f"{place}: {field!r} is {value!r:.80}, not a list of str: leave out or repair that document."
+            )
+        return [sentence for sentence in value if sentence.strip()]
+    if not isinstance(value, str):
+        raise ValueError(
+            f"{place}: {field!r} is {value!r:.80}, not a str: leave the document out; for lists use sentences_field "
+            "(files) or sentences_column (data sets)."
+        )
+    return sentence_splitter(value)

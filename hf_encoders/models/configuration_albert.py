@@ -16,8 +16,10 @@ class HfeAlbertConfig(EncoderConfig):
 
     Args:
         embedding_size (`int`): E, width of the embedding tables.
-        num_hidden_groups (`int`): number of groups of layers with parameters of their own; 1 shares one group everywhere.
-        inner_group_num (`int`): layers in a group. A token passes `num_hidden_layers` groups of `inner_group_num` layers.
+        num_hidden_groups (`int`): number of groups of layers with parameters of their own; 1 shares one group
+            everywhere.
+        inner_group_num (`int`): layers in a group. A token passes `num_hidden_layers` groups of `inner_group_num`
+            layers.
         classifier_dropout_prob (`float`): dropout probability before a task's classifier.
 
     Use `base()`, `large()`, `xlarge()` or `xxlarge()` for the sizes of the paper's table 1.

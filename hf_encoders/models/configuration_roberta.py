@@ -1,6 +1,7 @@
 """Configuration of RoBERTa (Liu et al. 2019, https://arxiv.org/abs/1907.11692).
 
-Differs from BERT in: vocabulary, ids of the special tokens, one token type, positions that start at `pad_token_id + 1`.
+Differs from BERT in: vocabulary, ids of the special tokens, one token type, positions that start at
+`pad_token_id + 1`.
 """
 
 from typing import Any, ClassVar
@@ -20,8 +21,8 @@ class HfeRobertaConfig(EncoderConfig):
         classifier_dropout (`float`, *optional*): dropout probability in a task's classifier; None means
             `hidden_dropout_prob`.
 
-    The released models have 514 positions, epsilon 1e-5 and one token type; transformers' own `RobertaConfig()` has 512,
-    1e-12 and 2.
+    The released models have 514 positions, epsilon 1e-5 and one token type; transformers' own `RobertaConfig()` has
+    512, 1e-12 and 2.
     """
 
     model_type = "roberta"

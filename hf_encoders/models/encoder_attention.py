@@ -1,14 +1,16 @@
 """Attention over flat tokens, and the choice of the kernel that computes it.
 
-Scaled dot-product attention of Vaswani et al. 2017 (https://arxiv.org/abs/1706.03762), bidirectional, plus the trainable
-relative positions of Shaw et al. 2018 and Huang et al. 2020 (https://arxiv.org/abs/2009.13658) as transformers 4 had them.
+Scaled dot-product attention of Vaswani et al. 2017 (https://arxiv.org/abs/1706.03762), bidirectional, plus the
+trainable relative positions of Shaw et al. 2018 and Huang et al. 2020 (https://arxiv.org/abs/2009.13658) as
+transformers 4 had them.
 
 Which kernel runs (`config._attn_implementation`, set by `attn_implementation=` or `model.set_attn_implementation`):
-  * `sdpa`, the default: on a CPU, one `scaled_dot_product_attention` call a sequence, without padding; elsewhere, and for
-    batches without padding, one call over all sequences;
+  * `sdpa`, the default: on a CPU, one `scaled_dot_product_attention` call a sequence, without padding; elsewhere, and
+    for batches without padding, one call over all sequences;
   * `eager`: explicit softmax. Also whenever `output_attentions=True`, because no other kernel returns the weights;
-  * any other name known to transformers (`flex_attention`, `flash_attention_2`, one of your own): through transformers'
-    attention interface, over sequences padded to equal length.
+  * any other name known to transformers (`flex_attention`, `flash_attention_2`, one of your own): through
+    transformers' attention interface, over sequences padded to equal length. Not with relative positions or 4D masks,
+    which such kernels do not read.
 
 Leaves out: causal masks, caches and cross-attention. This is an encoder.
 """
@@ -26,12 +28,20 @@ class EncoderSelfAttention(nn.Module):
     """Multi-head self-attention with separate query, key and value projections.
 
     Args:
-        config: reads `hidden_size`, `num_attention_heads`, `attention_probs_dropout_prob`, `position_embedding_type` and
-            `max_position_embeddings`.
+        config: reads `hidden_size`, `num_attention_heads`, `attention_probs_dropout_prob`, `position_embedding_type`
+            and `max_position_embeddings`.
+
+    Raises:
+        ValueError: if the heads do not divide the width.
     """
 
     def __init__(self, config: PreTrainedConfig):
         super().__init__()
+        if config.hidden_size % config.num_attention_heads != 0:
+            raise ValueError(
+                f"hidden_size={config.hidden_size} is not a multiple of num_attention_heads="
+                f"{config.num_attention_heads}: change one of them."
+            )
         self.config = config
         self.num_attention_heads = config.num_attention_heads
         self.attention_head_size = config.hidden_size // config.num_attention_heads
@@ -95,6 +105,11 @@ class EncoderSelfAttention(nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """One kernel call over sequences padded to the longest: `(N, A, H)` each -> `(N, A, H)`, `(S, A, L, L)`."""
         implementation = "eager" if output_attentions else self.config._attn_implementation
+        if self._has_distances and implementation not in ("eager", "sdpa"):
+            raise ValueError(
+                f"position_embedding_type={self.config.position_embedding_type!r} adds to the attention scores, which "
+                f"attn_implementation={implementation!r} cannot: use attn_implementation='sdpa' or 'eager'."
+            )
         kernel = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention)
         mask = _mask_for_kernel(self.config, implementation, query, tokens)
         query, key, value = (tokens.to_sequences(x).transpose(1, 2) for x in (query, key, value))  # (S, A, L, H)
@@ -173,7 +188,7 @@ def _mask_for_kernel(
         if mask is not None and mask.dim() == 4:
             if implementation not in ("eager", "sdpa"):
                 raise ValueError(
-                    f"attention_mask is 4D and attn_implementation is {implementation!r}: pass a mask of shape (B, T), "
+                    f"attention_mask is 4D and attn_implementation={implementation!r}: pass a mask of shape (B, T), "
                     "or use attn_implementation='sdpa' or 'eager'."
                 )
             mask = mask.to(query.dtype).clamp(min=torch.finfo(query.dtype).min)
@@ -186,7 +201,7 @@ def _mask_for_kernel(
 def _mask_from_flags(
     config: PreTrainedConfig, implementation: str, query: torch.Tensor, is_real: torch.Tensor
 ) -> torch.Tensor | object | None:
-    """`(S, L)` flags -> what transformers' kernel of that name reads (a tensor, a block mask, the flags themselves)."""
+    """`(S, L)` flags -> what the kernel of that name reads: a tensor, a block mask, the flags themselves."""
     if implementation == "eager":
         # Written here because `output_attentions=True` asks for it whatever the configuration names.
         lowest = torch.finfo(query.dtype).min

@@ -31,7 +31,9 @@ class EncoderEmbeddings(nn.Module):
         self.first_position = first_position
         self.word_embeddings = nn.Embedding(config.vocab_size, width, padding_idx=config.pad_token_id)
         if config.position_embedding_type == "absolute":
-            self.position_embeddings = nn.Embedding(config.max_position_embeddings, width, padding_idx=position_padding)
+            self.position_embeddings = nn.Embedding(
+                config.max_position_embeddings, width, padding_idx=position_padding
+            )
         self.token_type_embeddings = nn.Embedding(config.type_vocab_size, width)
         self.LayerNorm = nn.LayerNorm(width, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
@@ -251,7 +253,8 @@ class EncoderModel(EncoderPreTrainedModel):
             kwargs: other arguments of transformers' attention interface; ignored.
 
         Raises:
-            ValueError: for missing or conflicting inputs, a row longer than the position table, ids outside of a table.
+            ValueError: for missing or conflicting inputs, a row longer than the position table, ids outside of
+                a table.
         """
         self._check_inputs(input_ids, token_type_ids, position_ids, inputs_embeds)
         source = input_ids if inputs_embeds is None else inputs_embeds
@@ -290,11 +293,21 @@ class EncoderModel(EncoderPreTrainedModel):
         inputs_embeds: torch.Tensor | None,
     ) -> None:
         if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("You must specify exactly one of input_ids or inputs_embeds")
+            given = "neither is" if input_ids is None else "both are"
+            raise ValueError(f"You must specify exactly one of input_ids or inputs_embeds: {given} given.")
         if input_ids is not None and input_ids.dim() != 2:
             raise ValueError(
                 f"input_ids has shape {tuple(input_ids.shape)}: pass a batch of shape (batch_size, sequence_length)."
             )
+        width = self.get_input_embeddings().embedding_dim
+        if inputs_embeds is not None and (inputs_embeds.dim() != 3 or inputs_embeds.shape[-1] != width):
+            raise ValueError(
+                f"inputs_embeds has shape {tuple(inputs_embeds.shape)}: pass (batch_size, sequence_length, {width})."
+            )
+        rows = (input_ids if inputs_embeds is None else inputs_embeds).shape[:2]
+        for name, ids in (("token_type_ids", token_type_ids), ("position_ids", position_ids)):
+            if ids is not None and ids.shape not in (rows, (1, rows[1]), rows[1:]):
+                raise ValueError(f"{name} has shape {tuple(ids.shape)}: pass one a token, of shape {tuple(rows)}.")
         check_ids("input_ids", input_ids, self.get_input_embeddings().num_embeddings, "vocab_size")
         check_ids("token_type_ids", token_type_ids, self.config.type_vocab_size, "type_vocab_size")
         check_ids("position_ids", position_ids, self.config.max_position_embeddings, "max_position_embeddings")
@@ -302,23 +315,29 @@ class EncoderModel(EncoderPreTrainedModel):
     def _check_length(
         self, tokens: FlatTokens, input_ids: torch.Tensor | None, position_ids: torch.Tensor | None
     ) -> None:
-        if position_ids is not None:
+        if position_ids is not None and self.config.position_embedding_type == "absolute":
             return
         length = max(tokens.sequence_lengths) if tokens.is_packed else tokens.row_length
         if length > self.longest_row():
             raise ValueError(
-                f"input_ids has rows of {length} tokens, but max_position_embeddings={self.config.max_position_embeddings} "
-                f"allows {self.longest_row()}: truncate (max_length={self.longest_row()}) or configure a longer table."
+                f"{'inputs_embeds' if input_ids is None else 'input_ids'} has sequences of {length} tokens, but "
+                f"max_position_embeddings={self.config.max_position_embeddings} allows {self.longest_row()}: truncate "
+                f"(max_length={self.longest_row()}) or configure a longer table."
             )
 
 
-def check_ids(name: str, ids: torch.Tensor | None, size: int, size_name: str) -> None:
+def check_ids(
+    name: str,
+    ids: torch.Tensor | None,
+    size: int,
+    size_name: str,
+    remedy: str = "check that the tokenizer belongs to this model, or configure a larger table",
+) -> None:
     """Raise ValueError if an id has no row in its table; not inside a traced graph, where values are not known."""
     if ids is None or ids.numel() == 0 or torch.compiler.is_compiling() or torch.jit.is_tracing() or ids.is_meta:
         return
     low, high = (int(bound) for bound in ids.aminmax())
     if low < 0 or high >= size:
         raise ValueError(
-            f"{name} holds {low if low < 0 else high}, outside of [0, {size - 1}] ({size_name}={size}): check that the "
-            f"tokenizer belongs to this model, or configure a larger {size_name}."
+            f"{name} holds {low if low < 0 else high}, outside of [0, {size - 1}] ({size_name}={size}): {remedy}."
         )

@@ -4,9 +4,11 @@ from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
+from transformers.activations import ACT2FN
 
 
 POSITION_EMBEDDING_TYPES = ("absolute", "relative_key", "relative_key_query")
+CLASSIFIER_DROPOUTS = ("classifier_dropout", "classifier_dropout_prob")
 
 
 @strict
@@ -15,7 +17,7 @@ class EncoderConfig(PreTrainedConfig):
 
     Args:
         vocab_size (`int`): V, number of token ids.
-        hidden_size (`int`): D, width of the model; a multiple of `num_attention_heads`.
+        hidden_size (`int`): D, width of the model; a multiple of `num_attention_heads`, which building a model checks.
         num_hidden_layers (`int`): number of layers a token passes through.
         num_attention_heads (`int`): A.
         intermediate_size (`int`): width inside the feed-forward part.
@@ -29,9 +31,10 @@ class EncoderConfig(PreTrainedConfig):
         layer_norm_eps (`float`): epsilon of every LayerNorm.
         pad_token_id, bos_token_id, eos_token_id (`int`, *optional*): special ids.
         tie_word_embeddings (`bool`): whether the MLM decoder is the word embedding.
-        position_embedding_type (`str`): `absolute`, or trainable relative positions `relative_key` (Shaw et al. 2018) or
-            `relative_key_query` (Huang et al. 2020). transformers 5 has no relative positions, so a configuration with
-            them is saved under a `model_type` of its own, which plain transformers refuses instead of loading wrongly.
+        position_embedding_type (`str`): `absolute`, or trainable relative positions `relative_key` (Shaw et al. 2018)
+            or `relative_key_query` (Huang et al. 2020). transformers 5 has no relative positions, so a configuration
+            with them is saved under a `model_type` of its own, which plain transformers refuses instead of loading
+            wrongly.
 
     Raises:
         ValueError: for a value out of range or a combination that cannot be built; names the field and the remedy.
@@ -66,9 +69,12 @@ class EncoderConfig(PreTrainedConfig):
         for decoder_field in ("is_decoder", "add_cross_attention"):
             if kwargs.get(decoder_field):
                 raise ValueError(
-                    f"{decoder_field}=True: {type(self).__name__} describes an encoder. Use transformers' own class for a "
-                    "decoder."
+                    f"{decoder_field}=True: {type(self).__name__} describes an encoder. Use transformers' own class "
+                    "for a decoder."
                 )
+        # What `to_dict` wrote for files; an instance has the family's own name.
+        if kwargs.get("model_type") == f"hfe_{type(self).model_type}":
+            del kwargs["model_type"]
         kwargs.setdefault("tokenizer_class", self.TOKENIZER_CLASS)
         super().__post_init__(**kwargs)
         self.auto_map = {**(getattr(self, "auto_map", None) or {}), **self.AUTO_MAP}
@@ -77,14 +83,10 @@ class EncoderConfig(PreTrainedConfig):
     def _check(self) -> None:
         for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):
             _require(getattr(self, name) > 0, name, getattr(self, name), "must be at least 1")
-        _require(
-            self.hidden_size % self.num_attention_heads == 0,
-            "num_attention_heads",
-            self.num_attention_heads,
-            f"must divide hidden_size={self.hidden_size}",
-        )
-        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
-            _require(0 <= getattr(self, name) < 1, name, getattr(self, name), "must be a probability in [0, 1)")
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", *CLASSIFIER_DROPOUTS):
+            value = getattr(self, name, None)
+            _require(value is None or 0 <= value < 1, name, value, "must be a probability in [0, 1)")
+        _require(self.hidden_act in ACT2FN, "hidden_act", self.hidden_act, f"must be one of {', '.join(ACT2FN)}")
         _require(
             self.position_embedding_type in POSITION_EMBEDDING_TYPES,
             "position_embedding_type",
@@ -117,7 +119,7 @@ class EncoderConfig(PreTrainedConfig):
             if output.get("architectures"):
                 output["architectures"] = [name.removeprefix("Hfe") for name in output["architectures"]]
         else:
-            output["model_type"] = f"hfe_{self.model_type}"
+            output["model_type"] = f"hfe_{type(self).model_type}"
         return output
 
     @classmethod

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 from transformers.modeling_outputs import NextSentencePredictorOutput
-from transformers.utils import logging
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs, logging
 from transformers.utils.generic import can_return_tuple
 
 from .encoder_blocks import EncoderPreTrainedModel, check_ids
@@ -40,19 +41,49 @@ class HeadModel(EncoderPreTrainedModel):
         return self.config.classifier_dropout
 
     def encode(
-        self, attention_mask: torch.Tensor | None, labels: torch.Tensor | None = None, **inputs: Any
+        self,
+        attention_mask: torch.Tensor | None,
+        labels: torch.Tensor | None = None,
+        classes: tuple[str, int] = ("num_labels", 0),
+        **inputs: Any,
     ) -> FlatEncoderOutput:
         """Run the base model for a head: flat output, and padding computed only if `labels` ask for it.
 
         Args:
             attention_mask: as in `forward`.
             labels (`torch.LongTensor` of shape `(B, T)`, *optional*): one label a token.
+            classes: what the number of classes of `labels` is called, and that number.
             inputs: the other arguments of the base model.
+
+        Raises:
+            ValueError: for labels of another shape or range, before anything is computed; and as the base model does.
         """
+        for name in ("input_ids", "inputs_embeds"):
+            if inputs[name] is not None:
+                check_labels("labels", labels, inputs[name].shape[:2], *classes)
         keep_padding = inputs.pop("keep_padding", False) or labels_on_padding(labels, attention_mask)
         return self.base_model(
             attention_mask=attention_mask, keep_padding=keep_padding, flat_output=True, return_dict=True, **inputs
         )
+
+
+def check_labels(
+    name: str, labels: torch.Tensor | None, shape: tuple[int, ...] | None, size_name: str, num_classes: int
+) -> None:
+    """Raise ValueError unless `labels` has the shape (if one is named) and holds integer classes or -100."""
+    if labels is None:
+        return
+    if labels.is_floating_point():
+        raise ValueError(f"{name} has dtype {labels.dtype}: pass class ids as integers.")
+    if shape is not None and labels.shape != shape:
+        raise ValueError(
+            f"{name} has shape {tuple(labels.shape)}: pass labels of shape {tuple(shape)}, with {IGNORED} where there "
+            "is none."
+        )
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return
+    remedy = f"pass classes from 0, or {IGNORED} where there is no label"
+    check_ids(name, labels[labels != IGNORED], num_classes, size_name, remedy)
 
 
 def labels_on_padding(labels: torch.Tensor | None, attention_mask: torch.Tensor | None) -> bool:
@@ -64,8 +95,8 @@ def labels_on_padding(labels: torch.Tensor | None, attention_mask: torch.Tensor 
     found = bool(((labels != IGNORED) & (attention_mask == 0)).any())
     if found:
         logger.warning_once(
-            "labels ask for predictions at padding tokens (attention_mask 0): they are computed and counted in the loss, as "
-            f"in transformers. Set labels to {IGNORED} at padding to leave them out."
+            "labels ask for predictions at padding tokens (attention_mask 0): they are computed and counted in the "
+            f"loss, as in transformers. Set labels to {IGNORED} at padding to leave them out."
         )
     return found
 
@@ -73,7 +104,8 @@ def labels_on_padding(labels: torch.Tensor | None, attention_mask: torch.Tensor 
 class MaskedTokenPrediction(HeadModel):
     """What models with an MLM head share: the head, its tied decoder, and prediction of the masked tokens only.
 
-    A family sets `mlm_head_name`, the path of the module that holds `decoder` and `bias` and maps `(P, D)` to `(P, V)`.
+    A family sets `mlm_head_name`, the path of the module that holds `decoder` and `bias` and maps `(P, D)` to
+    `(P, V)`.
     """
 
     mlm_head_name: str
@@ -90,7 +122,14 @@ class MaskedTokenPrediction(HeadModel):
     def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
         """Replace the projection to the vocabulary, bias included."""
         self.mlm_head.decoder = new_embeddings
-        self.mlm_head.bias = new_embeddings.bias
+        bias = new_embeddings.bias
+        # Untied biases must stay two parameters, or saving leaves one of them out.
+        self.mlm_head.bias = bias if self.config.tie_word_embeddings else nn.Parameter(bias.detach().clone())
+
+    @property
+    def classes(self) -> tuple[str, int]:
+        """V, by the name of its field."""
+        return "vocab_size", self.get_output_embeddings().out_features
 
     def predict_tokens(
         self,
@@ -114,11 +153,6 @@ class MaskedTokenPrediction(HeadModel):
             return_logits = labels is None or not self.training
         if labels is None:
             return (tokens.pad(self.mlm_head(hidden_states)) if return_logits else None), None
-        if labels.shape != (tokens.batch_size, tokens.row_length):
-            raise ValueError(
-                f"labels has shape {tuple(labels.shape)}: the MLM head needs one label a token, "
-                f"({tokens.batch_size}, {tokens.row_length}), with {IGNORED} where nothing is predicted."
-            )
         labels = tokens.flatten(labels.to(hidden_states.device))
         if torch.compiler.is_compiling():
             # A graph of fixed shapes cannot select the predicted tokens.
@@ -126,7 +160,6 @@ class MaskedTokenPrediction(HeadModel):
             return (tokens.pad(scores) if return_logits else None), classification_sums(scores, labels)
         predicted = (labels != IGNORED).nonzero().squeeze(1)
         labels = labels.index_select(0, predicted)
-        check_ids("labels", labels, self.get_output_embeddings().out_features, "vocab_size")
         if return_logits:
             scores = self.mlm_head(hidden_states)
             return tokens.pad(scores), classification_sums(scores.index_select(0, predicted), labels)
@@ -147,19 +180,20 @@ class MaskedLanguageModel(MaskedTokenPrediction):
         labels: torch.Tensor | None = None,
         num_items_in_batch: torch.Tensor | int | None = None,
         return_logits: bool | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> HfeMaskedLMOutput:
         r"""Predict masked tokens.
 
         Args:
             input_ids (`torch.LongTensor` of shape `(B, T)`, *optional*): token ids.
-            attention_mask (`torch.Tensor` of shape `(B, T)`, *optional*): non-zero for real tokens; None means all are.
+            attention_mask (`torch.Tensor` of shape `(B, T)`, *optional*): non-zero for real tokens; None means all
+                are.
             token_type_ids (`torch.LongTensor` of shape `(B, T)`, *optional*): segment of each token.
             position_ids (`torch.LongTensor` of shape `(B, T)`, *optional*): rows of the position table.
             inputs_embeds (`torch.Tensor` of shape `(B, T, E)`, *optional*): instead of `input_ids`.
             labels (`torch.LongTensor` of shape `(B, T)`, *optional*): ids to predict, -100 elsewhere.
-            num_items_in_batch (*optional*): predicted tokens in the whole batch, over accumulation steps and processes;
-                what the loss is divided by. Trainer passes it. None means those of this call.
+            num_items_in_batch (*optional*): predicted tokens in the whole batch, over accumulation steps and
+                processes; what the loss is divided by. Trainer passes it. None means those of this call.
             return_logits (`bool`, *optional*): whether `logits` are computed for every token; None means yes, unless
                 the model is training and has labels.
             kwargs: passed to the base model, such as `output_hidden_states` or `cu_seq_lens_q`.
@@ -167,6 +201,7 @@ class MaskedLanguageModel(MaskedTokenPrediction):
         outputs = self.encode(
             attention_mask,
             labels,
+            self.classes,
             input_ids=input_ids,
             token_type_ids=token_type_ids,
             position_ids=position_ids,
@@ -206,7 +241,8 @@ class PreTrainingModel(MaskedTokenPrediction):
         **inputs: Any,
     ) -> HfeForPreTrainingOutput:
         """Both objectives, or the one whose labels are given; arguments as in a family's `forward`."""
-        outputs = self.encode(attention_mask, labels, **inputs)
+        check_labels(self.pair_label_name, pair_labels, None, "two classes", 2)
+        outputs = self.encode(attention_mask, labels, self.classes, **inputs)
         logits, mlm = self.predict_tokens(outputs.last_hidden_state, outputs.tokens, labels, return_logits)
         pair_logits = self.score_pairs(outputs.pooler_output)
         pair = None if pair_labels is None else pair_sums(pair_logits, pair_labels, self.pair_label_name)
@@ -231,7 +267,6 @@ def pair_sums(logits: torch.Tensor, labels: torch.Tensor, label_name: str) -> Ob
     labels = labels.view(-1).to(logits.device)
     if labels.shape[0] != logits.shape[0]:
         raise ValueError(f"{label_name} has {labels.shape[0]} labels for {logits.shape[0]} sequences: pass one each.")
-    check_ids(label_name, labels[labels != IGNORED], 2, "two classes")
     return classification_sums(logits, labels)
 
 
@@ -248,7 +283,7 @@ class NextSentenceModel(HeadModel):
         inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         num_items_in_batch: torch.Tensor | int | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> NextSentencePredictorOutput:
         r"""Tell whether segment B follows segment A.
 
@@ -258,6 +293,7 @@ class NextSentenceModel(HeadModel):
             num_items_in_batch (*optional*): labels in the whole batch.
             kwargs: passed to the base model.
         """
+        check_labels("labels", labels, None, "two classes", 2)
         outputs = self.encode(
             attention_mask,
             input_ids=input_ids,

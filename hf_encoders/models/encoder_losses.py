@@ -1,8 +1,8 @@
 """The losses and what they are divided by.
 
 Every objective is a sum over its own items (predicted tokens, sentence pairs, labelled rows) divided by the number of
-those items. When a batch is spread over accumulation steps or processes, the divisor is the number of items in the whole
-of it, which Trainer passes as `num_items_in_batch`; so the loss does not depend on how the batch was cut.
+those items. When a batch is spread over accumulation steps or processes, the divisor is the number of items in the
+whole of it, which Trainer passes as `num_items_in_batch`; so the loss does not depend on how the batch was cut.
 """
 
 from typing import NamedTuple
@@ -18,7 +18,7 @@ class ObjectiveSums(NamedTuple):
     """What one objective adds up to over the items of one forward pass; scalars, all but `nll` without gradient.
 
     Args:
-        nll (`torch.Tensor`): summed negative log-likelihood in nats, float32.
+        nll (`torch.Tensor`): summed negative log-likelihood in nats, float32 or the model's float64.
         correct (`torch.Tensor`): items whose most likely class is the label.
         count (`torch.Tensor`): items; labels of -100 are none.
     """
@@ -37,12 +37,17 @@ def classification_sums(logits: torch.Tensor, labels: torch.Tensor) -> Objective
 
     Args:
         logits (`torch.Tensor` of shape `(items, classes)`): scores.
-        labels (`torch.LongTensor` of shape `(items,)`): classes; -100 is ignored.
+        labels (`torch.Tensor` of shape `(items,)`): integer classes; -100 is ignored.
     """
-    nll = nn.functional.cross_entropy(logits.float(), labels, ignore_index=IGNORED, reduction="sum")
+    labels = labels.long()
+    nll = nn.functional.cross_entropy(_at_least_float32(logits), labels, ignore_index=IGNORED, reduction="sum")
     is_item = labels != IGNORED
     correct = ((logits.detach().argmax(dim=-1) == labels) & is_item).sum()
     return ObjectiveSums(nll, correct, is_item.sum())
+
+
+def _at_least_float32(logits: torch.Tensor) -> torch.Tensor:
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def normalised(
@@ -67,8 +72,8 @@ def pair_share_of_batch(
     """Normalised loss of the sentence pairs.
 
     Trainer counts the items of `labels` only. `num_pairs_in_batch` is the same count for the pairs and makes the loss
-    exact. Without it, under a Trainer that expects micro-batches to add up, this pass's mean is weighted by its share of
-    the predicted tokens, so that the weights of all passes add up to one: right in scale, and exact for one pass.
+    exact. Without it, under a Trainer that expects micro-batches to add up, this pass's mean is weighted by its share
+    of the predicted tokens, so that the weights of all passes add up to one: right in scale, and exact for one pass.
     """
     if num_pairs_in_batch is not None or num_items_in_batch is None or mlm is None:
         return normalised(pair.nll, pair.count, num_pairs_in_batch)
@@ -76,10 +81,19 @@ def pair_share_of_batch(
     return normalised(pair.nll, pair.count, None) * share
 
 
+def infer_problem_type(labels: torch.Tensor | None, num_labels: int) -> str | None:
+    """The problem that the dtype of `labels` and `num_labels` point to, as transformers infers it."""
+    if labels is None:
+        return None
+    if num_labels == 1:
+        return "regression"
+    return "single_label_classification" if labels.dtype in (torch.long, torch.int) else "multi_label_classification"
+
+
 def sequence_classification_loss(
     logits: torch.Tensor,
     labels: torch.Tensor,
-    problem_type: str | None,
+    problem_type: str,
     num_items_in_batch: torch.Tensor | int | None = None,
 ) -> torch.Tensor:
     """Loss of a classifier or regressor over whole sequences.
@@ -88,31 +102,25 @@ def sequence_classification_loss(
         logits (`torch.Tensor` of shape `(B, num_labels)`): scores.
         labels (`torch.Tensor`): `(B,)` class ids; `(B,)` or `(B, num_labels)` floats for regression; `(B, num_labels)`
             of 0 and 1 for several labels a row.
-        problem_type (`str`, *optional*): `regression`, `single_label_classification` or `multi_label_classification`;
-            None infers it from `num_labels` and the dtype of `labels` as transformers does, without writing it to the
-            configuration.
+        problem_type (`str`): `regression`, `single_label_classification` or `multi_label_classification`.
         num_items_in_batch: entries of `labels` in the whole batch.
 
     Raises:
         ValueError: if the number of labels does not fit the logits.
     """
-    num_labels = logits.shape[-1]
-    if problem_type is None:
-        if num_labels == 1:
-            problem_type = "regression"
-        elif labels.dtype in (torch.long, torch.int):
-            problem_type = "single_label_classification"
-        else:
-            problem_type = "multi_label_classification"
-    if problem_type == "single_label_classification":
-        sums = classification_sums(logits, labels.view(-1))
-        return normalised(sums.nll, sums.count, num_items_in_batch)
-    if labels.numel() != logits.numel():
+    is_single_label = problem_type == "single_label_classification"
+    shape = logits.shape[:1] if is_single_label else logits.shape
+    if labels.numel() != shape.numel():
         raise ValueError(
-            f"labels has shape {tuple(labels.shape)}, but {problem_type} with num_labels={num_labels} needs "
-            f"{tuple(logits.shape)}: set num_labels or problem_type in the configuration."
+            f"labels has shape {tuple(labels.shape)}, but {problem_type} with num_labels={logits.shape[-1]} needs "
+            f"{tuple(shape)}: pass that, or set num_labels or problem_type in the configuration."
         )
-    labels = labels.view(logits.shape).to(logits.dtype)
+    labels = labels.reshape(shape)
+    if is_single_label:
+        sums = classification_sums(logits, labels)
+        return normalised(sums.nll, sums.count, num_items_in_batch)
+    logits = _at_least_float32(logits)
+    labels = labels.to(logits.dtype)
     if problem_type == "regression":
         total = nn.functional.mse_loss(logits, labels, reduction="sum")
     else:
@@ -126,10 +134,10 @@ def span_loss(
     """Mean of the cross-entropies of an answer's first and last token (BERT, section 4.2).
 
     Args:
-        start_logits, end_logits (`torch.Tensor` of shape `(B, T)`): a score a token, padding included: the softmax of the
-            original code runs over the whole row.
-        start_positions, end_positions (`torch.LongTensor` of shape `(B,)`): columns; those outside of the row, from
-            windows without the answer, are ignored.
+        start_logits, end_logits (`torch.Tensor` of shape `(B, T)`): a score a token, padding included: the softmax of
+            the original code runs over the whole row.
+        start_positions, end_positions (`torch.LongTensor` of shape `(B,)`): columns; those beyond the row's end,
+            from windows without the answer, are ignored, and negative ones are 0, as in transformers.
     """
     losses = []
     for logits, positions in ((start_logits, start_positions), (end_logits, end_positions)):

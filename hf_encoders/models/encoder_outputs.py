@@ -17,7 +17,8 @@ class FlatEncoderOutput(ModelOutput):
     Args:
         last_hidden_state (`torch.Tensor` of shape `(N, D)`): flat tokens.
         pooler_output (`torch.Tensor` of shape `(S, D)`, *optional*): one row a sequence.
-        hidden_states (`tuple` of `torch.Tensor` of shape `(B, T, D)`, *optional*): embeddings and every layer's output.
+        hidden_states (`tuple` of `torch.Tensor` of shape `(B, T, D)`, *optional*): embeddings and every layer's
+            output.
         attentions (`tuple` of `torch.Tensor` of shape `(S, A, L, L)`, *optional*): every layer's attention weights.
         tokens (`FlatTokens`): how to get back to the border.
     """
@@ -34,8 +35,8 @@ class HfeMaskedLMOutput(MaskedLMOutput):
     """Output of the MLM heads.
 
     Args:
-        loss (`torch.Tensor` of shape `()`, *optional*): summed negative log-likelihood of the predicted tokens over their
-            number in the whole batch; when `labels` are given.
+        loss (`torch.Tensor` of shape `()`, *optional*): summed negative log-likelihood of the predicted tokens over
+            their number in the whole batch; when `labels` are given.
         logits (`torch.Tensor` of shape `(B, T, V)`, *optional*): scores, zero at padding. None while training with
             labels, where only predicted tokens are projected; `return_logits=True` asks for them.
         hidden_states, attentions: as in transformers.

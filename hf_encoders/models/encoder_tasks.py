@@ -13,11 +13,18 @@ from transformers.modeling_outputs import (
     SequenceClassifierOutput,
     TokenClassifierOutput,
 )
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 
-from .encoder_blocks import check_ids
-from .encoder_heads import HeadModel
-from .encoder_losses import IGNORED, classification_sums, normalised, sequence_classification_loss, span_loss
+from .encoder_heads import HeadModel, check_labels
+from .encoder_losses import (
+    classification_sums,
+    infer_problem_type,
+    normalised,
+    sequence_classification_loss,
+    span_loss,
+)
 from .encoder_outputs import FlatEncoderOutput
 
 
@@ -50,7 +57,7 @@ class SequenceClassifier(HeadModel):
         inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         num_items_in_batch: torch.Tensor | int | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> SequenceClassifierOutput:
         r"""Classify or score sequences.
 
@@ -61,6 +68,9 @@ class SequenceClassifier(HeadModel):
             num_items_in_batch (*optional*): entries of `labels` in the whole batch.
             kwargs: passed to the base model.
         """
+        problem_type = self.config.problem_type or infer_problem_type(labels, self.num_labels)
+        if problem_type == "single_label_classification":
+            check_labels("labels", labels, None, "num_labels", self.num_labels)
         outputs = self.encode(
             attention_mask,
             input_ids=input_ids,
@@ -72,8 +82,7 @@ class SequenceClassifier(HeadModel):
         logits = self.classify(outputs)
         loss = None
         if labels is not None:
-            labels = labels.to(logits.device)
-            loss = sequence_classification_loss(logits, labels, self.config.problem_type, num_items_in_batch)
+            loss = sequence_classification_loss(logits, labels.to(logits.device), problem_type, num_items_in_batch)
         return SequenceClassifierOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )
@@ -100,7 +109,7 @@ class TokenClassifier(HeadModel):
         inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         num_items_in_batch: torch.Tensor | int | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> TokenClassifierOutput:
         r"""Label tokens.
 
@@ -116,6 +125,7 @@ class TokenClassifier(HeadModel):
         outputs = self.encode(
             attention_mask,
             labels,
+            ("num_labels", self.num_labels),
             input_ids=input_ids,
             token_type_ids=token_type_ids,
             position_ids=position_ids,
@@ -126,7 +136,6 @@ class TokenClassifier(HeadModel):
         loss = None
         if labels is not None:
             labels = outputs.tokens.flatten(labels.to(logits.device))
-            check_ids("labels", labels[labels != IGNORED], self.num_labels, "num_labels")
             sums = classification_sums(logits, labels)
             loss = normalised(sums.nll, sums.count, num_items_in_batch)
         return TokenClassifierOutput(
@@ -157,19 +166,20 @@ class QuestionAnswerer(HeadModel):
         inputs_embeds: torch.Tensor | None = None,
         start_positions: torch.Tensor | None = None,
         end_positions: torch.Tensor | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> QuestionAnsweringModelOutput:
         r"""Find an answer in a text.
 
         Args:
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds: as in the MLM head.
-            start_positions, end_positions (`torch.LongTensor` of shape `(B,)`, *optional*): columns of the answer's first
-                and last token; outside of the row means no answer in this window. With both, padding is computed,
-                because the softmax of the loss reads it; without, it is not.
+            start_positions, end_positions (`torch.LongTensor` of shape `(B,)`, *optional*): columns of the answer's
+                first and last token; beyond the row's end means no answer in this window. With both, padding is
+                computed, because the softmax of the loss reads it; without, it is not.
             kwargs: passed to the base model.
 
         Returns:
-            `start_logits` and `end_logits` of shape `(B, T)`, the lowest finite number at padding that is not computed.
+            `start_logits` and `end_logits` of shape `(B, T)`, the lowest finite number at padding that is not
+            computed.
         """
         has_labels = start_positions is not None and end_positions is not None
         # Trainer's count belongs to `labels`, which this head does not have: micro-batches are averaged by Trainer.
@@ -214,7 +224,7 @@ class ChoiceModel(HeadModel):
         inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         num_items_in_batch: torch.Tensor | int | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> MultipleChoiceModelOutput:
         r"""Choose between sequences.
 
@@ -228,7 +238,15 @@ class ChoiceModel(HeadModel):
         Returns:
             `logits` of shape `(B, num_choices)`.
         """
-        num_choices = (input_ids if inputs_embeds is None else inputs_embeds).shape[1]
+        for name, value, dims in (("input_ids", input_ids, 3), ("inputs_embeds", inputs_embeds, 4)):
+            if value is not None:
+                if value.dim() != dims:
+                    raise ValueError(
+                        f"{name} has shape {tuple(value.shape)}: pass (batch_size, num_choices, sequence_length"
+                        f"{', width' if dims == 4 else ''})."
+                    )
+                num_choices = value.shape[1]
+                check_labels("labels", labels, value.shape[:1], "num_choices", num_choices)
         inputs = {
             "input_ids": input_ids,
             "attention_mask": attention_mask,

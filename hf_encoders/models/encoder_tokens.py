@@ -93,9 +93,14 @@ class FlatTokens:
         return real.view(self.num_sequences, self.longest)
 
     def first_of_each_sequence(self, flat: torch.Tensor) -> torch.Tensor:
-        """The first token of every sequence, zeros for an empty one: `(N, D)` -> `(S, D)`."""
+        """The first real token of every sequence, zeros for an empty one: `(N, D)` -> `(S, D)`."""
         if self.cu_seq_lens is None:
-            return flat.view(self.batch_size, self.row_length, -1)[:, 0]
+            rows = flat.view(self.batch_size, self.row_length, -1)
+            if self.attention_mask is None or self.attention_mask.dim() != 2:
+                return rows[:, 0]
+            # Padding is among the tokens here, and may stand on the left.
+            first = self.attention_mask.int().argmax(dim=1)[:, None, None].expand(-1, 1, rows.shape[-1])
+            return rows.gather(1, first).squeeze(1) * self.attention_mask.any(dim=1, keepdim=True)
         starts = self.cu_seq_lens[:-1]
         if min(self.sequence_lengths, default=1) > 0:
             return flat.index_select(0, starts)
@@ -145,8 +150,8 @@ def flat_tokens(
         device (`torch.device`): where the token ids are.
         attention_mask (`torch.Tensor`, *optional*): `(B, T)`, non-zero for real tokens, anywhere in the row; or
             `(B, 1 or A, 1 or T, T)`, boolean (True = may attend) or additive.
-        cu_seq_lens (`torch.Tensor` of shape `(S + 1,)`, *optional*): boundaries of the sequences packed in a single row,
-            from 0 to T.
+        cu_seq_lens (`torch.Tensor` of shape `(S + 1,)`, *optional*): boundaries of the sequences packed in a single
+            row, from 0 to T.
         keep_padding (`bool`): treat padding as tokens that nobody attends to.
 
     Raises:
@@ -157,7 +162,9 @@ def flat_tokens(
     if attention_mask is None:
         return FlatTokens(batch_size, row_length)
     if attention_mask.dim() != 2:
-        return FlatTokens(batch_size, row_length, attention_mask=_additive_mask(attention_mask, batch_size, row_length))
+        return FlatTokens(
+            batch_size, row_length, attention_mask=_additive_mask(attention_mask, batch_size, row_length)
+        )
     if attention_mask.shape != (batch_size, row_length):
         raise ValueError(
             f"attention_mask has shape {tuple(attention_mask.shape)}, but the batch has {batch_size} rows of "
@@ -187,10 +194,12 @@ def _packed_tokens(
     cu_seq_lens: torch.Tensor,
 ) -> FlatTokens:
     if attention_mask is not None:
-        raise ValueError("attention_mask and cu_seq_lens_q were both given: leave attention_mask out of a packed batch.")
+        raise ValueError(
+            "attention_mask and cu_seq_lens_q were both given: leave attention_mask out of a packed batch."
+        )
     bounds = cu_seq_lens.to(device=device, dtype=torch.long)
-    lengths = bounds.diff().tolist()
-    if batch_size != 1 or bounds.dim() != 1 or len(lengths) == 0 or min(lengths) < 1 or sum(lengths) != row_length:
+    lengths = bounds.diff().tolist() if bounds.dim() == 1 else []
+    if batch_size != 1 or len(lengths) == 0 or min(lengths) < 1 or sum(lengths) != row_length:
         raise ValueError(
             f"cu_seq_lens_q must rise from 0 to the row's {row_length} tokens and needs a batch of one row, got "
             f"{cu_seq_lens.tolist()} for {batch_size} row(s): concatenate the sequences into one row of shape (1, N)."
@@ -203,10 +212,15 @@ def _packed_tokens(
 def _additive_mask(mask: torch.Tensor, batch_size: int, row_length: int) -> torch.Tensor:
     if mask.dim() == 3:
         mask = mask[:, None]
-    if mask.dim() != 4 or mask.shape[0] not in (1, batch_size) or mask.shape[-1] != row_length:
+    if (
+        mask.dim() != 4
+        or mask.shape[0] not in (1, batch_size)
+        or mask.shape[2] not in (1, row_length)
+        or mask.shape[3] != row_length
+    ):
         raise ValueError(
-            f"attention_mask has shape {tuple(mask.shape)}: pass ({batch_size}, {row_length}) flags, or a mask of shape "
-            f"({batch_size}, 1, {row_length}, {row_length})."
+            f"attention_mask has shape {tuple(mask.shape)}: pass ({batch_size}, {row_length}) flags, or a mask of "
+            f"shape ({batch_size}, 1, {row_length}, {row_length})."
         )
     if mask.dtype == torch.bool:
         lowest = torch.finfo(torch.float32).min
@@ -217,9 +231,9 @@ def _additive_mask(mask: torch.Tensor, batch_size: int, row_length: int) -> torc
 class HiddenStateRecorder(nn.Module):
     """Brings a layer's flat output to the border, only when hidden states are asked for.
 
-    transformers records `hidden_states` by a hook on the modules that make them; ours are flat inside, so the hook sits
-    here. The encoder goes on from the padded tensor this returns, so that the recorded states are part of the graph and
-    carry gradients.
+    transformers records `hidden_states` by a hook on the modules that make them; ours are flat inside, so the hook
+    sits here. The encoder goes on from the padded tensor this returns, so that the recorded states are part of the
+    graph and carry gradients.
     """
 
     def forward(self, before: torch.Tensor, after: torch.Tensor, tokens: FlatTokens) -> torch.Tensor:

@@ -4,14 +4,14 @@ Differs from BERT in: factorised embeddings, layers shared across depth, a poole
 sentence order instead of next sentence as the pair objective.
 """
 
-from typing import Any
-
 import torch
 from torch import nn
 from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
@@ -58,7 +58,9 @@ class AlbertLayer(GradientCheckpointingLayer):
     ) -> torch.Tensor:
         """`(N, D)` -> `(N, D)`."""
         hidden_states, _ = self.attention(hidden_states, tokens, output_attentions)
-        return self.full_layer_layer_norm(in_chunks(self._feed_forward, hidden_states, self.chunk_size) + hidden_states)
+        return self.full_layer_layer_norm(
+            in_chunks(self._feed_forward, hidden_states, self.chunk_size) + hidden_states
+        )
 
     def _feed_forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         return self.ffn_output(self.activation(self.ffn(hidden_states)))
@@ -159,13 +161,14 @@ class HfeAlbertModel(HfeAlbertPreTrainedModel, EncoderModel):
         token_type_ids: torch.Tensor | None = None,
         position_ids: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPooling:
         r"""Encode tokens; further arguments as in `EncoderModel.encode`.
 
         Args:
             input_ids (`torch.LongTensor` of shape `(B, T)`, *optional*): token ids.
-            attention_mask (`torch.Tensor` of shape `(B, T)`, *optional*): non-zero for real tokens; None means all are.
+            attention_mask (`torch.Tensor` of shape `(B, T)`, *optional*): non-zero for real tokens; None means all
+                are.
             token_type_ids (`torch.LongTensor` of shape `(B, T)`, *optional*): 0 for segment A, 1 for segment B.
             position_ids (`torch.LongTensor` of shape `(B, T)`, *optional*): rows of the position table.
             inputs_embeds (`torch.Tensor` of shape `(B, T, E)`, *optional*): instead of `input_ids`.
@@ -225,7 +228,7 @@ class HfeAlbertForPreTraining(HfeAlbertHeadModel, PreTrainingModel):
         num_items_in_batch: torch.Tensor | int | None = None,
         num_pairs_in_batch: torch.Tensor | int | None = None,
         return_logits: bool | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> HfeAlbertForPreTrainingOutput:
         r"""Predict masked tokens and whether two segments stand in order.
 
@@ -235,8 +238,8 @@ class HfeAlbertForPreTraining(HfeAlbertHeadModel, PreTrainingModel):
             sentence_order_label (`torch.LongTensor` of shape `(B,)`, *optional*): 0 = in order, 1 = swapped.
             num_items_in_batch, num_pairs_in_batch (*optional*): predicted tokens and pairs in the whole batch, over
                 accumulation steps and processes; what each objective is divided by.
-            return_logits (`bool`, *optional*): whether every token is projected to the vocabulary; None means yes, unless
-                the model is training and has labels.
+            return_logits (`bool`, *optional*): whether every token is projected to the vocabulary; None means yes,
+                unless the model is training and has labels.
             kwargs: passed to the base model.
         """
         outputs = self.pretrain(

@@ -3,13 +3,13 @@
 The reference family: the shared blocks as they are, under transformers' parameter names. Leaves out: decoder use.
 """
 
-from typing import Any
-
 import torch
 from torch import nn
 from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
@@ -92,13 +92,14 @@ class HfeBertModel(HfeBertPreTrainedModel, EncoderModel):
         token_type_ids: torch.Tensor | None = None,
         position_ids: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPooling:
         r"""Encode tokens; further arguments as in `EncoderModel.encode`.
 
         Args:
             input_ids (`torch.LongTensor` of shape `(B, T)`, *optional*): token ids.
-            attention_mask (`torch.Tensor` of shape `(B, T)`, *optional*): non-zero for real tokens; None means all are.
+            attention_mask (`torch.Tensor` of shape `(B, T)`, *optional*): non-zero for real tokens; None means all
+                are.
             token_type_ids (`torch.LongTensor` of shape `(B, T)`, *optional*): 0 for segment A, 1 for segment B.
             position_ids (`torch.LongTensor` of shape `(B, T)`, *optional*): rows of the position table.
             inputs_embeds (`torch.Tensor` of shape `(B, T, E)`, *optional*): instead of `input_ids`.
@@ -152,7 +153,7 @@ class HfeBertForPreTraining(HfeBertHeadModel, PreTrainingModel):
         num_items_in_batch: torch.Tensor | int | None = None,
         num_pairs_in_batch: torch.Tensor | int | None = None,
         return_logits: bool | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> HfeForPreTrainingOutput:
         r"""Predict masked tokens and whether segment B follows segment A.
 
@@ -162,8 +163,8 @@ class HfeBertForPreTraining(HfeBertHeadModel, PreTrainingModel):
             next_sentence_label (`torch.LongTensor` of shape `(B,)`, *optional*): 0 = B follows A, 1 = B is random.
             num_items_in_batch, num_pairs_in_batch (*optional*): predicted tokens and pairs in the whole batch, over
                 accumulation steps and processes; what each objective is divided by.
-            return_logits (`bool`, *optional*): whether every token is projected to the vocabulary; None means yes, unless
-                the model is training and has labels.
+            return_logits (`bool`, *optional*): whether every token is projected to the vocabulary; None means yes,
+                unless the model is training and has labels.
             kwargs: passed to the base model.
         """
         return self.pretrain(

@@ -1,15 +1,15 @@
 """RoBERTa (Liu et al. 2019, https://arxiv.org/abs/1907.11692).
 
-Differs from BERT in: positions that start after the padding id and skip padding, the form of the MLM head, a classifier
-of its own on the first token, and no pair objective. Leaves out: decoder use.
+Differs from BERT in: positions that start after the padding id and skip padding, the form of the MLM head, a
+classifier of its own on the first token, and no pair objective. Leaves out: decoder use.
 """
-
-from typing import Any
 
 import torch
 from torch import nn
 from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs
 from transformers.utils.output_capturing import capture_outputs
 
 from .configuration_roberta import HfeRobertaConfig
@@ -35,10 +35,15 @@ class RobertaEmbeddings(EncoderEmbeddings):
     def _positions(
         self, tokens: FlatTokens, input_ids: torch.Tensor | None, position_ids: torch.Tensor | None
     ) -> torch.Tensor:
-        if position_ids is None and input_ids is not None and not tokens.is_packed:
+        if position_ids is None and input_ids is not None:
             padding_id = self.first_position - 1
             is_token = input_ids != padding_id
-            position_ids = is_token.cumsum(dim=1) * is_token + padding_id
+            counts = is_token.cumsum(dim=1)
+            if tokens.is_packed:
+                # Each sequence of a packed row counts for itself.
+                counts_before = nn.functional.pad(counts[0], (1, 0)).index_select(0, tokens.cu_seq_lens[:-1])
+                counts = counts - counts_before.repeat_interleave(tokens.cu_seq_lens.diff())
+            position_ids = counts * is_token + padding_id
         return super()._positions(tokens, input_ids, position_ids)
 
 
@@ -104,15 +109,16 @@ class HfeRobertaModel(HfeRobertaPreTrainedModel, EncoderModel):
         token_type_ids: torch.Tensor | None = None,
         position_ids: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPooling:
         r"""Encode tokens; further arguments as in `EncoderModel.encode`.
 
         Args:
             input_ids (`torch.LongTensor` of shape `(B, T)`, *optional*): token ids.
-            attention_mask (`torch.Tensor` of shape `(B, T)`, *optional*): non-zero for real tokens; None means all are.
-            token_type_ids (`torch.LongTensor` of shape `(B, T)`, *optional*): below `type_vocab_size`, which is 1 in the
-                released models: all zero.
+            attention_mask (`torch.Tensor` of shape `(B, T)`, *optional*): non-zero for real tokens; None means all
+                are.
+            token_type_ids (`torch.LongTensor` of shape `(B, T)`, *optional*): below `type_vocab_size`, which is 1 in
+                the released models: all zero.
             position_ids (`torch.LongTensor` of shape `(B, T)`, *optional*): rows of the position table.
             inputs_embeds (`torch.Tensor` of shape `(B, T, E)`, *optional*): instead of `input_ids`.
             kwargs: see `EncoderModel.encode`.

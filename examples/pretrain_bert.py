@@ -1,0 +1,111 @@
+# /// script
+# dependencies = ["hf_encoders"]
+# ///
+"""Pre-train a BERT: masked tokens and next sentences (Devlin et al. 2018).
+
+    python examples/pretrain_bert.py --output_dir runs/bert --max_steps 300
+    python examples/pretrain_bert.py --text_files corpus/*.txt --output_dir runs/bert --num_train_epochs 3
+
+Without --text_files the text is the documentation inside Python (`help()` topics), so that it runs anywhere, offline.
+@@EXPECT@@
+"""
+
+from dataclasses import dataclass, field
+from functools import partial
+from pydoc_data.topics import topics
+
+from transformers import HfArgumentParser, Trainer, TrainingArguments, set_seed
+
+from hf_encoders import HfeBertConfig, HfeBertForPreTraining
+from hf_encoders.data import (
+    DataCollatorForNextSentencePrediction,
+    DocumentChunks,
+    read_documents,
+    split_sentences,
+    split_train_validation,
+    tokenize_documents,
+    train_tokenizer,
+)
+
+
+@dataclass
+class Arguments:
+    """What is trained on what."""
+
+    text_files: list[str] = field(default_factory=list, metadata={"help": "UTF-8 text, blank line between documents"})
+    vocab_size: int = field(default=4000, metadata={"help": "most entries in the vocabulary"})
+    max_length: int = field(default=128, metadata={"help": "longest example in tokens"})
+    hidden_size: int = field(default=128, metadata={"help": "width of the model; a multiple of 64"})
+    num_hidden_layers: int = field(default=2, metadata={"help": "layers"})
+    language: str = field(default="en", metadata={"help": "language of the text, for sentence splitting"})
+
+
+def main() -> None:
+    """Train."""
+    parser = HfArgumentParser((Arguments, TrainingArguments))
+    parser.set_defaults(
+        learning_rate=2e-3,
+        warmup_steps=50,
+        per_device_train_batch_size=32,
+        logging_steps=50,
+        save_strategy="no",
+        report_to="none",
+        optim="adamw_torch_fused",
+    )
+    arguments, training = parser.parse_args_into_dataclasses()
+    set_seed(training.seed)
+
+    # 1. Data: documents of sentences.
+    splitter = partial(split_sentences, language=arguments.language)
+    if arguments.text_files:
+        documents = list(read_documents(arguments.text_files, sentence_splitter=splitter))
+    else:
+        documents = [splitter(text) for text in topics.values()]
+
+    # 2. Tokenizer: WordPiece, as BERT's.
+    sentences = (sentence for document in documents for sentence in document)
+    tokenizer = train_tokenizer(sentences, HfeBertConfig, arguments.vocab_size, arguments.max_length)
+    corpus = tokenize_documents(documents, tokenizer, max_sentence_tokens=arguments.max_length)
+    corpus, held_out = split_train_validation(corpus, validation_share=0.1, seed=training.seed)
+
+    # 3. Model: small, with fresh weights.
+    config = HfeBertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=arguments.hidden_size,
+        num_hidden_layers=arguments.num_hidden_layers,
+        num_attention_heads=arguments.hidden_size // 64,
+        intermediate_size=4 * arguments.hidden_size,
+        max_position_embeddings=arguments.max_length,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+    )
+    model = HfeBertForPreTraining(config)
+
+    # 4. Examples and collator: pairs and masks are drawn anew every epoch.
+    # With gradient accumulation or several processes, hf_encoders.training.PreTrainingTrainer in place of
+    # Trainer makes the pair loss exact too.
+    train_set = DocumentChunks(corpus, arguments.max_length, seed=training.seed)
+    eval_set = DocumentChunks(held_out, arguments.max_length, seed=training.seed, redraw=False)
+    collator = DataCollatorForNextSentencePrediction(tokenizer, arguments.max_length)
+
+    # 5. Train.
+    trainer = Trainer(
+        model=model,
+        args=training,
+        train_dataset=train_set,
+        eval_dataset=eval_set,
+        data_collator=collator,
+        processing_class=tokenizer,
+    )
+    trainer.train()
+    print(trainer.evaluate())
+
+    # 6. Save: weights, configuration, code and tokenizer; push where asked to.
+    trainer.save_model()
+    if training.push_to_hub:
+        trainer.push_to_hub()
+
+
+if __name__ == "__main__":
+    main()

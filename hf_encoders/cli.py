@@ -1,0 +1,35 @@
+"""The command `hf-encoders`."""
+
+import argparse
+import sys
+
+from hf_encoders import __version__
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a command; 2 for wrong input, which is told in one line."""
+    from hf_encoders import quickstart
+
+    parser = argparse.ArgumentParser(
+        prog="hf-encoders", description="Pre-train, fine-tune and publish BERT-family encoders."
+    )
+    parser.add_argument("--version", action="version", version=f"hf_encoders {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True)
+    command = commands.add_parser(
+        "quickstart",
+        help="from text to a fine-tuned encoder in minutes, on this machine, without a download",
+        description=quickstart.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    quickstart.add_arguments(command)
+    command.set_defaults(run=quickstart.run)
+    arguments = parser.parse_args(argv)
+    try:
+        return arguments.run(arguments)
+    except ValueError as error:
+        print(f"hf-encoders {arguments.command}: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,39 @@
+"""Text -> documents of sentences -> token ids -> pairs or blocks -> masked batches."""
+
+from hf_encoders.data.blocks import SentenceBlocks
+from hf_encoders.data.collators import (
+    DataCollatorForMaskedLM,
+    DataCollatorForNextSentencePrediction,
+    DataCollatorForSentenceOrderPrediction,
+)
+from hf_encoders.data.corpus import (
+    corpus_statistics,
+    documents_from_dataset,
+    read_documents,
+    split_train_validation,
+    tokenize_documents,
+    warnings_for,
+)
+from hf_encoders.data.examples import Example
+from hf_encoders.data.segmentation import one_sentence_per_line, split_sentences
+from hf_encoders.data.sentence_pairs import DocumentChunks
+from hf_encoders.data.tokenizer_training import train_tokenizer
+
+
+__all__ = [
+    "DataCollatorForMaskedLM",
+    "DataCollatorForNextSentencePrediction",
+    "DataCollatorForSentenceOrderPrediction",
+    "DocumentChunks",
+    "Example",
+    "SentenceBlocks",
+    "corpus_statistics",
+    "documents_from_dataset",
+    "one_sentence_per_line",
+    "read_documents",
+    "split_sentences",
+    "split_train_validation",
+    "tokenize_documents",
+    "train_tokenizer",
+    "warnings_for",
+]

@@ -1,0 +1,135 @@
+"""A corpus that every machine already has: the documentation inside the Python installation.
+
+The language reference's topics (`pydoc_data.topics`) and the docstrings of the standard library and the installed
+packages: technical English in real documents, one a module. Sources are parsed, never imported.
+"""
+
+import ast
+import inspect
+import re
+import sysconfig
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tqdm import tqdm
+
+
+SKIPPED_FOLDERS = {
+    "test",
+    "tests",
+    "testing",
+    "idlelib",
+    "site-packages",
+    "dist-packages",
+    "_vendor",
+    "vendor",
+    "externals",
+}
+# Lines that are code, tables, rules or markup rather than text.
+NOT_TEXT = re.compile(r"^\s*(>>>|\.\.\.|\$ |#|\||\+[-=]|[-=~^*`]{3,}|\.\. |:\w|@\w|<[\w!/])|^[^A-Za-z]*$")
+FEWEST_WORDS = 5
+
+
+class Document(NamedTuple):
+    """One module's documentation.
+
+    Args:
+        library (`str`): top-level package the module is from, `python` for the standard library.
+        module (`str`): path of the module within the library.
+        docstrings (`list[list[str]]`): sentences of each docstring.
+    """
+
+    library: str
+    module: str
+    docstrings: list[list[str]]
+
+    @property
+    def sentences(self) -> list[str]:
+        """All sentences, in the order of the source."""
+        return [sentence for docstring in self.docstrings for sentence in docstring]
+
+
+def read_python_documents(
+    sentence_splitter: Callable[[str], list[str]], max_characters: int | None = None, show_progress: bool = True
+) -> list[Document]:
+    """Collect the documentation of this Python installation.
+
+    A sentence that was seen before, in whatever module, is left out: packages repeat themselves, and repeated text
+        teaches
+    a model to recite.
+
+    Args:
+        sentence_splitter: text of one paragraph -> sentences.
+        max_characters (`int`, *optional*): stop taking modules of a library once it has given that much; None takes
+            all.
+        show_progress (`bool`): whether to show a progress bar.
+
+    Returns:
+        Modules with at least two sentences, in the order of their paths.
+    """
+    seen: set[str] = set()
+    documents = []
+    taken: dict[str, int] = {}
+    sources = [*_topics(), *_modules()]
+    for library, module, read in tqdm(sources, desc="reading documentation", unit="module", disable=not show_progress):
+        if max_characters is not None and taken.get(library, 0) >= max_characters:
+            continue
+        docstrings = []
+        for text in read():
+            sentences = [s for s in _sentences(text, sentence_splitter) if s not in seen]
+            # Within a docstring too: a set, not a list, decides.
+            sentences = list(dict.fromkeys(sentences))
+            seen.update(sentences)
+            if sentences:
+                docstrings.append(sentences)
+        document = Document(library, module, docstrings)
+        if len(document.sentences) >= 2:
+            documents.append(document)
+            taken[library] = taken.get(library, 0) + sum(map(len, document.sentences))
+    return documents
+
+
+def _topics() -> Iterator[tuple[str, str, Callable[[], list[str]]]]:
+    """The topics of `help()`, one document each."""
+    from pydoc_data.topics import topics
+
+    for name, text in sorted(topics.items()):
+        yield "python", f"topics/{name}", lambda text=text: [text]
+
+
+def _modules() -> Iterator[tuple[str, str, Callable[[], list[str]]]]:
+    """Every module of the standard library and of the installed packages."""
+    paths = sysconfig.get_paths()
+    for folder, is_standard in ((Path(paths["stdlib"]), True), (Path(paths["purelib"]), False)):
+        for path in sorted(folder.rglob("*.py")):
+            parts = path.relative_to(folder).parts
+            if SKIPPED_FOLDERS.isdisjoint(parts[:-1]) and not parts[-1].startswith("test"):
+                library = "python" if is_standard else parts[0].removesuffix(".py")
+                yield library, "/".join(parts), lambda path=path: list(_docstrings(path))
+
+
+def _docstrings(path: Path) -> Iterator[str]:
+    """Docstrings of a source file, of the module first; none if it cannot be parsed."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # old packages hold invalid escapes
+            tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError, RecursionError):
+        return  # templates and fixtures for other Python versions lie in installed packages
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            docstring = ast.get_docstring(node, clean=False)
+            if docstring:
+                yield inspect.cleandoc(docstring)
+
+
+def _sentences(text: str, sentence_splitter: Callable[[str], list[str]]) -> Iterator[str]:
+    """Sentences of the paragraphs of one docstring, without code, tables and markup."""
+    for paragraph in re.split(r"\n\s*\n", text):
+        lines = [line for line in paragraph.splitlines() if not NOT_TEXT.match(line)]
+        joined = re.sub(r"\s+", " ", " ".join(lines)).replace("``", "").replace("`", "").replace("**", "").strip()
+        for sentence in sentence_splitter(joined):
+            if len(sentence.split()) >= FEWEST_WORDS:
+                yield sentence.strip()

@@ -1,0 +1,43 @@
+"""The special tokens that examples are built with, whatever the tokenizer calls them."""
+
+from transformers import PreTrainedTokenizerBase
+
+
+def sequence_ends(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
+    """Ids of the token before a sequence and the token after a segment: `[CLS]`, `[SEP]`, or `<s>`, `</s>`.
+
+    Raises:
+        ValueError: if the tokenizer has neither pair.
+    """
+    first = tokenizer.cls_token_id if tokenizer.cls_token_id is not None else tokenizer.bos_token_id
+    last = tokenizer.sep_token_id if tokenizer.sep_token_id is not None else tokenizer.eos_token_id
+    if first is None or last is None:
+        raise ValueError(
+            "tokenizer has no cls_token or no sep_token, which begin and end every sequence: set them, for example "
+            "tokenizer.add_special_tokens({'cls_token': '[CLS]', 'sep_token': '[SEP]'})."
+        )
+    return first, last
+
+
+def mask_and_padding(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
+    """Ids of the mask token and the padding token.
+
+    Raises:
+        ValueError: if the tokenizer has no mask token or no padding token.
+    """
+    if tokenizer.mask_token_id is None:
+        raise ValueError(
+            "tokenizer has no mask_token, which masked language modelling needs: use the tokenizer of an encoder, or "
+            "tokenizer.add_special_tokens({'mask_token': '[MASK]'}) and resize the model's embeddings."
+        )
+    if tokenizer.pad_token_id is None:
+        raise ValueError("tokenizer has no pad_token: set it, for example tokenizer.pad_token = '[PAD]'.")
+    return tokenizer.mask_token_id, tokenizer.pad_token_id
+
+
+def never_masked(tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """Ids that are neither masked nor put in place of a token: all special ones but the unknown token, sorted.
+
+    An unknown token stands for a word, so it is predicted like one (as in the original code).
+    """
+    return sorted(set(tokenizer.all_special_ids) - {tokenizer.unk_token_id})

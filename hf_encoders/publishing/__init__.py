@@ -1,0 +1,1 @@
+"""What makes a trained model presentable: its record, its card, its curve."""

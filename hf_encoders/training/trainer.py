@@ -1,0 +1,149 @@
+"""`Trainer` for MLM with or without a pair objective: exact normalisation, separate figures, exact evaluation.
+
+Differs from `Trainer` in three things only. The pairs of a batch are counted over accumulation steps and processes, as
+`Trainer` counts the tokens of `labels`; loss and accuracy of each objective are logged beside the sum; and evaluation
+divides summed losses by summed counts instead of averaging batch means.
+"""
+
+import inspect
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+from transformers import Trainer
+from transformers.trainer_utils import EvalLoopOutput
+
+from hf_encoders.training.callbacks import EpochCallback, HubCodeCallback
+
+
+IGNORED = -100
+OBJECTIVES = ("mlm", "pair")
+
+
+class PreTrainingTrainer(Trainer):
+    """`Trainer` for the heads `Hfe...ForPreTraining` and `Hfe...ForMaskedLM`.
+
+    Logs `mlm_loss`, `mlm_accuracy`, `pair_loss` and `pair_accuracy` since the last log: losses in nats an item,
+    accuracies in [0, 1], over the items of all processes. Evaluation returns them as `eval_...`, with `eval_loss`
+    their sum and `eval_perplexity` = exp(summed negative log-likelihood / predicted tokens).
+
+    Arguments as in `transformers.Trainer`.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.add_callback(EpochCallback())
+        self.add_callback(HubCodeCallback())
+        self._all_label_names = list(self.label_names)
+        self._running = self._no_sums()
+        self._can_skip_logits = "return_logits" in inspect.signature(self.model.forward).parameters
+
+    def get_batch_samples(
+        self, epoch_iterator: Iterator, num_batches: int, device: torch.device
+    ) -> tuple[list[dict[str, Any]], torch.Tensor | int | None]:
+        """As in `Trainer`, with `num_pairs_in_batch` put into every micro-batch that has a pair label."""
+        batches, num_items_in_batch = super().get_batch_samples(epoch_iterator, num_batches, device)
+        pair_label = getattr(self.model, "pair_label_name", None)
+        if num_items_in_batch is not None and batches and pair_label in batches[0]:
+            num_pairs = sum(batch[pair_label].ne(IGNORED).sum() for batch in batches).to(device)
+            if self.args.average_tokens_across_devices and self.args.world_size > 1:
+                num_pairs = self.accelerator.gather(num_pairs).sum()
+            batches = [{**batch, "num_pairs_in_batch": num_pairs} for batch in batches]
+        return batches, num_items_in_batch
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: torch.Tensor | int | None = None,
+    ) -> torch.Tensor | tuple[torch.Tensor, Any]:
+        """As in `Trainer`; adds what the heads report to the running sums."""
+        loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
+        for row, objective in enumerate(OBJECTIVES):
+            sums = outputs.get(objective)
+            if sums is not None:
+                self._running[row] += torch.stack([value.double() for value in sums]).to(self._running.device)
+        return (loss, outputs) if return_outputs else loss
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """As in `Trainer`; the log of a training window gets the figures of its objectives."""
+        if "loss" in logs:
+            logs = {**logs, **figures(self._take_sums())}
+        super().log(logs, start_time)
+
+    def prediction_step(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        prediction_loss_only: bool,
+        ignore_keys: list[str] | None = None,
+    ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+        """As in `Trainer`; computes the loss of the objectives whose labels are there, on each example once."""
+        # `Trainer` computes no loss at all where one of the labels that `forward` names is missing.
+        self.label_names = [name for name in self._all_label_names if inputs.get(name) is not None]
+        inputs = self._without_repeated_examples(inputs)
+        if prediction_loss_only and self._can_skip_logits:
+            inputs["return_logits"] = False
+        return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
+
+    def evaluation_loop(
+        self,
+        dataloader: DataLoader,
+        description: str,
+        prediction_loss_only: bool | None = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+    ) -> EvalLoopOutput:
+        """As in `Trainer`, with figures from summed losses and summed counts."""
+        training_sums, self._running = self._running, self._no_sums()
+        try:
+            output = super().evaluation_loop(
+                dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix
+            )
+            found = figures(self._take_sums())
+        finally:
+            self._running = training_sums
+        if found:
+            found["loss"] = sum(found.get(f"{objective}_loss", 0.0) for objective in OBJECTIVES)
+        if "mlm_loss" in found:
+            found["perplexity"] = math.exp(min(found["mlm_loss"], 700.0))  # exp(700) is about the largest float
+        output.metrics.update({f"{metric_key_prefix}_{name}": value for name, value in found.items()})
+        return output
+
+    def _no_sums(self) -> torch.Tensor:
+        """`(objectives, 3)`: summed loss, correct items, items."""
+        return torch.zeros(len(OBJECTIVES), 3, dtype=torch.float64)
+
+    def _take_sums(self) -> torch.Tensor:
+        """The running sums over all processes; they begin anew."""
+        sums, self._running = self._running, self._no_sums()
+        if self.args.world_size > 1:
+            sums = self.accelerator.reduce(sums.to(self.args.device), reduction="sum").cpu()
+        return sums
+
+    def _without_repeated_examples(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Take the labels off the examples that fill up the last batch of several processes a second time."""
+        state = self.accelerator.gradient_state
+        if self.args.world_size == 1 or not state.end_of_dataloader or state.remainder <= 0:
+            return dict(inputs)
+        inputs = dict(inputs)
+        for name in self.label_names:
+            labels = inputs[name].clone()
+            first_repeated = state.remainder - self.args.process_index * labels.shape[0]
+            labels[max(first_repeated, 0) :] = IGNORED
+            inputs[name] = labels
+        return inputs
+
+
+def figures(sums: torch.Tensor) -> dict[str, float]:
+    """Loss and accuracy of the objectives that had items, from `(objectives, 3)` sums."""
+    found = {}
+    for objective, (nll, correct, count) in zip(OBJECTIVES, sums.tolist(), strict=True):
+        if count > 0:
+            found[f"{objective}_loss"] = nll / count
+            found[f"{objective}_accuracy"] = correct / count
+    return found

@@ -1,0 +1,58 @@
+import datasets
+import numpy as np
+import pytest
+
+from hf_encoders.data.blocks import SentenceBlocks
+
+
+DOCUMENTS = [[[10, 11, 12], [13, 14]], [[20, 21]], [[30], [31, 32, 33, 34, 35, 36, 37, 38, 39]]]
+
+
+def blocks(tokenizer, **arguments):
+    data_set = SentenceBlocks(datasets.Dataset.from_dict({"input_ids": DOCUMENTS}), tokenizer, **arguments)
+    return [np.concatenate(data_set[i].sentences).tolist() for i in range(len(data_set))]
+
+
+def test_full_sentences_cross_documents_with_a_separator(tokenizer):
+    assert blocks(tokenizer, max_length=10) == [
+        [10, 11, 12, 13, 14, 2, 20, 21],
+        [30],
+        [31, 32, 33, 34, 35, 36, 37, 38],
+        [39],
+    ]
+
+
+def test_doc_sentences_end_with_their_document(tokenizer):
+    assert blocks(tokenizer, max_length=10, cross_documents=False) == [
+        [10, 11, 12, 13, 14],
+        [20, 21],
+        [30],
+        [31, 32, 33, 34, 35, 36, 37, 38],
+        [39],
+    ]
+
+
+@pytest.mark.parametrize("cross_documents", [True, False])
+@pytest.mark.parametrize("max_length", [3, 7, 16, 100])
+def test_every_token_is_in_one_block_and_no_block_is_too_long(tokenizer, cross_documents, max_length):
+    random = np.random.default_rng(0)
+    numbers = iter(range(10, 10**6))
+    documents = [
+        [[next(numbers) for _ in range(random.integers(1, 12))] for _ in range(random.integers(1, 9))]
+        for _ in range(30)
+    ]
+    data_set = SentenceBlocks(
+        datasets.Dataset.from_dict({"input_ids": documents}), tokenizer, max_length, cross_documents=cross_documents
+    )
+    tokens = np.concatenate([np.concatenate(data_set[i].sentences) for i in range(len(data_set))])
+    assert max(sum(map(len, data_set[i].sentences)) for i in range(len(data_set))) <= max_length - 2
+    assert np.array_equal(tokens[tokens != 2], np.concatenate([s for d in documents for s in d]))
+    assert cross_documents or 2 not in tokens
+
+
+def test_blocks_without_room_or_text_are_refused(tokenizer):
+    with pytest.raises(ValueError, match="max_length=2"):
+        blocks(tokenizer, max_length=2)
+    features = datasets.Features({"input_ids": datasets.List(datasets.List(datasets.Value("int32")))})
+    with pytest.raises(ValueError, match="no sentence"):
+        SentenceBlocks(datasets.Dataset.from_dict({"input_ids": []}, features=features), tokenizer, 10)

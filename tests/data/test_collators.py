@@ -1,0 +1,218 @@
+import datasets
+import numpy as np
+import pytest
+import torch
+from transformers import Trainer, TrainingArguments
+
+from hf_encoders import (
+    HfeAlbertConfig,
+    HfeAlbertForPreTraining,
+    HfeBertConfig,
+    HfeBertForMaskedLM,
+    HfeBertForPreTraining,
+)
+from hf_encoders.data.blocks import SentenceBlocks
+from hf_encoders.data.collators import (
+    DataCollatorForMaskedLM,
+    DataCollatorForNextSentencePrediction,
+    DataCollatorForSentenceOrderPrediction,
+)
+from hf_encoders.data.examples import Example
+from hf_encoders.data.sentence_pairs import DocumentChunks
+
+
+SIZES = {
+    "vocab_size": 60,
+    "hidden_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 20,
+    "max_position_embeddings": 32,
+}
+
+
+def documents(num_documents=30, seed=0):
+    random = np.random.default_rng(seed)
+    return datasets.Dataset.from_dict(
+        {
+            "input_ids": [
+                [random.integers(5, 60, random.integers(2, 9)).tolist() for _ in range(random.integers(2, 9))]
+                for _ in range(num_documents)
+            ]
+        }
+    )
+
+
+def test_rows_are_padded_to_the_longest_and_to_a_multiple(tokenizer):
+    rows = [{"input_ids": [1, 7, 8, 9, 2]}, {"input_ids": [1, 7, 2]}]
+    for multiple, width in ((None, 5), (8, 8)):
+        batch = DataCollatorForMaskedLM(tokenizer, pad_to_multiple_of=multiple)(rows)
+        assert {name: tuple(value.shape) for name, value in batch.items()} == dict.fromkeys(
+            ("attention_mask", "input_ids", "labels"), (2, width)
+        )
+        assert batch["attention_mask"].sum(dim=1).tolist() == [5, 3]
+        assert (batch["input_ids"][1, 3:] == 0).all() and (batch["labels"][1, 3:] == -100).all()
+        assert all(value.dtype == torch.int64 for value in batch.values())
+
+
+def test_token_types_of_tokenized_rows_are_kept(tokenizer):
+    rows = [
+        {"input_ids": [1, 7, 2, 8, 2], "token_type_ids": [0, 0, 0, 1, 1]},
+        {"input_ids": [1, 7, 2], "token_type_ids": [0] * 3},
+    ]
+    batch = DataCollatorForMaskedLM(tokenizer)(rows)
+    assert batch["token_type_ids"].tolist() == [[0, 0, 0, 1, 1], [0, 0, 0, 0, 0]]
+
+
+def test_plain_rows_follow_torchs_generator(tokenizer):
+    rows = [{"input_ids": [1, *range(10, 50), 2]}]
+    collator = DataCollatorForMaskedLM(tokenizer)
+    torch.manual_seed(5)
+    first, second = collator(rows)["labels"], collator(rows)["labels"]
+    torch.manual_seed(5)
+    assert torch.equal(first, collator(rows)["labels"])
+    assert not torch.equal(first, second)
+
+
+@pytest.mark.parametrize(
+    "pair_collator", [DataCollatorForNextSentencePrediction, DataCollatorForSentenceOrderPrediction]
+)
+def test_pairs_have_special_tokens_segments_and_no_more_than_max_length(tokenizer, pair_collator):
+    chunks = DocumentChunks(documents(), max_length=20)
+    collator = pair_collator(tokenizer, max_length=20, mask_probability=1e-9)
+    batch = collator([chunks[i] for i in range(len(chunks))])
+    for ids, types, mask in zip(batch["input_ids"], batch["token_type_ids"], batch["attention_mask"], strict=True):
+        length = int(mask.sum())
+        ids, types = ids[:length], types[:length]
+        separators = (ids == 2).nonzero().flatten()
+        assert length <= 20 and ids[0] == 1 and (ids == 1).sum() == 1
+        assert separators.tolist() == [separators[0], length - 1]
+        assert types.tolist() == [0] * (separators[0] + 1) + [1] * (length - separators[0] - 1)
+    label = batch[collator.label_name]
+    assert label.shape == (len(chunks),) and set(label.tolist()) == {0, 1}
+
+
+def test_a_lone_sentence_gets_no_pair_label_and_one_separator(tokenizer):
+    collator = DataCollatorForSentenceOrderPrediction(tokenizer, max_length=16)
+    batch = collator([Example([np.array([10, 11])], 1, 0, 13), Example([np.array([10]), np.array([11])], 1, 0, 13)])
+    assert batch["sentence_order_label"].tolist()[0] == -100
+    assert batch["token_type_ids"][0].tolist() == [0] * 5
+    assert batch["attention_mask"][0].sum() == 4
+
+
+@pytest.mark.parametrize(
+    "pair_collator", [DataCollatorForNextSentencePrediction, DataCollatorForSentenceOrderPrediction]
+)
+def test_an_example_is_the_same_in_any_batch(tokenizer, pair_collator):
+    chunks = DocumentChunks(documents(), max_length=24)
+    collator = pair_collator(tokenizer, max_length=24)
+    examples = [chunks[i] for i in range(10)]
+    together = collator(examples)
+    for i, example in enumerate(examples):
+        alone = collator([example])
+        length = int(alone["attention_mask"].sum())
+        for name, value in alone.items():
+            assert torch.equal(value[0], together[name][i] if value.dim() == 1 else together[name][i, :length])
+
+
+def test_pairs_are_drawn_anew_every_epoch(tokenizer):
+    chunks = DocumentChunks(documents(), max_length=24)
+    collator = DataCollatorForNextSentencePrediction(tokenizer, max_length=24)
+    epochs = []
+    for epoch in (0, 1, 0):
+        chunks.set_epoch(epoch)
+        epochs.append(collator([chunks[i] for i in range(len(chunks))]))
+    assert torch.equal(epochs[0]["input_ids"], epochs[2]["input_ids"])
+    assert not torch.equal(epochs[0]["next_sentence_label"], epochs[1]["next_sentence_label"])
+
+
+def test_plain_rows_of_sentences_work_too(tokenizer):
+    rows = documents()
+    order = DataCollatorForSentenceOrderPrediction(tokenizer, max_length=24)([rows[i] for i in range(20)])
+    assert set(order["sentence_order_label"].tolist()) == {0, 1}
+    following = DataCollatorForNextSentencePrediction(tokenizer, max_length=24, documents=rows)
+    assert set(following([rows[i] for i in range(20)])["next_sentence_label"].tolist()) == {0, 1}
+
+
+TRAINED = {
+    "mlm": (HfeBertForMaskedLM, HfeBertConfig, DataCollatorForMaskedLM, {}),
+    "nsp": (HfeBertForPreTraining, HfeBertConfig, DataCollatorForNextSentencePrediction, {"max_length": 24}),
+    "sop": (HfeAlbertForPreTraining, HfeAlbertConfig, DataCollatorForSentenceOrderPrediction, {"max_length": 24}),
+}
+
+
+@pytest.mark.parametrize("objective", TRAINED)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_stock_trainer_in_its_default_settings(tokenizer, objective, workers, tmp_path):
+    """Every epoch is drawn anew, also in workers; `remove_unused_columns` stays True."""
+    model_class, config_class, collator_class, arguments = TRAINED[objective]
+    model = model_class(config_class(**SIZES))
+    corpus = documents()
+    data_set = SentenceBlocks(corpus, tokenizer, 24) if objective == "mlm" else DocumentChunks(corpus, 24)
+    collator, seen = collator_class(tokenizer, **arguments), []
+    inner = model.forward
+
+    def forward(**inputs):
+        seen.append(inputs)
+        return inner(**inputs)
+
+    forward.__signature__ = __import__("inspect").signature(inner)
+    model.forward = forward
+    trainer = Trainer(
+        model=model,
+        args=TrainingArguments(
+            tmp_path,
+            num_train_epochs=2,
+            per_device_train_batch_size=1000,
+            report_to="none",
+            save_strategy="no",
+            dataloader_num_workers=workers,
+            use_cpu=True,
+            disable_tqdm=True,
+        ),
+        train_dataset=data_set,
+        data_collator=collator,
+    )
+    trainer.train()
+    first, second = (batch["labels"][batch["labels"] != -100].tolist() for batch in seen)
+    assert first != second
+    assert len(seen[0]["labels"]) == len(data_set)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"mask_probability": 0.0}, "mask_probability=0.0"),
+        ({"mask_probability": 1.5}, "mask_probability=1.5"),
+        ({"mask_replace_probability": 0.95}, "sum of at most 1"),
+    ],
+)
+def test_wrong_settings_are_refused(tokenizer, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        DataCollatorForMaskedLM(tokenizer, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("missing", "message"),
+    [
+        ("mask_token", "no mask_token"),
+        ("pad_token", "no pad_token"),
+        ("cls_token", "no cls_token"),
+        ("sep_token", "no sep_token"),
+    ],
+)
+def test_tokenizers_without_the_tokens_needed_are_refused(tokenizer, missing, message):
+    setattr(tokenizer, missing, None)
+    with pytest.raises(ValueError, match=message):
+        DataCollatorForMaskedLM(tokenizer)
+
+
+def test_rows_of_the_wrong_form_are_refused(tokenizer):
+    with pytest.raises(ValueError, match="SentenceBlocks"):
+        DataCollatorForMaskedLM(tokenizer)([{"input_ids": [[1, 2], [3]]}])
+    with pytest.raises(ValueError, match="list of sentences"):
+        DataCollatorForSentenceOrderPrediction(tokenizer)([{"input_ids": [1, 2, 3]}])
+    with pytest.raises(ValueError, match="documents=..."):
+        DataCollatorForNextSentencePrediction(tokenizer)([{"input_ids": [[1, 2], [3]]}])
+    with pytest.raises(ValueError, match="max_length=4"):
+        DataCollatorForSentenceOrderPrediction(tokenizer, max_length=4)

@@ -1,0 +1,482 @@
+import json
+import logging
+import os
+import pickle
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import pytest
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
+from transformers import CanineTokenizer, PreTrainedTokenizerFast
+
+from hf_encoders.data import corpus
+from hf_encoders.data.corpus import (
+    CorpusStatistics,
+    SentenceStore,
+    corpus_statistics,
+    documents_from_dataset,
+    read_documents,
+    split_train_validation,
+    tokenize_documents,
+    warnings_for,
+)
+from hf_encoders.data.segmentation import one_sentence_per_line
+
+
+DOCUMENTS = [[[5, 6], [7]], [[8, 9, 10]], [[11], [12, 13], [14]], [[15, 16]]]
+
+
+def make_dataset(documents: list[list[list[int]]]) -> datasets.Dataset:
+    return datasets.Dataset.from_dict({"input_ids": documents})
+
+
+def contents(store: SentenceStore) -> list[list[list[int]]]:
+    return [[sentence.tolist() for sentence in store.document(d)] for d in range(store.num_documents)]
+
+
+def random_documents(num_documents: int, seed: int = 0) -> list[list[list[int]]]:
+    generator = np.random.default_rng(seed)
+    return [
+        [generator.integers(5, 60, generator.integers(1, 9)).tolist() for _ in range(generator.integers(1, 6))]
+        for _ in range(num_documents)
+    ]
+
+
+def as_text(documents: list[list[list[int]]]) -> list[list[str]]:
+    return [[" ".join(f"w{i}" for i in sentence) for sentence in document] for document in documents]
+
+
+class TestReadDocuments:
+    def read(self, tmp_path, content: bytes, name: str = "a.txt", **arguments):
+        path = tmp_path / name
+        path.write_bytes(content)
+        return list(read_documents([path], **arguments))
+
+    def test_paragraphs_and_blank_lines(self, tmp_path):
+        text = b"\n\nOne. Two.\nThree.\n\n \t\n\nFour.\n\n"
+        assert self.read(tmp_path, text) == [["One.", "Two.", "Three."], ["Four."]]
+
+    def test_one_sentence_a_line(self, tmp_path):
+        text = b"One. Still one.\nTwo.\n\nThree."
+        assert self.read(tmp_path, text, sentence_splitter=one_sentence_per_line) == [
+            ["One. Still one.", "Two."],
+            ["Three."],
+        ]
+
+    @pytest.mark.parametrize("line_break", [b"\n", b"\r\n", b"\r"])
+    def test_line_breaks_of_all_systems(self, tmp_path, line_break):
+        text = line_break.join([b"One.", b"Two.", b"", b"Three."])
+        assert self.read(tmp_path, text) == [["One.", "Two."], ["Three."]]
+
+    def test_byte_order_marks(self, tmp_path):
+        mark = b"\xef\xbb\xbf"
+        assert self.read(tmp_path, mark + b"One.\n" + mark + b"\nTwo.") == [["One."], ["Two."]]
+        line = mark + b'{"text": "One."}\n'
+        assert self.read(tmp_path, line + line, "a.jsonl") == [["One."], ["One."]]
+
+    def test_bytes_that_are_not_text(self, tmp_path):
+        assert self.read(tmp_path, b"caf\xe9 and\x00nul\x01. Two.\n\n\xff\xfe") == [
+            ["caf\ufffd and\x00nul\x01.", "Two."],
+            ["\ufffd\ufffd"],
+        ]
+
+    def test_empty_file_has_no_document(self, tmp_path):
+        assert self.read(tmp_path, b"") == []
+        assert self.read(tmp_path, b"\n \n") == []
+
+    def test_files_of_a_folder_in_order_each_ending_a_document(self, tmp_path):
+        (tmp_path / "deep").mkdir()
+        (tmp_path / "b.txt").write_text("From b.")
+        (tmp_path / "a.TXT").write_text("From a.")
+        (tmp_path / "deep" / "c.jsonl").write_text('{"text": "From c."}')
+        (tmp_path / "notes.md").write_text("Not read.")
+        assert list(read_documents([tmp_path])) == [["From a."], ["From b."], ["From c."]]
+        assert list(read_documents([str(tmp_path / "notes.md"), tmp_path / "b.txt"])) == [["Not read."], ["From b."]]
+
+    def test_documents_come_one_at_a_time(self, tmp_path):
+        path = tmp_path / "a.jsonl"
+        path.write_text('{"text": "One."}\nnot json\n')
+        documents = read_documents([path])
+        assert next(documents) == ["One."]
+        with pytest.raises(ValueError, match="a.jsonl, line 2: not JSON"):
+            next(documents)
+
+    def test_json_lines(self, tmp_path):
+        records = [{"text": "One. Two.\nThree", "body": "Four."}, {"text": ""}, {"text": "Fi\ud800ve."}]
+        lines = "\n\n".join(json.dumps(record) for record in records).encode()
+        assert self.read(tmp_path, lines, "a.jsonl") == [["One.", "Two.", "Three"], ["Fi\ufffdve."]]
+
+    def test_json_fields(self, tmp_path):
+        line = json.dumps({"body": "One. Two.", "parts": ["A. B.", " ", "C."]}).encode()
+        assert self.read(tmp_path, line, "a.jsonl", text_field="body") == [["One.", "Two."]]
+        assert self.read(tmp_path, line, "a.jsonl", sentences_field="parts") == [["A. B.", "C."]]
+
+    @pytest.mark.parametrize(
+        ("line", "message"),
+        [
+            ('{"body": "One."}', r"line 1: no field 'text', found \['body'\].*text_field"),
+            ('["One."]', "line 1: no field 'text', found list"),
+            ('{"text": null}', "line 1: 'text' is None, not a str"),
+            ('{"text": ["One."]}', "sentences_field"),
+            ("[" * 100_000, "line 1: not JSON"),
+        ],
+    )
+    def test_json_that_is_no_document_is_refused(self, tmp_path, line, message):
+        with pytest.raises(ValueError, match=message):
+            self.read(tmp_path, line.encode(), "a.jsonl")
+
+    def test_json_list_of_other_things_is_refused(self, tmp_path):
+        for value in ("One.", ["One.", 2]):
+            with pytest.raises(ValueError, match="'parts' is .*not a list of str"):
+                self.read(tmp_path, json.dumps({"parts": value}).encode(), "a.jsonl", sentences_field="parts")
+
+    def test_paths_are_checked_before_anything_is_read(self, tmp_path):
+        with pytest.raises(ValueError, match="gone.txt' does not exist"):
+            read_documents([tmp_path / "gone.txt"])
+        with pytest.raises(ValueError, match=r"holds no \*.txt"):
+            read_documents([tmp_path])
+        with pytest.raises(ValueError, match="names no file"):
+            read_documents([])
+        with pytest.raises(ValueError, match="single path: give a list"):
+            read_documents(str(tmp_path))
+        (tmp_path / "a.txt.gz").write_bytes(b"")
+        with pytest.raises(ValueError, match="decompress"):
+            read_documents([tmp_path / "a.txt.gz"])
+
+
+class TestDocumentsFromDataset:
+    rows = datasets.Dataset.from_dict(
+        {"text": ["One. Two.", "", "Three."], "parts": [["A. B."], [], ["C.", "D."]], "n": [1, None, 3]}
+    )
+
+    def test_documents(self):
+        assert list(documents_from_dataset(self.rows)) == [["One.", "Two."], ["Three."]]
+        assert list(documents_from_dataset(self.rows, sentences_column="parts")) == [["A. B."], ["C.", "D."]]
+        whole = documents_from_dataset(self.rows.with_format("numpy"), sentence_splitter=one_sentence_per_line)
+        assert list(whole) == [["One. Two."], ["Three."]]
+
+    def test_streaming(self):
+        assert list(documents_from_dataset(self.rows.to_iterable_dataset())) == [["One.", "Two."], ["Three."]]
+
+    def test_rows_are_taken_in_the_order_of_the_data_set(self):
+        assert list(documents_from_dataset(self.rows.select([2, 0]))) == [["Three."], ["One.", "Two."]]
+
+    def test_wrong_data_sets_are_refused(self):
+        with pytest.raises(ValueError, match="no column 'body'.*text_column"):
+            documents_from_dataset(self.rows, "body")
+        with pytest.raises(ValueError, match=r"DatasetDict.*dataset\['train'\]"):
+            documents_from_dataset(datasets.DatasetDict(train=self.rows))
+        with pytest.raises(ValueError, match="row 0: 'n' is 1, not a str"):
+            list(documents_from_dataset(self.rows, "n"))
+
+
+class TestTokenizeDocuments:
+    def test_rows_are_documents_and_lists_sentences(self, tokenizer):
+        dataset = tokenize_documents(as_text(DOCUMENTS), tokenizer)
+        assert dataset["input_ids"][:] == DOCUMENTS
+        assert dataset.column_names == ["input_ids"]
+        assert dataset.data.column("input_ids").type == pa.list_(pa.list_(pa.int32()))
+        assert dataset.data.column("input_ids").num_chunks == 1
+        assert [os.path.isfile(file["filename"]) for file in dataset.cache_files] == [True]
+
+    @pytest.mark.parametrize("block_size", [1, 7, 2000])
+    def test_any_batching_gives_the_same(self, tokenizer, monkeypatch, block_size):
+        monkeypatch.setattr(corpus, "SENTENCES_A_CALL", block_size)
+        documents = random_documents(50)
+        assert tokenize_documents(iter(as_text(documents)), tokenizer)["input_ids"][:] == documents
+
+    def test_nothing_is_left_of_what_gives_no_token(self, tokenizer):
+        documents = [["", "w5", " "], [" ", "\t"], [], ["w6 w7", ""]]
+        assert tokenize_documents(documents, tokenizer)["input_ids"][:] == [[[5]], [[6, 7]]]
+        assert tokenize_documents(documents, tokenizer, max_sentence_tokens=1)["input_ids"][:] == [[[5]], [[6], [7]]]
+
+    def test_long_sentences_are_cut_into_pieces(self, tokenizer):
+        documents = [["w5 w6 w7 w8 w9", "w5"], ["w5 w6"], ["w5 w6 w7 w8"]]
+        assert tokenize_documents(documents, tokenizer, max_sentence_tokens=2)["input_ids"][:] == [
+            [[5, 6], [7, 8], [9], [5]],
+            [[5, 6]],
+            [[5, 6], [7, 8]],
+        ]
+        pieces = tokenize_documents([["w5 " * 100_000]], tokenizer, max_sentence_tokens=512)[0]["input_ids"]
+        assert [len(piece) for piece in pieces] == [512] * 195 + [160]
+
+    def test_tokenizer_state_and_length_do_not_matter_and_do_not_change(self, tokenizer, caplog):
+        tokenizer.model_max_length = 3
+        tokenizer.backend_tokenizer.enable_truncation(2)
+        tokenizer.backend_tokenizer.enable_padding(length=4)
+        with caplog.at_level(logging.WARNING):
+            dataset = tokenize_documents([["w5 w6 w7 w8 w9", "w5"]], tokenizer)
+        assert dataset["input_ids"][:] == [[[5, 6, 7, 8, 9], [5]]]
+        assert not caplog.records
+        assert tokenizer.backend_tokenizer.truncation["max_length"] == 2
+        assert tokenizer.backend_tokenizer.padding["length"] == 4
+        assert tokenizer.backend_tokenizer.encode_special_tokens is False
+
+    def test_names_of_special_tokens_in_the_text_stay_text(self):
+        vocabulary = {token: i for i, token in enumerate(["[UNK]", "[MASK]", "[", "]", "mask", "[url]"])}
+        backend = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+        backend.normalizer = normalizers.BertNormalizer()
+        backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="[UNK]", mask_token="[MASK]")
+        tokenizer.add_tokens([AddedToken("[url]", special=False)])
+        assert tokenizer("[MASK]", add_special_tokens=False)["input_ids"] == [1]
+        assert tokenize_documents([["[MASK] [url]"]], tokenizer)["input_ids"][:] == [[[2, 4, 3, 5]]]
+
+    def test_a_tokenizer_without_a_fast_version(self, caplog):
+        with caplog.at_level(logging.WARNING):
+            dataset = tokenize_documents([["ab", "", "c" * 3000]], CanineTokenizer(model_max_length=10))
+        assert dataset["input_ids"][:] == [[[97, 98], [99] * 3000]]
+        assert not caplog.records
+
+    def test_lone_surrogates_do_not_stop_the_tokenizer(self, tokenizer):
+        unknown = tokenizer.unk_token_id
+        assert tokenize_documents([["w5 \ud800 w6"]], tokenizer)["input_ids"][:] == [[[5, unknown, 6]]]
+
+    def test_other_documents_never_meet_an_old_result(self, tokenizer, tmp_path):
+        def generate(first):
+            yield [first]
+            yield ["w7"]
+
+        one = tokenize_documents(generate("w5"), tokenizer, cache_dir=tmp_path)
+        two = tokenize_documents(generate("w6"), tokenizer, cache_dir=tmp_path)
+        again = tokenize_documents(generate("w5"), tokenizer, cache_dir=tmp_path)
+        divided = tokenize_documents([["w5 w7"]], tokenizer, cache_dir=tmp_path)
+        joined = tokenize_documents([["w5", "w7"]], tokenizer, cache_dir=tmp_path)
+        assert [d["input_ids"][:] for d in (one, two, again, divided, joined)] == [
+            [[[5]], [[7]]],
+            [[[6]], [[7]]],
+            [[[5]], [[7]]],
+            [[[5, 7]]],
+            [[[5], [7]]],
+        ]
+        assert one.cache_files == again.cache_files
+        assert len(list(tmp_path.iterdir())) == 4, "the same corpus is there once, and nothing else is left behind"
+        assert len({d._fingerprint for d in (one, two, divided, joined)}) == 4
+
+    def test_an_interrupted_run_leaves_nothing(self, tokenizer, tmp_path):
+        def generate():
+            yield from as_text(random_documents(3000))
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            tokenize_documents(generate(), tokenizer, cache_dir=tmp_path)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_record_batches_beyond_the_limit_of_arrow(self, tokenizer, monkeypatch):
+        monkeypatch.setattr(corpus, "MOST_TOKENS_A_RECORD_BATCH", 100)
+        monkeypatch.setattr(corpus, "SENTENCES_A_CALL", 5)
+        documents = random_documents(60)
+        dataset = tokenize_documents(as_text(documents), tokenizer)
+        assert dataset.data.column("input_ids").num_chunks > 5
+        assert dataset["input_ids"][:] == documents
+        store = SentenceStore.from_dataset(dataset)
+        assert contents(store) == documents
+        assert store.dataset.cache_files == dataset.cache_files, "what cannot be one piece is not written again"
+        with pytest.raises(ValueError, match="one document has about 101 tokens"):
+            tokenize_documents([["w5 " * 101]], tokenizer)
+
+    def test_wrong_input_is_refused(self, tokenizer):
+        with pytest.raises(ValueError, match="max_sentence_tokens=0"):
+            tokenize_documents([["w5"]], tokenizer, max_sentence_tokens=0)
+        for documents in ([["w5"], "w6 w7"], [["w5"], ["w6", None]], "w5 w6"):
+            with pytest.raises(ValueError, match="document . is .*not a list of str"):
+                tokenize_documents(documents, tokenizer)
+        for documents in ([], [[]], [["", " "]]):
+            with pytest.raises(ValueError, match="no sentence that gives a token"):
+                tokenize_documents(documents, tokenizer)
+
+
+class TestSentenceStore:
+    def test_flat_arrays(self, tokenizer):
+        store = SentenceStore.from_dataset(tokenize_documents(as_text(DOCUMENTS), tokenizer))
+        assert store.tokens.tolist() == [5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]
+        assert store.sentence_offsets.tolist() == [0, 2, 3, 6, 7, 9, 10, 12]
+        assert store.document_offsets.tolist() == [0, 2, 3, 6, 7]
+        assert (store.tokens.dtype, store.sentence_offsets.dtype, store.document_offsets.dtype) == ("i4", "i8", "i8")
+        assert (store.num_documents, store.num_sentences) == (4, 7)
+        assert store.sentence_lengths.tolist() == [2, 1, 3, 1, 2, 1, 2]
+        assert store.sentence(4).tolist() == [12, 13]
+        assert store.tokens_between(1, 4).tolist() == [7, 8, 9, 10, 11]
+        assert store.tokens_between(3, 3).tolist() == []
+        assert contents(store) == DOCUMENTS
+
+    def test_tokens_are_not_copied(self, tokenizer):
+        dataset = tokenize_documents(as_text(DOCUMENTS), tokenizer)
+        store = SentenceStore.from_dataset(dataset)
+        buffers = dataset.data.column("input_ids").chunk(0).buffers()
+        assert store.tokens.__array_interface__["data"][0] == buffers[-1].address
+        assert np.shares_memory(store.tokens, store.sentence(3))
+        assert store.dataset.cache_files == dataset.cache_files
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda d: d,
+            lambda d: d.select(range(3, 17)),
+            lambda d: d.select([4, 2, 2, 19]),
+            lambda d: d.shuffle(seed=1),
+            lambda d: d.filter(lambda row: len(row["input_ids"]) > 2),
+            lambda d: datasets.concatenate_datasets([d, d.select(range(5)), d.select([1])]),
+            lambda d: d.with_format("numpy"),
+            lambda d: d.add_column("length", list(range(len(d)))).shuffle(seed=2),
+            lambda d: d.cast(datasets.Features({"input_ids": [[datasets.Value("int64")]]})),
+            lambda d: d.select([]),
+            lambda d: d.select(range(0)),
+        ],
+    )
+    @pytest.mark.parametrize("is_on_disk", [True, False])
+    def test_rows_are_those_of_the_data_set(self, tokenizer, change, is_on_disk):
+        documents = random_documents(20)
+        dataset = change(tokenize_documents(as_text(documents), tokenizer) if is_on_disk else make_dataset(documents))
+        store = SentenceStore.from_dataset(dataset)
+        assert contents(store) == dataset.with_format(None)["input_ids"][:]
+        assert store.tokens.dtype == np.int32
+        assert contents(pickle.loads(pickle.dumps(store))) == contents(store)
+
+    def test_a_reloaded_corpus(self, tokenizer, tmp_path):
+        documents = random_documents(2500)
+        tokenize_documents(as_text(documents), tokenizer).save_to_disk(tmp_path / "saved")
+        reloaded = datasets.load_from_disk(tmp_path / "saved")
+        assert reloaded.data.column("input_ids").num_chunks > 1
+        store = SentenceStore.from_dataset(reloaded)
+        assert contents(store) == documents
+        assert datasets.load_from_disk(tmp_path / "saved")["input_ids"][:] == documents
+        assert SentenceStore.from_dataset(reloaded).dataset.cache_files == store.dataset.cache_files
+        shuffled = reloaded.shuffle(seed=0)
+        assert contents(SentenceStore.from_dataset(shuffled)) == shuffled["input_ids"][:]
+
+    def test_empty_documents_and_sentences_are_kept(self):
+        documents = [[[], [5]], [], [[6], []], []]
+        store = SentenceStore.from_dataset(make_dataset(documents))
+        assert contents(store) == documents
+        assert store.document_offsets.tolist() == [0, 2, 2, 4, 4]
+        assert contents(SentenceStore.from_dataset(make_dataset(documents).select([3, 2, 0]))) == [
+            [],
+            [[6], []],
+            [[], [5]],
+        ]
+
+    def test_pickle_holds_a_path_and_not_the_tokens(self, tokenizer):
+        dataset = tokenize_documents(as_text(random_documents(3000)), tokenizer)
+        for changed in (dataset, dataset.shuffle(seed=0)):
+            store = SentenceStore.from_dataset(changed)
+            pickled = pickle.dumps(store)
+            assert len(pickled) < 4000 < store.tokens.nbytes
+            assert np.array_equal(pickle.loads(pickled).tokens, store.tokens)
+
+    @pytest.mark.parametrize(
+        ("columns", "message"),
+        [
+            ({"text": ["a"]}, "no column 'input_ids'.*tokenize_documents"),
+            ({"input_ids": [[1, 2]]}, "not lists of sentences"),
+            ({"input_ids": ["a"]}, "not lists of sentences"),
+            ({"input_ids": [[[0.5]]]}, "not lists of sentences"),
+            ({"input_ids": [[[1]], None]}, "missing values"),
+            ({"input_ids": [[[1], None]]}, "missing values"),
+            ({"input_ids": [[[1, None]]]}, "missing values"),
+        ],
+    )
+    def test_what_is_no_corpus_is_refused(self, columns, message):
+        with pytest.raises(ValueError, match=message):
+            SentenceStore.from_dataset(datasets.Dataset.from_dict(columns))
+
+
+class TestStatistics:
+    def test_exact_counts(self, tokenizer):
+        unknown = tokenizer.unk_token_id
+        documents = [[[5, 6], [7]], [[5], [6, 7]], [[unknown, 8, 9, 9]], [[7], [6, 5]], [[5, 6, 7]], [[9, 9]]]
+        expected = CorpusStatistics(
+            documents=6,
+            sentences=9,
+            tokens=18,
+            one_sentence_documents=3,
+            longest_sentence_tokens=4,
+            duplicate_documents=2,
+            unknown_share=1 / 18,
+        )
+        assert corpus_statistics(make_dataset(documents), tokenizer) == expected
+        assert corpus_statistics(make_dataset(documents)).unknown_share is None
+        tokenizer.unk_token = None
+        assert corpus_statistics(make_dataset(documents), tokenizer).unknown_share == 0
+
+    @pytest.mark.parametrize("step", [1, 3, 64, 10**6])
+    def test_steps_do_not_change_the_counts(self, tokenizer, monkeypatch, step):
+        documents = random_documents(200, seed=1)
+        # Same tokens, other sentences: a copy. Another order: not one. Empty documents: copies of each other.
+        documents += [[[t for s in d for t in s]] for d in documents[:7]] + [d[::-1] for d in documents if len(d) == 2]
+        documents += [[], [], []]
+        unique = {tuple(t for s in d for t in s) for d in documents}
+        tokens = [t for d in documents for s in d for t in s]
+        monkeypatch.setattr(corpus, "TOKENS_A_STEP", step)
+        tokenizer.unk_token = "w7"
+        statistics = corpus_statistics(make_dataset(documents), tokenizer)
+        assert statistics.duplicate_documents == len(documents) - len(unique)
+        assert statistics.unknown_share == tokens.count(7) / len(tokens)
+
+    def test_a_corpus_without_a_document(self):
+        statistics = corpus_statistics(make_dataset(DOCUMENTS).select([]))
+        assert statistics == CorpusStatistics(0, 0, 0, 0, 0, 0)
+        assert "0 document(s)" in warnings_for(statistics)[0]
+
+    @pytest.mark.parametrize(
+        ("changes", "expected"),
+        [
+            ({}, []),
+            ({"documents": 1, "one_sentence_documents": 0, "duplicate_documents": 0}, ["blank line"]),
+            ({"one_sentence_documents": 50}, []),
+            ({"one_sentence_documents": 51}, ["split_sentences"]),
+            ({"duplicate_documents": 10}, []),
+            ({"duplicate_documents": 11}, ["Remove duplicates"]),
+            ({"unknown_share": 0.05}, []),
+            ({"unknown_share": 0.051}, ["Train a tokenizer"]),
+            ({"unknown_share": None}, []),
+            ({"unknown_share": 0.5, "duplicate_documents": 90}, ["Remove duplicates", "Train a tokenizer"]),
+        ],
+    )
+    def test_warnings_name_the_remedy(self, changes, expected):
+        numbers = {
+            "documents": 100,
+            "sentences": 900,
+            "tokens": 9000,
+            "longest_sentence_tokens": 60,
+            "unknown_share": 0.01,
+        }
+        numbers |= {"one_sentence_documents": 3, "duplicate_documents": 1}
+        warnings = warnings_for(CorpusStatistics(**(numbers | changes)))
+        assert len(warnings) == len(expected)
+        assert all(remedy in warning for remedy, warning in zip(expected, warnings, strict=True))
+
+
+class TestSplit:
+    def test_every_document_is_in_one_part_in_order(self):
+        dataset = make_dataset([[[i]] for i in range(200)])
+        training, validation = split_train_validation(dataset, 0.1, seed=3)
+        parts = [[row[0][0] for row in part["input_ids"][:]] for part in (training, validation)]
+        assert [len(part) for part in parts] == [180, 20]
+        assert parts == [sorted(part) for part in parts]
+        assert sorted(parts[0] + parts[1]) == list(range(200))
+        assert max(np.diff(parts[1])) < 60, "validation is drawn from everywhere"
+
+    def test_seed_decides(self):
+        dataset = make_dataset([[[i]] for i in range(50)])
+
+        def validation(seed):
+            return [row[0][0] for row in split_train_validation(dataset, 0.2, seed)[1]["input_ids"][:]]
+
+        assert validation(0) == validation(0) == [5, 8, 10, 20, 26, 29, 31, 36, 37, 43]
+        assert validation(0) != validation(1)
+
+    @pytest.mark.parametrize(
+        ("documents", "share", "sizes"), [(2, 0.001, (1, 1)), (2, 0.99, (1, 1)), (5, 0.5, (3, 2))]
+    )
+    def test_both_parts_get_a_document(self, documents, share, sizes):
+        dataset = make_dataset([[[i]] for i in range(documents)])
+        assert tuple(map(len, split_train_validation(dataset, share, 0))) == sizes
+
+    @pytest.mark.parametrize("share", [0, 1, -0.1, 1.5])
+    def test_wrong_input_is_refused(self, share):
+        with pytest.raises(ValueError, match=f"validation_share={share}"):
+            split_train_validation(make_dataset(DOCUMENTS), share, 0)
+        with pytest.raises(ValueError, match=r"1 document\(s\)"):
+            split_train_validation(make_dataset(DOCUMENTS[:1]), 0.5, 0)

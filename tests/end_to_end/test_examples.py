@@ -1,0 +1,62 @@
+"""Every example runs as its first lines say, for two steps."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def run_example(name: str, *arguments: str) -> str:
+    command = [sys.executable, str(EXAMPLES / name), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("bert")
+    tiny = ("--vocab_size", "500", "--hidden_size", "64", "--max_length", "24", "--use_cpu", "True")
+    output = run_example("pretrain_bert.py", "--output_dir", str(folder), "--max_steps", "2", *tiny)
+    assert "eval_loss" in output
+    return folder
+
+
+@pytest.mark.parametrize("name", ["pretrain_roberta.py", "pretrain_albert.py"])
+def test_pretraining_from_files(name, tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("\n\n".join(f"This is document {i}. It has two sentences.\nAnd one more line." for i in range(60)))
+    output = run_example(
+        name, "--text_files", str(text), "--output_dir", str(tmp_path / "out"), "--max_steps", "2", "--vocab_size",
+        "90", "--hidden_size", "64", "--max_length", "24", "--use_cpu", "True",
+    )  # fmt: skip
+    assert "eval_loss" in output
+    assert {"model.safetensors", "config.json", "tokenizer.json"} <= {
+        path.name for path in (tmp_path / "out").iterdir()
+    }
+
+
+def test_fine_tuning_what_was_pretrained(pretrained, tmp_path):
+    rows = [
+        ("the cat sat on the mat", "animal"),
+        ("a dog barked at night", "animal"),
+        ("two plus two is four", "number"),
+    ]
+    csv = tmp_path / "data.csv"
+    csv.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in rows * 8))
+    output = run_example(
+        "finetune_classification.py", "--model", str(pretrained), "--train_file", str(csv), "--test_file", str(csv),
+        "--output_dir", str(tmp_path / "out"), "--max_steps", "2", "--use_cpu", "True",
+    )  # fmt: skip
+    assert "eval_accuracy" in output
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+def test_examples_are_short_and_say_how_to_run_them(path):
+    text = path.read_text()
+    assert 60 <= len(text.splitlines()) <= 120
+    assert f"python examples/{path.name}" in text

@@ -1,0 +1,126 @@
+"""The quickstart on small and on hostile text, every family and objective; two steps, a tiny vocabulary."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hf_encoders.cli import main
+
+
+NOUNS = ("cat", "dog", "house", "river", "teacher", "engine", "song", "mountain", "letter", "garden")
+
+
+def write_corpus(path: Path, documents: int, topic: str) -> Path:
+    """Documents of three sentences each."""
+    blocks = []
+    for i in range(documents):
+        noun, other = NOUNS[i % 10], NOUNS[(i * 3 + 1) % 10]
+        blocks.append(
+            f"The {noun} number {i} of {topic} is here.\nIt saw the {other} yesterday.\nNobody knows why, says "
+            f"{topic}."
+        )
+    path.write_text("\n\n".join(blocks), encoding="utf-8")
+    return path
+
+
+def quickstart(output: Path, *arguments: str) -> list[str]:
+    return [
+        "quickstart",
+        "--output",
+        str(output),
+        "--max-steps",
+        "2",
+        "--vocab-size",
+        "150",
+        "--max-length",
+        "32",
+        *arguments,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("family", "objective"), [("bert", "nsp"), ("bert", "sop"), ("roberta", "mlm"), ("albert", "sop")]
+)
+def test_text_goes_in_and_a_checked_model_comes_out(family, objective, tmp_path, capsys):
+    files = [write_corpus(tmp_path / f"{topic}.txt", 160, topic) for topic in ("alpha", "beta")]
+    arguments = quickstart(tmp_path / "out", "--family", family, "--objective", objective, "--input", *map(str, files))
+    assert main(arguments) == 0
+    printed = capsys.readouterr().out
+    for how in (
+        "with hf_encoders",
+        "without hf_encoders, trust_remote_code=True",
+        "without hf_encoders, plain transformers",
+    ):
+        difference = re.search(rf"{re.escape(how)}.*largest difference of logits (\S+)", printed)
+        assert float(difference[1]) < 1e-5
+    for row in ("MLM loss", "MLM accuracy", "fine-tuned accuracy", "majority"):
+        assert row in printed
+    assert ("sentence-pair accuracy" in printed) == (objective != "mlm")
+    model = tmp_path / "out" / "model"
+    names = {path.name for path in model.iterdir()}
+    assert {"model.safetensors", "tokenizer.json", "README.md", "loss_curve.png", f"modeling_{family}.py"} <= names
+    assert (model / "loss_curve.png").read_bytes().startswith(b"\x89PNG")
+    assert json.loads((model / "config.json").read_text())["model_type"] == family
+    card = (model / "README.md").read_text()
+    assert "model-index" in card and "| optimizer steps | 2 |" in card
+
+
+def test_hostile_text_trains(tmp_path, capsys):
+    """Empty documents, one-sentence documents, a line of 100,000 characters, invalid UTF-8, NUL bytes, emoji, CRLF."""
+    blocks = [
+        b"",
+        b"\n\n\n",
+        b"Only one sentence here.",
+        "😀😃 👩‍👩‍👧‍👦 emoji only 😀! More 😀?".encode(),
+        b"A sentence with invalid \xff\xfe\x80 bytes. And \x00 a NUL byte.",
+        b"x" * 100_000,
+        b"word " * 20_000,
+        b"Windows line one.\r\nWindows line two.",
+        b"   \t  ",
+    ]
+    good = [f"The {noun} is document {i}. It has a second sentence.".encode() for i in range(12) for noun in NOUNS]
+    path = tmp_path / "hostile.txt"
+    path.write_bytes(b"\n\n".join([*blocks, *good, *blocks]))
+    assert main(quickstart(tmp_path / "out", "--input", str(path))) == 0
+    assert "MLM loss" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--family", "roberta", "--objective", "nsp"], "roberta has no head for sentence pairs"),
+        (["--input", "no/such/file.txt"], "no/such/file.txt"),
+        (["--max-length", "4"], "max-length"),
+        (["--max-steps", "0"], "max-steps"),
+    ],
+)
+def test_wrong_arguments_are_told_in_one_line(arguments, message, tmp_path, capsys):
+    assert main(quickstart(tmp_path / "out", *arguments)) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("\n\n".join(f"Document {i} is one sentence" for i in range(50)), "no document of two sentences"),
+        ("All of it in a single document. Without a blank line.", "too few"),
+        ("", "text"),
+    ],
+)
+def test_corpora_that_cannot_be_trained_on_are_told(text, message, tmp_path, capsys):
+    path = tmp_path / "text.txt"
+    path.write_text(text)
+    assert main(quickstart(tmp_path / "out", "--input", str(path))) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_command_is_installed():
+    done = subprocess.run(
+        [sys.executable, "-m", "hf_encoders.cli", "--help"], capture_output=True, text=True, check=True
+    )
+    assert "quickstart" in done.stdout

@@ -1,0 +1,164 @@
+"""Loads saved checkpoints through every Auto class in one other process, and writes down what came.
+
+The snippets are text because they run where this package, tests included, cannot be imported.
+"""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from .remote_process import run_without_package
+from .tiny_checkpoints import TEXTS, Family, auto_classes, batch_for, make_batch
+
+
+# Every (way, source, Auto class, arguments): class, what the loader reports, and the outputs if nothing was left out.
+LOAD = """
+import logging
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+transformers.logging.set_verbosity(logging.CRITICAL)  # the reports on new heads are long, and returned below
+transformers.logging.disable_progress_bar()
+batches = load_file(argument["batches"])
+result, tensors = {}, {}
+
+
+def batch_of(auto_class):
+    return {name.split("/")[1]: value for name, value in batches.items() if name.split("/")[0] == auto_class}
+
+
+def outputs_of(model, auto_class):
+    with torch.no_grad():
+        outputs = model(**batch_of(auto_class))
+    return {name: value.clone() for name, value in outputs.items() if isinstance(value, torch.Tensor)}
+
+
+def load(source, auto_class, arguments):
+    # Heads with a classifier of another width are as new as heads that the checkpoint does not have.
+    return getattr(transformers, auto_class).from_pretrained(
+        source, output_loading_info=True, ignore_mismatched_sizes=True, **arguments
+    )
+
+
+def describe(model, info):
+    return {
+        "class": type(model).__name__,
+        "module": type(model).__module__,
+        "config": [type(model.config).__name__, type(model.config).__module__],
+        "missing": sorted(info["missing_keys"]),
+        "unexpected": sorted(info["unexpected_keys"]),
+        "mismatched": sorted(mismatch[0] for mismatch in info["mismatched_keys"]),
+        "eval": not model.training,
+    }
+
+
+for way, source, auto_class, arguments in argument["loads"]:
+    model, info = load(source, auto_class, arguments)
+    result[f"{way}/{auto_class}"] = describe(model, info)
+    if not any(info.values()):  # the head of the checkpoint; others are random
+        tensors |= {f"{way}/{auto_class}/{name}": value for name, value in outputs_of(model, auto_class).items()}
+"""
+
+SAVE_TENSORS = """
+save_file(tensors, argument["outputs"])
+"""
+
+# The same once for each way: tokenizer and configuration.
+TOKENIZERS = """
+from transformers import AutoConfig, AutoTokenizer
+
+ways = {way: (source, arguments) for way, source, auto_class, arguments in argument["loads"]}
+for way, (source, arguments) in ways.items():
+    tokenizer = AutoTokenizer.from_pretrained(source, **arguments)
+    config = AutoConfig.from_pretrained(source, **arguments)
+    result[f"{way}/tokenizer"] = {
+        "class": type(tokenizer).__name__,
+        "ids": tokenizer(argument["texts"])["input_ids"],
+        "mask_token": tokenizer.mask_token,
+        "config": [type(config).__name__, type(config).__module__],
+        "model_type": config.model_type,
+        "architectures": config.architectures,
+    }
+"""
+
+# Two optimiser steps with labels for each saved head, then saved again with its tokenizer.
+FINE_TUNE = """
+torch.manual_seed(0)
+for head, source, target, labels in argument["fine_tunes"]:
+    model = getattr(transformers, head).from_pretrained(source, trust_remote_code=True)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    model.train()
+    for step in range(2):
+        outputs = model(**batch_of(head), **{name: torch.tensor(value) for name, value in labels.items()})
+        (outputs.loss if labels else outputs.pooler_output.sum()).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    model.eval().save_pretrained(target)
+    AutoTokenizer.from_pretrained(source, trust_remote_code=True).save_pretrained(target)
+    way = f"tuned/{target}"
+    unmoved = [name for name, value in model.state_dict().items() if torch.equal(value, before[name])]
+    result[f"{way}/{head}"] = {"unmoved": unmoved, "module": type(model).__module__}
+    tensors |= {f"{way}/{head}/{name}": value for name, value in outputs_of(model, head).items()}
+"""
+
+
+class Answers(NamedTuple):
+    """What another process saw.
+
+    Attributes:
+        seen (`dict[str, Any]`): by `"way/Auto class"`; see the snippets.
+        outputs (`dict[str, torch.Tensor]`): by `"way/Auto class/field"`.
+    """
+
+    seen: dict[str, Any]
+    outputs: dict[str, torch.Tensor]
+
+    def outputs_of(self, way: str, auto_class: str) -> dict[str, torch.Tensor]:
+        """Output tensors of one loaded model, by field."""
+        prefix = f"{way}/{auto_class}/"
+        return {name.removeprefix(prefix): value for name, value in self.outputs.items() if name.startswith(prefix)}
+
+
+class SavedFamily(NamedTuple):
+    """All checkpoints of a family, and what other processes made of them.
+
+    Attributes:
+        family: the family.
+        folders: by key, which is the saved head (an Auto class) or the type of relative positions.
+        outputs: expected outputs, by key.
+        first: a process without the package: `trusted_auto_classes` with `trust_remote_code=True`, in ways
+            `trusted/<key>`; all with no flag for absolute positions, `plain/<key>`; fine-tuning, `tuned/<folder>`.
+        tuned_folders: what the first process saved again.
+        second: another process without the package, on `tuned_folders`: the same, but with no flag only the saved
+            head; ways as in `first`.
+    """
+
+    family: Family
+    folders: dict[str, Path]
+    outputs: dict[str, dict[str, torch.Tensor]]
+    first: Answers
+    tuned_folders: dict[str, Path]
+    second: Answers
+
+
+def ask_other_process(snippets: list[str], family: Family, home: Path, **argument: Any) -> Answers:
+    """Run snippets of this file, in order, where the package cannot be imported.
+
+    `argument` is what they read, and `environment` if the process is not to be offline.
+    """
+    home.mkdir(parents=True)
+    environment = argument.pop("environment", None)
+    batches, outputs = home / "batches.safetensors", home / "outputs.safetensors"
+    named = {
+        f"{auto_class}/{name}": value.clone()
+        for auto_class in auto_classes(family)
+        for name, value in batch_for(auto_class, make_batch(family)).items()
+    }
+    save_file(named, batches)
+    argument |= {"batches": str(batches), "outputs": str(outputs), "texts": list(TEXTS)}
+    seen = run_without_package("\n".join([*snippets, SAVE_TENSORS]), home, argument, environment)
+    return Answers(seen, load_file(outputs))

@@ -1,0 +1,108 @@
+"""Arithmetic that does not depend on the machine, and the checkpoints that several files look at."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+from transformers import PreTrainedModel
+
+from .auto_class_loads import FINE_TUNE, LOAD, TOKENIZERS, SavedFamily, ask_other_process
+from .tiny_checkpoints import (
+    FAMILIES,
+    RELATIVE,
+    Family,
+    auto_classes,
+    head_of,
+    labels_for,
+    make_batch,
+    make_model,
+    outputs_of,
+    save_checkpoint,
+    saved_heads,
+    trusted_auto_classes,
+)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread() -> Iterator[None]:
+    """Compute here as the other processes do: bitwise equality is asked for."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def all_saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, SavedFamily]:
+    """Save every head once, load everything elsewhere, train and save there, load everything once more."""
+    saves = [_save(family, tmp_path_factory.mktemp(family.name)) for family in FAMILIES]
+    with ThreadPoolExecutor(max_workers=2) as pool:  # each waits for other processes
+        return {saved.family.name: saved for saved in pool.map(_ask, saves)}
+
+
+@pytest.fixture(params=FAMILIES, ids=lambda family: family.name)
+def saved(request: pytest.FixtureRequest, all_saved: dict[str, SavedFamily]) -> SavedFamily:
+    """One family of `all_saved`."""
+    return all_saved[request.param.name]
+
+
+class _Save(NamedTuple):
+    family: Family
+    folder: Path
+    folders: dict[str, Path]
+    outputs: dict[str, dict[str, torch.Tensor]]
+
+
+def _save(family: Family, folder: Path) -> _Save:
+    folders, outputs = {}, {}
+    for key, model in _models(family).items():
+        folders[key] = save_checkpoint(model, family, folder / "saved" / key)
+        # Loaded as the other process does: kernels may round otherwise where weights lie otherwise in memory.
+        loaded = type(model).from_pretrained(folders[key])
+        assert all(torch.equal(value, model.state_dict()[name]) for name, value in loaded.state_dict().items())
+        outputs[key] = outputs_of(loaded, head_of(key), make_batch(family))
+    return _Save(family, folder, folders, outputs)
+
+
+def _ask(save: _Save) -> SavedFamily:
+    family, folder, batch = save.family, save.folder, make_batch(save.family)
+    tuned_folders = {key: folder / "tuned" / key for key in save.folders}
+    fine_tunes = [
+        (head_of(key), str(path), str(tuned_folders[key]), labels_for(family, head_of(key), batch))
+        for key, path in save.folders.items()
+    ]
+    loads = _trusted_loads(family, save.folders) + _plain_loads(save.folders, auto_classes(family))
+    first = ask_other_process(
+        [LOAD, TOKENIZERS, FINE_TUNE], family, folder / "first", loads=loads, fine_tunes=fine_tunes
+    )
+    loads = _trusted_loads(family, tuned_folders) + _plain_loads(tuned_folders)
+    second = ask_other_process([LOAD, TOKENIZERS], family, folder / "second", loads=loads)
+    return SavedFamily(family, save.folders, save.outputs, first, tuned_folders, second)
+
+
+def _models(family: Family) -> dict[str, PreTrainedModel]:
+    models = {head: make_model(family, head, seed) for seed, head in enumerate(saved_heads(family))}
+    for kind in RELATIVE:
+        models[kind] = make_model(family, "AutoModelForMaskedLM", seed=20, position_embedding_type=kind)
+    return models
+
+
+def _trusted_loads(family: Family, folders: dict[str, Path]) -> list[tuple]:
+    return [
+        (f"trusted/{key}", str(path), auto_class, {"trust_remote_code": True})
+        for key, path in folders.items()
+        for auto_class in trusted_auto_classes(family, key)
+    ]
+
+
+def _plain_loads(folders: dict[str, Path], through: list[str] | None = None) -> list[tuple]:
+    """Loads with no flag, through the Auto classes named or, by default, that of the saved head."""
+    return [
+        (f"plain/{key}", str(path), auto_class, {})
+        for key, path in folders.items()
+        if key not in RELATIVE
+        for auto_class in through or [key]
+    ]

@@ -1,0 +1,159 @@
+"""transformers' pipelines take our models: from a directory without this package, and as instances with it.
+
+Each task runs one text at a time and as a padded batch; the answers are the same.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+import transformers
+from transformers import AutoTokenizer, pipeline
+
+from .remote_process import run_without_package
+from .tiny_checkpoints import FAMILIES, SIZES, TEXTS, Family, make_model, make_tokenizer, save_checkpoint
+
+
+TASKS = {
+    "fill-mask": "AutoModelForMaskedLM",
+    "text-classification": "AutoModelForSequenceClassification",
+    "token-classification": "AutoModelForTokenClassification",
+    "feature-extraction": "AutoModel",
+}
+# All answers, not the best ones: a padded batch could reorder no more than what it changes.
+OPTIONS = {
+    "fill-mask": {"top_k": 7},
+    "text-classification": {"top_k": None},
+    "token-classification": {"ignore_labels": []},
+    "feature-extraction": {},
+}
+# fp32 sums over rows of another length.
+TOLERANCE = 1e-5
+
+RUN_PIPELINES = """
+import json
+import transformers
+from transformers import pipeline
+
+transformers.logging.disable_progress_bar()
+result = {}
+for name, (task, folder, texts, options) in argument.items():
+    pipe = pipeline(task, model=folder, trust_remote_code=True, device="cpu")
+    answers = {
+        "module": type(pipe.model).__module__,
+        "tokenizer": type(pipe.tokenizer).__name__,
+        "single": [pipe(text, **options) for text in texts],
+        "batched": pipe(texts, batch_size=2, **options),
+    }
+    result[name] = json.loads(json.dumps(answers, default=float))  # some scores are numpy's
+"""
+
+
+def texts_for(task: str, family: Family) -> list[str]:
+    """`TEXTS`, with a word of each masked where the task is to fill it in."""
+    if task != "fill-mask":
+        return list(TEXTS)
+    return [text.replace("cat", make_tokenizer(family).mask_token) for text in TEXTS]
+
+
+class Remote(NamedTuple):
+    """Saved directories and what a process without the package answered, by `"family/task"`."""
+
+    folders: dict[str, Path]
+    answers: dict[str, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def remote(tmp_path_factory: pytest.TempPathFactory) -> Remote:
+    """Save twelve models here, run twelve pipelines in one other process."""
+    base = tmp_path_factory.mktemp("pipelines")
+    folders, argument = {}, {}
+    for family in FAMILIES:
+        for task, head in TASKS.items():
+            name = f"{family.name}/{task}"
+            folders[name] = save_checkpoint(make_model(family, head), family, base / name)
+            argument[name] = (task, str(folders[name]), texts_for(task, family), OPTIONS[task])
+    return Remote(folders, run_without_package(RUN_PIPELINES, base / "home", argument))
+
+
+def assert_same_answers(found: Any, expected: Any) -> None:
+    """Equal in structure, words and places; scores and features up to `TOLERANCE`."""
+    assert type(found) is type(expected)
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys()
+        for name in expected:
+            assert_same_answers(found[name], expected[name])
+    elif isinstance(expected, list):
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            assert_same_answers(one, other)
+    elif isinstance(expected, float):
+        assert found == pytest.approx(expected, rel=0, abs=TOLERANCE)
+    else:
+        assert found == expected
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_pipeline_from_a_directory_runs_our_code(remote: Remote, family: Family, task: str) -> None:
+    found = remote.answers[f"{family.name}/{task}"]
+    assert found["module"].startswith("transformers_modules.")
+    assert found["module"].endswith(f".modeling_{family.name}")
+    assert found["tokenizer"] == family.tokenizer_class.__name__
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_padding_in_a_batch_changes_no_answer(remote: Remote, family: Family, task: str) -> None:
+    answers = remote.answers[f"{family.name}/{task}"]
+    batched, single = answers["batched"], answers["single"]
+    if task == "feature-extraction":
+        short, long = (len(features[0]) for features in single)
+        assert short < long
+        # The pipeline returns the padded rows too, and what our models return there is zero.
+        [[row], other] = batched
+        assert row[short:] == [[0.0] * SIZES["hidden_size"]] * (long - short)
+        batched = [[row[:short]], other]
+    assert_same_answers(batched, single)
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_pipeline_of_an_instance_answers_the_same(
+    remote: Remote, family: Family, task: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And the registered class is known to the pipeline, which would otherwise log that it is not supported."""
+    folder = remote.folders[f"{family.name}/{task}"]
+    model_class = getattr(family.modeling, family.config_class.AUTO_MAP[TASKS[task]].split(".")[1])
+    model = model_class.from_pretrained(folder)
+    transformers.logging.enable_propagation()
+    try:
+        pipe = pipeline(task, model=model, tokenizer=AutoTokenizer.from_pretrained(folder), device="cpu")
+    finally:
+        transformers.logging.disable_propagation()
+    assert "is not supported" not in caplog.text
+    assert pipe.model is model
+    found = [pipe(text, **OPTIONS[task]) for text in texts_for(task, family)]
+    assert_same_answers(
+        json.loads(json.dumps(found, default=float)), remote.answers[f"{family.name}/{task}"]["single"]
+    )
+
+
+def test_fill_mask_prefers_the_word_it_was_taught(tmp_path: Path) -> None:
+    """Not only equal answers but a right one: the model is trained on one sentence until it knows it."""
+    family = FAMILIES[0]
+    tokenizer = make_tokenizer(family)
+    model = make_model(family, "AutoModelForMaskedLM").train()
+    masked, full = tokenizer([f"the {tokenizer.mask_token} sat", "the dog sat"], return_tensors="pt")["input_ids"]
+    labels = full.where(masked == tokenizer.mask_token_id, -100)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(10):
+        model(input_ids=masked[None], labels=labels[None]).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    pipe = pipeline("fill-mask", model=model.eval(), tokenizer=tokenizer, device="cpu")
+    best = pipe(f"the {tokenizer.mask_token} sat")[0]
+    assert best["token_str"] == "dog"
+    assert best["score"] > 0.9

@@ -1,0 +1,237 @@
+"""A saved directory carries its code: every Auto class loads our class from it where this package is not installed.
+
+The loading, training and saving happens in the fixture `saved`, in two processes a family.
+"""
+
+import ast
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import hf_encoders
+
+from .auto_class_loads import Answers, SavedFamily
+from .remote_process import run_with_package, run_without_package
+from .tiny_checkpoints import (
+    BERT,
+    FAMILIES,
+    RELATIVE,
+    TEXTS,
+    Family,
+    head_of,
+    make_config,
+    make_tokenizer,
+    saved_heads,
+    trusted_auto_classes,
+)
+
+
+SOURCE = Path(hf_encoders.__file__).parent / "models"
+REPORTS = ("missing", "unexpected", "mismatched")
+
+
+def files_needed_by(module: str) -> set[str]:
+    """Names of the files a module of `models/` is made of, from its `from .name import x` lines."""
+    found, waiting = set(), [module]
+    while waiting:
+        name = waiting.pop()
+        if f"{name}.py" in found:
+            continue
+        found.add(f"{name}.py")
+        for node in ast.walk(ast.parse((SOURCE / f"{name}.py").read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.level == 1:
+                waiting.append(node.module)
+    return found
+
+
+def assert_every_auto_class_is_ours(saved: SavedFamily, answers: Answers) -> None:
+    for key in saved.folders:
+        for auto_class in trusted_auto_classes(saved.family, key):
+            found = answers.seen[f"trusted/{key}/{auto_class}"]
+            module, name = saved.family.config_class.AUTO_MAP[auto_class].split(".")
+            assert found["class"] == name
+            assert found["module"].startswith("transformers_modules.")
+            assert found["module"].endswith(f".{module}")
+            assert found["config"][0] == saved.family.config_class.__name__
+            assert found["config"][1].startswith("transformers_modules.")
+            assert found["eval"]
+
+
+def assert_reports_are_those_of_transformers(saved: SavedFamily, answers: Answers) -> None:
+    """transformers' own classes, on the same directory, find the same parameters missing, left over and misshapen."""
+    for key in saved.folders:
+        reference = "AutoModelForMaskedLM" if key in RELATIVE else key
+        for auto_class in trusted_auto_classes(saved.family, key):
+            ours = answers.seen[f"trusted/{key}/{auto_class}"]
+            theirs = saved.first.seen[f"plain/{reference}/{auto_class}"]
+            # The relative tables lie inside the layers, which every class has.
+            assert [ours[name] for name in REPORTS] == [theirs[name] for name in REPORTS], (key, auto_class)
+        assert not any(answers.seen[f"trusted/{key}/{head_of(key)}"][name] for name in REPORTS)
+
+
+def assert_equal_bitwise(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, rtol=0, atol=0)
+
+
+def test_every_auto_class_gives_our_class(saved: SavedFamily) -> None:
+    assert_every_auto_class_is_ours(saved, saved.first)
+
+
+def test_parameters_missing_and_left_over_are_those_of_transformers(saved: SavedFamily) -> None:
+    assert_reports_are_those_of_transformers(saved, saved.first)
+
+
+def test_what_is_missing_is_the_new_head_and_no_more(saved: SavedFamily) -> None:
+    """Written out for the way everyone goes: pre-trained or MLM checkpoint to classifier."""
+    found = saved.first.seen["trusted/AutoModelForMaskedLM/AutoModelForTokenClassification"]
+    assert found["missing"] == ["classifier.bias", "classifier.weight"]
+    assert found["mismatched"] == []
+    left_over = {"bert": "cls.predictions.", "roberta": "lm_head.", "albert": "predictions."}[saved.family.name]
+    assert found["unexpected"]
+    assert all(name.startswith(left_over) for name in found["unexpected"])
+
+
+def test_mlm_head_needs_nothing_from_a_pre_trained_checkpoint(saved: SavedFamily) -> None:
+    expected = {
+        "bert": ["bert.pooler.dense.bias", "bert.pooler.dense.weight"]
+        + ["cls.seq_relationship.bias", "cls.seq_relationship.weight"],
+        "roberta": [],
+        "albert": ["albert.pooler.bias", "albert.pooler.weight"]
+        + ["sop_classifier.classifier.bias", "sop_classifier.classifier.weight"],
+    }[saved.family.name]
+    # RoBERTa's pre-training head is its MLM head.
+    pre_trained = "AutoModelForMaskedLM" if saved.family.name == "roberta" else "AutoModelForPreTraining"
+    found = saved.first.seen[f"trusted/{pre_trained}/AutoModelForMaskedLM"]
+    assert [found[name] for name in REPORTS] == [[], expected, []]
+
+
+def test_saved_head_computes_the_same_bits(saved: SavedFamily) -> None:
+    for key, expected in saved.outputs.items():
+        assert_equal_bitwise(saved.first.outputs_of(f"trusted/{key}", head_of(key)), expected)
+
+
+def test_directory_holds_the_code_it_needs_and_nothing_else(saved: SavedFamily) -> None:
+    """Nothing else: no pickle (.bin, .pt), no file that only training needs."""
+    code = files_needed_by(f"configuration_{saved.family.name}") | files_needed_by(f"modeling_{saved.family.name}")
+    assert {f"configuration_{saved.family.name}.py", f"modeling_{saved.family.name}.py"} < code
+    data = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+    for folder in [*saved.folders.values(), *saved.tuned_folders.values()]:
+        found = {str(path.relative_to(folder)) for path in folder.rglob("*")}
+        assert found == code | data, folder
+        # `Trainer` does not push files whose names begin with an underscore.
+        assert not any(name.startswith("_") for name in found)
+        for name in code:
+            assert (folder / name).read_bytes() == (SOURCE / name).read_bytes(), name
+
+
+def test_tokenizer_comes_with_the_model(saved: SavedFamily) -> None:
+    tokenizer = make_tokenizer(saved.family)
+    expected = {
+        "class": saved.family.tokenizer_class.__name__,
+        "ids": tokenizer(list(TEXTS))["input_ids"],
+        "mask_token": tokenizer.mask_token,
+    }
+    for answers in (saved.first, saved.second):
+        for key in saved.folders:
+            found = answers.seen[f"trusted/{key}/tokenizer"]
+            assert {name: found[name] for name in expected} == expected
+            assert found["config"][0] == saved.family.config_class.__name__
+
+
+def test_fine_tuning_without_the_package_trains_every_parameter(saved: SavedFamily) -> None:
+    for key, folder in saved.tuned_folders.items():
+        found = saved.first.seen[f"tuned/{folder}/{head_of(key)}"]
+        assert found["module"].startswith("transformers_modules.")
+        # What is added to all scores of a softmax alike has no gradient: to those of a query, or of all choices.
+        without_gradient = ("key.bias", "classifier.bias" if key == "AutoModelForMultipleChoice" else "key.bias")
+        assert [name for name in found["unmoved"] if not name.endswith(without_gradient)] == [], key
+        tuned = saved.first.outputs_of(f"tuned/{folder}", head_of(key))
+        assert all(not torch.equal(tuned[name], saved.outputs[key][name]) for name in tuned), key
+
+
+def test_checkpoint_saved_without_the_package_is_as_complete(saved: SavedFamily) -> None:
+    """Code files and auto_map survive fine-tuning on a machine that has never had the package."""
+    assert_every_auto_class_is_ours(saved, saved.second)
+    assert_reports_are_those_of_transformers(saved, saved.second)
+    for key, folder in saved.tuned_folders.items():
+        expected = saved.first.outputs_of(f"tuned/{folder}", head_of(key))
+        assert_equal_bitwise(saved.second.outputs_of(f"trusted/{key}", head_of(key)), expected)
+
+
+def test_config_names_all_classes_after_every_save(saved: SavedFamily) -> None:
+    for folders in (saved.folders, saved.tuned_folders):
+        for key, folder in folders.items():
+            config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+            assert config["auto_map"] == saved.family.config_class.AUTO_MAP
+            name = saved.family.config_class.AUTO_MAP[head_of(key)].split(".")[1]
+            if key in RELATIVE:
+                assert config["model_type"] == f"hfe_{saved.family.name}"
+                assert config["architectures"] == [name]
+            else:
+                assert config["model_type"] == saved.family.name
+                assert config["architectures"] == [name.removeprefix("Hfe")]
+            assert config["tokenizer_class"] == saved.family.tokenizer_class.__name__
+
+
+def test_auto_map_is_complete() -> None:
+    """Nine entries for BERT, and a class of ours for each head."""
+    assert len(BERT.config_class.AUTO_MAP) == 9
+    assert len(saved_heads(BERT)) == 8
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+@pytest.mark.parametrize("kind", ["absolute", *RELATIVE])
+def test_model_type_on_disk_survives_every_way_to_copy_a_configuration(
+    family: Family, kind: str, tmp_path: Path
+) -> None:
+    """Trainers and exporters copy configurations as dictionaries, where the name is that of the file."""
+    config = make_config(family, position_embedding_type=kind)
+    on_disk = family.name if kind == "absolute" else f"hfe_{family.name}"
+    config.save_pretrained(tmp_path)
+    copies = [
+        family.config_class.from_dict(config.to_dict()),
+        family.config_class(**config.to_dict()),
+        family.config_class.from_json_file(tmp_path / "config.json"),
+        family.config_class.from_pretrained(tmp_path),
+        copy.deepcopy(config),
+    ]
+    for one in [config, *copies]:
+        assert one.model_type == family.name
+        assert one.to_dict()["model_type"] == on_disk
+        assert json.loads(one.to_json_string())["model_type"] == on_disk
+        assert one.to_dict() == config.to_dict()
+
+
+REFUSAL = """
+import transformers
+
+result = {}
+for folder in argument["folders"]:
+    for auto_class in ("AutoConfig", "AutoModel", "AutoModelForMaskedLM"):
+        for flag in ({}, {"trust_remote_code": False}):
+            try:
+                loaded = getattr(transformers, auto_class).from_pretrained(folder, **flag)
+                result[f"{folder} {auto_class} {flag}"] = f"loaded {type(loaded).__name__}"
+            except ValueError as error:
+                result[f"{folder} {auto_class} {flag}"] = str(error)
+"""
+
+
+@pytest.mark.parametrize("run", [run_without_package, run_with_package], ids=["without", "with"])
+def test_relative_positions_are_refused_where_our_code_is_not_trusted(
+    all_saved: dict[str, SavedFamily], tmp_path: Path, run: Callable[..., dict[str, str]]
+) -> None:
+    """transformers 5 has no relative positions: it must not load the checkpoint as if it had absolute ones."""
+    folders = [str(saved.folders[kind]) for saved in all_saved.values() for kind in RELATIVE]
+    folders += [str(saved.tuned_folders[kind]) for saved in all_saved.values() for kind in RELATIVE]
+    found = run(REFUSAL, tmp_path / "home", {"folders": folders})
+    assert len(found) == len(FAMILIES) * 2 * 2 * 6
+    for error in found.values():
+        assert "contains custom code which must be executed" in error
+        assert "trust_remote_code=True" in error

@@ -1,0 +1,321 @@
+"""A repository carries its code at every commit, whoever pushed it: a model, or `Trainer` on the way or at the end.
+
+One process with the package pushes to the loopback Hub; others, without it and with empty caches, load.
+"""
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+from transformers import BertConfig, BertModel, TrainerControl, TrainerState, TrainingArguments
+
+from hf_encoders.training import HubCodeCallback
+
+from .auto_class_loads import LOAD, TOKENIZERS, Answers, ask_other_process
+from .loopback_hub import LoopbackHub
+from .remote_process import run_with_package
+from .tiny_checkpoints import (
+    ALBERT,
+    BERT,
+    FAMILIES,
+    ROBERTA,
+    TEXTS,
+    Family,
+    auto_classes,
+    labels_for,
+    make_batch,
+    make_model,
+    make_tokenizer,
+    outputs_of,
+    save_checkpoint,
+)
+
+
+# Model and tokenizer; then a model of other weights on top, as a second training would push it.
+PUSH = """
+import hf_encoders
+from transformers import AutoTokenizer
+
+result = {}
+for name, (class_name, first, second) in argument.items():
+    model_class = getattr(hf_encoders, class_name)
+    model_class.from_pretrained(first).push_to_hub(f"user/{name}")
+    AutoTokenizer.from_pretrained(first).push_to_hub(f"user/{name}")
+    model_class.from_pretrained(second).push_to_hub(f"user/{name}")
+"""
+
+# What a process without the package loaded, saved by it.
+RESAVE = """
+way, source, auto_class, arguments = argument["loads"][0]
+load(source, auto_class, arguments)[0].save_pretrained(argument["target"])
+"""
+
+# Three ways to train: what they share, then each. Ten examples of two texts, in batches of two.
+TRAIN = """
+import hf_encoders
+import torch
+from hf_encoders.training import HubCodeCallback, PreTrainingTrainer
+from transformers import AutoTokenizer, Trainer, TrainingArguments
+
+
+def train(name, trainer_class, class_name, folder, rows, callbacks, **arguments):
+    model = getattr(hf_encoders, class_name).from_pretrained(folder)
+    arguments = TrainingArguments(
+        f"{argument['outputs']}/{name}", push_to_hub=True, hub_model_id=f"user/{name}", max_steps=4,
+        per_device_train_batch_size=2, use_cpu=True, report_to="none", disable_tqdm=True, **arguments,
+    )
+    trainer = trainer_class(
+        model, arguments, train_dataset=rows * 5, processing_class=AutoTokenizer.from_pretrained(folder),
+        callbacks=callbacks,
+    )
+    trainer.train()
+    return trainer
+
+
+every_save = {"hub_strategy": "every_save", "hub_always_push": True, "save_steps": 2}
+jobs = argument["jobs"]
+# Two pushes on the way and none after: the repository must be whole without a last one.
+train("pairs", PreTrainingTrainer, *jobs["pairs"], [], **every_save)._finish_current_push()
+train("order", Trainer, *jobs["order"], [HubCodeCallback()], **every_save).push_to_hub()
+train("tokens", Trainer, *jobs["tokens"], [], hub_strategy="end", save_strategy="no").push_to_hub()
+"""
+
+
+class Pushed(NamedTuple):
+    """Repositories of the three families, pushed twice each, and what other processes loaded from them.
+
+    Attributes:
+        hub: holds `user/<family>`.
+        folder: has `again/<family>`, what one of them saved.
+        outputs: of the MLM heads pushed first and second, by family.
+        shas: commits after the first push of model and tokenizer, and after the second of the model, by family.
+        answers: by family, ways `main` and `first`.
+    """
+
+    hub: LoopbackHub
+    folder: Path
+    outputs: dict[str, list[dict[str, torch.Tensor]]]
+    shas: dict[str, list[str]]
+    answers: dict[str, Answers]
+
+
+@pytest.fixture(scope="module")
+def hub() -> Iterator[LoopbackHub]:
+    """Serve an empty hub."""
+    with LoopbackHub() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def pushed(hub: LoopbackHub, tmp_path_factory: pytest.TempPathFactory) -> Pushed:
+    """Push all families in one process, load each in a process of its own."""
+    folder = tmp_path_factory.mktemp("pushed")
+    pushes, outputs = {}, {}
+    for family in FAMILIES:
+        folders = []
+        outputs[family.name] = []
+        for seed in (1, 2):
+            model = make_model(family, "AutoModelForMaskedLM", seed)
+            folders.append(save_checkpoint(model, family, folder / family.name / str(seed)))
+            outputs[family.name].append(outputs_of(model, "AutoModelForMaskedLM", make_batch(family)))
+        pushes[family.name] = [type(model).__name__, *map(str, folders)]
+    run_with_package(PUSH, folder / "pusher", pushes, hub.environment(folder / "pusher"))
+    shas = {family.name: hub.commits(f"user/{family.name}")[-2:] for family in FAMILIES}
+    jobs = {}
+    for family in FAMILIES:
+        trusted = {"trust_remote_code": True}
+        revisions = {"main": trusted, "first": trusted | {"revision": shas[family.name][0]}}
+        jobs[family.name] = (family, revisions)
+    answers = load_in_other_processes(hub, folder, jobs)
+    return Pushed(hub, folder, outputs, shas, answers)
+
+
+def load_in_other_processes(
+    hub: LoopbackHub, folder: Path, jobs: dict[str, tuple[Family, dict[str, dict]]]
+) -> dict[str, Answers]:
+    """Load `user/<name>` through all Auto classes, each repository in a process of its own with an empty cache.
+
+    `jobs` holds by name the family and, by way, the arguments of `from_pretrained`. What is loaded first is saved to
+    `folder/again/<name>`.
+    """
+
+    def load(name: str) -> Answers:
+        family, ways = jobs[name]
+        home = folder / f"loader-{name}"
+        loads = [
+            (way, f"user/{name}", auto_class, arguments)
+            for way, arguments in ways.items()
+            for auto_class in auto_classes(family)
+        ]
+        target = str(folder / "again" / name)
+        return ask_other_process(
+            [LOAD, TOKENIZERS, RESAVE],
+            family,
+            home,
+            environment=hub.environment(home),
+            loads=loads,
+            target=target,
+        )
+
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        return dict(zip(jobs, pool.map(load, jobs), strict=True))
+
+
+@pytest.fixture(params=FAMILIES, ids=lambda family: family.name)
+def family(request: pytest.FixtureRequest) -> Family:
+    """Each family in turn."""
+    return request.param
+
+
+def assert_loaded_from_commit(
+    answers: Answers, way: str, family: Family, auto_class: str, repo_id: str, sha: str
+) -> None:
+    """Our class, from the code of that commit, under the name that transformers gives to it."""
+    module, name = family.config_class.AUTO_MAP[auto_class].split(".")
+    found = answers.seen[f"{way}/{auto_class}"]
+    owner, repository = repo_id.split("/")
+    assert found["class"] == name
+    assert found["module"] == f"transformers_modules.{owner}.{repository}.{sha}.{module}"
+    # Configuration and model meet in one module: `isinstance` would hold here, as it does not from directories.
+    assert found["config"] == [
+        family.config_class.__name__,
+        f"transformers_modules.{owner}.{repository}.{sha}.configuration_{family.name}",
+    ]
+
+
+def test_all_auto_classes_load_from_main_and_from_a_pinned_commit(pushed: Pushed, family: Family) -> None:
+    repo_id, answers = f"user/{family.name}", pushed.answers[family.name]
+    first, second = pushed.shas[family.name]
+    for auto_class in auto_classes(family):
+        assert_loaded_from_commit(answers, "main", family, auto_class, repo_id, second)
+        assert_loaded_from_commit(answers, "first", family, auto_class, repo_id, first)
+
+
+def test_weights_are_those_of_the_commit(pushed: Pushed, family: Family) -> None:
+    answers = pushed.answers[family.name]
+    for way, expected in zip(("first", "main"), pushed.outputs[family.name], strict=True):
+        found = answers.outputs_of(way, "AutoModelForMaskedLM")
+        assert [answers.seen[f"{way}/AutoModelForMaskedLM"][name] for name in ("missing", "unexpected")] == [[], []]
+        torch.testing.assert_close(found["logits"], expected["logits"], rtol=0, atol=0)
+
+
+def test_tokenizer_loads_from_the_repository(pushed: Pushed, family: Family) -> None:
+    for way in ("first", "main"):
+        found = pushed.answers[family.name].seen[f"{way}/tokenizer"]
+        assert found["class"] == family.tokenizer_class.__name__
+        assert found["ids"] == make_tokenizer(family)(list(TEXTS))["input_ids"]
+
+
+class Trained(NamedTuple):
+    """Repositories that `Trainer` pushed to, and what a process without the package found at each commit.
+
+    Attributes:
+        hub: holds `user/<job>`.
+        outputs: folder with `<job>`, the output folder of its Trainer.
+        answers: by job, ways `<sha>` of every commit but the empty first one.
+    """
+
+    hub: LoopbackHub
+    outputs: Path
+    answers: dict[str, Answers]
+
+
+JOBS = {
+    "pairs": (BERT, "AutoModelForPreTraining"),
+    "order": (ALBERT, "AutoModelForPreTraining"),
+    "tokens": (ROBERTA, "AutoModelForTokenClassification"),
+}
+
+
+@pytest.fixture(scope="module")
+def trained(hub: LoopbackHub, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """Train and push three models in one process; load every commit of each in a process of its own."""
+    folder = tmp_path_factory.mktemp("trained")
+    jobs = {}
+    for name, (family, head) in JOBS.items():
+        model = make_model(family, head)
+        path = save_checkpoint(model, family, folder / "start" / name)
+        batch = make_batch(family)
+        columns = {key: value.tolist() for key, value in batch.items()} | labels_for(family, head, batch)
+        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        jobs[name] = [type(model).__name__, str(path), rows]
+    home = folder / "trainer"
+    argument = {"jobs": jobs, "outputs": str(folder / "outputs")}
+    run_with_package(TRAIN, home, argument, hub.environment(home))
+    revisions = {name: hub.commits(f"user/{name}")[1:] for name in JOBS}
+    loads = {
+        name: (family, {sha: {"trust_remote_code": True, "revision": sha} for sha in revisions[name]})
+        for name, (family, _) in JOBS.items()
+    }
+    answers = load_in_other_processes(hub, folder, loads)
+    return Trained(hub, folder / "outputs", answers)
+
+
+@pytest.mark.parametrize(("job", "pushes"), [("pairs", 2), ("order", 3), ("tokens", 1)])
+def test_every_commit_of_a_training_can_be_loaded(trained: Trained, job: str, pushes: int) -> None:
+    """`every_save` pushes at steps 2 and 4; `push_to_hub()` once more."""
+    family, head = JOBS[job]
+    shas = trained.hub.commits(f"user/{job}")[1:]
+    assert len(shas) == pushes
+    for sha in shas:
+        for auto_class in auto_classes(family):
+            assert_loaded_from_commit(trained.answers[job], sha, family, auto_class, f"user/{job}", sha)
+        found = trained.answers[job].seen[f"{sha}/{head}"]
+        assert [found[name] for name in ("missing", "unexpected", "mismatched")] == [[], [], []]
+        assert trained.answers[job].seen[f"{sha}/tokenizer"]["class"] == family.tokenizer_class.__name__
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_last_commit_holds_the_trained_weights(trained: Trained, job: str, tmp_path: Path) -> None:
+    files = trained.hub.files(f"user/{job}")
+    last = trained.outputs / job / ("checkpoint-4" if job == "pairs" else "") / "model.safetensors"
+    assert files["model.safetensors"] == last.read_bytes()
+    start = trained.hub.files(f"user/{job}", trained.hub.commits(f"user/{job}")[1])
+    assert job == "tokens" or files["model.safetensors"] != start["model.safetensors"]
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_code_of_every_commit_is_complete_and_public(trained: Trained, job: str) -> None:
+    """auto_map names all classes, and every name in it has its file at the root of the repository."""
+    family, _ = JOBS[job]
+    for sha in trained.hub.commits(f"user/{job}")[1:]:
+        files = trained.hub.files(f"user/{job}", sha)
+        auto_map = json.loads(files["config.json"])["auto_map"]
+        assert auto_map == family.config_class.AUTO_MAP
+        assert {f"{reference.split('.')[0]}.py" for reference in auto_map.values()} <= files.keys()
+        assert not any(path.startswith("_") or "/" in path for path in files)
+        # `Trainer` itself pushes its arguments as a pickle, which no loader reads.
+        assert [path for path in files if path.endswith((".bin", ".pt", ".pkl"))] == ["training_args.bin"]
+
+
+def test_checkpoint_from_the_hub_can_be_saved_again_as_a_directory(pushed: Pushed, family: Family) -> None:
+    """Its auto_map names its own files, not those of the repository it came from."""
+    target = pushed.folder / "again" / family.name
+    config = json.loads((target / "config.json").read_text(encoding="utf-8"))
+    assert config["auto_map"] == family.config_class.AUTO_MAP
+    files = pushed.hub.files(f"user/{family.name}")
+    code = {path for path in files if path.endswith(".py")}
+    assert {path.name for path in target.iterdir()} == code | {"config.json", "model.safetensors"}
+    assert all((target / path).read_bytes() == files[path] for path in code)
+
+
+@pytest.mark.parametrize("is_first_process", [True, False])
+def test_only_the_process_that_pushes_copies_the_code(tmp_path: Path, is_first_process: bool) -> None:
+    """Another one would write the files while they are read for the push."""
+    model = make_model(BERT, "AutoModelForMaskedLM")
+    arguments = TrainingArguments(str(tmp_path), use_cpu=True, report_to="none")
+    state = TrainerState(is_world_process_zero=is_first_process)
+    HubCodeCallback().on_push_begin(arguments, state, TrainerControl(), model=model)
+    assert (tmp_path / "modeling_bert.py").exists() == is_first_process
+    assert (tmp_path / "configuration_bert.py").exists() == is_first_process
+
+
+def test_callback_leaves_models_of_others_alone(tmp_path: Path) -> None:
+    theirs = BertModel(BertConfig(hidden_size=12, num_attention_heads=2, num_hidden_layers=1, intermediate_size=7))
+    arguments = TrainingArguments(str(tmp_path), use_cpu=True, report_to="none")
+    HubCodeCallback().on_push_begin(arguments, TrainerState(), TrainerControl(), model=theirs)
+    assert list(tmp_path.iterdir()) == []

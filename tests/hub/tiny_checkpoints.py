@@ -1,0 +1,155 @@
+"""Checkpoints small enough to save and load by the hundred: uneven sizes, dropout on, a tokenizer trained on nothing.
+
+What all hub tests share: one configuration, one tokenizer and one batch of unequal lengths a family.
+"""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import transformers
+from transformers import AlbertTokenizer, BertTokenizer, PreTrainedModel, PreTrainedTokenizerBase, RobertaTokenizer
+
+from hf_encoders import HfeAlbertConfig, HfeBertConfig, HfeRobertaConfig
+from hf_encoders.models import modeling_albert, modeling_bert, modeling_roberta
+from hf_encoders.models.encoder_configuration import EncoderConfig
+
+
+WORDS = ("the", "cat", "sat", "on", "a", "mat", "dog", "and", "slept", "all", "day", "long", ".", ",")
+TEXTS = ("The cat sat on a mat.", "A dog, and the cat, slept all day long on the mat.")
+SIZES = {
+    "hidden_size": 36,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 2,
+    "intermediate_size": 37,
+    "max_position_embeddings": 43,
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.2,
+    "initializer_range": 0.2,  # wide, so that outputs of two different models differ in the first digits
+}
+RELATIVE = ("relative_key", "relative_key_query")
+
+
+class Family(NamedTuple):
+    """What the tests need to know of a family."""
+
+    name: str
+    config_class: type[EncoderConfig]
+    modeling: Any
+    own_sizes: dict[str, Any]
+    tokenizer_class: type[PreTrainedTokenizerBase]
+
+
+BERT = Family("bert", HfeBertConfig, modeling_bert, {"type_vocab_size": 3}, BertTokenizer)
+ROBERTA = Family("roberta", HfeRobertaConfig, modeling_roberta, {"max_position_embeddings": 53}, RobertaTokenizer)
+ALBERT = Family(
+    "albert",
+    HfeAlbertConfig,
+    modeling_albert,
+    {"embedding_size": 11, "num_hidden_groups": 2, "inner_group_num": 2},
+    AlbertTokenizer,
+)
+FAMILIES = (BERT, ROBERTA, ALBERT)
+
+
+def auto_classes(family: Family) -> list[str]:
+    """Names of all Auto classes a checkpoint of the family serves, `AutoConfig` apart."""
+    return [name for name in family.config_class.AUTO_MAP if name != "AutoConfig"]
+
+
+def saved_heads(family: Family) -> list[str]:
+    """The Auto classes whose model classes differ: each stands for one kind of checkpoint."""
+    heads = {family.config_class.AUTO_MAP[name]: name for name in auto_classes(family)}
+    return list(heads.values())
+
+
+def trusted_auto_classes(family: Family, key: str) -> list[str]:
+    """Auto classes a checkpoint is loaded through: all, and for the second kind of relative positions one head."""
+    return ["AutoModelForMaskedLM"] if key == RELATIVE[1] else auto_classes(family)
+
+
+def make_tokenizer(family: Family) -> PreTrainedTokenizerBase:
+    """A tokenizer of the family's own class that knows `WORDS`."""
+    if family is ROBERTA:
+        letters = sorted({letter for text in (*WORDS, *TEXTS) for letter in text if letter != " "})
+        merges = [("Ġ", "t"), ("h", "e"), ("Ġt", "he")]
+        pieces = ["<s>", "<pad>", "</s>", "<unk>", *letters, "Ġ", *("".join(pair) for pair in merges), "<mask>"]
+        return RobertaTokenizer(vocab={piece: row for row, piece in enumerate(pieces)}, merges=merges)
+    if family is ALBERT:
+        special = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
+        pieces = [f"▁{word}" for word in WORDS] + [".", ","]
+        return AlbertTokenizer(vocab=[(piece, 0.0) for piece in special] + [(piece, -2.0) for piece in pieces])
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+    return BertTokenizer(vocab={piece: row for row, piece in enumerate(pieces)})
+
+
+def make_config(family: Family, **fields: Any) -> EncoderConfig:
+    """A tiny configuration for `make_tokenizer`'s vocabulary."""
+    vocab_size = len(make_tokenizer(family))
+    return family.config_class(vocab_size=vocab_size, **{**SIZES, **family.own_sizes, **fields})
+
+
+def make_model(family: Family, auto_class: str, seed: int = 0, **fields: Any) -> PreTrainedModel:
+    """A model of ours, in eval mode, whose every parameter is random (biases and LayerNorms too)."""
+    if auto_class in ("AutoModelForSequenceClassification", "AutoModelForTokenClassification"):
+        fields = {"num_labels": 3, **fields}
+    torch.manual_seed(seed)
+    model_class = getattr(family.modeling, family.config_class.AUTO_MAP[auto_class].split(".")[1])
+    model = model_class(make_config(family, **fields))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.05)
+    return model.eval()
+
+
+def save_checkpoint(model: PreTrainedModel, family: Family, folder: Path) -> Path:
+    """Save a model and its tokenizer as a user would; returns `folder`."""
+    model.save_pretrained(folder)
+    make_tokenizer(family).save_pretrained(folder)
+    return folder
+
+
+def make_batch(family: Family) -> dict[str, torch.Tensor]:
+    """`TEXTS` as a padded batch: input_ids, attention_mask and, where the family reads them, token_type_ids."""
+    return dict(make_tokenizer(family)(list(TEXTS), padding=True, return_tensors="pt"))
+
+
+def batch_for(auto_class: str, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The batch as the head reads it: multiple choice takes both texts as choices of one example."""
+    if auto_class == "AutoModelForMultipleChoice":
+        return {name: value.unsqueeze(0) for name, value in batch.items()}
+    return batch
+
+
+def outputs_of(model: PreTrainedModel, auto_class: str, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """All tensors a model returns for the batch, by field."""
+    with torch.no_grad():
+        outputs = model(**batch_for(auto_class, batch))
+    return {name: value for name, value in outputs.items() if isinstance(value, torch.Tensor)}
+
+
+def head_of(key: str) -> str:
+    """The Auto class of a saved checkpoint; relative positions are saved with an MLM head."""
+    return "AutoModelForMaskedLM" if key in RELATIVE else key
+
+
+def labels_for(family: Family, head: str, batch: dict[str, torch.Tensor]) -> dict[str, list]:
+    """Labels for the two texts, by argument name; none for the model without a head."""
+    tokens = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
+    pair_label = "sentence_order_label" if family is ALBERT else "next_sentence_label"
+    return {
+        "AutoModel": {},
+        "AutoModelForPreTraining": {"labels": tokens.tolist(), pair_label: [0, 1]},
+        "AutoModelForMaskedLM": {"labels": tokens.tolist()},
+        "AutoModelForNextSentencePrediction": {"labels": [0, 1]},
+        "AutoModelForSequenceClassification": {"labels": [2, 0]},
+        "AutoModelForTokenClassification": {"labels": tokens.where(tokens < 0, tokens % 3).tolist()},
+        "AutoModelForQuestionAnswering": {"start_positions": [1, 3], "end_positions": [2, 5]},
+        "AutoModelForMultipleChoice": {"labels": [1]},
+    }[head]
+
+
+def built_in(family: Family, auto_class: str) -> str:
+    """Name of transformers' own class behind an Auto class, for this family's `model_type`."""
+    mapping = getattr(transformers, auto_class)._model_mapping
+    return mapping._model_mapping[family.config_class.model_type]

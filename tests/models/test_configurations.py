@@ -1,0 +1,159 @@
+"""Configurations: defaults, file form, and what is refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import transformers
+from transformers import PreTrainedModel
+
+import hf_encoders
+from hf_encoders import HfeAlbertConfig, HfeBertConfig, HfeRobertaConfig
+from hf_encoders.models.encoder_configuration import EncoderConfig
+
+from .tiny import ALL_MODELS, CONFIGURATIONS, tiny_config, tiny_model
+
+
+STOCK = {
+    HfeBertConfig: transformers.BertConfig,
+    HfeRobertaConfig: transformers.RobertaConfig,
+    HfeAlbertConfig: transformers.AlbertConfig,
+}
+HEADS = (
+    "AutoModel",
+    "AutoModelForPreTraining",
+    "AutoModelForMaskedLM",
+    "AutoModelForSequenceClassification",
+    "AutoModelForTokenClassification",
+    "AutoModelForQuestionAnswering",
+    "AutoModelForMultipleChoice",
+)
+each_family = pytest.mark.parametrize("config_class", CONFIGURATIONS)
+
+
+@pytest.mark.parametrize("config_class", [HfeBertConfig, HfeAlbertConfig])
+def test_defaults_are_those_of_transformers(config_class: type[EncoderConfig]) -> None:
+    ours, stock = config_class(), STOCK[config_class]()
+    names = set(stock.to_dict()) - {"transformers_version", "is_decoder", "add_cross_attention", "use_cache"}
+    for name in names:
+        assert getattr(ours, name, None) == getattr(stock, name), name
+
+
+def test_roberta_defaults_are_the_released_model() -> None:
+    config = HfeRobertaConfig()
+    released = {
+        "vocab_size": 50265,
+        "max_position_embeddings": 514,
+        "type_vocab_size": 1,
+        "layer_norm_eps": 1e-5,
+        "pad_token_id": 1,
+        "bos_token_id": 0,
+        "eos_token_id": 2,
+        "hidden_act": "gelu",
+    }
+    assert {name: getattr(config, name) for name in released} == released
+
+
+def test_albert_activation_is_the_tanh_gelu() -> None:
+    assert HfeAlbertConfig().hidden_act == "gelu_new"
+    assert HfeBertConfig().hidden_act == HfeRobertaConfig().hidden_act == "gelu"
+
+
+@each_family
+def test_file_form_is_read_by_the_class_it_came_from_and_by_transformers(
+    config_class: type[EncoderConfig], tmp_path: Path
+) -> None:
+    config = tiny_config(config_class, num_labels=5)
+    config.save_pretrained(tmp_path)
+    again = config_class.from_pretrained(tmp_path)
+    assert again.to_dict() == config.to_dict()
+    stock = transformers.AutoConfig.from_pretrained(tmp_path, trust_remote_code=False)
+    assert type(stock) is STOCK[config_class]
+    for name in ("hidden_size", "vocab_size", "pad_token_id", "num_labels", "max_position_embeddings"):
+        assert getattr(stock, name) == getattr(config, name)
+
+
+@pytest.mark.parametrize("model_class", ALL_MODELS)
+def test_every_head_writes_the_whole_auto_map(model_class: type[PreTrainedModel], tmp_path: Path) -> None:
+    tiny_model(model_class).save_pretrained(tmp_path)
+    saved = json.loads((tmp_path / "config.json").read_text())
+    family = model_class.config_class.model_type
+    assert saved["model_type"] == family
+    assert saved["architectures"] == [model_class.__name__.removeprefix("Hfe")]
+    assert hasattr(transformers, saved["architectures"][0])
+    expected = {"AutoConfig", *HEADS} | ({"AutoModelForNextSentencePrediction"} if family == "bert" else set())
+    assert set(saved["auto_map"]) == expected
+    for reference in saved["auto_map"].values():
+        module, name = reference.split(".")
+        assert (tmp_path / f"{module}.py").is_file()
+        assert hasattr(hf_encoders, name)
+
+
+@each_family
+def test_auto_map_keeps_entries_of_others_and_replaces_stale_ones(config_class: type[EncoderConfig]) -> None:
+    stale = {"AutoModel": "old.Model", "AutoTokenizer": ["mine.Tokenizer", None]}
+    config = tiny_config(config_class, auto_map=stale)
+    assert config.auto_map == {**config_class.AUTO_MAP, "AutoTokenizer": ["mine.Tokenizer", None]}
+
+
+@each_family
+@pytest.mark.parametrize("position_embedding_type", ["relative_key", "relative_key_query"])
+def test_relative_positions_have_a_model_type_of_their_own(
+    config_class: type[EncoderConfig], position_embedding_type: str
+) -> None:
+    config = tiny_config(config_class, position_embedding_type=position_embedding_type)
+    config.architectures = ["HfeXForMaskedLM"]
+    saved = config.to_dict()
+    assert saved["model_type"] == f"hfe_{config_class.model_type}"
+    assert saved["architectures"] == ["HfeXForMaskedLM"]
+    assert not config.is_native
+
+
+@each_family
+@pytest.mark.parametrize("field", ["is_decoder", "add_cross_attention"])
+def test_decoders_are_refused(config_class: type[EncoderConfig], field: str) -> None:
+    with pytest.raises(ValueError, match=f"{field}=True.*encoder.*Use transformers' own class"):
+        tiny_config(config_class, **{field: True})
+    tiny_config(config_class, **{field: False})
+
+
+@each_family
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("vocab_size", 0),
+        ("hidden_size", -1),
+        ("num_hidden_layers", 0),
+        ("num_attention_heads", 0),
+        ("intermediate_size", 0),
+        ("max_position_embeddings", 0),
+        ("type_vocab_size", 0),
+        ("hidden_dropout_prob", 1.0),
+        ("attention_probs_dropout_prob", -0.1),
+        ("position_embedding_type", "rotary"),
+        ("hidden_act", "gelu_old"),
+        ("pad_token_id", 41),
+        ("pad_token_id", -1),
+    ],
+)
+def test_values_out_of_range_are_named(config_class: type[EncoderConfig], field: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=rf"{field}={value!r} must be"):
+        tiny_config(config_class, **{field: value})
+
+
+@pytest.mark.parametrize(
+    ("config_class", "fields", "message"),
+    [
+        (HfeBertConfig, {"classifier_dropout": 1.5}, "classifier_dropout=1.5 must be a probability"),
+        (HfeAlbertConfig, {"classifier_dropout_prob": -1}, "classifier_dropout_prob=-1 must be a probability"),
+        (HfeAlbertConfig, {"embedding_size": 0}, "embedding_size=0 must be at least 1"),
+        (HfeAlbertConfig, {"inner_group_num": 0}, "inner_group_num=0 must be at least 1"),
+        (HfeAlbertConfig, {"num_hidden_groups": 4}, "num_hidden_groups=4 is more than num_hidden_layers=3.*Lower"),
+        (HfeRobertaConfig, {"pad_token_id": None}, "pad_token_id=None.*set the tokenizer's pad id"),
+        (HfeRobertaConfig, {"max_position_embeddings": 2}, "max_position_embeddings=2 leaves no position.*set it to"),
+    ],
+)
+def test_values_out_of_a_familys_range_are_named(config_class: type, fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        tiny_config(config_class, **fields)

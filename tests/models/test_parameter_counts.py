@@ -1,0 +1,32 @@
+"""Sizes of the models of the papers, counted without memory."""
+
+import pytest
+import torch
+
+from hf_encoders import (
+    HfeAlbertConfig,
+    HfeAlbertModel,
+    HfeBertConfig,
+    HfeBertModel,
+    HfeRobertaConfig,
+    HfeRobertaModel,
+)
+
+
+@pytest.mark.parametrize(
+    ("model_class", "config", "expected"),
+    [
+        (HfeBertModel, HfeBertConfig.base(), 109_482_240),
+        (HfeBertModel, HfeBertConfig.large(), 335_141_888),
+        (HfeRobertaModel, HfeRobertaConfig.base(), 124_645_632),
+        (HfeRobertaModel, HfeRobertaConfig.large(), 355_359_744),
+        (HfeAlbertModel, HfeAlbertConfig.base(), 11_683_584),
+        (HfeAlbertModel, HfeAlbertConfig.large(), 17_683_968),
+        (HfeAlbertModel, HfeAlbertConfig.xlarge(), 58_724_864),
+        (HfeAlbertModel, HfeAlbertConfig.xxlarge(), 222_595_584),
+    ],
+)
+def test_parameters_are_as_many_as_in_the_released_models(model_class: type, config: object, expected: int) -> None:
+    with torch.device("meta"):
+        model = model_class(config)
+    assert sum(parameter.numel() for parameter in model.parameters()) == expected

@@ -1,0 +1,98 @@
+"""Small models and batches for the tests in this folder; sizes that nothing else divides."""
+
+from typing import Any
+
+import torch
+from transformers import PreTrainedConfig, PreTrainedModel
+
+import hf_encoders
+from hf_encoders.models.encoder_configuration import EncoderConfig
+
+
+CONFIGURATIONS = (hf_encoders.HfeBertConfig, hf_encoders.HfeRobertaConfig, hf_encoders.HfeAlbertConfig)
+BASE_MODELS = (hf_encoders.HfeBertModel, hf_encoders.HfeRobertaModel, hf_encoders.HfeAlbertModel)
+MASKED_LM = (hf_encoders.HfeBertForMaskedLM, hf_encoders.HfeRobertaForMaskedLM, hf_encoders.HfeAlbertForMaskedLM)
+PRETRAINING = (hf_encoders.HfeBertForPreTraining, hf_encoders.HfeAlbertForPreTraining)
+CLASSIFIERS = (
+    hf_encoders.HfeBertForSequenceClassification,
+    hf_encoders.HfeRobertaForSequenceClassification,
+    hf_encoders.HfeAlbertForSequenceClassification,
+)
+TOKEN_CLASSIFIERS = (
+    hf_encoders.HfeBertForTokenClassification,
+    hf_encoders.HfeRobertaForTokenClassification,
+    hf_encoders.HfeAlbertForTokenClassification,
+)
+QUESTION_ANSWERING = (
+    hf_encoders.HfeBertForQuestionAnswering,
+    hf_encoders.HfeRobertaForQuestionAnswering,
+    hf_encoders.HfeAlbertForQuestionAnswering,
+)
+MULTIPLE_CHOICE = (
+    hf_encoders.HfeBertForMultipleChoice,
+    hf_encoders.HfeRobertaForMultipleChoice,
+    hf_encoders.HfeAlbertForMultipleChoice,
+)
+NEXT_SENTENCE = (hf_encoders.HfeBertForNextSentencePrediction,)
+ALL_MODELS = (
+    *BASE_MODELS,
+    *MASKED_LM,
+    *PRETRAINING,
+    *CLASSIFIERS,
+    *TOKEN_CLASSIFIERS,
+    *QUESTION_ANSWERING,
+    *MULTIPLE_CHOICE,
+    *NEXT_SENTENCE,
+)
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+
+def tiny_config(config_class: type[EncoderConfig], **fields: Any) -> EncoderConfig:
+    """3 layers, 3 heads of width 6, 41 ids, 13 positions, padding id 1."""
+    family = {"embedding_size": 10, "num_hidden_groups": 2, "inner_group_num": 2}
+    if config_class.model_type != "albert":
+        family = {}
+    sizes = {
+        "vocab_size": 41,
+        "hidden_size": 18,
+        "num_attention_heads": 3,
+        "num_hidden_layers": 3,
+        "intermediate_size": 23,
+        "max_position_embeddings": 13,
+        "type_vocab_size": 2,
+        "pad_token_id": 1,
+        "hidden_dropout_prob": 0.2,
+        "attention_probs_dropout_prob": 0.1,
+    }
+    return config_class(**{**sizes, **family, **fields})
+
+
+def tiny_model(model_class: type[PreTrainedModel], **fields: Any) -> PreTrainedModel:
+    """A model in `eval()` with random parameters everywhere, biases and LayerNorms included."""
+    torch.manual_seed(5)
+    model = model_class(tiny_config(model_class.config_class, **fields)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.3)
+    return model
+
+
+def token_ids(config: PreTrainedConfig, *shape: int, seed: int = 3) -> torch.Tensor:
+    """Random ids that are no padding."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(config.pad_token_id + 1, config.vocab_size, shape, generator=generator)
+
+
+def right_padded(config: PreTrainedConfig, lengths: tuple[int, ...] = (7, 4, 2)) -> dict[str, torch.Tensor]:
+    """Rows of those lengths, padded to the longest."""
+    ids = token_ids(config, len(lengths), max(lengths))
+    mask = (torch.arange(max(lengths))[None] < torch.tensor(lengths)[:, None]).long()
+    return {"input_ids": ids.masked_fill(mask == 0, config.pad_token_id), "attention_mask": mask}
+
+
+def packed(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The real tokens of a batch in one row, with the boundaries of its sequences."""
+    is_real = batch["attention_mask"] == 1
+    bounds = torch.nn.functional.pad(is_real.sum(dim=1).cumsum(0), (1, 0)).to(torch.int32)
+    rows = {name: value[is_real][None] for name, value in batch.items() if name != "attention_mask"}
+    return {**rows, "cu_seq_lens_q": bounds}

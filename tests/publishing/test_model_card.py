@@ -1,0 +1,77 @@
+"""Cards hold what was recorded, say where nothing was, and keep their text."""
+
+from pathlib import Path
+
+import pytest
+from huggingface_hub import ModelCard
+
+from hf_encoders import HfeAlbertConfig, HfeAlbertForPreTraining, HfeBertConfig, HfeBertForMaskedLM
+from hf_encoders.publishing.loss_curve import draw_loss_curve
+from hf_encoders.publishing.model_card import make_model_card
+from hf_encoders.publishing.training_record import NOT_RECORDED, TrainingRecord
+
+
+GOLDEN = Path(__file__).with_name("golden_card.md")
+SIZES = {
+    "vocab_size": 60,
+    "hidden_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 20,
+    "max_position_embeddings": 32,
+}
+RECORD = TrainingRecord(
+    objectives={"masked language modelling": "15 % of the tokens", "sentence-order prediction": "half swapped"},
+    corpus={"name": "a corpus", "documents": 1234, "tokens": 5678901},
+    schedule={"optimizer steps": 1000, "peak learning rate": 0.001},
+    hardware="CPU (x86_64), 2 threads",
+    software={"torch": "2.13.0"},
+    seconds=1234.5,
+    tokens_per_second=4600.4,
+    evaluation=[
+        {"task": "fill-mask", "dataset": "Held-out text", "metric": "perplexity", "value": 45.67, "baseline": "unigram 600"},
+        {"task": "fill-mask", "dataset": "Held-out text", "metric": "accuracy", "value": 0.3456},
+    ],
+    command="hf-encoders quickstart --family albert",
+)
+
+
+def test_the_text_of_a_card():
+    model = HfeAlbertForPreTraining(HfeAlbertConfig(embedding_size=8, **SIZES))
+    card = make_model_card(model, RECORD, name="me/encoder", has_curve=True, language="en", license_name="apache-2.0")
+    assert str(card) == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_the_metadata_is_what_the_hub_reads():
+    model = HfeAlbertForPreTraining(HfeAlbertConfig(embedding_size=8, **SIZES))
+    card = make_model_card(model, RECORD, name="me/encoder", license_name="apache-2.0")
+    data = ModelCard(str(card)).data
+    assert data.library_name == "transformers" and data.license == "apache-2.0"
+    results = {result.metric_type: result.metric_value for result in data.eval_results}
+    assert results == {"perplexity": 45.67, "accuracy": 0.3456}
+
+
+def test_what_was_not_recorded_is_said():
+    card = str(make_model_card(HfeBertForMaskedLM(HfeBertConfig(**SIZES)), TrainingRecord(), name="x"))
+    for line in ("Objectives: ", "| corpus | ", "| schedule | ", "| hardware | ", "| duration | ", "| command | `"):
+        assert f"{line}{NOT_RECORDED}" in card
+    assert "model-index" not in card and "loss_curve" not in card and "without `trust_remote_code=True`" in card
+
+
+def test_relative_positions_are_said_to_need_the_code():
+    config = HfeBertConfig(position_embedding_type="relative_key", **SIZES)
+    card = str(make_model_card(HfeBertForMaskedLM(config), TrainingRecord(), name="x"))
+    assert "refuses to load it" in card
+
+
+def test_the_record_survives_the_disk(tmp_path):
+    RECORD.save(tmp_path)
+    assert TrainingRecord.load(tmp_path) == RECORD
+    assert TrainingRecord.load(tmp_path / "nowhere") == TrainingRecord()
+
+
+@pytest.mark.parametrize("pair", [True, False])
+def test_the_curve_is_a_picture(pair, tmp_path):
+    log = [{"step": i, "mlm_loss": 9.0 - i, **({"pair_loss": 0.7} if pair else {})} for i in range(5)]
+    path = draw_loss_curve([*log, {"step": 4, "eval_mlm_loss": 5.5}], tmp_path / "curve.png", "title")
+    assert path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 5000

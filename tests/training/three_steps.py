@@ -1,0 +1,116 @@
+"""Three optimizer steps of 32 examples each, cut as the arguments say; run by `test_normalisation.py`, also by
+torchrun.
+
+python three_steps.py OBJECTIVE EXAMPLES_A_DEVICE ACCUMULATION OUT.pt [stock]
+"""
+
+import sys
+
+import torch
+from transformers import Trainer, TrainingArguments, set_seed
+
+from hf_encoders import (
+    HfeAlbertConfig,
+    HfeAlbertForPreTraining,
+    HfeBertConfig,
+    HfeBertForMaskedLM,
+    HfeBertForPreTraining,
+)
+from hf_encoders.training import PreTrainingTrainer
+
+
+SIZES = {
+    "vocab_size": 61,
+    "hidden_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 36,
+    "max_position_embeddings": 32,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+    "initializer_range": 0.2,
+}
+PAIR_LABELS = {"mlm": None, "nsp": "next_sentence_label", "sop": "sentence_order_label"}
+
+
+def make_examples(pair_label: str | None) -> list[dict]:
+    """96 examples of 5 to 24 tokens with 1 to 12 predictions; some without a pair label."""
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(low: int, high: int) -> int:
+        return int(torch.randint(low, high + 1, (), generator=generator))
+
+    examples = []
+    for _ in range(96):
+        length = draw(5, 24)
+        ids = torch.randint(5, 61, (length,), generator=generator)
+        labels = torch.full((length,), -100)
+        places = torch.randperm(length, generator=generator)[: draw(1, min(12, length))]
+        labels[places] = ids[places]
+        example = {"input_ids": ids, "labels": labels}
+        if pair_label:
+            example[pair_label] = draw(0, 1) if draw(0, 4) else -100
+        examples.append(example)
+    return examples
+
+
+def collate(examples: list[dict]) -> dict[str, torch.Tensor]:
+    """Pad to the longest."""
+    pad = torch.nn.utils.rnn.pad_sequence
+    batch = {
+        "input_ids": pad([e["input_ids"] for e in examples], batch_first=True),
+        "labels": pad([e["labels"] for e in examples], batch_first=True, padding_value=-100),
+        "attention_mask": pad([torch.ones_like(e["input_ids"]) for e in examples], batch_first=True),
+    }
+    for name in set(examples[0]) - {"input_ids", "labels"}:
+        batch[name] = torch.tensor([e[name] for e in examples])
+    return batch
+
+
+def main() -> None:
+    """Train and write losses, evaluation and parameters."""
+    objective, examples_a_device, accumulation, out = sys.argv[1:5]
+    torch.set_num_threads(1)
+    set_seed(0)
+    if objective == "mlm":
+        model = HfeBertForMaskedLM(HfeBertConfig(**SIZES))
+    elif objective == "nsp":
+        model = HfeBertForPreTraining(HfeBertConfig(**SIZES))
+    else:
+        model = HfeAlbertForPreTraining(HfeAlbertConfig(embedding_size=16, classifier_dropout_prob=0.0, **SIZES))
+    examples = make_examples(PAIR_LABELS[objective])
+    trainer_class = Trainer if sys.argv[5:] == ["stock"] else PreTrainingTrainer
+    trainer = trainer_class(
+        model=model,
+        args=TrainingArguments(
+            out + ".dir",
+            max_steps=3,
+            per_device_train_batch_size=int(examples_a_device),
+            per_device_eval_batch_size=7,
+            gradient_accumulation_steps=int(accumulation),
+            learning_rate=0.5,
+            lr_scheduler_type="constant",
+            optim="sgd",
+            train_sampling_strategy="sequential",
+            logging_steps=1,
+            save_strategy="no",
+            report_to="none",
+            use_cpu=True,
+            disable_tqdm=True,
+        ),
+        train_dataset=examples,
+        eval_dataset=examples[:50],
+        data_collator=collate,
+    )
+    trainer.train()
+    evaluation = trainer.evaluate()
+    if trainer.is_world_process_zero():
+        logs = [
+            {k: v for k, v in log.items() if "runtime" not in k and "second" not in k}
+            for log in trainer.state.log_history
+        ]
+        torch.save({"logs": logs[:3], "evaluation": evaluation, "parameters": dict(model.named_parameters())}, out)
+
+
+if __name__ == "__main__":
+    main()
