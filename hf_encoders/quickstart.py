@@ -37,10 +37,11 @@ from hf_encoders.data.collators import (
     DataCollatorForNextSentencePrediction,
     DataCollatorForSentenceOrderPrediction,
 )
-from hf_encoders.data.corpus import SentenceStore, corpus_statistics, read_documents, tokenize_documents, warnings_for
+from hf_encoders.data.corpus import corpus_statistics, read_documents, tokenize_documents, warnings_for
 from hf_encoders.data.python_docs import read_python_documents
 from hf_encoders.data.segmentation import split_sentences
 from hf_encoders.data.sentence_pairs import DocumentChunks
+from hf_encoders.data.sentence_store import SentenceStore
 from hf_encoders.data.tokenizer_training import train_tokenizer
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.publishing.loss_curve import draw_loss_curve

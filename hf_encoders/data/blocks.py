@@ -9,9 +9,9 @@ import datasets
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from hf_encoders.data.corpus import SentenceStore
 from hf_encoders.data.examples import EpochDataset, Example
 from hf_encoders.data.randomness import example_keys
+from hf_encoders.data.sentence_store import SentenceStore
 from hf_encoders.data.special_tokens import sequence_ends
 
 

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from hf_encoders.data.corpus import SentenceStore
 from hf_encoders.data.examples import Example
 from hf_encoders.data.masking import IGNORED, MaskingRule, mask_tokens
 from hf_encoders.data.sentence_pairs import (
@@ -23,6 +22,7 @@ from hf_encoders.data.sentence_pairs import (
     sentence_order_pair,
     truncate_pair,
 )
+from hf_encoders.data.sentence_store import SentenceStore
 from hf_encoders.data.special_tokens import mask_and_padding, never_masked, sequence_ends
 
 
@@ -197,10 +197,11 @@ class DataCollatorForNextSentencePrediction(SentencePairCollator):
 
     Example, with ids 1 = [CLS], 2 = [SEP]; document 0 is the chunk's own, document 1 is [[20, 21]]:
 
+    >>> from hf_encoders.data.sentence_pairs import DocumentChunks
     >>> documents = datasets.Dataset.from_dict({"input_ids": [[[10, 11], [12]], [[20, 21]]]})
     >>> chunks = DocumentChunks(documents, max_length=16)
     >>> collator = DataCollatorForNextSentencePrediction(doctest_tokenizer(), max_length=16)
-    >>> pairs = [collator.draw_pair(chunks[0]._replace(key=key)) for key in (1, 2)]
+    >>> pairs = [collator.draw_pair(chunks[0]._replace(key=key)) for key in (1, 4)]
     >>> [(pair.first.tolist(), pair.second.tolist(), pair.label) for pair in pairs]
     [([10, 11], [12], 0), ([10, 11], [20, 21], 1)]
     >>> {name: values.tolist() for name, values in collator.build_pair(pairs[1]).items()}

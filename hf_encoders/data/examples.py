@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from hf_encoders.data.corpus import SentenceStore
 from hf_encoders.data.randomness import example_keys
+from hf_encoders.data.sentence_store import SentenceStore
 
 
 class Example(NamedTuple):

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import datasets
 import numpy as np
 
-from hf_encoders.data.corpus import SentenceStore
 from hf_encoders.data.examples import EpochDataset, Example
 from hf_encoders.data.randomness import example_keys, uniforms
+from hf_encoders.data.sentence_store import SentenceStore
 
 
 SPECIAL_TOKENS_OF_A_PAIR = 3  # [CLS] A [SEP] B [SEP]

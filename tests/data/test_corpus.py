@@ -10,7 +10,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 from transformers import CanineTokenizer, PreTrainedTokenizerFast
 
-from hf_encoders.data import corpus
+from hf_encoders.data import corpus, sentence_store
 from hf_encoders.data.corpus import (
     CorpusStatistics,
     SentenceStore,
@@ -25,6 +25,15 @@ from hf_encoders.data.segmentation import one_sentence_per_line
 
 
 DOCUMENTS = [[[5, 6], [7]], [[8, 9, 10]], [[11], [12, 13], [14]], [[15, 16]]]
+
+
+@pytest.fixture
+def transformers_log(caplog):
+    """Warnings of transformers, which keeps its records from the root logger."""
+    logger = logging.getLogger("transformers")
+    logger.addHandler(caplog.handler)
+    yield caplog
+    logger.removeHandler(caplog.handler)
 
 
 def make_dataset(documents: list[list[list[int]]]) -> datasets.Dataset:
@@ -201,14 +210,13 @@ class TestTokenizeDocuments:
         pieces = tokenize_documents([["w5 " * 100_000]], tokenizer, max_sentence_tokens=512)[0]["input_ids"]
         assert [len(piece) for piece in pieces] == [512] * 195 + [160]
 
-    def test_tokenizer_state_and_length_do_not_matter_and_do_not_change(self, tokenizer, caplog):
+    def test_tokenizer_state_and_length_do_not_matter_and_do_not_change(self, tokenizer, transformers_log):
         tokenizer.model_max_length = 3
         tokenizer.backend_tokenizer.enable_truncation(2)
         tokenizer.backend_tokenizer.enable_padding(length=4)
-        with caplog.at_level(logging.WARNING):
-            dataset = tokenize_documents([["w5 w6 w7 w8 w9", "w5"]], tokenizer)
+        dataset = tokenize_documents([["w5 w6 w7 w8 w9", "w5"]], tokenizer)
         assert dataset["input_ids"][:] == [[[5, 6, 7, 8, 9], [5]]]
-        assert not caplog.records
+        assert not transformers_log.records
         assert tokenizer.backend_tokenizer.truncation["max_length"] == 2
         assert tokenizer.backend_tokenizer.padding["length"] == 4
         assert tokenizer.backend_tokenizer.encode_special_tokens is False
@@ -223,11 +231,13 @@ class TestTokenizeDocuments:
         assert tokenizer("[MASK]", add_special_tokens=False)["input_ids"] == [1]
         assert tokenize_documents([["[MASK] [url]"]], tokenizer)["input_ids"][:] == [[[2, 4, 3, 5]]]
 
-    def test_a_tokenizer_without_a_fast_version(self, caplog):
-        with caplog.at_level(logging.WARNING):
-            dataset = tokenize_documents([["ab", "", "c" * 3000]], CanineTokenizer(model_max_length=10))
+    def test_a_tokenizer_without_a_fast_version(self, transformers_log):
+        tokenizer = CanineTokenizer(model_max_length=10)
+        dataset = tokenize_documents([["ab", "", "c" * 3000]], tokenizer)
         assert dataset["input_ids"][:] == [[[97, 98], [99] * 3000]]
-        assert not caplog.records
+        assert not transformers_log.records
+        tokenizer("c" * 3000)
+        assert "longer than the specified maximum" in transformers_log.text, "the warning that was kept away"
 
     def test_lone_surrogates_do_not_stop_the_tokenizer(self, tokenizer):
         unknown = tokenizer.unk_token_id
@@ -264,7 +274,7 @@ class TestTokenizeDocuments:
         assert list(tmp_path.iterdir()) == []
 
     def test_record_batches_beyond_the_limit_of_arrow(self, tokenizer, monkeypatch):
-        monkeypatch.setattr(corpus, "MOST_TOKENS_A_RECORD_BATCH", 100)
+        monkeypatch.setattr(sentence_store, "MOST_TOKENS_A_RECORD_BATCH", 100)
         monkeypatch.setattr(corpus, "SENTENCES_A_CALL", 5)
         documents = random_documents(60)
         dataset = tokenize_documents(as_text(documents), tokenizer)

@@ -111,6 +111,18 @@ def test_relative_positions_have_a_model_type_of_their_own(
 
 
 @each_family
+def test_a_model_type_of_our_own_is_read_without_a_warning(
+    config_class: type[EncoderConfig], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = tiny_config(config_class, position_embedding_type="relative_key")
+    config.save_pretrained(tmp_path)
+    again = config_class.from_pretrained(tmp_path)
+    assert again.to_dict() == config.to_dict()
+    assert again.model_type == config_class.model_type
+    assert not caplog.records
+
+
+@each_family
 @pytest.mark.parametrize("field", ["is_decoder", "add_cross_attention"])
 def test_decoders_are_refused(config_class: type[EncoderConfig], field: str) -> None:
     with pytest.raises(ValueError, match=f"{field}=True.*encoder.*Use transformers' own class"):

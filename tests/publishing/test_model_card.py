@@ -29,7 +29,13 @@ RECORD = TrainingRecord(
     seconds=1234.5,
     tokens_per_second=4600.4,
     evaluation=[
-        {"task": "fill-mask", "dataset": "Held-out text", "metric": "perplexity", "value": 45.67, "baseline": "unigram 600"},
+        {
+            "task": "fill-mask",
+            "dataset": "Held-out text",
+            "metric": "perplexity",
+            "value": 45.67,
+            "baseline": "unigram 600",
+        },
         {"task": "fill-mask", "dataset": "Held-out text", "metric": "accuracy", "value": 0.3456},
     ],
     command="hf-encoders quickstart --family albert",
