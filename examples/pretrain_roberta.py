@@ -26,6 +26,7 @@ from hf_encoders.data import (
     tokenize_documents,
     train_tokenizer,
 )
+from hf_encoders.training import EpochCallback
 
 
 @dataclass
@@ -75,7 +76,7 @@ def main() -> None:
         num_hidden_layers=arguments.num_hidden_layers,
         num_attention_heads=arguments.hidden_size // 64,
         intermediate_size=4 * arguments.hidden_size,
-        max_position_embeddings=arguments.max_length + tokenizer.pad_token_id + 1,
+        max_position_embeddings=HfeRobertaConfig.position_rows(arguments.max_length, tokenizer.pad_token_id),
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
@@ -95,6 +96,7 @@ def main() -> None:
         eval_dataset=eval_set,
         data_collator=collator,
         processing_class=tokenizer,
+        callbacks=[EpochCallback()],  # tells the data which epoch it is, also after a restart
     )
     trainer.train()
     print(trainer.evaluate())

@@ -2,13 +2,14 @@
 
 import argparse
 import sys
+from pathlib import Path
 
 from hf_encoders import __version__
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command; 2 for wrong input, which is told in one line."""
-    from hf_encoders import quickstart
+    from hf_encoders.quickstart import command as quickstart
 
     parser = argparse.ArgumentParser(
         prog="hf-encoders", description="Pre-train, fine-tune and publish BERT-family encoders."
@@ -27,8 +28,18 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return arguments.run(arguments)
     except ValueError as error:
+        if not raised_by_this_package(error):
+            raise
         print(f"hf-encoders {arguments.command}: {error}", file=sys.stderr)
         return 2
+
+
+def raised_by_this_package(error: BaseException) -> bool:
+    """Whether an error was written for the user, here, or came up somewhere below."""
+    traceback = error.__traceback__
+    while traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return Path(__file__).parent in Path(traceback.tb_frame.f_code.co_filename).parents
 
 
 if __name__ == "__main__":

@@ -65,6 +65,7 @@ class SentenceBlocks(EpochDataset):
         documents = self.store.document_offsets
         # Sentence boundaries inside the block, and of those the ones where a document begins.
         inner = offsets[np.searchsorted(offsets, first, "right") : np.searchsorted(offsets, end, "left")]
+        inner = np.unique(inner)  # sentences without tokens begin where others do
         begins_document = np.isin(inner, offsets[documents])
         pieces = []
         for start, stop, begins in zip(

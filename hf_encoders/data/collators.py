@@ -8,7 +8,6 @@ collators.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import datasets
 import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
@@ -19,10 +18,10 @@ from hf_encoders.data.sentence_pairs import (
     SPECIAL_TOKENS_OF_A_PAIR,
     Pair,
     next_sentence_pair,
+    random_window,
     sentence_order_pair,
     truncate_pair,
 )
-from hf_encoders.data.sentence_store import SentenceStore
 from hf_encoders.data.special_tokens import mask_and_padding, never_masked, sequence_ends
 
 
@@ -98,8 +97,11 @@ class DataCollatorForMaskedLM:
                 "input_ids must be a non-empty list of token ids for this collator; for lists of sentences wrap the "
                 "data set in SentenceBlocks (MLM) or use a pair collator."
             )
-        kept = {name: np.asarray(feature[name]) for name in ("input_ids", "token_type_ids") if name in feature}
-        return kept
+        # Padding that a tokenizer has added already is taken off: the batch is padded anew.
+        is_real = np.asarray(feature.get("attention_mask", np.ones(len(feature["input_ids"]))), dtype=bool)
+        return {
+            name: np.asarray(feature[name])[is_real] for name in ("input_ids", "token_type_ids") if name in feature
+        }
 
     def mask_and_pad(self, rows: list[dict[str, np.ndarray]], keys: np.ndarray) -> dict[str, torch.Tensor]:
         """Rows of `(T_i,)` arrays -> a batch of `(B, T)` tensors."""
@@ -170,7 +172,7 @@ class SentencePairCollator(DataCollatorForMaskedLM):
                 "input_ids must be a list of sentences, each a list of token ids without special tokens, for a pair "
                 "objective: see hf_encoders.data.tokenize_documents."
             )
-        return Example(sentences, key, -1, self.max_length - SPECIAL_TOKENS_OF_A_PAIR)
+        return random_window(sentences, key, self.max_length - SPECIAL_TOKENS_OF_A_PAIR)
 
 
 class DataCollatorForNextSentencePrediction(SentencePairCollator):
@@ -183,23 +185,22 @@ class DataCollatorForNextSentencePrediction(SentencePairCollator):
         tokenizer: gives the special tokens and the vocabulary.
         max_length (`int`): longest example in tokens, special tokens included.
         label_name (`str`): name of the label in the batch.
-        documents (`datasets.Dataset`, *optional*): where random segments for plain rows come from: tokenised
-            documents, column `input_ids` of lists of sentences of ids, at least two. `Example`s bring their corpus
-            along.
         masking: `mask_probability` and the other arguments of `DataCollatorForMaskedLM`.
 
-    Input: `Example`s from `DocumentChunks`, or rows whose `input_ids` are lists of sentences.
+    Input: `Example`s from `DocumentChunks`, which bring along the corpus that random segments come from. A row of a
+    plain data set does not say which document of which corpus it is, so it is refused.
 
     Output: `input_ids`, `token_type_ids`, `attention_mask`, `labels`, each `(B, T)`, and `next_sentence_label` `(B,)`.
 
     Raises:
-        ValueError: as in `DataCollatorForMaskedLM`, and if there are no two documents to draw from.
+        ValueError: as in `DataCollatorForMaskedLM`, for plain rows, and if there are no two documents to draw from.
 
     Example, with ids 1 = [CLS], 2 = [SEP]; document 0 is the chunk's own, document 1 is [[20, 21]]:
 
+    >>> from datasets import Dataset
     >>> from hf_encoders.data.sentence_pairs import DocumentChunks
-    >>> documents = datasets.Dataset.from_dict({"input_ids": [[[10, 11], [12]], [[20, 21]]]})
-    >>> chunks = DocumentChunks(documents, max_length=16)
+    >>> documents = Dataset.from_dict({"input_ids": [[[10, 11], [12]], [[20, 21]]]})
+    >>> chunks = DocumentChunks(documents, max_length=16, redraw=False)
     >>> collator = DataCollatorForNextSentencePrediction(doctest_tokenizer(), max_length=16)
     >>> pairs = [collator.draw_pair(chunks[0]._replace(key=key)) for key in (1, 4)]
     >>> [(pair.first.tolist(), pair.second.tolist(), pair.label) for pair in pairs]
@@ -213,15 +214,13 @@ class DataCollatorForNextSentencePrediction(SentencePairCollator):
         tokenizer: PreTrainedTokenizerBase,
         max_length: int = 128,
         label_name: str = "next_sentence_label",
-        documents: datasets.Dataset | None = None,
         **masking: Any,
     ):
         super().__init__(tokenizer, max_length, label_name, **masking)
-        self.source = None if documents is None else SentenceStore.from_dataset(documents)
 
     def draw_pair(self, example: Example) -> Pair:
         """A segment with what follows it or with a random segment."""
-        return next_sentence_pair(example if example.source is not None else example._replace(source=self.source))
+        return next_sentence_pair(example)
 
 
 class DataCollatorForSentenceOrderPrediction(SentencePairCollator):
@@ -235,7 +234,8 @@ class DataCollatorForSentenceOrderPrediction(SentencePairCollator):
         label_name (`str`): name of the label in the batch.
         masking: `mask_probability` and the other arguments of `DataCollatorForMaskedLM`.
 
-    Input: `Example`s from `DocumentChunks`, or rows whose `input_ids` are lists of sentences.
+    Input: `Example`s from `DocumentChunks`; or rows whose `input_ids` are the sentences of a document, of which a run
+    about as long as an example is taken, from a random place.
 
     Output: `input_ids`, `token_type_ids`, `attention_mask`, `labels`, each `(B, T)`, and `sentence_order_label`
         `(B,)`.

@@ -6,7 +6,6 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from hf_encoders.data.randomness import example_keys
 from hf_encoders.data.sentence_store import SentenceStore
 
 
@@ -33,7 +32,8 @@ class Example(NamedTuple):
 class EpochDataset(Dataset):
     """A data set whose examples are drawn anew every epoch.
 
-    `Trainer` announces the epoch through `set_epoch`: itself in a single process, and by `EpochCallback` in several.
+    Somebody has to say which epoch it is: `hf_encoders.training.EpochCallback` does under `Trainer`. Evaluation, and
+    other uses without epochs, take `redraw=False`; a loop of one's own calls `set_epoch`.
 
     Args:
         seed (`int`): seed of every draw.
@@ -55,20 +55,16 @@ class EpochDataset(Dataset):
         """The epoch whose draws examples get.
 
         Raises:
-            ValueError: in a training of several processes to which nobody announced the epoch: every epoch would
-                silently be the same.
+            ValueError: if nobody announced it. `Trainer` alone does so in some runs only (not after a restart, not in
+                several processes); going on would silently draw epoch 0 again and again.
         """
         if not self.redraw:
             return 0
         announced = int(self._announced)
-        if announced < 0 and torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
+        if announced < 0:
             raise ValueError(
-                "epoch was not announced to the data set, so that every epoch would draw the same examples: add "
-                "hf_encoders.training.EpochCallback() to the Trainer's callbacks, or use PreTrainingTrainer, or pass "
-                "redraw=False to the data set if that is what you want (as in evaluation)."
+                "epoch was not announced to the data set, and every epoch would draw the same examples: add "
+                "hf_encoders.training.EpochCallback() to the Trainer's callbacks (PreTrainingTrainer has it), call "
+                "set_epoch(0) in a loop of your own, or pass redraw=False to the data set for evaluation."
             )
-        return max(announced, 0)
-
-    def key(self, index: int) -> int:
-        """Key of example `index` in the current epoch."""
-        return int(example_keys(self.seed, self.epoch, index))
+        return announced

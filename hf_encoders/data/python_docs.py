@@ -116,8 +116,8 @@ def _docstrings(path: Path) -> Iterator[str]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # old packages hold invalid escapes
             tree = ast.parse(path.read_bytes())
-    except (SyntaxError, ValueError, RecursionError):
-        return  # templates and fixtures for other Python versions lie in installed packages
+    except (SyntaxError, ValueError, RecursionError, MemoryError, OSError):
+        return  # templates, fixtures for other Python versions and broken links lie in installed packages
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             docstring = ast.get_docstring(node, clean=False)

@@ -143,7 +143,7 @@ def read_documents(
     """
     if isinstance(paths, (str, Path)):
         raise ValueError(f"paths={str(paths)!r} is a single path: give a list, [{str(paths)!r}].")
-    files = [file for path in paths for file in _text_files(Path(path))]
+    files = [file for path in paths for file in text_files(Path(path))]
     if not files:
         raise ValueError(f"paths={paths!r} names no file: give text files, JSON lines or folders of them.")
 
@@ -220,7 +220,7 @@ def _sentence_spans(line: str, language: str) -> Iterator[tuple[int, int]]:
         window_start = sentence_start if believed else window_end - 2 * MARGIN_CHARACTERS
 
 
-def _text_files(path: Path) -> list[Path]:
+def text_files(path: Path) -> list[Path]:
     """Files to read for one path given by the user."""
     if path.is_dir():
         files = sorted(file for file in path.rglob("*") if file.suffix.lower() in TEXT_ENDINGS and file.is_file())

@@ -2,7 +2,8 @@
 
 Sources: `create_pretraining_data.py` of google-research/bert and google-research/albert. Differs from them in: a chunk
 holds at least two sentences wherever its document does, so that a chunk of one sentence is not forced to be a
-negative; a negative never comes from the same document; every draw is keyed by the example (see `randomness.py`).
+negative; a negative never comes from the same document, and is about as long as the segment it replaces, which is not
+used elsewhere in that epoch; every draw is keyed by the example (see `randomness.py`).
 """
 
 import bisect
@@ -125,6 +126,14 @@ def cut_document(token_offsets: np.ndarray, first: int, end: int, target_tokens:
     return starts
 
 
+def random_window(sentences: list[np.ndarray], key: int, target_tokens: int) -> Example:
+    """An example of consecutive sentences from a random place, two at least where there are two, up to the target."""
+    offsets = np.cumsum([0, *map(len, sentences)])
+    first = int(uniforms(key, TARGET_STREAM, 0) * max(len(sentences) - 1, 1))
+    end = bisect.bisect_left(offsets, offsets[first] + target_tokens, first + 1, len(sentences))
+    return Example(sentences[first : max(end, first + 2)], key, -1, target_tokens)
+
+
 class Pair(NamedTuple):
     """Segments of a pair before truncation.
 
@@ -165,30 +174,32 @@ def next_sentence_pair(example: Example) -> Pair:
     Raises:
         ValueError: if the example does not say which corpus it is from, or that corpus has a single document.
     """
-    if example.source is None or example.source.num_documents < 2:
+    if example.source is None:
         raise ValueError(
-            f"source of the example is {example.source and 'a corpus of one document'}: next-sentence prediction "
-            "draws random segments from other documents. Separate documents by blank lines, or use sop or mlm; rows "
-            "of a plain data set need DataCollatorForNextSentencePrediction(..., documents=...)."
+            "source of the example is not known, and next-sentence prediction draws random segments from it: train on "
+            "DocumentChunks(documents, max_length), not on the rows of a plain data set."
+        )
+    if example.source.num_documents < 2:
+        raise ValueError(
+            "documents holds one document, and next-sentence prediction draws random segments from others: separate "
+            "documents by blank lines, or use sop or mlm."
         )
     if len(example.sentences) < 2:
         return without_pair(example)
     first, second = split_chunk(example)
     if uniforms(example.key, NEGATIVE_STREAM, 0) >= 0.5:
         return Pair(first, second, 0)
-    return Pair(first, random_segment(example, example.target_tokens - len(first)), 1)
+    # As long as what it replaces: a random segment filled up to the target would be told by its length alone.
+    return Pair(first, random_segment(example, len(second)), 1)
 
 
 def random_segment(example: Example, wanted_tokens: int) -> np.ndarray:
     """Whole sentences from a random place of another document, at least one and until `wanted_tokens` are reached."""
     store = example.source
     from_documents, from_sentences = (float(u) for u in uniforms(example.key, NEGATIVE_STREAM, np.array([1, 2])))
-    if example.document < 0:
-        document = int(from_documents * store.num_documents)
-    else:
-        # One document fewer to choose from; those after the example's own move up.
-        document = int(from_documents * (store.num_documents - 1))
-        document += document >= example.document
+    # One document fewer to choose from; those after the example's own move up.
+    document = int(from_documents * (store.num_documents - 1))
+    document += document >= example.document
     first, end = store.document_offsets[document : document + 2].tolist()
     start = first + int(from_sentences * (end - first))
     reached = bisect.bisect_left(

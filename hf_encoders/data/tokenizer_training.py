@@ -4,6 +4,7 @@ ALBERT.
 The training itself is the `tokenizers` library's.
 """
 
+import inspect
 from collections.abc import Iterable, Iterator
 
 import transformers
@@ -13,7 +14,12 @@ from hf_encoders.models.encoder_configuration import EncoderConfig
 
 
 def train_tokenizer(
-    sentences: Iterable[str], config_class: type[EncoderConfig], vocab_size: int, max_length: int
+    sentences: Iterable[str],
+    config_class: type[EncoderConfig],
+    vocab_size: int,
+    max_length: int,
+    lowercase: bool = True,
+    strip_accents: bool = False,
 ) -> PreTrainedTokenizerBase:
     """Train the kind of tokenizer that a family's published models have.
 
@@ -22,11 +28,18 @@ def train_tokenizer(
         config_class: the family's configuration class, which names its tokenizer class.
         vocab_size (`int`): most entries in the vocabulary; a small corpus may give fewer.
         max_length (`int`): longest sequence in tokens, recorded as `model_max_length`.
+        lowercase (`bool`): whether text is lower-cased, as in the uncased BERT and the ALBERT models; byte-level BPE
+            never is.
+        strip_accents (`bool`): whether combining marks are removed, as in those models. They carry meaning in most
+            languages, and vowels in some (Hindi, Thai).
 
     Raises:
         ValueError: if the corpus is empty.
     """
-    untrained = getattr(transformers, config_class.TOKENIZER_CLASS)()
+    tokenizer_class = getattr(transformers, config_class.TOKENIZER_CLASS)
+    wanted = {"do_lower_case": lowercase, "strip_accents": strip_accents, "keep_accents": not strip_accents}
+    understood = inspect.signature(tokenizer_class.__init__).parameters
+    untrained = tokenizer_class(**{name: value for name, value in wanted.items() if name in understood})
     counted = _Counted(sentences)
     tokenizer = untrained.train_new_from_iterator(_batches(counted), vocab_size=vocab_size, show_progress=False)
     if counted.count == 0:

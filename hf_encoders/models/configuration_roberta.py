@@ -59,6 +59,11 @@ class HfeRobertaConfig(EncoderConfig):
             )
 
     @classmethod
+    def position_rows(cls, max_length: int, pad_token_id: int) -> int:
+        """`max_position_embeddings` for sequences of `max_length` tokens: positions begin after `pad_token_id`."""
+        return max_length + pad_token_id + 1
+
+    @classmethod
     def base(cls, **overrides: Any) -> "HfeRobertaConfig":
         """RoBERTa-base: 12 layers, width 768; 124,645,632 parameters with pooler (paper, section 3.1)."""
         return cls(**overrides)

@@ -142,7 +142,9 @@ class EncoderSelfAttention(nn.Module):
         distances = columns[:, :, None] - columns[:, None, :] + self.config.max_position_embeddings - 1  # (S, L, L)
         distances = distances[:, None].expand(-1, query.shape[1], -1, -1)
         # Every dot product with the whole table, then a gather: no (L, L, H) tensor of looked-up embeddings.
-        table = self.distance_embedding.weight.transpose(0, 1)  # (H, 2 * max_position_embeddings - 1)
+        # The table is read by calling the module, because offloaded weights are there during the call only.
+        rows = torch.arange(self.distance_embedding.num_embeddings, device=query.device)
+        table = self.distance_embedding(rows).transpose(0, 1)  # (H, 2 * max_position_embeddings - 1)
         scores = (query @ table).gather(-1, distances)
         if self.config.position_embedding_type == "relative_key_query":
             scores = scores + (key @ table).gather(-1, distances.transpose(-1, -2)).transpose(-1, -2)

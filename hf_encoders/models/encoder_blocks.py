@@ -52,21 +52,27 @@ class EncoderEmbeddings(nn.Module):
         else:
             embeddings = tokens.flatten(inputs_embeds)
         if token_type_ids is None:
-            embeddings = embeddings + self.token_type_embeddings.weight[0]
+            # A call of the module, not a read of its weight: offloaded weights are there during the call only.
+            embeddings = embeddings + self.token_type_embeddings(embeddings.new_zeros(1, dtype=torch.long))
         else:
             token_type_ids = token_type_ids.expand(tokens.batch_size, tokens.row_length)
             embeddings = embeddings + self.token_type_embeddings(tokens.flatten(token_type_ids))
         if hasattr(self, "position_embeddings"):
-            embeddings = embeddings + self.position_embeddings(self._positions(tokens, input_ids, position_ids))
+            positions = self._positions(tokens, input_ids, position_ids, embeddings.device)
+            embeddings = embeddings + self.position_embeddings(positions)
         return self.dropout(self.LayerNorm(embeddings))
 
     def _positions(
-        self, tokens: FlatTokens, input_ids: torch.Tensor | None, position_ids: torch.Tensor | None
+        self,
+        tokens: FlatTokens,
+        input_ids: torch.Tensor | None,
+        position_ids: torch.Tensor | None,
+        device: torch.device,
     ) -> torch.Tensor:
         """Position of each flat token: `(N,)`."""
         if position_ids is not None:
             return tokens.flatten(position_ids.expand(tokens.batch_size, tokens.row_length))
-        return tokens.columns(self.word_embeddings.weight.device) + self.first_position
+        return tokens.columns(device) + self.first_position
 
 
 class AddAndNorm(nn.Module):
@@ -165,9 +171,9 @@ class LayerStack(nn.Module):
             return hidden_states
         padded = tokens.pad(hidden_states)
         for layer in layers:
-            hidden_states = layer(tokens.flatten(padded), tokens, output_attentions)
+            hidden_states = layer(tokens.to(padded.device).flatten(padded), tokens, output_attentions)
             padded = self.recorder(padded, hidden_states, tokens)
-        return tokens.flatten(padded)
+        return tokens.to(padded.device).flatten(padded)
 
 
 class Encoder(LayerStack):
@@ -272,6 +278,7 @@ class EncoderModel(EncoderPreTrainedModel):
             if output_hidden_states is not None
             else bool(self.config.output_hidden_states),
         )
+        tokens = tokens.to(hidden_states.device)
         pooled = None if self.pooler is None else self.pool(tokens.first_of_each_sequence(hidden_states))
         if flat_output:
             return FlatEncoderOutput(last_hidden_state=hidden_states, pooler_output=pooled, tokens=tokens)

@@ -103,6 +103,11 @@ class EncoderConfig(PreTrainedConfig):
                 f"must be an id below vocab_size={self.vocab_size}, or None",
             )
 
+    @classmethod
+    def position_rows(cls, max_length: int, pad_token_id: int) -> int:
+        """`max_position_embeddings` for sequences of `max_length` tokens."""
+        return max_length
+
     @property
     def is_native(self) -> bool:
         """Whether transformers' own class of the same `model_type` computes the same function."""

@@ -8,7 +8,7 @@ Shape legend, used in all `encoder_*` files: B batch rows, T tokens in a row, N 
 width, P predicted tokens, V vocabulary.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -61,6 +61,19 @@ class FlatTokens:
     def longest(self) -> int:
         """L, the length that `to_sequences` pads to: T, so that attention maps have the shape of the border."""
         return max(self.sequence_lengths, default=0) if self.is_packed else self.row_length
+
+    def to(self, device: torch.device | int | str, non_blocking: bool = False) -> "FlatTokens":
+        """The same layout on another device; accelerate calls this where a model is spread over several."""
+        device = torch.device(device)
+        tensors = {name: getattr(self, name) for name in ("kept", "cu_seq_lens", "attention_mask")}
+        present = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+        if all(tensor.device == device for tensor in present.values()):
+            return self
+        copies = self.derived.setdefault("copies", {})
+        if device not in copies:
+            moved = {name: tensor.to(device, non_blocking=non_blocking) for name, tensor in present.items()}
+            copies[device] = replace(self, **moved, derived={})
+        return copies[device]
 
     def flatten(self, padded: torch.Tensor) -> torch.Tensor:
         """Take the real tokens out of the border grid: `(B, T, *)` -> `(N, *)`."""
@@ -171,7 +184,8 @@ def flat_tokens(
             f"{row_length} tokens: pass a mask of shape ({batch_size}, {row_length})."
         )
     is_real = attention_mask.to(device=device, dtype=torch.bool)
-    if keep_padding or torch.compiler.is_compiling() or torch.jit.is_tracing():
+    has_values = not (is_real.is_meta or torch.compiler.is_compiling() or torch.jit.is_tracing())
+    if keep_padding or not has_values:
         return FlatTokens(batch_size, row_length, attention_mask=is_real)
     lengths = is_real.sum(dim=1)
     sequence_lengths = lengths.tolist()
@@ -238,4 +252,4 @@ class HiddenStateRecorder(nn.Module):
 
     def forward(self, before: torch.Tensor, after: torch.Tensor, tokens: FlatTokens) -> torch.Tensor:
         """`before` `(B, T, D)` is what the layer read (for the hook); `after` `(N, D)` its output -> `(B, T, D)`."""
-        return tokens.pad(after)
+        return tokens.to(after.device).pad(after)

@@ -33,7 +33,11 @@ class RobertaEmbeddings(EncoderEmbeddings):
         )
 
     def _positions(
-        self, tokens: FlatTokens, input_ids: torch.Tensor | None, position_ids: torch.Tensor | None
+        self,
+        tokens: FlatTokens,
+        input_ids: torch.Tensor | None,
+        position_ids: torch.Tensor | None,
+        device: torch.device,
     ) -> torch.Tensor:
         if position_ids is None and input_ids is not None:
             padding_id = self.first_position - 1
@@ -44,7 +48,7 @@ class RobertaEmbeddings(EncoderEmbeddings):
                 counts_before = nn.functional.pad(counts[0], (1, 0)).index_select(0, tokens.cu_seq_lens[:-1])
                 counts = counts - counts_before.repeat_interleave(tokens.cu_seq_lens.diff())
             position_ids = counts * is_token + padding_id
-        return super()._positions(tokens, input_ids, position_ids)
+        return super()._positions(tokens, input_ids, position_ids, device)
 
 
 class RobertaLMHead(nn.Module):

@@ -1,16 +1,25 @@
 """Callbacks that make the stock `Trainer` do what pre-training and publishing need."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from torch.utils.data import DataLoader
-from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import (
+    PreTrainedModel,
+    ProgressCallback,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
 from transformers.dynamic_module_utils import custom_object_save
 
 
 class EpochCallback(TrainerCallback):
     """Tells the training data set which epoch begins, so that it draws new examples.
 
-    In a single process `Trainer` does so itself; in several, accelerate tells only the sampler.
+    `Trainer` and accelerate do so themselves in some runs only: not after a restart within an epoch, and not in
+    several processes, where they tell only the sampler.
     """
 
     def on_epoch_begin(
@@ -22,9 +31,17 @@ class EpochCallback(TrainerCallback):
         **kwargs: Any,
     ) -> None:
         """Announce `state.epoch`, which is a fraction where training resumes within an epoch."""
-        data_set = getattr(train_dataloader, "dataset", None)
-        if hasattr(data_set, "set_epoch"):
+        for data_set in epoch_datasets(getattr(train_dataloader, "dataset", None)):
             data_set.set_epoch(int(state.epoch + 1e-6))
+
+
+def epoch_datasets(data_set: Any) -> Iterator[Any]:
+    """The data sets that take an epoch, inside of `Subset` and `ConcatDataset` too."""
+    if hasattr(data_set, "set_epoch"):
+        yield data_set
+    for inner in (getattr(data_set, "dataset", None), *getattr(data_set, "datasets", ())):
+        if inner is not None:
+            yield from epoch_datasets(inner)
 
 
 class HubCodeCallback(TrainerCallback):
@@ -49,3 +66,27 @@ class HubCodeCallback(TrainerCallback):
         if state.is_world_process_zero and getattr(model, "_auto_class", None) is not None:
             custom_object_save(model, args.output_dir)
             custom_object_save(model.config, args.output_dir)
+
+
+class CompactProgressCallback(ProgressCallback):
+    """`Trainer`'s progress bar with the current losses behind it, and one line an evaluation instead of whole logs."""
+
+    SHOWN = ("mlm_loss", "mlm_accuracy", "pair_loss", "pair_accuracy", "accuracy")
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, float] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Show what was logged."""
+        if self.training_bar is None:
+            return
+        training = {name: f"{logs[name]:.2f}" for name in self.SHOWN if name in logs}
+        if training:
+            self.training_bar.set_postfix(training, refresh=False)
+        held_out = [f"{name} {logs[f'eval_{name}']:.3f}" for name in self.SHOWN if f"eval_{name}" in logs]
+        if held_out:
+            self.training_bar.write(f"  step {state.global_step}: held-out {', '.join(held_out)}")

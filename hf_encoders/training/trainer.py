@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 from transformers import Trainer
 from transformers.trainer_utils import EvalLoopOutput
 
-from hf_encoders.training.callbacks import EpochCallback, HubCodeCallback
+from hf_encoders.training.callbacks import EpochCallback, HubCodeCallback, epoch_datasets
 
 
 IGNORED = -100
@@ -30,14 +30,19 @@ class PreTrainingTrainer(Trainer):
     accuracies in [0, 1], over the items of all processes. Evaluation returns them as `eval_...`, with `eval_loss`
     their sum and `eval_perplexity` = exp(summed negative log-likelihood / predicted tokens).
 
-    Arguments as in `transformers.Trainer`.
+    Arguments as in `transformers.Trainer`. An evaluation set must not be the training set itself, which would lose its
+    epoch: make a second one with `redraw=False`.
+
+    Raises:
+        ValueError: for `label_smoothing_factor`, `compute_loss_func`, several GPUs in one process,
+            `return_dict=False`.
     """
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
+        self._check_settings()
         self.add_callback(EpochCallback())
         self.add_callback(HubCodeCallback())
-        self._all_label_names = list(self.label_names)
         self._running = self._no_sums()
         self._can_skip_logits = "return_logits" in inspect.signature(self.model.forward).parameters
 
@@ -47,12 +52,14 @@ class PreTrainingTrainer(Trainer):
         """As in `Trainer`, with `num_pairs_in_batch` put into every micro-batch that has a pair label."""
         batches, num_items_in_batch = super().get_batch_samples(epoch_iterator, num_batches, device)
         pair_label = getattr(self.model, "pair_label_name", None)
-        if num_items_in_batch is not None and batches and pair_label in batches[0]:
-            num_pairs = sum(batch[pair_label].ne(IGNORED).sum() for batch in batches).to(device)
-            if self.args.average_tokens_across_devices and self.args.world_size > 1:
-                num_pairs = self.accelerator.gather(num_pairs).sum()
-            batches = [{**batch, "num_pairs_in_batch": num_pairs} for batch in batches]
-        return batches, num_items_in_batch
+        if not batches or pair_label not in batches[0]:
+            return batches, num_items_in_batch
+        num_pairs = sum(batch[pair_label].ne(IGNORED).sum() for batch in batches).to(device)
+        if self.args.average_tokens_across_devices and self.args.world_size > 1:
+            num_pairs = self.accelerator.gather(num_pairs).sum()
+        batches = [{**batch, "num_pairs_in_batch": num_pairs} for batch in batches]
+        # A count, of whatever items, is what tells `Trainer` that the micro-batches' losses add up.
+        return batches, num_pairs if num_items_in_batch is None else num_items_in_batch
 
     def compute_loss(
         self,
@@ -66,7 +73,8 @@ class PreTrainingTrainer(Trainer):
         for row, objective in enumerate(OBJECTIVES):
             sums = outputs.get(objective)
             if sums is not None:
-                self._running[row] += torch.stack([value.double() for value in sums]).to(self._running.device)
+                # To the CPU first: not every device knows float64.
+                self._running[row] += torch.stack([value.float() for value in sums]).cpu().double()
         return (loss, outputs) if return_outputs else loss
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -84,11 +92,32 @@ class PreTrainingTrainer(Trainer):
     ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
         """As in `Trainer`; computes the loss of the objectives whose labels are there, on each example once."""
         # `Trainer` computes no loss at all where one of the labels that `forward` names is missing.
-        self.label_names = [name for name in self._all_label_names if inputs.get(name) is not None]
-        inputs = self._without_repeated_examples(inputs)
-        if prediction_loss_only and self._can_skip_logits:
-            inputs["return_logits"] = False
-        return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
+        all_names = self.label_names
+        self.label_names = [name for name in all_names if inputs.get(name) is not None]
+        try:
+            inputs = self._without_repeated_examples(inputs)
+            if prediction_loss_only and self._can_skip_logits:
+                inputs["return_logits"] = False
+            return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
+        finally:
+            self.label_names = all_names
+
+    def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
+        """As in `Trainer`.
+
+        Raises:
+            ValueError: if the data set is the one that is trained on.
+        """
+        evaluated = self.eval_dataset if eval_dataset is None else eval_dataset
+        if isinstance(evaluated, str):
+            evaluated = self.eval_dataset[evaluated]
+        trained = list(epoch_datasets(self.train_dataset))
+        if any(one is other for one in epoch_datasets(evaluated) for other in trained):
+            raise ValueError(
+                "eval_dataset is the training data set itself, whose epoch evaluation would set back: make a second "
+                "one of the documents to evaluate on, with redraw=False."
+            )
+        return super().get_eval_dataloader(eval_dataset)
 
     def evaluation_loop(
         self,
@@ -113,6 +142,16 @@ class PreTrainingTrainer(Trainer):
             found["perplexity"] = math.exp(min(found["mlm_loss"], 700.0))  # exp(700) is about the largest float
         output.metrics.update({f"{metric_key_prefix}_{name}": value for name, value in found.items()})
         return output
+
+    def _check_settings(self) -> None:
+        for is_set, name, remedy in (
+            (self.label_smoother is not None, "label_smoothing_factor", "leave it 0"),
+            (self.compute_loss_func is not None, "compute_loss_func", "use transformers.Trainer with it"),
+            (self.args.n_gpu > 1, "n_gpu", "start one process a GPU with torchrun, or set CUDA_VISIBLE_DEVICES=0"),
+            (not self.model.config.return_dict, "return_dict=False", "leave it True in the configuration"),
+        ):
+            if is_set:
+                raise ValueError(f"{name}: PreTrainingTrainer computes the losses from the heads' outputs: {remedy}.")
 
     def _no_sums(self) -> torch.Tensor:
         """`(objectives, 3)`: summed loss, correct items, items."""

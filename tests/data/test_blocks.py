@@ -9,7 +9,9 @@ DOCUMENTS = [[[10, 11, 12], [13, 14]], [[20, 21]], [[30], [31, 32, 33, 34, 35, 3
 
 
 def blocks(tokenizer, **arguments):
-    data_set = SentenceBlocks(datasets.Dataset.from_dict({"input_ids": DOCUMENTS}), tokenizer, **arguments)
+    data_set = SentenceBlocks(
+        datasets.Dataset.from_dict({"input_ids": DOCUMENTS}), tokenizer, redraw=False, **arguments
+    )
     return [np.concatenate(data_set[i].sentences).tolist() for i in range(len(data_set))]
 
 
@@ -42,7 +44,11 @@ def test_every_token_is_in_one_block_and_no_block_is_too_long(tokenizer, cross_d
         for _ in range(30)
     ]
     data_set = SentenceBlocks(
-        datasets.Dataset.from_dict({"input_ids": documents}), tokenizer, max_length, cross_documents=cross_documents
+        datasets.Dataset.from_dict({"input_ids": documents}),
+        tokenizer,
+        max_length,
+        cross_documents=cross_documents,
+        redraw=False,
     )
     tokens = np.concatenate([np.concatenate(data_set[i].sentences) for i in range(len(data_set))])
     assert max(sum(map(len, data_set[i].sentences)) for i in range(len(data_set))) <= max_length - 2
@@ -56,3 +62,9 @@ def test_blocks_without_room_or_text_are_refused(tokenizer):
     features = datasets.Features({"input_ids": datasets.List(datasets.List(datasets.Value("int32")))})
     with pytest.raises(ValueError, match="no sentence"):
         SentenceBlocks(datasets.Dataset.from_dict({"input_ids": []}, features=features), tokenizer, 10)
+
+
+def test_documents_that_begin_with_empty_sentences_get_one_separator(tokenizer):
+    documents = datasets.Dataset.from_dict({"input_ids": [[[10], [11]], [[], [12]], [[], [], [13]]]})
+    data_set = SentenceBlocks(documents, tokenizer, 9, redraw=False)
+    assert [np.concatenate(data_set[i].sentences).tolist() for i in range(len(data_set))] == [[10, 11, 2, 12, 2, 13]]

@@ -78,7 +78,7 @@ def test_plain_rows_follow_torchs_generator(tokenizer):
     "pair_collator", [DataCollatorForNextSentencePrediction, DataCollatorForSentenceOrderPrediction]
 )
 def test_pairs_have_special_tokens_segments_and_no_more_than_max_length(tokenizer, pair_collator):
-    chunks = DocumentChunks(documents(), max_length=20)
+    chunks = DocumentChunks(documents(), max_length=20, redraw=False)
     collator = pair_collator(tokenizer, max_length=20, mask_probability=1e-9)
     batch = collator([chunks[i] for i in range(len(chunks))])
     for ids, types, mask in zip(batch["input_ids"], batch["token_type_ids"], batch["attention_mask"], strict=True):
@@ -104,7 +104,7 @@ def test_a_lone_sentence_gets_no_pair_label_and_one_separator(tokenizer):
     "pair_collator", [DataCollatorForNextSentencePrediction, DataCollatorForSentenceOrderPrediction]
 )
 def test_an_example_is_the_same_in_any_batch(tokenizer, pair_collator):
-    chunks = DocumentChunks(documents(), max_length=24)
+    chunks = DocumentChunks(documents(), max_length=24, redraw=False)
     collator = pair_collator(tokenizer, max_length=24)
     examples = [chunks[i] for i in range(10)]
     together = collator(examples)
@@ -126,12 +126,23 @@ def test_pairs_are_drawn_anew_every_epoch(tokenizer):
     assert not torch.equal(epochs[0]["next_sentence_label"], epochs[1]["next_sentence_label"])
 
 
-def test_plain_rows_of_sentences_work_too(tokenizer):
+def test_plain_rows_of_sentences_work_for_sentence_order(tokenizer):
     rows = documents()
     order = DataCollatorForSentenceOrderPrediction(tokenizer, max_length=24)([rows[i] for i in range(20)])
     assert set(order["sentence_order_label"].tolist()) == {0, 1}
-    following = DataCollatorForNextSentencePrediction(tokenizer, max_length=24, documents=rows)
-    assert set(following([rows[i] for i in range(20)])["next_sentence_label"].tolist()) == {0, 1}
+
+
+def test_padding_of_plain_rows_stays_padding(tokenizer):
+    rows = [
+        {"input_ids": [1, 10, 2, 0, 0, 0], "attention_mask": [1, 1, 1, 0, 0, 0]},
+        {"input_ids": [0, 1, 10, 11, 2, 0], "attention_mask": [0, 1, 1, 1, 1, 0]},
+    ]
+    batch = DataCollatorForMaskedLM(tokenizer, mask_probability=1e-9)(rows)
+    assert batch["attention_mask"].tolist() == [[1, 1, 1, 0], [1, 1, 1, 1]]
+    assert torch.where(batch["labels"] == -100, batch["input_ids"], batch["labels"]).tolist() == [
+        [1, 10, 2, 0],
+        [1, 10, 11, 2],
+    ]
 
 
 TRAINED = {
@@ -212,7 +223,7 @@ def test_rows_of_the_wrong_form_are_refused(tokenizer):
         DataCollatorForMaskedLM(tokenizer)([{"input_ids": [[1, 2], [3]]}])
     with pytest.raises(ValueError, match="list of sentences"):
         DataCollatorForSentenceOrderPrediction(tokenizer)([{"input_ids": [1, 2, 3]}])
-    with pytest.raises(ValueError, match="documents=..."):
+    with pytest.raises(ValueError, match="train on DocumentChunks"):
         DataCollatorForNextSentencePrediction(tokenizer)([{"input_ids": [[1, 2], [3]]}])
     with pytest.raises(ValueError, match="max_length=4"):
         DataCollatorForSentenceOrderPrediction(tokenizer, max_length=4)

@@ -10,6 +10,7 @@ from hf_encoders.data.sentence_pairs import (
     cut_document,
     kept_lengths,
     next_sentence_pair,
+    random_window,
     sentence_order_pair,
     truncate_pair,
 )
@@ -93,13 +94,16 @@ def test_next_sentences_follow_and_random_ones_come_from_another_document():
             if pair.label == 0:
                 assert pair.second[0] == pair.first[-1] + 1
             else:
+                # About as long as what it replaces, so that length does not tell.
+                replaced = sum(map(len, chunks[i].sentences)) - len(pair.first)
+                assert len(pair.second) < replaced + 20
                 assert pair.second[0] // 1000 != pair.first[0] // 1000
                 assert np.array_equal(pair.second, np.arange(pair.second[0], pair.second[-1] + 1))
     assert abs(np.mean(labels) - 0.5) < 5 * np.sqrt(0.25 / len(labels))
 
 
 def test_random_segments_come_from_every_other_document_alike():
-    chunks = DocumentChunks(corpus(5), max_length=64)
+    chunks = DocumentChunks(corpus(5), max_length=64, redraw=False)
     example = chunks[0]
     keys = example_keys(0, 0, range(8000))
     drawn = [next_sentence_pair(example._replace(key=int(key))) for key in keys]
@@ -163,6 +167,26 @@ def test_what_cannot_give_pairs_is_refused(documents, max_length, message):
 
 
 def test_next_sentences_need_two_documents():
-    chunks = DocumentChunks(datasets.Dataset.from_dict({"input_ids": [[[1], [2]]]}), 32)
-    with pytest.raises(ValueError, match="one document"):
+    chunks = DocumentChunks(datasets.Dataset.from_dict({"input_ids": [[[1], [2]]]}), 32, redraw=False)
+    with pytest.raises(ValueError, match="holds one document"):
         next_sentence_pair(chunks[0])
+
+
+def test_an_epoch_that_nobody_announced_is_refused():
+    chunks = DocumentChunks(corpus(), 32)
+    with pytest.raises(ValueError, match="EpochCallback"):
+        chunks[0]
+    chunks.set_epoch(0)
+    assert chunks[0].key == DocumentChunks(corpus(), 32, redraw=False)[0].key
+
+
+def test_windows_of_plain_documents_start_anywhere_and_are_runs():
+    sentences = [np.array([i, i]) for i in range(10)]
+    starts = set()
+    for key in example_keys(0, 0, range(200)):
+        example = random_window(sentences, int(key), 7)
+        numbers = [int(sentence[0]) for sentence in example.sentences]
+        assert numbers == list(range(numbers[0], numbers[0] + len(numbers))) and 2 <= len(numbers) <= 4
+        starts.add(numbers[0])
+    assert starts == set(range(9))
+    assert len(random_window(sentences[:1], 3, 7).sentences) == 1

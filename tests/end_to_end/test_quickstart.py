@@ -55,7 +55,7 @@ def test_text_goes_in_and_a_checked_model_comes_out(family, objective, tmp_path,
         "without hf_encoders, trust_remote_code=True",
         "without hf_encoders, plain transformers",
     ):
-        difference = re.search(rf"{re.escape(how)}.*largest difference of logits (\S+)", printed)
+        difference = re.search(rf"{re.escape(how)}: .*largest difference of logits (\S+)", printed)
         assert float(difference[1]) < 1e-5
     for row in ("MLM loss", "MLM accuracy", "fine-tuned accuracy", "majority"):
         assert row in printed
@@ -107,7 +107,7 @@ def test_wrong_arguments_are_told_in_one_line(arguments, message, tmp_path, caps
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("\n\n".join(f"Document {i} is one sentence" for i in range(50)), "no document of two sentences"),
+        ("\n\n".join(f"Document {i} is one sentence" for i in range(50)), "several sentences"),
         ("All of it in a single document. Without a blank line.", "too few"),
         ("", "text"),
     ],

@@ -1,0 +1,117 @@
+"""The quickstart's recipe and text: documents, where they are from, which of them are kept out."""
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+import datasets
+import numpy as np
+from transformers import (
+    PreTrainedTokenizerBase,
+)
+
+from hf_encoders.data.corpus import read_documents, tokenize_documents
+from hf_encoders.data.python_docs import read_python_documents
+from hf_encoders.data.segmentation import split_sentences, text_files
+
+
+@dataclass
+class Recipe:
+    """The small recipe: every number that shapes the run.
+
+    Sizes and rates were chosen so that the whole quickstart ends within ten minutes on two CPU cores with a model that
+    has clearly learned.
+    """
+
+    vocab_size: int = 6000
+    max_length: int = 64
+    hidden_size: int = 128
+    num_hidden_layers: int = 2
+    num_attention_heads: int = 2
+    batch_size: int = 32
+    learning_rate: float = 3e-3
+    warmup_share: float = 0.06
+    max_steps: int = 3600
+    initializer_range: float = 0.05
+    eval_examples: int = 600
+    held_out_share: float = 0.15
+    characters_a_library: int = 1_200_000
+    finetune_epochs: int = 4
+    finetune_learning_rate: float = 3e-4
+    most_labels: int = 8
+    passages_a_label: int = 250
+
+
+@dataclass
+class LabelledDocument:
+    """A document, where it is from, and the passages it is made of, each a list of sentences."""
+
+    label: str
+    passages: list[list[str]]
+
+    @property
+    def sentences(self) -> list[str]:
+        """All sentences in order."""
+        return [sentence for passage in self.passages for sentence in passage]
+
+
+def load_documents(arguments: argparse.Namespace, recipe: Recipe) -> list[LabelledDocument]:
+    """The user's documents, labelled by file; or this Python's documentation, labelled by library."""
+
+    def splitter(text: str) -> list[str]:
+        return split_sentences(text, arguments.language)
+
+    if not arguments.input:
+        found = read_python_documents(splitter, recipe.characters_a_library)
+        return [LabelledDocument(document.library, document.docstrings) for document in found]
+    files = sorted({file.resolve() for path in arguments.input for file in text_files(Path(path))})
+    documents, seen, repeated = [], set(), 0
+    for file in files:
+        for sentences in read_documents([file], sentence_splitter=splitter):
+            # The same document in both parts would make held-out figures too good.
+            if tuple(sentences) in seen:
+                repeated += 1
+                continue
+            seen.add(tuple(sentences))
+            passages = [sentences[i : i + 4] for i in range(0, len(sentences), 4)]
+            documents.append(LabelledDocument(file.name, passages))
+    if repeated:
+        print(f"  {repeated:,} documents left out that repeat another one")
+    if len(documents) < 10:
+        raise ValueError(
+            f"--input holds {len(documents)} document(s), too few to keep some out for evaluation: separate documents "
+            "by blank lines, or give more files."
+        )
+    return documents
+
+
+def hold_out(
+    documents: list[LabelledDocument], share: float, seed: int
+) -> tuple[list[LabelledDocument], list[LabelledDocument]]:
+    """Training documents and the ones kept out, `share` of them.
+
+    Raises:
+        ValueError: if there are no documents of several sentences to keep out.
+    """
+    # Only documents of several sentences: held-out pairs are made of them.
+    candidates = [i for i, document in enumerate(documents) if len(document.sentences) > 1]
+    if len(candidates) < 4:
+        raise ValueError(
+            "the text holds no document of two sentences, or hardly any: separate documents by blank lines, and put "
+            "several sentences into each."
+        )
+    order = np.random.default_rng(seed).permutation(candidates)
+    held_out = set(order[: min(max(2, round(len(documents) * share)), len(candidates) // 2)].tolist())
+    return (
+        [document for i, document in enumerate(documents) if i not in held_out],
+        [document for i, document in enumerate(documents) if i in held_out],
+    )
+
+
+def tokenized(
+    documents: list[LabelledDocument], tokenizer: PreTrainedTokenizerBase, max_length: int
+) -> datasets.Dataset:
+    """Documents of sentences of ids; a sentence longer than an example is cut."""
+    return tokenize_documents(
+        (document.sentences for document in documents), tokenizer, max_sentence_tokens=max_length
+    )
