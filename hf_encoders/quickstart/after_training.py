@@ -43,7 +43,7 @@ else:
     trust = {"trust_remote_code": True} if how == "remote" else {}
     model = transformers.AutoModelForMaskedLM.from_pretrained(directory, **trust).eval()
 with torch.no_grad():
-    logits = model(**tokenizer(text, return_tensors="pt")).logits
+    logits = model(**tokenizer(text, truncation=True, return_tensors="pt")).logits
 print(json.dumps({"class": type(model).__module__ + "." + type(model).__name__, "logits": logits[0, :, :8].tolist()}))
 """
 
@@ -57,7 +57,7 @@ def verify_loading(directory: Path, model: PreTrainedModel, tokenizer: PreTraine
     text = "The documentation says what the function returns."
     model.eval()
     with torch.no_grad():
-        outputs = model(**tokenizer(text, return_tensors="pt").to(model.device))
+        outputs = model(**tokenizer(text, truncation=True, return_tensors="pt").to(model.device))
     ours = (outputs.logits if "logits" in outputs else outputs.prediction_logits)[0, :, :8].cpu()
     for how, words in (
         ("package", "with hf_encoders"),
@@ -205,6 +205,7 @@ def finetuned_accuracy(
         report_to="none",
         seed=seed,
         dataloader_pin_memory=torch.cuda.is_available(),
+        disable_tqdm=False,
     )
     set_seed(seed)
     trainer = Trainer(

@@ -130,6 +130,7 @@ def make_trainer(
         seed=seed,
         include_num_input_tokens_seen="non_padding",
         dataloader_pin_memory=torch.cuda.is_available(),
+        disable_tqdm=False,  # the default follows the log level, which the quickstart lowers
     )
     spread = np.linspace(0, len(eval_set) - 1, min(len(eval_set), recipe.eval_examples)).astype(int)
     trainer = PreTrainingTrainer(

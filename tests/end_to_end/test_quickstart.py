@@ -46,7 +46,7 @@ def quickstart(output: Path, *arguments: str) -> list[str]:
     ("family", "objective"), [("bert", "nsp"), ("bert", "sop"), ("roberta", "mlm"), ("albert", "sop")]
 )
 def test_text_goes_in_and_a_checked_model_comes_out(family, objective, tmp_path, capsys):
-    files = [write_corpus(tmp_path / f"{topic}.txt", 160, topic) for topic in ("alpha", "beta")]
+    files = [write_corpus(tmp_path / f"{topic}.txt", 300, topic) for topic in ("alpha", "beta")]
     arguments = quickstart(tmp_path / "out", "--family", family, "--objective", objective, "--input", *map(str, files))
     assert main(arguments) == 0
     printed = capsys.readouterr().out
@@ -109,7 +109,7 @@ def test_wrong_arguments_are_told_in_one_line(arguments, message, tmp_path, caps
     [
         ("\n\n".join(f"Document {i} is one sentence" for i in range(50)), "several sentences"),
         ("All of it in a single document. Without a blank line.", "too few"),
-        ("", "text"),
+        ("", "holds 0 document"),
     ],
 )
 def test_corpora_that_cannot_be_trained_on_are_told(text, message, tmp_path, capsys):
