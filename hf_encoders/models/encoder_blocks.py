@@ -8,6 +8,9 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs
+from transformers.utils.output_capturing import capture_outputs
 
 from .encoder_attention import EncoderSelfAttention
 from .encoder_outputs import FlatEncoderOutput
@@ -235,28 +238,40 @@ class EncoderModel(EncoderPreTrainedModel):
         """Replace the word embeddings."""
         self.embeddings.word_embeddings = value
 
-    def encode(
+    # `hidden_states[-1]` is recorded at the border; `last_hidden_state` may be flat.
+    @capture_outputs(tie_last_hidden_states=False)
+    def forward(
         self,
-        input_ids: torch.Tensor | None,
-        attention_mask: torch.Tensor | None,
-        token_type_ids: torch.Tensor | None,
-        position_ids: torch.Tensor | None,
-        inputs_embeds: torch.Tensor | None,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        cu_seq_lens_q: torch.Tensor | None = None,
         keep_padding: bool = False,
         flat_output: bool = False,
-        cu_seq_lens_q: torch.Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | list[int] | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> FlatEncoderOutput | BaseModelOutputWithPooling:
-        """One forward pass; arguments of a family's `forward`, and:
+        r"""Encode tokens.
 
         Args:
+            input_ids (`torch.LongTensor` of shape `(B, T)`, *optional*): token ids.
+            attention_mask (`torch.Tensor` of shape `(B, T)`, *optional*): non-zero for real tokens; None means all
+                are.
+            token_type_ids (`torch.LongTensor` of shape `(B, T)`, *optional*): segment of each token, below
+                `type_vocab_size`; None means 0.
+            position_ids (`torch.LongTensor` of shape `(B, T)`, *optional*): rows of the position table.
+            inputs_embeds (`torch.Tensor` of shape `(B, T, E)`, *optional*): instead of `input_ids`.
+            cu_seq_lens_q (`torch.Tensor` of shape `(S + 1,)`, *optional*): boundaries of packed sequences in one row.
             keep_padding (`bool`): compute padding too, for losses that read it.
             flat_output (`bool`): return flat tokens instead of padded ones.
-            cu_seq_lens_q (`torch.Tensor` of shape `(S + 1,)`, *optional*): boundaries of packed sequences in one row.
             output_attentions, output_hidden_states: as in transformers; None means as the configuration says.
             kwargs: other arguments of transformers' attention interface; ignored.
+
+        Returns:
+            `last_hidden_state` of shape `(B, T, D)`, zero at padding, and `pooler_output` of shape `(S, D)`.
 
         Raises:
             ValueError: for missing or conflicting inputs, a row longer than the position table, ids outside of

@@ -7,11 +7,9 @@ import torch
 from torch import nn
 from transformers import initialization as init
 from transformers.activations import ACT2FN
-from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple
-from transformers.utils.output_capturing import capture_outputs
 
 from .configuration_bert import HfeBertConfig
 from .encoder_blocks import Encoder, EncoderEmbeddings, EncoderModel, EncoderPreTrainedModel, Pooler
@@ -82,33 +80,6 @@ class HfeBertModel(HfeBertPreTrainedModel, EncoderModel):
         self.encoder = Encoder(config)
         self.pooler = Pooler(config) if add_pooling_layer else None
         self.post_init()
-
-    # `hidden_states[-1]` is recorded at the border; `last_hidden_state` may be flat.
-    @capture_outputs(tie_last_hidden_states=False)
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> BaseModelOutputWithPooling:
-        r"""Encode tokens; further arguments as in `EncoderModel.encode`.
-
-        Args:
-            input_ids (`torch.LongTensor` of shape `(B, T)`, *optional*): token ids.
-            attention_mask (`torch.Tensor` of shape `(B, T)`, *optional*): non-zero for real tokens; None means all
-                are.
-            token_type_ids (`torch.LongTensor` of shape `(B, T)`, *optional*): 0 for segment A, 1 for segment B.
-            position_ids (`torch.LongTensor` of shape `(B, T)`, *optional*): rows of the position table.
-            inputs_embeds (`torch.Tensor` of shape `(B, T, E)`, *optional*): instead of `input_ids`.
-            kwargs: see `EncoderModel.encode`.
-
-        Returns:
-            `last_hidden_state` of shape `(B, T, D)`, zero at padding, and `pooler_output` of shape `(B, D)`.
-        """
-        return self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
 
 
 class HfeBertHeadModel(HfeBertPreTrainedModel, HeadModel):
