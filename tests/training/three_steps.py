@@ -114,3 +114,7 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    if torch.distributed.is_initialized():
+        # A process that ends while its threads still talk to the other one is aborted now and then.
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
