@@ -7,9 +7,8 @@
     python examples/finetune_classification.py --model NAME --train_file train.csv --test_file test.csv --output_dir
     runs/c
 
-CSV files need the columns `text` and `label`. Without files the task is to tell from which section of the standard
-library's documentation of classes a docstring is: text that lies on every machine, so that it runs offline. On two CPU
-cores that takes well under a minute for the quickstart's model.
+CSV files need the columns `text` and `label`. Without files the task is to tell from which package of the standard
+library a docstring is. The first command takes 15 seconds on two CPU cores and ends with an accuracy of about 0.64.
 """
 
 import ast
@@ -75,7 +74,6 @@ def main() -> None:
     )
     arguments, training = parser.parse_args_into_dataclasses()
     set_seed(training.seed)
-
     # 1. Data.
     if arguments.train_file:
         data = DatasetDict(
@@ -94,9 +92,11 @@ def main() -> None:
         label2id={x: i for i, x in enumerate(labels)},
     )
 
-    # 3. Token ids and class numbers.
+    # 3. Token ids, no more than the model was trained for, and class numbers.
+    longest = min(arguments.max_length, tokenizer.model_max_length)
+
     def encode(batch: dict[str, list]) -> dict[str, list]:
-        encoded = tokenizer(batch["text"], truncation=True, max_length=arguments.max_length)
+        encoded = tokenizer(batch["text"], truncation=True, max_length=longest)
         return {**encoded, "labels": [labels.index(label) for label in batch["label"]]}
 
     data = data.map(encode, batched=True, remove_columns=data["train"].column_names)
