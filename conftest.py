@@ -1,5 +1,7 @@
 """Fixtures for the tests and for the examples in docstrings."""
 
+from collections.abc import Callable
+
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
@@ -19,6 +21,12 @@ def word_tokenizer(num_words: int = 60) -> PreTrainedTokenizerFast:
 def tokenizer() -> PreTrainedTokenizerFast:
     """The tokenizer of `word_tokenizer`."""
     return word_tokenizer()
+
+
+@pytest.fixture
+def make_tokenizer() -> Callable[[int], PreTrainedTokenizerFast]:
+    """`word_tokenizer` itself, for a vocabulary of another size."""
+    return word_tokenizer
 
 
 @pytest.fixture(autouse=True)

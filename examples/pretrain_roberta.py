@@ -84,8 +84,8 @@ def main() -> None:
     model = HfeRobertaForMaskedLM(config)
 
     # 4. Examples and collator: blocks of whole sentences, masked anew every epoch.
-    train_set = SentenceBlocks(corpus, tokenizer, arguments.max_length, seed=training.seed)
-    eval_set = SentenceBlocks(held_out, tokenizer, arguments.max_length, seed=training.seed, redraw=False)
+    train_set = SentenceBlocks(corpus, arguments.max_length, seed=training.seed)
+    eval_set = SentenceBlocks(held_out, arguments.max_length, seed=training.seed, redraw=False)
     collator = DataCollatorForMaskedLM(tokenizer)
 
     # 5. Train.

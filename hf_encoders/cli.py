@@ -9,6 +9,7 @@ from hf_encoders import __version__
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command; 2 for wrong input, which is told in one line."""
+    from hf_encoders.data import corpus_command as corpus
     from hf_encoders.quickstart import command as quickstart
 
     parser = argparse.ArgumentParser(
@@ -16,14 +17,22 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"hf_encoders {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
-    command = commands.add_parser(
-        "quickstart",
-        help="from text to a fine-tuned encoder in minutes, on this machine, without a download",
-        description=quickstart.__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    quickstart.add_arguments(command)
-    command.set_defaults(run=quickstart.run)
+    for name, module, summary in (
+        (
+            "quickstart",
+            quickstart,
+            "from text to a fine-tuned encoder in minutes, here, without a download",
+        ),
+        ("corpus", corpus, "text files or a data set to a tokenised corpus to train from, with a report"),
+    ):
+        command = commands.add_parser(
+            name,
+            help=summary,
+            description=module.__doc__,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        module.add_arguments(command)
+        command.set_defaults(run=module.run)
     arguments = parser.parse_args(argv)
     try:
         return arguments.run(arguments)

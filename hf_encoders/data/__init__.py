@@ -1,6 +1,8 @@
 """Text -> documents of sentences -> token ids -> pairs or blocks -> masked batches."""
 
+from hf_encoders.data import paper_modes
 from hf_encoders.data.blocks import SentenceBlocks
+from hf_encoders.data.chunks import DocumentChunks
 from hf_encoders.data.collators import (
     DataCollatorForMaskedLM,
     DataCollatorForNextSentencePrediction,
@@ -14,22 +16,24 @@ from hf_encoders.data.corpus import (
     tokenize_documents,
     warnings_for,
 )
-from hf_encoders.data.examples import Example
+from hf_encoders.data.corpus_preparation import prepare_corpus
+from hf_encoders.data.corpus_report import CorpusReport
 from hf_encoders.data.segmentation import one_sentence_per_line, split_sentences
-from hf_encoders.data.sentence_pairs import DocumentChunks
 from hf_encoders.data.tokenizer_training import train_tokenizer
 
 
 __all__ = [
+    "CorpusReport",
     "DataCollatorForMaskedLM",
     "DataCollatorForNextSentencePrediction",
     "DataCollatorForSentenceOrderPrediction",
     "DocumentChunks",
-    "Example",
     "SentenceBlocks",
     "corpus_statistics",
     "documents_from_dataset",
     "one_sentence_per_line",
+    "paper_modes",
+    "prepare_corpus",
     "read_documents",
     "split_sentences",
     "split_train_validation",

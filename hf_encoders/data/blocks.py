@@ -1,21 +1,26 @@
 """RoBERTa's input: runs of whole sentences up to the longest length, from one document or across documents.
 
-Source: FULL-SENTENCES and DOC-SENTENCES of the RoBERTa paper, section 4.2 (https://arxiv.org/abs/1907.11692). Differs
-    from
-fairseq's `complete` and `complete_doc` in: a sentence longer than a block is cut instead of making the block longer.
+Source: FULL-SENTENCES and DOC-SENTENCES of the RoBERTa paper, section 4.2 (https://arxiv.org/abs/1907.11692);
+fairseq's `complete` and `complete_doc`. Differs from fairseq in: a sentence longer than a block is cut instead of
+making the block longer, and no separator stands between sentences, which are options each; a block never begins with
+the separator between documents.
 """
+
+from array import array
 
 import datasets
 import numpy as np
-from transformers import PreTrainedTokenizerBase
 
-from hf_encoders.data.examples import EpochDataset, Example
+from hf_encoders.data.batches import Segments
+from hf_encoders.data.examples import EpochDataset, TextExamples
+from hf_encoders.data.flat_corpus import FlatCorpus
+from hf_encoders.data.ragged import offsets_of, ranges
 from hf_encoders.data.randomness import example_keys
 from hf_encoders.data.sentence_store import SentenceStore
-from hf_encoders.data.special_tokens import sequence_ends
 
 
 SPECIAL_TOKENS_OF_A_BLOCK = 2  # <s> ... </s>
+SENTENCES_A_STEP = 2**20  # sentences that block ends are computed for at once
 
 
 class SentenceBlocks(EpochDataset):
@@ -23,94 +28,167 @@ class SentenceBlocks(EpochDataset):
 
     Args:
         documents (`datasets.Dataset`): tokenised documents, column `input_ids` of lists of sentences of ids.
-        tokenizer: gives the separator that stands between documents.
         max_length (`int`): longest block in tokens, special tokens included.
         cross_documents (`bool`): True fills blocks across document ends, with a separator in between (FULL-SENTENCES);
             False ends a block with its document (DOC-SENTENCES).
+        sentence_separators (`bool`): whether a separator ends every sentence, and another one every document, as
+            fairseq writes them.
+        cut_long_sentences (`bool`): whether sentences longer than a block are cut; in fairseq they make the block
+            longer than `max_length`.
         seed (`int`): seed of all draws.
-        redraw (`bool`): False gives every epoch the draws of epoch 0; for evaluation.
+        redraw, epochs_per_draw, dupe_factor: as in `EpochDataset`.
 
     Raises:
         ValueError: if there is no sentence, or `max_length` leaves no room for a token.
+
+    >>> documents = datasets.Dataset.from_dict({"input_ids": [[[10, 11], [12]], [[20, 21], [22, 23, 24]]]})
+    >>> blocks = SentenceBlocks(documents, max_length=8, redraw=False)
+    >>> [[piece.tolist() for piece in blocks[i].pieces(0)] for i in range(len(blocks))]
+    [[[10, 11, 12], [20, 21]], [[22, 23, 24]]]
     """
 
     def __init__(
         self,
         documents: datasets.Dataset,
-        tokenizer: PreTrainedTokenizerBase,
         max_length: int,
         cross_documents: bool = True,
         seed: int = 0,
         redraw: bool = True,
+        epochs_per_draw: int = 1,
+        dupe_factor: int | None = None,
+        sentence_separators: bool = False,
+        cut_long_sentences: bool = True,
     ):
-        super().__init__(seed, redraw)
+        super().__init__(seed, redraw, epochs_per_draw, dupe_factor)
         if max_length <= SPECIAL_TOKENS_OF_A_BLOCK:
             raise ValueError(f"max_length={max_length} leaves no room for a token: use at least 3.")
         self.store = SentenceStore.from_dataset(documents)
-        if self.store.num_sentences == 0:
+        if len(self.store.tokens) == 0:
             raise ValueError("documents holds no sentence: check the corpus files and the tokenizer.")
-        self.separator = sequence_ends(tokenizer)[1]
-        self.target_tokens = max_length - SPECIAL_TOKENS_OF_A_BLOCK
-        self.cross_documents = cross_documents
-        self.blocks = cut_blocks(
-            self.store.sentence_offsets, self.store.document_offsets, self.target_tokens, cross_documents
+        self.layout = BlockLayout(
+            max_length - SPECIAL_TOKENS_OF_A_BLOCK,
+            cross_documents,
+            sentence_separators,
+            cut_long_sentences,
         )
+        self._open()
+        self.blocks = self.layout.cut(self.corpus)
+
+    def _open(self) -> None:
+        self.corpus = FlatCorpus.of(self.store)
+        self.document_starts = self.corpus.sentence_offsets[self.corpus.document_offsets[:-1]]
+
+    def __getstate__(self) -> dict:
+        # For workers that are not forked: the corpus is a file, which they open themselves.
+        return {name: value for name, value in vars(self).items() if name not in ("corpus", "document_starts")}
+
+    def __setstate__(self, state: dict) -> None:
+        vars(self).update(state)
+        self._open()
 
     def __len__(self) -> int:
         return len(self.blocks)
 
-    def __getitem__(self, index: int) -> Example:
-        first, end = self.blocks[index].tolist()  # token positions
-        offsets = self.store.sentence_offsets
-        documents = self.store.document_offsets
-        # Sentence boundaries inside the block, and of those the ones where a document begins.
-        inner = offsets[np.searchsorted(offsets, first, "right") : np.searchsorted(offsets, end, "left")]
-        inner = np.unique(inner)  # sentences without tokens begin where others do
-        begins_document = np.isin(inner, offsets[documents])
-        pieces = []
-        for start, stop, begins in zip(
-            [first, *inner.tolist()], [*inner.tolist(), end], [False, *begins_document.tolist()], strict=True
-        ):
-            if begins:
-                pieces.append(np.array([self.separator], dtype=np.int32))
-            pieces.append(self.store.tokens[start:stop])
-        return Example(pieces, int(example_keys(self.seed, self.epoch, index)), -1, self.target_tokens)
+    def examples(self, indices: np.ndarray) -> TextExamples:
+        """References to blocks; nothing of the text is read."""
+        segments = self.layout.segments(self.corpus, self.document_starts, self.blocks[indices])
+        return TextExamples(segments, example_keys(self.seed, self.draw, indices))
 
 
-def cut_blocks(
-    sentence_offsets: np.ndarray, document_offsets: np.ndarray, target_tokens: int, cross_documents: bool
-) -> np.ndarray:
-    """Where blocks begin and end among the tokens: `(blocks, 2)`.
+class BlockLayout:
+    """Where blocks begin and end, and what stands in them.
 
     Args:
-        sentence_offsets (`np.ndarray` of shape `(S + 1,)`): first token of each sentence.
-        document_offsets (`np.ndarray` of shape `(D + 1,)`): first sentence of each document.
-        target_tokens (`int`): most tokens in a block; a separator between documents counts as one.
-        cross_documents (`bool`): whether a block may go on into the next document.
-
-    Documents of sentences of 3 and 2, and of 2 tokens; blocks of 6 hold both documents less the separator's place:
-
-    >>> cut_blocks(np.array([0, 3, 5, 7]), np.array([0, 2, 3]), 6, cross_documents=True).tolist()
-    [[0, 5], [5, 7]]
-    >>> cut_blocks(np.array([0, 3, 5, 7]), np.array([0, 2, 3]), 8, cross_documents=True).tolist()
-    [[0, 7]]
-    >>> cut_blocks(np.array([0, 3, 5, 7]), np.array([0, 2, 3]), 8, cross_documents=False).tolist()
-    [[0, 5], [5, 7]]
+        target_tokens (`int`): most tokens in a block, special tokens at its ends not counted.
+        cross_documents, sentence_separators, cut_long_sentences: as in `SentenceBlocks`.
     """
-    begins_document = np.zeros(len(sentence_offsets), dtype=bool)
-    begins_document[document_offsets] = True
-    lengths = np.diff(sentence_offsets).tolist()
-    blocks, block_start, used, position = [], 0, 0, 0
-    for sentence, length in enumerate(lengths):
-        separator = int(used > 0 and bool(begins_document[sentence]))
-        if used and ((separator and not cross_documents) or used + separator + length > target_tokens):
-            blocks.append((block_start, position))
-            block_start, used, separator = position, 0, 0
-        used += separator + length
-        position += length
-        while used > target_tokens:  # only a sentence longer than a block: it starts one
-            blocks.append((block_start, block_start + target_tokens))
-            block_start, used = block_start + target_tokens, used - target_tokens
-    if used:
-        blocks.append((block_start, position))
-    return np.array(blocks, dtype=np.int64).reshape(-1, 2)
+
+    def __init__(
+        self,
+        target_tokens: int,
+        cross_documents: bool,
+        sentence_separators: bool,
+        cut_long_sentences: bool,
+    ):
+        self.target_tokens, self.cross_documents = target_tokens, cross_documents
+        self.sentence_separators, self.cut_long_sentences = sentence_separators, cut_long_sentences
+
+    def cut(self, corpus: FlatCorpus) -> np.ndarray:
+        """Where blocks begin and end among the tokens, `int64` of shape `(blocks, 2)`.
+
+        Documents of sentences of 3 and 2, and of 2 tokens; blocks of 6 hold both documents less the separator's place:
+
+        >>> corpus = FlatCorpus(np.arange(7), np.array([0, 3, 5, 7]), np.array([0, 2, 3]))
+        >>> [BlockLayout(most, True, False, True).cut(corpus).tolist() for most in (6, 8)]
+        [[[0, 5], [5, 7]], [[0, 7]]]
+        >>> BlockLayout(8, False, False, True).cut(corpus).tolist()
+        [[0, 5], [5, 7]]
+        """
+        pieces, is_document = self._pieces(corpus)
+        num_pieces = len(pieces) - 1
+        # Where a block that begins at a piece has to end, so that pieces and separators in between fill at most the
+        # target: cost_before[e] - cost_before[s] tokens, less the document separator that piece s would begin with.
+        per_piece = int(self.sentence_separators)
+        starts, first = array("q"), 0
+        for step in range(0, num_pieces, SENTENCES_A_STEP):
+            stop = min(step + SENTENCES_A_STEP + self.target_tokens + 1, num_pieces)
+            window = np.arange(step, stop + 1)
+            separators = (
+                offsets_of(is_document[step:stop]) if self.cross_documents else np.zeros(len(window), np.int64)
+            )
+            cost_before = pieces[step : stop + 1] + per_piece * window + separators
+            begin = np.arange(min(SENTENCES_A_STEP, num_pieces - step))
+            budget = cost_before[begin] + self.target_tokens + per_piece
+            if self.cross_documents:
+                budget += is_document[step : step + len(begin)]
+            ends = np.maximum(np.searchsorted(cost_before, budget, "right") - 1, begin + 1) + step
+            if not self.cross_documents:
+                document_starts = np.append(np.flatnonzero(is_document[step:stop]) + step, stop)
+                ends = np.minimum(ends, document_starts[np.searchsorted(document_starts, begin + step, "right")])
+            while first < step + len(begin):
+                starts.append(first)
+                first = int(ends[first - step])
+        starts = np.append(np.frombuffer(starts, dtype=np.int64), num_pieces)
+        return np.stack([pieces[starts[:-1]], pieces[starts[1:]]], axis=1)
+
+    def segments(self, corpus: FlatCorpus, document_starts: np.ndarray, blocks: np.ndarray) -> Segments:
+        """The pieces of blocks, `(B, 2)` from `cut`, that separators stand between.
+
+        `document_starts` are the first tokens of the corpus's documents, which are too many to look up every time.
+        """
+        begin, end = blocks.T
+        cuts, of_blocks = _inside(document_starts, begin, end)
+        if self.sentence_separators:
+            # Behind each sentence, and once more behind a document: an empty piece.
+            sentences, of_sentences = _inside(corpus.sentence_offsets, begin, end)
+            cuts, of_blocks = np.concatenate([cuts, sentences]), np.concatenate([of_blocks, of_sentences])
+        piece_begin = np.concatenate([begin, cuts])
+        rows = np.concatenate([np.arange(len(blocks)), of_blocks])
+        order = np.lexsort((piece_begin, rows))
+        piece_begin, rows = piece_begin[order], rows[order]
+        is_last = np.append(np.diff(rows) > 0, True)
+        piece_end = np.where(is_last, end[rows], np.append(piece_begin[1:], 0))
+        counts = np.bincount(rows, minlength=len(blocks))
+        return Segments(corpus.tokens, corpus.word_starts, piece_begin, piece_end, counts)
+
+    def _pieces(self, corpus: FlatCorpus) -> tuple[np.ndarray, np.ndarray]:
+        """Where sentences, or parts of over-long ones, begin among the tokens, and N; which begin a document."""
+        offsets = corpus.sentence_offsets
+        document_starts = offsets[corpus.document_offsets[:-1]]
+        if self.cut_long_sentences:
+            lengths, longest = np.diff(offsets), self.target_tokens
+            long = np.flatnonzero(lengths > longest)
+            parts = -(-lengths[long] // longest) - 1
+            cuts = np.repeat(offsets[long], parts) + longest * (ranges(np.zeros_like(parts), parts) + 1)
+            if len(cuts):
+                offsets = np.sort(np.concatenate([offsets, cuts]))
+        is_document = np.zeros(len(offsets) - 1, dtype=bool)
+        is_document[np.searchsorted(offsets, document_starts)] = True
+        return offsets, is_document
+
+
+def _inside(bounds: np.ndarray, begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Those of ascending `bounds` that lie inside of each range, ends excluded, and the number of the range."""
+    first = np.searchsorted(bounds, begin, "right")
+    last = np.maximum(np.searchsorted(bounds, end), first)
+    return bounds[ranges(first, last)], np.repeat(np.arange(len(begin)), last - first)

@@ -1,32 +1,44 @@
-"""What data sets give to collators: sentences of one document and the key of the example's random draws."""
+"""What data sets give to collators: examples before anything is masked, many at once in flat arrays.
 
-from typing import NamedTuple
+A data set of this package gives a batch of examples as one object, also for a single index. So nothing loops over
+examples on the way from the corpus to the batch, and a data loader works as ever: it asks a data set that has
+`__getitems__` for all rows of a batch together, and hands the list it gets to the collator.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from hf_encoders.data.sentence_store import SentenceStore
+from hf_encoders.data.batches import Segments
 
 
-class Example(NamedTuple):
-    """One pre-training example before anything random has happened to it.
+@dataclass(frozen=True)
+class TextExamples:
+    """Examples of a single text each, by reference, without the special tokens at its ends; from `SentenceBlocks`.
 
     Not a dict, because Trainer strips the keys of a dict that the model's `forward` does not know.
 
     Args:
-        sentences (`list[np.ndarray]`): token ids of consecutive sentences, without special tokens.
-        key (`int`): from `example_keys`; decides every draw for this example.
-        document (`int`): index of the document the sentences are from, -1 if they are from several or it is not known.
-        target_tokens (`int`): how many tokens the example should have, special tokens not counted.
-        source (`SentenceStore`, *optional*): the corpus that `document` is an index of; random segments come from it.
+        segments (`Segments`): pieces of each example that separators stand between.
+        keys (`np.ndarray` of `uint64`, shape `(B,)`): from `example_keys`; decide every draw for each example.
     """
 
-    sentences: list[np.ndarray]
-    key: int
-    document: int
-    target_tokens: int
-    source: SentenceStore | None = None
+    segments: Segments
+    keys: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def pieces(self, i: int) -> list[np.ndarray]:
+        """Token ids of each piece of example `i`; to look at."""
+        bounds = zip(self.segments.begin.tolist(), self.segments.end.tolist(), strict=True)
+        found = [self.segments.tokens[begin:end] for begin, end in bounds]
+        first = int(self.segments.counts[:i].sum())
+        return found[first : first + int(self.segments.counts[i])]
 
 
 class EpochDataset(Dataset):
@@ -38,13 +50,39 @@ class EpochDataset(Dataset):
     Args:
         seed (`int`): seed of every draw.
         redraw (`bool`): False draws every epoch what epoch 0 draws; for evaluation, so that figures can be compared.
+        epochs_per_draw (`int`): epochs that see the same draws before they are drawn anew.
+        dupe_factor (`int`, *optional*): number of different draws, after which the first comes again: the static data
+            of the original BERT, which was written that many times. `None` never repeats.
+
+    Raises:
+        ValueError: if `epochs_per_draw` or `dupe_factor` is below 1.
     """
 
-    def __init__(self, seed: int, redraw: bool):
+    def __init__(self, seed: int, redraw: bool, epochs_per_draw: int = 1, dupe_factor: int | None = None):
+        for name, value in (("epochs_per_draw", epochs_per_draw), ("dupe_factor", dupe_factor)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name}={value} must be at least 1; leave it out to draw every epoch anew.")
         self.seed = seed
         self.redraw = redraw
+        self.epochs_per_draw = epochs_per_draw
+        self.dupe_factor = dupe_factor
         # In shared memory, so that workers that live longer than an epoch see it change. -1: not announced yet.
         self._announced = torch.full((), -1, dtype=torch.int64).share_memory_()
+
+    def __getitem__(self, index: int) -> Any:
+        """The example as a batch of one."""
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        """All examples of a batch as a list with one object in it."""
+        numbers = np.asarray(indices, dtype=np.int64)
+        if len(numbers) and not -len(self) <= numbers.min() <= numbers.max() < len(self):
+            raise IndexError(f"indices from {numbers.min()} to {numbers.max()}, but there are {len(self)} examples.")
+        return [self.examples(np.where(numbers < 0, numbers + len(self), numbers))]
+
+    def examples(self, indices: np.ndarray) -> Any:
+        """Examples `indices` (`int64`, shape `(B,)`, each in [0, length)) of the announced epoch."""
+        raise NotImplementedError
 
     def set_epoch(self, epoch: int) -> None:
         """Announce the epoch, from 0."""
@@ -52,7 +90,7 @@ class EpochDataset(Dataset):
 
     @property
     def epoch(self) -> int:
-        """The epoch whose draws examples get.
+        """The epoch that was announced; 0 without `redraw`.
 
         Raises:
             ValueError: if nobody announced it. `Trainer` alone does so in some runs only (not after a restart, not in
@@ -68,3 +106,9 @@ class EpochDataset(Dataset):
                 "set_epoch(0) in a loop of your own, or pass redraw=False to the data set for evaluation."
             )
         return announced
+
+    @property
+    def draw(self) -> int:
+        """Number of the draw that the announced epoch sees."""
+        number = self.epoch // self.epochs_per_draw
+        return number if self.dupe_factor is None else number % self.dupe_factor

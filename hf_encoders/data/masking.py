@@ -1,99 +1,371 @@
 """Masking for the MLM objective, vectorised over a batch of flat tokens.
 
 15 % of the tokens are predicted; of those, 80 % are replaced by the mask token, 10 % by a random token and 10 % stay
-(BERT, section 3.1). Differs from the original code in: special tokens are neither counted, masked nor put in as random
-tokens; the number of predictions is rounded at random, so that its mean is the rate in short examples too.
+(BERT, section 3.1). By default special tokens are neither counted, masked nor put in as random tokens, and the number
+of predictions is rounded at random, so that its mean is the rate in short examples too. What the papers' code does
+instead is an option each; `paper_modes.py` puts them together.
+
+Leaves out: which tokens begin a word (`word_starts.py`), and the drawing of units up to a quota (`mask_units.py`).
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
+from transformers import PreTrainedTokenizerBase
 
-from hf_encoders.data.randomness import uniforms
+from hf_encoders.data.mask_units import ChosenRuns, choose_runs, choose_units, draw_tokens
+from hf_encoders.data.ragged import offsets_of, ranges
+from hf_encoders.data.randomness import as_uniforms, random_bits_of_rows, random_words_in_runs, uniforms
+from hf_encoders.data.special_tokens import mask_and_padding, never_masked
+from hf_encoders.data.word_starts import WordStarts
 
 
 IGNORED = -100
+MASK_RATES = "mask_rates"  # column of a batch with `MaskedTokens.rates`
 # Streams of random numbers, one a decision; `sentence_pairs` uses those below 16.
-CHOICE_STREAM, COUNT_STREAM, REPLACEMENT_STREAM, RANDOM_TOKEN_STREAM = range(16, 20)
+CHOICE_STREAM, COUNT_STREAM, REPLACEMENT_STREAM, RANDOM_TOKEN_STREAM, RUN_SIZE_STREAM, PLACE_STREAM = range(16, 22)
 
 
-class MaskingRule(NamedTuple):
+@dataclass(frozen=True)
+class Masking:
     """How tokens are chosen and replaced.
 
     Args:
         mask_probability (`float`): share of the tokens that is predicted, in (0, 1].
         mask_replace_probability (`float`): share of those replaced by the mask token, in [0, 1].
         random_replace_probability (`float`): share of those replaced by a random token; the rest stays.
-        mask_token_id (`int`): id of the mask token.
-        replacement_ids (`np.ndarray`): ids that random tokens are drawn from.
-        special_ids (`np.ndarray`): ids that are never chosen.
+        unit (`str`): what is chosen as a whole: `"token"`; `"word"` (all pieces of a word: BERT's whole-word masking);
+            `"ngram"` (n words in a row with probability proportional to 1/n: ALBERT, section 3.1); `"span"` (a
+            geometrically distributed number of words in a row: SpanBERT, section 3.1).
+        quota (`str`): how many tokens that is: `"rounded"`, the share rounded up or down at random, so that it is
+            right on average; `"nearest"`, rounded to the nearest, halves to even; `"bernoulli"`, a coin is thrown for
+            every token or word, so that an example may have any number.
+        at_least_one (`bool`): whether the quota of an example is at least one token.
+        max_predictions (`int`, *optional*): most predictions in an example; `None` sets no limit.
+        replacement_per (`str`): `"token"` decides for every token what becomes of it (BERT, ALBERT), `"unit"` once for
+            the whole word, n-gram or span (fairseq, SpanBERT). Random tokens are drawn for each token either way.
+        max_ngram (`int`): most words in an n-gram; 3 in ALBERT.
+        span_end_probability (`float`): probability in (0, 1) that a span ends after each word; 0.2 in SpanBERT.
+        max_span (`int`): most words in a span; 10 in SpanBERT, which makes 3.8 on average.
+        word_starts (`Callable`): called with the tokenizer, gives what tells word beginnings: see `WordStarts`. A
+            corpus with a column `word_starts` has them already, and this is not asked.
+        units_cross_separators (`bool`): whether a word or n-gram may go on behind a special token.
+        count_special_tokens (`bool`): whether special tokens count in what the quota is a share of.
+        mask_special_tokens (`bool`): whether special tokens are predicted like others.
+        quota_in_units (`bool`): whether the quota is a share of the words, not of the tokens.
+        random_tokens (`str`): what random tokens are drawn from: `"ordinary"`, all but special ones;
+            `"ordinary_and_mask"`; `"any"`, the whole vocabulary.
+
+    Raises:
+        ValueError: for a value out of range, and for options that exclude each other.
     """
 
-    mask_probability: float
-    mask_replace_probability: float
-    random_replace_probability: float
-    mask_token_id: int
-    replacement_ids: np.ndarray
-    special_ids: np.ndarray
+    mask_probability: float = 0.15
+    mask_replace_probability: float = 0.8
+    random_replace_probability: float = 0.1
+    unit: str = "token"
+    quota: str = "rounded"
+    at_least_one: bool = True
+    max_predictions: int | None = None
+    replacement_per: str = "token"
+    max_ngram: int = 3
+    span_end_probability: float = 0.2
+    max_span: int = 10
+    word_starts: Callable[[PreTrainedTokenizerBase], Callable[[np.ndarray, np.ndarray], np.ndarray]] = WordStarts
+    units_cross_separators: bool = False
+    count_special_tokens: bool = False
+    mask_special_tokens: bool = False
+    quota_in_units: bool = False
+    random_tokens: str = "ordinary"
+
+    def __post_init__(self):
+        for name, choices in (
+            ("unit", ("token", "word", "ngram", "span")),
+            ("quota", ("rounded", "nearest", "bernoulli")),
+            ("replacement_per", ("token", "unit")),
+            ("random_tokens", ("ordinary", "ordinary_and_mask", "any")),
+        ):
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name}={getattr(self, name)!r} is not known: use one of {', '.join(choices)}.")
+        if not 0 < self.mask_probability <= 1:
+            raise ValueError(f"mask_probability={self.mask_probability} must be in (0, 1]; the papers use 0.15.")
+        if min(self.mask_replace_probability, self.random_replace_probability) < 0 or (
+            self.mask_replace_probability + self.random_replace_probability > 1 + 1e-9
+        ):
+            raise ValueError(
+                f"mask_replace_probability={self.mask_replace_probability} and random_replace_probability="
+                f"{self.random_replace_probability} must be probabilities with a sum of at most 1; the papers use 0.8 "
+                "and 0.1."
+            )
+        if self.quota == "bernoulli" and self.unit in ("ngram", "span"):
+            raise ValueError(f"quota='bernoulli' throws a coin for tokens or words, not for unit={self.unit!r}.")
+        for name in ("max_predictions", "max_ngram", "max_span"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 1.")
+        if not 0 < self.span_end_probability < 1:
+            raise ValueError(f"span_end_probability={self.span_end_probability} must be in (0, 1); SpanBERT uses 0.2.")
+
+    def run_size_probabilities(self) -> np.ndarray:
+        """Probabilities of runs of 1, 2, ... words.
+
+        >>> (Masking(unit="ngram").run_size_probabilities() * 11).round(6).tolist()
+        [6.0, 3.0, 2.0]
+        >>> float((Masking(unit="span").run_size_probabilities() * np.arange(1, 11)).sum().round(2))
+        3.8
+        """
+        if self.unit == "ngram":
+            weights = 1 / np.arange(1, self.max_ngram + 1)
+        elif self.unit == "span":
+            weights = (1 - self.span_end_probability) ** np.arange(self.max_span)
+        else:
+            weights = np.ones(1)
+        return weights / weights.sum()
 
 
-def mask_tokens(
-    ids: np.ndarray, lengths: np.ndarray, keys: np.ndarray, rule: MaskingRule
-) -> tuple[np.ndarray, np.ndarray]:
-    """Choose tokens to predict and replace them.
+class MaskedTokens(NamedTuple):
+    """Flat tokens after masking.
 
     Args:
-        ids (`np.ndarray` of shape `(N,)`): token ids of all examples, one after the other.
-        lengths (`np.ndarray` of shape `(B,)`): tokens of each example.
-        keys (`np.ndarray` of shape `(B,)`): key of each example's draws.
-        rule (`MaskingRule`): what to do.
-
-    Returns:
-        `(N,)` masked ids and `(N,)` labels: the original id where a token is predicted, -100 elsewhere. Every example
-        that has a token to choose has at least one prediction.
+        ids (`np.ndarray` of `int64`, shape `(N,)`): with replacements.
+        rows (`np.ndarray` of `int64`, shape `(P,)`): example of each predicted token; they are in no particular order.
+        places (`np.ndarray` of `int64`, shape `(P,)`): where they stand among the flat tokens.
+        originals (`np.ndarray` of `int64`, shape `(P,)`): what stood there.
+        rates (`np.ndarray` of `float32`, shape `(P,)`, *optional*): lowest `mask_probability` at which each would be
+            predicted too, for the same draws.
     """
-    rows = np.repeat(np.arange(len(lengths)), lengths)
-    starts = np.cumsum(lengths) - lengths
-    columns = np.arange(len(ids)) - starts[rows]
-    chosen = choose_tokens(~np.isin(ids, rule.special_ids), rows, columns, keys, rule.mask_probability)
-    labels = np.where(chosen, ids, IGNORED)
 
-    places = np.flatnonzero(chosen)
-    place_keys, place_columns = keys[rows[places]], columns[places]
-    decision = uniforms(place_keys, REPLACEMENT_STREAM, place_columns)
-    becomes_mask = decision < rule.mask_replace_probability
-    becomes_random = ~becomes_mask & (decision < rule.mask_replace_probability + rule.random_replace_probability)
-    masked = ids.copy()
-    masked[places[becomes_mask]] = rule.mask_token_id
-    drawn = uniforms(place_keys[becomes_random], RANDOM_TOKEN_STREAM, place_columns[becomes_random])
-    masked[places[becomes_random]] = rule.replacement_ids[(drawn * len(rule.replacement_ids)).astype(np.int64)]
-    return masked, labels
+    ids: np.ndarray
+    rows: np.ndarray
+    places: np.ndarray
+    originals: np.ndarray
+    rates: np.ndarray | None = None
+
+    @property
+    def labels(self) -> np.ndarray:
+        """The original id where a token is predicted, -100 elsewhere; `int64` of shape `(N,)`."""
+        labels = np.full(len(self.ids), IGNORED, dtype=np.int64)
+        labels[self.places] = self.originals
+        return labels
 
 
-def choose_tokens(
-    is_candidate: np.ndarray, rows: np.ndarray, columns: np.ndarray, keys: np.ndarray, probability: float
-) -> np.ndarray:
-    """Which tokens are predicted: in each example the candidates with the smallest draws, up to its quota.
+class TokenMasker:
+    """Masks flat tokens of a batch.
 
     Args:
-        is_candidate (`np.ndarray` of shape `(N,)`): True where a token may be chosen.
-        rows, columns (`np.ndarray` of shape `(N,)`): example of each token and position in it; rows ascend.
-        keys (`np.ndarray` of shape `(B,)`): key of each example.
-        probability (`float`): share of the candidates.
+        tokenizer: gives the vocabulary, the special tokens and what a word is.
+        options: the arguments of `Masking`.
 
-    Returns:
-        `np.ndarray` of shape `(N,)`, True where chosen.
+    Raises:
+        ValueError: as `Masking`; if the tokenizer has no mask token, or its words are not known for a unit of words.
     """
-    candidates = np.bincount(rows[is_candidate], minlength=len(keys))
-    rounding = uniforms(keys, COUNT_STREAM, 0)
-    quota = np.minimum(np.maximum(np.floor(candidates * probability + rounding), 1), candidates)
 
-    places = np.flatnonzero(is_candidate)
-    candidate_rows = rows[places]
-    draws = uniforms(keys[candidate_rows], CHOICE_STREAM, columns[places])
-    # Rows ascend, so one sort orders the candidates by draw within each example.
-    order = np.argsort(candidate_rows + draws, kind="stable")
-    rank = np.arange(len(places)) - (np.cumsum(candidates) - candidates)[candidate_rows]
-    chosen = np.zeros(len(rows), dtype=bool)
-    chosen[places[order[rank < quota[candidate_rows]]]] = True
-    return chosen
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, **options: Any):
+        self.masking = Masking(**options)
+        self.with_rates = False  # `MaskRateSchedule` turns it on
+        self.mask_id, _ = mask_and_padding(tokenizer)
+        special = never_masked(tokenizer)
+        self.is_ordinary = np.ones(max(len(tokenizer), *special, self.mask_id) + 1, dtype=bool)
+        self.is_ordinary[special] = False
+        drawn_from = {
+            "ordinary": self.is_ordinary[: len(tokenizer)],
+            "ordinary_and_mask": self.is_ordinary[: len(tokenizer)] | (np.arange(len(tokenizer)) == self.mask_id),
+            "any": np.ones(len(tokenizer), dtype=bool),
+        }
+        self.random_ids = np.flatnonzero(drawn_from[self.masking.random_tokens])
+        self.word_starts = self.masking.word_starts(tokenizer) if self.masking.unit != "token" else None
+        self.run_sizes = np.cumsum(self.masking.run_size_probabilities())[:-1]
+
+    def __call__(
+        self, ids: np.ndarray, lengths: np.ndarray, keys: np.ndarray, word_starts: np.ndarray | None = None
+    ) -> MaskedTokens:
+        """Choose tokens to predict and replace them.
+
+        Args:
+            ids (`np.ndarray` of integers, shape `(N,)`): token ids of all examples, one after the other.
+            lengths (`np.ndarray` of `int64`, shape `(B,)`): tokens of each example.
+            keys (`np.ndarray` of `uint64`, shape `(B,)`): key of each example's draws.
+            word_starts (`np.ndarray` of `uint8`, shape `(N,)`, *optional*): 1 where a token begins a word; values at
+                special tokens do not matter.
+
+        Raises:
+            ValueError: if an id is not in the vocabulary.
+        """
+        if len(ids) and not 0 <= ids.min() <= ids.max() < len(self.is_ordinary):
+            raise ValueError(
+                f"input_ids: ids from {ids.min()} to {ids.max()}, but the tokenizer has {len(self.is_ordinary)} "
+                "entries: give the collator the tokenizer that the corpus was made with."
+            )
+        is_candidate = np.ones(len(ids), bool) if self.masking.mask_special_tokens else self.is_ordinary.take(ids)
+        if self.masking.unit == "token":
+            chosen = self._choose_tokens(is_candidate, lengths, keys)
+        else:
+            words = self._words(ids, np.flatnonzero(is_candidate), lengths, word_starts)
+            chosen = self._choose_words(words, lengths, keys)
+        return self._replace(ids, chosen, lengths, keys)
+
+    def _choose_tokens(self, is_candidate: np.ndarray, lengths: np.ndarray, keys: np.ndarray) -> "Chosen":
+        counts = np.add.reduceat(is_candidate, offsets_of(lengths)[:-1], dtype=np.int64)
+        if self.masking.quota == "bernoulli":
+            draws = random_words_in_runs(keys, CHOICE_STREAM, lengths)
+            quota = self._quota(counts, counts, lengths, keys, self._heads(draws, lengths, is_candidate))
+            runs = choose_units(draws, lengths, quota.most, allowed=is_candidate)
+        else:
+            draws = None
+            quota = self._quota(counts, counts, lengths, keys, None)
+            most = np.minimum(quota.most, counts)
+            runs = draw_tokens(keys, (PLACE_STREAM, CHOICE_STREAM), lengths, most, is_candidate)
+        return Chosen(runs.rows, runs.first, runs.first, self._rates(runs, quota, draws))
+
+    def _choose_words(self, words: "Words", lengths: np.ndarray, keys: np.ndarray) -> "Chosen":
+        """Words, n-grams or spans."""
+        first_places = words.places[words.first]
+        draws = random_words_in_runs(keys, CHOICE_STREAM, lengths)[first_places]
+        quota = self._quota(words.counts, words.token_counts, lengths, keys, self._heads(draws, words.counts))
+        word_lengths = np.ones_like(words.first) if self._counts_words else words.lengths
+        if self.masking.unit == "word":
+            runs = choose_units(draws, words.counts, quota.most, word_lengths)
+        else:
+            sizes = as_uniforms(random_words_in_runs(keys, RUN_SIZE_STREAM, lengths)[first_places])
+            sizes = 1 + np.searchsorted(self.run_sizes, sizes, "right")
+            runs = choose_runs(draws, words.counts, quota.most, word_lengths, sizes, words.limits())
+        bounds = np.append(words.first, len(words.places))
+        begin, end = bounds[runs.first], bounds[runs.end]
+        places, sizes = words.places[ranges(begin, end)], end - begin
+        rates = self._rates(runs, quota, draws)
+        return Chosen(
+            np.repeat(runs.rows, sizes),
+            places,
+            np.repeat(words.places[begin], sizes),
+            None if rates is None else np.repeat(rates, sizes),
+        )
+
+    @property
+    def _counts_words(self) -> bool:
+        return self.masking.quota_in_units or self.masking.quota == "bernoulli"
+
+    def _words(
+        self, ids: np.ndarray, places: np.ndarray, lengths: np.ndarray, word_starts: np.ndarray | None
+    ) -> "Words":
+        of_rows = np.searchsorted(places, offsets_of(lengths))
+        begins_text = np.zeros(len(places) + 1, dtype=bool)
+        begins_text[of_rows] = True
+        begins_text = begins_text[:-1]
+        if not self.masking.units_cross_separators:
+            begins_text[1:] |= np.diff(places) > 1
+        if word_starts is None:
+            starts = self.word_starts(ids[places], begins_text)
+        else:
+            starts = (word_starts[places] != 0) | begins_text
+        first = np.flatnonzero(starts)
+        counts = np.diff(np.searchsorted(first, of_rows))
+        return Words(places, first, counts, np.diff(of_rows), np.flatnonzero(begins_text))
+
+    def _heads(self, draws: np.ndarray, counts: np.ndarray, allowed: np.ndarray | None = None) -> np.ndarray | None:
+        """How many of each example's coins fall on "predict", if coins are thrown."""
+        if self.masking.quota != "bernoulli":
+            return None
+        is_head = as_uniforms(draws) < self.masking.mask_probability
+        heads = np.flatnonzero(is_head if allowed is None else is_head & allowed)
+        return np.diff(np.searchsorted(heads, offsets_of(counts)))
+
+    def _quota(
+        self,
+        num_units: np.ndarray,
+        num_tokens: np.ndarray,
+        lengths: np.ndarray,
+        keys: np.ndarray,
+        heads: np.ndarray | None,
+    ) -> "Quota":
+        masking = self.masking
+        counted = num_units if masking.quota_in_units else lengths if masking.count_special_tokens else num_tokens
+        rounding = uniforms(keys, COUNT_STREAM, 0) if masking.quota == "rounded" else np.full(len(keys), 0.5)
+        if masking.quota == "bernoulli":
+            most = heads
+        elif masking.quota == "rounded":
+            most = np.floor(counted * masking.mask_probability + rounding)
+        else:
+            most = np.rint(counted * masking.mask_probability)
+        most = np.maximum(most, int(masking.at_least_one))
+        most = np.minimum(most, masking.max_predictions or np.inf).clip(max=lengths)
+        return Quota(most.astype(np.int64), counted, rounding)
+
+    def _rates(self, runs: ChosenRuns, quota: "Quota", draws: np.ndarray | None) -> np.ndarray | None:
+        """Lowest `mask_probability` at which each run would have been chosen too; it is chosen at the present one."""
+        if not self.with_rates:
+            return None
+        if self.masking.quota == "bernoulli":
+            rates = as_uniforms(draws[runs.first])
+        else:
+            rates = (runs.filled - quota.rounding[runs.rows]) / quota.counted[runs.rows]
+        rates = np.clip(rates, 0, self.masking.mask_probability)
+        if self.masking.at_least_one:
+            # The first of an example is predicted at any rate.
+            order = np.lexsort((runs.filled, runs.rows))
+            rates[order[np.append(True, np.diff(runs.rows[order]) > 0)[: len(order)]]] = 0
+        return rates.astype(np.float32)
+
+    def _replace(self, ids: np.ndarray, chosen: "Chosen", lengths: np.ndarray, keys: np.ndarray) -> MaskedTokens:
+        """80/10/10, for each predicted token or for each run of them."""
+        masking = self.masking
+        rows, places = chosen.rows, chosen.places
+        row_begin = offsets_of(lengths)[rows]
+        decided_at = places if masking.replacement_per == "token" else chosen.run_places
+        decision = as_uniforms(random_bits_of_rows(keys, REPLACEMENT_STREAM, rows, decided_at - row_begin))
+        becomes_mask = decision < masking.mask_replace_probability
+        changes = decision < masking.mask_replace_probability + masking.random_replace_probability
+        becomes_random = np.flatnonzero(changes & ~becomes_mask)
+        columns = (places - row_begin)[becomes_random]
+        drawn = as_uniforms(random_bits_of_rows(keys, RANDOM_TOKEN_STREAM, rows[becomes_random], columns))
+
+        masked = ids.astype(np.int64)
+        originals = masked[places]
+        replacements = np.where(becomes_mask, self.mask_id, originals)
+        replacements[becomes_random] = self.random_ids[(drawn * len(self.random_ids)).astype(np.int64)]
+        masked[places] = replacements
+        return MaskedTokens(masked, rows, places, originals, chosen.rates)
+
+
+class Words(NamedTuple):
+    """Words of all examples, one after the other.
+
+    Args:
+        places (`np.ndarray` of `int64`, shape `(C,)`): where the tokens that may be predicted stand in the batch.
+        first (`np.ndarray` of `int64`, shape `(U,)`): index in `places` of each word's first token.
+        counts, token_counts (`np.ndarray` of `int64`, shape `(B,)`): words, and tokens in them, of each example.
+        texts (`np.ndarray` of `int64`): indices in `places` where a run of words may not go on.
+    """
+
+    places: np.ndarray
+    first: np.ndarray
+    counts: np.ndarray
+    token_counts: np.ndarray
+    texts: np.ndarray
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Tokens of each word, `(U,)`."""
+        return np.diff(np.append(self.first, len(self.places)))
+
+    def limits(self) -> np.ndarray:
+        """The word that a run beginning at each word ends before, `(U,)`."""
+        begins = np.append(np.searchsorted(self.first, self.texts), len(self.first))
+        return begins[np.searchsorted(begins, np.arange(len(self.first)), "right")]
+
+
+class Quota(NamedTuple):
+    """How much is predicted in each example: at most `most`, `counted * mask_probability` rounded by `rounding`."""
+
+    most: np.ndarray
+    counted: np.ndarray
+    rounding: np.ndarray
+
+
+class Chosen(NamedTuple):
+    """Predicted tokens: example, place in the batch, place of the first token of the same run, rate."""
+
+    rows: np.ndarray
+    places: np.ndarray
+    run_places: np.ndarray
+    rates: np.ndarray | None

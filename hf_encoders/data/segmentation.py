@@ -10,13 +10,15 @@ tokens, after the tokenizer (`tokenize_documents` in `corpus.py`).
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import datasets
 import sentencex
+
+from hf_encoders.data.byte_ranges import ByteRange, lines_before, open_range
 
 
 # Characters of a line given to sentencex at once: in Chinese text its time grows with the square of this (1.0.32: 0.7
@@ -25,6 +27,8 @@ import sentencex
 WINDOW_CHARACTERS = 2000
 # Context that a sentence end near the border of a window must have on both sides to be believed.
 MARGIN_CHARACTERS = 32
+
+ROWS_A_READ = 100  # rows of a data set held in memory at once
 
 TEXT_ENDINGS = (".txt", ".jsonl")
 # Endings that cannot be meant as plain text: read as such, they would train a model on noise.
@@ -50,8 +54,8 @@ def one_sentence_per_line(text: str) -> list[str]:
         >>> one_sentence_per_line("A first. And more.\r\n\r\n  A second.")
         ['A first. And more.', 'A second.']
     """
-    lines = (line.strip().lstrip("\ufeff").strip() for line in _LINE_BREAK.split(text))
-    return [line for line in lines if line]
+    lines = _LINE_BREAK.split(text) if "\n" in text or "\r" in text else [text]
+    return [stripped for line in lines if (stripped := line.strip().lstrip("\ufeff").strip())]
 
 
 def split_sentences(text: str, language: str = "en") -> list[str]:
@@ -87,7 +91,7 @@ def split_sentences(text: str, language: str = "en") -> list[str]:
         )
     sentences = []
     for line in one_sentence_per_line(replace_lone_surrogates(text)):
-        if len(line) <= WINDOW_CHARACTERS and not _WIDE_WHITESPACE.search(line):
+        if len(line) <= WINDOW_CHARACTERS and (line.isascii() or not _WIDE_WHITESPACE.search(line)):
             parts = sentencex.segment(language, line)
         else:
             parts = [line[start:end] for start, end in _sentence_spans(line, language)]
@@ -106,6 +110,8 @@ def replace_lone_surrogates(text: str) -> str:
     Returns:
         `str`: The same text, the same object where there is nothing to replace.
     """
+    if text.isascii():
+        return text
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -149,12 +155,18 @@ def read_documents(
 
     def read() -> Iterator[list[str]]:
         for file in files:
-            if file.suffix.lower() == ".jsonl":
-                yield from _read_json_lines(file, sentence_splitter, text_field, sentences_field)
-            else:
-                yield from _read_text(file, sentence_splitter)
+            yield from read_range(ByteRange(file), sentence_splitter, text_field, sentences_field)
 
     return read()
+
+
+def read_range(
+    part: ByteRange, sentence_splitter: Callable[[str], list[str]], text_field: str, sentences_field: str | None
+) -> Iterator[list[str]]:
+    """Read the documents of a file, or of a part of one that begins and ends between documents."""
+    if part.is_json_lines:
+        return _read_json_lines(part, sentence_splitter, text_field, sentences_field)
+    return _read_text(part, sentence_splitter)
 
 
 def documents_from_dataset(
@@ -178,25 +190,37 @@ def documents_from_dataset(
     Raises:
         ValueError: At once, if this is not one split or has no such column. While reading, if a value is not text.
     """
+    values = values_of_rows(dataset, sentences_column or text_column)
+    return sentences_of_values(values, sentences_column or text_column, bool(sentences_column), sentence_splitter)
+
+
+def values_of_rows(dataset: datasets.Dataset | datasets.IterableDataset, column: str) -> Iterator[Any]:
+    """One column of a data set, value by value; the data set is checked at once."""
     if not isinstance(dataset, (datasets.Dataset, datasets.IterableDataset)):
         raise ValueError(f"dataset is a {type(dataset).__name__}: give one split, for example dataset['train'].")
-    column = sentences_column or text_column
     if dataset.column_names is not None and column not in dataset.column_names:
         raise ValueError(
             f"dataset has no column {column!r} but {dataset.column_names}: name the one that holds the text with "
             "text_column, or the one that holds lists of sentences with sentences_column."
         )
+    return (value for batch in dataset.with_format(None).iter(batch_size=ROWS_A_READ) for value in batch[column])
 
-    def read() -> Iterator[list[str]]:
-        row = 0
-        for batch in dataset.with_format(None).iter(batch_size=1000):
-            for value in batch[column]:
-                sentences = _sentences_of(value, bool(sentences_column), sentence_splitter, f"row {row}", column)
-                if sentences:
-                    yield sentences
-                row += 1
 
-    return read()
+def sentences_of_values(
+    values: Iterable[Any],
+    column: str,
+    is_split: bool,
+    sentence_splitter: Callable[[str], list[str]],
+    first_row: int = 0,
+) -> Iterator[list[str]]:
+    """Documents of the values of a data set's column; `first_row` is the number of the first one."""
+    for row, value in enumerate(values, start=first_row):
+        try:
+            sentences = _sentences_of(value, is_split, sentence_splitter, column)
+        except _Unreadable as error:
+            raise ValueError(f"row {row}: {error}") from None
+        if sentences:
+            yield sentences
 
 
 def _sentence_spans(line: str, language: str) -> Iterator[tuple[int, int]]:
@@ -237,9 +261,9 @@ def text_files(path: Path) -> list[Path]:
     return [path]
 
 
-def _read_text(file: Path, sentence_splitter: Callable[[str], list[str]]) -> Iterator[list[str]]:
+def _read_text(part: ByteRange, sentence_splitter: Callable[[str], list[str]]) -> Iterator[list[str]]:
     sentences: list[str] = []
-    with open(file, encoding="utf-8-sig", errors="replace") as lines:
+    with open_range(part) as lines:
         for line in lines:
             # Files that were joined bring their byte order marks into the middle.
             line = line.strip().lstrip("\ufeff")
@@ -253,43 +277,51 @@ def _read_text(file: Path, sentence_splitter: Callable[[str], list[str]]) -> Ite
 
 
 def _read_json_lines(
-    file: Path, sentence_splitter: Callable[[str], list[str]], text_field: str, sentences_field: str | None
+    part: ByteRange, sentence_splitter: Callable[[str], list[str]], text_field: str, sentences_field: str | None
 ) -> Iterator[list[str]]:
     field = sentences_field or text_field
-    with open(file, encoding="utf-8-sig", errors="replace") as lines:
+    with open_range(part) as lines:
         for number, line in enumerate(lines, start=1):
             line = line.strip().lstrip("\ufeff")
             if not line:
                 continue
-            place = f"{file}, line {number}"
             try:
-                record = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise ValueError(f"{place}: not JSON ({error}): one JSON object a line is expected.") from error
-            if not isinstance(record, dict) or field not in record:
-                found = list(record) if isinstance(record, dict) else type(record).__name__
-                raise ValueError(
-                    f"{place}: no field {field!r}, found {found}: name the field that holds the text with text_field, "
-                    "or the one that holds a list of sentences with sentences_field."
-                )
-            sentences = _sentences_of(record[field], bool(sentences_field), sentence_splitter, place, field)
+                sentences = _sentences_of_json(line, field, bool(sentences_field), sentence_splitter)
+            except _Unreadable as error:
+                raise ValueError(f"{part.path}, line {lines_before(part) + number}: {error}") from error.__cause__
             if sentences:
                 yield sentences
 
 
-def _sentences_of(
-    value: Any, is_split: bool, sentence_splitter: Callable[[str], list[str]], place: str, field: str
+class _Unreadable(Exception):
+    """What is wrong with a document; who reads it knows where it stands."""
+
+
+def _sentences_of_json(
+    line: str, field: str, is_split: bool, sentence_splitter: Callable[[str], list[str]]
 ) -> list[str]:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise _Unreadable(f"not JSON ({error}): one JSON object a line is expected.") from error
+    if not isinstance(record, dict) or field not in record:
+        found = list(record) if isinstance(record, dict) else type(record).__name__
+        raise _Unreadable(
+            f"no field {field!r}, found {found}: name the field that holds the text with text_field, or the one that "
+            "holds a list of sentences with sentences_field."
+        )
+    return _sentences_of(record[field], is_split, sentence_splitter, field)
+
+
+def _sentences_of(value: Any, is_split: bool, sentence_splitter: Callable[[str], list[str]], field: str) -> list[str]:
     """Sentences of one document, from its text or its list of sentences."""
     if is_split:
         if not isinstance(value, list) or not all(isinstance(sentence, str) for sentence in value):
-            raise ValueError(
-                f"{place}: {field!r} is {value!r:.80}, not a list of str: leave out or repair that document."
-            )
+            raise _Unreadable(f"{field!r} is {value!r:.80}, not a list of str: leave out or repair that document.")
         return [sentence for sentence in value if sentence.strip()]
     if not isinstance(value, str):
-        raise ValueError(
-            f"{place}: {field!r} is {value!r:.80}, not a str: leave the document out; for lists use sentences_field "
-            "(files) or sentences_column (data sets)."
+        raise _Unreadable(
+            f"{field!r} is {value!r:.80}, not a str: leave the document out; for lists use sentences_field (files) or "
+            "sentences_column (data sets)."
         )
     return sentence_splitter(value)

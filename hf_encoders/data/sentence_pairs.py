@@ -1,241 +1,172 @@
-"""Chunks of documents, and the sentence pairs of BERT's and ALBERT's objectives made of them.
+"""The sentence pairs of BERT's and ALBERT's objectives, made of chunks, for a whole batch at once.
 
-Sources: `create_pretraining_data.py` of google-research/bert and google-research/albert. Differs from them in: a chunk
-holds at least two sentences wherever its document does, so that a chunk of one sentence is not forced to be a
-negative; a negative never comes from the same document, and is about as long as the segment it replaces, which is not
-used elsewhere in that epoch; every draw is keyed by the example (see `randomness.py`).
+Sources: `create_pretraining_data.py` of google-research/bert and google-research/albert. Where they differ from what
+is done here by default, there is an option of `ChunkRule` (`chunks.py`).
 """
 
-import bisect
 from typing import NamedTuple
 
-import datasets
 import numpy as np
 
-from hf_encoders.data.examples import EpochDataset, Example
-from hf_encoders.data.randomness import example_keys, uniforms
-from hf_encoders.data.sentence_store import SentenceStore
+from hf_encoders.data.batches import Segments, TokenRows, rows_of_segments
+from hf_encoders.data.chunks import ChunkExamples, is_negative, split_places
+from hf_encoders.data.flat_corpus import FlatCorpus
+from hf_encoders.data.randomness import integers_below, random_bits_in_runs, uniforms
 
 
-SPECIAL_TOKENS_OF_A_PAIR = 3  # [CLS] A [SEP] B [SEP]
-SHORT_SEQUENCE_PROBABILITY = 0.1  # BERT and ALBERT, `short_seq_prob`
+NO_PAIR = -100
+TRIES = 10  # draws of another document in the original code before the last one is taken whatever it is
 
-# Streams of random numbers, one a decision.
-TARGET_STREAM, SPLIT_STREAM, NEGATIVE_STREAM, ORDER_STREAM, TRUNCATION_STREAM = range(1, 6)
+# Streams of random numbers, one a decision; `chunks` uses those below, `masking` those from 16 on.
+DOCUMENT_STREAM, SENTENCE_STREAM, ORDER_STREAM, TRUNCATION_STREAM = range(8, 12)
 
 
-class DocumentChunks(EpochDataset):
-    """Runs of consecutive sentences of one document, about as long as an example; the input of the pair collators.
-
-    A document is cut greedily: sentences are added until the target length is reached. The target is `max_length` less
-    the special tokens; for one document in ten (drawn anew every epoch) it is uniform between 2 and that, so that the
-    model meets short inputs too (BERT, `short_seq_prob`).
-
-    The length of the data set is the number of chunks of epoch 0. Other epochs, cut differently, have a few chunks
-    more or less; those beyond the length are left out of that epoch, missing ones are filled from its beginning.
+class Pairs(NamedTuple):
+    """Pairs of segments, each a range of tokens of the corpus.
 
     Args:
-        documents (`datasets.Dataset`): tokenised documents, column `input_ids` of lists of sentences of ids.
-        max_length (`int`): longest example in tokens, special tokens included.
-        seed (`int`): seed of all draws.
-        short_sequence_probability (`float`): probability in [0, 1] that a document is cut shorter.
-        redraw (`bool`): False gives every epoch the draws of epoch 0; for evaluation.
+        begin, end (`np.ndarray` of `int64`, shape `(B, 2)`): tokens of both segments, `end` excluded; the second
+            segment is empty where there is no pair to be made.
+        labels (`np.ndarray` of `int64`, shape `(B,)`): of the objective, -100 where there is no pair.
+    """
+
+    begin: np.ndarray
+    end: np.ndarray
+    labels: np.ndarray
+
+
+def next_sentence_pairs(chunks: ChunkExamples) -> Pairs:
+    """A segment and, with probability 1/2 each, what follows it (0) or a run from elsewhere (1) (BERT, section 3.1).
 
     Raises:
-        ValueError: if no document has two sentences, or `max_length` leaves no room for a pair.
+        ValueError: if random segments cannot be drawn, because the corpus is not known or has a single document.
     """
-
-    def __init__(
-        self,
-        documents: datasets.Dataset,
-        max_length: int,
-        seed: int = 0,
-        short_sequence_probability: float = SHORT_SEQUENCE_PROBABILITY,
-        redraw: bool = True,
-    ):
-        super().__init__(seed, redraw)
-        if max_length < SPECIAL_TOKENS_OF_A_PAIR + 2:
-            raise ValueError(f"max_length={max_length} leaves no room for a pair of sentences: use at least 5.")
-        self.store = SentenceStore.from_dataset(documents)
-        self.target_tokens = max_length - SPECIAL_TOKENS_OF_A_PAIR
-        self.short_sequence_probability = short_sequence_probability
-        if self.store.num_documents == 0 or np.diff(self.store.document_offsets).max() < 2:
-            raise ValueError(
-                "documents holds no document of two sentences, and a sentence pair needs one: separate documents by "
-                "blank lines and put several sentences into each, or train without a pair objective (mlm)."
-            )
-        self._plan: tuple[int, np.ndarray] | None = None
-        self.num_chunks = len(self._chunks(0))
-
-    def __len__(self) -> int:
-        return self.num_chunks
-
-    def __getitem__(self, index: int) -> Example:
-        epoch = self.epoch
-        chunks = self._chunks(epoch)
-        first, end, document, target = chunks[index % len(chunks)].tolist()
-        sentences = [self.store.sentence(i) for i in range(first, end)]
-        return Example(sentences, int(example_keys(self.seed, epoch, index)), document, target, self.store)
-
-    def _chunks(self, epoch: int) -> np.ndarray:
-        """The epoch's plan, `(chunks, 4)`: first sentence, end, document, target length in tokens."""
-        if self._plan is None or self._plan[0] != epoch:
-            targets = self._targets(epoch)
-            token_offsets = self.store.sentence_offsets
-            bounds = self.store.document_offsets.tolist()
-            plan = []
-            for document, target in enumerate(targets.tolist()):
-                starts = cut_document(token_offsets, bounds[document], bounds[document + 1], target)
-                ends = [*starts[1:], bounds[document + 1]]
-                plan.extend((start, end, document, target) for start, end in zip(starts, ends, strict=False))
-            self._plan = (epoch, np.array(plan, dtype=np.int64).reshape(-1, 4))
-        return self._plan[1]
-
-    def _targets(self, epoch: int) -> np.ndarray:
-        """Target length of every document, drawn once a document and epoch."""
-        keys = example_keys(self.seed, epoch, np.arange(self.store.num_documents))
-        is_short = uniforms(keys, TARGET_STREAM, 0) < self.short_sequence_probability
-        short = 2 + np.floor(uniforms(keys, TARGET_STREAM, 1) * (self.target_tokens - 1)).astype(np.int64)
-        return np.where(is_short, short, self.target_tokens)
+    _check_negatives(chunks)
+    sizes = chunks.end - chunks.first
+    middle = chunks.first + split_places(chunks.keys, sizes)
+    pairs = _consecutive(chunks, middle)
+    is_lone = sizes == 1
+    negative = np.where(is_lone, chunks.rule.lone_sentence_is_negative, is_negative(chunks.keys))
+    labels = np.where(is_lone & ~negative, NO_PAIR, negative.astype(np.int64))
+    return _with_random_segments(chunks, pairs._replace(labels=labels), np.flatnonzero(negative))
 
 
-def cut_document(token_offsets: np.ndarray, first: int, end: int, target_tokens: int) -> list[int]:
-    """First sentences of the chunks of one document.
-
-    Args:
-        token_offsets (`np.ndarray` of shape `(S + 1,)`): where each sentence starts among the tokens.
-        first, end (`int`): the document's sentences, `end` excluded.
-        target_tokens (`int`): a chunk is closed once it has that many tokens and two sentences.
-
-    Sentences of 3, 4, 5, 2 and 1 tokens and a target of 6:
-
-    >>> cut_document(np.array([0, 3, 7, 12, 14, 15]), 0, 5, 6)
-    [0, 2]
-    """
-    starts, start = [], first
-    while start < end:
-        starts.append(start)
-        reached = bisect.bisect_left(token_offsets, token_offsets[start] + target_tokens, start + 1, end)
-        start = max(reached, start + 2)
-    # A single last sentence makes no pair: it gets company from the chunk before, or joins it.
-    if len(starts) > 1 and end - starts[-1] == 1:
-        if starts[-1] - starts[-2] > 2:
-            starts[-1] -= 1
-        else:
-            starts.pop()
-    return starts
-
-
-def random_window(sentences: list[np.ndarray], key: int, target_tokens: int) -> Example:
-    """An example of consecutive sentences from a random place, two at least where there are two, up to the target."""
-    offsets = np.cumsum([0, *map(len, sentences)])
-    first = int(uniforms(key, TARGET_STREAM, 0) * max(len(sentences) - 1, 1))
-    end = bisect.bisect_left(offsets, offsets[first] + target_tokens, first + 1, len(sentences))
-    return Example(sentences[first : max(end, first + 2)], key, -1, target_tokens)
-
-
-class Pair(NamedTuple):
-    """Segments of a pair before truncation.
-
-    Args:
-        first, second (`np.ndarray`): token ids; `second` is empty when there is no pair to be made.
-        label (`int`): of the objective, -100 when there is no pair.
-    """
-
-    first: np.ndarray
-    second: np.ndarray
-    label: int
-
-
-def split_chunk(example: Example) -> tuple[np.ndarray, np.ndarray]:
-    """Cut a chunk into two segments at a sentence boundary drawn uniformly."""
-    boundary = 1 + int(uniforms(example.key, SPLIT_STREAM, 0) * (len(example.sentences) - 1))
-    return np.concatenate(example.sentences[:boundary]), np.concatenate(example.sentences[boundary:])
-
-
-def without_pair(example: Example) -> Pair:
-    """A chunk of one sentence: tokens to be masked, but no pair to be judged."""
-    return Pair(np.concatenate(example.sentences), np.empty(0, dtype=np.int32), -100)
-
-
-def sentence_order_pair(example: Example) -> Pair:
-    """Two consecutive segments, swapped with probability 1/2: 0 = in order, 1 = swapped (ALBERT, section 3.1)."""
-    if len(example.sentences) < 2:
-        return without_pair(example)
-    first, second = split_chunk(example)
-    if uniforms(example.key, ORDER_STREAM, 0) < 0.5:
-        return Pair(second, first, 1)
-    return Pair(first, second, 0)
-
-
-def next_sentence_pair(example: Example) -> Pair:
-    """A segment and, with probability 1/2 each, what follows it (0) or a run from another document (1) (BERT, 3.1).
+def sentence_order_pairs(chunks: ChunkExamples) -> Pairs:
+    """Two consecutive segments, swapped with probability 1/2: 0 = in order, 1 = swapped (ALBERT, section 3.1).
 
     Raises:
-        ValueError: if the example does not say which corpus it is from, or that corpus has a single document.
+        ValueError: if the chunks put back what random segments replace, which there are none of here.
     """
-    if example.source is None:
+    if chunks.rule.put_back:
         raise ValueError(
-            "source of the example is not known, and next-sentence prediction draws random segments from it: train on "
-            "DocumentChunks(documents, max_length), not on the rows of a plain data set."
+            "put_back=True cuts chunks for next-sentence prediction, and parts of them would be seen twice: leave it "
+            "out of DocumentChunks for sentence-order prediction."
         )
-    if example.source.num_documents < 2:
+    sizes = chunks.end - chunks.first
+    pairs = _consecutive(chunks, chunks.first + split_places(chunks.keys, sizes))
+    swapped = (sizes > 1) & (uniforms(chunks.keys, ORDER_STREAM, 0) < 0.5)
+    begin, end = (np.where(swapped[:, None], bounds[:, ::-1], bounds) for bounds in (pairs.begin, pairs.end))
+    pairs = Pairs(begin, end, np.where(sizes > 1, swapped.astype(np.int64), NO_PAIR))
+    if chunks.rule.lone_sentence_is_negative and (sizes == 1).any():
+        _check_negatives(chunks)
+        pairs = _with_random_segments(chunks, pairs, np.flatnonzero(sizes == 1))
+    return pairs
+
+
+def _consecutive(chunks: ChunkExamples, middle: np.ndarray) -> Pairs:
+    """Chunks cut in two before sentence `middle`; the second part of a lone sentence is empty."""
+    bounds = chunks.corpus.sentence_offsets[np.stack([chunks.first, middle, chunks.end], axis=1)]
+    return Pairs(bounds[:, :2], bounds[:, 1:], np.full(len(bounds), NO_PAIR))
+
+
+def _check_negatives(chunks: ChunkExamples) -> None:
+    if not chunks.is_whole_corpus:
+        raise ValueError(
+            "the corpus of the examples is not known, and next-sentence prediction draws random segments from it: "
+            "train on DocumentChunks(documents, max_length), not on the rows of a plain data set."
+        )
+    if chunks.corpus.num_documents < 2 and not chunks.rule.negatives_from_own_document:
         raise ValueError(
             "documents holds one document, and next-sentence prediction draws random segments from others: separate "
             "documents by blank lines, or use sop or mlm."
         )
-    if len(example.sentences) < 2:
-        return without_pair(example)
-    first, second = split_chunk(example)
-    if uniforms(example.key, NEGATIVE_STREAM, 0) >= 0.5:
-        return Pair(first, second, 0)
+
+
+def _with_random_segments(chunks: ChunkExamples, pairs: Pairs, rows: np.ndarray) -> Pairs:
+    """Replace the second segments of `rows` by whole sentences from random places, and label them 1."""
+    keys, own = chunks.keys[rows], chunks.documents[rows]
+    corpus, rule = chunks.corpus, chunks.rule
+    if rule.negatives_from_own_document:
+        drawn = integers_below(keys[:, None], DOCUMENT_STREAM, np.arange(TRIES), corpus.num_documents)
+        hit = drawn != own[:, None]
+        document = drawn[np.arange(len(rows)), np.where(hit.any(axis=1), hit.argmax(axis=1), TRIES - 1)]
+    else:
+        # One document fewer to choose from; those after the example's own move up.
+        document = integers_below(keys, DOCUMENT_STREAM, 0, corpus.num_documents - 1)
+        document += document >= own
+    first, document_end = corpus.document_offsets[document], corpus.document_offsets[document + 1]
+    first = first + integers_below(keys, SENTENCE_STREAM, 0, document_end - first)
+
+    lengths = (pairs.end - pairs.begin)[rows]
     # As long as what it replaces: a random segment filled up to the target would be told by its length alone.
-    return Pair(first, random_segment(example, len(second)), 1)
+    wanted = chunks.targets[rows] - lengths[:, 0] if rule.negatives_fill_up else lengths[:, 1]
+    offsets = corpus.sentence_offsets
+    reached = np.searchsorted(offsets, offsets[first] + wanted) if rule.segments == "runs" else first + 1
+    last = np.minimum(np.maximum(reached, first + 1), document_end)
+
+    begin, end, labels = pairs.begin.copy(), pairs.end.copy(), pairs.labels.copy()
+    begin[rows, 1], end[rows, 1], labels[rows] = offsets[first], offsets[last], 1
+    return Pairs(begin, end, labels)
 
 
-def random_segment(example: Example, wanted_tokens: int) -> np.ndarray:
-    """Whole sentences from a random place of another document, at least one and until `wanted_tokens` are reached."""
-    store = example.source
-    from_documents, from_sentences = (float(u) for u in uniforms(example.key, NEGATIVE_STREAM, np.array([1, 2])))
-    # One document fewer to choose from; those after the example's own move up.
-    document = int(from_documents * (store.num_documents - 1))
-    document += document >= example.document
-    first, end = store.document_offsets[document : document + 2].tolist()
-    start = first + int(from_sentences * (end - first))
-    reached = bisect.bisect_left(
-        store.sentence_offsets, store.sentence_offsets[start] + max(wanted_tokens, 1), start + 1, end
-    )
-    return store.tokens_between(start, reached)
-
-
-def truncate_pair(pair: Pair, max_tokens: int, key: int) -> Pair:
+def truncate_pairs(pairs: Pairs, max_tokens: int, keys: np.ndarray) -> Pairs:
     """Shorten the longer segment, then both alike, until they fit; each token leaves from the front or the back.
 
     The rule of `truncate_seq_pair`: a token at a time from the longer segment (the second when they are equally long),
     from either end with probability 1/2; here in closed form.
 
-    >>> cut = truncate_pair(Pair(np.arange(6), np.arange(3), 0), 7, key=5)
-    >>> len(cut.first), len(cut.second)
-    (4, 3)
+    >>> pairs = Pairs(np.array([[0, 10]]), np.array([[6, 13]]), np.array([0]))
+    >>> cut = truncate_pairs(pairs, 7, keys=np.array([5], dtype=np.uint64))
+    >>> (cut.end - cut.begin).tolist()
+    [[4, 3]]
     """
-    lengths = kept_lengths(len(pair.first), len(pair.second), max_tokens)
-    segments = []
-    for which, (segment, kept) in enumerate(zip(pair[:2], lengths, strict=True)):
-        removed = len(segment) - kept
-        from_front = int((uniforms(key, TRUNCATION_STREAM + which, np.arange(removed)) < 0.5).sum())
-        segments.append(segment[from_front : from_front + kept])
-    return Pair(*segments, pair.label)
+    lengths = pairs.end - pairs.begin
+    removed = lengths - kept_lengths(lengths, max_tokens)
+    if not removed.any():
+        return pairs
+    from_front = np.stack([heads(keys, TRUNCATION_STREAM + side, removed[:, side]) for side in (0, 1)], axis=1)
+    return pairs._replace(begin=pairs.begin + from_front, end=pairs.end - (removed - from_front))
 
 
-def kept_lengths(first: int, second: int, max_tokens: int) -> tuple[int, int]:
-    """Lengths of two segments after `truncate_pair`, both in tokens.
+def rows_of_pairs(corpus: FlatCorpus, pairs: Pairs, keys: np.ndarray, ends: tuple[int, int]) -> TokenRows:
+    """`[CLS] A [SEP] B [SEP]` with token types 0 up to the first `[SEP]`, then 1; `[CLS] A [SEP]` without B."""
+    is_there = pairs.begin < pairs.end
+    is_there[:, 0] = True
+    counts = is_there.sum(axis=1)
+    segments = Segments(corpus.tokens, corpus.word_starts, pairs.begin[is_there], pairs.end[is_there], counts)
+    rows = rows_of_segments(segments, keys, ends)
+    first = pairs.end[:, 0] - pairs.begin[:, 0] + 2
+    lengths = np.stack([first, rows.lengths - first], axis=1)
+    return rows._replace(token_type_ids=np.repeat(np.tile([0, 1], len(first)), lengths.ravel()))
 
-    >>> kept_lengths(5, 5, 9), kept_lengths(2, 9, 6), kept_lengths(3, 3, 6)
-    ((5, 4), (2, 4), (3, 3))
+
+def kept_lengths(lengths: np.ndarray, max_tokens: int) -> np.ndarray:
+    """Lengths of two segments, `(B, 2)`, after `truncate_pairs`.
+
+    >>> kept_lengths(np.array([[5, 5], [2, 9], [3, 3]]), 9).tolist()
+    [[5, 4], [2, 7], [3, 3]]
     """
-    if first + second <= max_tokens:
-        return first, second
-    if min(first, second) <= max_tokens // 2:
-        shorter = min(first, second)
-        return (first, max_tokens - shorter) if first == shorter else (max_tokens - shorter, second)
-    return max_tokens - max_tokens // 2, max_tokens // 2
+    shorter = np.minimum(lengths, lengths[:, ::-1])
+    # A segment keeps half, or what the shorter one leaves it; of an odd number of tokens the first keeps one more.
+    halves = np.array([max_tokens - max_tokens // 2, max_tokens // 2])
+    room = np.maximum(max_tokens - shorter, halves)
+    return np.where(lengths.sum(axis=1, keepdims=True) > max_tokens, np.minimum(lengths, room), lengths)
+
+
+def heads(keys: np.ndarray, stream: int, tosses: np.ndarray) -> np.ndarray:
+    """How many of `tosses` coins show heads, `int64` of shape `(B,)`: set bits of as many random bits."""
+    words = -(-tosses // 64)
+    bits = random_bits_in_runs(keys, stream, words)
+    last = np.cumsum(words)[tosses > 0] - 1
+    bits[last] >>= (-tosses[tosses > 0] % 64).astype(np.uint64)
+    return np.bincount(np.repeat(np.arange(len(keys)), words), np.bitwise_count(bits), len(keys)).astype(np.int64)

@@ -20,12 +20,12 @@ from transformers import (
 )
 
 from hf_encoders.data.blocks import SentenceBlocks
+from hf_encoders.data.chunks import DocumentChunks
 from hf_encoders.data.collators import (
     DataCollatorForMaskedLM,
     DataCollatorForNextSentencePrediction,
     DataCollatorForSentenceOrderPrediction,
 )
-from hf_encoders.data.sentence_pairs import DocumentChunks
 from hf_encoders.data.sentence_store import SentenceStore
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.publishing.training_record import TrainingRecord, describe_hardware, describe_software
@@ -101,8 +101,8 @@ def make_trainer(
     """The pre-training of one objective."""
     length = recipe.max_length
     if objective == "mlm":
-        train_set = SentenceBlocks(corpus, tokenizer, length, seed=seed)
-        eval_set = SentenceBlocks(held_out, tokenizer, length, seed=seed, redraw=False)
+        train_set = SentenceBlocks(corpus, length, seed=seed)
+        eval_set = SentenceBlocks(held_out, length, seed=seed, redraw=False)
         collator = DataCollatorForMaskedLM(tokenizer)
     else:
         train_set = DocumentChunks(corpus, length, seed=seed)

@@ -32,7 +32,8 @@ class EpochCallback(TrainerCallback):
     ) -> None:
         """Announce `state.epoch`, which is a fraction where training resumes within an epoch."""
         for data_set in epoch_datasets(getattr(train_dataloader, "dataset", None)):
-            data_set.set_epoch(int(state.epoch + 1e-6))
+            # What is added is less than the smallest step of an epoch, and more than what rounding takes away.
+            data_set.set_epoch(int(state.epoch + 1e-9))
 
 
 def epoch_datasets(data_set: Any) -> Iterator[Any]:

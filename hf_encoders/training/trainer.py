@@ -16,7 +16,9 @@ from torch.utils.data import DataLoader
 from transformers import Trainer
 from transformers.trainer_utils import EvalLoopOutput
 
+from hf_encoders.data.streaming import StreamedExamples
 from hf_encoders.training.callbacks import EpochCallback, HubCodeCallback, epoch_datasets
+from hf_encoders.training.mask_rate import LinearMaskRate, prepare_collator, thinned
 
 
 IGNORED = -100
@@ -30,16 +32,20 @@ class PreTrainingTrainer(Trainer):
     accuracies in [0, 1], over the items of all processes. Evaluation returns them as `eval_...`, with `eval_loss`
     their sum and `eval_perplexity` = exp(summed negative log-likelihood / predicted tokens).
 
-    Arguments as in `transformers.Trainer`. An evaluation set must not be the training set itself, which would lose its
-    epoch: make a second one with `redraw=False`.
+    Arguments as in `transformers.Trainer`, and `mask_rate` (`LinearMaskRate`, *optional*): a mask rate that follows
+    the steps; the data collator then masks at its highest, and evaluation is at its last. An evaluation set must not
+    be the training set itself, which would lose its epoch: make a second one with `redraw=False`.
 
     Raises:
         ValueError: for `label_smoothing_factor`, `compute_loss_func`, several GPUs in one process,
             `return_dict=False`.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any):
+    def __init__(self, *args: Any, mask_rate: LinearMaskRate | None = None, **kwargs: Any):
         super().__init__(*args, **kwargs)
+        self.mask_rate = mask_rate
+        if mask_rate is not None:
+            prepare_collator(self.data_collator, mask_rate)
         self._check_settings()
         self.add_callback(EpochCallback())
         self.add_callback(HubCodeCallback())
@@ -50,6 +56,9 @@ class PreTrainingTrainer(Trainer):
         self, epoch_iterator: Iterator, num_batches: int, device: torch.device
     ) -> tuple[list[dict[str, Any]], torch.Tensor | int | None]:
         """As in `Trainer`, with `num_pairs_in_batch` put into every micro-batch that has a pair label."""
+        if self.mask_rate is not None:
+            rate = self.mask_rate(self.state.global_step / self.state.max_steps)
+            epoch_iterator = (thinned(batch, rate) for batch in epoch_iterator)
         batches, num_items_in_batch = super().get_batch_samples(epoch_iterator, num_batches, device)
         pair_label = getattr(self.model, "pair_label_name", None)
         if not batches or pair_label not in batches[0]:
@@ -92,6 +101,8 @@ class PreTrainingTrainer(Trainer):
     ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
         """As in `Trainer`; computes the loss of the objectives whose labels are there, on each example once."""
         # `Trainer` computes no loss at all where one of the labels that `forward` names is missing.
+        if self.mask_rate is not None:
+            inputs = thinned(inputs, self.mask_rate(1.0))
         all_names = self.label_names
         self.label_names = [name for name in all_names if inputs.get(name) is not None]
         try:
@@ -102,15 +113,46 @@ class PreTrainingTrainer(Trainer):
         finally:
             self.label_names = all_names
 
+    def get_train_dataloader(self) -> DataLoader:
+        """As in `Trainer`; of a `StreamedChunks` or `StreamedBlocks` every process makes its own part only.
+
+        Raises:
+            ValueError: for such a stream in several processes with `dispatch_batches=True`.
+        """
+        stream = self.train_dataset
+        if self.args.world_size == 1 or not isinstance(stream, StreamedExamples):
+            return super().get_train_dataloader()
+        if self.args.accelerator_config.dispatch_batches:
+            raise ValueError(
+                "accelerator_config: dispatch_batches=True cannot send batches of different widths: leave it out."
+            )
+        # Left out, it is True for streams.
+        loading = self.accelerator.dataloader_config
+        before, loading.dispatch_batches = loading.dispatch_batches, False
+        try:
+            loader = super().get_train_dataloader()
+        finally:
+            loading.dispatch_batches = before
+        if stream.repeat:
+            stream.share(self.args.process_index, self.args.world_size)
+            # Otherwise accelerate would let every process make all examples, to keep one in `world_size`.
+            loader.dataset.num_processes, loader.dataset.process_index = 1, 0
+        return loader
+
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
         """As in `Trainer`.
 
         Raises:
-            ValueError: if the data set is the one that is trained on.
+            ValueError: if the data set is the one that is trained on, or a stream in several processes.
         """
         evaluated = self.eval_dataset if eval_dataset is None else eval_dataset
         if isinstance(evaluated, str):
             evaluated = self.eval_dataset[evaluated]
+        if self.args.world_size > 1 and isinstance(evaluated, StreamedExamples):
+            raise ValueError(
+                "eval_dataset is a stream, and several processes would count some examples at its end twice: prepare "
+                "a corpus to evaluate on with prepare_corpus."
+            )
         trained = list(epoch_datasets(self.train_dataset))
         if any(one is other for one in epoch_datasets(evaluated) for other in trained):
             raise ValueError(

@@ -1,7 +1,6 @@
 import json
 import logging
 import os
-import pickle
 
 import datasets
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 from transformers import CanineTokenizer, PreTrainedTokenizerFast
 
-from hf_encoders.data import corpus, sentence_store
+from hf_encoders.data import corpus_file, corpus_report, sentence_encoding, sentence_store
 from hf_encoders.data.corpus import (
     CorpusStatistics,
     SentenceStore,
@@ -23,8 +22,7 @@ from hf_encoders.data.corpus import (
 )
 from hf_encoders.data.segmentation import one_sentence_per_line
 
-
-DOCUMENTS = [[[5, 6], [7]], [[8, 9, 10]], [[11], [12, 13], [14]], [[15, 16]]]
+from .corpora import DOCUMENTS, as_text, contents, make_dataset, random_documents
 
 
 @pytest.fixture
@@ -34,26 +32,6 @@ def transformers_log(caplog):
     logger.addHandler(caplog.handler)
     yield caplog
     logger.removeHandler(caplog.handler)
-
-
-def make_dataset(documents: list[list[list[int]]]) -> datasets.Dataset:
-    return datasets.Dataset.from_dict({"input_ids": documents})
-
-
-def contents(store: SentenceStore) -> list[list[list[int]]]:
-    return [[sentence.tolist() for sentence in store.document(d)] for d in range(store.num_documents)]
-
-
-def random_documents(num_documents: int, seed: int = 0) -> list[list[list[int]]]:
-    generator = np.random.default_rng(seed)
-    return [
-        [generator.integers(5, 60, generator.integers(1, 9)).tolist() for _ in range(generator.integers(1, 6))]
-        for _ in range(num_documents)
-    ]
-
-
-def as_text(documents: list[list[list[int]]]) -> list[list[str]]:
-    return [[" ".join(f"w{i}" for i in sentence) for sentence in document] for document in documents]
 
 
 class TestReadDocuments:
@@ -191,7 +169,7 @@ class TestTokenizeDocuments:
 
     @pytest.mark.parametrize("block_size", [1, 7, 2000])
     def test_any_batching_gives_the_same(self, tokenizer, monkeypatch, block_size):
-        monkeypatch.setattr(corpus, "SENTENCES_A_CALL", block_size)
+        monkeypatch.setattr(sentence_encoding, "SENTENCES_A_CALL", block_size)
         documents = random_documents(50)
         assert tokenize_documents(iter(as_text(documents)), tokenizer)["input_ids"][:] == documents
 
@@ -274,8 +252,9 @@ class TestTokenizeDocuments:
         assert list(tmp_path.iterdir()) == []
 
     def test_record_batches_beyond_the_limit_of_arrow(self, tokenizer, monkeypatch):
+        monkeypatch.setattr(corpus_file, "MOST_TOKENS_A_RECORD_BATCH", 100)
         monkeypatch.setattr(sentence_store, "MOST_TOKENS_A_RECORD_BATCH", 100)
-        monkeypatch.setattr(corpus, "SENTENCES_A_CALL", 5)
+        monkeypatch.setattr(sentence_encoding, "SENTENCES_A_CALL", 5)
         documents = random_documents(60)
         dataset = tokenize_documents(as_text(documents), tokenizer)
         assert dataset.data.column("input_ids").num_chunks > 5
@@ -295,101 +274,6 @@ class TestTokenizeDocuments:
         for documents in ([], [[]], [["", " "]]):
             with pytest.raises(ValueError, match="no sentence that gives a token"):
                 tokenize_documents(documents, tokenizer)
-
-
-class TestSentenceStore:
-    def test_flat_arrays(self, tokenizer):
-        store = SentenceStore.from_dataset(tokenize_documents(as_text(DOCUMENTS), tokenizer))
-        assert store.tokens.tolist() == [5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]
-        assert store.sentence_offsets.tolist() == [0, 2, 3, 6, 7, 9, 10, 12]
-        assert store.document_offsets.tolist() == [0, 2, 3, 6, 7]
-        assert (store.tokens.dtype, store.sentence_offsets.dtype, store.document_offsets.dtype) == ("i4", "i8", "i8")
-        assert (store.num_documents, store.num_sentences) == (4, 7)
-        assert store.sentence_lengths.tolist() == [2, 1, 3, 1, 2, 1, 2]
-        assert store.sentence(4).tolist() == [12, 13]
-        assert store.tokens_between(1, 4).tolist() == [7, 8, 9, 10, 11]
-        assert store.tokens_between(3, 3).tolist() == []
-        assert contents(store) == DOCUMENTS
-
-    def test_tokens_are_not_copied(self, tokenizer):
-        dataset = tokenize_documents(as_text(DOCUMENTS), tokenizer)
-        store = SentenceStore.from_dataset(dataset)
-        buffers = dataset.data.column("input_ids").chunk(0).buffers()
-        assert store.tokens.__array_interface__["data"][0] == buffers[-1].address
-        assert np.shares_memory(store.tokens, store.sentence(3))
-        assert store.dataset.cache_files == dataset.cache_files
-
-    @pytest.mark.parametrize(
-        "change",
-        [
-            lambda d: d,
-            lambda d: d.select(range(3, 17)),
-            lambda d: d.select([4, 2, 2, 19]),
-            lambda d: d.shuffle(seed=1),
-            lambda d: d.filter(lambda row: len(row["input_ids"]) > 2),
-            lambda d: datasets.concatenate_datasets([d, d.select(range(5)), d.select([1])]),
-            lambda d: d.with_format("numpy"),
-            lambda d: d.add_column("length", list(range(len(d)))).shuffle(seed=2),
-            lambda d: d.cast(datasets.Features({"input_ids": [[datasets.Value("int64")]]})),
-            lambda d: d.select([]),
-            lambda d: d.select(range(0)),
-        ],
-    )
-    @pytest.mark.parametrize("is_on_disk", [True, False])
-    def test_rows_are_those_of_the_data_set(self, tokenizer, change, is_on_disk):
-        documents = random_documents(20)
-        dataset = change(tokenize_documents(as_text(documents), tokenizer) if is_on_disk else make_dataset(documents))
-        store = SentenceStore.from_dataset(dataset)
-        assert contents(store) == dataset.with_format(None)["input_ids"][:]
-        assert store.tokens.dtype == np.int32
-        assert contents(pickle.loads(pickle.dumps(store))) == contents(store)
-
-    def test_a_reloaded_corpus(self, tokenizer, tmp_path):
-        documents = random_documents(2500)
-        tokenize_documents(as_text(documents), tokenizer).save_to_disk(tmp_path / "saved")
-        reloaded = datasets.load_from_disk(tmp_path / "saved")
-        assert reloaded.data.column("input_ids").num_chunks > 1
-        store = SentenceStore.from_dataset(reloaded)
-        assert contents(store) == documents
-        assert datasets.load_from_disk(tmp_path / "saved")["input_ids"][:] == documents
-        assert SentenceStore.from_dataset(reloaded).dataset.cache_files == store.dataset.cache_files
-        shuffled = reloaded.shuffle(seed=0)
-        assert contents(SentenceStore.from_dataset(shuffled)) == shuffled["input_ids"][:]
-
-    def test_empty_documents_and_sentences_are_kept(self):
-        documents = [[[], [5]], [], [[6], []], []]
-        store = SentenceStore.from_dataset(make_dataset(documents))
-        assert contents(store) == documents
-        assert store.document_offsets.tolist() == [0, 2, 2, 4, 4]
-        assert contents(SentenceStore.from_dataset(make_dataset(documents).select([3, 2, 0]))) == [
-            [],
-            [[6], []],
-            [[], [5]],
-        ]
-
-    def test_pickle_holds_a_path_and_not_the_tokens(self, tokenizer):
-        dataset = tokenize_documents(as_text(random_documents(3000)), tokenizer)
-        for changed in (dataset, dataset.shuffle(seed=0)):
-            store = SentenceStore.from_dataset(changed)
-            pickled = pickle.dumps(store)
-            assert len(pickled) < 4000 < store.tokens.nbytes
-            assert np.array_equal(pickle.loads(pickled).tokens, store.tokens)
-
-    @pytest.mark.parametrize(
-        ("columns", "message"),
-        [
-            ({"text": ["a"]}, "no column 'input_ids'.*tokenize_documents"),
-            ({"input_ids": [[1, 2]]}, "not lists of sentences"),
-            ({"input_ids": ["a"]}, "not lists of sentences"),
-            ({"input_ids": [[[0.5]]]}, "not lists of sentences"),
-            ({"input_ids": [[[1]], None]}, "missing values"),
-            ({"input_ids": [[[1], None]]}, "missing values"),
-            ({"input_ids": [[[1, None]]]}, "missing values"),
-        ],
-    )
-    def test_what_is_no_corpus_is_refused(self, columns, message):
-        with pytest.raises(ValueError, match=message):
-            SentenceStore.from_dataset(datasets.Dataset.from_dict(columns))
 
 
 class TestStatistics:
@@ -418,7 +302,7 @@ class TestStatistics:
         documents += [[], [], []]
         unique = {tuple(t for s in d for t in s) for d in documents}
         tokens = [t for d in documents for s in d for t in s]
-        monkeypatch.setattr(corpus, "TOKENS_A_STEP", step)
+        monkeypatch.setattr(corpus_report, "TOKENS_A_STEP", step)
         tokenizer.unk_token = "w7"
         statistics = corpus_statistics(make_dataset(documents), tokenizer)
         assert statistics.duplicate_documents == len(documents) - len(unique)
@@ -434,6 +318,10 @@ class TestStatistics:
         [
             ({}, []),
             ({"documents": 1, "one_sentence_documents": 0, "duplicate_documents": 0}, ["blank line"]),
+            ({"documents": 80, "tokens": 4_000_000}, ["boundaries between documents"]),
+            ({"documents": 80, "tokens": 3_999_999}, []),
+            ({"tokens": 10**9}, []),
+            ({"dropped_duplicates": 1000}, []),
             ({"one_sentence_documents": 50}, []),
             ({"one_sentence_documents": 51}, ["split_sentences"]),
             ({"duplicate_documents": 10}, []),

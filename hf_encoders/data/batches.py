@@ -1,0 +1,176 @@
+"""Rows of tokens with their special tokens, flat, on their way to a batch; and the batch, padded.
+
+Leaves out every decision: what the segments of a row are is drawn in `sentence_pairs.py`, what is masked in
+`masking.py`.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from hf_encoders.data.ragged import offsets_of
+
+
+class TokenRows(NamedTuple):
+    """The rows of a batch, one after the other.
+
+    Args:
+        ids (`np.ndarray` of integers, shape `(N,)`): token ids, special ones included.
+        lengths (`np.ndarray` of `int64`, shape `(B,)`): tokens of each row.
+        keys (`np.ndarray` of `uint64`, shape `(B,)`): decide every draw for each row.
+        token_type_ids (`np.ndarray` of integers, shape `(N,)`, *optional*): segment of each token.
+        word_starts (`np.ndarray` of `uint8`, shape `(N,)`, *optional*): 1 where a token begins a word.
+    """
+
+    ids: np.ndarray
+    lengths: np.ndarray
+    keys: np.ndarray
+    token_type_ids: np.ndarray | None = None
+    word_starts: np.ndarray | None = None
+
+
+class Segments(NamedTuple):
+    """What stands between the special tokens of rows: pieces of a corpus, by reference.
+
+    Args:
+        tokens (`np.ndarray` of integers, shape `(M,)`): token ids of the corpus.
+        word_starts (`np.ndarray` of `uint8`, shape `(M,)`, *optional*): 1 where a token begins a word.
+        begin, end (`np.ndarray` of `int64`, shape `(P,)`): the pieces, all rows' one after the other, `end` excluded.
+        counts (`np.ndarray` of `int64`, shape `(B,)`): pieces of each row.
+    """
+
+    tokens: np.ndarray
+    word_starts: np.ndarray | None
+    begin: np.ndarray
+    end: np.ndarray
+    counts: np.ndarray
+
+
+def rows_of_segments(segments: Segments, keys: np.ndarray, ends: tuple[int, int]) -> TokenRows:
+    """`[CLS] A [SEP]`, `[CLS] A [SEP] B [SEP]`, and so on.
+
+    Args:
+        segments (`Segments`): what stands between special tokens.
+        keys (`np.ndarray` of `uint64`, shape `(B,)`): of the rows.
+        ends (`tuple[int, int]`): ids of `[CLS]` and `[SEP]`.
+
+    >>> segments = Segments(np.arange(10, 20), None, np.array([0, 3, 5]), np.array([2, 4, 5]), np.array([2, 1]))
+    >>> rows = rows_of_segments(segments, np.zeros(2, np.uint64), (1, 2))
+    >>> rows.ids.tolist(), rows.lengths.tolist()
+    ([1, 10, 11, 2, 13, 2, 1, 2], [6, 2])
+    """
+    lengths = segments.end - segments.begin
+    # Every segment takes its separator along; row i has i + 1 times [CLS] in front of it.
+    segment_offsets = offsets_of(lengths + 1)
+    row_offsets = segment_offsets[offsets_of(segments.counts)] + np.arange(len(segments.counts) + 1)
+    separators = segment_offsets[1:] + np.repeat(np.arange(len(segments.counts)), segments.counts)
+    is_text = np.ones(row_offsets[-1], dtype=bool)
+    is_text[row_offsets[:-1]] = is_text[separators] = False
+
+    bounds = list(zip(segments.begin.tolist(), segments.end.tolist(), strict=True))
+
+    def between(values: np.ndarray) -> np.ndarray:
+        # Slices are read at the speed of memory, an array of indices is not.
+        return np.concatenate([values[begin:end] for begin, end in bounds])
+
+    ids = np.empty(len(is_text), dtype=np.int64)
+    ids[row_offsets[:-1]], ids[separators] = ends
+    ids[is_text] = between(segments.tokens)
+    starts = None
+    if segments.word_starts is not None:
+        starts = np.ones(len(ids), dtype=np.uint8)
+        starts[is_text] = between(segments.word_starts)
+    return TokenRows(ids, np.diff(row_offsets), keys, word_starts=starts)
+
+
+def rows_of_mappings(features: Sequence[Mapping[str, Any]]) -> TokenRows:
+    """Rows of a plain data set, special tokens included; keys are drawn from torch's generator.
+
+    Padding that a tokenizer has added already is taken off: the batch is padded anew.
+
+    Raises:
+        ValueError: if `input_ids` is not a non-empty list of token ids.
+    """
+    lengths = np.array([len(feature["input_ids"]) for feature in features])
+    if lengths.min() == 0 or np.ndim(features[0]["input_ids"][0]) != 0:
+        raise ValueError(
+            "input_ids must be a non-empty list of token ids for this collator; for lists of sentences wrap the "
+            "data set in SentenceBlocks (MLM) or use a pair collator."
+        )
+    found = {
+        name: _flat([feature[name] for feature in features], lengths)
+        for name in ("input_ids", "token_type_ids", "word_starts")
+        if name in features[0]
+    }
+    if "attention_mask" in features[0]:
+        is_real = _flat([feature["attention_mask"] for feature in features], lengths).astype(bool)
+        if not is_real.all():
+            found = {name: values[is_real] for name, values in found.items()}
+            lengths = np.add.reduceat(is_real.astype(np.int64), offsets_of(lengths)[:-1])
+    keys = torch.randint(2**62, (len(features),)).numpy().astype(np.uint64)
+    return TokenRows(found["input_ids"], lengths, keys, found.get("token_type_ids"), found.get("word_starts"))
+
+
+def _flat(rows: Sequence[Any], lengths: np.ndarray) -> np.ndarray:
+    if isinstance(rows[0], list):
+        return np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=int(lengths.sum()))
+    return np.concatenate([np.asarray(row) for row in rows]).astype(np.int64)
+
+
+def join_rows(parts: Sequence[TokenRows]) -> TokenRows:
+    """One batch of several.
+
+    Raises:
+        ValueError: if some have token types or word starts and others do not.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    joined = []
+    for name, arrays in zip(TokenRows._fields, zip(*parts, strict=True), strict=True):
+        are_missing = [array is None for array in arrays]
+        if any(are_missing) and not all(are_missing):
+            raise ValueError(
+                f"{name} is there in some examples of a batch and not in others: train on data sets of one form, "
+                "prepared alike."
+            )
+        joined.append(None if any(are_missing) else np.concatenate(arrays))
+    return TokenRows(*joined)
+
+
+class Grid:
+    """The places of flat values in a padded batch of `(B, T)`, `T` being the longest row or a multiple above it.
+
+    >>> grid = Grid(np.array([2, 1]), multiple=None)
+    >>> grid.fill(np.array([7, 8, 9]), 0).tolist()
+    [[7, 8], [9, 0]]
+    >>> grid.fill_some(np.array([1]), np.array([2]), np.array([9]), -100).tolist()
+    [[-100, -100], [9, -100]]
+    """
+
+    def __init__(self, lengths: np.ndarray, multiple: int | None):
+        self.lengths = lengths
+        width = int(lengths.max())
+        self.shape = (len(lengths), width + (-width % multiple if multiple else 0))
+        self.is_real = np.arange(self.shape[1]) < lengths[:, None]
+
+    def mask(self) -> torch.Tensor:
+        """1 where there is a token and 0 where there is padding, `int64`."""
+        return torch.from_numpy(self.is_real.astype(np.int64))
+
+    def fill(self, values: np.ndarray, padding: int) -> torch.Tensor:
+        """Values of all tokens, `(N,)` -> `int64`."""
+        if values.size == self.is_real.size:
+            return torch.from_numpy(values.astype(np.int64, copy=False).reshape(self.shape))
+        grid = np.full(self.shape, padding, dtype=np.int64)
+        grid[self.is_real] = values
+        return torch.from_numpy(grid)
+
+    def fill_some(self, rows: np.ndarray, places: np.ndarray, values: np.ndarray, others: float) -> torch.Tensor:
+        """Values of tokens in given rows, at flat places, `(P,)` -> the same type, with `others` everywhere else."""
+        padding_before = np.arange(len(self.lengths)) * self.shape[1] - offsets_of(self.lengths)[:-1]
+        grid = np.full(self.shape, others, dtype=values.dtype)
+        grid.ravel()[places + padding_before[rows]] = values
+        return torch.from_numpy(grid)

@@ -1,0 +1,103 @@
+"""Byte ranges of text files that begin and end between documents, so that each can be read by itself.
+
+Whoever reads the ranges of a file one after the other gets the lines, and the documents, of the whole file.
+"""
+
+import io
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple, TextIO
+
+
+# A carriage return counts once it is known what follows: behind it a range may not begin with the other half of \r\n.
+_LINE_END = rb"(?:\r\n|\r(?=[^\n])|\n)"
+# After these a range may begin: in JSON lines any line end, in text one with a line of white space before it. Reading
+# takes more lines for blank than this pattern (other white space, byte order marks); there no range begins.
+_CUTS = {True: re.compile(_LINE_END), False: re.compile(rb"(?:\r\n|\r(?!\n)|\n)[ \t\x0b\x0c\x1c-\x1f]*" + _LINE_END)}
+_SMALLEST_LOOK, _LARGEST_LOOK = 2**13, 2**20  # bytes read at once in search of a cut
+_OVERLAP = 64  # bytes looked at again with the next ones; a blank line that is longer may be overlooked
+
+
+class ByteRange(NamedTuple):
+    """Bytes `begin` to `end` of a file, that one excluded; `None` is the end of the file."""
+
+    path: Path
+    begin: int = 0
+    end: int | None = None
+
+    @property
+    def is_json_lines(self) -> bool:
+        """Whether a line is a document, by the name of the file."""
+        return self.path.suffix.lower() == ".jsonl"
+
+
+def byte_ranges(path: Path, least_bytes: int) -> Iterator[ByteRange]:
+    """Divide a file between documents.
+
+    Args:
+        path (`Path`): A text file, or JSON lines by its ending.
+        least_bytes (`int`): A range ends at the first cut after so many bytes.
+
+    Yields:
+        `ByteRange`: In order, covering the file; none for an empty one.
+    """
+    size = path.stat().st_size
+    cut = _CUTS[ByteRange(path).is_json_lines]
+    begin = 0
+    with open(path, "rb") as file:
+        while begin < size:
+            end = _first_cut(file, cut, begin + least_bytes)
+            end = size if end is None else end
+            yield ByteRange(path, begin, end)
+            begin = end
+
+
+def open_range(part: ByteRange) -> TextIO:
+    """Open a range as UTF-8 text with any line ends; a byte order mark is no text, bytes that are none are U+FFFD."""
+    encoding = "utf-8-sig" if part.begin == 0 else "utf-8"
+    if part.end is None:
+        return open(part.path, encoding=encoding, errors="replace")
+    return io.TextIOWrapper(io.BufferedReader(_Slice(part), 2**16), encoding=encoding, errors="replace")
+
+
+def lines_before(part: ByteRange) -> int:
+    """Number of lines of the file before the range."""
+    if part.begin == 0:
+        return 0
+    with open_range(ByteRange(part.path, 0, part.begin)) as lines:
+        return sum(1 for _ in lines)
+
+
+class _Slice(io.RawIOBase):
+    """The bytes of a range as a file."""
+
+    def __init__(self, part: ByteRange):
+        self._file = open(part.path, "rb", buffering=0)  # noqa: SIM115 - closed by `close`
+        self._file.seek(part.begin)
+        self._left = part.end - part.begin
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:
+        count = self._file.readinto(memoryview(buffer)[: self._left])
+        self._left -= count
+        return count
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def _first_cut(file: io.BufferedReader, cut: re.Pattern[bytes], begin: int) -> int | None:
+    """Where a range may end, from `begin` on; `None` if nowhere before the end of the file."""
+    file.seek(begin)
+    seen, look = b"", _SMALLEST_LOOK
+    while more := file.read(look):
+        data = seen + more
+        if match := cut.search(data):
+            return begin + match.end()
+        begin += len(data) - len(data[-_OVERLAP:])
+        seen, look = data[-_OVERLAP:], min(2 * look, _LARGEST_LOOK)
+    return None

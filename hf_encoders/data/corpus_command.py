@@ -1,0 +1,138 @@
+"""`hf-encoders corpus`: text files or a data set to a tokenised corpus in a folder, with a report.
+
+Splits documents into sentences, tokenises them with several processes, drops exact duplicates, and warns of what
+predicts a failed pre-training. Killed and started again with the same arguments, it goes on where it was.
+`datasets.load_from_disk(DIR)` opens the corpus.
+"""
+
+import argparse
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import datasets
+import transformers
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from hf_encoders.data.corpus_preparation import prepare_corpus
+from hf_encoders.data.segmentation import one_sentence_per_line, split_sentences
+from hf_encoders.data.word_segmentation import jieba_segmenter
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument(
+        "--input",
+        nargs="+",
+        metavar="PATH",
+        help="text files (a blank line between documents), .jsonl files (a document a line) or folders of them",
+    )
+    source.add_argument(
+        "--dataset", metavar="NAME", help="data set on the Hub, or a folder that datasets.load_dataset reads"
+    )
+    parser.add_argument("--config", metavar="NAME", help="configuration of --dataset (default: its only one)")
+    parser.add_argument("--split", metavar="NAME", help="split of --dataset (default: train)")
+    parser.add_argument(
+        "--streaming",
+        action="store_true",
+        help="read --dataset while it is downloaded, without keeping it; a restart reads it again from the start",
+    )
+    parser.add_argument(
+        "--text-column",
+        default="text",
+        metavar="NAME",
+        help="column of --dataset, or field of .jsonl files, with the text of a document (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--sentences-column", metavar="NAME", help="one with a list of sentences, taken as they are instead"
+    )
+    parser.add_argument(
+        "--tokenizer", required=True, metavar="DIR_OR_NAME", help="folder of a tokenizer, or a name on the Hub"
+    )
+    parser.add_argument("--output", required=True, metavar="DIR", help="folder of the corpus; 4 bytes a token")
+    splitting = parser.add_mutually_exclusive_group()
+    splitting.add_argument(
+        "--language", default="en", metavar="CODE", help="language, for sentence splitting (default: %(default)s)"
+    )
+    splitting.add_argument(
+        "--one-sentence-per-line", action="store_true", help="the text is split already: every line is a sentence"
+    )
+    parser.add_argument(
+        "--word-segmenter",
+        choices=["jieba"],
+        help="also store where words begin, for masking whole words in Chinese (needs the package jieba)",
+    )
+    parser.add_argument(
+        "--max-sentence-tokens",
+        type=int,
+        metavar="TOKENS",
+        help="cut longer sentences into pieces of that many tokens (default: cut nothing)",
+    )
+    parser.add_argument(
+        "--keep-duplicates", action="store_true", help="keep documents with the same tokens as an earlier one"
+    )
+    parser.add_argument(
+        "--workers", type=int, metavar="N", help="processes, one core each (default: as many as there are cores)"
+    )
+    parser.add_argument(
+        "--overwrite", action="store_true", help="remove the corpus, or the begun one, that is in --output first"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Make the corpus and print its report."""
+    for name in ("config", "split", "streaming"):
+        if arguments.input and getattr(arguments, name):
+            raise ValueError(f"--{name} is for --dataset, not for --input: leave it out.")
+    transformers.logging.set_verbosity_error()
+    report = prepare_corpus(
+        arguments.input or load_split(arguments),
+        arguments.output,
+        load_tokenizer(arguments.tokenizer),
+        sentence_splitter=sentence_splitter(arguments),
+        text_column=arguments.text_column,
+        sentences_column=arguments.sentences_column,
+        word_segmenter=jieba_segmenter() if arguments.word_segmenter else None,
+        max_sentence_tokens=arguments.max_sentence_tokens,
+        keep_duplicates=arguments.keep_duplicates,
+        workers=arguments.workers,
+        overwrite=arguments.overwrite,
+    )
+    print(report)
+    print(f"datasets.load_from_disk({str(Path(arguments.output))!r}) opens it")
+    return 0
+
+
+def sentence_splitter(arguments: argparse.Namespace) -> Callable[[str], list[str]]:
+    """The splitter that was asked for."""
+    if arguments.one_sentence_per_line:
+        return one_sentence_per_line
+    split_sentences("", arguments.language)  # refuses what is no language code
+    return partial(split_sentences, language=arguments.language)
+
+
+def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
+    """The tokenizer of a folder or of the Hub."""
+    try:
+        return AutoTokenizer.from_pretrained(name)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ValueError(
+            f"--tokenizer {name!r} cannot be loaded ({reason}): give a folder that save_pretrained wrote, or the name "
+            "of a model on the Hub."
+        ) from error
+
+
+def load_split(arguments: argparse.Namespace) -> datasets.Dataset | datasets.IterableDataset:
+    """The split of a data set that was asked for."""
+    try:
+        return datasets.load_dataset(
+            arguments.dataset, arguments.config, split=arguments.split or "train", streaming=arguments.streaming
+        )
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ValueError(
+            f"--dataset {arguments.dataset!r} cannot be loaded ({reason}): check --dataset, --config and --split, and "
+            "the connection."
+        ) from error

@@ -1,0 +1,250 @@
+"""The Arrow file of a corpus: whole documents as flat arrays, written in one record batch.
+
+A row is a document, a list in it a sentence: `input_ids` of `list<list<int32>>`, and in a corpus made with a word
+segmenter `word_starts` of `list<list<uint8>>`, shaped like it.
+"""
+
+import contextlib
+import hashlib
+import mmap
+import os
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import datasets
+import numpy as np
+import pyarrow as pa
+
+from hf_encoders.data.ragged import offsets_of, ranges
+
+
+COLUMN = "input_ids"
+WORD_STARTS = "word_starts"
+# Arrow counts the tokens of one list column in 32 bits, so that a longer corpus needs several record batches.
+MOST_TOKENS_A_RECORD_BATCH = 2**31 - 1
+BYTES_A_WRITE = 2**26  # bytes that are copied from one file to another at once
+
+_VALUES = {COLUMN: pa.int32(), WORD_STARTS: pa.uint8()}
+# `SentenceBatch` field -> type of the numbers in its file while a record batch grows.
+_NUMBERS = {
+    "tokens": np.int32,
+    "sentence_lengths": np.int32,
+    "document_lengths": np.int32,
+    "word_starts": np.uint8,
+}
+
+
+class SentenceBatch(NamedTuple):
+    """Whole documents on their way to or from Arrow, as one-dimensional arrays of integers."""
+
+    tokens: np.ndarray
+    sentence_lengths: np.ndarray  # in tokens
+    document_lengths: np.ndarray  # in sentences
+    word_starts: np.ndarray | None = None  # one a token, in a corpus that has them
+
+
+def corpus_schema(has_word_starts: bool) -> pa.Schema:
+    """The Arrow schema of a corpus, as `datasets` writes it."""
+    names = [COLUMN, WORD_STARTS] if has_word_starts else [COLUMN]
+    schema = pa.schema({name: pa.list_(pa.list_(_VALUES[name])) for name in names})
+    return datasets.Features.from_arrow_schema(schema).arrow_schema
+
+
+def record_batch(block: SentenceBatch) -> pa.RecordBatch:
+    """The documents as rows; offsets are counted in 32 bits."""
+    offsets = [offsets_of(lengths).astype(np.int32) for lengths in (block.sentence_lengths, block.document_lengths)]
+    arrays = {COLUMN: block.tokens}
+    if block.word_starts is not None:
+        arrays[WORD_STARTS] = block.word_starts
+    values = {name: np.ascontiguousarray(array, _VALUES[name].to_pandas_dtype()) for name, array in arrays.items()}
+    return _record_batch(values, *offsets)
+
+
+def block_of(batch: pa.RecordBatch) -> SentenceBatch:
+    """The arrays of one record batch, without a copy of the tokens.
+
+    Raises:
+        ValueError: If a value is missing, or word starts and tokens differ in shape.
+    """
+    block = _flat(batch.column(COLUMN), COLUMN)
+    if WORD_STARTS not in batch.schema.names:
+        return block
+    starts = _flat(batch.column(WORD_STARTS), WORD_STARTS)
+    if not all(np.array_equal(ours, theirs) for ours, theirs in zip(block[1:3], starts[1:3], strict=True)):
+        raise ValueError(
+            f"dataset: column {WORD_STARTS!r} is not shaped like {COLUMN!r}: it needs one number a token; remove the "
+            "column with dataset.remove_columns, or make the corpus anew with a word_segmenter."
+        )
+    return block._replace(word_starts=starts.tokens)
+
+
+def write_corpus(blocks: Iterable[SentenceBatch], directory: Path, *, has_word_starts: bool) -> datasets.Dataset:
+    """Write documents into one Arrow file that is named by a hash of what it holds."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=directory) as scratch:
+        table = Path(scratch) / "table.arrow"
+        name = write_arrow_file(blocks, table, has_word_starts=has_word_starts)
+        path = directory / f"corpus-{name}.arrow"
+        # Files get this name only when they are complete, so one that is there already holds the same bytes.
+        if not path.exists():
+            os.replace(table, path)
+    return datasets.Dataset.from_file(str(path))
+
+
+def write_arrow_file(blocks: Iterable[SentenceBatch], path: Path, *, has_word_starts: bool) -> str:
+    """Write documents into one Arrow file, in one record batch where they fit, with memory for one block.
+
+    While it is written there are files beside it that take as much space again.
+
+    Returns:
+        `str`: A hash of the contents, 32 hexadecimal digits; how they came in blocks does not change it.
+    """
+    schema = corpus_schema(has_word_starts)
+    with (
+        tempfile.TemporaryDirectory(dir=path.parent) as scratch,
+        contextlib.closing(_RecordBatchOnDisk(Path(scratch), has_word_starts)) as growing,
+        open(path, "wb") as file,
+    ):
+        sink = _Sink(file)
+        # One for each array there is: a corpus without word starts is never taken for one with them.
+        digests = {name: hashlib.blake2b(digest_size=16) for name in growing.names}
+        with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), schema) as writer:
+            for block in blocks:
+                if len(block.tokens) > MOST_TOKENS_A_RECORD_BATCH:
+                    raise ValueError(
+                        f"documents: one document has about {len(block.tokens):,} tokens, and Arrow stores at most "
+                        f"{MOST_TOKENS_A_RECORD_BATCH:,} in a row: separate documents by blank lines."
+                    )
+                if growing.num_tokens + len(block.tokens) > MOST_TOKENS_A_RECORD_BATCH:
+                    growing.move_to(writer, sink)
+                growing.append(block)
+                for name in growing.names:
+                    digests[name].update(np.ascontiguousarray(getattr(block, name), _NUMBERS[name]))
+            growing.move_to(writer, sink)
+    return hashlib.blake2b(b"".join(d.digest() for d in digests.values()), digest_size=16).hexdigest()
+
+
+class _Sink:
+    """A file for Arrow to write to that does not leave the maps it writes from in memory."""
+
+    def __init__(self, file: BinaryIO):
+        self.file = file
+        self.maps: list[mmap.mmap] = []
+        self.closed = False
+
+    def write(self, data: pa.Buffer | bytes) -> int:
+        view = memoryview(data)
+        for begin in range(0, len(view), BYTES_A_WRITE):
+            self.file.write(view[begin : begin + BYTES_A_WRITE])
+            # Pages of a map count as this process's memory until they are given back; not every system can.
+            if len(view) > BYTES_A_WRITE and hasattr(mmap, "MADV_DONTNEED"):
+                for pages in self.maps:
+                    pages.madvise(mmap.MADV_DONTNEED)
+        return len(view)
+
+    def flush(self) -> None:
+        self.file.flush()
+
+    def tell(self) -> int:
+        return self.file.tell()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class _RecordBatchOnDisk:
+    """The buffers of one Arrow record batch, grown in files and handed to the writer as memory maps."""
+
+    def __init__(self, directory: Path, has_word_starts: bool):
+        self.names = [name for name in SentenceBatch._fields if has_word_starts or name != "word_starts"]
+        self.paths = {name: directory / name for name in self.names}
+        self._start()
+
+    def append(self, block: SentenceBatch) -> None:
+        arrays = block._asdict() | {
+            "sentence_lengths": self.num_tokens + np.cumsum(block.sentence_lengths, dtype=np.int64),
+            "document_lengths": self.num_sentences + np.cumsum(block.document_lengths, dtype=np.int64),
+        }
+        for name in self.names:
+            self.files[name].write(np.ascontiguousarray(arrays[name], dtype=_NUMBERS[name]))
+        self.num_tokens += len(block.tokens)
+        self.num_sentences += len(block.sentence_lengths)
+
+    def move_to(self, writer: pa.ipc.RecordBatchStreamWriter, sink: _Sink) -> None:
+        self.close()
+        with contextlib.ExitStack() as files:
+            arrays = {}
+            for name, path in self.paths.items():
+                # An empty file cannot be mapped, and the one of tokens is empty for a corpus without documents.
+                pages = b""
+                if path.stat().st_size:
+                    file = files.enter_context(open(path, "rb"))
+                    pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                    sink.maps.append(pages)
+                arrays[name] = np.frombuffer(pages, dtype=_NUMBERS[name])
+            values = {COLUMN: arrays["tokens"]}
+            if "word_starts" in arrays:
+                values[WORD_STARTS] = arrays["word_starts"]
+            writer.write_batch(_record_batch(values, arrays["sentence_lengths"], arrays["document_lengths"]))
+        sink.maps.clear()
+        self._start()
+
+    def close(self) -> None:
+        for file in self.files.values():
+            file.close()
+
+    def _start(self) -> None:
+        self.num_tokens = self.num_sentences = 0
+        self.files = {name: open(path, "wb") for name, path in self.paths.items()}  # noqa: SIM115 - see `close`
+        for name in ("sentence_lengths", "document_lengths"):
+            self.files[name].write(np.zeros(1, dtype=np.int32))
+
+
+def _record_batch(
+    values: dict[str, np.ndarray], sentence_offsets: np.ndarray, document_offsets: np.ndarray
+) -> pa.RecordBatch:
+    """Columns of lists of lists over flat arrays, which are not copied."""
+    columns = []
+    for name, array in values.items():
+        kind, column = _VALUES[name], pa.Array.from_buffers(_VALUES[name], len(array), [None, pa.py_buffer(array)])
+        for offsets in (sentence_offsets, document_offsets):
+            kind = pa.list_(kind)
+            buffers = [None, pa.py_buffer(offsets)]
+            column = pa.Array.from_buffers(kind, len(offsets) - 1, buffers, children=[column])
+        columns.append(column)
+    return pa.record_batch(columns, schema=corpus_schema(WORD_STARTS in values))
+
+
+def _flat(documents: pa.ListArray, name: str) -> SentenceBatch:
+    sentences = documents.flatten()
+    tokens = sentences.flatten()
+    if documents.null_count or sentences.null_count or tokens.null_count:
+        raise ValueError(f"dataset: column {name!r} has missing values: remove those rows with dataset.filter.")
+    return SentenceBatch(tokens.to_numpy(), sentences.value_lengths().to_numpy(), documents.value_lengths().to_numpy())
+
+
+def chosen_documents(block: SentenceBatch, rows: np.ndarray) -> SentenceBatch:
+    """Documents `rows` of a block, in that order.
+
+    >>> block = SentenceBatch(np.array([5, 6, 7, 8]), np.array([2, 1, 1]), np.array([2, 1]))
+    >>> chosen_documents(block, np.array([1, 0])).tokens.tolist()
+    [8, 5, 6, 7]
+    """
+    sentence_offsets, document_offsets = offsets_of(block.sentence_lengths), offsets_of(block.document_lengths)
+    return chosen_between(block, sentence_offsets, document_offsets, rows)
+
+
+def chosen_between(
+    block: SentenceBatch, sentence_offsets: np.ndarray, document_offsets: np.ndarray, rows: np.ndarray
+) -> SentenceBatch:
+    """As `chosen_documents`, where the offsets are known."""
+    first, end = document_offsets[rows], document_offsets[rows + 1]
+    sentences, tokens = ranges(first, end), ranges(sentence_offsets[first], sentence_offsets[end])
+    return SentenceBatch(
+        block.tokens[tokens],
+        sentence_offsets[sentences + 1] - sentence_offsets[sentences],
+        end - first,
+        None if block.word_starts is None else block.word_starts[tokens],
+    )

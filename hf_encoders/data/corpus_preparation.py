@@ -1,0 +1,340 @@
+"""Text files and data sets to one corpus in a folder, with several processes, and resumable.
+
+The source is divided into units (`corpus_sources.py`), workers make a piece of each (`corpus_pieces.py`), and one
+merge leaves out duplicates and copies the rest into one Arrow file. The corpus does not depend on the number of
+workers, on which of them was faster, or on how often the run was killed.
+"""
+
+import json
+import multiprocessing
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+from datasets.utils import tqdm
+from transformers import PreTrainedTokenizerBase
+
+from hf_encoders.data.corpus import NO_TOKENS
+from hf_encoders.data.corpus_file import SentenceBatch, chosen_documents, corpus_schema, write_arrow_file
+from hf_encoders.data.corpus_pieces import (
+    PieceMaker,
+    is_finished,
+    make_piece,
+    piece_blocks,
+    piece_hashes,
+    start_worker,
+)
+from hf_encoders.data.corpus_report import (
+    REPORT_FILE,
+    CorpusReport,
+    CorpusStatistics,
+    StatisticsCounter,
+    warnings_for,
+)
+from hf_encoders.data.corpus_settings import (
+    deciding_versions,
+    describe_function,
+    finished_report,
+    library_versions,
+    remove_corpus,
+    start_pieces,
+    tokenizer_fingerprint,
+)
+from hf_encoders.data.corpus_sources import (
+    FileSource,
+    RowSource,
+    StreamSource,
+    TextReading,
+    Unit,
+    make_source,
+)
+from hf_encoders.data.segmentation import split_sentences
+from hf_encoders.data.sentence_encoding import check_max_sentence_tokens, make_encoder
+
+
+ARROW_FILE = "corpus.arrow"
+UNITS_A_WORKER = 2  # units that are given out at once: no worker waits, and the text of a stream does not pile up
+PARALLELISM = "TOKENIZERS_PARALLELISM"
+
+
+def prepare_corpus(
+    source: Sequence[str | Path] | datasets.Dataset | datasets.IterableDataset,
+    output: str | Path,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    sentence_splitter: Callable[[str], list[str]] = split_sentences,
+    text_column: str = "text",
+    sentences_column: str | None = None,
+    word_segmenter: Callable[[str], list[str]] | None = None,
+    max_sentence_tokens: int | None = None,
+    keep_duplicates: bool = False,
+    workers: int | None = None,
+    overwrite: bool = False,
+) -> CorpusReport:
+    """Make a corpus of text files or a data set: split into sentences, tokenised, in a folder to train from.
+
+    `datasets.load_from_disk(output)` opens it, memory mapped, also where this package is not installed; all of it is
+    one record batch up to 2**31 tokens, so that `SentenceStore` copies nothing. `output` holds `corpus.arrow`,
+    `state.json` and `dataset_info.json` of `datasets`, and the report, `corpus.json`.
+
+    A run that was killed goes on where it was when it is called with the same arguments again, and gives the same
+    bytes; `workers` may be another number. A streaming data set is read again from the start then, without being
+    tokenised again. A finished corpus with the same arguments is left as it is. Other arguments are refused.
+
+    Documents and sentences that give no token are left out, and so are documents with the same tokens as an earlier
+    one. Special tokens and their names are treated as by `tokenize_documents`.
+
+    Several processes: on Linux they are forks of this one; elsewhere they are new ones, to which the functions given
+    are pickled, and the calling script needs its `if __name__ == "__main__":`.
+
+    Args:
+        source (`Sequence[str | Path]`, `datasets.Dataset` or `datasets.IterableDataset`): Text files, JSON lines and
+            folders as `read_documents` reads them, or a data set with one row a document.
+        output (`str` or `Path`): Folder, made if needed. Takes 4 bytes a token in the end (5 with word starts), three
+            times that on the way. Memory: what each worker needs for a few megabytes of text, or for the longest
+            document; and 24 bytes a document while duplicates are looked for.
+        tokenizer (`PreTrainedTokenizerBase`): Any tokenizer.
+        sentence_splitter (`Callable[[str], list[str]]`, *optional*, defaults to `split_sentences`): Gets a line of a
+            text file or the text of a document. `one_sentence_per_line` for text that is split already,
+            `functools.partial(split_sentences, language="de")` for another language.
+        text_column (`str`, *optional*, defaults to `"text"`): Column, or field of JSON lines, with the text.
+        sentences_column (`str`, *optional*): The one with a list of sentences, taken as they are instead.
+        word_segmenter (`Callable[[str], list[str]]`, *optional*): As for `tokenize_documents`.
+        max_sentence_tokens (`int`, *optional*): As for `tokenize_documents`; `None` cuts nothing.
+        keep_duplicates (`bool`, *optional*, defaults to `False`): Keep documents with the tokens of an earlier one.
+            They are found by 64-bit hashes; in 10 million documents, one is taken for a duplicate wrongly with a
+            probability of 3 in a million.
+        workers (`int`, *optional*): Processes, each with one core; 1 works in this process. `None` takes as many as
+            this process may use cores.
+        overwrite (`bool`, *optional*, defaults to `False`): Remove a corpus, or a begun one, from the folder first.
+
+    Returns:
+        `CorpusReport`: Counts, speed, and warnings of what predicts a failed pre-training; printed, a table.
+
+    Raises:
+        ValueError: If an argument is wrong, the source cannot be read or gives no token, or the folder holds
+            something else.
+
+    >>> import tempfile
+    >>> documents = datasets.Dataset.from_dict({"text": ["w5 w6. w7", "w8", "w5 w6. w7"]})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     report = prepare_corpus(documents, folder, doctest_tokenizer(), workers=1)
+    ...     rows = datasets.load_from_disk(folder)["input_ids"][:]
+    >>> rows, report.statistics.dropped_duplicates
+    ([[[5, 3], [7]], [[8]]], 1)
+    """
+    began = time.perf_counter()
+    check_max_sentence_tokens(max_sentence_tokens)
+    workers = _number_of_workers(workers)
+    output = Path(output)
+    source = make_source(source, TextReading(sentence_splitter, text_column, sentences_column))
+    encoder = partial(make_encoder, tokenizer, word_segmenter)
+    encoder()  # refuses what cannot be encoded before any work
+    settings = {
+        "source": source.identity(),
+        "text_column": text_column,
+        "sentences_column": sentences_column,
+        "sentence_splitter": describe_function(sentence_splitter),
+        "word_segmenter": describe_function(word_segmenter),
+        "max_sentence_tokens": max_sentence_tokens,
+        "keep_duplicates": keep_duplicates,
+        "tokenizer": {
+            "class": type(tokenizer).__name__,
+            "name": str(tokenizer.name_or_path),
+            "entries": len(tokenizer),
+            "fingerprint": tokenizer_fingerprint(tokenizer),
+        },
+        "libraries": deciding_versions(),
+    }
+    if overwrite:
+        remove_corpus(output)
+    if report := finished_report(output, settings):
+        return report
+    pieces = start_pieces(output, settings)
+    maker = PieceMaker(pieces, source.reader(), encoder, max_sentence_tokens, word_segmenter is not None)
+    with _one_core_a_process():
+        run = _make_pieces(source, maker, workers)
+    if source.identity() != settings["source"]:
+        raise ValueError("source: files were changed while they were read: run it again with overwrite=True.")
+    statistics, fingerprint = _merge(pieces, run.pieces, tokenizer, keep_duplicates, maker.has_word_starts)
+    _write_dataset_files(pieces, fingerprint, maker.has_word_starts)
+    report = CorpusReport(
+        settings=settings,
+        statistics=statistics,
+        warnings=warnings_for(statistics),
+        run=run.as_report(time.perf_counter() - began),
+        versions=library_versions(),
+    )
+    report.save(pieces)
+    # The report comes last: where it is, the corpus is finished.
+    for name in (ARROW_FILE, "dataset_info.json", "state.json", REPORT_FILE):
+        os.replace(pieces / name, output / name)
+    shutil.rmtree(pieces)
+    return report
+
+
+@dataclass
+class _Run:
+    """How the pieces were made."""
+
+    workers: int
+    pieces: int = 0
+    kept_pieces: int = 0
+    bytes: int = 0
+
+    def as_report(self, seconds: float) -> dict[str, Any]:
+        megabytes = self.bytes / 1e6
+        return {
+            "seconds": round(seconds, 2),
+            "workers": self.workers,
+            "megabytes": round(megabytes, 3),
+            "megabytes_per_second": round(megabytes / seconds, 3),
+            "pieces": self.pieces,
+            "kept_pieces": self.kept_pieces,
+        }
+
+
+def _number_of_workers(workers: int | None) -> int:
+    if workers is None:
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if workers < 1:
+        raise ValueError(f"workers={workers}: use 1 or more, or None for one a core.")
+    return workers
+
+
+@contextmanager
+def _one_core_a_process() -> Iterator[None]:
+    """Keep tokenizers from using all cores in each process; the setting is inherited."""
+    before = os.environ.get(PARALLELISM)
+    os.environ[PARALLELISM] = "false"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[PARALLELISM]
+        else:
+            os.environ[PARALLELISM] = before
+
+
+def _make_pieces(source: FileSource | RowSource | StreamSource, maker: PieceMaker, workers: int) -> _Run:
+    """Make all pieces that are not there yet."""
+    units = source.units()
+    # No more processes than there is work for.
+    first = list(islice(units, workers))
+    run = _Run(max(min(workers, len(first)), 1))
+    unit_scale = source.progress_unit == "B"
+    with (
+        tqdm(total=source.total, desc="Tokenising", unit=source.progress_unit, unit_scale=unit_scale) as progress,
+        _submitting(maker, run.workers) as submit,
+    ):
+        running: dict[Future[int], Unit] = {}
+        for number, unit in enumerate(chain(first, units)):
+            run.pieces += 1
+            if is_finished(maker.directory, number, unit.digest):
+                run.kept_pieces += 1
+                progress.update(unit.size)
+                continue
+            if len(running) >= UNITS_A_WORKER * run.workers:
+                _collect(running, run, progress)
+            running[submit(number, unit.part, unit.digest)] = unit
+        while running:
+            _collect(running, run, progress)
+    return run
+
+
+def _collect(running: dict[Future[int], Unit], run: _Run, progress: tqdm) -> None:
+    """Wait for a unit to be done, and count what is."""
+    for future in wait(running, return_when=FIRST_COMPLETED).done:
+        try:
+            run.bytes += future.result()
+        except ValueError as error:
+            # Raised here again, so that it comes from this package whether a worker met it or this process.
+            raise ValueError(*error.args) from error
+        except BrokenProcessPool as error:
+            raise RuntimeError(
+                "A worker was killed, most likely for want of memory. What is finished is kept: run it again, with "
+                "fewer workers."
+            ) from error
+        progress.update(running.pop(future).size)
+
+
+@contextmanager
+def _submitting(maker: PieceMaker, workers: int) -> Iterator[Callable[..., Future[int]]]:
+    """What has a piece made, in a worker or here."""
+    if workers == 1:
+        yield partial(_make_here, maker)
+        return
+    # A fork shares what is loaded, and needs no second import; other systems do not have it, or not safely.
+    context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+    executor = ProcessPoolExecutor(workers, mp_context=context, initializer=start_worker, initargs=(maker,))
+    try:
+        yield partial(executor.submit, make_piece)
+    finally:
+        executor.shutdown(cancel_futures=True)
+
+
+def _make_here(maker: PieceMaker, number: int, part: Any, text_digest: str) -> Future[int]:
+    future: Future[int] = Future()
+    future.set_result(maker.make(number, part, text_digest))
+    return future
+
+
+def _merge(
+    pieces: Path, num_pieces: int, tokenizer: PreTrainedTokenizerBase, keep_duplicates: bool, has_word_starts: bool
+) -> tuple[CorpusStatistics, str]:
+    """Write the corpus of all pieces; its counts, and a hash of it."""
+    hashes = piece_hashes(pieces, num_pieces)
+    if len(hashes) == 0:
+        raise ValueError(NO_TOKENS)
+    first_places = np.unique(hashes, return_index=True)[1]
+    duplicates = len(hashes) - len(first_places)
+    is_kept = np.full(len(hashes), keep_duplicates)
+    is_kept[first_places] = True
+    counter = StatisticsCounter(tokenizer)
+
+    def kept_blocks() -> Iterator[SentenceBatch]:
+        place = 0
+        for number in tqdm(range(num_pieces), desc="Merging", unit=" pieces"):
+            for block in piece_blocks(pieces, number):
+                is_kept_here = is_kept[place : place + len(block.document_lengths)]
+                place += len(is_kept_here)
+                if not is_kept_here.all():
+                    block = chosen_documents(block, np.flatnonzero(is_kept_here))
+                counter.add(block)
+                yield block
+
+    fingerprint = write_arrow_file(kept_blocks(), pieces / ARROW_FILE, has_word_starts=has_word_starts)
+    if keep_duplicates:
+        return counter.statistics(duplicate_documents=duplicates), fingerprint
+    return counter.statistics(duplicate_documents=0, dropped_duplicates=duplicates), fingerprint
+
+
+def _write_dataset_files(directory: Path, fingerprint: str, has_word_starts: bool) -> None:
+    """What `datasets.load_from_disk` needs beside the Arrow file.
+
+    `Dataset.save_to_disk` would write the corpus anew, in many record batches.
+    """
+    features = datasets.Features.from_arrow_schema(corpus_schema(has_word_starts))
+    datasets.DatasetInfo(features=features).write_to_directory(str(directory))
+    state = {
+        "_data_files": [{"filename": ARROW_FILE}],
+        "_fingerprint": fingerprint[:16],
+        "_format_columns": None,
+        "_format_kwargs": {},
+        "_format_type": None,
+        "_output_all_columns": False,
+        "_split": None,
+    }
+    (directory / "state.json").write_text(json.dumps(state, indent=2), encoding="utf-8")

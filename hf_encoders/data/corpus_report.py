@@ -1,0 +1,231 @@
+"""What can be told about a corpus: counts, what in them predicts a failed pre-training, a table and a JSON file."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from hf_encoders.data.corpus_file import SentenceBatch
+from hf_encoders.data.ragged import offsets_of
+from hf_encoders.data.sentence_store import SentenceStore
+
+
+REPORT_FILE = "corpus.json"
+TOKENS_A_STEP = 2**18  # tokens that statistics look at at once
+
+
+@dataclass(frozen=True)
+class CorpusStatistics:
+    """Counts of a corpus.
+
+    Args:
+        documents, sentences, tokens (`int`): How many there are.
+        one_sentence_documents (`int`): Documents of a single sentence; no sentence pair comes out of them.
+        longest_sentence_tokens (`int`): Length of the longest sentence in tokens.
+        duplicate_documents (`int`): Documents with the tokens of an earlier one (64-bit hashes are compared).
+        unknown_share (`float`, *optional*): Share of the tokens that are the unknown token, in [0, 1]; `None` where no
+            tokenizer was given.
+        dropped_duplicates (`int`): Documents that had the tokens of an earlier one and were left out; not in
+            `documents`.
+    """
+
+    documents: int
+    sentences: int
+    tokens: int
+    one_sentence_documents: int
+    longest_sentence_tokens: int
+    duplicate_documents: int
+    unknown_share: float | None = None
+    dropped_duplicates: int = 0
+
+
+def corpus_statistics(dataset: datasets.Dataset, tokenizer: PreTrainedTokenizerBase | None = None) -> CorpusStatistics:
+    """Count what a corpus holds.
+
+    Args:
+        dataset (`datasets.Dataset`): A corpus.
+        tokenizer (`PreTrainedTokenizerBase`, *optional*): The one it was made with; knows the unknown token.
+
+    Returns:
+        `CorpusStatistics`: The counts; `warnings_for` reads them.
+
+    Raises:
+        ValueError: As `SentenceStore`.
+    """
+    store = SentenceStore.from_dataset(dataset)
+    counter = StatisticsCounter(tokenizer)
+    counter.add(SentenceBatch(store.tokens, store.sentence_lengths, np.diff(store.document_offsets)))
+    hashes = document_hashes(store.tokens, store.sentence_offsets[store.document_offsets])
+    return counter.statistics(duplicate_documents=len(hashes) - len(np.unique(hashes)))
+
+
+class StatisticsCounter:
+    """Counts blocks of a corpus one after the other.
+
+    Args:
+        tokenizer (`PreTrainedTokenizerBase`, *optional*): Knows the unknown token.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase | None = None):
+        self.knows_unknown = tokenizer is not None
+        # A tokenizer without an unknown token never gives one: no id equals -1.
+        self.unknown_id = -1 if tokenizer is None or tokenizer.unk_token_id is None else tokenizer.unk_token_id
+        self.documents = self.sentences = self.tokens = self.unknown = 0
+        self.one_sentence_documents = self.longest_sentence_tokens = 0
+
+    def add(self, block: SentenceBatch) -> None:
+        """Count one block."""
+        self.documents += len(block.document_lengths)
+        self.sentences += len(block.sentence_lengths)
+        self.tokens += len(block.tokens)
+        self.one_sentence_documents += int(np.count_nonzero(block.document_lengths == 1))
+        self.longest_sentence_tokens = max(self.longest_sentence_tokens, int(block.sentence_lengths.max(initial=0)))
+        if self.knows_unknown:
+            for begin in range(0, len(block.tokens), TOKENS_A_STEP):
+                tokens = block.tokens[begin : begin + TOKENS_A_STEP]
+                self.unknown += int(np.count_nonzero(tokens == self.unknown_id))
+
+    def statistics(self, *, duplicate_documents: int, dropped_duplicates: int = 0) -> CorpusStatistics:
+        """The counts so far."""
+        return CorpusStatistics(
+            documents=self.documents,
+            sentences=self.sentences,
+            tokens=self.tokens,
+            one_sentence_documents=self.one_sentence_documents,
+            longest_sentence_tokens=self.longest_sentence_tokens,
+            duplicate_documents=duplicate_documents,
+            unknown_share=self.unknown / max(self.tokens, 1) if self.knows_unknown else None,
+            dropped_duplicates=dropped_duplicates,
+        )
+
+
+def document_hashes(tokens: np.ndarray, token_starts: np.ndarray) -> np.ndarray:
+    """One 64-bit hash of the tokens of each document; where its sentences end does not matter.
+
+    Args:
+        tokens (`np.ndarray` of `int32`, shape `(N,)`): All documents.
+        token_starts (`np.ndarray` of shape `(D + 1,)`): First token of every document, and N.
+
+    Returns:
+        `np.ndarray` of `uint64`, shape `(D,)`.
+    """
+    data = memoryview(np.ascontiguousarray(tokens, dtype=np.int32))
+    starts = token_starts.tolist()
+    digests = (
+        hashlib.blake2b(data[begin:end], digest_size=8).digest()
+        for begin, end in zip(starts[:-1], starts[1:], strict=True)
+    )
+    return np.frombuffer(b"".join(digests), dtype=np.uint64)
+
+
+def hashes_of_block(block: SentenceBatch) -> np.ndarray:
+    """`document_hashes` of a block."""
+    return document_hashes(block.tokens, offsets_of(block.sentence_lengths)[offsets_of(block.document_lengths)])
+
+
+def warnings_for(statistics: CorpusStatistics) -> list[str]:
+    """What in a corpus predicts a failed pre-training, and the remedy; empty when nothing does.
+
+    Warns of a single document, of fewer than 100 documents of 50,000 tokens and more on average, of more than half the
+    documents with one sentence, of more than a tenth duplicates that were not dropped, and of more than 5 % unknown
+    tokens. These limits are this package's choice.
+
+    Args:
+        statistics (`CorpusStatistics`): From `corpus_statistics`.
+
+    Returns:
+        `list[str]`: One message a finding.
+    """
+    warnings = []
+    documents = max(statistics.documents, 1)
+    if statistics.documents <= 1:
+        warnings.append(
+            f"The corpus has {statistics.documents} document(s): next-sentence prediction finds no other document "
+            "to draw from. Put a blank line between documents, or one document a line into a .jsonl file."
+        )
+    elif statistics.documents < 100 and statistics.tokens >= 50_000 * statistics.documents:
+        warnings.append(
+            f"The corpus has only {statistics.documents} documents, of {statistics.tokens // documents:,} tokens on "
+            "average: boundaries between documents are probably missing, and few documents make next-sentence "
+            "prediction easy. Put a blank line between documents, or one document a line into a .jsonl file."
+        )
+    if statistics.one_sentence_documents / documents > 0.5:
+        warnings.append(
+            f"{statistics.one_sentence_documents:,} of {statistics.documents:,} documents have a single sentence, "
+            "which gives no sentence pair. If blank lines stand between the lines of one text, remove them; if "
+            "paragraphs were not split, use split_sentences with the language of the text; otherwise train without "
+            "a pair objective (mlm)."
+        )
+    if statistics.duplicate_documents / documents > 0.1:
+        warnings.append(
+            f"{statistics.duplicate_documents:,} of {statistics.documents:,} documents repeat an earlier one: a "
+            "model learns them by heart, and validation measures what was trained on. Remove duplicates before "
+            "tokenising; prepare_corpus and `hf-encoders corpus` do it unless told to keep them."
+        )
+    if statistics.unknown_share is not None and statistics.unknown_share > 0.05:
+        warnings.append(
+            f"{statistics.unknown_share:.1%} of the tokens are unknown to the tokenizer: its vocabulary does not "
+            "fit the text. Train a tokenizer on the text, or use a byte-level one."
+        )
+    return warnings
+
+
+@dataclass(frozen=True)
+class CorpusReport:
+    """What a prepared corpus holds and how it was made; `corpus.json` in its folder. Printed, a table.
+
+    Args:
+        settings (`dict`): All that decides what is in the corpus: input, tokenizer, options, versions of libraries.
+        statistics (`CorpusStatistics`): Counts.
+        warnings (`list[str]`): What predicts a failed pre-training, from `warnings_for`.
+        run (`dict`): How it went: `seconds`, `workers`, `megabytes` (10**6 bytes of sentences in UTF-8 that this run
+            tokenised), `megabytes_per_second`, `pieces`, `kept_pieces` (finished by an earlier run).
+        versions (`dict`): Python and libraries.
+    """
+
+    settings: dict[str, Any]
+    statistics: CorpusStatistics
+    warnings: list[str]
+    run: dict[str, Any]
+    versions: dict[str, str] = field(default_factory=dict)
+
+    def save(self, directory: Path) -> None:
+        """Write `corpus.json`."""
+        text = json.dumps(asdict(self), indent=2, ensure_ascii=False)
+        (directory / REPORT_FILE).write_text(text + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, directory: str | Path) -> "CorpusReport":
+        """Read the `corpus.json` of a folder."""
+        fields = json.loads((Path(directory) / REPORT_FILE).read_text(encoding="utf-8"))
+        return cls(**(fields | {"statistics": CorpusStatistics(**fields["statistics"])}))
+
+    def __str__(self) -> str:
+        counts, run, speed = self.statistics, self.run, self.run["megabytes_per_second"]
+        read = counts.documents + counts.dropped_duplicates
+        rows = [
+            ("documents", f"{counts.documents:,}"),
+            ("sentences", f"{counts.sentences:,}"),
+            ("tokens", f"{counts.tokens:,}"),
+            ("one-sentence documents", _with_share(counts.one_sentence_documents, counts.documents)),
+            ("duplicates dropped", _with_share(counts.dropped_duplicates, read, "of the documents read")),
+            ("longest sentence", f"{counts.longest_sentence_tokens:,} tokens"),
+            ("unknown tokens", f"{counts.unknown_share:.2%}"),
+            ("text tokenised", f"{run['megabytes']:,.1f} MB in {run['seconds']:,.1f} s"),
+            ("speed", f"{speed:,.2f} MB/s with {run['workers']} worker(s), {speed / run['workers']:,.2f} MB/s each"),
+        ]
+        if counts.duplicate_documents:
+            rows.insert(5, ("duplicates kept", _with_share(counts.duplicate_documents, counts.documents)))
+        if run["kept_pieces"]:
+            rows.append(("kept from an earlier run", f"{run['kept_pieces']:,} of {run['pieces']:,} pieces"))
+        lines = [f"{name:<25} {value}" for name, value in rows]
+        return "\n".join(lines + [f"warning: {warning}" for warning in self.warnings])
+
+
+def _with_share(count: int, total: int, of: str = "") -> str:
+    return f"{count:,} ({count / max(total, 1):.1%}{' ' + of if of else ''})"

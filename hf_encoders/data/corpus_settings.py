@@ -1,0 +1,138 @@
+"""What a corpus in a folder was made of: it is gone on with, or taken for finished, only if that is the same."""
+
+import hashlib
+import json
+import platform
+import shutil
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from importlib.metadata import packages_distributions, version
+from pathlib import Path
+from typing import Any
+
+from datasets.fingerprint import Hasher
+from transformers import PreTrainedTokenizerBase
+
+import hf_encoders
+from hf_encoders.data.corpus_report import REPORT_FILE, CorpusReport
+
+
+SETTINGS_FILE = "settings.json"
+# What is written into the folder of a corpus; the last two by `datasets` and `SentenceStore`.
+_OWN_FILES = (REPORT_FILE, "corpus.arrow", "state.json", "dataset_info.json", "cache-*.arrow", "corpus-*.arrow")
+_PIECES = "pieces-*"
+
+
+def describe_function(function: Callable | None) -> str | None:
+    """Name what a function does, the same in every run, and another for other arguments of a `partial`.
+
+    >>> from hf_encoders.data.segmentation import split_sentences
+    >>> describe_function(partial(split_sentences, language="de"))
+    "hf_encoders.data.segmentation.split_sentences(language='de')"
+    """
+    if function is None:
+        return None
+    if isinstance(function, partial):
+        arguments = [*map(repr, function.args), *(f"{name}={value!r}" for name, value in function.keywords.items())]
+        return f"{describe_function(function.func)}({', '.join(arguments)})"
+    name = f"{getattr(function, '__module__', None)}.{getattr(function, '__qualname__', type(function).__qualname__)}"
+    if not hasattr(function, "__qualname__") or "<" in name or name.startswith("__main__."):
+        # Two lambdas have the same name, so that only their code tells them apart.
+        return f"{name}#{Hasher.hash(function)}"
+    package = name.split(".")[0]
+    if package == hf_encoders.__name__:
+        return name
+    distributions = packages_distributions().get(package)
+    return f"{name}=={version(distributions[0])}" if distributions else name
+
+
+def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
+    """A hash of all that decides which ids a tokenizer gives, 32 hexadecimal digits."""
+    digest = hashlib.blake2b(type(tokenizer).__name__.encode() if not tokenizer.is_fast else b"", digest_size=16)
+    if tokenizer.is_fast:
+        description = json.loads(tokenizer.backend_tokenizer.to_str())
+        # State of the last call, which does not apply here.
+        del description["truncation"], description["padding"]
+        digest.update(json.dumps(description, sort_keys=True).encode())
+    else:
+        with tempfile.TemporaryDirectory() as directory:
+            tokenizer.save_pretrained(directory)
+            for file in sorted(Path(directory).rglob("*")):
+                digest.update(file.name.encode() + file.read_bytes())
+    return digest.hexdigest()
+
+
+def library_versions() -> dict[str, str]:
+    """Versions of what takes part."""
+    names = ("datasets", "numpy", "pyarrow", "sentencex", "tokenizers", "transformers")
+    return {"hf_encoders": hf_encoders.__version__, "python": platform.python_version()} | {
+        name: version(name) for name in names
+    }
+
+
+def deciding_versions() -> dict[str, str]:
+    """Versions of the libraries whose rules decide what is in a corpus."""
+    return {name: library_versions()[name] for name in ("hf_encoders", "sentencex", "tokenizers")}
+
+
+def pieces_folder(output: Path, settings: dict[str, Any]) -> Path:
+    """Folder of the finished pieces of a corpus with these settings."""
+    text = json.dumps(settings, sort_keys=True)
+    return output / _PIECES.replace("*", hashlib.blake2b(text.encode(), digest_size=8).hexdigest())
+
+
+def finished_report(output: Path, settings: dict[str, Any]) -> CorpusReport | None:
+    """Look at what is in the folder of a corpus: the report of a finished one, or `None` if there is work to do.
+
+    Raises:
+        ValueError: If the folder holds something else: a corpus, or a begun one, with other settings, or other files.
+    """
+    if output.exists() and not output.is_dir():
+        raise ValueError(f"output='{output}' is a file: name a folder.")
+    if (output / REPORT_FILE).exists():
+        report = CorpusReport.load(output)
+        _check_same(output, "a corpus", report.settings, settings)
+        if settings["source"].get("dataset") == "streaming":
+            raise ValueError(
+                f"output='{output}' holds a finished corpus, and a streaming data set does not tell whether it is the "
+                "one it was made of: name another folder, or replace the corpus with overwrite=True (--overwrite)."
+            )
+        return report
+    pieces = pieces_folder(output, settings)
+    for folder in output.glob(_PIECES):
+        if folder != pieces and (folder / SETTINGS_FILE).exists():
+            found = json.loads((folder / SETTINGS_FILE).read_text(encoding="utf-8"))
+            _check_same(output, "an unfinished corpus", found, settings)
+    if not pieces.exists() and output.exists() and any(output.iterdir()):
+        raise ValueError(f"output='{output}' holds files that are no corpus: name a new or empty folder.")
+    return None
+
+
+def start_pieces(output: Path, settings: dict[str, Any]) -> Path:
+    """Make the folder of the pieces, or take the one of an earlier run."""
+    pieces = pieces_folder(output, settings)
+    pieces.mkdir(parents=True, exist_ok=True)
+    (pieces / SETTINGS_FILE).write_text(json.dumps(settings, indent=2, ensure_ascii=False), encoding="utf-8")
+    return pieces
+
+
+def remove_corpus(output: Path) -> None:
+    """Remove a corpus or a begun one, and no other file."""
+    if not (output / REPORT_FILE).exists() and not any(output.glob(_PIECES)):
+        return
+    for pattern in _OWN_FILES:
+        for file in output.glob(pattern):
+            file.unlink()
+    for folder in output.glob(_PIECES):
+        shutil.rmtree(folder)
+
+
+def _check_same(output: Path, what: str, found: dict[str, Any], wanted: dict[str, Any]) -> None:
+    other = [name for name in {**found, **wanted} if found.get(name) != wanted.get(name)]
+    if other:
+        differences = "; ".join(f"{name}: {found.get(name)!r:.100}, now {wanted.get(name)!r:.100}" for name in other)
+        raise ValueError(
+            f"output='{output}' holds {what} made with other settings ({differences}): name another folder, or "
+            "begin anew with overwrite=True (--overwrite)."
+        )

@@ -1,0 +1,59 @@
+"""A corpus, or a window of one, as flat arrays."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from hf_encoders.data.ragged import offsets_of
+from hf_encoders.data.sentence_store import SentenceStore
+
+
+class FlatCorpus(NamedTuple):
+    """Documents of sentences of token ids, one after the other.
+
+    Args:
+        tokens (`np.ndarray` of integers, shape `(N,)`): all token ids.
+        sentence_offsets (`np.ndarray` of `int64`, shape `(S + 1,)`): first token of every sentence, and N.
+        document_offsets (`np.ndarray` of `int64`, shape `(D + 1,)`): first sentence of every document, and S.
+        word_starts (`np.ndarray` of `uint8`, shape `(N,)`, *optional*): 1 where a token begins a word.
+    """
+
+    tokens: np.ndarray
+    sentence_offsets: np.ndarray
+    document_offsets: np.ndarray
+    word_starts: np.ndarray | None = None
+
+    @classmethod
+    def from_lengths(
+        cls, tokens: np.ndarray, sentence_lengths: np.ndarray, document_lengths: np.ndarray
+    ) -> "FlatCorpus":
+        """A corpus from the length of each sentence in tokens and of each document in sentences.
+
+        >>> FlatCorpus.from_lengths(np.array([7, 8, 9]), np.array([1, 2]), np.array([2])).sentence_offsets.tolist()
+        [0, 1, 3]
+        """
+        return cls(tokens, offsets_of(sentence_lengths), offsets_of(document_lengths))
+
+    @classmethod
+    def of(cls, store: SentenceStore) -> "FlatCorpus":
+        """The arrays of a corpus on disk, without empty sentences and documents."""
+        return cls(store.tokens, store.sentence_offsets, store.document_offsets, store.word_starts).without_empty()
+
+    @property
+    def num_documents(self) -> int:
+        """Number of documents, D."""
+        return len(self.document_offsets) - 1
+
+    def without_empty(self) -> "FlatCorpus":
+        """The same without sentences that have no token and documents that have no sentence; itself if there are none.
+
+        >>> corpus = FlatCorpus.from_lengths(np.array([7, 8, 9]), np.array([1, 0, 2]), np.array([2, 0, 1]))
+        >>> [offsets.tolist() for offsets in corpus.without_empty()[1:3]]
+        [[0, 1, 3], [0, 1, 2]]
+        """
+        if np.diff(self.sentence_offsets).all() and np.diff(self.document_offsets).all():
+            return self
+        numbers = offsets_of(np.diff(self.sentence_offsets) > 0)
+        sentence_offsets = np.unique(np.append(self.sentence_offsets, len(self.tokens)))
+        document_offsets = np.unique(np.append(numbers[self.document_offsets], len(sentence_offsets) - 1))
+        return self._replace(sentence_offsets=sentence_offsets, document_offsets=document_offsets)

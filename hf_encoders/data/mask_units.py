@@ -1,0 +1,237 @@
+"""Which units of an example are predicted: tokens, words or runs of words, drawn without order until a quota is full.
+
+Everything here works on flat arrays of units. Units stand in the order of the text, those of one example together;
+`counts[i]` of them belong to example i. A unit has a length in tokens.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from hf_encoders.data.ragged import offsets_of
+from hf_encoders.data.randomness import random_words_in_runs
+
+
+class ChosenRuns(NamedTuple):
+    """Runs of consecutive units that are predicted, in no particular order.
+
+    Args:
+        rows (`np.ndarray` of `int64`, shape `(R,)`): example of each run.
+        first, end (`np.ndarray` of `int64`, shape `(R,)`): units of each run, `end` excluded.
+        filled (`np.ndarray` of `int64`, shape `(R,)`): how much of its example's quota was filled with this run.
+    """
+
+    rows: np.ndarray
+    first: np.ndarray
+    end: np.ndarray
+    filled: np.ndarray
+
+
+_NOTHING = ChosenRuns(*np.empty((4, 0), dtype=np.int64))
+
+
+def draw_tokens(
+    keys: np.ndarray, streams: tuple[int, int], lengths: np.ndarray, quotas: np.ndarray, allowed: np.ndarray
+) -> ChosenRuns:
+    """Tokens one after the other, each place as likely as any other, without those drawn before, up to the quota.
+
+    The same distribution as `choose_units` with units of one token, in less time: it draws places, about as many as
+    are wanted, instead of a number for every place.
+
+    Args:
+        keys (`np.ndarray` of `uint64`, shape `(B,)`): from `example_keys`.
+        streams (`tuple[int, int]`): streams of random numbers; the second for examples that the first is too short
+            for.
+        lengths (`np.ndarray` of `int64`, shape `(B,)`): tokens of each example.
+        quotas (`np.ndarray` of `int64`, shape `(B,)`): most tokens to choose in each example.
+        allowed (`np.ndarray` of `bool`, shape `(N,)`): which tokens may be chosen.
+    """
+    begins = offsets_of(lengths)[:-1]
+    is_sparse = 2 * quotas <= lengths
+    # Tries until q different ones of n are found: mean and variance of the coupon collector. Four standard errors more
+    # and a few for tokens that are not allowed make it rarely fail.
+    share = np.where(is_sparse, quotas / np.maximum(lengths, 1), 0)
+    mean, variance = -lengths * np.log1p(-share), lengths * (share / (1 - share) + np.log1p(-share))
+    tries = np.ceil((mean + 4 * np.sqrt(variance) + 3) * (share > 0)).astype(np.int64)
+    drawn = random_words_in_runs(keys, streams[0], tries).astype(np.uint64)
+    drawn *= np.repeat(lengths.astype(np.uint64), tries)
+    drawn >>= np.uint64(32)
+    places = drawn.view(np.int64)
+    places += np.repeat(begins, tries)
+
+    is_new = allowed[places] & _is_first(places)
+    rank = offsets_of(is_new)
+    rank_begin = rank[offsets_of(tries)]
+    filled = rank[1:] - np.repeat(rank_begin[:-1], tries)
+    chosen = np.flatnonzero(is_new & (filled <= np.repeat(quotas, tries)))
+    reached = np.minimum(np.diff(rank_begin), quotas)
+    first = places[chosen]
+    found = ChosenRuns(np.repeat(np.arange(len(keys)), reached), first, first + 1, filled[chosen])
+
+    too_few = reached < quotas
+    if not too_few.any():
+        return found
+    found = ChosenRuns(*(array[~too_few[found.rows]] for array in found))
+    others = np.repeat(too_few, lengths)
+    draws = random_words_in_runs(keys[too_few], streams[1], lengths[too_few])
+    again = choose_units(draws, lengths[too_few], quotas[too_few], allowed=allowed[others])
+    first = np.flatnonzero(others)[again.first]
+    again = ChosenRuns(np.flatnonzero(too_few)[again.rows], first, first + 1, again.filled)
+    return ChosenRuns(*map(np.concatenate, zip(found, again, strict=True)))
+
+
+def _is_first(values: np.ndarray) -> np.ndarray:
+    """Which of the values, `int64` and not negative, did not come before.
+
+    >>> _is_first(np.array([7, 3, 7, 3, 5])).tolist()
+    [True, True, False, False, True]
+    """
+    index_bits = len(values).bit_length()
+    value_bits = int(values.max(initial=0)).bit_length()
+    # Sorting is most of the work, and short numbers sort faster.
+    kind = np.uint32 if index_bits + value_bits <= 32 else np.uint64
+    packed = values.astype(kind) << kind(index_bits)
+    packed |= np.arange(len(values), dtype=kind)
+    packed.sort()
+    again = np.flatnonzero((packed[1:] >> kind(index_bits)) == (packed[:-1] >> kind(index_bits))) + 1
+    is_first = np.ones(len(values), dtype=bool)
+    is_first[packed[again] & kind((1 << index_bits) - 1)] = False
+    return is_first
+
+
+def choose_units(
+    draws: np.ndarray,
+    counts: np.ndarray,
+    quotas: np.ndarray,
+    lengths: np.ndarray | None = None,
+    allowed: np.ndarray | None = None,
+) -> ChosenRuns:
+    """Single units in ascending order of their draws; a unit too long for what is left of the quota is passed over.
+
+    Args:
+        draws (`np.ndarray` of `uint32`, shape `(U,)`): one random number a unit.
+        counts (`np.ndarray` of `int64`, shape `(B,)`): units of each example.
+        quotas (`np.ndarray` of `int64`, shape `(B,)`): most units of length to choose in each example.
+        lengths (`np.ndarray` of `int64`, shape `(U,)`, *optional*): length of each unit, 1 or more; all 1 if left out.
+        allowed (`np.ndarray` of `bool`, shape `(U,)`, *optional*): which units may be chosen; all if left out.
+
+    >>> draws = np.array([50, 10, 40, 20, 30], dtype=np.uint32)  # units 1, 3, 4, 2, 0 in this order; 3 does not fit
+    >>> choose_units(draws, np.array([5]), np.array([4]), np.array([1, 2, 1, 3, 2])).first.tolist()
+    [1, 4]
+    """
+    # Sorting is most of the work, and a unit is rarely chosen whose draw is far above the quota's share.
+    totals = counts if lengths is None else np.diff(offsets_of(lengths)[offsets_of(counts)])
+    share = quotas / np.maximum(totals, 1)
+    roots = np.sqrt(np.maximum(counts, 1))
+    likely = np.minimum(share + (4 * np.sqrt(share) + 4 / roots) / roots, 1)  # four standard errors more
+    is_likely = draws <= np.repeat((likely * (2**32 - 1)).astype(np.uint32), counts)
+    if allowed is not None:
+        is_likely &= allowed
+    chosen, left = _fill(np.flatnonzero(is_likely), draws, counts, quotas, lengths)
+
+    too_few = (left > 0) & (likely < 1)
+    if not too_few.any():
+        return chosen
+    others = np.repeat(too_few, counts)
+    kept = ~too_few[chosen.rows]
+    again, _ = _fill(np.flatnonzero(others if allowed is None else others & allowed), draws, counts, quotas, lengths)
+    return ChosenRuns(*(np.concatenate([one[kept], other]) for one, other in zip(chosen, again, strict=True)))
+
+
+def choose_runs(
+    draws: np.ndarray,
+    counts: np.ndarray,
+    quotas: np.ndarray,
+    lengths: np.ndarray,
+    sizes: np.ndarray,
+    limits: np.ndarray,
+) -> ChosenRuns:
+    """Runs of units, begun at units in ascending order of their draws.
+
+    A run too long for what is left of the quota is shortened until it fits; one that meets a unit chosen before is
+    left out. This is the order of the checks in ALBERT's `create_masked_lm_predictions`.
+
+    Args:
+        draws, counts, quotas, lengths: as in `choose_units`.
+        sizes (`np.ndarray` of `int64`, shape `(U,)`): how many units a run has that begins at this one.
+        limits (`np.ndarray` of `int64`, shape `(U,)`): unit that a run which begins at this one ends before.
+
+    >>> draws = np.array([50, 10, 40, 20, 30], dtype=np.uint32)
+    >>> two = np.full(5, 2)
+    >>> runs = choose_runs(draws, np.array([5]), np.array([3]), np.ones(5, int), sizes=two, limits=np.full(5, 5))
+    >>> runs.first.tolist(), runs.end.tolist()
+    ([1, 3], [3, 4])
+    """
+    order = _order(np.arange(len(draws)), draws, counts)
+    starts, before = offsets_of(counts)[:-1], offsets_of(lengths)
+    steps = np.arange(int(sizes.max(initial=1)))
+    is_taken = np.zeros(len(draws), dtype=bool)
+    filled = np.zeros(len(counts), dtype=np.int64)
+    found = []
+    rows, tried = np.flatnonzero((quotas > 0) & (counts > 0)), 0
+    while len(rows):  # all examples at once, a candidate of each: about as many rounds as an example has runs
+        first = order[starts[rows] + tried]
+        fitting = np.searchsorted(before, before[first] + quotas[rows] - filled[rows], "right") - 1
+        end = np.minimum(np.minimum(first + sizes[first], limits[first]), fitting)
+        members = first[:, None] + steps
+        is_member = members < end[:, None]
+        members = np.minimum(members, len(draws) - 1)
+        accepted = (end > first) & ~(is_taken[members] & is_member).any(axis=1)
+        is_taken[members[accepted][is_member[accepted]]] = True
+        first, end, of_rows = first[accepted], end[accepted], rows[accepted]
+        filled[of_rows] += before[end] - before[first]
+        found.append((of_rows, first, end, filled[of_rows]))
+        tried += 1
+        rows = rows[(filled[rows] < quotas[rows]) & (tried < counts[rows])]
+    return ChosenRuns(*map(np.concatenate, zip(*found, strict=True))) if found else _NOTHING
+
+
+def _fill(
+    units: np.ndarray, draws: np.ndarray, counts: np.ndarray, quotas: np.ndarray, lengths: np.ndarray | None
+) -> tuple[ChosenRuns, np.ndarray]:
+    """Choose among `units` only, which ascend; and what is left of the quotas."""
+    of_rows = _counts_of(units, counts)
+    units = _order(units, draws, of_rows)
+    left, found = quotas, []
+    while len(units):
+        starts = offsets_of(of_rows)
+        if lengths is None:
+            within_row = np.arange(1, len(units) + 1) - np.repeat(starts[:-1], of_rows)
+        else:
+            before = offsets_of(lengths[units])
+            within_row = before[1:] - np.repeat(before[starts[:-1]], of_rows)
+        accepted = within_row <= np.repeat(left, of_rows)
+        filled = within_row[accepted]
+        if found:
+            filled = filled + np.repeat(quotas - left, of_rows)[accepted]
+        accepted_rows = np.diff(offsets_of(accepted)[starts])
+        found.append((np.repeat(np.arange(len(quotas)), accepted_rows), units[accepted], units[accepted] + 1, filled))
+        if lengths is None:
+            left = left - accepted_rows
+            break
+        left = left - np.diff(offsets_of(lengths[units] * accepted)[starts])
+        # Accepted were those up to the first that was too long; of the others, the ones that still fit come next.
+        remaining = ~accepted & (lengths[units] <= np.repeat(left, of_rows))
+        units, of_rows = units[remaining], np.diff(offsets_of(remaining)[starts])
+    return ChosenRuns(*map(np.concatenate, zip(*found, strict=True))) if found else _NOTHING, left
+
+
+def _counts_of(units: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """How many of `units`, which ascend, each example has."""
+    return np.diff(np.searchsorted(units, offsets_of(counts)))
+
+
+def _order(units: np.ndarray, draws: np.ndarray, of_rows: np.ndarray) -> np.ndarray:
+    """`units`, of which each example has `of_rows`, in ascending order of the draws within their example.
+
+    One sort of numbers that are made of example, draw and place; ten times faster than `np.lexsort`. In batches of
+    millions of tokens the lowest bits of the draws find no room in these numbers.
+    """
+    row_bits, place_bits = len(of_rows).bit_length(), len(units).bit_length()
+    lost_bits = max(row_bits + 32 + place_bits - 64, 0)
+    packed = np.repeat(np.arange(len(of_rows), dtype=np.uint64) << np.uint64(64 - row_bits), of_rows)
+    packed |= (draws[units].astype(np.uint64) >> np.uint64(lost_bits)) << np.uint64(place_bits)
+    packed |= np.arange(len(units), dtype=np.uint64)
+    packed.sort()
+    packed &= np.uint64((1 << place_bits) - 1)
+    return units[packed.view(np.int64)]

@@ -1,0 +1,69 @@
+"""The data of the papers as their code makes it, artefacts included: options for data sets and collators.
+
+By default this package leaves the known artefacts out; each is an option by itself, and here they are put together.
+Sources: `create_pretraining_data.py` of google-research/bert and google-research/albert with the defaults of its
+flags; fairseq's `masked_lm` task, `mask_tokens_dataset.py` and `token_block_dataset.py` with its RoBERTa recipe.
+
+>>> from hf_encoders.data.masking import Masking
+>>> Masking(**{**BERT_MASKING, "max_predictions": 76}).max_predictions  # BERT's README at length 512
+76
+
+BERT and ALBERT wrote their examples to disk, several times over (`dupe_factor`, 10 and 40 by default); an epoch of
+`DocumentChunks(..., dupe_factor=10, **BERT_CHUNKS)` is one of these passes.
+"""
+
+from hf_encoders.data.word_starts import SentencePieceStarts, SpaceMarkedStarts
+
+
+# google-research/bert, `create_instances_from_document`.
+BERT_CHUNKS = {
+    "short_sequence_probability": 0.1,
+    "lone_sentences": True,
+    "lone_sentence_is_negative": True,
+    "negatives_from_own_document": True,
+    "negatives_fill_up": True,
+    "put_back": True,
+}
+# `create_masked_lm_predictions`; 20 predictions are for length 128, the README has 76 to 80 for 512.
+BERT_MASKING = {
+    "quota": "nearest",
+    "max_predictions": 20,
+    "count_special_tokens": True,
+    "random_tokens": "any",
+}
+# `do_whole_word_mask`: a piece that continues a word joins the one before it, over a separator too.
+BERT_WHOLE_WORD_MASKING = {**BERT_MASKING, "unit": "word", "units_cross_separators": True}
+
+# google-research/albert: as BERT, and nothing is put back.
+ALBERT_CHUNKS = {**BERT_CHUNKS, "put_back": False}
+# `ngram=3`, `favor_shorter_ngram`, `do_whole_word_mask`; `max_predictions_per_seq` is 20 at length 512 too.
+ALBERT_MASKING = {
+    **BERT_MASKING,
+    "unit": "ngram",
+    "max_ngram": 3,
+    "units_cross_separators": True,
+    "word_starts": SentencePieceStarts,
+}
+
+# fairseq, `--sample-break-mode complete`; add "cross_documents": False for `complete_doc`.
+ROBERTA_BLOCKS = {
+    "cross_documents": True,
+    "sentence_separators": True,
+    "cut_long_sentences": False,
+}
+# `mask_tokens_dataset.py`: special tokens are counted, masked and predicted like others, and there is no least number.
+ROBERTA_MASKING = {
+    "quota": "rounded",
+    "at_least_one": False,
+    "count_special_tokens": True,
+    "mask_special_tokens": True,
+    "random_tokens": "ordinary_and_mask",
+}
+# `mask_whole_words`: the share is of the words, and each word is masked, replaced or kept as a whole.
+ROBERTA_WHOLE_WORD_MASKING = {
+    **ROBERTA_MASKING,
+    "unit": "word",
+    "quota_in_units": True,
+    "replacement_per": "unit",
+    "word_starts": SpaceMarkedStarts,
+}

@@ -1,0 +1,26 @@
+"""Rows of different lengths, one after the other in one array."""
+
+import numpy as np
+
+
+def offsets_of(lengths: np.ndarray) -> np.ndarray:
+    """Lengths `(n,)` -> where each row begins and the last one ends, `int64` of shape `(n + 1,)`.
+
+    >>> offsets_of(np.array([2, 0, 3]))
+    array([0, 2, 2, 5])
+    """
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+def ranges(starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """The numbers of several ranges, one range after the other, `int64`.
+
+    >>> ranges(np.array([7, 3, 5]), np.array([9, 3, 8]))
+    array([7, 8, 5, 6, 7])
+    """
+    before = offsets_of(ends - starts)
+    numbers = np.arange(before[-1])
+    numbers += np.repeat(starts - before[:-1], ends - starts)
+    return numbers

@@ -1,0 +1,194 @@
+"""Documents of sentences to blocks of token ids, with the words of a segmenter where one is given."""
+
+import copy
+import re
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from hf_encoders.data.corpus_file import COLUMN, SentenceBatch
+from hf_encoders.data.ragged import offsets_of
+from hf_encoders.data.segmentation import replace_lone_surrogates
+from hf_encoders.data.word_segmentation import word_starts_of_tokens
+
+
+SENTENCES_A_CALL = 2000  # sentences a call of the tokenizer
+# Characters collected before the tokenizer is called; a document is never divided. What the tokenizer returns takes
+# 100 bytes and more for a byte of text.
+CHARACTERS_A_BLOCK = 2**18
+# A longer sentence goes to the tokenizer in parts of that many characters, for the same reason.
+CHARACTERS_A_PART = 2**18
+
+_SPACE = re.compile(r"(?<=\S)\s")
+
+
+class Encoded(NamedTuple):
+    """Tokens of several sentences, one after the other."""
+
+    tokens: np.ndarray  # int32, (N,)
+    lengths: np.ndarray  # int64, tokens of each sentence
+    word_starts: np.ndarray | None  # uint8, (N,)
+
+
+def make_encoder(
+    tokenizer: PreTrainedTokenizerBase, word_segmenter: Callable[[str], list[str]] | None = None
+) -> Callable[[list[str]], Encoded]:
+    """What turns sentences into ids, without special tokens, truncation, padding or warnings about length.
+
+    Args:
+        tokenizer (`PreTrainedTokenizerBase`): Is not changed.
+        word_segmenter (`Callable[[str], list[str]]`, *optional*): Gives word starts to the ids.
+
+    Raises:
+        ValueError: If there is a segmenter, and the tokenizer is a slow one, which does not tell where tokens are.
+    """
+    if tokenizer.is_fast:
+        # A copy, because truncation and padding are state that the tokenizer keeps from its last call or its file.
+        backend = copy.deepcopy(tokenizer.backend_tokenizer)
+        backend.no_truncation()
+        backend.no_padding()
+        backend.encode_special_tokens = True
+        if word_segmenter is None:
+            return lambda sentences: _encoded(
+                [encoding.ids for encoding in backend.encode_batch_fast(sentences, add_special_tokens=False)]
+            )
+
+        def encode(sentences: list[str]) -> Encoded:
+            encodings = backend.encode_batch(sentences, add_special_tokens=False)
+            starts = [
+                word_starts_of_tokens(sentence, word_segmenter(sentence), encoding.offsets)
+                for sentence, encoding in zip(sentences, encodings, strict=True)
+            ]
+            return _encoded([encoding.ids for encoding in encodings], starts)
+
+        return encode
+    if word_segmenter is not None:
+        raise ValueError(
+            f"word_segmenter: {type(tokenizer).__name__} does not tell where in the text its tokens are: use a fast "
+            "tokenizer, or no word_segmenter."
+        )
+    options = {"add_special_tokens": False, "split_special_tokens": True, "truncation": False, "padding": False}
+    return lambda sentences: _encoded(tokenizer(sentences, verbose=False, **options)[COLUMN])
+
+
+def tokenized_blocks(
+    documents: Iterable[list[str]], encode: Callable[[list[str]], Encoded], max_sentence_tokens: int | None
+) -> Iterator[SentenceBatch]:
+    """Tokenise documents; what gives no token is left out.
+
+    Raises:
+        ValueError: If a document is not a list of `str`.
+    """
+    for batch in _batches(documents):
+        sentences = [sentence for document in batch for sentence in document]
+        if not _is_unicode("".join(sentences)):
+            sentences = [replace_lone_surrogates(sentence) for sentence in sentences]
+        encoded = _encode_in_calls(sentences, encode)
+        piece_lengths, num_pieces = _pieces(encoded.lengths, max_sentence_tokens)
+        pieces_before = offsets_of(num_pieces)[offsets_of(np.array([len(document) for document in batch]))]
+        document_lengths = np.diff(pieces_before)
+        if len(encoded.tokens):
+            document_lengths = document_lengths[document_lengths > 0]
+            yield SentenceBatch(encoded.tokens, piece_lengths, document_lengths, encoded.word_starts)
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether UTF-8 can hold it; one long text takes less time than many sentences."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def check_max_sentence_tokens(max_sentence_tokens: int | None) -> None:
+    """Refuse a limit that leaves nothing."""
+    if max_sentence_tokens is not None and max_sentence_tokens < 1:
+        raise ValueError(
+            f"max_sentence_tokens={max_sentence_tokens} leaves nothing: use 1 or more, or None not to cut."
+        )
+
+
+def _encoded(ids: list[list[int]], word_starts: list[np.ndarray] | None = None) -> Encoded:
+    lengths = np.fromiter(map(len, ids), dtype=np.int64, count=len(ids))
+    tokens = np.fromiter(chain.from_iterable(ids), dtype=np.int32, count=lengths.sum())
+    starts = None if word_starts is None else np.concatenate([np.empty(0, np.uint8), *word_starts])
+    return Encoded(tokens, lengths, starts)
+
+
+def _encode_in_calls(sentences: list[str], encode: Callable[[list[str]], Encoded]) -> Encoded:
+    """Encode in calls of limited size."""
+    parts, num_parts = sentences, None
+    if any(len(sentence) > CHARACTERS_A_PART for sentence in sentences):
+        divided = [_parts(sentence) for sentence in sentences]
+        parts, num_parts = [part for one in divided for part in one], [len(one) for one in divided]
+    calls = [encode(call) for call in _calls(parts)]
+    lengths = np.concatenate([call.lengths for call in calls])
+    if num_parts is not None:
+        lengths = np.diff(offsets_of(lengths)[offsets_of(np.array(num_parts))])
+    starts = None if calls[0].word_starts is None else np.concatenate([call.word_starts for call in calls])
+    return Encoded(np.concatenate([call.tokens for call in calls]), lengths, starts)
+
+
+def _parts(sentence: str) -> list[str]:
+    """Cut a sentence before the first space after every `CHARACTERS_A_PART` characters, at the latest after twice."""
+    parts, begin = [], 0
+    while len(sentence) - begin > CHARACTERS_A_PART:
+        space = _SPACE.search(sentence, begin + CHARACTERS_A_PART, begin + 2 * CHARACTERS_A_PART)
+        end = space.start() if space else begin + 2 * CHARACTERS_A_PART
+        parts.append(sentence[begin:end])
+        begin = end
+    return [*parts, sentence[begin:]] if begin < len(sentence) else parts
+
+
+def _calls(sentences: list[str]) -> Iterator[list[str]]:
+    """Sentences in lists of at most `SENTENCES_A_CALL`, which end when they have `CHARACTERS_A_PART` characters."""
+    call, characters = [], 0
+    for sentence in sentences:
+        call.append(sentence)
+        characters += len(sentence)
+        if len(call) == SENTENCES_A_CALL or characters >= CHARACTERS_A_PART:
+            yield call
+            call, characters = [], 0
+    if call:
+        yield call
+
+
+def _batches(documents: Iterable[list[str]]) -> Iterator[list[list[str]]]:
+    """Documents in lists of at least `CHARACTERS_A_BLOCK` characters or `SENTENCES_A_CALL` sentences; the rest."""
+    batch: list[list[str]] = []
+    characters = num_sentences = 0
+    for number, document in enumerate(documents):
+        if isinstance(document, str) or not all(isinstance(sentence, str) for sentence in document):
+            raise ValueError(
+                f"documents: document {number} is {document!r:.80}, not a list of str: give the sentences of each "
+                "document, for example from read_documents or split_sentences."
+            )
+        if document:
+            batch.append(document)
+            characters += sum(map(len, document))
+            num_sentences += len(document)
+        if characters >= CHARACTERS_A_BLOCK or num_sentences >= SENTENCES_A_CALL:
+            yield batch
+            batch, characters, num_sentences = [], 0, 0
+    if batch:
+        yield batch
+
+
+def _pieces(lengths: np.ndarray, most: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """Cut sentences into pieces of at most `most` tokens.
+
+    >>> _pieces(np.array([3, 0, 7, 4]), most=4)
+    (array([3, 4, 3, 4]), array([1, 0, 2, 1]))
+    """
+    if most is None:
+        return lengths[lengths > 0], (lengths > 0).astype(np.int64)
+    num_pieces = -(-lengths // most)
+    piece_lengths = np.full(num_pieces.sum(), most)
+    is_cut = num_pieces > 0
+    last_pieces = np.cumsum(num_pieces)[is_cut] - 1
+    piece_lengths[last_pieces] = (lengths - (num_pieces - 1) * most)[is_cut]
+    return piece_lengths, num_pieces

@@ -1,0 +1,432 @@
+"""Examples from a stream of documents that is never stored: for corpora that are too large or too new to prepare.
+
+A stream is cut into windows of consecutive documents. A window is tokenised in memory, cut as a corpus would be, and
+its examples come in random order; random segments of next-sentence prediction come from other documents of the window.
+Every draw is keyed by (seed, epoch, place in the stream), so whoever handles a window makes the same examples of it.
+
+Leaves out: a place to resume at. `Trainer` skips what it has seen by reading it again, at the cost that
+`StreamedExamples` tells; a corpus from `prepare_corpus` has no such cost.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields
+from itertools import chain, count
+from typing import Any, NamedTuple
+
+import datasets
+import numpy as np
+from torch.utils.data import IterableDataset, get_worker_info
+from transformers import PreTrainedTokenizerBase
+
+from hf_encoders.data.blocks import SPECIAL_TOKENS_OF_A_BLOCK, BlockLayout
+from hf_encoders.data.chunks import (
+    SPECIAL_TOKENS_OF_A_PAIR,
+    ChunkCutter,
+    ChunkExamples,
+    ChunkRule,
+    check_pair_length,
+)
+from hf_encoders.data.corpus_file import SentenceBatch
+from hf_encoders.data.examples import EpochDataset, TextExamples
+from hf_encoders.data.flat_corpus import FlatCorpus
+from hf_encoders.data.ragged import offsets_of
+from hf_encoders.data.randomness import example_keys, random_bits
+from hf_encoders.data.segmentation import ROWS_A_READ, split_sentences, values_of_rows
+from hf_encoders.data.sentence_encoding import check_max_sentence_tokens, make_encoder, tokenized_blocks
+
+
+SHUFFLE_STREAM = 5  # of random numbers; those of `chunks` come before, those of `sentence_pairs` behind
+# Places that a window has for documents, sentences and blocks: what they are numbered by does not depend on how many
+# the windows before have, which other consumers tokenise.
+PLACES_A_WINDOW = 2**32
+
+Documents = datasets.IterableDataset | Iterable[str | list[str] | list[list[int]]]
+
+
+class Window(NamedTuple):
+    """Consecutive documents of one shard as they came, and the number of the window in the whole stream."""
+
+    number: int
+    documents: list[Any]
+
+
+class StreamedExamples(IterableDataset, EpochDataset):
+    """What the two streamed data sets share: reading, windows, and who takes which.
+
+    Who takes which: every worker of a data loader takes its part. Where the number of shards of the stream is a
+    multiple of the number of workers, it takes whole shards and reads nothing else. Otherwise all workers read all of
+    the stream (or of one shard, where their number is a multiple of that of the shards), and each tokenises only its
+    part of the windows.
+
+    Several processes: under `PreTrainingTrainer`, and wherever `share` is called, the workers of all processes are
+    counted together. The stock `Trainer` needs `accelerator_config={"dispatch_batches": False}`; then each process
+    reads, tokenises and cuts everything and keeps its part of the examples. Do not divide the stream by process
+    (`split_dataset_by_node`) before.
+
+    Epochs: a stream for training repeats itself without end, each time as the next epoch. `Trainer` does not know how
+    long a stream is and trains for `max_steps`, which is one epoch to it: so batches run on where the stream begins
+    again, no process waits for another that has more examples, and a restart finds its place in any epoch. Each worker
+    gives each example of its part once an epoch, then it goes on to the next epoch, also when others have more left.
+
+    Restart: `Trainer` reads, tokenises, cuts and collates again what it skips, from the start of training. On one core
+    of a busy cloud machine a worker gets through 1.5 MB of English text a second, 3,000 examples of 128 tokens (BERT's
+    tokenizer, pairs and blocks alike), or 20,000 examples of documents of token ids. Nothing is skipped faster,
+    because only a window that is tokenised tells how many examples it gives.
+
+    Args:
+        documents (`datasets.IterableDataset` or an iterable): One document an element or row: a `str`, the text; a
+            list of `str`, its sentences; or a list of sentences of token ids without special tokens. An iterable must
+            start anew whenever it is iterated over, with the same documents.
+        tokenizer: As for `tokenize_documents`; `None` for documents of token ids.
+        column (`str`): The column of a `datasets.IterableDataset` to read.
+        sentence_splitter (`Callable[[str], list[str]]`): Gets the text of a document.
+        word_segmenter, max_sentence_tokens: As for `tokenize_documents`; not for documents of token ids.
+        window_documents (`int`): Documents of a window, at least 2: how far examples are shuffled and random segments
+            fetched. What is left at the end of a shard joins the window before.
+        window_length (`int`): Characters of text, or tokens, that a window ends at earlier if it has two documents.
+            Memory for two windows is needed in each worker.
+        seed (`int`): Seed of all draws.
+        redraw (`bool`): As in `EpochDataset`; False draws every epoch what epoch 0 draws.
+        repeat (`bool`, *optional*): Whether to go on with the next epoch where the stream ends. `None`: as `redraw`.
+
+    Raises:
+        ValueError: For a value out of range, an iterator, a column that is not there, text without a tokenizer. While
+            reading, if a document is none of the above, the stream has no document, a window has tokens of fewer than
+            two documents, or there are fewer windows than workers.
+    """
+
+    def __init__(
+        self,
+        documents: Documents,
+        tokenizer: PreTrainedTokenizerBase | None,
+        *,
+        column: str = "text",
+        sentence_splitter: Callable[[str], list[str]] = split_sentences,
+        word_segmenter: Callable[[str], list[str]] | None = None,
+        max_sentence_tokens: int | None = None,
+        window_documents: int = 1000,
+        window_length: int = 2**24,
+        seed: int = 0,
+        redraw: bool = True,
+        repeat: bool | None = None,
+    ):
+        super().__init__(seed, redraw)
+        check_max_sentence_tokens(max_sentence_tokens)
+        for name, value, least in (("window_documents", window_documents, 2), ("window_length", window_length, 1)):
+            if value < least:
+                raise ValueError(f"{name}={value} must be at least {least}; leave it out for a value that is well.")
+        self.reader = StreamReader(documents, column)
+        self.reading = (tokenizer, sentence_splitter, word_segmenter, max_sentence_tokens)
+        self.window_documents, self.window_length = window_documents, window_length
+        self.repeat = redraw if repeat is None else repeat
+        self._process, self._num_processes = 0, 1
+
+    def examples_of(self, corpus: FlatCorpus, first_place: int, draw: int) -> Iterator[TextExamples | ChunkExamples]:
+        """The examples of a window in random order, a batch of one each; its places begin at `first_place`."""
+        raise NotImplementedError
+
+    def share(self, process: int, num_processes: int) -> None:
+        """Give the examples of one of several processes only, from 0; `PreTrainingTrainer` calls it."""
+        self._process, self._num_processes = process, num_processes
+
+    def __iter__(self) -> Iterator[TextExamples | ChunkExamples]:
+        worker = get_worker_info()
+        index, num_workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        consumer, num_consumers = self._process * num_workers + index, self._num_processes * num_workers
+        tokenize = WindowTokenizer(*self.reading)
+        first_epoch = self.epoch
+        for epoch in count(first_epoch) if self.repeat else [first_epoch]:
+            is_empty = True
+            draw = epoch if self.redraw else 0
+            for window in self._windows(epoch, consumer, num_consumers):
+                for example in self.examples_of(tokenize(window.documents), window.number * PLACES_A_WINDOW, draw):
+                    is_empty = False
+                    yield example
+            if is_empty and (self.repeat or num_consumers == 1):
+                raise ValueError(
+                    f"documents gives no example to worker {consumer} of {num_consumers}: check that the stream holds "
+                    "text, and set dataloader_num_workers or window_documents lower."
+                )
+
+    def _windows(self, epoch: int, consumer: int, num_consumers: int) -> Iterator[Window]:
+        """The windows of an epoch that are this consumer's."""
+        num_shards = self.reader.num_shards
+        if num_shards % num_consumers == 0:
+            shards, turn, turns = range(consumer, num_shards, num_consumers), 0, 1
+        elif num_consumers % num_shards == 0:
+            shards, turn, turns = [consumer % num_shards], consumer // num_shards, num_consumers // num_shards
+        else:
+            shards, turn, turns = range(num_shards), consumer, num_consumers
+        for shard in shards:
+            values = self.reader.read(shard, epoch)
+            for i, documents in enumerate(cut_windows(values, self.window_documents, self.window_length)):
+                if i % turns == turn:
+                    yield Window(i * num_shards + shard, documents)
+
+
+class StreamedChunks(StreamedExamples):
+    r"""`DocumentChunks` of a stream, for the pair collators.
+
+    A stream that is one window gives the same examples as `DocumentChunks` does with the same seed.
+
+    Args:
+        documents, tokenizer: As in `StreamedExamples`.
+        max_length (`int`): Longest example in tokens, special tokens included.
+        options: The other arguments of `StreamedExamples`, and those of `ChunkRule`; `**paper_modes.BERT_CHUNKS` for
+            the original code's.
+
+    Raises:
+        ValueError: As in `StreamedExamples` and `ChunkRule`; if `max_length` leaves no room for a pair; while reading,
+            if a window has tokens of one document only, or no document of two sentences.
+
+    >>> documents = ["w10 w11\nw12\nw13 w14 w15\nw16", "w20 w21\nw22"]
+    >>> chunks = StreamedChunks(documents, doctest_tokenizer(), max_length=6, redraw=False)
+    >>> [[sentence.tolist() for sentence in chunk.sentences(0)] for chunk in chunks]
+    [[[10, 11], [12]], [[20, 21], [22]], [[13, 14, 15], [16]]]
+    """
+
+    def __init__(
+        self,
+        documents: Documents,
+        tokenizer: PreTrainedTokenizerBase | None,
+        max_length: int,
+        **options: Any,
+    ):
+        rule = {field.name: options.pop(field.name) for field in fields(ChunkRule) if field.name in options}
+        super().__init__(documents, tokenizer, **options)
+        check_pair_length(max_length)
+        self.rule = ChunkRule(**rule)
+        self.max_tokens = max_length - SPECIAL_TOKENS_OF_A_PAIR
+
+    def examples_of(self, corpus: FlatCorpus, first_place: int, draw: int) -> Iterator[ChunkExamples]:
+        """References to the chunks of a window."""
+        _check_pairs(corpus)
+        cutter = ChunkCutter(corpus, self.max_tokens, self.seed, self.rule, first_place, first_place)
+        chunks = cutter.chunks(cutter.first_sentences(draw), draw)
+        for i in shuffled(chunks.keys):
+            one = slice(i, i + 1)
+            yield ChunkExamples(
+                corpus,
+                chunks.first[one],
+                chunks.end[one],
+                chunks.documents[one],
+                chunks.targets[one],
+                self.max_tokens,
+                chunks.keys[one],
+                self.rule,
+            )
+
+
+class StreamedBlocks(StreamedExamples):
+    """`SentenceBlocks` of a stream, for masked language modelling.
+
+    A block ends with its window, so the last one of a window is shorter: about half a block of padding a window.
+
+    Args:
+        documents, tokenizer: As in `StreamedExamples`.
+        max_length (`int`): Longest block in tokens, special tokens included.
+        cross_documents, sentence_separators, cut_long_sentences: As in `SentenceBlocks`.
+        options: The other arguments of `StreamedExamples`.
+
+    Raises:
+        ValueError: As in `StreamedExamples`; if `max_length` leaves no room for a token.
+
+    >>> documents = [[[10, 11], [12]], [[20, 21], [22, 23, 24]]]
+    >>> blocks = StreamedBlocks(documents, tokenizer=None, max_length=8, redraw=False)
+    >>> [[piece.tolist() for piece in block.pieces(0)] for block in blocks]
+    [[[10, 11, 12], [20, 21]], [[22, 23, 24]]]
+    """
+
+    def __init__(
+        self,
+        documents: Documents,
+        tokenizer: PreTrainedTokenizerBase | None,
+        max_length: int,
+        *,
+        cross_documents: bool = True,
+        sentence_separators: bool = False,
+        cut_long_sentences: bool = True,
+        **options: Any,
+    ):
+        super().__init__(documents, tokenizer, **options)
+        if max_length <= SPECIAL_TOKENS_OF_A_BLOCK:
+            raise ValueError(f"max_length={max_length} leaves no room for a token: use at least 3.")
+        self.layout = BlockLayout(
+            max_length - SPECIAL_TOKENS_OF_A_BLOCK,
+            cross_documents,
+            sentence_separators,
+            cut_long_sentences,
+        )
+
+    def examples_of(self, corpus: FlatCorpus, first_place: int, draw: int) -> Iterator[TextExamples]:
+        """References to the blocks of a window."""
+        if len(corpus.tokens) == 0:
+            return
+        blocks = self.layout.cut(corpus)
+        keys = example_keys(self.seed, draw, np.arange(len(blocks)) + first_place)
+        document_starts = corpus.sentence_offsets[corpus.document_offsets[:-1]]
+        segments = self.layout.segments(corpus, document_starts, blocks)
+        pieces = offsets_of(segments.counts)
+        for i in shuffled(keys):
+            begin, end = (bounds[pieces[i] : pieces[i + 1]] for bounds in (segments.begin, segments.end))
+            block = segments._replace(begin=begin, end=end, counts=segments.counts[i : i + 1])
+            yield TextExamples(block, keys[i : i + 1])
+
+
+class StreamReader:
+    """Reads the documents of a stream, shard by shard.
+
+    Args:
+        documents, column: As in `StreamedExamples`.
+    """
+
+    def __init__(self, documents: Documents, column: str):
+        self.documents, self.column = documents, column
+        self.num_shards = 1
+        if isinstance(documents, datasets.IterableDataset):
+            values_of_rows(documents, column)
+            self.num_shards = documents.num_shards
+        elif isinstance(documents, (datasets.Dataset, dict, str)) or not isinstance(documents, Iterable):
+            raise ValueError(
+                f"documents is a {type(documents).__name__}: give one split of a streaming data set, or an iterable "
+                "of documents; of a data set that is stored make a corpus with prepare_corpus."
+            )
+        elif isinstance(documents, Iterator):
+            raise ValueError(
+                f"documents is a {type(documents).__name__}, which can be read once, and every epoch and worker has "
+                "to: give a list, a class with __iter__, or datasets.IterableDataset.from_generator(function)."
+            )
+
+    def read(self, shard: int, epoch: int) -> Iterator[Any]:
+        """The documents of a shard; a stream with a shuffle buffer is shuffled anew every epoch."""
+        if not isinstance(self.documents, datasets.IterableDataset):
+            return iter(self.documents)
+        # In this order: a data set with another format is a new one, of epoch 0.
+        part = self.documents.shard(num_shards=self.num_shards, index=shard).with_format(None)
+        part.set_epoch(epoch)
+        return self._column_of(part)
+
+    def _column_of(self, part: datasets.IterableDataset) -> Iterator[Any]:
+        # By `iter`, because `__iter__` divides the rows among the workers of a data loader, as is done here already.
+        for batch in part.iter(batch_size=ROWS_A_READ):
+            if self.column not in batch:
+                raise ValueError(f"documents has no column {self.column!r} but {list(batch)}: name one with column.")
+            yield from batch[self.column]
+
+
+class WindowTokenizer:
+    """Makes a corpus of documents in memory.
+
+    Args:
+        tokenizer, sentence_splitter, word_segmenter, max_sentence_tokens: As in `StreamedExamples`.
+    """
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase | None,
+        sentence_splitter: Callable[[str], list[str]],
+        word_segmenter: Callable[[str], list[str]] | None,
+        max_sentence_tokens: int | None,
+    ):
+        self.encode = None if tokenizer is None else make_encoder(tokenizer, word_segmenter)
+        self.sentence_splitter, self.max_sentence_tokens = sentence_splitter, max_sentence_tokens
+        self.is_for_text = word_segmenter is not None or max_sentence_tokens is not None
+
+    def __call__(self, documents: list[Any]) -> FlatCorpus:
+        """Documents, none of them empty -> their tokens, less what gives no token."""
+        if isinstance(documents[0], str) or isinstance(documents[0][0], str):
+            return self._of_text(documents)
+        return self._of_ids(documents)
+
+    def _of_text(self, documents: list[str | list[str]]) -> FlatCorpus:
+        if self.encode is None:
+            raise ValueError(f"tokenizer=None, but documents holds text, {documents[0]!r:.80}: give the tokenizer.")
+        sentences = (self.sentence_splitter(one) if isinstance(one, str) else one for one in documents)
+        blocks = list(tokenized_blocks(sentences, self.encode, self.max_sentence_tokens))
+        none = np.empty(0, dtype=np.int32)
+        fields = zip(*blocks, strict=True) if blocks else [(none,), (none,), (none,), (None,)]
+        arrays = [None if parts[0] is None else np.concatenate(parts) for parts in fields]
+        block = SentenceBatch(*arrays)
+        corpus = FlatCorpus.from_lengths(block.tokens, block.sentence_lengths, block.document_lengths)
+        return corpus._replace(word_starts=block.word_starts)
+
+    def _of_ids(self, documents: list[list[list[int]]]) -> FlatCorpus:
+        if self.is_for_text:
+            raise ValueError(
+                "word_segmenter, max_sentence_tokens: documents holds token ids, which they do nothing to: leave them "
+                "out, or stream text."
+            )
+        try:
+            sentences = list(chain.from_iterable(documents))
+            tokens = np.array(list(chain.from_iterable(sentences)))
+        except (TypeError, ValueError):
+            tokens = np.empty(0, dtype=object)
+        if tokens.dtype.kind not in "iu":
+            raise ValueError(
+                f"documents: {documents[0]!r:.80} and those after it are not all lists of sentences of token ids: "
+                "every document of a stream must be a text, a list of sentences, or a list of sentences of ids."
+            )
+        corpus = FlatCorpus.from_lengths(
+            tokens.astype(np.int32), np.array(list(map(len, sentences))), np.array(list(map(len, documents)))
+        )
+        return corpus.without_empty()
+
+
+def cut_windows(values: Iterable[Any], window_documents: int, window_length: int) -> Iterator[list[Any]]:
+    """Consecutive documents together; empty ones are left out, and what is left at the end joins the last window.
+
+    >>> list(cut_windows(["a", "b", "", "c", "d", "e"], window_documents=2, window_length=100))
+    [['a', 'b'], ['c', 'd', 'e']]
+    >>> list(cut_windows(["long", "a", "long", "b", "c"], window_documents=100, window_length=4))
+    [['long', 'a'], ['long', 'b', 'c']]
+    """
+    held: list[Any] = []
+    window: list[Any] = []
+    length = 0
+    for value in values:
+        size = _length(value)
+        if size == 0:
+            continue
+        window.append(value)
+        length += size
+        if len(window) >= window_documents or (length >= window_length and len(window) > 1):
+            if held:
+                yield held
+            held, window, length = window, [], 0
+    if held or window:
+        yield held + window
+
+
+def _length(document: Any) -> int:
+    """Characters or tokens of a document; 0 for white space."""
+    if isinstance(document, str):
+        return 0 if document.isspace() else len(document)
+    try:
+        if isinstance(document, Mapping):
+            raise TypeError
+        return sum(map(len, document))
+    except TypeError:
+        raise ValueError(
+            f"documents: {document!r:.80} is not a text, a list of sentences, or a list of sentences of token ids: "
+            "leave that document out, or name the column that holds them with column."
+        ) from None
+
+
+def shuffled(keys: np.ndarray) -> np.ndarray:
+    """Examples in an order that their keys decide."""
+    return np.argsort(random_bits(keys, SHUFFLE_STREAM, 0), kind="stable")
+
+
+def _check_pairs(corpus: FlatCorpus) -> None:
+    """Refuse a window that sentence pairs cannot be made of."""
+    sizes = np.diff(corpus.document_offsets)
+    if len(sizes) < 2:
+        raise ValueError(
+            f"documents: a window of the stream has {len(sizes)} document(s) with tokens, and random segments come "
+            "from another one: join small shards, or give one text a document and not all in one."
+        )
+    if sizes.max() < 2:
+        raise ValueError(
+            f"documents: none of the {len(sizes)} documents of a window has two sentences, and a sentence pair needs "
+            "one: check the sentence_splitter, put several sentences into each document, or use StreamedBlocks (mlm)."
+        )

@@ -1,0 +1,88 @@
+"""Where words begin in text that has no spaces between them, by a word segmenter.
+
+A segmenter is a `Callable[[str], list[str]]`: it gets one sentence and returns its words in order. Joined, they are
+the sentence again; white space may be missing or be among them.
+"""
+
+import logging
+from collections.abc import Callable
+from itertools import chain
+
+import numpy as np
+
+
+def jieba_segmenter() -> Callable[[str], list[str]]:
+    """The segmenter for Chinese of the package `jieba`, with its dictionary loaded.
+
+    Raises:
+        ValueError: If `jieba` is not installed.
+    """
+    try:
+        import jieba
+    except ImportError as error:
+        raise ValueError(
+            "word_segmenter='jieba': the package jieba is not installed: pip install 'hf_encoders[chinese]', or give "
+            "a function of your own as word_segmenter."
+        ) from error
+    jieba.setLogLevel(logging.WARNING)
+    jieba.initialize()
+    return jieba.lcut
+
+
+def words_of_characters(sentence: str, words: list[str]) -> np.ndarray:
+    """Number of the word that each character belongs to; white space belongs to the word after it.
+
+    Args:
+        sentence (`str`): Not empty, of C characters.
+        words (`list[str]`): The sentence in words, up to white space.
+
+    Returns:
+        `np.ndarray` of `int64`, shape `(C,)`: Never falling, from 0.
+
+    Raises:
+        ValueError: If the words are not the sentence.
+
+    >>> words_of_characters("中国 人民a", ["中国", "人民", "a"])
+    array([0, 0, 1, 1, 1, 2])
+    """
+    solid = ["".join(word.split()) for word in words]
+    if "".join(solid) != "".join(sentence.split()):
+        raise ValueError(
+            f"word_segmenter gives {words!r:.80} for {sentence!r:.80}: joined, its words must be the sentence (white "
+            "space does not count). Let it change no character."
+        )
+    numbers = np.repeat(np.arange(len(solid)), [len(word) for word in solid])
+    if len(numbers) == len(sentence):
+        return numbers
+    if len(numbers) == 0:
+        return np.zeros(len(sentence), dtype=np.int64)
+    is_solid = np.fromiter((not character.isspace() for character in sentence), dtype=bool, count=len(sentence))
+    return numbers[np.minimum(np.cumsum(is_solid) - is_solid, len(numbers) - 1)]
+
+
+def word_starts_of_tokens(sentence: str, words: list[str], offsets: list[tuple[int, int]]) -> np.ndarray:
+    """1 where a token begins a word, 0 where it continues the one that the token before it is in.
+
+    A token is in the word of its first character that is not white space. So a character that is divided into several
+    tokens begins one word, and a token that reaches over the end of a word leaves the rest of the next one its start.
+
+    Args:
+        sentence (`str`): As the tokenizer got it, before any normalisation.
+        words (`list[str]`): From a segmenter.
+        offsets (`list[tuple[int, int]]`): Of T tokens: first character in the sentence, and the one after the last.
+
+    Returns:
+        `np.ndarray` of `uint8`, shape `(T,)`.
+
+    Raises:
+        ValueError: If the words are not the sentence.
+
+    >>> word_starts_of_tokens("我们学习", ["我们", "学习"], [(0, 1), (1, 2), (2, 3), (3, 4)])
+    array([1, 0, 1, 0], dtype=uint8)
+    """
+    if not offsets:
+        return np.empty(0, dtype=np.uint8)
+    characters = words_of_characters(sentence, words)
+    begins = np.fromiter(chain.from_iterable(offsets), dtype=np.int64, count=2 * len(offsets))[::2]
+    words_of_tokens = characters[np.minimum(begins, len(characters) - 1)]
+    return (np.diff(words_of_tokens, prepend=-1) != 0).astype(np.uint8)

@@ -1,0 +1,183 @@
+"""How fast a corpus is prepared, beside the tokenizer alone, and how much memory it takes.
+
+    python tests/benchmarks/corpus_preparation.py TEXT --megabytes 1000 --workers 2 1
+
+Trains a WordPiece tokenizer on the text, repeats the text with changed words until it has the size, and prepares a
+corpus of it: in processes of their own, whose memory is added up five times a second. Rates are a core, by the
+processor time of all processes, so that other work on the machine changes them little. Linux only (/proc).
+"""
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+
+BARE_BYTES = 8_000_000  # of the text, for the rate of the tokenizer alone
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("text", type=Path, help="text file, blank line between documents")
+    parser.add_argument("--megabytes", type=int, default=100, help="size of the corpus in MB (default: %(default)s)")
+    parser.add_argument("--workers", type=int, nargs="+", default=[2, 1], help="processes (default: 2 1)")
+    parser.add_argument("--entries", type=int, default=30_000, help="of the vocabulary (default: %(default)s)")
+    parser.add_argument("--folder", help="where to put the temporary folder")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
+        folder = Path(name)
+        step("train", arguments.text, folder / "tokenizer", arguments.entries)
+        size = enlarge(arguments.text, folder / "large.txt", arguments.megabytes * 1_000_000)
+        for workers in arguments.workers:
+            output = folder / f"corpus-{workers}"
+            # Before and after, because what else the machine does changes the rate.
+            bare = step("bare", arguments.text, folder / "tokenizer")["rate"]
+            found = step("prepare", folder / "large.txt", folder / "tokenizer", output, workers)
+            bare = (bare + step("bare", arguments.text, folder / "tokenizer")["rate"]) / 2
+            rate = size / 1e6 / found["cpu_seconds"]
+            print(
+                f"\n{workers} worker(s), {size / 1e6:.0f} MB: {found['seconds']:.1f} s, "
+                f"{size / 1e6 / found['seconds']:.2f} MB/s; {rate:.2f} MB/s a core, {rate / bare:.0%} of the "
+                f"tokenizer alone ({bare:.2f})\npeak memory of all processes: {found['rss']:.0f} MB resident, "
+                f"{found['pss']:.0f} MB with shared pages counted once\n\n{found['report']}"
+            )
+        found = step("iterate", output)
+        print(
+            f"\nonce through all documents: {found['tokens'] / found['seconds'] / 1e6:.0f} million tokens/s "
+            f"({found['tokens']:,} in {found['seconds']:.1f} s); memory {found['private']:.0f} MB of its own, "
+            f"{found['rss']:.0f} MB with the pages of the file"
+        )
+
+
+def step(name: str, *arguments: object) -> dict:
+    """Run one step in a process of its own; what it found, and the peak memory of it and its children in MB."""
+    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})"]
+    command[-1] += f"; import {Path(__file__).stem} as steps; steps.run_step(sys.argv[1:])"
+    environment = os.environ | {"OMP_NUM_THREADS": "1"} | ({} if name == "train" else {"RAYON_NUM_THREADS": "1"})
+    process = subprocess.Popen(
+        [*command, name, *map(str, arguments)], stdout=subprocess.PIPE, env=environment, text=True
+    )
+    peaks = {"Rss": 0, "Pss": 0}
+    while process.poll() is None:
+        for kind, megabytes in memory_of_tree(process.pid).items():
+            peaks[kind] = max(peaks[kind], megabytes)
+        time.sleep(0.2)
+    if process.returncode:
+        sys.exit(f"the step {name} failed")
+    return {"rss": peaks["Rss"], "pss": peaks["Pss"]} | json.loads(process.stdout.read().splitlines()[-1])
+
+
+def run_step(arguments: list[str]) -> None:
+    """In the process of a step."""
+    name, *rest = arguments
+    print("\n" + json.dumps({"train": train, "bare": bare_rate, "prepare": prepare, "iterate": iterate}[name](*rest)))
+
+
+def train(text: str, folder: str, entries: str) -> dict:
+    """A lower-case WordPiece tokenizer."""
+    from hf_encoders import HfeBertConfig
+    from hf_encoders.data import train_tokenizer
+
+    with open(text, encoding="utf-8") as lines:
+        train_tokenizer(lines, HfeBertConfig, int(entries), 512).save_pretrained(folder)
+    return {}
+
+
+def bare_rate(text: str, folder: str) -> dict:
+    """The tokenizer on whole lines, and nothing else."""
+    from transformers import AutoTokenizer
+
+    backend = AutoTokenizer.from_pretrained(folder).backend_tokenizer
+    data = Path(text).read_bytes()[:BARE_BYTES]
+    lines = [line for line in data.decode(errors="ignore").splitlines() if line]
+    seconds = []
+    for _ in range(3):
+        began = time.process_time()
+        for i in range(0, len(lines), 2000):
+            backend.encode_batch_fast(lines[i : i + 2000], add_special_tokens=False)
+        seconds.append(time.process_time() - began)
+    return {"rate": len(data) / 1e6 / (sum(seconds) / len(seconds))}
+
+
+def prepare(text: str, tokenizer: str, output: str, workers: str) -> dict:
+    """The whole preparation: reading, splitting, tokenising, writing, merging, counting."""
+    from transformers import AutoTokenizer
+
+    from hf_encoders.data import prepare_corpus
+
+    loaded = AutoTokenizer.from_pretrained(tokenizer)
+    began, cpu_began = time.perf_counter(), cpu_seconds()
+    report = prepare_corpus([text], output, loaded, workers=int(workers))
+    seconds, cpu = time.perf_counter() - began, cpu_seconds() - cpu_began
+    return {"seconds": seconds, "cpu_seconds": cpu, "report": str(report)}
+
+
+def iterate(output: str) -> dict:
+    """Every document once, in order."""
+    import datasets
+
+    from hf_encoders.data.corpus import SentenceStore
+
+    began = time.perf_counter()
+    store = SentenceStore(datasets.load_from_disk(output))
+    total = tokens = 0
+    for first, end in zip(store.document_offsets[:-1], store.document_offsets[1:], strict=True):
+        document = store.tokens_between(first, end)
+        tokens += len(document)
+        total += int(document.sum())
+    lines = [line.split() for line in Path("/proc/self/status").read_text().splitlines()]
+    memory = {line[0]: int(line[1]) / 1e3 for line in lines if line[0] in ("VmRSS:", "RssAnon:")}
+    seconds = time.perf_counter() - began
+    return {"seconds": seconds, "tokens": tokens, "private": memory["RssAnon:"], "rss": memory["VmRSS:"]}
+
+
+def cpu_seconds() -> float:
+    """Processor time of this process and of its children that have ended."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+def enlarge(text: Path, large: Path, size: int) -> int:
+    """Repeat a text, in every copy with one other word in each line, so that no document is twice there."""
+    lines = text.read_text(encoding="utf-8").splitlines()
+    written = copy = 0
+    with open(large, "w", encoding="utf-8") as file:
+        while written < size:
+            for line in lines:
+                words = line.split()
+                if copy and words:
+                    words[copy % len(words)] = f"{words[(copy * 7) % len(words)]}{copy}"
+                    line = " ".join(words)
+                written += file.write(line + "\n")
+                if written >= size and not line:
+                    break
+            file.write("\n")
+            copy += 1
+    return large.stat().st_size
+
+
+def memory_of_tree(process: int) -> dict[str, float]:
+    """Memory of a process and its descendants in MB: resident, and with shared pages counted once."""
+    sums = {"Rss": 0.0, "Pss": 0.0}
+    try:
+        children = " ".join(path.read_text() for path in Path(f"/proc/{process}/task").glob("*/children")).split()
+        for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
+            kind = line.split(":")[0]
+            if kind in sums:
+                sums[kind] += int(line.split()[1]) / 1e3
+    except (FileNotFoundError, ProcessLookupError):
+        return sums  # it has ended meanwhile
+    for child in children:
+        for kind, megabytes in memory_of_tree(int(child)).items():
+            sums[kind] += megabytes
+    return sums
+
+
+if __name__ == "__main__":
+    main()

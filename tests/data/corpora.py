@@ -1,0 +1,29 @@
+"""Small corpora that several tests use."""
+
+import datasets
+import numpy as np
+
+from hf_encoders.data.sentence_store import SentenceStore
+
+
+DOCUMENTS = [[[5, 6], [7]], [[8, 9, 10]], [[11], [12, 13], [14]], [[15, 16]]]
+
+
+def make_dataset(documents: list[list[list[int]]]) -> datasets.Dataset:
+    return datasets.Dataset.from_dict({"input_ids": documents})
+
+
+def contents(store: SentenceStore) -> list[list[list[int]]]:
+    return [[sentence.tolist() for sentence in store.document(d)] for d in range(store.num_documents)]
+
+
+def random_documents(num_documents: int, seed: int = 0) -> list[list[list[int]]]:
+    generator = np.random.default_rng(seed)
+    return [
+        [generator.integers(5, 60, generator.integers(1, 9)).tolist() for _ in range(generator.integers(1, 6))]
+        for _ in range(num_documents)
+    ]
+
+
+def as_text(documents: list[list[list[int]]]) -> list[list[str]]:
+    return [[" ".join(f"w{i}" for i in sentence) for sentence in document] for document in documents]

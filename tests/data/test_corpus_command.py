@@ -1,0 +1,173 @@
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import datasets
+import pytest
+
+from hf_encoders.cli import main
+from hf_encoders.data import corpus_command, corpus_sources
+from hf_encoders.data.corpus_pieces import PieceMaker
+
+
+# The command, with units so small that many pieces are finished when it is killed.
+COMMAND = """
+import sys
+from hf_encoders.cli import main
+from hf_encoders.data import corpus_sources
+corpus_sources.BYTES_A_UNIT = 20_000
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.fixture
+def tokenizer_folder(tokenizer, tmp_path) -> str:
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
+    return str(tmp_path / "tokenizer")
+
+
+@pytest.fixture
+def text(tmp_path) -> str:
+    path = tmp_path / "text.txt"
+    path.write_text("w5 w6. w7\nw8\n\nw9 zz\n\nw9 zz\n")
+    return str(path)
+
+
+def corpus(*arguments: str) -> int:
+    return main(["corpus", *map(str, arguments)])
+
+
+def rows(directory) -> list[list[list[int]]]:
+    return datasets.load_from_disk(str(directory))["input_ids"][:]
+
+
+def wait_until(condition, seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.002)
+
+
+def is_alive(process_group: int) -> bool:
+    try:
+        os.killpg(process_group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="process groups are how the test sees that workers are gone")
+def test_killed_it_goes_on_and_ends_with_the_same_bytes(tokenizer_folder, tmp_path, monkeypatch):
+    generator = random.Random(0)
+    documents = (" ".join(f"w{generator.randrange(5, 60)}" for _ in range(50)) + ".\n\n" for _ in range(10_000))
+    (tmp_path / "a.txt").write_text("".join(documents))
+    arguments = ["--input", tmp_path / "a.txt", "--tokenizer", tokenizer_folder, "--workers", "2"]
+    out = tmp_path / "out"
+    killed = subprocess.Popen(
+        [sys.executable, "-c", COMMAND, "corpus", *map(str, arguments), "--output", str(out)], start_new_session=True
+    )
+    wait_until(lambda: len(list(out.glob("pieces-*/*.arrow"))) >= 5, seconds=120)
+    os.kill(killed.pid, signal.SIGKILL)
+    killed.wait()
+    wait_until(lambda: not is_alive(killed.pid), seconds=30)
+
+    finished = {path.name: path.stat().st_mtime_ns for path in out.glob("pieces-*/*.arrow")}
+    monkeypatch.setattr(corpus_sources, "BYTES_A_UNIT", 20_000)
+    made = []
+    make = PieceMaker.make
+    monkeypatch.setattr(
+        PieceMaker, "make", lambda maker, number, *part: made.append(number) or make(maker, number, *part)
+    )
+    arguments[-1] = "1"
+    assert corpus(*arguments, "--output", out) == 0
+    report = json.loads((out / "corpus.json").read_text())
+    assert made
+    assert {int(name.removesuffix(".arrow")) for name in finished} | set(made) == set(range(report["run"]["pieces"]))
+    assert len(finished) + len(made) == report["run"]["pieces"]
+    assert report["run"]["kept_pieces"] == len(finished)
+
+    assert corpus(*arguments, "--output", tmp_path / "whole") == 0
+    assert (out / "corpus.arrow").read_bytes() == (tmp_path / "whole" / "corpus.arrow").read_bytes()
+    assert sorted(path.name for path in out.iterdir()) == sorted(path.name for path in (tmp_path / "whole").iterdir())
+
+
+def test_report_is_printed(tokenizer_folder, text, tmp_path, capsys):
+    assert corpus("--input", text, "--tokenizer", tokenizer_folder, "--output", tmp_path / "out") == 0
+    assert rows(tmp_path / "out") == [[[5, 3], [7], [8]], [[9, 3]]]
+    printed = capsys.readouterr().out
+    assert "duplicates dropped        1 (33.3% of the documents read)" in printed
+    assert "warning: 33.3% of the tokens are unknown" in printed
+    assert f"datasets.load_from_disk({str(tmp_path / 'out')!r}) opens it" in printed
+
+
+def test_options(tokenizer_folder, text, tmp_path):
+    common = ["--input", text, "--tokenizer", tokenizer_folder, "--output", tmp_path / "out", "--overwrite"]
+    assert corpus(*common, "--one-sentence-per-line", "--keep-duplicates") == 0
+    assert rows(tmp_path / "out") == [[[5, 3, 7], [8]], [[9, 3]], [[9, 3]]]
+    assert corpus(*common, "--max-sentence-tokens", "1", "--language", "de") == 0
+    assert rows(tmp_path / "out") == [[[5], [3], [7], [8]], [[9], [3]]]
+    settings = json.loads((tmp_path / "out" / "corpus.json").read_text())["settings"]
+    assert settings["sentence_splitter"] == "hf_encoders.data.segmentation.split_sentences(language='de')"
+
+
+@pytest.mark.parametrize("streaming", [[], ["--streaming"]])
+def test_a_data_set(tokenizer_folder, tmp_path, streaming):
+    folder = tmp_path / "dataset"
+    folder.mkdir()
+    (folder / "test.jsonl").write_text('{"body": "w5. w6"}\n{"body": "w7"}\n')
+    assert corpus(
+        *("--dataset", folder, "--split", "test", "--text-column", "body", *streaming),
+        *("--tokenizer", tokenizer_folder, "--output", tmp_path / "out"),
+    ) == 0  # fmt: skip
+    assert rows(tmp_path / "out") == [[[3], [6]], [[7]]]
+
+
+def test_word_segmenter(tokenizer_folder, text, tmp_path, monkeypatch):
+    monkeypatch.setattr(corpus_command, "jieba_segmenter", lambda: lambda sentence: sentence.split())
+    common = ["--input", text, "--tokenizer", tokenizer_folder, "--output", tmp_path / "out"]
+    assert corpus(*common, "--word-segmenter", "jieba") == 0
+    assert datasets.load_from_disk(str(tmp_path / "out"))["word_starts"][:] == [[[1, 1], [1], [1]], [[1, 1]]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--input", "gone.txt"], "'gone.txt' does not exist"),
+        (["--input", "TEXT", "--tokenizer", "FOLDER"], "--tokenizer 'FOLDER' cannot be loaded"),
+        (["--input", "TEXT", "--language", "German"], "language='German' is not a language code"),
+        (["--input", "TEXT", "--workers", "0"], "workers=0"),
+        (["--input", "TEXT", "--max-sentence-tokens", "0"], "max_sentence_tokens=0"),
+        (["--input", "BAD", "--workers", "2"], "bad.jsonl, line 2: not JSON"),
+        (["--input", "TEXT", "--streaming"], "--streaming is for --dataset"),
+        (["--dataset", "FOLDER"], "--dataset 'FOLDER' cannot be loaded"),
+        (["--input", "TEXT", "--output", "FOLDER"], "holds files that are no corpus"),
+    ],
+)
+def test_wrong_input_is_told_in_one_line(tokenizer_folder, text, tmp_path, capsys, monkeypatch, arguments, message):
+    monkeypatch.setattr(corpus_sources, "BYTES_A_UNIT", 5)
+    (tmp_path / "bad.jsonl").write_text('{"text": "w5"}\nnonsense\n')
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "notes").write_text("")
+    names = {"TEXT": text, "BAD": str(tmp_path / "bad.jsonl"), "FOLDER": str(tmp_path / "folder")}
+    arguments = [names.get(argument, argument) for argument in arguments]
+    for option, value in (("--tokenizer", tokenizer_folder), ("--output", str(tmp_path / "out"))):
+        if option not in arguments:
+            arguments += [option, value]
+    assert corpus(*arguments) == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert error.startswith("hf-encoders corpus: ")
+    assert message.replace("FOLDER", names["FOLDER"]) in error
+    assert not (tmp_path / "out" / "corpus.json").exists()
+
+
+def test_help_tells_units_and_defaults(capsys):
+    with pytest.raises(SystemExit) as finished:
+        corpus("--help")
+    assert finished.value.code == 0
+    help_text = " ".join(capsys.readouterr().out.split())
+    for part in ("(default: train)", "(default: en)", "4 bytes a token", "one core each (default: as many as"):
+        assert part in help_text

@@ -1,0 +1,423 @@
+import json
+import os
+import random
+import signal
+from functools import partial
+
+import datasets
+import pyarrow as pa
+import pytest
+from tokenizers import Tokenizer
+from transformers import CanineTokenizer, PreTrainedTokenizerFast
+
+from hf_encoders.data import corpus_file, corpus_preparation, corpus_sources, sentence_encoding
+from hf_encoders.data.corpus import (
+    SentenceStore,
+    corpus_statistics,
+    documents_from_dataset,
+    read_documents,
+    tokenize_documents,
+)
+from hf_encoders.data.corpus_pieces import PieceMaker
+from hf_encoders.data.corpus_preparation import prepare_corpus
+from hf_encoders.data.corpus_report import CorpusReport
+from hf_encoders.data.segmentation import one_sentence_per_line, split_sentences
+
+
+@pytest.fixture(autouse=True)
+def _small_units(monkeypatch):
+    monkeypatch.setattr(corpus_sources, "BYTES_A_UNIT", 300)
+
+
+def texts(num_documents: int, seed: int = 0) -> list[str]:
+    """Documents of several lines, all different."""
+    generator = random.Random(seed)
+
+    def sentence() -> str:
+        return " ".join(f"w{generator.randrange(5, 60)}" for _ in range(generator.randrange(1, 9))) + " ."
+
+    lines = [[sentence() + " W " + sentence() for _ in range(generator.randrange(1, 5))] for _ in range(num_documents)]
+    return [f"w{5 + i % 50} w{5 + i // 50} .\n" + "\n".join(document) for i, document in enumerate(lines)]
+
+
+def write_text(path, documents: list[str]):
+    path.write_bytes("\r\n\n".join(documents).encode())
+    return path
+
+
+def rows(directory) -> list[list[list[int]]]:
+    return datasets.load_from_disk(directory)["input_ids"][:]
+
+
+def arrow_bytes(directory) -> bytes:
+    return (directory / "corpus.arrow").read_bytes()
+
+
+class TestSameCorpus:
+    @pytest.mark.parametrize("workers", [1, 2, 3])
+    def test_any_number_of_workers_gives_what_reading_in_order_gives(self, tokenizer, tmp_path, workers):
+        files = [write_text(tmp_path / f"{name}.txt", texts(40, seed)) for seed, name in enumerate("ab")]
+        lines = [json.dumps({"text": text}) for text in texts(40, 2)]
+        (tmp_path / "c.jsonl").write_text("\n".join(lines))
+        report = prepare_corpus([tmp_path], tmp_path / "out", tokenizer, workers=workers)
+        expected = tokenize_documents(read_documents([*files, tmp_path / "c.jsonl"]), tokenizer)
+        assert rows(tmp_path / "out") == expected["input_ids"][:]
+        assert report.run["workers"] == workers
+        assert report.run["pieces"] > 20
+
+    def test_the_file_does_not_depend_on_workers(self, tokenizer, tmp_path):
+        file = write_text(tmp_path / "a.txt", texts(60))
+        for workers in (1, 3):
+            prepare_corpus([file], tmp_path / str(workers), tokenizer, workers=workers)
+        assert arrow_bytes(tmp_path / "1") == arrow_bytes(tmp_path / "3")
+        names = ["corpus.arrow", "corpus.json", "dataset_info.json", "state.json"]
+        assert sorted(file.name for file in (tmp_path / "1").iterdir()) == names
+
+    def test_files_are_written_in_steps(self, tokenizer, tmp_path, monkeypatch):
+        file = write_text(tmp_path / "a.txt", texts(60))
+        prepare_corpus([file], tmp_path / "whole", tokenizer, workers=1)
+        monkeypatch.setattr(corpus_file, "BYTES_A_WRITE", 100)
+        prepare_corpus([file], tmp_path / "steps", tokenizer, workers=1)
+        assert arrow_bytes(tmp_path / "steps") == arrow_bytes(tmp_path / "whole")
+
+    def test_one_record_batch_that_a_store_does_not_copy(self, tokenizer, tmp_path):
+        prepare_corpus([write_text(tmp_path / "a.txt", texts(60))], tmp_path / "out", tokenizer, workers=1)
+        dataset = datasets.load_from_disk(str(tmp_path / "out"))
+        column = dataset.data.column("input_ids")
+        assert (column.num_chunks, column.type) == (1, pa.list_(pa.list_(pa.int32())))
+        store = SentenceStore(dataset)
+        assert store.tokens.__array_interface__["data"][0] == column.chunk(0).buffers()[-1].address
+        assert store.dataset.cache_files == dataset.cache_files
+        assert store.word_starts is None
+
+    def test_one_gigantic_document_and_one_long_line(self, tokenizer, tmp_path, monkeypatch):
+        monkeypatch.setattr(sentence_encoding, "CHARACTERS_A_PART", 50)
+        words = [f"w{5 + i % 50}" for i in range(3000)]
+        (tmp_path / "a.txt").write_text(" ".join(words) + "\n\n" + "\n".join(words))
+        prepare_corpus([tmp_path / "a.txt"], tmp_path / "out", tokenizer, keep_duplicates=True, workers=2)
+        ids = [5 + i % 50 for i in range(3000)]
+        assert rows(tmp_path / "out") == [[ids], [[i] for i in ids]]
+
+    def test_hostile_text(self, tokenizer, tmp_path):
+        (tmp_path / "a.txt").write_bytes(
+            b"\xef\xbb\xbfw5 \xff w6\n\n\x00\n\n\xef\xbb\xbf\n\nw7\xc2\xa0.\n\n\xe4\xb8\n"
+        )
+        lines = [{"text": "w5 \ud83d w6"}, {"text": ""}, {"text": "\n\n"}, {"text": "w8\u2028w9\n\nw10"}]
+        (tmp_path / "b.jsonl").write_text("\n".join(map(json.dumps, lines)))
+        prepare_corpus([tmp_path], tmp_path / "out", tokenizer, workers=2, keep_duplicates=True)
+        assert rows(tmp_path / "out") == tokenize_documents(read_documents([tmp_path]), tokenizer)["input_ids"][:]
+        assert len(rows(tmp_path / "out")) == 6
+
+    def test_options_reach_the_workers(self, tokenizer, tmp_path):
+        file = tmp_path / "a.jsonl"
+        file.write_text('{"body": "w5 w6 w7. w8\\nw9", "parts": ["w5 w6 w7", "w8"]}\n')
+
+        def prepare(**options):
+            prepare_corpus([file], tmp_path / "out", tokenizer, workers=1, overwrite=True, **options)
+            return rows(tmp_path / "out")
+
+        unknown = tokenizer.unk_token_id
+        assert prepare(text_column="body") == [[[5, 6, unknown], [8], [9]]]
+        assert prepare(text_column="body", sentence_splitter=one_sentence_per_line) == [[[5, 6, unknown, 8], [9]]]
+        assert prepare(sentences_column="parts") == [[[5, 6, 7], [8]]]
+        assert prepare(sentences_column="parts", max_sentence_tokens=2) == [[[5, 6], [7], [8]]]
+
+    def test_other_processes_keep_their_settings(self, tokenizer, tmp_path, monkeypatch):
+        monkeypatch.delenv("TOKENIZERS_PARALLELISM", raising=False)
+        file = write_text(tmp_path / "a.txt", texts(3))
+        prepare_corpus([file], tmp_path / "one", tokenizer, workers=1)
+        assert "TOKENIZERS_PARALLELISM" not in corpus_preparation.os.environ
+        monkeypatch.setenv("TOKENIZERS_PARALLELISM", "true")
+        prepare_corpus([file], tmp_path / "two", tokenizer, workers=1)
+        assert corpus_preparation.os.environ["TOKENIZERS_PARALLELISM"] == "true"
+
+    def test_a_tokenizer_without_a_fast_version(self, tmp_path):
+        (tmp_path / "a.txt").write_text("ab\n\ncd")
+        prepare_corpus([tmp_path / "a.txt"], tmp_path / "out", CanineTokenizer(), workers=1)
+        assert rows(tmp_path / "out") == [[[97, 98]], [[99, 100]]]
+
+
+class TestDataSets:
+    @pytest.mark.parametrize("workers", [1, 2])
+    def test_map_style(self, tokenizer, tmp_path, workers):
+        dataset = datasets.Dataset.from_dict({"text": texts(60), "number": list(range(60))}).shuffle(seed=1)
+        report = prepare_corpus(dataset, tmp_path / "out", tokenizer, workers=workers)
+        expected = tokenize_documents(documents_from_dataset(dataset), tokenizer)
+        assert rows(tmp_path / "out") == expected["input_ids"][:]
+        assert report.run["pieces"] > 10
+
+    @pytest.mark.parametrize("workers", [1, 2])
+    def test_streaming(self, tokenizer, tmp_path, workers):
+        dataset = datasets.Dataset.from_dict({"body": texts(60)})
+        report = prepare_corpus(
+            dataset.to_iterable_dataset(), tmp_path / "out", tokenizer, text_column="body", workers=workers
+        )
+        expected = tokenize_documents(documents_from_dataset(dataset, "body"), tokenizer)
+        assert rows(tmp_path / "out") == expected["input_ids"][:]
+        assert report.run["pieces"] > 10
+
+    def test_lists_of_sentences(self, tokenizer, tmp_path):
+        dataset = datasets.Dataset.from_dict({"parts": [["w5. w6", "w7"], ["w8"]]})
+        for number, source in enumerate([dataset, dataset.to_iterable_dataset()]):
+            prepare_corpus(source, tmp_path / str(number), tokenizer, sentences_column="parts", workers=1)
+            assert rows(tmp_path / str(number)) == [[[3, 6], [7]], [[8]]]
+
+    def test_errors_name_the_row(self, tokenizer, tmp_path):
+        dataset = datasets.Dataset.from_dict({"text": [*texts(30), None, "w5"]})
+        for number, source in enumerate([dataset, dataset.to_iterable_dataset()]):
+            for workers in (1, 2):
+                with pytest.raises(ValueError, match="row 30: 'text' is None, not a str"):
+                    prepare_corpus(source, tmp_path / str(number), tokenizer, workers=workers)
+
+
+class Killed(Exception):
+    """In place of a kill, for a test within this process; `test_corpus_command.py` has a real one."""
+
+
+class TestResume:
+    @pytest.fixture
+    def made(self, monkeypatch):
+        """Numbers of the pieces that were made."""
+        numbers = []
+        make = PieceMaker.make
+
+        def counted(maker, number, part, text_digest):
+            if made.stop_at == number:
+                raise Killed
+            numbers.append(number)
+            return make(maker, number, part, text_digest)
+
+        def made():
+            found = numbers.copy()
+            numbers.clear()
+            return found
+
+        made.stop_at = None
+        monkeypatch.setattr(PieceMaker, "make", counted)
+        return made
+
+    def begin(self, made, *arguments, stop_at=7, **options):
+        made.stop_at = stop_at
+        with pytest.raises(Killed):
+            prepare_corpus(*arguments, workers=1, **options)
+        made.stop_at = None
+        assert made() == list(range(stop_at))
+
+    @pytest.mark.parametrize("kind", ["files", "rows", "stream"])
+    def test_finished_pieces_are_kept_and_the_corpus_is_the_same(self, tokenizer, tmp_path, made, kind):
+        dataset = datasets.Dataset.from_dict({"text": texts(60)})
+        source = {
+            "files": [write_text(tmp_path / "a.txt", texts(60))],
+            "rows": dataset,
+            "stream": dataset.to_iterable_dataset(),
+        }[kind]
+        prepare_corpus(source, tmp_path / "whole", tokenizer, workers=1)
+        num_pieces = len(made())
+        out = tmp_path / "out"
+        self.begin(made, source, out, tokenizer)
+        (folder,) = out.glob("pieces-*")
+        (folder / "00000003.arrow").unlink()  # workers do not finish in order
+        (folder / "00000009.1.unfinished").write_bytes(b"half")
+        report = prepare_corpus(source, out, tokenizer, workers=1)
+        assert made() == [3, *range(7, num_pieces)]
+        assert (report.run["kept_pieces"], report.run["pieces"]) == (6, num_pieces)
+        assert arrow_bytes(out) == arrow_bytes(tmp_path / "whole")
+        assert not list(out.glob("pieces-*"))
+
+    def test_killed_in_the_merge(self, tokenizer, tmp_path, made, monkeypatch):
+        source, out = [write_text(tmp_path / "a.txt", texts(30))], tmp_path / "out"
+        with monkeypatch.context() as broken, pytest.raises(Killed):
+            broken.setattr(corpus_preparation, "_write_dataset_files", lambda *_: (_ for _ in ()).throw(Killed))
+            prepare_corpus(source, out, tokenizer, workers=1)
+        assert made()
+        prepare_corpus(source, out, tokenizer, workers=1)
+        assert made() == []
+        prepare_corpus(source, tmp_path / "whole", tokenizer, workers=1)
+        assert arrow_bytes(out) == arrow_bytes(tmp_path / "whole")
+
+    @pytest.mark.parametrize("is_finished", [True, False])
+    @pytest.mark.parametrize(
+        ("options", "name"),
+        [
+            ({"max_sentence_tokens": 3}, "max_sentence_tokens: None, now 3"),
+            ({"sentence_splitter": one_sentence_per_line}, "sentence_splitter"),
+            ({"sentence_splitter": partial(split_sentences, language="de")}, "sentence_splitter: .*language='de'"),
+            ({"sentence_splitter": lambda text: [text]}, "sentence_splitter: .*lambda"),
+            ({"keep_duplicates": True}, "keep_duplicates"),
+            ({"word_segmenter": str.split}, "word_segmenter"),
+            ({"text_column": "body"}, "text_column"),
+        ],
+    )
+    def test_other_arguments_are_refused(self, tokenizer, tmp_path, made, is_finished, options, name):
+        source, out = [write_text(tmp_path / "a.txt", texts(30))], tmp_path / "out"
+        if is_finished:
+            prepare_corpus(source, out, tokenizer, workers=1)
+        else:
+            self.begin(made, source, out, tokenizer, stop_at=2)
+        made()
+        with pytest.raises(ValueError, match=f"other settings .*{name}.*overwrite=True"):
+            prepare_corpus(source, out, tokenizer, **options)
+        assert made() == []
+        prepare_corpus(source, out, tokenizer, workers=1)
+        assert (0 in made()) is False
+
+    def test_other_input_or_tokenizer_is_refused(self, tokenizer, tmp_path, made):
+        file, out = write_text(tmp_path / "a.txt", texts(30)), tmp_path / "out"
+        other = PreTrainedTokenizerFast(
+            tokenizer_object=Tokenizer.from_str(tokenizer.backend_tokenizer.to_str().replace("w33", "w99")),
+            unk_token="[UNK]",
+        )
+        self.begin(made, [file], out, tokenizer, stop_at=2)
+        with pytest.raises(ValueError, match="tokenizer: .*fingerprint"):
+            prepare_corpus([file], out, other)
+        with pytest.raises(ValueError, match="source: "):
+            prepare_corpus([write_text(tmp_path / "b.txt", texts(30))], out, tokenizer)
+        write_text(file, [*texts(30), "w5"])
+        with pytest.raises(ValueError, match="source: .*a.txt"):
+            prepare_corpus([file], out, tokenizer)
+        with pytest.raises(ValueError, match="source: "):
+            prepare_corpus(datasets.Dataset.from_dict({"text": texts(30)}), out, tokenizer)
+        assert made() == []
+        report = prepare_corpus([file], out, tokenizer, workers=1, overwrite=True)
+        assert report.run["kept_pieces"] == 0
+        assert rows(out) == tokenize_documents(read_documents([file]), tokenizer)["input_ids"][:]
+
+    def test_state_of_the_last_call_of_a_tokenizer_is_no_difference(self, tokenizer, tmp_path, made):
+        source, out = [write_text(tmp_path / "a.txt", texts(30))], tmp_path / "out"
+        self.begin(made, source, out, tokenizer, stop_at=2)
+        tokenizer("w5 w6", truncation=True, max_length=2, padding="max_length")
+        prepare_corpus(source, out, tokenizer, workers=1)
+        assert made()[0] == 2
+
+    def test_a_stream_in_another_order_is_refused(self, tokenizer, tmp_path, made):
+        dataset, out = datasets.Dataset.from_dict({"text": texts(60)}), tmp_path / "out"
+        self.begin(made, dataset.to_iterable_dataset(), out, tokenizer)
+        with pytest.raises(ValueError, match="streaming data set gives other text"):
+            prepare_corpus(dataset.select([1, 0, *range(2, 60)]).to_iterable_dataset(), out, tokenizer, workers=1)
+        assert made() == []
+
+    def test_a_finished_corpus_is_left_as_it_is(self, tokenizer, tmp_path, made):
+        source, out = [write_text(tmp_path / "a.txt", texts(30))], tmp_path / "out"
+        report = prepare_corpus(source, out, tokenizer, workers=1)
+        changed = (out / "corpus.arrow").stat().st_mtime_ns
+        made()
+        assert prepare_corpus(source, out, tokenizer, workers=2) == report
+        assert made() == []
+        assert (out / "corpus.arrow").stat().st_mtime_ns == changed
+        stream = datasets.Dataset.from_dict({"text": texts(30)}).to_iterable_dataset()
+        prepare_corpus(stream, tmp_path / "stream", tokenizer, workers=1)
+        with pytest.raises(ValueError, match="streaming data set does not tell"):
+            prepare_corpus(stream, tmp_path / "stream", tokenizer, workers=1)
+
+    def test_a_worker_that_is_killed_is_told_and_loses_nothing(self, tokenizer, tmp_path, monkeypatch):
+        source, out = [write_text(tmp_path / "a.txt", texts(30))], tmp_path / "out"
+        make = PieceMaker.make
+
+        def killed(maker, number, *part):
+            if number == 5:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return make(maker, number, *part)
+
+        with monkeypatch.context() as broken, pytest.raises(RuntimeError, match="worker was killed.*fewer workers"):
+            broken.setattr(PieceMaker, "make", killed)
+            prepare_corpus(source, out, tokenizer, workers=2)
+        report = prepare_corpus(source, out, tokenizer, workers=1)
+        assert report.run["kept_pieces"] > 0
+        assert rows(out) == tokenize_documents(read_documents(source), tokenizer)["input_ids"][:]
+
+    def test_files_of_others_are_never_touched(self, tokenizer, tmp_path):
+        file = write_text(tmp_path / "a.txt", texts(3))
+        out = tmp_path / "out"
+        out.mkdir()
+        (out / "state.json").write_text("mine")
+        for overwrite in (False, True):
+            with pytest.raises(ValueError, match="holds files that are no corpus"):
+                prepare_corpus([file], out, tokenizer, overwrite=overwrite)
+        assert (out / "state.json").read_text() == "mine"
+        with pytest.raises(ValueError, match="is a file: name a folder"):
+            prepare_corpus([file], file, tokenizer)
+
+    def test_files_that_change_meanwhile_are_refused(self, tokenizer, tmp_path, monkeypatch):
+        file = write_text(tmp_path / "a.txt", texts(30))
+        make = PieceMaker.make
+
+        def make_and_change(maker, number, part, text_digest):
+            with open(file, "a") as text:
+                text.write(" ")
+            return make(maker, number, part, text_digest)
+
+        monkeypatch.setattr(PieceMaker, "make", make_and_change)
+        with pytest.raises(ValueError, match="files were changed"):
+            prepare_corpus([file], tmp_path / "out", tokenizer, workers=1)
+
+
+class TestReport:
+    def test_duplicates_are_dropped_and_counted(self, tokenizer, tmp_path):
+        documents = ["w5 w6\nw7", "w8", "w5\nw6 w7", "w9 w10 w11", "w8", "w8 w8", "zz"]
+        file = write_text(tmp_path / "a.txt", documents)
+        report = prepare_corpus([file], tmp_path / "out", tokenizer, workers=1)
+        assert rows(tmp_path / "out") == [[[5, 6], [7]], [[8]], [[9, 10, 11]], [[8, 8]], [[3]]]
+        assert report.statistics.dropped_duplicates == 2
+        assert report.statistics.duplicate_documents == 0
+        kept = prepare_corpus([file], tmp_path / "kept", tokenizer, workers=1, keep_duplicates=True)
+        assert len(rows(tmp_path / "kept")) == 7
+        assert (kept.statistics.dropped_duplicates, kept.statistics.duplicate_documents) == (0, 2)
+
+    def test_counts_are_those_of_the_corpus(self, tokenizer, tmp_path):
+        file = write_text(tmp_path / "a.txt", [*texts(50), "zz w5\nzz", "w5"])
+        report = prepare_corpus([file], tmp_path / "out", tokenizer, workers=2)
+        assert report.statistics == corpus_statistics(datasets.load_from_disk(tmp_path / "out"), tokenizer)
+        assert report.statistics.unknown_share > 0
+
+    def test_the_file_holds_it_all(self, tokenizer, tmp_path):
+        file = write_text(tmp_path / "a.txt", ["w5 zz", "w5 zz", "w6"])
+        report = prepare_corpus([file], tmp_path / "out", tokenizer, workers=1)
+        assert CorpusReport.load(tmp_path / "out") == report
+        fields = json.loads((tmp_path / "out" / "corpus.json").read_text())
+        assert fields["settings"]["source"]["files"][0][:2] == [str(file), file.stat().st_size]
+        assert len(fields["settings"]["tokenizer"]["fingerprint"]) == 32
+        assert fields["statistics"]["dropped_duplicates"] == 1
+        assert fields["run"]["megabytes"] == round(12e-6, 3)
+        assert {"tokenizers", "sentencex", "datasets", "pyarrow", "python"} <= set(fields["versions"])
+
+    def test_table_and_warnings(self, tokenizer, tmp_path):
+        file = write_text(tmp_path / "a.txt", ["w5 zz", "w5 zz", "w6"])
+        text = str(prepare_corpus([file], tmp_path / "out", tokenizer, workers=1))
+        for line in (
+            r"documents                 2",
+            r"one-sentence documents    2 (100.0%)",
+            r"duplicates dropped        1 (33.3% of the documents read)",
+            r"longest sentence          2 tokens",
+            r"unknown tokens            33.33%",
+            r"warning: 2 of 2 documents have a single sentence",
+            r"warning: 33.3% of the tokens are unknown",
+        ):
+            assert line in text
+        (tmp_path / "b.txt").write_text("w5\n" * 100)
+        one = prepare_corpus([tmp_path / "b.txt"], tmp_path / "one", tokenizer, workers=1)
+        assert "1 document(s)" in one.warnings[0]
+        assert (
+            prepare_corpus([write_text(tmp_path / "c.txt", ["w5\nw6", "w6\nw7"])], tmp_path / "c", tokenizer).warnings
+            == []
+        )
+
+    def test_wrong_input_is_refused_before_any_work(self, tokenizer, tmp_path):
+        file, out = write_text(tmp_path / "a.txt", texts(3)), tmp_path / "out"
+        for source, options, message in (
+            ([tmp_path / "gone.txt"], {}, "gone.txt' does not exist"),
+            ([], {}, "names no file"),
+            (["/dev/null"], {}, "not a regular file"),
+            ([file], {"workers": 0}, "workers=0"),
+            ([file], {"max_sentence_tokens": 0}, "max_sentence_tokens=0"),
+            (datasets.Dataset.from_dict({"body": ["w5"]}), {}, "no column 'text'"),
+            (datasets.Dataset.from_dict({"text": []}), {}, "without rows"),
+            (datasets.DatasetDict(train=datasets.Dataset.from_dict({"text": ["w5"]})), {}, r"dataset\['train'\]"),
+        ):
+            with pytest.raises(ValueError, match=message):
+                prepare_corpus(source, out, tokenizer, **options)
+            assert not out.exists()
+        with pytest.raises(ValueError, match="CanineTokenizer does not tell where"):
+            prepare_corpus([file], out, CanineTokenizer(), word_segmenter=str.split)
+        (tmp_path / "empty.txt").write_text("\n \n")
+        with pytest.raises(ValueError, match="no sentence that gives a token"):
+            prepare_corpus([tmp_path / "empty.txt"], out, tokenizer, workers=1)

@@ -1,0 +1,89 @@
+"""The vectorised choices against loops that take one unit at a time."""
+
+import numpy as np
+import pytest
+
+from hf_encoders.data.mask_units import choose_runs, choose_units
+
+
+def batch(seed, examples=40, most_units=60, longest=4):
+    random = np.random.default_rng(seed)
+    counts = random.integers(0, most_units, examples)
+    lengths = random.integers(1, longest + 1, counts.sum())
+    draws = random.integers(0, 2**32, counts.sum()).astype(np.uint32)
+    quotas = random.integers(0, 25, examples)
+    return random, counts, lengths, draws, quotas
+
+
+def rows_of(counts):
+    ends = np.cumsum(counts)
+    return [range(end - count, end) for end, count in zip(ends.tolist(), counts.tolist(), strict=True)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("longest", [1, 4])
+def test_units_are_taken_in_order_and_passed_over_where_they_do_not_fit(seed, longest):
+    _, counts, lengths, draws, quotas = batch(seed, longest=longest)
+    expected = {}
+    for row, quota in zip(rows_of(counts), quotas.tolist(), strict=True):
+        filled = 0
+        for unit in sorted(row, key=lambda u: draws[u]):
+            if filled + lengths[unit] <= quota:
+                filled += lengths[unit]
+                expected[unit] = filled
+    runs = choose_units(draws, counts, quotas, lengths)
+    assert dict(zip(runs.first.tolist(), runs.filled.tolist(), strict=True)) == expected
+    assert (runs.end == runs.first + 1).all()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_tokens_are_units_of_one_and_not_all_are_allowed(seed):
+    random, counts, _, draws, quotas = batch(seed)
+    allowed = random.random(len(draws)) < 0.7
+    expected = []
+    for row, quota in zip(rows_of(counts), quotas.tolist(), strict=True):
+        expected += sorted((u for u in row if allowed[u]), key=lambda u: draws[u])[:quota]
+    assert sorted(choose_units(draws, counts, quotas, allowed=allowed).first.tolist()) == sorted(expected)
+
+
+def test_a_first_look_at_too_few_units_is_mended():
+    """All units but the last are too long, so that those with small draws do not fill the quota."""
+    draws = np.arange(1000, dtype=np.uint32) << np.uint32(22)
+    lengths = np.append(np.full(999, 9), 1)
+    runs = choose_units(draws, np.array([1000]), np.array([10]), lengths)
+    assert runs.first.tolist() == [0, 999]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_runs_are_shortened_to_fit_and_left_out_where_they_overlap(seed):
+    random, counts, lengths, draws, quotas = batch(seed)
+    sizes = random.integers(1, 5, len(draws))
+    # Texts inside of the examples, which runs do not cross.
+    is_start = random.random(len(draws)) < 0.1
+    is_start[[row[0] for row in rows_of(counts) if len(row)]] = True
+    starts = np.append(np.flatnonzero(is_start), len(draws))
+    limits = starts[np.searchsorted(starts, np.arange(len(draws)), "right")]
+    expected = {}
+    for row, quota in zip(rows_of(counts), quotas.tolist(), strict=True):
+        taken, filled = set(), 0
+        for unit in sorted(row, key=lambda u: draws[u]):
+            if filled >= quota:
+                break
+            size = int(min(sizes[unit], limits[unit] - unit))
+            while size and filled + lengths[unit : unit + size].sum() > quota:
+                size -= 1
+            run = range(unit, unit + size)
+            if size and not taken & set(run):
+                taken |= set(run)
+                filled += int(lengths[unit : unit + size].sum())
+                expected[unit] = (unit + size, filled)
+    runs = choose_runs(draws, counts, quotas, lengths, sizes, limits)
+    found = zip(runs.end.tolist(), runs.filled.tolist(), strict=True)
+    assert dict(zip(runs.first.tolist(), found, strict=True)) == expected
+
+
+def test_batches_without_units_choose_nothing():
+    empty = np.empty(0, dtype=np.int64)
+    counts, quotas = np.array([0, 0]), np.array([3, 3])
+    assert len(choose_units(empty.astype(np.uint32), counts, quotas, empty).first) == 0
+    assert len(choose_runs(empty.astype(np.uint32), counts, quotas, empty, empty, empty).first) == 0

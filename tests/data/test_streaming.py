@@ -1,0 +1,305 @@
+"""Streams give what stored corpora give, window by window, whoever reads them."""
+
+import pickle
+from collections import Counter
+from itertools import islice
+
+import datasets
+import numpy as np
+import pytest
+from torch.utils.data import DataLoader
+
+from hf_encoders.data import DataCollatorForMaskedLM, DataCollatorForNextSentencePrediction
+from hf_encoders.data.blocks import SentenceBlocks
+from hf_encoders.data.chunks import DocumentChunks
+from hf_encoders.data.paper_modes import BERT_CHUNKS
+from hf_encoders.data.streaming import StreamedBlocks, StreamedChunks
+from tests.data.corpora import as_text, make_dataset
+
+
+LENGTH = 24
+
+
+def documents(num_documents=30):
+    """The first token of every sentence tells the document."""
+    random = np.random.default_rng(3)
+    return [
+        [[5 + d, *random.integers(40, 60, random.integers(0, 9)).tolist()] for _ in range(random.integers(2, 9))]
+        for d in range(num_documents)
+    ]
+
+
+def rows(shards):
+    for shard in shards:
+        for sentences in shard:
+            yield {"text": "\n".join(sentences)}
+
+
+def stream(num_shards=1):
+    """The documents as text in a streaming data set."""
+    texts = as_text(documents())
+    bounds = [len(texts) * i // num_shards for i in range(num_shards + 1)]
+    shards = [texts[begin:end] for begin, end in zip(bounds[:-1], bounds[1:], strict=True)]
+    return datasets.IterableDataset.from_generator(rows, gen_kwargs={"shards": shards})
+
+
+def first_of(features):
+    return features[0]
+
+
+def collated(data_set, collator, workers=0, **loading):
+    """What a collator makes of every example in a batch of its own, by key; and how often it came."""
+    loader = DataLoader(data_set, batch_size=1, collate_fn=first_of, num_workers=workers, **loading)
+    found, times = {}, Counter()
+    for example in loader:
+        batch = collator([example])
+        found[int(example.keys[0])] = {name: tensor.tolist() for name, tensor in batch.items()}
+        times[int(example.keys[0])] += 1
+    return found, times
+
+
+@pytest.fixture
+def pairs(tokenizer):
+    return DataCollatorForNextSentencePrediction(tokenizer, LENGTH)
+
+
+@pytest.mark.parametrize("epoch", [0, 3])
+def test_a_stream_of_one_window_gives_the_chunks_of_the_stored_corpus(tokenizer, pairs, epoch):
+    """With their random segments and all that is masked."""
+    stored = DocumentChunks(make_dataset(documents()), LENGTH, seed=5)
+    cutter = stored.cutter
+    expected = cutter.chunks(cutter.first_sentences(epoch), epoch)
+    for given in (stream(), documents(), as_text(documents())):
+        streamed = StreamedChunks(given, tokenizer, LENGTH, seed=5, repeat=False)
+        streamed.set_epoch(epoch)
+        examples = sorted(streamed, key=lambda example: example.first[0])
+        for name in ("first", "end", "documents", "targets", "keys"):
+            assert np.array_equal(np.concatenate([getattr(one, name) for one in examples]), getattr(expected, name))
+        assert pairs(examples)["input_ids"].tolist() == pairs([expected])["input_ids"].tolist()
+
+
+def test_a_stream_of_one_window_gives_the_blocks_of_the_stored_corpus(tokenizer):
+    collator = DataCollatorForMaskedLM(tokenizer)
+    stored = SentenceBlocks(make_dataset(documents()), LENGTH, seed=5)
+    streamed = StreamedBlocks(stream(), tokenizer, LENGTH, seed=5, repeat=False)
+    for data_set in (stored, streamed):
+        data_set.set_epoch(2)
+    assert collated(stored, collator) == collated(streamed, collator)
+
+
+def test_examples_are_shuffled_within_windows_and_anew_every_epoch(tokenizer):
+    chunks = StreamedChunks(documents(), None, LENGTH, window_documents=10, repeat=False)
+    orders = []
+    for epoch in (0, 1):
+        chunks.set_epoch(epoch)
+        numbers = [int(example.sentences(0)[0][0]) - 5 for example in chunks]
+        windows = [number // 10 for number in numbers]
+        assert windows == sorted(windows) and set(windows) == {0, 1, 2}
+        assert numbers != sorted(numbers)
+        orders.append(numbers)
+    assert orders[0] != orders[1]
+
+
+def test_windows_hold_all_sentences_once_and_random_segments_of_their_own(tokenizer, pairs):
+    chunks = StreamedChunks(documents(), None, LENGTH, window_documents=10, redraw=False)
+    seen, from_elsewhere = [], 0
+    for example in chunks:
+        seen += [tuple(sentence.tolist()) for sentence in example.sentences(0)]
+        batch = pairs([example])
+        if batch["next_sentence_label"].item() == 1:
+            ids, labels = batch["input_ids"][0], batch["labels"][0]
+            original = ids.where(labels == -100, labels)
+            second = original[batch["token_type_ids"][0] == 1]
+            numbers = {int(token) - 5 for token in second if 5 <= token < 40}
+            own = int(example.sentences(0)[0][0]) - 5
+            assert own not in numbers and {number // 10 for number in numbers} <= {own // 10}
+            from_elsewhere += 1
+    assert Counter(seen) == Counter(tuple(sentence) for document in documents() for sentence in document)
+    assert from_elsewhere > 10
+
+
+@pytest.mark.parametrize(
+    ("num_shards", "workers"),
+    [(1, 2), (1, 3), (2, 2), (4, 2), (2, 4), (3, 2)],
+)
+def test_who_reads_a_window_changes_nothing(tokenizer, pairs, num_shards, workers):
+    """Each of the rules for who takes what: every example once, and with the same draws."""
+    chunks = StreamedChunks(stream(num_shards), tokenizer, LENGTH, window_documents=3, repeat=False)
+    chunks.set_epoch(1)
+    expected, times = collated(chunks, pairs)
+    assert set(times.values()) == {1} and len(expected) > 40
+    assert collated(chunks, pairs, workers=workers) == (expected, times)
+
+
+def test_a_worker_with_shards_of_its_own_reads_no_others(tokenizer):
+    class Watched(StreamedChunks):
+        def _windows(self, epoch, consumer, num_consumers):
+            read = self.reader.read
+            self.reader.read = lambda shard, epoch: shards.append(shard) or read(shard, epoch)
+            yield from super()._windows(epoch, consumer, num_consumers)
+            self.reader.read = read
+
+    chunks = Watched(stream(4), tokenizer, LENGTH)
+    for consumer, num_consumers, expected in ((1, 2, [1, 3]), (5, 8, [1]), (2, 3, [0, 1, 2, 3])):
+        shards = []
+        list(chunks._windows(0, consumer, num_consumers))
+        assert shards == expected
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_stream_for_training_goes_on_with_the_next_epoch(tokenizer, workers):
+    """Also in workers that live on from one iteration to the next."""
+    once = StreamedChunks(stream(2), tokenizer, LENGTH, window_documents=4, repeat=False)
+    epochs = []
+    for epoch in (2, 3):
+        once.set_epoch(epoch)
+        epochs.append([int(example.keys[0]) for example in once])
+    assert not set(epochs[0]) & set(epochs[1])
+
+    endless = StreamedChunks(stream(2), tokenizer, LENGTH, window_documents=4)
+    loader = DataLoader(
+        endless, batch_size=1, collate_fn=first_of, num_workers=workers, persistent_workers=workers > 0
+    )
+    for _ in range(2):
+        endless.set_epoch(2)
+        found = [int(example.keys[0]) for example in islice(loader, len(epochs[0]) + len(epochs[1]))]
+        if workers == 0:
+            assert found == epochs[0] + epochs[1]
+        else:
+            # Workers go on when they are through with their own part, a few examples before or after each other.
+            assert set(found[:30]) <= set(epochs[0]) and set(epochs[0]) <= set(found)
+            assert len(set(found)) > len(found) - 10
+
+
+def test_evaluation_ends_and_draws_the_same_again(tokenizer):
+    blocks = StreamedBlocks(stream(), tokenizer, LENGTH, redraw=False)
+    assert [int(one.keys[0]) for one in blocks] == [int(one.keys[0]) for one in blocks]
+    again = StreamedBlocks(stream(), tokenizer, LENGTH, redraw=False, repeat=True)
+    num_blocks = len(list(blocks))
+    keys = [int(one.keys[0]) for one in islice(again, 2 * num_blocks)]
+    assert keys[:num_blocks] == keys[num_blocks:]
+
+
+def test_the_epoch_has_to_be_announced(tokenizer):
+    with pytest.raises(ValueError, match="set_epoch"):
+        next(iter(StreamedChunks(stream(), tokenizer, LENGTH)))
+
+
+def test_a_stream_with_a_shuffle_buffer_is_shuffled_anew_every_epoch(tokenizer, pairs):
+    shuffled = stream(2).shuffle(seed=1, buffer_size=8)
+    chunks = StreamedChunks(shuffled, tokenizer, LENGTH, window_documents=4, repeat=False)
+    found = []
+    for epoch in (0, 1):
+        chunks.set_epoch(epoch)
+        found.append([document for window in chunks._windows(epoch, 0, 1) for document in window.documents])
+        assert collated(chunks, pairs, workers=2) == collated(chunks, pairs)
+    assert found[0] != found[1] and sorted(found[0]) == sorted(found[1])
+    assert shuffled.epoch == 0
+
+
+def test_a_pickled_stream_gives_the_same(tokenizer, pairs):
+    chunks = StreamedChunks(as_text(documents()), tokenizer, LENGTH, window_documents=5, repeat=False)
+    chunks.set_epoch(4)
+    assert collated(pickle.loads(pickle.dumps(chunks)), pairs) == collated(chunks, pairs)
+
+
+def test_windows_end_where_they_are_long_enough(tokenizer):
+    def windows(**sizes):
+        chunks = StreamedChunks(as_text(documents()), tokenizer, LENGTH, redraw=False, **sizes)
+        return [len(window.documents) for window in chunks._windows(0, 0, 1)]
+
+    assert windows(window_documents=7) == [7, 7, 7, 9]
+    assert windows(window_length=1) == [2] * 15
+    assert windows() == [30]
+
+
+def test_words_of_a_segmenter_come_along(tokenizer):
+    blocks = StreamedBlocks(as_text(documents()), tokenizer, LENGTH, redraw=False, word_segmenter=lambda text: [text])
+    segments = next(iter(blocks)).segments
+    assert np.array_equal(segments.word_starts, segments.tokens < 40)
+
+
+def test_the_original_codes_rules_are_taken(tokenizer):
+    chunks = StreamedChunks(documents(), None, LENGTH, redraw=False, **BERT_CHUNKS)
+    assert chunks.rule == DocumentChunks(make_dataset(documents()), LENGTH, **BERT_CHUNKS).rule
+    assert len(list(chunks)) > 40
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "message"),
+    [
+        (iter([]), {}, "read once"),
+        ("some text", {}, "documents is a str"),
+        (7, {}, "documents is a int"),
+        (make_dataset(documents()), {}, "prepare_corpus"),
+        (
+            stream().cast(datasets.Features({"text": datasets.Value("string")})),
+            {"column": "words"},
+            "no column 'words'",
+        ),
+        ([], {"window_documents": 1}, "window_documents=1"),
+        ([], {"window_length": 0}, "window_length=0"),
+        ([], {"max_sentence_tokens": 0}, "max_sentence_tokens=0"),
+        ([], {"segments": "words"}, "segments='words'"),
+    ],
+)
+def test_wrong_arguments_are_refused_at_once(tokenizer, given, options, message):
+    with pytest.raises(ValueError, match=message):
+        StreamedChunks(given, tokenizer, LENGTH, **options)
+
+
+def test_lengths_without_room_are_refused(tokenizer):
+    with pytest.raises(ValueError, match="max_length=4"):
+        StreamedChunks(documents(), None, 4)
+    with pytest.raises(ValueError, match="max_length=2"):
+        StreamedBlocks(documents(), tokenizer, 2)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([], "no example to worker 0 of 1"),
+        (["", " \n"], "no example to worker 0 of 1"),
+        (["w5\nw6"], "1 document"),
+        (["w5", "w6", "w7"], "two sentences"),
+        ([None, "w6"], "None is not a text"),
+        ([{"text": "w5"}], "'w5'} is not a text"),
+        ([[5, 6], [7]], r"\[5, 6\] is not a text"),
+        (["w5\nw6", [["w5"]]], "not a list of str"),
+        ([[["w5"]], [["w6"]]], "not all lists of sentences of token ids"),
+        ([[[5.5]], [[6.0]]], "not all lists of sentences of token ids"),
+        ([[[5], [6]], "text"], "not all lists of sentences of token ids"),
+    ],
+)
+def test_streams_that_give_no_pairs_are_refused_when_read(tokenizer, given, message):
+    chunks = StreamedChunks(given, tokenizer, LENGTH)
+    chunks.set_epoch(0)
+    with pytest.raises(ValueError, match=message):
+        next(iter(chunks))
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "message"),
+    [
+        (["w5 w6"], {}, "tokenizer=None"),
+        (documents(), {"max_sentence_tokens": 5}, "max_sentence_tokens"),
+        (documents(), {"word_segmenter": list}, "word_segmenter"),
+    ],
+)
+def test_text_needs_a_tokenizer_and_ids_take_no_options_of_one(given, options, message):
+    with pytest.raises(ValueError, match=message):
+        next(iter(StreamedChunks(given, None, LENGTH, redraw=False, **options)))
+
+
+def test_a_column_that_turns_out_not_to_be_there_is_named(tokenizer):
+    """A stream of a generator does not tell its columns before."""
+    with pytest.raises(ValueError, match=r"no column 'words' but \['text'\]"):
+        next(iter(StreamedChunks(stream(), tokenizer, LENGTH, column="words", redraw=False)))
+
+
+def test_more_workers_than_windows_are_refused(tokenizer):
+    """A worker without a window would look for one for ever."""
+    chunks = StreamedChunks(stream(), tokenizer, LENGTH, window_documents=20)
+    chunks.set_epoch(0)
+    with pytest.raises(ValueError, match="no example to worker 1 of 2"):
+        list(islice(DataLoader(chunks, batch_size=1, collate_fn=first_of, num_workers=2), 5))

@@ -1,0 +1,111 @@
+"""A short pre-training run of 18 steps, 3 epochs, that can stop to be killed; run by `test_killed.py`.
+
+python killed_run.py EXAMPLES WORKERS FOLDER STEP_TO_STOP_AT [CHECKPOINT OUT.pt]
+"""
+
+import sys
+import time
+
+import datasets
+import numpy as np
+import torch
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast, TrainerCallback, TrainingArguments, set_seed
+
+from hf_encoders import HfeBertConfig, HfeBertForMaskedLM, HfeBertForPreTraining
+from hf_encoders.data import (
+    DataCollatorForMaskedLM,
+    DataCollatorForNextSentencePrediction,
+    DocumentChunks,
+    SentenceBlocks,
+)
+from hf_encoders.data.streaming import StreamedChunks
+from hf_encoders.training import PreTrainingTrainer
+
+
+LENGTH = 24
+VOCABULARY = 60
+
+
+class Stop(TrainerCallback):
+    """Says that a step is done, and waits there to be killed."""
+
+    def __init__(self, step: int):
+        self.step = step
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == self.step:
+            print(f"step {self.step}", flush=True)
+            time.sleep(300)
+
+
+class Counting:
+    """A collator that counts its calls."""
+
+    def __init__(self, collator):
+        self.collator = collator
+        self.calls = 0
+
+    def __call__(self, features):
+        self.calls += 1
+        return self.collator(features)
+
+
+def make_tokenizer() -> PreTrainedTokenizerFast:
+    special = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"]
+    words = [f"w{i}" if i % 3 else f"##{i}" for i in range(5, VOCABULARY)]
+    vocabulary = {token: i for i, token in enumerate([*special, *words])}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    names = ("pad_token", "cls_token", "sep_token", "unk_token", "mask_token")
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **dict(zip(names, special, strict=True)))
+
+
+def make_documents() -> datasets.Dataset:
+    """24 documents of one chunk each, and of 24 blocks of one document each."""
+    random = np.random.default_rng(0)
+    documents = [[random.integers(5, VOCABULARY, 6).tolist() for _ in range(3)] for _ in range(24)]
+    return datasets.Dataset.from_dict({"input_ids": documents})
+
+
+def make_trainer(examples: str, workers: int, folder: str, **arguments) -> PreTrainingTrainer:
+    """A trainer of NSP on chunks, stored or streamed, or of MLM with whole words on blocks."""
+    set_seed(0)
+    tokenizer = make_tokenizer()
+    config = HfeBertConfig(
+        vocab_size=VOCABULARY, hidden_size=12, num_hidden_layers=2, num_attention_heads=3, intermediate_size=20,
+        max_position_embeddings=32, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1,
+    )  # fmt: skip
+    documents, no_short = make_documents(), {"short_sequence_probability": 0.0}
+    if examples == "blocks":
+        model, collator = HfeBertForMaskedLM(config), DataCollatorForMaskedLM(tokenizer, unit="word")
+        train_set = SentenceBlocks(documents, max_length=LENGTH, cross_documents=False)
+    else:
+        model, collator = HfeBertForPreTraining(config), DataCollatorForNextSentencePrediction(tokenizer, LENGTH)
+        if examples == "chunks":
+            train_set = DocumentChunks(documents, LENGTH, **no_short)
+        else:
+            train_set = StreamedChunks(documents["input_ids"][:], None, LENGTH, window_documents=5, **no_short)
+    return PreTrainingTrainer(
+        model=model,
+        args=TrainingArguments(
+            folder, max_steps=18, per_device_train_batch_size=4, learning_rate=0.05, save_steps=5,
+            dataloader_num_workers=workers, report_to="none", use_cpu=True, disable_tqdm=True, logging_steps=4,
+        ),
+        train_dataset=train_set,
+        data_collator=Counting(collator),
+        **arguments,
+    )  # fmt: skip
+
+
+def main() -> None:
+    """Train, from a checkpoint where there is one, and write what was found."""
+    examples, workers, folder, step = sys.argv[1:5]
+    checkpoint, out = sys.argv[5:7] or (None, None)
+    torch.set_num_threads(1)
+    trainer = make_trainer(examples, int(workers), folder, callbacks=[Stop(int(step))])
+    trainer.train(resume_from_checkpoint=checkpoint)
+    torch.save({"parameters": trainer.model.state_dict(), "calls": trainer.data_collator.calls}, out)
+
+
+if __name__ == "__main__":
+    main()

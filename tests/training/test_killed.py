@@ -1,0 +1,86 @@
+"""P4: killed and resumed equals never killed, bit for bit."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from transformers.trainer_utils import get_last_checkpoint
+
+from tests.training.killed_run import make_trainer
+
+
+SCRIPT = Path(__file__).with_name("killed_run.py")
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+NEVER = 0
+
+
+@pytest.fixture(scope="module")
+def never_killed(tmp_path_factory):
+    """Parameters after 18 steps in one go, of each kind of examples; on one thread, as in the other processes."""
+    found = {}
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+
+    def parameters(examples):
+        if examples not in found:
+            trainer = make_trainer(examples, 0, str(tmp_path_factory.mktemp(examples)))
+            trainer.train()
+            assert trainer.data_collator.calls == 18
+            found[examples] = trainer.model.state_dict()
+        return found[examples]
+
+    yield parameters
+    torch.set_num_threads(threads)
+
+
+def train_until_killed(folder, examples, workers, step):
+    command = [sys.executable, str(SCRIPT), examples, str(workers), str(folder), str(step)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    with process:
+        lines = iter(process.stdout.readline, "")
+        reached = any(line == f"step {step}\n" for line in lines)
+        process.send_signal(signal.SIGKILL)
+        assert reached, process.stderr.read()
+    assert process.returncode == -signal.SIGKILL
+
+
+def train_on(folder, examples, workers, checkpoint, out):
+    command = [sys.executable, str(SCRIPT), examples, str(workers), str(folder), str(NEVER), checkpoint, str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=ENVIRONMENT)
+    assert done.returncode == 0, done.stderr
+    return torch.load(out, weights_only=True)
+
+
+@pytest.mark.parametrize(("examples", "workers"), [("chunks", 0), ("chunks", 2), ("blocks", 2)])
+def test_a_killed_run_goes_on_as_if_it_had_not_been(never_killed, tmp_path, examples, workers):
+    """Killed at step 13, in the third epoch; the last checkpoint is that of step 10, in the second."""
+    train_until_killed(tmp_path / "run", examples, workers, 13)
+    checkpoint = get_last_checkpoint(str(tmp_path / "run"))
+    assert checkpoint.endswith("checkpoint-10")
+    resumed = train_on(tmp_path / "run", examples, workers, checkpoint, tmp_path / "out.pt")
+
+    expected = never_killed(examples)
+    assert resumed["parameters"].keys() == expected.keys()
+    assert [name for name, value in expected.items() if not torch.equal(value, resumed["parameters"][name])] == []
+    # 8 batches are left; in processes of their own, workers count for themselves.
+    assert resumed["calls"] == (8 if workers == 0 else 0)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("step", [5, 10])
+def test_a_stream_goes_on_in_any_of_its_epochs(tmp_path, workers, step):
+    """6 steps an epoch. What is skipped is read and collated again, unlike that of a stored corpus."""
+    runs = []
+    for checkpoint in (None, str(tmp_path / f"checkpoint-{step}")):
+        trainer = make_trainer("stream", workers, str(tmp_path))
+        trainer.train(resume_from_checkpoint=checkpoint)
+        runs.append(trainer)
+    whole, resumed = (trainer.model.state_dict() for trainer in runs)
+    assert [name for name in whole if not torch.equal(whole[name], resumed[name])] == []
+    assert runs[1].state.global_step == 18
+    if workers == 0:
+        assert runs[0].data_collator.calls == runs[1].data_collator.calls

@@ -1,0 +1,88 @@
+"""P4 over two processes: who gets which examples of an epoch, and that they are those of a single process."""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.training.two_ranks import BATCH, KINDS, STEPS, make_data_set, make_trainer
+
+
+SCRIPT = Path(__file__).with_name("two_ranks.py")
+ROOT = SCRIPT.parents[2]
+TWO_PROCESSES = ["-m", "torch.distributed.run", "--nproc_per_node=2", "--master_port=0", "--rdzv_backend=c10d"]
+EXAMPLES = 26
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory):
+    """What each of two processes found: 8 steps of 4 examples a process, 64 examples of 26 an epoch."""
+    folder = tmp_path_factory.mktemp("two")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, *TWO_PROCESSES, str(SCRIPT), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in (0, 1)]
+
+
+def keys_of_epoch(kind, epoch):
+    data_set = make_data_set(kind, **({} if kind == "stored" else {"repeat": False}))
+    data_set.set_epoch(epoch)
+    examples = [data_set.examples(np.arange(len(data_set)))] if kind == "stored" else data_set
+    return set(chain.from_iterable(one.keys.tolist() for one in examples))
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_processes_share_an_epoch_of_a_stored_corpus(ranks, epoch):
+    """26 = 3 rounds of 8 examples and one of 2, which accelerate fills up with the 6 that came first."""
+    expected = keys_of_epoch("stored", epoch)
+    assert len(expected) == EXAMPLES
+    seen = [[key for key, _ in rank["stored"] if key in expected] for rank in ranks]
+    assert [len(keys) for keys in seen] == [16, 16]
+    assert not set(seen[0][:12]) & set(seen[1][:12])
+    assert set(seen[0]) | set(seen[1]) == expected
+    rounds = list(zip(seen[0], seen[1], strict=True))
+    assert Counter(Counter(chain.from_iterable(rounds)).values()) == {1: 20, 2: 6}
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_processes_share_an_epoch_of_a_stream(ranks, epoch):
+    """By windows: of 5 windows of 5, 5, 5, 5 and 6, three for the first and two for the second process."""
+    expected = keys_of_epoch("streamed", epoch)
+    seen = [[key for key, _ in rank["streamed"] if key in expected] for rank in ranks]
+    assert Counter(chain(*seen)) == dict.fromkeys(expected, 1)
+    assert [len(keys) for keys in seen] == [16, 10]
+    assert min(len(rank["streamed"]) for rank in ranks) >= BATCH * STEPS
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_accelerate_shares_a_stream_under_the_stock_trainer(ranks, epoch):
+    expected = keys_of_epoch(KINDS[2], epoch)
+    seen = [[key for key, _ in rank[KINDS[2]] if key in expected] for rank in ranks]
+    assert Counter(chain(*seen)) == dict.fromkeys(expected, 1)
+    assert abs(len(seen[0]) - len(seen[1])) <= BATCH
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_processes_make_the_examples_that_one_makes(ranks, kind, tmp_path):
+    alone = make_trainer(kind, str(tmp_path), max_steps=2 * STEPS)
+    alone.train()
+    expected = dict(alone.data_collator.found)
+    both = [dict(rank[kind]) for rank in ranks]
+    for found in both:
+        common = found.keys() & expected.keys()
+        assert len(common) > 20 and all(found[key] == expected[key] for key in common)
+    wanted = keys_of_epoch(kind, 0) | keys_of_epoch(kind, 1)
+    assert wanted <= expected.keys() and wanted <= both[0].keys() | both[1].keys()
+
+
+def test_what_several_processes_cannot_do_with_a_stream_is_refused(ranks):
+    for rank in ranks:
+        evaluating, sending = rank["refusals"]
+        assert "prepare_corpus" in evaluating and "dispatch_batches=True" in sending

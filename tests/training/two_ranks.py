@@ -1,0 +1,110 @@
+"""Which examples a process trains on, and what its collator makes of them; run by `test_two_processes_data.py` alone
+and by torchrun.
+
+python two_ranks.py FOLDER
+"""
+
+import sys
+from pathlib import Path
+
+import datasets
+import numpy as np
+import torch
+from transformers import Trainer, TrainingArguments
+
+from hf_encoders import HfeBertConfig, HfeBertForPreTraining
+from hf_encoders.data import DataCollatorForNextSentencePrediction, DocumentChunks
+from hf_encoders.data.streaming import StreamedChunks
+from hf_encoders.training import EpochCallback, PreTrainingTrainer
+from tests.training.killed_run import VOCABULARY, make_tokenizer
+
+
+LENGTH = 24
+STEPS = 8
+BATCH = 4
+KINDS = ("stored", "streamed", "streamed under the stock Trainer")
+
+
+class Recording:
+    """A collator that keeps key, inputs and labels of every example, in the order in which they come."""
+
+    def __init__(self, collator):
+        self.collator = collator
+        self.found: list[tuple[int, dict[str, list[int]]]] = []
+
+    def __call__(self, features):
+        batch = self.collator(features)
+        keys = [key for feature in features for key in feature.keys.tolist()]
+        for i, key in enumerate(keys):
+            is_real = batch["attention_mask"][i].bool()
+            rows = {name: batch[name][i][is_real].tolist() for name in ("input_ids", "token_type_ids", "labels")}
+            self.found.append((key, {**rows, "pair": batch["next_sentence_label"][i].item()}))
+        return batch
+
+
+def make_documents() -> list[list[list[int]]]:
+    """26 documents of one chunk each."""
+    random = np.random.default_rng(0)
+    return [[random.integers(5, VOCABULARY, 6).tolist() for _ in range(3)] for _ in range(26)]
+
+
+def make_data_set(kind: str, **options):
+    options["short_sequence_probability"] = 0.0
+    if kind == "stored":
+        return DocumentChunks(datasets.Dataset.from_dict({"input_ids": make_documents()}), LENGTH, **options)
+    return StreamedChunks(make_documents(), None, LENGTH, window_documents=5, **options)
+
+
+def make_trainer(kind: str, folder: str, **arguments) -> Trainer:
+    torch.manual_seed(0)
+    config = HfeBertConfig(
+        vocab_size=VOCABULARY, hidden_size=12, num_hidden_layers=1, num_attention_heads=3, intermediate_size=20,
+        max_position_embeddings=32,
+    )  # fmt: skip
+    is_stock = kind == KINDS[2]
+    if is_stock:
+        arguments["accelerator_config"] = {"dispatch_batches": False}
+    return (Trainer if is_stock else PreTrainingTrainer)(
+        model=HfeBertForPreTraining(config),
+        args=TrainingArguments(
+            folder, per_device_train_batch_size=BATCH, save_strategy="no", report_to="none", use_cpu=True,
+            disable_tqdm=True, logging_strategy="no", **{"max_steps": STEPS, **arguments},
+        ),
+        train_dataset=make_data_set(kind),
+        data_collator=Recording(DataCollatorForNextSentencePrediction(make_tokenizer(), LENGTH)),
+        callbacks=[EpochCallback()],
+    )  # fmt: skip
+
+
+def refusals(folder: str) -> list[str]:
+    """What cannot be done with a stream in several processes."""
+    found = []
+    evaluated = make_trainer("streamed", folder)
+    sent = make_trainer("streamed", folder, accelerator_config={"dispatch_batches": True})
+    for refused in (lambda: evaluated.evaluate(make_data_set("streamed", redraw=False)), sent.train):
+        try:
+            refused()
+        except ValueError as error:
+            found.append(str(error))
+    return found
+
+
+def main() -> None:
+    """Train on each kind of data set and write what this process saw."""
+    folder = Path(sys.argv[1])
+    torch.set_num_threads(1)
+    found = {}
+    for kind in KINDS:
+        trainer = make_trainer(kind, str(folder))
+        trainer.train()
+        found[kind] = trainer.data_collator.found
+    found["refusals"] = refusals(str(folder))
+    torch.save(found, folder / f"{trainer.args.process_index}.pt")
+
+
+if __name__ == "__main__":
+    main()
+    if torch.distributed.is_initialized():
+        # A process that ends while its threads still talk to the other one is aborted now and then.
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
