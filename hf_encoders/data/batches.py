@@ -76,7 +76,7 @@ def rows_of_segments(segments: Segments, keys: np.ndarray, ends: tuple[int, int]
         # Slices are read at the speed of memory, an array of indices is not.
         return np.concatenate([values[begin:end] for begin, end in bounds])
 
-    ids = np.empty(len(is_text), dtype=np.int64)
+    ids = np.empty(len(is_text), dtype=segments.tokens.dtype)
     ids[row_offsets[:-1]], ids[separators] = ends
     ids[is_text] = between(segments.tokens)
     starts = None
@@ -154,7 +154,8 @@ class Grid:
         self.lengths = lengths
         width = int(lengths.max())
         self.shape = (len(lengths), width + (-width % multiple if multiple else 0))
-        self.is_real = np.arange(self.shape[1]) < lengths[:, None]
+        # Comparing short numbers takes a quarter of the time.
+        self.is_real = np.arange(self.shape[1], dtype=np.int32) < lengths[:, None].astype(np.int32)
 
     def mask(self) -> torch.Tensor:
         """1 where there is a token and 0 where there is padding, `int64`."""
@@ -169,8 +170,8 @@ class Grid:
         return torch.from_numpy(grid)
 
     def fill_some(self, rows: np.ndarray, places: np.ndarray, values: np.ndarray, others: float) -> torch.Tensor:
-        """Values of tokens in given rows, at flat places, `(P,)` -> the same type, with `others` everywhere else."""
+        """Values of tokens in given rows, at flat places, `(P,)` -> `int64` or `float32`, `others` everywhere else."""
         padding_before = np.arange(len(self.lengths)) * self.shape[1] - offsets_of(self.lengths)[:-1]
-        grid = np.full(self.shape, others, dtype=values.dtype)
+        grid = np.full(self.shape, others, dtype=np.float32 if values.dtype.kind == "f" else np.int64)
         grid.ravel()[places + padding_before[rows]] = values
         return torch.from_numpy(grid)

@@ -76,9 +76,10 @@ class EpochDataset(Dataset):
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """All examples of a batch as a list with one object in it."""
         numbers = np.asarray(indices, dtype=np.int64)
-        if len(numbers) and not -len(self) <= numbers.min() <= numbers.max() < len(self):
-            raise IndexError(f"indices from {numbers.min()} to {numbers.max()}, but there are {len(self)} examples.")
-        return [self.examples(np.where(numbers < 0, numbers + len(self), numbers))]
+        lowest, highest = numbers.min(initial=0), numbers.max(initial=-1)
+        if not -len(self) <= lowest <= highest < len(self) and len(numbers):
+            raise IndexError(f"indices from {lowest} to {highest}, but there are {len(self)} examples.")
+        return [self.examples(np.where(numbers < 0, numbers + len(self), numbers) if lowest < 0 else numbers)]
 
     def examples(self, indices: np.ndarray) -> Any:
         """Examples `indices` (`int64`, shape `(B,)`, each in [0, length)) of the announced epoch."""

@@ -46,20 +46,14 @@ def draw_tokens(
         quotas (`np.ndarray` of `int64`, shape `(B,)`): most tokens to choose in each example.
         allowed (`np.ndarray` of `bool`, shape `(N,)`): which tokens may be chosen.
     """
-    begins = offsets_of(lengths)[:-1]
-    is_sparse = 2 * quotas <= lengths
-    # Tries until q different ones of n are found: mean and variance of the coupon collector. Four standard errors more
-    # and a few for tokens that are not allowed make it rarely fail.
-    share = np.where(is_sparse, quotas / np.maximum(lengths, 1), 0)
-    mean, variance = -lengths * np.log1p(-share), lengths * (share / (1 - share) + np.log1p(-share))
-    tries = np.ceil((mean + 4 * np.sqrt(variance) + 3) * (share > 0)).astype(np.int64)
+    begins, tries = offsets_of(lengths)[:-1], _tries(lengths, quotas)
     drawn = random_words_in_runs(keys, streams[0], tries).astype(np.uint64)
     drawn *= np.repeat(lengths.astype(np.uint64), tries)
     drawn >>= np.uint64(32)
     places = drawn.view(np.int64)
     places += np.repeat(begins, tries)
 
-    is_new = allowed[places] & _is_first(places)
+    is_new = allowed[places] & _is_first(places, len(allowed))
     rank = offsets_of(is_new)
     rank_begin = rank[offsets_of(tries)]
     filled = rank[1:] - np.repeat(rank_begin[:-1], tries)
@@ -80,23 +74,28 @@ def draw_tokens(
     return ChosenRuns(*map(np.concatenate, zip(found, again, strict=True)))
 
 
-def _is_first(values: np.ndarray) -> np.ndarray:
-    """Which of the values, `int64` and not negative, did not come before.
+def _tries(lengths: np.ndarray, quotas: np.ndarray) -> np.ndarray:
+    """How many places to draw so that as many as wanted are different; none where that is more than half of them.
 
-    >>> _is_first(np.array([7, 3, 7, 3, 5])).tolist()
+    Mean and variance of the coupon collector's tries. Four standard errors more, and a few for tokens that are not
+    allowed, make it rarely too few.
+    """
+    share = np.where(2 * quotas <= lengths, quotas / np.maximum(lengths, 1), 0)
+    mean = -lengths * np.log1p(-share)
+    variance = np.maximum(lengths * (share / (1 - share) + np.log1p(-share)), 0)
+    return np.ceil((mean + 4 * np.sqrt(variance) + 3) * (share > 0)).astype(np.int64)
+
+
+def _is_first(places: np.ndarray, length: int) -> np.ndarray:
+    """Which of the places, in `[0, length)`, did not come before.
+
+    >>> _is_first(np.array([7, 3, 7, 3, 5]), 8).tolist()
     [True, True, False, False, True]
     """
-    index_bits = len(values).bit_length()
-    value_bits = int(values.max(initial=0)).bit_length()
-    # Sorting is most of the work, and short numbers sort faster.
-    kind = np.uint32 if index_bits + value_bits <= 32 else np.uint64
-    packed = values.astype(kind) << kind(index_bits)
-    packed |= np.arange(len(values), dtype=kind)
-    packed.sort()
-    again = np.flatnonzero((packed[1:] >> kind(index_bits)) == (packed[:-1] >> kind(index_bits))) + 1
-    is_first = np.ones(len(values), dtype=bool)
-    is_first[packed[again] & kind((1 << index_bits) - 1)] = False
-    return is_first
+    numbers = np.arange(len(places), dtype=np.int32)
+    first_at = np.empty(length, dtype=np.int32)
+    first_at[places[::-1]] = numbers[::-1]  # of several assignments to a place the last one stays
+    return first_at[places] == numbers
 
 
 def choose_units(

@@ -17,7 +17,14 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.data.mask_units import ChosenRuns, choose_runs, choose_units, draw_tokens
 from hf_encoders.data.ragged import offsets_of, ranges
-from hf_encoders.data.randomness import as_uniforms, random_bits_of_rows, random_words_in_runs, uniforms
+from hf_encoders.data.randomness import (
+    as_uniforms,
+    high_words,
+    low_words,
+    random_bits_of_rows,
+    random_words_in_runs,
+    uniforms,
+)
 from hf_encoders.data.special_tokens import mask_and_padding, never_masked
 from hf_encoders.data.word_starts import WordStarts
 
@@ -25,7 +32,7 @@ from hf_encoders.data.word_starts import WordStarts
 IGNORED = -100
 MASK_RATES = "mask_rates"  # column of a batch with `MaskedTokens.rates`
 # Streams of random numbers, one a decision; `sentence_pairs` uses those below 16.
-CHOICE_STREAM, COUNT_STREAM, REPLACEMENT_STREAM, RANDOM_TOKEN_STREAM, RUN_SIZE_STREAM, PLACE_STREAM = range(16, 22)
+CHOICE_STREAM, COUNT_STREAM, REPLACEMENT_STREAM, UNIT_REPLACEMENT_STREAM, RUN_SIZE_STREAM, PLACE_STREAM = range(16, 22)
 
 
 @dataclass(frozen=True)
@@ -128,7 +135,7 @@ class MaskedTokens(NamedTuple):
     """Flat tokens after masking.
 
     Args:
-        ids (`np.ndarray` of `int64`, shape `(N,)`): with replacements.
+        ids (`np.ndarray` of the type given, shape `(N,)`): with replacements.
         rows (`np.ndarray` of `int64`, shape `(P,)`): example of each predicted token; they are in no particular order.
         places (`np.ndarray` of `int64`, shape `(P,)`): where they stand among the flat tokens.
         originals (`np.ndarray` of `int64`, shape `(P,)`): what stood there.
@@ -311,18 +318,21 @@ class TokenMasker:
         masking = self.masking
         rows, places = chosen.rows, chosen.places
         row_begin = offsets_of(lengths)[rows]
-        decided_at = places if masking.replacement_per == "token" else chosen.run_places
-        decision = as_uniforms(random_bits_of_rows(keys, REPLACEMENT_STREAM, rows, decided_at - row_begin))
+        # Half of the bits decide, the other half draws a token.
+        bits = random_bits_of_rows(keys, REPLACEMENT_STREAM, rows, places - row_begin)
+        decided_by = bits
+        if masking.replacement_per == "unit":
+            decided_by = random_bits_of_rows(keys, UNIT_REPLACEMENT_STREAM, rows, chosen.run_places - row_begin)
+        decision = as_uniforms(high_words(decided_by))
         becomes_mask = decision < masking.mask_replace_probability
         changes = decision < masking.mask_replace_probability + masking.random_replace_probability
         becomes_random = np.flatnonzero(changes & ~becomes_mask)
-        columns = (places - row_begin)[becomes_random]
-        drawn = as_uniforms(random_bits_of_rows(keys, RANDOM_TOKEN_STREAM, rows[becomes_random], columns))
+        drawn = as_uniforms(low_words(bits[becomes_random])) * len(self.random_ids)
 
-        masked = ids.astype(np.int64)
+        masked = ids.copy()
         originals = masked[places]
         replacements = np.where(becomes_mask, self.mask_id, originals)
-        replacements[becomes_random] = self.random_ids[(drawn * len(self.random_ids)).astype(np.int64)]
+        replacements[becomes_random] = self.random_ids[drawn.astype(np.int64)]
         masked[places] = replacements
         return MaskedTokens(masked, rows, places, originals, chosen.rates)
 

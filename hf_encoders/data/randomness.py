@@ -7,6 +7,8 @@ pseudorandom number generators") at some place: a hash of stream and place, whic
 once. numpy's own counter-based generators take one key at a time.
 """
 
+from functools import lru_cache
+
 import numpy as np
 
 
@@ -55,7 +57,12 @@ def example_keys(seed: int, epoch: int, examples: np.ndarray | int) -> np.ndarra
     True
     """
     with np.errstate(over="ignore"):
-        return _absorb(_absorb(_absorb(np.zeros((), dtype=np.uint64), seed), epoch), examples)
+        return _absorb(_epoch_state(int(seed), int(epoch)), examples)
+
+
+@lru_cache(maxsize=16)
+def _epoch_state(seed: int, epoch: int) -> np.ndarray:
+    return _absorb(_absorb(np.zeros((), dtype=np.uint64), seed), epoch)
 
 
 def random_bits(keys: np.ndarray, stream: int, counters: np.ndarray | int) -> np.ndarray:
@@ -131,6 +138,16 @@ def random_bits_in_runs(keys: np.ndarray, stream: int, lengths: np.ndarray) -> n
         states = np.repeat(_absorb(np.asarray(keys, dtype=np.uint64), stream) - _GOLDEN * starts, lengths)
         states += np.arange(1, len(states) + 1, dtype=np.uint64) * _GOLDEN
         return _mix(states)
+
+
+def high_words(bits: np.ndarray) -> np.ndarray:
+    """The upper halves of 64 random bits, `uint32`."""
+    return (bits >> np.uint64(32)).astype(np.uint32)
+
+
+def low_words(bits: np.ndarray) -> np.ndarray:
+    """The lower halves of 64 random bits, `uint32`."""
+    return bits.astype(np.uint32)
 
 
 def as_uniforms(bits: np.ndarray) -> np.ndarray:

@@ -8,12 +8,11 @@ Leaves out: a place to resume at. `Trainer` skips what it has seen by reading it
 `StreamedExamples` tells; a corpus from `prepare_corpus` has no such cost.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import fields
-from itertools import chain, count
+from itertools import count
 from typing import Any, NamedTuple
 
-import datasets
 import numpy as np
 from torch.utils.data import IterableDataset, get_worker_info
 from transformers import PreTrainedTokenizerBase
@@ -26,21 +25,19 @@ from hf_encoders.data.chunks import (
     ChunkRule,
     check_pair_length,
 )
-from hf_encoders.data.corpus_file import SentenceBatch
+from hf_encoders.data.document_windows import Documents, StreamReader, WindowTokenizer, cut_windows
 from hf_encoders.data.examples import EpochDataset, TextExamples
 from hf_encoders.data.flat_corpus import FlatCorpus
 from hf_encoders.data.ragged import offsets_of
 from hf_encoders.data.randomness import example_keys, random_bits
-from hf_encoders.data.segmentation import ROWS_A_READ, split_sentences, values_of_rows
-from hf_encoders.data.sentence_encoding import check_max_sentence_tokens, make_encoder, tokenized_blocks
+from hf_encoders.data.segmentation import split_sentences
+from hf_encoders.data.sentence_encoding import check_max_sentence_tokens
 
 
 SHUFFLE_STREAM = 5  # of random numbers; those of `chunks` come before, those of `sentence_pairs` behind
 # Places that a window has for documents, sentences and blocks: what they are numbered by does not depend on how many
 # the windows before have, which other consumers tokenise.
 PLACES_A_WINDOW = 2**32
-
-Documents = datasets.IterableDataset | Iterable[str | list[str] | list[list[int]]]
 
 
 class Window(NamedTuple):
@@ -271,145 +268,6 @@ class StreamedBlocks(StreamedExamples):
             begin, end = (bounds[pieces[i] : pieces[i + 1]] for bounds in (segments.begin, segments.end))
             block = segments._replace(begin=begin, end=end, counts=segments.counts[i : i + 1])
             yield TextExamples(block, keys[i : i + 1])
-
-
-class StreamReader:
-    """Reads the documents of a stream, shard by shard.
-
-    Args:
-        documents, column: As in `StreamedExamples`.
-    """
-
-    def __init__(self, documents: Documents, column: str):
-        self.documents, self.column = documents, column
-        self.num_shards = 1
-        if isinstance(documents, datasets.IterableDataset):
-            values_of_rows(documents, column)
-            self.num_shards = documents.num_shards
-        elif isinstance(documents, (datasets.Dataset, dict, str)) or not isinstance(documents, Iterable):
-            raise ValueError(
-                f"documents is a {type(documents).__name__}: give one split of a streaming data set, or an iterable "
-                "of documents; of a data set that is stored make a corpus with prepare_corpus."
-            )
-        elif isinstance(documents, Iterator):
-            raise ValueError(
-                f"documents is a {type(documents).__name__}, which can be read once, and every epoch and worker has "
-                "to: give a list, a class with __iter__, or datasets.IterableDataset.from_generator(function)."
-            )
-
-    def read(self, shard: int, epoch: int) -> Iterator[Any]:
-        """The documents of a shard; a stream with a shuffle buffer is shuffled anew every epoch."""
-        if not isinstance(self.documents, datasets.IterableDataset):
-            return iter(self.documents)
-        # In this order: a data set with another format is a new one, of epoch 0.
-        part = self.documents.shard(num_shards=self.num_shards, index=shard).with_format(None)
-        part.set_epoch(epoch)
-        return self._column_of(part)
-
-    def _column_of(self, part: datasets.IterableDataset) -> Iterator[Any]:
-        # By `iter`, because `__iter__` divides the rows among the workers of a data loader, as is done here already.
-        for batch in part.iter(batch_size=ROWS_A_READ):
-            if self.column not in batch:
-                raise ValueError(f"documents has no column {self.column!r} but {list(batch)}: name one with column.")
-            yield from batch[self.column]
-
-
-class WindowTokenizer:
-    """Makes a corpus of documents in memory.
-
-    Args:
-        tokenizer, sentence_splitter, word_segmenter, max_sentence_tokens: As in `StreamedExamples`.
-    """
-
-    def __init__(
-        self,
-        tokenizer: PreTrainedTokenizerBase | None,
-        sentence_splitter: Callable[[str], list[str]],
-        word_segmenter: Callable[[str], list[str]] | None,
-        max_sentence_tokens: int | None,
-    ):
-        self.encode = None if tokenizer is None else make_encoder(tokenizer, word_segmenter)
-        self.sentence_splitter, self.max_sentence_tokens = sentence_splitter, max_sentence_tokens
-        self.is_for_text = word_segmenter is not None or max_sentence_tokens is not None
-
-    def __call__(self, documents: list[Any]) -> FlatCorpus:
-        """Documents, none of them empty -> their tokens, less what gives no token."""
-        if isinstance(documents[0], str) or isinstance(documents[0][0], str):
-            return self._of_text(documents)
-        return self._of_ids(documents)
-
-    def _of_text(self, documents: list[str | list[str]]) -> FlatCorpus:
-        if self.encode is None:
-            raise ValueError(f"tokenizer=None, but documents holds text, {documents[0]!r:.80}: give the tokenizer.")
-        sentences = (self.sentence_splitter(one) if isinstance(one, str) else one for one in documents)
-        blocks = list(tokenized_blocks(sentences, self.encode, self.max_sentence_tokens))
-        none = np.empty(0, dtype=np.int32)
-        fields = zip(*blocks, strict=True) if blocks else [(none,), (none,), (none,), (None,)]
-        arrays = [None if parts[0] is None else np.concatenate(parts) for parts in fields]
-        block = SentenceBatch(*arrays)
-        corpus = FlatCorpus.from_lengths(block.tokens, block.sentence_lengths, block.document_lengths)
-        return corpus._replace(word_starts=block.word_starts)
-
-    def _of_ids(self, documents: list[list[list[int]]]) -> FlatCorpus:
-        if self.is_for_text:
-            raise ValueError(
-                "word_segmenter, max_sentence_tokens: documents holds token ids, which they do nothing to: leave them "
-                "out, or stream text."
-            )
-        try:
-            sentences = list(chain.from_iterable(documents))
-            tokens = np.array(list(chain.from_iterable(sentences)))
-        except (TypeError, ValueError):
-            tokens = np.empty(0, dtype=object)
-        if tokens.dtype.kind not in "iu":
-            raise ValueError(
-                f"documents: {documents[0]!r:.80} and those after it are not all lists of sentences of token ids: "
-                "every document of a stream must be a text, a list of sentences, or a list of sentences of ids."
-            )
-        corpus = FlatCorpus.from_lengths(
-            tokens.astype(np.int32), np.array(list(map(len, sentences))), np.array(list(map(len, documents)))
-        )
-        return corpus.without_empty()
-
-
-def cut_windows(values: Iterable[Any], window_documents: int, window_length: int) -> Iterator[list[Any]]:
-    """Consecutive documents together; empty ones are left out, and what is left at the end joins the last window.
-
-    >>> list(cut_windows(["a", "b", "", "c", "d", "e"], window_documents=2, window_length=100))
-    [['a', 'b'], ['c', 'd', 'e']]
-    >>> list(cut_windows(["long", "a", "long", "b", "c"], window_documents=100, window_length=4))
-    [['long', 'a'], ['long', 'b', 'c']]
-    """
-    held: list[Any] = []
-    window: list[Any] = []
-    length = 0
-    for value in values:
-        size = _length(value)
-        if size == 0:
-            continue
-        window.append(value)
-        length += size
-        if len(window) >= window_documents or (length >= window_length and len(window) > 1):
-            if held:
-                yield held
-            held, window, length = window, [], 0
-    if held or window:
-        yield held + window
-
-
-def _length(document: Any) -> int:
-    """Characters or tokens of a document; 0 for white space."""
-    if isinstance(document, str):
-        return 0 if document.isspace() else len(document)
-    try:
-        if isinstance(document, Mapping):
-            raise TypeError
-        return sum(map(len, document))
-    except TypeError:
-        raise ValueError(
-            f"documents: {document!r:.80} is not a text, a list of sentences, or a list of sentences of token ids: "
-            "leave that document out, or name the column that holds them with column."
-        ) from None
 
 
 def shuffled(keys: np.ndarray) -> np.ndarray:

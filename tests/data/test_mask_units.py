@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from hf_encoders.data.mask_units import choose_runs, choose_units
+from hf_encoders.data.mask_units import _tries, choose_runs, choose_units, draw_tokens
+from hf_encoders.data.randomness import example_keys
 
 
 def batch(seed, examples=40, most_units=60, longest=4):
@@ -87,3 +88,36 @@ def test_batches_without_units_choose_nothing():
     counts, quotas = np.array([0, 0]), np.array([3, 3])
     assert len(choose_units(empty.astype(np.uint32), counts, quotas, empty).first) == 0
     assert len(choose_runs(empty.astype(np.uint32), counts, quotas, empty, empty, empty).first) == 0
+
+
+@pytest.mark.parametrize(
+    ("length", "quota"), [(1, 1), (3, 1), (12, 5), (12, 6), (12, 7), (12, 12), (40, 6), (500, 75)]
+)
+def test_places_are_drawn_alike_and_without_repetition(length, quota):
+    """Also where the second stream is needed: more than half of the places, or too many repetitions."""
+    number = 6000
+    allowed = np.ones(number * length, dtype=bool)
+    if length > 12:
+        allowed.reshape(number, length)[:, ::4] = False  # many repetitions of the others
+    available = int(allowed[:length].sum())
+    lengths, quotas = np.full(number, length), np.full(number, quota)
+    runs = draw_tokens(example_keys(0, 0, np.arange(number)), (1, 2), lengths, quotas, allowed)
+    assert (runs.rows == runs.first // length).all()
+    assert len(np.unique(runs.first)) == len(runs.first) == number * quota
+    assert sorted(runs.filled.tolist()) == sorted(list(range(1, quota + 1)) * number)
+    counts = np.bincount(runs.first % length, minlength=length)
+    assert (counts[~allowed[:length]] == 0).all()
+    share = quota / available
+    deviation = abs(counts[allowed[:length]] - number * share).max()
+    assert deviation <= 5 * np.sqrt(number * share * (1 - share))
+
+
+def test_tries_are_enough_nearly_always():
+    lengths = np.repeat([8, 40, 128, 512], 2000)
+    quotas = np.maximum(lengths * 15 // 100, 1)
+    drawn = np.split(
+        np.random.default_rng(0).random(_tries(lengths, quotas).sum()), np.cumsum(_tries(lengths, quotas))
+    )
+    enough = [len(set((row * n).astype(int))) >= q for row, n, q in zip(drawn, lengths, quotas, strict=False)]
+    assert np.mean(enough) > 0.999
+    assert 4 <= _tries(np.array([10**9]), np.array([1])) <= 6  # no rounding error below zero

@@ -131,6 +131,18 @@ def test_who_reads_a_window_changes_nothing(tokenizer, pairs, num_shards, worker
     assert collated(chunks, pairs, workers=workers) == (expected, times)
 
 
+@pytest.mark.parametrize("num_shards", [1, 2, 3])
+@pytest.mark.parametrize("num_consumers", [1, 2, 3, 4, 6])
+def test_consumers_share_all_windows(tokenizer, num_shards, num_consumers):
+    """Workers of all processes together: each window is one's, under the number that it has for all."""
+    chunks = StreamedChunks(stream(num_shards), tokenizer, LENGTH, window_documents=2, redraw=False)
+    everything = list(chunks._windows(0, 0, 1))
+    assert sum(len(window.documents) for window in everything) == 30
+    assert len({window.number for window in everything}) == len(everything) >= 14
+    parts = [window for i in range(num_consumers) for window in chunks._windows(0, i, num_consumers)]
+    assert sorted(parts) == sorted(everything)
+
+
 def test_a_worker_with_shards_of_its_own_reads_no_others(tokenizer):
     class Watched(StreamedChunks):
         def _windows(self, epoch, consumer, num_consumers):

@@ -5,12 +5,16 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+from transformers import TrainerState
 from transformers.trainer_utils import get_last_checkpoint
 
-from tests.training.killed_run import make_trainer
+from hf_encoders.data import DocumentChunks
+from hf_encoders.training import EpochCallback
+from tests.training.killed_run import LENGTH, make_documents, make_trainer
 
 
 SCRIPT = Path(__file__).with_name("killed_run.py")
@@ -84,3 +88,12 @@ def test_a_stream_goes_on_in_any_of_its_epochs(tmp_path, workers, step):
     assert runs[1].state.global_step == 18
     if workers == 0:
         assert runs[0].data_collator.calls == runs[1].data_collator.calls
+
+
+def test_an_epoch_of_millions_of_steps_is_not_announced_before_it_begins():
+    """Resumed at its last step but one, it is still the epoch that it was."""
+    data_set = DocumentChunks(make_documents(), LENGTH)
+    state = TrainerState(epoch=3 + 1_999_999 / 2_000_000)
+    loader = SimpleNamespace(dataset=data_set)
+    EpochCallback().on_epoch_begin(None, state, None, train_dataloader=loader)
+    assert data_set.epoch == 3
