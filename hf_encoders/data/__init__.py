@@ -19,6 +19,7 @@ from hf_encoders.data.corpus import (
 from hf_encoders.data.corpus_preparation import prepare_corpus
 from hf_encoders.data.corpus_report import CorpusReport
 from hf_encoders.data.segmentation import one_sentence_per_line, split_sentences
+from hf_encoders.data.streaming import StreamedBlocks, StreamedChunks
 from hf_encoders.data.tokenizer_training import train_tokenizer
 
 
@@ -29,6 +30,8 @@ __all__ = [
     "DataCollatorForSentenceOrderPrediction",
     "DocumentChunks",
     "SentenceBlocks",
+    "StreamedBlocks",
+    "StreamedChunks",
     "corpus_statistics",
     "documents_from_dataset",
     "one_sentence_per_line",
