@@ -42,8 +42,9 @@ class ChunkRule:
             it gets no second segment and label -100.
         negatives_from_own_document (`bool`): whether a random segment may come from the chunk's own document: in the
             original code after ten draws that hit it, so always where there is one document only.
-        negatives_fill_up (`bool`): whether a random segment is filled up to the target length. In the original code:
-            so length alone tells part of the labels. By default it is about as long as the segment it replaces.
+        negatives_fill_up (`bool`): whether a random segment is filled up to the target length, from a place that may
+            have less left. In the original code: so lengths tell part of the labels. By default it is filled up to
+            the target where the true segment was, otherwise it is about as long, and its place has enough left.
         put_back (`bool`): whether the segment that a random one replaced begins the next chunk (BERT), so that no text
             is lost to negatives. For next-sentence prediction only.
 

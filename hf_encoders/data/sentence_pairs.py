@@ -15,7 +15,7 @@ from hf_encoders.data.randomness import integers_below, random_bits_in_runs, uni
 
 
 NO_PAIR = -100
-TRIES = 10  # draws of another document in the original code before the last one is taken whatever it is
+TRIES = 10  # draws of a document; in the original code too
 
 # Streams of random numbers, one a decision; `chunks` uses those below, `masking` those from 16 on.
 DOCUMENT_STREAM, SENTENCE_STREAM, ORDER_STREAM, TRUNCATION_STREAM = range(8, 12)
@@ -94,29 +94,78 @@ def _check_negatives(chunks: ChunkExamples) -> None:
 
 def _with_random_segments(chunks: ChunkExamples, pairs: Pairs, rows: np.ndarray) -> Pairs:
     """Replace the second segments of `rows` by whole sentences from random places, and label them 1."""
-    keys, own = chunks.keys[rows], chunks.documents[rows]
-    corpus, rule = chunks.corpus, chunks.rule
-    if rule.negatives_from_own_document:
-        drawn = integers_below(keys[:, None], DOCUMENT_STREAM, np.arange(TRIES), corpus.num_documents)
-        hit = drawn != own[:, None]
-        document = drawn[np.arange(len(rows)), np.where(hit.any(axis=1), hit.argmax(axis=1), TRIES - 1)]
-    else:
-        # One document fewer to choose from; those after the example's own move up.
-        document = integers_below(keys, DOCUMENT_STREAM, 0, corpus.num_documents - 1)
-        document += document >= own
-    first, document_end = corpus.document_offsets[document], corpus.document_offsets[document + 1]
-    first = first + integers_below(keys, SENTENCE_STREAM, 0, document_end - first)
-
-    lengths = (pairs.end - pairs.begin)[rows]
-    # As long as what it replaces: a random segment filled up to the target would be told by its length alone.
-    wanted = chunks.targets[rows] - lengths[:, 0] if rule.negatives_fill_up else lengths[:, 1]
-    offsets = corpus.sentence_offsets
-    reached = np.searchsorted(offsets, offsets[first] + wanted) if rule.segments == "runs" else first + 1
-    last = np.minimum(np.maximum(reached, first + 1), document_end)
-
     begin, end, labels = pairs.begin.copy(), pairs.end.copy(), pairs.labels.copy()
-    begin[rows, 1], end[rows, 1], labels[rows] = offsets[first], offsets[last], 1
+    draw = _as_in_the_original_code if chunks.rule.negatives_fill_up else _as_long_as_true_ones
+    first, last = draw(chunks, Pairs(begin[rows], end[rows], labels[rows]), rows)
+    begin[rows, 1], end[rows, 1] = chunks.corpus.sentence_offsets[first], chunks.corpus.sentence_offsets[last]
+    labels[rows] = 1
     return Pairs(begin, end, labels)
+
+
+def _as_in_the_original_code(chunks: ChunkExamples, pairs: Pairs, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sentences `[first, last)`: from any sentence of a document up to the target, or the document's end."""
+    corpus, keys = chunks.corpus, chunks.keys[rows]
+    document = _document(chunks, keys, chunks.documents[rows])
+    document_first, document_end = corpus.document_offsets[document], corpus.document_offsets[document + 1]
+    first = document_first + integers_below(keys, SENTENCE_STREAM, 0, document_end - document_first)
+    wanted = chunks.targets[rows] - (pairs.end - pairs.begin)[:, 0]
+    return first, _end_with(corpus, first, document_end, wanted)
+
+
+def _as_long_as_true_ones(chunks: ChunkExamples, pairs: Pairs, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sentences `[first, last)` whose lengths are distributed like those of the segments they replace.
+
+    Where a chunk reached its target, they end with the sentence that reaches it too. Where the document ended before,
+    they are as many sentences and do not reach it either. They begin at any sentence of other documents: the first of
+    ten drawn whose document has what is wanted, moved to the front until enough is behind it.
+    """
+    corpus, keys = chunks.corpus, chunks.keys[rows]
+    offsets, lengths = corpus.sentence_offsets, pairs.end - pairs.begin
+    wanted = (chunks.targets[rows] - lengths[:, 0])[:, None]
+    sizes = (np.searchsorted(offsets, pairs.end[:, 1]) - np.searchsorted(offsets, pairs.begin[:, 1]))[:, None]
+    sizes = np.maximum(sizes, 1)
+    reached = (lengths.sum(axis=1) >= chunks.targets[rows])[:, None] & (chunks.rule.segments == "runs")
+
+    drawn, documents = _candidates(chunks, keys, chunks.documents[rows])
+    document_first, document_end = corpus.document_offsets[documents], corpus.document_offsets[documents + 1]
+    latest = np.where(
+        reached, np.searchsorted(offsets, offsets[document_end] - wanted, "right") - 1, document_end - sizes
+    )
+    first = np.maximum(np.minimum(drawn, latest), document_first)
+    last = np.where(reached, _end_with(corpus, first, document_end, wanted), np.minimum(first + sizes, document_end))
+    is_alike = (latest >= document_first) & ((offsets[last] - offsets[first] >= wanted) == reached)
+    chosen = np.arange(len(rows)), is_alike.argmax(axis=1)
+    return first[chosen], last[chosen]
+
+
+def _end_with(corpus: FlatCorpus, first: np.ndarray, document_end: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Where sentences from `first` on have the tokens wanted, or their document ends; one sentence at least."""
+    reached = np.searchsorted(corpus.sentence_offsets, corpus.sentence_offsets[first] + wanted)
+    return np.minimum(np.maximum(reached, first + 1), document_end)
+
+
+def _candidates(chunks: ChunkExamples, keys: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Ten sentences for each chunk and their documents, `(R, TRIES)`: all sentences of other documents alike."""
+    offsets, tries = chunks.corpus.document_offsets, np.arange(TRIES)
+    if chunks.rule.negatives_from_own_document:
+        documents = np.repeat(_document(chunks, keys, own)[:, None], TRIES, axis=1)
+        sizes = offsets[documents + 1] - offsets[documents]
+        return offsets[documents] + integers_below(keys[:, None], SENTENCE_STREAM, tries, sizes), documents
+    own_first, own_end = offsets[own, None], offsets[own + 1, None]
+    drawn = integers_below(keys[:, None], SENTENCE_STREAM, tries, offsets[-1] - (own_end - own_first))
+    drawn += np.where(drawn >= own_first, own_end - own_first, 0)
+    return drawn, np.searchsorted(offsets, drawn, "right") - 1
+
+
+def _document(chunks: ChunkExamples, keys: np.ndarray, own: np.ndarray) -> np.ndarray:
+    """A document, all alike; another one than the chunk's own, or the first of ten tries that is."""
+    if not chunks.rule.negatives_from_own_document:
+        document = integers_below(keys, DOCUMENT_STREAM, 0, chunks.corpus.num_documents - 1)
+        return document + (document >= own)  # those behind its own move up
+    drawn = integers_below(keys[:, None], DOCUMENT_STREAM, np.arange(TRIES), chunks.corpus.num_documents)
+    is_other = drawn != own[:, None]
+    chosen = np.where(is_other.any(axis=1), is_other.argmax(axis=1), TRIES - 1)
+    return drawn[np.arange(len(own)), chosen]
 
 
 def truncate_pairs(pairs: Pairs, max_tokens: int, keys: np.ndarray) -> Pairs:

@@ -66,15 +66,12 @@ def test_next_sentences_follow_and_random_ones_come_from_another_document(rule):
     for epoch in range(30):
         chunks.set_epoch(epoch)
         examples = all_chunks(chunks)
-        for i, (first, second, label) in enumerate(segments(examples, next_sentence_pairs(examples))):
+        for first, second, label in segments(examples, next_sentence_pairs(examples)):
             labels.append(label)
             assert len(first) and len(second)
             if label == 0:
                 assert second[0] == first[-1] + 1
             else:
-                # About as long as what it replaces, so that length does not tell.
-                replaced = sum(map(len, examples.sentences(i))) - len(first)
-                assert len(second) < replaced + 20
                 assert second[0] // 1000 != first[0] // 1000
                 assert np.array_equal(second, np.arange(second[0], second[-1] + 1))
     assert abs(np.mean(labels) - 0.5) < 5 * np.sqrt(0.25 / len(labels))
@@ -89,14 +86,45 @@ def test_segments_of_sentence_pairs_are_single_sentences():
     assert set(pairs.labels.tolist()) == {0, 1}
 
 
-def test_random_segments_come_from_every_other_document_alike():
-    chunks = DocumentChunks(corpus(5), max_length=64, redraw=False)
-    examples = many_draws(chunks, 0, 8000)
-    drawn = [second[0] // 1000 for _, second, label in segments(examples, next_sentence_pairs(examples)) if label]
-    origins = np.bincount(drawn, minlength=5)
-    assert origins[0] == 0
-    expected = origins.sum() / 4
-    assert abs(origins[1:] - expected).max() < 5 * np.sqrt(expected)
+def test_random_segments_come_from_all_sentences_of_other_documents_alike():
+    """Sentences of one length, so that nothing but the place matters."""
+    sizes = [4, 9, 2, 14, 6]
+    documents = [[[1000 * d + i] for i in range(size)] for d, size in enumerate(sizes)]
+    chunks = DocumentChunks(
+        datasets.Dataset.from_dict({"input_ids": documents}), 64, redraw=False, segments="sentences"
+    )
+    for index, own in ((0, 0), (len(chunks) - 1, 4)):
+        examples = many_draws(chunks, index, 20000)
+        drawn = [second[0] for _, second, label in segments(examples, next_sentence_pairs(examples)) if label]
+        origins = np.unique(drawn, return_counts=True)
+        others = [token for d, document in enumerate(documents) if d != own for (token,) in document]
+        assert origins[0].tolist() == others
+        expected = len(drawn) / len(others)
+        assert abs(origins[1] - expected).max() < 5 * np.sqrt(expected)
+
+
+@pytest.mark.parametrize("longest", [6, 60])
+def test_lengths_do_not_tell_random_segments(longest):
+    """The best guess from both lengths, counted on one half of the pairs and tried on the other."""
+    random = np.random.default_rng(0)
+    documents = [
+        [[7] * int(n) for n in np.ceil(random.gamma(2, 8, random.integers(2, longest)))]
+        for _ in range(24000 // longest)
+    ]
+    chunks = DocumentChunks(datasets.Dataset.from_dict({"input_ids": documents}), 64)
+    cells, labels = [], []
+    for epoch in range(20):
+        chunks.set_epoch(epoch)
+        examples = all_chunks(chunks)
+        pairs = truncate_pairs(next_sentence_pairs(examples), 61, examples.keys)
+        lengths = (pairs.end - pairs.begin)[pairs.labels >= 0]
+        cells.append(lengths[:, 0] // 3 * 100 + lengths[:, 1] // 3)
+        labels.append(pairs.labels[pairs.labels >= 0])
+    cells, labels = np.concatenate(cells), np.concatenate(labels)
+    half = np.arange(len(labels)) % 2 == 0
+    guess = np.bincount(cells[half], labels[half] - 0.5, 10000) > 0
+    assert len(labels) > 50000
+    assert (guess[cells[~half]] == labels[~half]).mean() < 0.525
 
 
 def many_draws(chunks, index, number):
