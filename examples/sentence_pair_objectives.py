@@ -81,7 +81,7 @@ def main() -> None:
     probe_set = data.DocumentChunks(corpus, length, seed=seed + 1, redraw=False)
     probe_set = torch.utils.data.Subset(probe_set, range(0, len(probe_set), max(1, len(probe_set) // 20_000)))
     eval_set = data.DocumentChunks(held_out, length, seed=seed, redraw=False)
-    blocks = data.SentenceBlocks(held_out, tokenizer, length, seed=seed, redraw=False)
+    blocks = data.SentenceBlocks(held_out, length, seed=seed, redraw=False)
 
     # 2. Collators: one name for either pair label, so that only labels and second segments differ.
     nsp = data.DataCollatorForNextSentencePrediction(tokenizer, length)

@@ -4,14 +4,19 @@ Leaves out every decision: what the segments of a row are is drawn in `sentence_
 `masking.py`.
 """
 
+from array import array
 from collections.abc import Mapping, Sequence
-from itertools import chain
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from hf_encoders.data.ragged import offsets_of
+
+
+# Of a plain row; others are not looked at.
+_COLUMNS = ("input_ids", "attention_mask", "token_type_ids", "word_starts")
 
 
 class TokenRows(NamedTuple):
@@ -23,6 +28,8 @@ class TokenRows(NamedTuple):
         keys (`np.ndarray` of `uint64`, shape `(B,)`): decide every draw for each row.
         token_type_ids (`np.ndarray` of integers, shape `(N,)`, *optional*): segment of each token.
         word_starts (`np.ndarray` of `uint8`, shape `(N,)`, *optional*): 1 where a token begins a word.
+        second_segments (`np.ndarray` of `int64`, shape `(B,)`, *optional*): column where each row's second segment
+            begins; says the same as `token_type_ids` in a pair.
     """
 
     ids: np.ndarray
@@ -30,6 +37,7 @@ class TokenRows(NamedTuple):
     keys: np.ndarray
     token_type_ids: np.ndarray | None = None
     word_starts: np.ndarray | None = None
+    second_segments: np.ndarray | None = None
 
 
 class Segments(NamedTuple):
@@ -92,32 +100,94 @@ def rows_of_mappings(features: Sequence[Mapping[str, Any]]) -> TokenRows:
     Padding that a tokenizer has added already is taken off: the batch is padded anew.
 
     Raises:
-        ValueError: if `input_ids` is not a non-empty list of token ids.
+        ValueError: if a row has no `input_ids` with a token that `attention_mask` does not take for padding, other
+            columns than the first one, columns of several lengths, or values that are no integers.
     """
-    lengths = np.array([len(feature["input_ids"]) for feature in features])
-    if lengths.min() == 0 or np.ndim(features[0]["input_ids"][0]) != 0:
-        raise ValueError(
-            "input_ids must be a non-empty list of token ids for this collator; for lists of sentences wrap the "
-            "data set in SentenceBlocks (MLM) or use a pair collator."
-        )
-    found = {
-        name: _flat([feature[name] for feature in features], lengths)
-        for name in ("input_ids", "token_type_ids", "word_starts")
-        if name in features[0]
-    }
-    if "attention_mask" in features[0]:
-        is_real = _flat([feature["attention_mask"] for feature in features], lengths).astype(bool)
+    columns = _columns_of(features)
+    found = {name: _flat(name, rows) for name, rows in columns.items()}
+    lengths = np.array(list(map(len, columns["input_ids"])))
+    if "attention_mask" in found:
+        is_real = found.pop("attention_mask").astype(bool)
         if not is_real.all():
             found = {name: values[is_real] for name, values in found.items()}
             lengths = np.add.reduceat(is_real.astype(np.int64), offsets_of(lengths)[:-1])
+            if lengths.min() == 0:
+                raise ValueError(
+                    f"attention_mask of row {lengths.argmin()} of the batch is all zero, which leaves no token: leave "
+                    "rows without text out of the data set."
+                )
     keys = torch.randint(2**62, (len(features),)).numpy().astype(np.uint64)
     return TokenRows(found["input_ids"], lengths, keys, found.get("token_type_ids"), found.get("word_starts"))
 
 
-def _flat(rows: Sequence[Any], lengths: np.ndarray) -> np.ndarray:
-    if isinstance(rows[0], list):
-        return np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=int(lengths.sum()))
-    return np.concatenate([np.asarray(row) for row in rows]).astype(np.int64)
+def _columns_of(features: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """The columns that a batch is made of: the same in all rows, of one length in each."""
+    names = [name for name in _COLUMNS if name in features[0]]
+    if "input_ids" not in names:
+        raise ValueError(
+            f"input_ids is missing, row 0 of the batch has {list(features[0])}: tokenize the data set first, and keep "
+            "the column (remove_unused_columns drops those that the model does not take)."
+        )
+    keys = features[0].keys()
+    # Comparing all keys at once is quicker than looking for each column; columns that are not used may differ.
+    if any(feature.keys() != keys for feature in features):
+        for number, feature in enumerate(features):
+            if others := {name for name in _COLUMNS if (name in feature) != (name in names)}:
+                raise ValueError(
+                    f"{sorted(others)[0]} is in some rows of the batch and not in others (row {number} differs from "
+                    "row 0): prepare all rows alike, or remove the column."
+                )
+    columns = {name: [feature[name] for feature in features] for name in names}
+    lengths = _lengths("input_ids", columns["input_ids"])
+    if 0 in lengths:
+        raise _no_token_ids("input_ids", lengths.index(0), [])
+    for name, rows in columns.items():
+        if (found := _lengths(name, rows)) != lengths:
+            number = next(i for i, length in enumerate(lengths) if found[i] != length)
+            raise ValueError(
+                f"{name} of row {number} of the batch has {found[number]} values, input_ids {lengths[number]}: it "
+                "needs one a token; tokenize the row again, or remove the column."
+            )
+    return columns
+
+
+def _lengths(name: str, rows: list[Any]) -> list[int]:
+    try:
+        return list(map(len, rows))
+    except TypeError:
+        number = next(i for i, row in enumerate(rows) if np.ndim(row) == 0)
+        raise _no_token_ids(name, number, rows[number]) from None
+
+
+def _flat(name: str, rows: list[Any]) -> np.ndarray:
+    """All values of a column, `int64`."""
+    if all(type(row) is list for row in rows):
+        values = array("q")
+        # Refuses what is no integer, which `np.fromiter` would round, and takes less time.
+        with suppress(TypeError, OverflowError):
+            for row in rows:
+                values.fromlist(row)
+            return np.frombuffer(values, dtype=np.int64)
+    return np.concatenate([_integers(name, number, row) for number, row in enumerate(rows)]).astype(np.int64)
+
+
+def _integers(name: str, number: int, row: Any) -> np.ndarray:
+    """One row; says which one is wrong."""
+    try:
+        values = np.asarray(row if hasattr(row, "__array__") else array("q", row))
+    except (TypeError, OverflowError):
+        raise _no_token_ids(name, number, row) from None
+    if values.ndim != 1 or values.dtype.kind not in "iub":
+        raise _no_token_ids(name, number, row)
+    return values
+
+
+def _no_token_ids(name: str, number: int, row: Any) -> ValueError:
+    row = row.tolist() if hasattr(row, "tolist") else row
+    return ValueError(
+        f"{name} must be a non-empty list of integers, one a token, for this collator, and row {number} of the batch "
+        f"is {row!r:.80}; for lists of sentences wrap the data set in SentenceBlocks (MLM) or use a pair collator."
+    )
 
 
 def join_rows(parts: Sequence[TokenRows]) -> TokenRows:
@@ -160,6 +230,11 @@ class Grid:
     def mask(self) -> torch.Tensor:
         """1 where there is a token and 0 where there is padding, `int64`."""
         return torch.from_numpy(self.is_real.astype(np.int64))
+
+    def from_columns(self, first: np.ndarray) -> torch.Tensor:
+        """1 from a column on to the end of each row, `int64`; `first` is `(B,)`."""
+        is_behind = np.arange(self.shape[1], dtype=np.int32) >= first[:, None].astype(np.int32)
+        return torch.from_numpy((is_behind & self.is_real).astype(np.int64))
 
     def fill(self, values: np.ndarray, padding: int) -> torch.Tensor:
         """Values of all tokens, `(N,)` -> `int64`."""

@@ -1,9 +1,10 @@
 """RoBERTa's input: runs of whole sentences up to the longest length, from one document or across documents.
 
 Source: FULL-SENTENCES and DOC-SENTENCES of the RoBERTa paper, section 4.2 (https://arxiv.org/abs/1907.11692);
-fairseq's `complete` and `complete_doc`. Differs from fairseq in: a sentence longer than a block is cut instead of
-making the block longer, and no separator stands between sentences, which are options each; a block never begins with
-the separator between documents.
+fairseq's `complete` and `complete_doc`. By default it differs from fairseq: a sentence longer than a block is cut
+instead of making the block longer, and separators stand between documents only, inside of a block. With
+`sentence_separators` and without `cut_long_sentences` blocks are exactly those of fairseq, from a file with an empty
+line between documents and none at its end.
 """
 
 from array import array
@@ -31,8 +32,9 @@ class SentenceBlocks(EpochDataset):
         max_length (`int`): longest block in tokens, special tokens included.
         cross_documents (`bool`): True fills blocks across document ends, with a separator in between (FULL-SENTENCES);
             False ends a block with its document (DOC-SENTENCES).
-        sentence_separators (`bool`): whether a separator ends every sentence, and another one every document, as
-            fairseq writes them.
+        sentence_separators (`bool`): whether a separator ends every sentence, as fairseq writes them. With
+            `cross_documents` there is another one between two documents, which is like a sentence of its own: it ends
+            a block where it fits, and begins the next one otherwise.
         cut_long_sentences (`bool`): whether sentences longer than a block are cut; in fairseq they make the block
             longer than `max_length`.
         seed (`int`): seed of all draws.
@@ -62,7 +64,7 @@ class SentenceBlocks(EpochDataset):
         super().__init__(seed, redraw, epochs_per_draw, dupe_factor)
         if max_length <= SPECIAL_TOKENS_OF_A_BLOCK:
             raise ValueError(f"max_length={max_length} leaves no room for a token: use at least 3.")
-        self.store = SentenceStore.from_dataset(documents)
+        self.store = SentenceStore(documents)
         if len(self.store.tokens) == 0:
             raise ValueError("documents holds no sentence: check the corpus files and the tokenizer.")
         self.layout = BlockLayout(
@@ -114,33 +116,40 @@ class BlockLayout:
         self.sentence_separators, self.cut_long_sentences = sentence_separators, cut_long_sentences
 
     def cut(self, corpus: FlatCorpus) -> np.ndarray:
-        """Where blocks begin and end among the tokens, `int64` of shape `(blocks, 2)`.
+        """Where blocks begin and end: `int64` of shape `(blocks, 4)`.
+
+        Of each block its first token and the one after its last, and 1 where a separator between documents begins it
+        or ends it.
 
         Documents of sentences of 3 and 2, and of 2 tokens; blocks of 6 hold both documents less the separator's place:
 
         >>> corpus = FlatCorpus(np.arange(7), np.array([0, 3, 5, 7]), np.array([0, 2, 3]))
-        >>> [BlockLayout(most, True, False, True).cut(corpus).tolist() for most in (6, 8)]
+        >>> [BlockLayout(most, True, False, True).cut(corpus)[:, :2].tolist() for most in (6, 8)]
         [[[0, 5], [5, 7]], [[0, 7]]]
-        >>> BlockLayout(8, False, False, True).cut(corpus).tolist()
+        >>> BlockLayout(8, False, False, True).cut(corpus)[:, :2].tolist()
         [[0, 5], [5, 7]]
+
+        With separators behind sentences, the one between the documents ends the first block where it has room for it:
+
+        >>> [BlockLayout(most, True, True, True).cut(corpus).tolist() for most in (6, 7)]
+        [[[0, 5, 0, 0], [5, 7, 1, 0]], [[0, 5, 0, 1], [5, 7, 0, 0]]]
         """
         pieces, is_document = self._pieces(corpus)
         num_pieces = len(pieces) - 1
         # Where a block that begins at a piece has to end, so that pieces and separators in between fill at most the
         # target: cost_before[e] - cost_before[s] tokens, less the document separator that piece s would begin with.
+        # Where sentences have separators, those between documents are pieces themselves.
         per_piece = int(self.sentence_separators)
+        per_document = int(self.cross_documents and not self.sentence_separators)
         starts, first = array("q"), 0
         for step in range(0, num_pieces, SENTENCES_A_STEP):
             stop = min(step + SENTENCES_A_STEP + self.target_tokens + 1, num_pieces)
             window = np.arange(step, stop + 1)
-            separators = (
-                offsets_of(is_document[step:stop]) if self.cross_documents else np.zeros(len(window), np.int64)
-            )
+            separators = per_document * offsets_of(is_document[step:stop])
             cost_before = pieces[step : stop + 1] + per_piece * window + separators
             begin = np.arange(min(SENTENCES_A_STEP, num_pieces - step))
             budget = cost_before[begin] + self.target_tokens + per_piece
-            if self.cross_documents:
-                budget += is_document[step : step + len(begin)]
+            budget += per_document * is_document[step : step + len(begin)]
             ends = np.maximum(np.searchsorted(cost_before, budget, "right") - 1, begin + 1) + step
             if not self.cross_documents:
                 document_starts = np.append(np.flatnonzero(is_document[step:stop]) + step, stop)
@@ -148,22 +157,30 @@ class BlockLayout:
             while first < step + len(begin):
                 starts.append(first)
                 first = int(ends[first - step])
-        starts = np.append(np.frombuffer(starts, dtype=np.int64), num_pieces)
-        return np.stack([pieces[starts[:-1]], pieces[starts[1:]]], axis=1)
+        begin = np.frombuffer(starts, dtype=np.int64)
+        end = np.append(begin[1:], num_pieces)
+        # No sentence is empty, so an empty piece is a separator.
+        begins_with_one = pieces[begin] == pieces[begin + 1]
+        ends_with_one = (pieces[end - 1] == pieces[end]) & (end - begin > 1)
+        return np.stack([pieces[begin], pieces[end], begins_with_one, ends_with_one], axis=1)
 
     def segments(self, corpus: FlatCorpus, document_starts: np.ndarray, blocks: np.ndarray) -> Segments:
-        """The pieces of blocks, `(B, 2)` from `cut`, that separators stand between.
+        """The pieces of blocks, `(B, 4)` from `cut`, that separators stand behind.
 
         `document_starts` are the first tokens of the corpus's documents, which are too many to look up every time.
         """
-        begin, end = blocks.T
-        cuts, of_blocks = _inside(document_starts, begin, end)
+        begin, end, begins_with_one, ends_with_one = blocks.T
+        cuts = [(begin, np.arange(len(blocks))), _inside(document_starts, begin, end)]
         if self.sentence_separators:
-            # Behind each sentence, and once more behind a document: an empty piece.
-            sentences, of_sentences = _inside(corpus.sentence_offsets, begin, end)
-            cuts, of_blocks = np.concatenate([cuts, sentences]), np.concatenate([of_blocks, of_sentences])
-        piece_begin = np.concatenate([begin, cuts])
-        rows = np.concatenate([np.arange(len(blocks)), of_blocks])
+            # Behind each sentence, and once more between documents: an empty piece.
+            leading = np.flatnonzero(begins_with_one & (begin < end))
+            trailing = np.flatnonzero(ends_with_one)
+            cuts += [
+                _inside(corpus.sentence_offsets, begin, end),
+                (begin[leading], leading),
+                (end[trailing], trailing),
+            ]
+        piece_begin, rows = map(np.concatenate, zip(*cuts, strict=True))
         order = np.lexsort((piece_begin, rows))
         piece_begin, rows = piece_begin[order], rows[order]
         is_last = np.append(np.diff(rows) > 0, True)
@@ -172,7 +189,10 @@ class BlockLayout:
         return Segments(corpus.tokens, corpus.word_starts, piece_begin, piece_end, counts)
 
     def _pieces(self, corpus: FlatCorpus) -> tuple[np.ndarray, np.ndarray]:
-        """Where sentences, or parts of over-long ones, begin among the tokens, and N; which begin a document."""
+        """Where sentences, parts of long ones and separators begin among the tokens, and N; which begin a document.
+
+        Only separators between documents that count as sentences are pieces: empty ones, which begin a document each.
+        """
         offsets = corpus.sentence_offsets
         document_starts = offsets[corpus.document_offsets[:-1]]
         if self.cut_long_sentences:
@@ -182,6 +202,8 @@ class BlockLayout:
             cuts = np.repeat(offsets[long], parts) + longest * (ranges(np.zeros_like(parts), parts) + 1)
             if len(cuts):
                 offsets = np.sort(np.concatenate([offsets, cuts]))
+        if self.cross_documents and self.sentence_separators:
+            offsets = np.insert(offsets, np.searchsorted(offsets, document_starts[1:]), document_starts[1:])
         is_document = np.zeros(len(offsets) - 1, dtype=bool)
         is_document[np.searchsorted(offsets, document_starts)] = True
         return offsets, is_document

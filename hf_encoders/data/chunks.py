@@ -67,6 +67,16 @@ class ChunkRule:
             raise ValueError(
                 f"short_sequence_probability={self.short_sequence_probability} must be in [0, 1]; BERT uses 0.1."
             )
+        if self.put_back and not self.lone_sentences:
+            raise ValueError(
+                "put_back=True leaves single sentences at the ends of documents: set lone_sentences=True too, as "
+                "paper_modes.BERT_CHUNKS does."
+            )
+        if self.segments == "sentences":
+            of_runs = ("short_sequence_probability", "lone_sentences", "negatives_fill_up", "put_back")
+            changed = [name for name in of_runs if getattr(self, name) != getattr(ChunkRule, name)]
+            if changed:
+                raise ValueError(f"{', '.join(changed)}: without effect on segments='sentences'; leave it out.")
 
 
 @dataclass(frozen=True)
@@ -110,9 +120,9 @@ class DocumentChunks(EpochDataset):
     the special tokens; for one document in ten (drawn anew every epoch) it is uniform between 2 and that, so that the
     model meets short inputs too (BERT, `short_seq_prob`).
 
-    The length of the data set is the number of chunks of epoch 0. Other epochs, cut differently, have a few chunks
-    more or less (0.1 % and less in a corpus of some size); those beyond the length, from a random place on, are left
-    out of that epoch, missing ones are filled with as many others a second time.
+    The length of the data set is the number of chunks of epoch 0. Other epochs, cut differently, have some chunks more
+    or less (a few per cent with a thousand documents, a few per mille with a hundred thousand); those beyond the
+    length, from a random place on, are left out of that epoch, missing ones are filled with others a second time.
 
     Args:
         documents (`datasets.Dataset`): tokenised documents, column `input_ids` of lists of sentences of ids.
@@ -143,14 +153,14 @@ class DocumentChunks(EpochDataset):
         super().__init__(seed, redraw, epochs_per_draw, dupe_factor)
         check_pair_length(max_length)
         self.rule = ChunkRule(**rule)
-        self.store = SentenceStore.from_dataset(documents)
+        self.store = SentenceStore(documents)
         self.max_tokens = max_length - SPECIAL_TOKENS_OF_A_PAIR
-        if self.store.num_documents == 0 or np.diff(self.store.document_offsets).max() < 2:
+        self._open()
+        if np.diff(self.corpus.document_offsets).max(initial=0) < 2:
             raise ValueError(
                 "documents holds no document of two sentences, and a sentence pair needs one: separate documents by "
                 "blank lines and put several sentences into each, or train without a pair objective (mlm)."
             )
-        self._open()
 
     def _open(self) -> None:
         self.corpus = FlatCorpus.of(self.store)
@@ -322,5 +332,7 @@ def join_chunks(parts: Sequence[ChunkExamples]) -> list[ChunkExamples]:
 
 def check_pair_length(max_length: int) -> None:
     """Refuse a length without room for a token in each segment."""
+    if not isinstance(max_length, (int, np.integer)):
+        raise ValueError(f"max_length={max_length} must be a whole number of tokens.")
     if max_length < SPECIAL_TOKENS_OF_A_PAIR + 2:
         raise ValueError(f"max_length={max_length} leaves no room for a pair of sentences: use at least 5.")

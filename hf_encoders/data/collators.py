@@ -53,7 +53,8 @@ class DataCollatorForMaskedLM:
     Raises:
         ValueError: for a tokenizer without the tokens needed, and as `Masking`.
 
-    Example, with ids 1 = [CLS], 2 = [SEP], 4 = [MASK] and half of the tokens predicted:
+    Example, with ids 1 = [CLS], 2 = [SEP], 4 = [MASK] and half of the tokens predicted, one of them
+    replaced by a random token:
 
     >>> from hf_encoders.data.randomness import example_keys
     >>> collator = DataCollatorForMaskedLM(doctest_tokenizer(), mask_probability=0.5)
@@ -61,13 +62,15 @@ class DataCollatorForMaskedLM:
     >>> text = Segments(np.array([10, 11, 12, 13]), None, begin=np.array([0]), end=np.array([4]), counts=np.array([1]))
     >>> batch = collator([TextExamples(text, keys)])
     >>> batch["input_ids"].tolist(), batch["labels"].tolist()
-    ([[1, 4, 4, 12, 13, 2]], [[-100, 10, 11, -100, -100, -100]])
+    ([[1, 4, 39, 12, 13, 2]], [[-100, 10, 11, -100, -100, -100]])
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, pad_to_multiple_of: int | None = None, **masking: Any):
         self.ends = sequence_ends(tokenizer)
         self.padding_id = mask_and_padding(tokenizer)[1]
         self.masker = TokenMasker(tokenizer, **masking)
+        if pad_to_multiple_of is not None and not (isinstance(pad_to_multiple_of, int) and pad_to_multiple_of >= 1):
+            raise ValueError(f"pad_to_multiple_of={pad_to_multiple_of} must be a whole number of at least 1.")
         self.pad_to_multiple_of = pad_to_multiple_of
 
     def __call__(self, features: Sequence[Feature]) -> dict[str, torch.Tensor]:
@@ -94,12 +97,19 @@ class DataCollatorForMaskedLM:
         }
         if rows.token_type_ids is not None:
             batch["token_type_ids"] = grid.fill(rows.token_type_ids, 0)
+        if rows.second_segments is not None:
+            batch["token_type_ids"] = grid.from_columns(rows.second_segments)
         if masked.rates is not None:
             batch[MASK_RATES] = grid.fill_some(masked.rows, masked.places, masked.rates, np.inf)
         return batch
 
     def _rows_of_chunks(self, chunks: ChunkExamples) -> TokenRows:
         """Chunks as one text each; a text has one separator fewer than a pair, so one token more of it fits."""
+        if chunks.rule.put_back:
+            raise ValueError(
+                "put_back=True cuts chunks for next-sentence prediction, and parts of them would be seen twice: leave "
+                "it out of DocumentChunks for masked language modelling alone."
+            )
         corpus = chunks.corpus
         begin, end = corpus.sentence_offsets[chunks.first], corpus.sentence_offsets[chunks.end]
         end = np.minimum(end, begin + chunks.max_tokens + 1)
@@ -112,20 +122,22 @@ class SentencePairCollator(DataCollatorForMaskedLM):
 
     Args:
         tokenizer, pad_to_multiple_of, masking: as in `DataCollatorForMaskedLM`.
-        max_length (`int`): longest example in tokens, special tokens included; longer pairs are truncated.
+        max_length (`int`, *optional*): longest example in tokens, special tokens included; longer pairs are
+            truncated. `None` takes that of the data set; rows of a plain data set need it.
         label_name (`str`): name of the pair label in the batch, as the model's `forward` calls it.
     """
 
     def __init__(
         self,
         tokenizer: PreTrainedTokenizerBase,
-        max_length: int,
+        max_length: int | None,
         label_name: str,
         pad_to_multiple_of: int | None = None,
         **masking: Any,
     ):
         super().__init__(tokenizer, pad_to_multiple_of, **masking)
-        check_pair_length(max_length)
+        if max_length is not None:
+            check_pair_length(max_length)
         self.max_length = max_length
         self.label_name = label_name
 
@@ -135,10 +147,9 @@ class SentencePairCollator(DataCollatorForMaskedLM):
 
     def __call__(self, features: Sequence[Feature]) -> dict[str, torch.Tensor]:
         """Make a batch of all examples in `features`, a pair of each."""
-        max_tokens = self.max_length - SPECIAL_TOKENS_OF_A_PAIR
         rows, labels = [], []
         for chunks in self.as_chunks(features):
-            pairs = truncate_pairs(self.draw_pairs(chunks), max_tokens, chunks.keys)
+            pairs = truncate_pairs(self.draw_pairs(chunks), chunks.max_tokens, chunks.keys)
             rows.append(rows_of_pairs(chunks.corpus, pairs, chunks.keys, self.ends))
             labels.append(pairs.labels)
         batch = self.mask_and_pad(join_rows(rows))
@@ -146,12 +157,22 @@ class SentencePairCollator(DataCollatorForMaskedLM):
 
     def as_chunks(self, features: Sequence[Feature]) -> list[ChunkExamples]:
         """The examples, together where they are of one corpus."""
-        if isinstance(features[0], ChunkExamples):
+        if all(isinstance(feature, ChunkExamples) for feature in features):
+            for chunks in features:
+                if self.max_length is not None and chunks.max_tokens + SPECIAL_TOKENS_OF_A_PAIR != self.max_length:
+                    raise ValueError(
+                        f"max_length={self.max_length} of the data collator is not the data set's, "
+                        f"{chunks.max_tokens + SPECIAL_TOKENS_OF_A_PAIR}: leave it out of the collator."
+                    )
             return join_chunks(features)
-        if isinstance(features[0], TextExamples):
+        if not all(isinstance(feature, Mapping) for feature in features):
             raise ValueError(
-                "SentenceBlocks gives blocks of text, and sentence pairs are made of sentences: use DocumentChunks."
+                f"features are {sorted({type(feature).__name__ for feature in features})}, and sentence pairs are made "
+                "of examples of DocumentChunks or of rows of sentences: SentenceBlocks is for "
+                "DataCollatorForMaskedLM."
             )
+        if self.max_length is None:
+            raise ValueError("max_length is needed for rows of a plain data set: give it to the data collator.")
         rows = [
             [np.asarray(sentence, dtype=np.int64) for sentence in feature["input_ids"] if np.size(sentence)]
             for feature in features
@@ -173,7 +194,8 @@ class DataCollatorForNextSentencePrediction(SentencePairCollator):
 
     Args:
         tokenizer: gives the special tokens and the vocabulary.
-        max_length (`int`): longest example in tokens, special tokens included.
+        max_length (`int`, *optional*): longest example in tokens, special tokens included; `None` takes that of the
+            data set.
         label_name (`str`): name of the label in the batch.
         masking: `pad_to_multiple_of`, `mask_probability` and the other arguments of `DataCollatorForMaskedLM`.
 
@@ -205,7 +227,7 @@ class DataCollatorForNextSentencePrediction(SentencePairCollator):
     def __init__(
         self,
         tokenizer: PreTrainedTokenizerBase,
-        max_length: int = 128,
+        max_length: int | None = None,
         label_name: str = "next_sentence_label",
         **masking: Any,
     ):
@@ -223,7 +245,8 @@ class DataCollatorForSentenceOrderPrediction(SentencePairCollator):
 
     Args:
         tokenizer: gives the special tokens and the vocabulary.
-        max_length (`int`): longest example in tokens, special tokens included.
+        max_length (`int`, *optional*): longest example in tokens, special tokens included; `None` takes that of the
+            data set.
         label_name (`str`): name of the label in the batch.
         masking: `pad_to_multiple_of`, `mask_probability` and the other arguments of `DataCollatorForMaskedLM`.
 
@@ -247,7 +270,7 @@ class DataCollatorForSentenceOrderPrediction(SentencePairCollator):
     def __init__(
         self,
         tokenizer: PreTrainedTokenizerBase,
-        max_length: int = 128,
+        max_length: int | None = None,
         label_name: str = "sentence_order_label",
         **masking: Any,
     ):

@@ -5,13 +5,14 @@ there.
 """
 
 import gc
+import json
 import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from multiprocessing import parent_process
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -64,8 +65,16 @@ class PieceMaker:
             for block in tokenized_blocks(documents, self._encode, self.max_sentence_tokens):
                 columns = [*record_batch(block).columns, pa.array(hashes_of_block(block))]
                 writer.write_batch(pa.record_batch(columns, schema=schema))
+        path.with_suffix(".json").write_text(json.dumps(documents.reading._asdict()), encoding="utf-8")
         os.replace(unfinished, path)
         return documents.bytes
+
+
+class Reading(NamedTuple):
+    """What was read, counted before anything is left out."""
+
+    sentences: int = 0
+    damaged_sentences: int = 0  # with a U+FFFD, which bytes that are not UTF-8 become, or a NUL
 
 
 class _CountedDocuments:
@@ -74,10 +83,17 @@ class _CountedDocuments:
     def __init__(self, documents: Iterable[list[str]]):
         self.documents = documents
         self.bytes = 0
+        self.reading = Reading()
 
     def __iter__(self) -> Iterator[list[str]]:
         for document in self.documents:
-            self.bytes += len("".join(document).encode("utf-8", "surrogatepass"))
+            text = "".join(document)
+            self.bytes += len(text.encode("utf-8", "surrogatepass"))
+            damaged = 0
+            if "\ufffd" in text or "\0" in text:
+                damaged = sum("\ufffd" in sentence or "\0" in sentence for sentence in document)
+            sentences, damaged_before = self.reading
+            self.reading = Reading(sentences + len(document), damaged_before + damaged)
             yield document
 
 
@@ -113,6 +129,13 @@ def piece_hashes(directory: Path, num_pieces: int) -> np.ndarray:
         with pa.memory_map(str(piece_path(directory, number))) as file:
             hashes += [batch.column(HASHES).to_numpy().copy() for batch in pa.ipc.open_stream(file)]
     return np.concatenate(hashes)
+
+
+def piece_readings(directory: Path, num_pieces: int) -> Reading:
+    """What was read for all pieces."""
+    files = (piece_path(directory, number).with_suffix(".json") for number in range(num_pieces))
+    readings = [Reading(**json.loads(file.read_text(encoding="utf-8"))) for file in files]
+    return Reading(*map(sum, zip(*readings, strict=True))) if readings else Reading()
 
 
 def piece_blocks(directory: Path, number: int) -> Iterator[SentenceBatch]:

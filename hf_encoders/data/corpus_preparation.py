@@ -34,6 +34,7 @@ from hf_encoders.data.corpus_pieces import (
     make_piece,
     piece_blocks,
     piece_hashes,
+    piece_readings,
     start_worker,
 )
 from hf_encoders.data.corpus_report import (
@@ -41,11 +42,11 @@ from hf_encoders.data.corpus_report import (
     CorpusReport,
     CorpusStatistics,
     StatisticsCounter,
+    reading_warnings,
     warnings_for,
 )
 from hf_encoders.data.corpus_settings import (
     deciding_versions,
-    describe_function,
     finished_report,
     library_versions,
     remove_corpus,
@@ -60,6 +61,7 @@ from hf_encoders.data.corpus_sources import (
     Unit,
     make_source,
 )
+from hf_encoders.data.function_description import describe_function
 from hf_encoders.data.segmentation import split_sentences
 from hf_encoders.data.sentence_encoding import check_max_sentence_tokens, make_encoder
 
@@ -91,7 +93,9 @@ def prepare_corpus(
 
     A run that was killed goes on where it was when it is called with the same arguments again, and gives the same
     bytes; `workers` may be another number. A streaming data set is read again from the start then, without being
-    tokenised again. A finished corpus with the same arguments is left as it is. Other arguments are refused.
+    tokenised again. A finished corpus with the same arguments is left as it is. Other arguments are refused, and so is
+    a function whose code was changed (see `describe_function`); the same tokenizer or the same files in another folder
+    are no difference.
 
     Documents and sentences that give no token are left out, and so are documents with the same tokens as an earlier
     one. Special tokens and their names are treated as by `tokenize_documents`.
@@ -151,10 +155,10 @@ def prepare_corpus(
         "max_sentence_tokens": max_sentence_tokens,
         "keep_duplicates": keep_duplicates,
         "tokenizer": {
+            "fingerprint": tokenizer_fingerprint(tokenizer),
             "class": type(tokenizer).__name__,
             "name": str(tokenizer.name_or_path),
             "entries": len(tokenizer),
-            "fingerprint": tokenizer_fingerprint(tokenizer),
         },
         "libraries": deciding_versions(),
     }
@@ -170,10 +174,12 @@ def prepare_corpus(
         raise ValueError("source: files were changed while they were read: run it again with overwrite=True.")
     statistics, fingerprint = _merge(pieces, run.pieces, tokenizer, keep_duplicates, maker.has_word_starts)
     _write_dataset_files(pieces, fingerprint, maker.has_word_starts)
+    reading = piece_readings(pieces, run.pieces)._asdict() | {"skipped_files": source.skipped_files}
     report = CorpusReport(
         settings=settings,
         statistics=statistics,
-        warnings=warnings_for(statistics),
+        reading=reading,
+        warnings=warnings_for(statistics) + reading_warnings(reading),
         run=run.as_report(time.perf_counter() - began),
         versions=library_versions(),
     )

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from hf_encoders.data.sentence_store import SentenceStore
 
 REPORT_FILE = "corpus.json"
 TOKENS_A_STEP = 2**18  # tokens that statistics look at at once
+ENDINGS_SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ def corpus_statistics(dataset: datasets.Dataset, tokenizer: PreTrainedTokenizerB
     Raises:
         ValueError: As `SentenceStore`.
     """
-    store = SentenceStore.from_dataset(dataset)
+    store = SentenceStore(dataset)
     counter = StatisticsCounter(tokenizer)
     counter.add(SentenceBatch(store.tokens, store.sentence_lengths, np.diff(store.document_offsets)))
     hashes = document_hashes(store.tokens, store.sentence_offsets[store.document_offsets])
@@ -175,6 +177,21 @@ def warnings_for(statistics: CorpusStatistics) -> list[str]:
     return warnings
 
 
+def reading_warnings(reading: Mapping[str, Any]) -> list[str]:
+    """What was read as text and hardly is: more than 1 % of the sentences damaged (this package's choice).
+
+    Args:
+        reading (`dict`): As in `CorpusReport`.
+    """
+    damaged, sentences = reading["damaged_sentences"], reading["sentences"]
+    if damaged <= 0.01 * sentences:
+        return []
+    return [
+        f"{damaged:,} of {sentences:,} sentences read have a character U+FFFD or NUL: the text is probably not UTF-8, "
+        "or was damaged before. Convert it from what it is, for example with iconv -f WINDOWS-1252 -t UTF-8."
+    ]
+
+
 @dataclass(frozen=True)
 class CorpusReport:
     """What a prepared corpus holds and how it was made; `corpus.json` in its folder. Printed, a table.
@@ -182,10 +199,12 @@ class CorpusReport:
     Args:
         settings (`dict`): All that decides what is in the corpus: input, tokenizer, options, versions of libraries.
         statistics (`CorpusStatistics`): Counts.
-        warnings (`list[str]`): What predicts a failed pre-training, from `warnings_for`.
+        warnings (`list[str]`): What predicts a failed pre-training, from `warnings_for` and `reading_warnings`.
         run (`dict`): How it went: `seconds`, `workers`, `megabytes` (10**6 bytes of sentences in UTF-8 that this run
             tokenised), `megabytes_per_second`, `pieces`, `kept_pieces` (finished by an earlier run).
         versions (`dict`): Python and libraries.
+        reading (`dict`): What was read: `sentences`; `damaged_sentences`, those with U+FFFD (bytes that are not UTF-8
+            become it) or NUL; `skipped_files`, files in folders that were not read, number by ending.
     """
 
     settings: dict[str, Any]
@@ -193,6 +212,7 @@ class CorpusReport:
     warnings: list[str]
     run: dict[str, Any]
     versions: dict[str, str] = field(default_factory=dict)
+    reading: dict[str, Any] = field(default_factory=dict)
 
     def save(self, directory: Path) -> None:
         """Write `corpus.json`."""
@@ -223,6 +243,14 @@ class CorpusReport:
             rows.insert(5, ("duplicates kept", _with_share(counts.duplicate_documents, counts.documents)))
         if run["kept_pieces"]:
             rows.append(("kept from an earlier run", f"{run['kept_pieces']:,} of {run['pieces']:,} pieces"))
+        if damaged := self.reading.get("damaged_sentences"):
+            rows.append(
+                ("with U+FFFD or NUL", _with_share(damaged, self.reading["sentences"], "of the sentences read"))
+            )
+        if skipped := self.reading.get("skipped_files"):
+            endings = [f"{number:,} {ending}" for ending, number in skipped.items()]
+            more = [f"{len(endings) - ENDINGS_SHOWN} other endings"] if len(endings) > ENDINGS_SHOWN else []
+            rows.append(("files skipped in folders", ", ".join(endings[:ENDINGS_SHOWN] + more)))
         lines = [f"{name:<25} {value}" for name, value in rows]
         return "\n".join(lines + [f"warning: {warning}" for warning in self.warnings])
 

@@ -1,17 +1,17 @@
-"""What a corpus in a folder was made of: it is gone on with, or taken for finished, only if that is the same."""
+"""What a corpus in a folder was made of: it is gone on with, or taken for finished, only if that is the same.
+
+A tokenizer is the same by what it does, and a file by its name, size and time of change, wherever they are.
+"""
 
 import hashlib
 import json
 import platform
 import shutil
 import tempfile
-from collections.abc import Callable
-from functools import partial
-from importlib.metadata import packages_distributions, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from datasets.fingerprint import Hasher
 from transformers import PreTrainedTokenizerBase
 
 import hf_encoders
@@ -22,29 +22,6 @@ SETTINGS_FILE = "settings.json"
 # What is written into the folder of a corpus; the last two by `datasets` and `SentenceStore`.
 _OWN_FILES = (REPORT_FILE, "corpus.arrow", "state.json", "dataset_info.json", "cache-*.arrow", "corpus-*.arrow")
 _PIECES = "pieces-*"
-
-
-def describe_function(function: Callable | None) -> str | None:
-    """Name what a function does, the same in every run, and another for other arguments of a `partial`.
-
-    >>> from hf_encoders.data.segmentation import split_sentences
-    >>> describe_function(partial(split_sentences, language="de"))
-    "hf_encoders.data.segmentation.split_sentences(language='de')"
-    """
-    if function is None:
-        return None
-    if isinstance(function, partial):
-        arguments = [*map(repr, function.args), *(f"{name}={value!r}" for name, value in function.keywords.items())]
-        return f"{describe_function(function.func)}({', '.join(arguments)})"
-    name = f"{getattr(function, '__module__', None)}.{getattr(function, '__qualname__', type(function).__qualname__)}"
-    if not hasattr(function, "__qualname__") or "<" in name or name.startswith("__main__."):
-        # Two lambdas have the same name, so that only their code tells them apart.
-        return f"{name}#{Hasher.hash(function)}"
-    package = name.split(".")[0]
-    if package == hf_encoders.__name__:
-        return name
-    distributions = packages_distributions().get(package)
-    return f"{name}=={version(distributions[0])}" if distributions else name
 
 
 def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
@@ -78,7 +55,7 @@ def deciding_versions() -> dict[str, str]:
 
 def pieces_folder(output: Path, settings: dict[str, Any]) -> Path:
     """Folder of the finished pieces of a corpus with these settings."""
-    text = json.dumps(settings, sort_keys=True)
+    text = json.dumps(_deciding(settings), sort_keys=True)
     return output / _PIECES.replace("*", hashlib.blake2b(text.encode(), digest_size=8).hexdigest())
 
 
@@ -128,8 +105,17 @@ def remove_corpus(output: Path) -> None:
         shutil.rmtree(folder)
 
 
+def _deciding(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings less what may differ: folder and class of the same tokenizer, folders of the same files."""
+    source = settings["source"]
+    if "files" in source:
+        source = source | {"files": [[Path(path).name, *rest] for path, *rest in source["files"]]}
+    return settings | {"source": source, "tokenizer": settings["tokenizer"]["fingerprint"]}
+
+
 def _check_same(output: Path, what: str, found: dict[str, Any], wanted: dict[str, Any]) -> None:
-    other = [name for name in {**found, **wanted} if found.get(name) != wanted.get(name)]
+    ours, theirs = _deciding(wanted), _deciding(found)
+    other = [name for name in {**theirs, **ours} if theirs.get(name) != ours.get(name)]
     if other:
         differences = "; ".join(f"{name}: {found.get(name)!r:.100}, now {wanted.get(name)!r:.100}" for name in other)
         raise ValueError(

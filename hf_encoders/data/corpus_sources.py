@@ -5,7 +5,7 @@ How they are divided depends on the input alone, so that it is the same with any
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,13 @@ from typing import Any, NamedTuple
 import datasets
 
 from hf_encoders.data.byte_ranges import ByteRange, byte_ranges
-from hf_encoders.data.segmentation import read_range, sentences_of_values, text_files, values_of_rows
+from hf_encoders.data.segmentation import (
+    read_range,
+    sentences_of_values,
+    skipped_endings,
+    text_files,
+    values_of_rows,
+)
 
 
 BYTES_A_UNIT = 2**22  # bytes of a file, or of the text of rows
@@ -61,6 +67,9 @@ class FileSource:
 
     Raises:
         ValueError: If a path does not exist, is not a regular file, cannot be text, or there is none.
+
+    Attributes:
+        skipped_files (`dict[str, int]`): Files in the folders that are not read, by ending.
     """
 
     progress_unit = "B"
@@ -68,6 +77,7 @@ class FileSource:
     def __init__(self, paths: Sequence[str | Path], reading: TextReading):
         self.reading = reading
         self.files = [file for path in paths for file in text_files(Path(path))]
+        self.skipped_files = skipped_endings(paths)
         if not self.files:
             raise ValueError(f"source={paths!r} names no file: give text files, JSON lines or folders of them.")
         for file in self.files:
@@ -78,7 +88,7 @@ class FileSource:
     def identity(self) -> Any:
         """What tells that the input is the same: path, size and time of change of every file."""
         stats = [(file, file.stat()) for file in self.files]
-        files = [[str(file), stat.st_size, stat.st_mtime_ns] for file, stat in stats]
+        files = [[str(file.resolve()), stat.st_size, stat.st_mtime_ns] for file, stat in stats]
         return {"files": files, "bytes_a_unit": BYTES_A_UNIT}
 
     def units(self) -> Iterator[Unit]:
@@ -104,6 +114,7 @@ class RowSource:
     """
 
     progress_unit = " documents"
+    skipped_files: Mapping[str, int] = {}
 
     def __init__(self, dataset: datasets.Dataset, reading: TextReading):
         values_of_rows(dataset, reading.column)
@@ -146,6 +157,7 @@ class StreamSource:
     """
 
     progress_unit = " documents"
+    skipped_files: Mapping[str, int] = {}
     total = None
 
     def __init__(self, dataset: datasets.IterableDataset, reading: TextReading):

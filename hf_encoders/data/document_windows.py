@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.data.corpus_file import SentenceBatch
 from hf_encoders.data.flat_corpus import FlatCorpus
-from hf_encoders.data.segmentation import ROWS_A_READ, values_of_rows
+from hf_encoders.data.segmentation import ROWS_A_READ, sentences_of_text, values_of_rows
 from hf_encoders.data.sentence_encoding import make_encoder, tokenized_blocks
 
 
@@ -85,7 +85,9 @@ class WindowTokenizer:
     def _of_text(self, documents: list[str | list[str]]) -> FlatCorpus:
         if self.encode is None:
             raise ValueError(f"tokenizer=None, but documents holds text, {documents[0]!r:.80}: give the tokenizer.")
-        sentences = (self.sentence_splitter(one) if isinstance(one, str) else one for one in documents)
+        sentences = (
+            sentences_of_text(one, self.sentence_splitter) if isinstance(one, str) else one for one in documents
+        )
         blocks = list(tokenized_blocks(sentences, self.encode, self.max_sentence_tokens))
         none = np.empty(0, dtype=np.int32)
         fields = zip(*blocks, strict=True) if blocks else [(none,), (none,), (none,), (None,)]

@@ -18,13 +18,13 @@ class ChosenRuns(NamedTuple):
     Args:
         rows (`np.ndarray` of `int64`, shape `(R,)`): example of each run.
         first, end (`np.ndarray` of `int64`, shape `(R,)`): units of each run, `end` excluded.
-        filled (`np.ndarray` of `int64`, shape `(R,)`): how much of its example's quota was filled with this run.
+        least_quotas (`np.ndarray` of `int64`, shape `(R,)`): the smallest quota with which each would be chosen too.
     """
 
     rows: np.ndarray
     first: np.ndarray
     end: np.ndarray
-    filled: np.ndarray
+    least_quotas: np.ndarray
 
 
 _NOTHING = ChosenRuns(*np.empty((4, 0), dtype=np.int64))
@@ -70,7 +70,7 @@ def draw_tokens(
     draws = random_words_in_runs(keys[too_few], streams[1], lengths[too_few])
     again = choose_units(draws, lengths[too_few], quotas[too_few], allowed=allowed[others])
     first = np.flatnonzero(others)[again.first]
-    again = ChosenRuns(np.flatnonzero(too_few)[again.rows], first, first + 1, again.filled)
+    again = ChosenRuns(np.flatnonzero(too_few)[again.rows], first, first + 1, again.least_quotas)
     return ChosenRuns(*map(np.concatenate, zip(found, again, strict=True)))
 
 
@@ -104,19 +104,28 @@ def choose_units(
     quotas: np.ndarray,
     lengths: np.ndarray | None = None,
     allowed: np.ndarray | None = None,
+    coins: np.ndarray | None = None,
 ) -> ChosenRuns:
-    """Single units in ascending order of their draws; a unit too long for what is left of the quota is passed over.
+    """Single units in ascending order of their draws, until the quota is full.
+
+    What becomes of a unit too long for what is left of the quota: without `coins` it is passed over, and shorter ones
+    come (the original BERT and ALBERT), which makes long units rare. With `coins` it is chosen with a probability of
+    what is left over its length, and is the last one: so on average quotas are met and units of all lengths are alike.
 
     Args:
         draws (`np.ndarray` of `uint32`, shape `(U,)`): one random number a unit.
         counts (`np.ndarray` of `int64`, shape `(B,)`): units of each example.
-        quotas (`np.ndarray` of `int64`, shape `(B,)`): most units of length to choose in each example.
+        quotas (`np.ndarray` of `int64`, shape `(B,)`): units of length to choose in each example.
         lengths (`np.ndarray` of `int64`, shape `(U,)`, *optional*): length of each unit, 1 or more; all 1 if left out.
         allowed (`np.ndarray` of `bool`, shape `(U,)`, *optional*): which units may be chosen; all if left out.
+        coins (`np.ndarray` of `float64`, shape `(B,)`, *optional*): a number in [0, 1) for each example.
 
     >>> draws = np.array([50, 10, 40, 20, 30], dtype=np.uint32)  # units 1, 3, 4, 2, 0 in this order; 3 does not fit
-    >>> choose_units(draws, np.array([5]), np.array([4]), np.array([1, 2, 1, 3, 2])).first.tolist()
+    >>> counts, quotas, lengths = np.array([5]), np.array([4]), np.array([1, 2, 1, 3, 2])
+    >>> choose_units(draws, counts, quotas, lengths).first.tolist()
     [1, 4]
+    >>> [choose_units(draws, counts, quotas, lengths, coins=np.array([coin])).first.tolist() for coin in (0.6, 0.7)]
+    [[1, 3], [1]]
     """
     # Sorting is most of the work, and a unit is rarely chosen whose draw is far above the quota's share.
     totals = counts if lengths is None else np.diff(offsets_of(lengths)[offsets_of(counts)])
@@ -126,14 +135,16 @@ def choose_units(
     is_likely = draws <= np.repeat((likely * (2**32 - 1)).astype(np.uint32), counts)
     if allowed is not None:
         is_likely &= allowed
-    chosen, left = _fill(np.flatnonzero(is_likely), draws, counts, quotas, lengths)
+    units = np.flatnonzero(is_likely)
+    chosen, is_full = _fill(units, draws, counts, quotas, lengths, coins)
 
-    too_few = (left > 0) & (likely < 1)
+    too_few = ~is_full & (likely < 1)
     if not too_few.any():
         return chosen
     others = np.repeat(too_few, counts)
     kept = ~too_few[chosen.rows]
-    again, _ = _fill(np.flatnonzero(others if allowed is None else others & allowed), draws, counts, quotas, lengths)
+    units = np.flatnonzero(others if allowed is None else others & allowed)
+    again, _ = _fill(units, draws, counts, quotas, lengths, coins)
     return ChosenRuns(*(np.concatenate([one[kept], other]) for one, other in zip(chosen, again, strict=True)))
 
 
@@ -144,6 +155,7 @@ def choose_runs(
     lengths: np.ndarray,
     sizes: np.ndarray,
     limits: np.ndarray,
+    coins: np.ndarray,
 ) -> ChosenRuns:
     """Runs of units, begun at units in ascending order of their draws.
 
@@ -154,10 +166,12 @@ def choose_runs(
         draws, counts, quotas, lengths: as in `choose_units`.
         sizes (`np.ndarray` of `int64`, shape `(U,)`): how many units a run has that begins at this one.
         limits (`np.ndarray` of `int64`, shape `(U,)`): unit that a run which begins at this one ends before.
+        coins (`np.ndarray` of `float64`, shape `(B,)`): a number in [0, 1) for each example, by which `least_quotas`
+            are rounded, so that what is chosen with a smaller quota has its length on average.
 
     >>> draws = np.array([50, 10, 40, 20, 30], dtype=np.uint32)
     >>> two = np.full(5, 2)
-    >>> runs = choose_runs(draws, np.array([5]), np.array([3]), np.ones(5, int), sizes=two, limits=np.full(5, 5))
+    >>> runs = choose_runs(draws, np.array([5]), np.array([3]), np.ones(5, int), two, np.full(5, 5), np.zeros(1))
     >>> runs.first.tolist(), runs.end.tolist()
     ([1, 3], [3, 4])
     """
@@ -178,41 +192,53 @@ def choose_runs(
         accepted = (end > first) & ~(is_taken[members] & is_member).any(axis=1)
         is_taken[members[accepted][is_member[accepted]]] = True
         first, end, of_rows = first[accepted], end[accepted], rows[accepted]
-        filled[of_rows] += before[end] - before[first]
-        found.append((of_rows, first, end, filled[of_rows]))
+        run_lengths = before[end] - before[first]
+        found.append((of_rows, first, end, filled[of_rows] + _shares(coins[of_rows], run_lengths)))
+        filled[of_rows] += run_lengths
         tried += 1
         rows = rows[(filled[rows] < quotas[rows]) & (tried < counts[rows])]
     return ChosenRuns(*map(np.concatenate, zip(*found, strict=True))) if found else _NOTHING
 
 
 def _fill(
-    units: np.ndarray, draws: np.ndarray, counts: np.ndarray, quotas: np.ndarray, lengths: np.ndarray | None
+    units: np.ndarray,
+    draws: np.ndarray,
+    counts: np.ndarray,
+    quotas: np.ndarray,
+    lengths: np.ndarray | None,
+    coins: np.ndarray | None,
 ) -> tuple[ChosenRuns, np.ndarray]:
-    """Choose among `units` only, which ascend; and what is left of the quotas."""
+    """Choose among `units` only, which ascend; and which quotas these were enough for."""
     of_rows = _counts_of(units, counts)
     units = _order(units, draws, of_rows)
-    left, found = quotas, []
+    left, found, is_full = quotas, [], np.zeros(len(quotas), dtype=bool)
     while len(units):
         starts = offsets_of(of_rows)
-        if lengths is None:
-            within_row = np.arange(1, len(units) + 1) - np.repeat(starts[:-1], of_rows)
-        else:
-            before = offsets_of(lengths[units])
-            within_row = before[1:] - np.repeat(before[starts[:-1]], of_rows)
-        accepted = within_row <= np.repeat(left, of_rows)
-        filled = within_row[accepted]
-        if found:
-            filled = filled + np.repeat(quotas - left, of_rows)[accepted]
-        accepted_rows = np.diff(offsets_of(accepted)[starts])
-        found.append((np.repeat(np.arange(len(quotas)), accepted_rows), units[accepted], units[accepted] + 1, filled))
-        if lengths is None:
-            left = left - accepted_rows
+        before = np.arange(len(units) + 1) if lengths is None else offsets_of(lengths[units])
+        filled = before[1:] - np.repeat(before[starts[:-1]], of_rows)
+        fitting = filled
+        if coins is not None and lengths is not None:
+            # Less than the quota if the coin, a share of the unit's length, falls into what is left.
+            fitting = filled - lengths[units] + _shares(np.repeat(coins, of_rows), lengths[units])
+        accepted = fitting <= np.repeat(left, of_rows)
+        accepted_of_rows = np.diff(offsets_of(accepted)[starts])
+        rows = np.repeat(np.arange(len(quotas)), accepted_of_rows)
+        units_accepted = units[accepted]
+        found.append((rows, units_accepted, units_accepted + 1, fitting[accepted] + (quotas - left)[rows]))
+        if lengths is None or coins is not None:
+            is_full |= before[starts[1:]] - before[starts[:-1]] >= left
             break
         left = left - np.diff(offsets_of(lengths[units] * accepted)[starts])
+        is_full |= left == 0
         # Accepted were those up to the first that was too long; of the others, the ones that still fit come next.
         remaining = ~accepted & (lengths[units] <= np.repeat(left, of_rows))
         units, of_rows = units[remaining], np.diff(offsets_of(remaining)[starts])
-    return ChosenRuns(*map(np.concatenate, zip(*found, strict=True))) if found else _NOTHING, left
+    return ChosenRuns(*map(np.concatenate, zip(*found, strict=True))) if found else _NOTHING, is_full | (quotas == 0)
+
+
+def _shares(coins: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """How much of a length must fit for a coin to let all of it pass, `int64` in [1, length]."""
+    return np.floor(coins * lengths).astype(np.int64) + 1
 
 
 def _counts_of(units: np.ndarray, counts: np.ndarray) -> np.ndarray:
@@ -223,13 +249,14 @@ def _counts_of(units: np.ndarray, counts: np.ndarray) -> np.ndarray:
 def _order(units: np.ndarray, draws: np.ndarray, of_rows: np.ndarray) -> np.ndarray:
     """`units`, of which each example has `of_rows`, in ascending order of the draws within their example.
 
-    One sort of numbers that are made of example, draw and place; ten times faster than `np.lexsort`. In batches of
-    millions of tokens the lowest bits of the draws find no room in these numbers.
+    One sort of numbers that are made of example, draw and place; ten times faster than `np.lexsort`, which sorts
+    batches of millions of tokens, whose numbers would be too long.
     """
     row_bits, place_bits = len(of_rows).bit_length(), len(units).bit_length()
-    lost_bits = max(row_bits + 32 + place_bits - 64, 0)
+    if row_bits + 32 + place_bits > 64:
+        return units[np.lexsort((draws[units], np.repeat(np.arange(len(of_rows)), of_rows)))]
     packed = np.repeat(np.arange(len(of_rows), dtype=np.uint64) << np.uint64(64 - row_bits), of_rows)
-    packed |= (draws[units].astype(np.uint64) >> np.uint64(lost_bits)) << np.uint64(place_bits)
+    packed |= draws[units].astype(np.uint64) << np.uint64(place_bits)
     packed |= np.arange(len(units), dtype=np.uint64)
     packed.sort()
     packed &= np.uint64((1 << place_bits) - 1)

@@ -1,9 +1,9 @@
 """Masking for the MLM objective, vectorised over a batch of flat tokens.
 
 15 % of the tokens are predicted; of those, 80 % are replaced by the mask token, 10 % by a random token and 10 % stay
-(BERT, section 3.1). By default special tokens are neither counted, masked nor put in as random tokens, and the number
-of predictions is rounded at random, so that its mean is the rate in short examples too. What the papers' code does
-instead is an option each; `paper_modes.py` puts them together.
+(BERT, section 3.1). By default special tokens are neither counted, masked nor put in as random tokens; the number of
+predictions is rounded at random, so that its mean is the rate in short examples too; and long words are chosen as
+often as short ones. What the papers' code does instead is an option each; `paper_modes.py` puts them together.
 
 Leaves out: which tokens begin a word (`word_starts.py`), and the drawing of units up to a quota (`mask_units.py`).
 """
@@ -32,7 +32,8 @@ from hf_encoders.data.word_starts import WordStarts
 IGNORED = -100
 MASK_RATES = "mask_rates"  # column of a batch with `MaskedTokens.rates`
 # Streams of random numbers, one a decision; `sentence_pairs` uses those below 16.
-CHOICE_STREAM, COUNT_STREAM, REPLACEMENT_STREAM, UNIT_REPLACEMENT_STREAM, RUN_SIZE_STREAM, PLACE_STREAM = range(16, 22)
+CHOICE_STREAM, PLACE_STREAM, COUNT_STREAM, RUN_SIZE_STREAM, LAST_WORD_STREAM = range(16, 21)
+REPLACEMENT_STREAM, UNIT_REPLACEMENT_STREAM = range(21, 23)
 
 
 @dataclass(frozen=True)
@@ -49,11 +50,16 @@ class Masking:
         quota (`str`): how many tokens that is: `"rounded"`, the share rounded up or down at random, so that it is
             right on average; `"nearest"`, rounded to the nearest, halves to even; `"bernoulli"`, a coin is thrown for
             every token or word, so that an example may have any number.
-        at_least_one (`bool`): whether the quota of an example is at least one token.
+        at_least_one (`bool`): whether the quota of an example is at least one token. (A word of several may not fit.)
         max_predictions (`int`, *optional*): most predictions in an example; `None` sets no limit.
+        pass_over_long_words (`bool`): what becomes of a word longer than what is left of the quota. False chooses it
+            with a probability of what is left over its length, and then ends: the quota is met on average, and words
+            of all lengths are alike. True takes shorter words instead: the quota is never exceeded (the original
+            code; always so with `max_predictions`). N-grams and spans are shortened to what is left.
         replacement_per (`str`): `"token"` decides for every token what becomes of it (BERT, ALBERT), `"unit"` once for
             the whole word, n-gram or span (fairseq, SpanBERT). Random tokens are drawn for each token either way.
-        max_ngram (`int`): most words in an n-gram; 3 in ALBERT.
+        max_ngram (`int`): most words in an n-gram; 3 in ALBERT. N-grams and spans do not overlap, so that shares above
+            a half are not reached with them.
         span_end_probability (`float`): probability in (0, 1) that a span ends after each word; 0.2 in SpanBERT.
         max_span (`int`): most words in a span; 10 in SpanBERT, which makes 3.8 on average.
         word_starts (`Callable`): called with the tokenizer, gives what tells word beginnings: see `WordStarts`. A
@@ -62,8 +68,8 @@ class Masking:
         count_special_tokens (`bool`): whether special tokens count in what the quota is a share of.
         mask_special_tokens (`bool`): whether special tokens are predicted like others.
         quota_in_units (`bool`): whether the quota is a share of the words, not of the tokens.
-        random_tokens (`str`): what random tokens are drawn from: `"ordinary"`, all but special ones;
-            `"ordinary_and_mask"`; `"any"`, the whole vocabulary.
+        random_tokens (`str`): what random tokens are drawn from: `"ordinary"`, all but special ones and the
+            unknown token; `"ordinary_and_mask"`; `"any"`, the whole vocabulary.
 
     Raises:
         ValueError: for a value out of range, and for options that exclude each other.
@@ -76,6 +82,7 @@ class Masking:
     quota: str = "rounded"
     at_least_one: bool = True
     max_predictions: int | None = None
+    pass_over_long_words: bool = False
     replacement_per: str = "token"
     max_ngram: int = 3
     span_end_probability: float = 0.2
@@ -98,21 +105,45 @@ class Masking:
                 raise ValueError(f"{name}={getattr(self, name)!r} is not known: use one of {', '.join(choices)}.")
         if not 0 < self.mask_probability <= 1:
             raise ValueError(f"mask_probability={self.mask_probability} must be in (0, 1]; the papers use 0.15.")
-        if min(self.mask_replace_probability, self.random_replace_probability) < 0 or (
-            self.mask_replace_probability + self.random_replace_probability > 1 + 1e-9
-        ):
+        replaced = self.mask_replace_probability, self.random_replace_probability
+        if not (min(replaced) >= 0 and sum(replaced) <= 1 + 1e-9):
             raise ValueError(
-                f"mask_replace_probability={self.mask_replace_probability} and random_replace_probability="
-                f"{self.random_replace_probability} must be probabilities with a sum of at most 1; the papers use 0.8 "
-                "and 0.1."
+                f"mask_replace_probability={replaced[0]} and random_replace_probability={replaced[1]} must be "
+                "probabilities with a sum of at most 1; the papers use 0.8 and 0.1."
             )
-        if self.quota == "bernoulli" and self.unit in ("ngram", "span"):
-            raise ValueError(f"quota='bernoulli' throws a coin for tokens or words, not for unit={self.unit!r}.")
         for name in ("max_predictions", "max_ngram", "max_span"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1.")
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, int) and value >= 1):
+                raise ValueError(f"{name}={value} must be a whole number of at least 1.")
         if not 0 < self.span_end_probability < 1:
             raise ValueError(f"span_end_probability={self.span_end_probability} must be in (0, 1); SpanBERT uses 0.2.")
+        self._check_combinations()
+
+    def _check_combinations(self) -> None:
+        """Refuse what would have no effect or contradict itself."""
+        counts_words = self.quota_in_units or self.quota == "bernoulli"
+        for is_wrong, message in (
+            (
+                self.quota == "bernoulli" and self.unit in ("ngram", "span"),
+                f"quota='bernoulli' throws a coin for tokens or words, not for unit={self.unit!r}.",
+            ),
+            (
+                self.max_predictions is not None and counts_words and self.unit != "token",
+                f"max_predictions={self.max_predictions} counts tokens, and the quota counts words here: leave out "
+                "max_predictions, or quota_in_units=True and quota='bernoulli'.",
+            ),
+            (
+                self.quota_in_units and self.unit == "token",
+                "quota_in_units=True counts words, and unit='token' knows none: use unit='word', or leave it out.",
+            ),
+            (self.max_ngram != 3 and self.unit != "ngram", f"max_ngram={self.max_ngram} needs unit='ngram'."),
+            (
+                (self.max_span, self.span_end_probability) != (10, 0.2) and self.unit != "span",
+                f"max_span={self.max_span} and span_end_probability={self.span_end_probability} need unit='span'.",
+            ),
+        ):
+            if is_wrong:
+                raise ValueError(message)
 
     def run_size_probabilities(self) -> np.ndarray:
         """Probabilities of runs of 1, 2, ... words.
@@ -170,17 +201,18 @@ class TokenMasker:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, **options: Any):
         self.masking = Masking(**options)
-        self.with_rates = False  # `MaskRateSchedule` turns it on
+        self.with_rates = False  # for a mask rate that follows the steps, `hf_encoders.training.mask_rate`
         self.mask_id, _ = mask_and_padding(tokenizer)
-        special = never_masked(tokenizer)
-        self.is_ordinary = np.ones(max(len(tokenizer), *special, self.mask_id) + 1, dtype=bool)
-        self.is_ordinary[special] = False
-        drawn_from = {
-            "ordinary": self.is_ordinary[: len(tokenizer)],
-            "ordinary_and_mask": self.is_ordinary[: len(tokenizer)] | (np.arange(len(tokenizer)) == self.mask_id),
-            "any": np.ones(len(tokenizer), dtype=bool),
-        }
-        self.random_ids = np.flatnonzero(drawn_from[self.masking.random_tokens])
+        ids = np.array(sorted(tokenizer.get_vocab().values()))
+        self.is_ordinary = np.zeros(ids[-1] + 1, dtype=bool)  # vocabularies may have gaps
+        self.is_ordinary[ids] = True
+        self.is_ordinary[never_masked(tokenizer)] = False
+        special = tokenizer.all_special_ids
+        self.random_ids = {
+            "ordinary": np.setdiff1d(ids, special),
+            "ordinary_and_mask": np.setdiff1d(ids, [i for i in special if i != self.mask_id]),
+            "any": ids,
+        }[self.masking.random_tokens]
         self.word_starts = self.masking.word_starts(tokenizer) if self.masking.unit != "token" else None
         self.run_sizes = np.cumsum(self.masking.run_size_probabilities())[:-1]
 
@@ -201,8 +233,8 @@ class TokenMasker:
         """
         if len(ids) and not 0 <= ids.min() <= ids.max() < len(self.is_ordinary):
             raise ValueError(
-                f"input_ids: ids from {ids.min()} to {ids.max()}, but the tokenizer has {len(self.is_ordinary)} "
-                "entries: give the collator the tokenizer that the corpus was made with."
+                f"input_ids: ids from {ids.min()} to {ids.max()}, but those of the tokenizer go from 0 to "
+                f"{len(self.is_ordinary) - 1}: give the collator the tokenizer that the corpus was made with."
             )
         is_candidate = np.ones(len(ids), bool) if self.masking.mask_special_tokens else self.is_ordinary.take(ids)
         if self.masking.unit == "token":
@@ -231,12 +263,15 @@ class TokenMasker:
         draws = random_words_in_runs(keys, CHOICE_STREAM, lengths)[first_places]
         quota = self._quota(words.counts, words.token_counts, lengths, keys, self._heads(draws, words.counts))
         word_lengths = np.ones_like(words.first) if self._counts_words else words.lengths
+        coins = uniforms(keys, LAST_WORD_STREAM, 0)
         if self.masking.unit == "word":
-            runs = choose_units(draws, words.counts, quota.most, word_lengths)
+            passes_over = self.masking.pass_over_long_words or self.masking.max_predictions is not None
+            coins = None if passes_over else coins
+            runs = choose_units(draws, words.counts, quota.most, word_lengths, coins=coins)
         else:
             sizes = as_uniforms(random_words_in_runs(keys, RUN_SIZE_STREAM, lengths)[first_places])
             sizes = 1 + np.searchsorted(self.run_sizes, sizes, "right")
-            runs = choose_runs(draws, words.counts, quota.most, word_lengths, sizes, words.limits())
+            runs = choose_runs(draws, words.counts, quota.most, word_lengths, sizes, words.limits(), coins)
         bounds = np.append(words.first, len(words.places))
         begin, end = bounds[runs.first], bounds[runs.end]
         places, sizes = words.places[ranges(begin, end)], end - begin
@@ -305,12 +340,10 @@ class TokenMasker:
         if self.masking.quota == "bernoulli":
             rates = as_uniforms(draws[runs.first])
         else:
-            rates = (runs.filled - quota.rounding[runs.rows]) / quota.counted[runs.rows]
+            rates = (runs.least_quotas - quota.rounding[runs.rows]) / quota.counted[runs.rows]
         rates = np.clip(rates, 0, self.masking.mask_probability)
         if self.masking.at_least_one:
-            # The first of an example is predicted at any rate.
-            order = np.lexsort((runs.filled, runs.rows))
-            rates[order[np.append(True, np.diff(runs.rows[order]) > 0)[: len(order)]]] = 0
+            rates[runs.least_quotas <= 1] = 0
         return rates.astype(np.float32)
 
     def _replace(self, ids: np.ndarray, chosen: "Chosen", lengths: np.ndarray, keys: np.ndarray) -> MaskedTokens:

@@ -12,7 +12,7 @@ BERT and ALBERT wrote their examples to disk, several times over (`dupe_factor`,
 `DocumentChunks(..., dupe_factor=10, **BERT_CHUNKS)` is one of these passes.
 """
 
-from hf_encoders.data.word_starts import SentencePieceStarts, SpaceMarkedStarts
+from hf_encoders.data.word_starts import ContinuationStarts, SentencePieceStarts, SpaceMarkedStarts
 
 
 # google-research/bert, `create_instances_from_document`.
@@ -28,11 +28,17 @@ BERT_CHUNKS = {
 BERT_MASKING = {
     "quota": "nearest",
     "max_predictions": 20,
+    "pass_over_long_words": True,
     "count_special_tokens": True,
     "random_tokens": "any",
 }
 # `do_whole_word_mask`: a piece that continues a word joins the one before it, over a separator too.
-BERT_WHOLE_WORD_MASKING = {**BERT_MASKING, "unit": "word", "units_cross_separators": True}
+BERT_WHOLE_WORD_MASKING = {
+    **BERT_MASKING,
+    "unit": "word",
+    "units_cross_separators": True,
+    "word_starts": ContinuationStarts,
+}
 
 # google-research/albert: as BERT, and nothing is put back.
 ALBERT_CHUNKS = {**BERT_CHUNKS, "put_back": False}
@@ -51,7 +57,8 @@ ROBERTA_BLOCKS = {
     "sentence_separators": True,
     "cut_long_sentences": False,
 }
-# `mask_tokens_dataset.py`: special tokens are counted, masked and predicted like others, and there is no least number.
+# `mask_tokens_dataset.py`: special tokens are counted, masked and predicted like others, and there is no least number;
+# random tokens are all but the first four entries: `<s>`, `<pad>`, `</s>`, `<unk>`.
 ROBERTA_MASKING = {
     "quota": "rounded",
     "at_least_one": False,
@@ -59,7 +66,8 @@ ROBERTA_MASKING = {
     "mask_special_tokens": True,
     "random_tokens": "ordinary_and_mask",
 }
-# `mask_whole_words`: the share is of the words, and each word is masked, replaced or kept as a whole.
+# `mask_whole_words`: the share is of the words, and each word is masked, replaced or kept as a whole. A piece without
+# a space before it joins the special token before it.
 ROBERTA_WHOLE_WORD_MASKING = {
     **ROBERTA_MASKING,
     "unit": "word",

@@ -8,8 +8,10 @@ The rules for where a sentence ends belong to the library `sentencex`. Leaves ou
 tokens, after the tokenizer (`tokenize_documents` in `corpus.py`).
 """
 
+import codecs
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -33,6 +35,13 @@ ROWS_A_READ = 100  # rows of a data set held in memory at once
 TEXT_ENDINGS = (".txt", ".jsonl")
 # Endings that cannot be meant as plain text: read as such, they would train a model on noise.
 NOT_TEXT_ENDINGS = (".arrow", ".bz2", ".gz", ".json", ".parquet", ".pdf", ".tar", ".xz", ".zip", ".zst")
+# Of files that are not UTF-8; the longer ones first, because UTF-32 begins like UTF-16.
+_OTHER_BYTE_ORDER_MARKS = {
+    codecs.BOM_UTF32_LE: "UTF-32",
+    codecs.BOM_UTF32_BE: "UTF-32",
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+}
 
 _LINE_BREAK = re.compile(r"\r\n?|\n")
 # White space above ASCII: sentencex 1.0.32 panics where it stands between a letter and a full stop ("A\u00a0."). One
@@ -119,6 +128,21 @@ def replace_lone_surrogates(text: str) -> str:
     return text
 
 
+def sentences_of_text(text: str, sentence_splitter: Callable[[str], list[str]]) -> list[str]:
+    """What a splitter makes of a text, checked.
+
+    Raises:
+        ValueError: If that is a `str`, which would be read as a list of characters, or no list of `str`.
+    """
+    found = sentence_splitter(text)
+    sentences = list(found) if isinstance(found, Iterable) and not isinstance(found, (str, bytes)) else [None]
+    if not all(isinstance(sentence, str) for sentence in sentences):
+        raise ValueError(
+            f"sentence_splitter gives {found!r:.80} for {text!r:.80}: it has to return a list of str, the sentences."
+        )
+    return sentences
+
+
 def read_documents(
     paths: Sequence[str | Path],
     *,
@@ -134,7 +158,7 @@ def read_documents(
 
     Args:
         paths (`Sequence[str | Path]`): Files, or folders in which all files `*.txt` and `*.jsonl` are read, sorted by
-            path. A file with another ending is read as text.
+            path; `skipped_endings` tells which others a folder holds. A file with another ending is read as text.
         sentence_splitter (`Callable[[str], list[str]]`, *optional*, defaults to `split_sentences`): Gets a line of a
             text file or the text of a JSON document.
         text_field (`str`, *optional*, defaults to `"text"`): Field of a JSON document that holds its text.
@@ -144,8 +168,9 @@ def read_documents(
         `Iterator[list[str]]`: Sentences of one document each; documents without a sentence are left out.
 
     Raises:
-        ValueError: At once, if a path does not exist, a folder holds no such file, or an ending cannot be text. While
-            reading, if a line is not a JSON object with the field.
+        ValueError: At once, if a path does not exist, a folder holds no such file, an ending cannot be text, or a file
+            begins with the byte order mark of UTF-16 or UTF-32. While reading, if a line is not a JSON object with the
+            field, or the splitter does not give a list of `str`.
     """
     if isinstance(paths, (str, Path)):
         raise ValueError(f"paths={str(paths)!r} is a single path: give a list, [{str(paths)!r}].")
@@ -247,18 +272,54 @@ def _sentence_spans(line: str, language: str) -> Iterator[tuple[int, int]]:
 def text_files(path: Path) -> list[Path]:
     """Files to read for one path given by the user."""
     if path.is_dir():
-        files = sorted(file for file in path.rglob("*") if file.suffix.lower() in TEXT_ENDINGS and file.is_file())
+        files = sorted(file for file in _files_in(path) if file.suffix.lower() in TEXT_ENDINGS)
         if not files:
-            raise ValueError(f"paths: the folder '{path}' holds no *.txt and no *.jsonl file: name the files instead.")
-        return files
-    if not path.exists():
+            others = ", ".join(f"{count} {ending}" for ending, count in skipped_endings([path]).items())
+            raise ValueError(
+                f"paths: the folder '{path}' holds no *.txt and no *.jsonl file{f', but {others}' if others else ''}: "
+                "name the files instead."
+            )
+    elif not path.exists():
         raise ValueError(f"paths: '{path}' does not exist: check the spelling, and the folder it is relative to.")
-    if path.suffix.lower() in NOT_TEXT_ENDINGS:
+    elif path.suffix.lower() in NOT_TEXT_ENDINGS:
         raise ValueError(
             f"paths: '{path}' is not a text file by its ending: decompress it, rename JSON lines to .jsonl, or load "
             "it with datasets.load_dataset and use documents_from_dataset."
         )
-    return [path]
+    else:
+        files = [path]
+    for file in files:
+        _check_encoding(file)
+    return files
+
+
+def skipped_endings(paths: Sequence[str | Path]) -> dict[str, int]:
+    """Endings of the files in folders that are not read because of them, and how many there are, most first.
+
+    Args:
+        paths (`Sequence[str | Path]`): As for `read_documents`.
+    """
+    files = [file for path in map(Path, paths) if path.is_dir() for file in _files_in(path)]
+    endings = (file.suffix.lower() or "without ending" for file in files)
+    return dict(Counter(ending for ending in endings if ending not in TEXT_ENDINGS).most_common())
+
+
+def _files_in(folder: Path) -> Iterator[Path]:
+    return (file for file in folder.rglob("*") if file.is_file())
+
+
+def _check_encoding(path: Path) -> None:
+    """Refuse UTF-16 and UTF-32 where the file says so itself; read as UTF-8 it would be noise."""
+    if not path.is_file():
+        return  # a pipe would be empty afterwards
+    with open(path, "rb") as file:
+        start = file.read(4)
+    for mark, name in _OTHER_BYTE_ORDER_MARKS.items():
+        if start.startswith(mark):
+            raise ValueError(
+                f"paths: '{path}' is {name} by its byte order mark, and text is read as UTF-8: convert it, for "
+                f"example with iconv -f {name} -t UTF-8."
+            )
 
 
 def _read_text(part: ByteRange, sentence_splitter: Callable[[str], list[str]]) -> Iterator[list[str]]:
@@ -268,7 +329,7 @@ def _read_text(part: ByteRange, sentence_splitter: Callable[[str], list[str]]) -
             # Files that were joined bring their byte order marks into the middle.
             line = line.strip().lstrip("\ufeff")
             if line:
-                sentences += sentence_splitter(line)
+                sentences += sentences_of_text(line, sentence_splitter)
             elif sentences:
                 yield sentences
                 sentences = []
@@ -324,4 +385,4 @@ def _sentences_of(value: Any, is_split: bool, sentence_splitter: Callable[[str],
             f"{field!r} is {value!r:.80}, not a str: leave the document out; for lists use sentences_field (files) or "
             "sentences_column (data sets)."
         )
-    return sentence_splitter(value)
+    return sentences_of_text(value, sentence_splitter)

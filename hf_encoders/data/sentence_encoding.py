@@ -59,7 +59,7 @@ def make_encoder(
         def encode(sentences: list[str]) -> Encoded:
             encodings = backend.encode_batch(sentences, add_special_tokens=False)
             starts = [
-                word_starts_of_tokens(sentence, word_segmenter(sentence), encoding.offsets)
+                word_starts_of_tokens(sentence, _words(sentence, word_segmenter), encoding.offsets)
                 for sentence, encoding in zip(sentences, encodings, strict=True)
             ]
             return _encoded([encoding.ids for encoding in encodings], starts)
@@ -72,6 +72,16 @@ def make_encoder(
         )
     options = {"add_special_tokens": False, "split_special_tokens": True, "truncation": False, "padding": False}
     return lambda sentences: _encoded(tokenizer(sentences, verbose=False, **options)[COLUMN])
+
+
+def _words(sentence: str, word_segmenter: Callable[[str], list[str]]) -> list[str]:
+    words = word_segmenter(sentence)
+    if isinstance(words, str):
+        raise ValueError(
+            f"word_segmenter gives {words!r:.80} for {sentence!r:.80}, a str, whose characters would be the words: it "
+            "has to return a list of str, for example with split()."
+        )
+    return words
 
 
 def tokenized_blocks(

@@ -116,8 +116,8 @@ def _as_long_as_true_ones(chunks: ChunkExamples, pairs: Pairs, rows: np.ndarray)
     """Sentences `[first, last)` whose lengths are distributed like those of the segments they replace.
 
     Where a chunk reached its target, they end with the sentence that reaches it too. Where the document ended before,
-    they are as many sentences and do not reach it either. They begin at any sentence of other documents: the first of
-    ten drawn whose document has what is wanted, moved to the front until enough is behind it.
+    they are as many sentences and do not reach it either. Ten places are drawn, any sentence of other documents, moved
+    to the front until enough is behind it; the one is taken whose tokens are nearest in number to the true segment's.
     """
     corpus, keys = chunks.corpus, chunks.keys[rows]
     offsets, lengths = corpus.sentence_offsets, pairs.end - pairs.begin
@@ -133,8 +133,10 @@ def _as_long_as_true_ones(chunks: ChunkExamples, pairs: Pairs, rows: np.ndarray)
     )
     first = np.maximum(np.minimum(drawn, latest), document_first)
     last = np.where(reached, _end_with(corpus, first, document_end, wanted), np.minimum(first + sizes, document_end))
-    is_alike = (latest >= document_first) & ((offsets[last] - offsets[first] >= wanted) == reached)
-    chosen = np.arange(len(rows)), is_alike.argmax(axis=1)
+    drawn_lengths = offsets[last] - offsets[first]
+    is_alike = (latest >= document_first) & ((drawn_lengths >= wanted) == reached)
+    distance = abs(drawn_lengths - lengths[:, 1:]) + np.where(is_alike, 0, 2**32)
+    chosen = np.arange(len(rows)), distance.argmin(axis=1)
     return first[chosen], last[chosen]
 
 
@@ -194,9 +196,7 @@ def rows_of_pairs(corpus: FlatCorpus, pairs: Pairs, keys: np.ndarray, ends: tupl
     counts = is_there.sum(axis=1)
     segments = Segments(corpus.tokens, corpus.word_starts, pairs.begin[is_there], pairs.end[is_there], counts)
     rows = rows_of_segments(segments, keys, ends)
-    first = pairs.end[:, 0] - pairs.begin[:, 0] + 2
-    lengths = np.stack([first, rows.lengths - first], axis=1)
-    return rows._replace(token_type_ids=np.repeat(np.tile([0, 1], len(first)), lengths.ravel()))
+    return rows._replace(second_segments=pairs.end[:, 0] - pairs.begin[:, 0] + 2)
 
 
 def kept_lengths(lengths: np.ndarray, max_tokens: int) -> np.ndarray:

@@ -68,11 +68,6 @@ class SentenceStore:
         self.sentence_offsets = offsets_of(block.sentence_lengths)
         self.document_offsets = offsets_of(block.document_lengths)
 
-    @classmethod
-    def from_dataset(cls, dataset: datasets.Dataset) -> "SentenceStore":
-        """The store of a corpus."""
-        return cls(dataset)
-
     @property
     def num_documents(self) -> int:
         """Number of documents, D."""
@@ -87,18 +82,6 @@ class SentenceStore:
     def sentence_lengths(self) -> np.ndarray:
         """Tokens of every sentence, `int64` of shape `(S,)`."""
         return np.diff(self.sentence_offsets)
-
-    def sentence(self, i: int) -> np.ndarray:
-        """Token ids of sentence `i` in [0, S), `int32`; a view."""
-        return self.tokens[self.sentence_offsets[i] : self.sentence_offsets[i + 1]]
-
-    def document(self, d: int) -> list[np.ndarray]:
-        """Token ids of every sentence of document `d` in [0, D); views."""
-        return [self.sentence(i) for i in range(self.document_offsets[d], self.document_offsets[d + 1])]
-
-    def tokens_between(self, first_sentence: int, end_sentence: int) -> np.ndarray:
-        """Token ids from sentence `first_sentence` up to `end_sentence`, that one excluded; a view."""
-        return self.tokens[self.sentence_offsets[first_sentence] : self.sentence_offsets[end_sentence]]
 
     def __getstate__(self) -> dict[str, datasets.Dataset]:
         return {"dataset": self.dataset}

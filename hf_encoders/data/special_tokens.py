@@ -35,9 +35,29 @@ def mask_and_padding(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
     return tokenizer.mask_token_id, tokenizer.pad_token_id
 
 
+def unknown_ids(tokenizer: PreTrainedTokenizerBase, *others: int | None) -> set[int]:
+    """Ids that stand for words which are not in the vocabulary, and for nothing else.
+
+    Byte-level vocabularies know every word. Their tokenizers (GPT-2, GPT-NeoX) name a separator as unknown token,
+    which stays a separator.
+
+    Args:
+        tokenizer: whose `unk_token` is looked at.
+        others (`int`, *optional*): more ids that may be unknown tokens, as the tokenizer's model has them.
+
+    >>> unknown_ids(doctest_tokenizer())
+    {3}
+    """
+    special = {getattr(tokenizer, f"{role}_token_id") for role in ("bos", "eos", "cls", "sep", "pad", "mask")}
+    return {tokenizer.unk_token_id, *others} - special - {None}
+
+
 def never_masked(tokenizer: PreTrainedTokenizerBase) -> list[int]:
     """Ids that are neither masked nor put in place of a token: all special ones but the unknown token, sorted.
 
     An unknown token stands for a word, so it is predicted like one (as in the original code).
+
+    >>> never_masked(doctest_tokenizer())
+    [0, 1, 2, 4]
     """
-    return sorted(set(tokenizer.all_special_ids) - {tokenizer.unk_token_id})
+    return sorted(set(tokenizer.all_special_ids) - unknown_ids(tokenizer))

@@ -134,16 +134,23 @@ class StreamedExamples(IterableDataset, EpochDataset):
         first_epoch = self.epoch
         for epoch in count(first_epoch) if self.repeat else [first_epoch]:
             is_empty = True
-            draw = epoch if self.redraw else 0
-            for window in self._windows(epoch, consumer, num_consumers):
-                for example in self.examples_of(tokenize(window.documents), window.number * PLACES_A_WINDOW, draw):
-                    is_empty = False
-                    yield example
-            if is_empty and (self.repeat or num_consumers == 1):
+            for example in self._examples(tokenize, epoch, consumer, num_consumers):
+                is_empty = False
+                yield example
+            # In evaluation a worker may have nothing to do, if there is something for another one.
+            if is_empty and (self.repeat or next(self._examples(tokenize, epoch, 0, 1), None) is None):
                 raise ValueError(
                     f"documents gives no example to worker {consumer} of {num_consumers}: check that the stream holds "
                     "text, and set dataloader_num_workers or window_documents lower."
                 )
+
+    def _examples(
+        self, tokenize: WindowTokenizer, epoch: int, consumer: int, num_consumers: int
+    ) -> Iterator[TextExamples | ChunkExamples]:
+        """The examples of an epoch that are this consumer's."""
+        draw = epoch if self.redraw else 0
+        for window in self._windows(epoch, consumer, num_consumers):
+            yield from self.examples_of(tokenize(window.documents), window.number * PLACES_A_WINDOW, draw)
 
     def _windows(self, epoch: int, consumer: int, num_consumers: int) -> Iterator[Window]:
         """The windows of an epoch that are this consumer's."""

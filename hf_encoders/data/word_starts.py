@@ -19,11 +19,13 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
+from hf_encoders.data.special_tokens import unknown_ids
+
 
 # What a piece ends in, one bit each. After a boundary every piece begins a word. A piece that is only a part of a
 # character has no bit: it ends in whatever the piece before it does.
 BOUNDARY, LETTER, DIGIT, OTHER, APOSTROPHE, UNSPACED, SPACE, BLANK = (1 << bit for bit in range(8))
-ANYTHING = 255
+ANYTHING, NOTHING = 255, 0
 PART_OF_CHARACTER = 0
 
 # The first alternatives in the GPT-2 pre-tokenizer's regular expression (`encoder.py` of openai/gpt-2).
@@ -86,7 +88,7 @@ class _TabledStarts(ABC):
 
         Returns:
             `np.ndarray` of shape `(N,)`, True where a token begins a word. A word never goes on across the begin of a
-            text or a special token.
+            text; nor, unless a rule says so, across a special token.
         """
         joints = self.table.take(ids)
         if self.has_parts_of_characters:
@@ -150,6 +152,35 @@ class WordStarts(_TabledStarts):
         return lambda piece: joint(*text_of(piece))
 
 
+class ContinuationStarts(_TabledStarts):
+    """The words of the original BERT code: a piece that continues a word joins whatever stands before it.
+
+    A piece begins a word if it lacks the prefix `##` (`create_masked_lm_predictions` in `create_pretraining_data.py`
+    of google-research/bert). So a run of kana or of Thai is one word of many pieces to a multilingual WordPiece
+    tokenizer. A piece with the prefix joins special tokens too, and a word goes on behind them where a text is given
+    without them; only the first token of a text begins a word whatever it is.
+
+    Args:
+        tokenizer (`PreTrainedTokenizerBase`): one whose pieces that continue a word have a prefix.
+
+    Raises:
+        ValueError: if they have none.
+
+    Example:
+        >>> from transformers import BertTokenizer
+        >>> pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "ひ", "##ら", "##がな"]
+        >>> starts = ContinuationStarts(BertTokenizer(vocab={piece: i for i, piece in enumerate(pieces)}))
+        >>> starts(np.array([5, 6, 7, 1, 7, 6]), np.array([True, False, False, False, False, True])).astype(int)
+        array([1, 0, 0, 1, 0, 1])
+    """
+
+    def _rule(self, model: dict, steps: dict[str, dict]) -> Callable[[str], Joint]:
+        prefix = model.get("continuing_subword_prefix")
+        if not prefix:
+            raise _not_understood(model, steps, "which pieces continue a word (by a prefix)")
+        return lambda piece: Joint(NOTHING if piece.startswith(prefix) else ANYTHING, LETTER)
+
+
 class SentencePieceStarts(_TabledStarts):
     """The words of the original ALBERT code, for comparison with it.
 
@@ -181,8 +212,10 @@ class SpaceMarkedStarts(_TabledStarts):
     """The words between spaces, as in fairseq: "dog." is one word, and so is a Chinese or Japanese sentence.
 
     A piece begins a word if it begins with the space marker (`is_beginning_of_word` in `gpt2_bpe.py` and
-    `sentencepiece_bpe.py` of fairseq's `data/encoders`). Special tokens are words. Unlike there, the token after one
-    begins a word though it may lack the marker, and so does the first of a text.
+    `sentencepiece_bpe.py` of fairseq's `data/encoders`), and so does a special token. A piece without the marker joins
+    what stands before it, a special token too: to a tokenizer that puts no space before a text (RoBERTa's), the first
+    word of a sentence is one with the `</s>` before it, if special tokens are masked like others. Where they are not,
+    the words of `Masking` end at them.
 
     Args:
         tokenizer (`PreTrainedTokenizerBase`): one that marks spaces, by `Ġ` or `▁`.
@@ -195,7 +228,7 @@ class SpaceMarkedStarts(_TabledStarts):
         text_of = _text_of_marked_pieces(model, steps)
         if text_of is None:
             raise _not_understood(model, steps, "which pieces have a space before them")
-        return lambda piece: Joint(ANYTHING if text_of(piece)[0].startswith(" ") else BOUNDARY, LETTER)
+        return lambda piece: Joint(ANYTHING if text_of(piece)[0].startswith(" ") else NOTHING, LETTER)
 
 
 def _complete_endings(joints: np.ndarray, begins_text: np.ndarray) -> None:
@@ -238,9 +271,7 @@ def _not_understood(model: dict, steps: dict[str, dict], what: str) -> ValueErro
 def _table(tokenizer: PreTrainedTokenizerBase, model: dict, rule: Callable[[str], Joint]) -> np.ndarray:
     """For each id `begins_after << 8 | ends_in`; 16 bits, so that a large vocabulary's table stays in the cache."""
     vocabulary = tokenizer.get_vocab()
-    names = ("bos", "eos", "cls", "sep", "pad", "mask")
-    special = {getattr(tokenizer, f"{name}_token_id") for name in names}
-    unknown = {tokenizer.unk_token_id, model.get("unk_id"), vocabulary.get(model.get("unk_token"))} - special
+    unknown = unknown_ids(tokenizer, model.get("unk_id"), vocabulary.get(model.get("unk_token")))
     apart = {*tokenizer.added_tokens_decoder, *tokenizer.all_special_ids} - unknown
 
     table = np.full(

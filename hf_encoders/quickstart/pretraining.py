@@ -152,8 +152,8 @@ def unigram_cross_entropy(corpus: datasets.Dataset, held_out: datasets.Dataset, 
     What a model reaches that has learned which tokens are frequent and nothing else: the plateau that a healthy run
         leaves.
     """
-    counts = np.bincount(SentenceStore.from_dataset(corpus).tokens, minlength=vocab_size) + 1.0
-    tokens = SentenceStore.from_dataset(held_out).tokens
+    counts = np.bincount(SentenceStore(corpus).tokens, minlength=vocab_size) + 1.0
+    tokens = SentenceStore(held_out).tokens
     return float(-np.log(counts / counts.sum())[tokens].mean())
 
 

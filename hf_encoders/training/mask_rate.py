@@ -1,10 +1,12 @@
 """A mask rate that changes while training goes on.
 
 A batch is masked at the schedule's highest rate, by whichever worker and however long before it is needed; the trainer
-takes masks back off it that are too many for its step. What is left is what the same draws give at the lower rate, up
-to the last word of an example. So the mask is still a function of seed, epoch, example and step alone.
+takes masks back off it that are too many for its step, those drawn last. What is left has the lower rate; tokens (up
+to a rate of a half) and words are the very ones that the same draws give at the lower rate. So the mask is still a
+function of seed, epoch, example and step alone.
 """
 
+import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,8 +50,8 @@ class LinearMaskRate:
         return max(self.start, self.end)
 
 
-def prepare_collator(collator: Any, schedule: LinearMaskRate) -> None:
-    """Make a collator tell at which rate each of its masks would be there.
+def prepared_collator(collator: Any, schedule: LinearMaskRate) -> Any:
+    """A copy of a collator that tells at which rate each of its masks would be there.
 
     Raises:
         ValueError: if it is none of this package's, or masks at another rate than the schedule's highest.
@@ -67,7 +69,12 @@ def prepare_collator(collator: Any, schedule: LinearMaskRate) -> None:
         )
     if masker.masking.max_predictions is not None:
         raise ValueError("mask_rate does not go with max_predictions: leave it out of the data collator.")
-    masker.with_rates = True
+    if masker.masking.pass_over_long_words:
+        raise ValueError("mask_rate does not go with pass_over_long_words=True: leave it out of the data collator.")
+    prepared = copy.copy(collator)
+    prepared.masker = copy.copy(masker)
+    prepared.masker.with_rates = True
+    return prepared
 
 
 def thinned(batch: dict[str, torch.Tensor], rate: float) -> dict[str, torch.Tensor]:

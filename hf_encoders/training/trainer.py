@@ -18,7 +18,7 @@ from transformers.trainer_utils import EvalLoopOutput
 
 from hf_encoders.data.streaming import StreamedExamples
 from hf_encoders.training.callbacks import EpochCallback, HubCodeCallback, epoch_datasets
-from hf_encoders.training.mask_rate import LinearMaskRate, prepare_collator, thinned
+from hf_encoders.training.mask_rate import LinearMaskRate, prepared_collator, thinned
 
 
 IGNORED = -100
@@ -45,7 +45,7 @@ class PreTrainingTrainer(Trainer):
         super().__init__(*args, **kwargs)
         self.mask_rate = mask_rate
         if mask_rate is not None:
-            prepare_collator(self.data_collator, mask_rate)
+            self.data_collator = prepared_collator(self.data_collator, mask_rate)
         self._check_settings()
         self.add_callback(EpochCallback())
         self.add_callback(HubCodeCallback())

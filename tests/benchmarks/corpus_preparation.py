@@ -127,8 +127,9 @@ def iterate(output: str) -> dict:
     began = time.perf_counter()
     store = SentenceStore(datasets.load_from_disk(output))
     total = tokens = 0
-    for first, end in zip(store.document_offsets[:-1], store.document_offsets[1:], strict=True):
-        document = store.tokens_between(first, end)
+    token_starts = store.sentence_offsets[store.document_offsets]
+    for first, end in zip(token_starts[:-1], token_starts[1:], strict=True):
+        document = store.tokens[first:end]
         tokens += len(document)
         total += int(document.sum())
     lines = [line.split() for line in Path("/proc/self/status").read_text().splitlines()]

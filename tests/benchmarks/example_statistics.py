@@ -1,4 +1,5 @@
-"""What the examples of a text look like in the papers' modes and by default: label rates, lengths, masked shares.
+"""What the examples of a text look like in the papers' modes and by default: label rates, lengths, masked shares,
+and how well the lengths of the segments alone tell the label.
 
     python tests/benchmarks/example_statistics.py docs.txt
 
@@ -38,8 +39,8 @@ def main() -> None:
     next_sentence, sentence_order = DataCollatorForNextSentencePrediction, DataCollatorForSentenceOrderPrediction
     bert_76 = {**paper_modes.BERT_MASKING, "max_predictions": 76}
     albert_77 = {**paper_modes.ALBERT_MASKING, "max_predictions": 77}
-    print("| examples | number | label 1 | mean length | full length | masked | [MASK]/random/kept |")
-    print("|---|---|---|---|---|---|---|")
+    print("| examples | number | label 1 | mean length | full length | masked | [MASK]/random/kept | lengths tell |")
+    print("|---|---|---|---|---|---|---|---|")
     for name, tokenizer, collator_class, length, chunk_rule, masking in (
         ("BERT, 128, paper", bert, next_sentence, 128, paper_modes.BERT_CHUNKS, paper_modes.BERT_MASKING),
         ("BERT, 128, default", bert, next_sentence, 128, {}, {}),
@@ -56,10 +57,11 @@ def main() -> None:
 
 def row(chunks: DocumentChunks, collator, length: int, tokenizer) -> str:
     """One line of the table."""
-    labels, lengths, kinds = [], [], np.zeros(3)
+    labels, lengths, kinds, seconds = [], [], np.zeros(3), []
     for batch in batches(chunks, collator):
         labels += batch[collator.label_name].tolist()
         lengths += batch["attention_mask"].sum(dim=1).tolist()
+        seconds += batch["token_type_ids"].sum(dim=1).tolist()
         predicted = batch["labels"] != -100
         ids, originals = batch["input_ids"][predicted], batch["labels"][predicted]
         is_mask, is_kept = ids == tokenizer.mask_token_id, ids == originals
@@ -68,8 +70,18 @@ def row(chunks: DocumentChunks, collator, length: int, tokenizer) -> str:
     shares = "/".join(f"{share:.3f}" for share in kinds / kinds.sum())
     return (
         f"{len(labels) // PASSES:,} | {np.mean(np.array(labels) == 1):.3f} | {lengths.mean():.1f} | "
-        f"{np.mean(lengths == length):.3f} | {kinds.sum() / lengths.sum():.4f} | {shares}"
+        f"{np.mean(lengths == length):.3f} | {kinds.sum() / lengths.sum():.4f} | {shares} | "
+        f"{told_by_lengths(np.array(labels), lengths, np.array(seconds)):.3f}"
     )
+
+
+def told_by_lengths(labels: np.ndarray, lengths: np.ndarray, seconds: np.ndarray) -> float:
+    """Accuracy of the best guess of the label from the lengths of both segments, counted on other pairs."""
+    cells = (lengths // 4) * 1000 + seconds // 4
+    is_counted, is_pair = np.arange(len(labels)) % 2 == 0, labels >= 0
+    counts = np.bincount(cells[is_counted & is_pair], labels[is_counted & is_pair] - 0.5, cells.max() + 1)
+    tried = ~is_counted & is_pair
+    return float(((counts[cells[tried]] > 0) == labels[tried]).mean())
 
 
 def batches(chunks: datasets.Dataset, collator) -> Iterator[dict]:

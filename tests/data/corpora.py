@@ -14,7 +14,9 @@ def make_dataset(documents: list[list[list[int]]]) -> datasets.Dataset:
 
 
 def contents(store: SentenceStore) -> list[list[list[int]]]:
-    return [[sentence.tolist() for sentence in store.document(d)] for d in range(store.num_documents)]
+    sentences = [part.tolist() for part in np.split(store.tokens, store.sentence_offsets[1:-1])][: store.num_sentences]
+    bounds = store.document_offsets.tolist()
+    return [sentences[begin:end] for begin, end in zip(bounds[:-1], bounds[1:], strict=True)]
 
 
 def random_documents(num_documents: int, seed: int = 0) -> list[list[list[int]]]:

@@ -70,3 +70,52 @@ def test_documents_that_begin_with_empty_sentences_get_one_separator():
     documents = datasets.Dataset.from_dict({"input_ids": [[[10], [11]], [[], [12]], [[], [], [13]]]})
     data_set = SentenceBlocks(documents, 9, redraw=False)
     assert [text(data_set[i]) for i in range(len(data_set))] == [[10, 11, 2, 12, 2, 13]]
+
+
+def items_of(documents):
+    """What fairseq reads of a file: sentences with `</s>` (2) each, and a lone one for the line between documents."""
+    lines = [[*document, []] for document in documents]
+    return [[*line, 2] for line in sum(lines, [])[:-1]]
+
+
+def complete_blocks(items, block_size):
+    """`complete` of fairseq's `token_block_utils_fast.pyx`, one item at a time."""
+    found, block = [], []
+    for item in items:
+        if block and len(block) + len(item) > block_size:
+            found.append(block)
+            block = []
+        block = block + item
+    return [*found, block]
+
+
+def with_last_separator(data_set):
+    return [[*text(data_set[i]), 2] for i in range(len(data_set))]
+
+
+@pytest.mark.parametrize("longest", [4, 14])
+@pytest.mark.parametrize("max_length", [5, 9, 12, 30])
+def test_sentence_separators_make_the_blocks_of_fairseq(monkeypatch, max_length, longest):
+    monkeypatch.setattr("hf_encoders.data.blocks.SENTENCES_A_STEP", 16)
+    random = np.random.default_rng(max_length)
+    documents = [
+        [random.integers(10, 99, random.integers(1, longest + 1)).tolist() for _ in range(random.integers(1, 5))]
+        for _ in range(200)
+    ]
+    options = {"sentence_separators": True, "cut_long_sentences": False, "redraw": False}
+    data_set = SentenceBlocks(datasets.Dataset.from_dict({"input_ids": documents}), max_length, **options)
+    expected = complete_blocks(items_of(documents), max_length - 1)
+    assert with_last_separator(data_set) == expected
+    begins, ends = sum(block[0] == 2 for block in expected), sum(block[-2:] == [2, 2] for block in expected)
+    assert begins > 3 and ends > 3, "no block begins or ends with a document's separator"
+    assert longest < 14 or max_length > 12 or [2] in expected
+
+
+def test_a_block_may_be_a_separator_alone():
+    """Before a sentence that is longer than a block, as in fairseq."""
+    documents = datasets.Dataset.from_dict({"input_ids": [[[10, 11, 12]], [[*range(20, 40)]], [[13]]]})
+    data_set = SentenceBlocks(
+        documents, max_length=5, sentence_separators=True, cut_long_sentences=False, redraw=False
+    )
+    assert with_last_separator(data_set) == [[10, 11, 12, 2], [2], [*range(20, 40), 2], [2, 13, 2]]
+    assert [[piece.tolist() for piece in data_set[i].pieces(0)] for i in (1, 3)] == [[[]], [[], [13]]]

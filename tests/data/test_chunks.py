@@ -225,6 +225,8 @@ def test_rows_of_plain_documents_start_anywhere_and_are_runs():
         ([[[1, 2]], [[3]]], 32, "no document of two sentences"),
         ([], 32, "no document of two sentences"),
         ([[[1], [2]]], 4, "max_length=4"),
+        ([[[1], [2]]], 20.5, "max_length=20.5"),
+        ([[[5, 6], []], [[7], []]], 32, "no document of two sentences"),
     ],
 )
 def test_what_cannot_give_pairs_is_refused(documents, max_length, message):
@@ -234,7 +236,13 @@ def test_what_cannot_give_pairs_is_refused(documents, max_length, message):
 
 
 @pytest.mark.parametrize(
-    ("rule", "message"), [({"segments": "words"}, "segments='words'"), ({"short_sequence_probability": 2}, "=2 must")]
+    ("rule", "message"),
+    [
+        ({"segments": "words"}, "segments='words'"),
+        ({"short_sequence_probability": 2}, "=2 must"),
+        ({"put_back": True}, "set lone_sentences=True"),
+        ({"segments": "sentences", "negatives_fill_up": True}, "negatives_fill_up: without effect"),
+    ],
 )
 def test_wrong_rules_are_refused(rule, message):
     with pytest.raises(ValueError, match=message):

@@ -11,6 +11,7 @@ from hf_encoders import (
     HfeBertForMaskedLM,
     HfeBertForPreTraining,
 )
+from hf_encoders.data import paper_modes
 from hf_encoders.data.blocks import SentenceBlocks
 from hf_encoders.data.chunks import DocumentChunks
 from hf_encoders.data.collators import (
@@ -174,7 +175,7 @@ def test_parts_of_a_batch_have_one_form(tokenizer):
     texts = SentenceBlocks(documents(), 24, redraw=False)
     with pytest.raises(ValueError, match="token_type_ids is there in some examples"):
         DataCollatorForMaskedLM(tokenizer)([texts[0], {"input_ids": [1, 5, 2], "token_type_ids": [0, 0, 0]}])
-    with pytest.raises(ValueError, match="use DocumentChunks"):
+    with pytest.raises(ValueError, match="made of examples of DocumentChunks"):
         DataCollatorForSentenceOrderPrediction(tokenizer)([texts[0]])
 
 
@@ -277,8 +278,27 @@ def test_rows_of_the_wrong_form_are_refused(tokenizer):
     with pytest.raises(ValueError, match="SentenceBlocks"):
         DataCollatorForMaskedLM(tokenizer)([{"input_ids": [[1, 2], [3]]}])
     with pytest.raises(ValueError, match="list of sentences"):
-        DataCollatorForSentenceOrderPrediction(tokenizer)([{"input_ids": [1, 2, 3]}])
+        DataCollatorForSentenceOrderPrediction(tokenizer, 16)([{"input_ids": [1, 2, 3]}])
+    with pytest.raises(ValueError, match="max_length is needed"):
+        DataCollatorForSentenceOrderPrediction(tokenizer)([{"input_ids": [[1, 2], [3]]}])
     with pytest.raises(ValueError, match="train on DocumentChunks"):
-        DataCollatorForNextSentencePrediction(tokenizer)([{"input_ids": [[1, 2], [3]]}])
+        DataCollatorForNextSentencePrediction(tokenizer, 16)([{"input_ids": [[1, 2], [3]]}])
+    with pytest.raises(ValueError, match="pad_to_multiple_of=-3"):
+        DataCollatorForMaskedLM(tokenizer, pad_to_multiple_of=-3)
+
+
+def test_the_longest_pair_is_the_data_sets(tokenizer):
+    chunks = DocumentChunks(documents(), max_length=24, redraw=False)
+    batch = DataCollatorForNextSentencePrediction(tokenizer)([chunks[i] for i in range(len(chunks))])
+    assert batch["input_ids"].shape[1] == 24
+    with pytest.raises(ValueError, match="max_length=16 of the data collator is not the data set's, 24"):
+        DataCollatorForNextSentencePrediction(tokenizer, 16)([chunks[0]])
+
+
+def test_chunks_of_another_objective_are_refused(tokenizer):
+    chunks = DocumentChunks(documents(), max_length=24, redraw=False, **paper_modes.BERT_CHUNKS)
+    for collator in (DataCollatorForMaskedLM(tokenizer), DataCollatorForSentenceOrderPrediction(tokenizer)):
+        with pytest.raises(ValueError, match="put_back=True"):
+            collator([chunks[0]])
     with pytest.raises(ValueError, match="max_length=4"):
         DataCollatorForSentenceOrderPrediction(tokenizer, max_length=4)

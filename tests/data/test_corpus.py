@@ -68,6 +68,23 @@ class TestReadDocuments:
             ["\ufffd\ufffd"],
         ]
 
+    @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32", "utf-32-be"])
+    def test_other_encodings_are_refused_by_their_byte_order_mark(self, tmp_path, encoding):
+        text = ("" if encoding in ("utf-16", "utf-32") else "\ufeff") + "One."
+        name = encoding[:6].upper()
+        with pytest.raises(ValueError, match=f"a.txt' is {name} by .*iconv -f {name} -t UTF-8"):
+            self.read(tmp_path, text.encode(encoding))
+
+    @pytest.mark.parametrize("returned", ["One.", None, b"One.", ["One.", 2], 7])
+    def test_a_splitter_that_gives_no_list_of_text_is_refused(self, tmp_path, returned):
+        for content, name in ((b"One.", "a.txt"), (b'{"text": "One."}', "a.jsonl")):
+            with pytest.raises(ValueError, match="sentence_splitter gives .* for 'One.': it has to return a list"):
+                self.read(tmp_path, content, name, sentence_splitter=lambda text: returned)
+
+    def test_a_splitter_may_give_any_iterable_of_text(self, tmp_path):
+        for splitter in (lambda text: tuple(text.split()), lambda text: (part for part in text.split())):
+            assert self.read(tmp_path, b"a b\nc", sentence_splitter=splitter) == [["a", "b", "c"]]
+
     def test_empty_file_has_no_document(self, tmp_path):
         assert self.read(tmp_path, b"") == []
         assert self.read(tmp_path, b"\n \n") == []
@@ -121,7 +138,11 @@ class TestReadDocuments:
     def test_paths_are_checked_before_anything_is_read(self, tmp_path):
         with pytest.raises(ValueError, match="gone.txt' does not exist"):
             read_documents([tmp_path / "gone.txt"])
-        with pytest.raises(ValueError, match=r"holds no \*.txt"):
+        with pytest.raises(ValueError, match=r"holds no \*.txt and no \*.jsonl file: name"):
+            read_documents([tmp_path])
+        for name in ("a.md", "b.MD", "c.csv"):
+            (tmp_path / name).write_text("One.")
+        with pytest.raises(ValueError, match=r"no \*.jsonl file, but 2 .md, 1 .csv: name"):
             read_documents([tmp_path])
         with pytest.raises(ValueError, match="names no file"):
             read_documents([])
@@ -259,7 +280,7 @@ class TestTokenizeDocuments:
         dataset = tokenize_documents(as_text(documents), tokenizer)
         assert dataset.data.column("input_ids").num_chunks > 5
         assert dataset["input_ids"][:] == documents
-        store = SentenceStore.from_dataset(dataset)
+        store = SentenceStore(dataset)
         assert contents(store) == documents
         assert store.dataset.cache_files == dataset.cache_files, "what cannot be one piece is not written again"
         with pytest.raises(ValueError, match="one document has about 101 tokens"):
@@ -271,6 +292,8 @@ class TestTokenizeDocuments:
         for documents in ([["w5"], "w6 w7"], [["w5"], ["w6", None]], "w5 w6"):
             with pytest.raises(ValueError, match="document . is .*not a list of str"):
                 tokenize_documents(documents, tokenizer)
+        with pytest.raises(ValueError, match="word_segmenter gives 'w5' for 'w5', a str"):
+            tokenize_documents([["w5"]], tokenizer, word_segmenter=str)
         for documents in ([], [[]], [["", " "]]):
             with pytest.raises(ValueError, match="no sentence that gives a token"):
                 tokenize_documents(documents, tokenizer)

@@ -1,3 +1,4 @@
+import importlib
 import json
 import os
 import random
@@ -8,7 +9,7 @@ import datasets
 import pyarrow as pa
 import pytest
 from tokenizers import Tokenizer
-from transformers import CanineTokenizer, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, CanineTokenizer, PreTrainedTokenizerFast
 
 from hf_encoders.data import corpus_file, corpus_preparation, corpus_sources, sentence_encoding
 from hf_encoders.data.corpus import (
@@ -289,6 +290,42 @@ class TestResume:
         prepare_corpus(source, out, tokenizer, workers=1)
         assert made()[0] == 2
 
+    @pytest.mark.parametrize("is_finished", [True, False])
+    def test_the_same_tokenizer_and_files_elsewhere_are_no_difference(
+        self, tokenizer, tmp_path, made, monkeypatch, is_finished
+    ):
+        out = tmp_path / "out"
+        (tmp_path / "text").mkdir()
+        file = write_text(tmp_path / "text" / "a.txt", texts(30))
+        for name in ("one", "two"):
+            tokenizer.save_pretrained(tmp_path / name)
+        one, two = (AutoTokenizer.from_pretrained(tmp_path / name) for name in ("one", "two"))
+        assert one.name_or_path != two.name_or_path
+        if is_finished:
+            prepare_corpus([file], out, one, workers=1)
+        else:
+            self.begin(made, [file], out, one, stop_at=2)
+        made()
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "text").rename(tmp_path / "moved")
+        prepare_corpus(["moved"], out, two, workers=1)
+        assert (0 in made()) is False
+        assert rows(out) == tokenize_documents(read_documents([tmp_path / "moved"]), tokenizer)["input_ids"][:]
+
+    def test_an_edited_splitter_of_the_users_own_is_refused(self, tokenizer, tmp_path, monkeypatch):
+        source, out = [write_text(tmp_path / "a.txt", texts(30))], tmp_path / "out"
+        monkeypatch.syspath_prepend(tmp_path)
+        module = tmp_path / "splitter_that_is_edited.py"
+        module.write_text("def split(text):\n    return [text]\n")
+        import splitter_that_is_edited
+
+        prepare_corpus(source, out, tokenizer, sentence_splitter=splitter_that_is_edited.split, workers=1)
+        module.write_text("def split(text):\n    return text.split('.')\n")
+        importlib.invalidate_caches()
+        importlib.reload(splitter_that_is_edited)
+        with pytest.raises(ValueError, match="other settings .*sentence_splitter"):
+            prepare_corpus(source, out, tokenizer, sentence_splitter=splitter_that_is_edited.split, workers=1)
+
     def test_a_stream_in_another_order_is_refused(self, tokenizer, tmp_path, made):
         dataset, out = datasets.Dataset.from_dict({"text": texts(60)}), tmp_path / "out"
         self.begin(made, dataset.to_iterable_dataset(), out, tokenizer)
@@ -400,6 +437,41 @@ class TestReport:
             prepare_corpus([write_text(tmp_path / "c.txt", ["w5\nw6", "w6\nw7"])], tmp_path / "c", tokenizer).warnings
             == []
         )
+
+    @pytest.mark.parametrize("workers", [1, 2])
+    def test_text_that_is_not_utf8_is_counted_and_warned_of(self, tokenizer, tmp_path, workers):
+        good, bad = b"w5 w6\nw7\n\n" * 150, b"caf\xe9\nw8 \x00 \xe9\n\n"
+        (tmp_path / "a.txt").write_bytes(good + bad)
+        report = prepare_corpus([tmp_path], tmp_path / "out", tokenizer, workers=workers, keep_duplicates=True)
+        assert report.reading == {"sentences": 302, "damaged_sentences": 2, "skipped_files": {}}
+        assert CorpusReport.load(tmp_path / "out") == report
+        assert "with U+FFFD or NUL        2 (0.7% of the sentences read)" in str(report)
+        assert not any("UTF-8" in warning for warning in report.warnings)
+        (tmp_path / "a.txt").write_bytes(good + bad * 2)
+        worse = prepare_corpus([tmp_path / "a.txt"], tmp_path / "worse", tokenizer, workers=workers)
+        assert any("4 of 304 sentences read" in one and "iconv -f WINDOWS-1252" in one for one in worse.warnings)
+
+    def test_counts_of_an_earlier_run_are_kept(self, tokenizer, tmp_path, monkeypatch):
+        file, out = tmp_path / "a.txt", tmp_path / "out"
+        file.write_bytes(b"caf\xe9 w5 w6 w7 w8\n\n" * 60)
+        with monkeypatch.context() as broken, pytest.raises(Killed):
+            broken.setattr(corpus_preparation, "_write_dataset_files", lambda *_: (_ for _ in ()).throw(Killed))
+            prepare_corpus([file], out, tokenizer, workers=1)
+        report = prepare_corpus([file], out, tokenizer, workers=1)
+        assert report.run["kept_pieces"] == report.run["pieces"] > 1
+        assert (report.reading["sentences"], report.reading["damaged_sentences"]) == (60, 60)
+
+    def test_files_of_other_endings_are_named(self, tokenizer, tmp_path):
+        folder = tmp_path / "in"
+        (folder / "deep").mkdir(parents=True)
+        for name in ("a.txt", "b.md", "deep/c.MD", "README", *(f"x.e{i}" for i in range(5))):
+            write_text(folder / name, ["w5\nw6", "w7\nw8"])
+        report = prepare_corpus([folder], tmp_path / "out", tokenizer, workers=1)
+        assert report.reading["skipped_files"] == {".md": 2, "without ending": 1} | {f".e{i}": 1 for i in range(5)}
+        assert "files skipped in folders  2 .md, 1 " in str(report)
+        assert str(report).count("2 other endings") == 1
+        single = prepare_corpus([folder / "a.txt"], tmp_path / "single", tokenizer, workers=1)
+        assert single.reading["skipped_files"] == {} and "skipped" not in str(single)
 
     def test_wrong_input_is_refused_before_any_work(self, tokenizer, tmp_path):
         file, out = write_text(tmp_path / "a.txt", texts(3)), tmp_path / "out"

@@ -12,7 +12,7 @@ import datasets
 import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
+from transformers import BertTokenizer, PreTrainedTokenizerFast
 
 from hf_encoders.data import paper_modes
 from hf_encoders.data.blocks import SentenceBlocks
@@ -154,6 +154,19 @@ def test_whole_words_and_ngrams_are_those_of_the_rules(word_pieces, max_ngram):
         assert found[0][:4] == pytest.approx([0.521, 0.269, 0.169, 0.04], abs=0.02)
 
 
+def test_bert_whole_words_go_on_in_scripts_without_spaces_and_behind_separators():
+    """`##` pieces of kana and Thai join the piece before, also if that stands before [SEP]."""
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "か", "##な", "##ไ", "w"]
+    tokenizer = BertTokenizer(vocab={piece: i for i, piece in enumerate(pieces)})
+    row, most = [CLS, 5, 6, 7, SEP, 6, 7, SEP, 8, SEP], {"mask_probability": 0.5}
+    batch = DataCollatorForMaskedLM(tokenizer, **{**paper_modes.BERT_WHOLE_WORD_MASKING, **most})(
+        [{"input_ids": row}] * 200
+    )
+    predicted = {tuple(np.flatnonzero(labels != -100).tolist()) for labels in batch["labels"].numpy()}
+    # Five tokens: the long word, or the short one, after which the long one has no room.
+    assert predicted == {(1, 2, 3, 5, 6), (8,)}
+
+
 def test_roberta_masks_special_tokens_like_others_and_may_mask_none(word_pieces):
     rows = [{"input_ids": [CLS, *range(10, 40), SEP]}] * 4000
     batch = DataCollatorForMaskedLM(word_pieces, **paper_modes.ROBERTA_MASKING)(rows)
@@ -164,18 +177,23 @@ def test_roberta_masks_special_tokens_like_others_and_may_mask_none(word_pieces)
     assert 0 in (short["labels"] != -100).sum(dim=1)
 
 
-def test_roberta_whole_words_are_counted_and_decided_as_words():
-    """Words of two pieces: 15 % of the words, each of them masked, replaced or kept as a whole."""
+@pytest.fixture(scope="module")
+def space_marked_pieces() -> PreTrainedTokenizerFast:
+    """<s>, </s>, <mask> are 0, 2, 4; from 10 to 1,799 even ids have a space before them and odd ones have none."""
     marked = {f"Ġ{i:04}": 2 * i for i in range(5, 900)} | {f"{i:04}": 2 * i + 1 for i in range(5, 900)}
     special = {name: i for i, name in enumerate(["<s>", "<pad>", "</s>", "<unk>", "<mask>", *map(str, range(5))])}
     tokenizer = Tokenizer(models.BPE(vocab=special | marked, merges=[], unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel()
-    tokenizer = PreTrainedTokenizerFast(
+    return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", pad_token="<pad>", unk_token="<unk>",
         mask_token="<mask>",
     )  # fmt: skip
+
+
+def test_roberta_whole_words_are_counted_and_decided_as_words(space_marked_pieces):
+    """Words of two pieces: 15 % of the words, each of them masked, replaced or kept as a whole."""
     words = [number for i in range(5, 405) for number in (2 * i, 2 * i + 1)]
-    collator = DataCollatorForMaskedLM(tokenizer, **paper_modes.ROBERTA_WHOLE_WORD_MASKING)
+    collator = DataCollatorForMaskedLM(space_marked_pieces, **paper_modes.ROBERTA_WHOLE_WORD_MASKING)
     batch = collator([{"input_ids": [0, *words, 2]}] * 50)
     predicted = batch["labels"] != -100
     inner = predicted[:, 1:-1].reshape(50, 400, 2)
@@ -186,9 +204,38 @@ def test_roberta_whole_words_are_counted_and_decided_as_words():
     assert (is_mask[:, 0] == is_mask[:, 1]).all()
 
 
+def test_roberta_draws_random_tokens_from_all_but_the_first_four_of_its_vocabulary(tokenizer):
+    """`<s>`, `<pad>`, `</s>`, `<unk>`: no special token and no unknown one, but the mask token."""
+    masking = {**paper_modes.ROBERTA_MASKING, "mask_replace_probability": 0.0, "random_replace_probability": 1.0}
+    batch = DataCollatorForMaskedLM(tokenizer, **masking)([{"input_ids": list(range(5, 55))}] * 400)
+    drawn = batch["input_ids"][batch["labels"] != -100]
+    assert set(drawn.tolist()) == set(range(4, 60))
+
+
+def test_roberta_whole_words_begin_at_special_tokens_and_spaces_only(space_marked_pieces):
+    """The first word of a sentence has no space before it, so it is one with the `</s>` before it."""
+    sentence = [11, 13, 20, 21, 30, 2]
+    row = [0, *sentence, *sentence, 2, *sentence]
+    words = np.cumsum([token % 2 == 0 for token in row]) - 1  # special tokens are even
+    collator = DataCollatorForMaskedLM(space_marked_pieces, **paper_modes.ROBERTA_WHOLE_WORD_MASKING)
+    predicted = (collator([{"input_ids": row}] * 4000)["labels"] != -100).numpy()
+    firsts = np.flatnonzero(np.diff(words, prepend=-1))
+    assert (predicted == predicted[:, firsts[words]]).all()
+    assert predicted[:, :3].all(axis=1).any() and predicted[:, 6:9].all(axis=1).any()
+    counts = predicted[:, firsts].sum(axis=1)
+    assert set(counts.tolist()) == {1, 2}  # 15 % of 11 words
+    assert abs(predicted[:, firsts].mean(axis=0) - 0.15).max() < 5 * np.sqrt(0.15 * 0.85 / 4000)
+
+    options = {"unit": "word", "word_starts": paper_modes.ROBERTA_WHOLE_WORD_MASKING["word_starts"]}
+    collator = DataCollatorForMaskedLM(space_marked_pieces, mask_probability=0.5, **options)
+    predicted = (collator([{"input_ids": row}] * 400)["labels"] != -100).numpy()
+    assert not predicted[:, np.isin(row, (0, 2))].any()
+    assert (predicted[:, 1] == predicted[:, 2]).all() and (predicted[:, 7] == predicted[:, 8]).all()
+
+
 @pytest.mark.parametrize("cross_documents", [True, False])
 def test_roberta_blocks(word_pieces, cross_documents):
-    """`<s>`, then sentences with `</s>` each, and one more after a document; a long sentence makes a long block."""
+    """`<s>`, then sentences with `</s>` each, and one more between documents; a long sentence makes a long block."""
     documents = [[[10, 11], [12]], [[20, 21, 22]], [[*range(30, 50)], [50]]]
     options = {**paper_modes.ROBERTA_BLOCKS, "cross_documents": cross_documents}
     blocks = SentenceBlocks(as_dataset(documents), max_length=12, redraw=False, **options)
@@ -200,6 +247,6 @@ def test_roberta_blocks(word_pieces, cross_documents):
     ]
     long = [[CLS, *range(30, 50), SEP], [CLS, 50, SEP]]
     if cross_documents:
-        assert rows == [[CLS, 10, 11, SEP, 12, SEP, SEP, 20, 21, 22, SEP], *long]
+        assert rows == [[CLS, 10, 11, SEP, 12, SEP, SEP, 20, 21, 22, SEP, SEP], *long]
     else:
         assert rows == [[CLS, 10, 11, SEP, 12, SEP], [CLS, 20, 21, 22, SEP], *long]

@@ -11,24 +11,20 @@ from .corpora import DOCUMENTS, as_text, contents, make_dataset, random_document
 
 class TestSentenceStore:
     def test_flat_arrays(self, tokenizer):
-        store = SentenceStore.from_dataset(tokenize_documents(as_text(DOCUMENTS), tokenizer))
+        store = SentenceStore(tokenize_documents(as_text(DOCUMENTS), tokenizer))
         assert store.tokens.tolist() == [5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]
         assert store.sentence_offsets.tolist() == [0, 2, 3, 6, 7, 9, 10, 12]
         assert store.document_offsets.tolist() == [0, 2, 3, 6, 7]
         assert (store.tokens.dtype, store.sentence_offsets.dtype, store.document_offsets.dtype) == ("i4", "i8", "i8")
         assert (store.num_documents, store.num_sentences) == (4, 7)
         assert store.sentence_lengths.tolist() == [2, 1, 3, 1, 2, 1, 2]
-        assert store.sentence(4).tolist() == [12, 13]
-        assert store.tokens_between(1, 4).tolist() == [7, 8, 9, 10, 11]
-        assert store.tokens_between(3, 3).tolist() == []
         assert contents(store) == DOCUMENTS
 
     def test_tokens_are_not_copied(self, tokenizer):
         dataset = tokenize_documents(as_text(DOCUMENTS), tokenizer)
-        store = SentenceStore.from_dataset(dataset)
+        store = SentenceStore(dataset)
         buffers = dataset.data.column("input_ids").chunk(0).buffers()
         assert store.tokens.__array_interface__["data"][0] == buffers[-1].address
-        assert np.shares_memory(store.tokens, store.sentence(3))
         assert store.dataset.cache_files == dataset.cache_files
 
     @pytest.mark.parametrize(
@@ -51,7 +47,7 @@ class TestSentenceStore:
     def test_rows_are_those_of_the_data_set(self, tokenizer, change, is_on_disk):
         documents = random_documents(20)
         dataset = change(tokenize_documents(as_text(documents), tokenizer) if is_on_disk else make_dataset(documents))
-        store = SentenceStore.from_dataset(dataset)
+        store = SentenceStore(dataset)
         assert contents(store) == dataset.with_format(None)["input_ids"][:]
         assert store.tokens.dtype == np.int32
         assert contents(pickle.loads(pickle.dumps(store))) == contents(store)
@@ -61,19 +57,19 @@ class TestSentenceStore:
         tokenize_documents(as_text(documents), tokenizer).save_to_disk(tmp_path / "saved")
         reloaded = datasets.load_from_disk(tmp_path / "saved")
         assert reloaded.data.column("input_ids").num_chunks > 1
-        store = SentenceStore.from_dataset(reloaded)
+        store = SentenceStore(reloaded)
         assert contents(store) == documents
         assert datasets.load_from_disk(tmp_path / "saved")["input_ids"][:] == documents
-        assert SentenceStore.from_dataset(reloaded).dataset.cache_files == store.dataset.cache_files
+        assert SentenceStore(reloaded).dataset.cache_files == store.dataset.cache_files
         shuffled = reloaded.shuffle(seed=0)
-        assert contents(SentenceStore.from_dataset(shuffled)) == shuffled["input_ids"][:]
+        assert contents(SentenceStore(shuffled)) == shuffled["input_ids"][:]
 
     def test_empty_documents_and_sentences_are_kept(self):
         documents = [[[], [5]], [], [[6], []], []]
-        store = SentenceStore.from_dataset(make_dataset(documents))
+        store = SentenceStore(make_dataset(documents))
         assert contents(store) == documents
         assert store.document_offsets.tolist() == [0, 2, 2, 4, 4]
-        assert contents(SentenceStore.from_dataset(make_dataset(documents).select([3, 2, 0]))) == [
+        assert contents(SentenceStore(make_dataset(documents).select([3, 2, 0]))) == [
             [],
             [[6], []],
             [[], [5]],
@@ -82,7 +78,7 @@ class TestSentenceStore:
     def test_pickle_holds_a_path_and_not_the_tokens(self, tokenizer):
         dataset = tokenize_documents(as_text(random_documents(3000)), tokenizer)
         for changed in (dataset, dataset.shuffle(seed=0)):
-            store = SentenceStore.from_dataset(changed)
+            store = SentenceStore(changed)
             pickled = pickle.dumps(store)
             assert len(pickled) < 4000 < store.tokens.nbytes
             assert np.array_equal(pickle.loads(pickled).tokens, store.tokens)
@@ -101,4 +97,4 @@ class TestSentenceStore:
     )
     def test_what_is_no_corpus_is_refused(self, columns, message):
         with pytest.raises(ValueError, match=message):
-            SentenceStore.from_dataset(datasets.Dataset.from_dict(columns))
+            SentenceStore(datasets.Dataset.from_dict(columns))

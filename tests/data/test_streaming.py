@@ -315,3 +315,25 @@ def test_more_workers_than_windows_are_refused(tokenizer):
     chunks.set_epoch(0)
     with pytest.raises(ValueError, match="no example to worker 1 of 2"):
         list(islice(DataLoader(chunks, batch_size=1, collate_fn=first_of, num_workers=2), 5))
+
+
+@pytest.mark.parametrize("texts", [[], ["", " "]])
+@pytest.mark.parametrize("num_shards", [1, 4])
+def test_an_evaluation_stream_without_text_is_refused_by_all_workers(tokenizer, texts, num_shards):
+    empty = datasets.IterableDataset.from_generator(
+        rows, gen_kwargs={"shards": [[[text] for text in texts]] * num_shards}
+    )
+    blocks = StreamedBlocks(empty, tokenizer, LENGTH, redraw=False)
+    with pytest.raises(ValueError, match="no example to worker 0 of 2"):
+        list(DataLoader(blocks, batch_size=1, collate_fn=first_of, num_workers=2))
+
+
+def test_a_worker_without_a_window_is_idle_in_evaluation(tokenizer):
+    blocks = StreamedBlocks(documents(4), None, LENGTH, redraw=False)
+    expected = len(list(blocks))
+    assert len(list(DataLoader(blocks, batch_size=1, collate_fn=first_of, num_workers=2))) == expected > 0
+
+
+def test_a_splitter_that_gives_text_is_refused(tokenizer):
+    with pytest.raises(ValueError, match="sentence_splitter gives 'w5"):
+        next(iter(StreamedBlocks(["w5 w6", "w7"], tokenizer, LENGTH, redraw=False, sentence_splitter=str)))

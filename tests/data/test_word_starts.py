@@ -16,7 +16,7 @@ from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from hf_encoders import HfeAlbertConfig, HfeBertConfig, HfeRobertaConfig
 from hf_encoders.data.tokenizer_training import train_tokenizer
-from hf_encoders.data.word_starts import SentencePieceStarts, SpaceMarkedStarts, WordStarts
+from hf_encoders.data.word_starts import ContinuationStarts, SentencePieceStarts, SpaceMarkedStarts, WordStarts
 
 
 ENGLISH = [
@@ -367,7 +367,7 @@ def tokenizer():
     return with_special_tokens(Tokenizer(model))
 
 
-@pytest.mark.parametrize("starts_class", [SentencePieceStarts, SpaceMarkedStarts, WordStarts])
+@pytest.mark.parametrize("starts_class", [ContinuationStarts, SentencePieceStarts, SpaceMarkedStarts, WordStarts])
 def test_unknown_kinds_are_refused(tokenizer, starts_class):
     with pytest.raises(ValueError, match="CanineTokenizer does not say where words begin.*mask tokens instead"):
         starts_class(CanineTokenizer())
@@ -387,9 +387,29 @@ def test_words_of_the_original_albert_code():
     assert begins(starts, [2, 6, 6, 3, 6, 6]) == [1, 1, 0, 1, 1, 0]
 
 
+def test_words_of_the_original_bert_code():
+    """Each piece with the prefix joins the one before, in every script; only the first of a text cannot."""
+    starts = ContinuationStarts(bert_pieces("の", "##も", "##ไ", "dog", "##gy", "日"))
+    pad, unknown, cls, sep, mask, no, mo, thai, dog, gy, sun = range(11)
+    assert begins(starts, [no, mo, thai, mo, dog, gy, mo, sun, mo]) == [1, 0, 0, 0, 1, 0, 0, 1, 0]
+    assert begins(starts, [mo, gy, dog, mo, gy], (0, 3)) == [1, 0, 1, 1, 0]
+    assert begins(starts, [dog, unknown, gy, sep, gy, mask, cls]) == [1, 1, 0, 1, 0, 1, 1]
+
+
+@pytest.mark.parametrize("name", WORDPIECE)
+@pytest.mark.parametrize("text", ["ภาษาไทยมีสระ", "ひらがなも"])
+def test_words_of_the_original_bert_code_are_those_of_word_ids(trained, name, text):
+    tokenizer = trained(name)
+    expected = word_ids_starts(tokenizer, [text])
+    assert_has_words_of_several_pieces(expected)
+    np.testing.assert_array_equal(ContinuationStarts(tokenizer)(*flat(tokenizer, [text])), expected)
+
+
 def test_words_between_space_markers():
     starts = SpaceMarkedStarts(byte_pieces(["Ġdog", "gy", ".", "Ġ", of_bytes("日".encode())]))
-    assert begins(starts, [2, 6, 5, 6, 7, 8, 9, 9, 3, 6, 6]) == [1, 1, 1, 0, 0, 1, 0, 0, 1, 1, 0]
+    # As in the original code, a piece without a space before it joins `<s>` and `</s>`.
+    assert begins(starts, [2, 6, 5, 6, 7, 8, 9, 9, 3, 6, 6]) == [1, 0, 1, 0, 0, 1, 0, 0, 1, 0, 0]
+    assert begins(starts, [2, 5, 3, 3, 6, 2, 6, 3], (0, 5)) == [1, 1, 1, 1, 0, 1, 0, 1]
     special = ["[PAD]", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
     albert = AlbertTokenizer(vocab=[(piece, 0.0) for piece in [*special, "▁dog", "."]], pad_token="[PAD]")
     assert begins(SpaceMarkedStarts(albert), [2, 5, 6, 5, 3]) == [1, 1, 0, 1, 1]

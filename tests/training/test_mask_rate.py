@@ -8,7 +8,7 @@ from transformers import TrainingArguments
 from hf_encoders import HfeBertConfig, HfeBertForMaskedLM
 from hf_encoders.data import DataCollatorForMaskedLM, SentenceBlocks
 from hf_encoders.training import LinearMaskRate, PreTrainingTrainer
-from hf_encoders.training.mask_rate import prepare_collator, thinned
+from hf_encoders.training.mask_rate import prepared_collator, thinned
 from tests.data.corpora import make_dataset, random_documents
 
 
@@ -33,25 +33,39 @@ def blocks(length=24):
         {"quota": "nearest"},
         {"quota": "bernoulli", "at_least_one": False},
         {"unit": "word", "word_starts": Pieces},
-        {"unit": "ngram", "word_starts": Pieces},
+        {"unit": "word", "word_starts": Pieces, "quota_in_units": True},
     ],
 )
 def test_taking_masks_back_gives_the_lower_rates_masks(tokenizer, options):
     data_set = blocks(128)
     examples = data_set.__getitems__(range(len(data_set)))
     high = DataCollatorForMaskedLM(tokenizer, mask_probability=0.4, **options)
-    prepare_collator(high, LinearMaskRate(0.4, 0.1))
+    high = prepared_collator(high, LinearMaskRate(0.4, 0.1))
     low = DataCollatorForMaskedLM(tokenizer, mask_probability=0.1, **options)(examples)
     found = thinned(high(examples), 0.1)
     assert set(found) == {"input_ids", "labels", "attention_mask"}
-    found_masks, low_masks = found["labels"] != -100, low["labels"] != -100
-    if options.get("unit") in ("word", "ngram"):  # up to a word an example
-        assert not (found_masks & ~low_masks).any() or options["unit"] == "ngram"
-        assert abs(found_masks.sum(1) - low_masks.sum(1)).max() <= 4
-    else:
-        assert torch.equal(found["input_ids"], low["input_ids"])
-        assert torch.equal(found["labels"], low["labels"])
+    assert torch.equal(found["input_ids"], low["input_ids"])
+    assert torch.equal(found["labels"], low["labels"])
     assert torch.equal(thinned(high(examples), 0.4)["labels"], high(examples)["labels"])
+
+
+@pytest.mark.parametrize("unit", ["token", "word", "ngram", "span"])
+@pytest.mark.parametrize("high", [0.3, 0.6])
+def test_shares_are_the_rates(make_tokenizer, unit, high):
+    tokenizer = make_tokenizer(1000)
+    rows = [{"input_ids": [1, *np.random.default_rng(i).integers(5, 1000, 126).tolist(), 2]} for i in range(3000)]
+    collator = DataCollatorForMaskedLM(tokenizer, mask_probability=high, unit=unit, word_starts=Pieces)
+    batch = prepared_collator(collator, LinearMaskRate(high, 0.15))(rows)
+    for rate in (0.15, 0.22, 0.3):
+        labels = thinned(batch, rate)["labels"]
+        assert float((labels != -100).float().sum() / (126 * 3000)) == pytest.approx(rate, rel=0.015)
+        assert int((labels != -100).sum(dim=1).max()) < 126 * rate + 32  # a span more at most
+
+
+def test_the_callers_collator_stays_as_it_is(tokenizer):
+    collator = DataCollatorForMaskedLM(tokenizer, mask_probability=0.3)
+    prepared_collator(collator, LinearMaskRate())
+    assert "mask_rates" not in collator([{"input_ids": [1, 7, 8, 9, 2]}])
 
 
 def make(tokenizer, folder, **arguments):
@@ -104,8 +118,9 @@ def test_collators_that_cannot_follow_are_refused(tokenizer):
         (len, "needs a data collator of hf_encoders.data"),
         (DataCollatorForMaskedLM(tokenizer), "give it mask_probability=0.3"),
         (DataCollatorForMaskedLM(tokenizer, mask_probability=0.3, max_predictions=20), "max_predictions"),
+        (DataCollatorForMaskedLM(tokenizer, mask_probability=0.3, pass_over_long_words=True), "pass_over_long_words"),
     ):
         with pytest.raises(ValueError, match=message):
-            prepare_collator(collator, LinearMaskRate())
+            prepared_collator(collator, LinearMaskRate())
     with pytest.raises(ValueError, match="start=0"):
         LinearMaskRate(0, 0.15)
