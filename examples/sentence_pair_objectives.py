@@ -24,7 +24,7 @@ from torch import nn
 from transformers import HfArgumentParser, TrainingArguments, set_seed
 
 from hf_encoders import HfeBertConfig, HfeBertForPreTraining, data
-from hf_encoders.data.python_docs import read_python_documents
+from hf_encoders.data.corpus.python_docs import read_python_documents
 from hf_encoders.training import PreTrainingTrainer
 
 

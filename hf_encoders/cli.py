@@ -9,7 +9,7 @@ from hf_encoders import __version__
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command; 2 for wrong input, which is told in one line."""
-    from hf_encoders.data import corpus_command as corpus
+    from hf_encoders.data.corpus import command as corpus
     from hf_encoders.quickstart import command as quickstart
 
     parser = argparse.ArgumentParser(

@@ -9,16 +9,17 @@ from hf_encoders.data.collators import (
     DataCollatorForSentenceOrderPrediction,
 )
 from hf_encoders.data.corpus import (
+    CorpusReport,
     corpus_statistics,
     documents_from_dataset,
+    one_sentence_per_line,
+    prepare_corpus,
     read_documents,
+    split_sentences,
     split_train_validation,
     tokenize_documents,
     warnings_for,
 )
-from hf_encoders.data.corpus_preparation import prepare_corpus
-from hf_encoders.data.corpus_report import CorpusReport
-from hf_encoders.data.segmentation import one_sentence_per_line, split_sentences
 from hf_encoders.data.streaming import StreamedBlocks, StreamedChunks
 from hf_encoders.data.tokenizer_training import train_tokenizer
 

@@ -13,11 +13,11 @@ import datasets
 import numpy as np
 
 from hf_encoders.data.batches import Segments
+from hf_encoders.data.corpus.sentence_store import SentenceStore
 from hf_encoders.data.examples import EpochDataset, TextExamples
 from hf_encoders.data.flat_corpus import FlatCorpus
 from hf_encoders.data.ragged import offsets_of, ranges
 from hf_encoders.data.randomness import example_keys
-from hf_encoders.data.sentence_store import SentenceStore
 
 
 SPECIAL_TOKENS_OF_A_BLOCK = 2  # <s> ... </s>

@@ -13,10 +13,10 @@ from typing import Any
 import datasets
 import numpy as np
 
+from hf_encoders.data.corpus.sentence_store import SentenceStore
 from hf_encoders.data.examples import EpochDataset
 from hf_encoders.data.flat_corpus import FlatCorpus
 from hf_encoders.data.randomness import example_keys, integers_below, uniforms
-from hf_encoders.data.sentence_store import SentenceStore
 
 
 SPECIAL_TOKENS_OF_A_PAIR = 3  # [CLS] A [SEP] B [SEP]

@@ -167,8 +167,8 @@ class SentencePairCollator(DataCollatorForMaskedLM):
             return join_chunks(features)
         if not all(isinstance(feature, Mapping) for feature in features):
             raise ValueError(
-                f"features are {sorted({type(feature).__name__ for feature in features})}, and sentence pairs are made "
-                "of examples of DocumentChunks or of rows of sentences: SentenceBlocks is for "
+                f"features are {sorted({type(feature).__name__ for feature in features})}, and sentence pairs "
+                "are made of examples of DocumentChunks or of rows of sentences: SentenceBlocks is for "
                 "DataCollatorForMaskedLM."
             )
         if self.max_length is None:

@@ -8,10 +8,10 @@ import datasets
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from hf_encoders.data.corpus_file import SentenceBatch
+from hf_encoders.data.corpus.arrow_file import SentenceBatch
+from hf_encoders.data.corpus.segmentation import ROWS_A_READ, sentences_of_text, values_of_rows
+from hf_encoders.data.corpus.sentence_encoding import make_encoder, tokenized_blocks
 from hf_encoders.data.flat_corpus import FlatCorpus
-from hf_encoders.data.segmentation import ROWS_A_READ, sentences_of_text, values_of_rows
-from hf_encoders.data.sentence_encoding import make_encoder, tokenized_blocks
 
 
 Documents = datasets.IterableDataset | Iterable[str | list[str] | list[list[int]]]

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hf_encoders.data.corpus.sentence_store import SentenceStore
 from hf_encoders.data.ragged import offsets_of
-from hf_encoders.data.sentence_store import SentenceStore
 
 
 class FlatCorpus(NamedTuple):

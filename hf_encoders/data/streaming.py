@@ -25,13 +25,13 @@ from hf_encoders.data.chunks import (
     ChunkRule,
     check_pair_length,
 )
+from hf_encoders.data.corpus.segmentation import split_sentences
+from hf_encoders.data.corpus.sentence_encoding import check_max_sentence_tokens
 from hf_encoders.data.document_windows import Documents, StreamReader, WindowTokenizer, cut_windows
 from hf_encoders.data.examples import EpochDataset, TextExamples
 from hf_encoders.data.flat_corpus import FlatCorpus
 from hf_encoders.data.ragged import offsets_of
 from hf_encoders.data.randomness import example_keys, random_bits
-from hf_encoders.data.segmentation import split_sentences
-from hf_encoders.data.sentence_encoding import check_max_sentence_tokens
 
 
 SHUFFLE_STREAM = 5  # of random numbers; those of `chunks` come before, those of `sentence_pairs` behind

@@ -26,7 +26,7 @@ from hf_encoders.data.collators import (
     DataCollatorForNextSentencePrediction,
     DataCollatorForSentenceOrderPrediction,
 )
-from hf_encoders.data.sentence_store import SentenceStore
+from hf_encoders.data.corpus.sentence_store import SentenceStore
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.publishing.training_record import TrainingRecord, describe_hardware, describe_software
 from hf_encoders.quickstart.text import Recipe

@@ -11,8 +11,8 @@ from transformers import (
 )
 
 from hf_encoders.data.corpus import read_documents, tokenize_documents
-from hf_encoders.data.python_docs import read_python_documents
-from hf_encoders.data.segmentation import split_sentences, text_files
+from hf_encoders.data.corpus.python_docs import read_python_documents
+from hf_encoders.data.corpus.segmentation import split_sentences, text_files
 
 
 @dataclass

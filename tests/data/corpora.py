@@ -3,7 +3,7 @@
 import datasets
 import numpy as np
 
-from hf_encoders.data.sentence_store import SentenceStore
+from hf_encoders.data.corpus.sentence_store import SentenceStore
 
 
 DOCUMENTS = [[[5, 6], [7]], [[8, 9, 10]], [[11], [12, 13], [14]], [[15, 16]]]

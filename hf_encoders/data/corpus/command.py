@@ -14,9 +14,9 @@ import datasets
 import transformers
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from hf_encoders.data.corpus_preparation import prepare_corpus
-from hf_encoders.data.segmentation import one_sentence_per_line, split_sentences
-from hf_encoders.data.word_segmentation import jieba_segmenter
+from hf_encoders.data.corpus.preparation import prepare_corpus
+from hf_encoders.data.corpus.segmentation import one_sentence_per_line, split_sentences
+from hf_encoders.data.corpus.word_segmentation import jieba_segmenter
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

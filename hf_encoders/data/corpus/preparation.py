@@ -1,6 +1,6 @@
 """Text files and data sets to one corpus in a folder, with several processes, and resumable.
 
-The source is divided into units (`corpus_sources.py`), workers make a piece of each (`corpus_pieces.py`), and one
+The source is divided into units (`sources.py`), workers make a piece of each (`pieces.py`), and one
 merge leaves out duplicates and copies the rest into one Arrow file. The corpus does not depend on the number of
 workers, on which of them was faster, or on how often the run was killed.
 """
@@ -26,9 +26,9 @@ import numpy as np
 from datasets.utils import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from hf_encoders.data.corpus import NO_TOKENS
-from hf_encoders.data.corpus_file import SentenceBatch, chosen_documents, corpus_schema, write_arrow_file
-from hf_encoders.data.corpus_pieces import (
+from hf_encoders.data.corpus.arrow_file import SentenceBatch, chosen_documents, corpus_schema, write_arrow_file
+from hf_encoders.data.corpus.function_description import describe_function
+from hf_encoders.data.corpus.pieces import (
     PieceMaker,
     is_finished,
     make_piece,
@@ -37,7 +37,7 @@ from hf_encoders.data.corpus_pieces import (
     piece_readings,
     start_worker,
 )
-from hf_encoders.data.corpus_report import (
+from hf_encoders.data.corpus.report import (
     REPORT_FILE,
     CorpusReport,
     CorpusStatistics,
@@ -45,7 +45,9 @@ from hf_encoders.data.corpus_report import (
     reading_warnings,
     warnings_for,
 )
-from hf_encoders.data.corpus_settings import (
+from hf_encoders.data.corpus.segmentation import split_sentences
+from hf_encoders.data.corpus.sentence_encoding import check_max_sentence_tokens, make_encoder
+from hf_encoders.data.corpus.settings import (
     deciding_versions,
     finished_report,
     library_versions,
@@ -53,7 +55,7 @@ from hf_encoders.data.corpus_settings import (
     start_pieces,
     tokenizer_fingerprint,
 )
-from hf_encoders.data.corpus_sources import (
+from hf_encoders.data.corpus.sources import (
     FileSource,
     RowSource,
     StreamSource,
@@ -61,9 +63,7 @@ from hf_encoders.data.corpus_sources import (
     Unit,
     make_source,
 )
-from hf_encoders.data.function_description import describe_function
-from hf_encoders.data.segmentation import split_sentences
-from hf_encoders.data.sentence_encoding import check_max_sentence_tokens, make_encoder
+from hf_encoders.data.corpus.tokenized import NO_TOKENS
 
 
 ARROW_FILE = "corpus.arrow"

@@ -6,7 +6,7 @@ import pytest
 
 from hf_encoders.data.corpus import SentenceStore, tokenize_documents
 
-from .corpora import DOCUMENTS, as_text, contents, make_dataset, random_documents
+from tests.data.corpora import DOCUMENTS, as_text, contents, make_dataset, random_documents
 
 
 class TestSentenceStore:

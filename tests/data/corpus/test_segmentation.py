@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from hf_encoders.data import segmentation
-from hf_encoders.data.segmentation import one_sentence_per_line, replace_lone_surrogates, split_sentences
+from hf_encoders.data.corpus import segmentation
+from hf_encoders.data.corpus.segmentation import one_sentence_per_line, replace_lone_surrogates, split_sentences
 
 
 def without_whitespace(text: str) -> str:

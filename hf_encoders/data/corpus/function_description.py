@@ -33,9 +33,9 @@ def describe_function(function: Callable | None) -> str | None:
             and a hash of its code, defaults and closure, and of the user's functions that it calls. Of a `partial`
             also the arguments.
 
-    >>> from hf_encoders.data.segmentation import split_sentences
+    >>> from hf_encoders.data.corpus.segmentation import split_sentences
     >>> describe_function(partial(split_sentences, language="de"))
-    "hf_encoders.data.segmentation.split_sentences(language='de')"
+    "hf_encoders.data.corpus.segmentation.split_sentences(language='de')"
     """
     if function is None:
         return None

@@ -1,9 +1,6 @@
-"""Text to a tokenised corpus on disk: documents of sentences of token ids, and what can be told about them.
+"""Documents of sentences to a tokenised corpus, in this process; and its division into training and validation.
 
 A corpus is a `datasets.Dataset` with one row a document: `input_ids`, lists of sentences without special tokens.
-`prepare_corpus` (in `corpus_preparation.py`) makes a lasting one of files and data sets with several processes,
-`tokenize_documents` one of any documents in this process; the readers of `segmentation.py`, which can be imported from
-here too, give documents. `SentenceStore` looks at a corpus as flat arrays.
 
 Leaves out: filtering and shuffling, which `datasets` or an engine for text at scale do before.
 """
@@ -17,24 +14,10 @@ from datasets.fingerprint import get_temporary_cache_files_directory
 from datasets.utils import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from hf_encoders.data.corpus_file import SentenceBatch, write_corpus
-from hf_encoders.data.corpus_report import CorpusStatistics, corpus_statistics, warnings_for
+from hf_encoders.data.corpus.arrow_file import SentenceBatch, write_corpus
+from hf_encoders.data.corpus.sentence_encoding import check_max_sentence_tokens, make_encoder, tokenized_blocks
 from hf_encoders.data.randomness import example_keys
-from hf_encoders.data.segmentation import documents_from_dataset, read_documents
-from hf_encoders.data.sentence_encoding import check_max_sentence_tokens, make_encoder, tokenized_blocks
-from hf_encoders.data.sentence_store import SentenceStore
 
-
-__all__ = [
-    "CorpusStatistics",
-    "SentenceStore",
-    "corpus_statistics",
-    "documents_from_dataset",
-    "read_documents",
-    "split_train_validation",
-    "tokenize_documents",
-    "warnings_for",
-]
 
 NO_TOKENS = (
     "documents holds no sentence that gives a token: check that the files hold text, and that the tokenizer does not "

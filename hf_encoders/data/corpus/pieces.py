@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from hf_encoders.data.corpus_file import SentenceBatch, block_of, corpus_schema, record_batch
-from hf_encoders.data.corpus_report import hashes_of_block
-from hf_encoders.data.sentence_encoding import Encoded, tokenized_blocks
+from hf_encoders.data.corpus.arrow_file import SentenceBatch, block_of, corpus_schema, record_batch
+from hf_encoders.data.corpus.report import hashes_of_block
+from hf_encoders.data.corpus.sentence_encoding import Encoded, tokenized_blocks
 
 
 HASHES = "document_hash"

@@ -9,20 +9,23 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 from transformers import CanineTokenizer, PreTrainedTokenizerFast
 
-from hf_encoders.data import corpus_file, corpus_report, sentence_encoding, sentence_store
 from hf_encoders.data.corpus import (
     CorpusStatistics,
     SentenceStore,
+    arrow_file,
     corpus_statistics,
     documents_from_dataset,
     read_documents,
+    report,
+    sentence_encoding,
+    sentence_store,
     split_train_validation,
     tokenize_documents,
     warnings_for,
 )
-from hf_encoders.data.segmentation import one_sentence_per_line
+from hf_encoders.data.corpus.segmentation import one_sentence_per_line
 
-from .corpora import DOCUMENTS, as_text, contents, make_dataset, random_documents
+from tests.data.corpora import DOCUMENTS, as_text, contents, make_dataset, random_documents
 
 
 @pytest.fixture
@@ -30,7 +33,10 @@ def transformers_log(caplog):
     """Warnings of transformers, which keeps its records from the root logger."""
     logger = logging.getLogger("transformers")
     logger.addHandler(caplog.handler)
+    level = logger.level
+    logger.setLevel(logging.WARNING)  # commands that other tests ran in this process have made it quiet
     yield caplog
+    logger.setLevel(level)
     logger.removeHandler(caplog.handler)
 
 
@@ -273,7 +279,7 @@ class TestTokenizeDocuments:
         assert list(tmp_path.iterdir()) == []
 
     def test_record_batches_beyond_the_limit_of_arrow(self, tokenizer, monkeypatch):
-        monkeypatch.setattr(corpus_file, "MOST_TOKENS_A_RECORD_BATCH", 100)
+        monkeypatch.setattr(arrow_file, "MOST_TOKENS_A_RECORD_BATCH", 100)
         monkeypatch.setattr(sentence_store, "MOST_TOKENS_A_RECORD_BATCH", 100)
         monkeypatch.setattr(sentence_encoding, "SENTENCES_A_CALL", 5)
         documents = random_documents(60)
@@ -325,7 +331,7 @@ class TestStatistics:
         documents += [[], [], []]
         unique = {tuple(t for s in d for t in s) for d in documents}
         tokens = [t for d in documents for s in d for t in s]
-        monkeypatch.setattr(corpus_report, "TOKENS_A_STEP", step)
+        monkeypatch.setattr(report, "TOKENS_A_STEP", step)
         tokenizer.unk_token = "w7"
         statistics = corpus_statistics(make_dataset(documents), tokenizer)
         assert statistics.duplicate_documents == len(documents) - len(unique)

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import datasets
 
-from hf_encoders.data.byte_ranges import ByteRange, byte_ranges
-from hf_encoders.data.segmentation import (
+from hf_encoders.data.corpus.byte_ranges import ByteRange, byte_ranges
+from hf_encoders.data.corpus.segmentation import (
     read_range,
     sentences_of_values,
     skipped_endings,

@@ -11,23 +11,26 @@ import pytest
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer, CanineTokenizer, PreTrainedTokenizerFast
 
-from hf_encoders.data import corpus_file, corpus_preparation, corpus_sources, sentence_encoding
 from hf_encoders.data.corpus import (
     SentenceStore,
+    arrow_file,
     corpus_statistics,
     documents_from_dataset,
+    preparation,
     read_documents,
+    sentence_encoding,
+    sources,
     tokenize_documents,
 )
-from hf_encoders.data.corpus_pieces import PieceMaker
-from hf_encoders.data.corpus_preparation import prepare_corpus
-from hf_encoders.data.corpus_report import CorpusReport
-from hf_encoders.data.segmentation import one_sentence_per_line, split_sentences
+from hf_encoders.data.corpus.pieces import PieceMaker
+from hf_encoders.data.corpus.preparation import prepare_corpus
+from hf_encoders.data.corpus.report import CorpusReport
+from hf_encoders.data.corpus.segmentation import one_sentence_per_line, split_sentences
 
 
 @pytest.fixture(autouse=True)
 def _small_units(monkeypatch):
-    monkeypatch.setattr(corpus_sources, "BYTES_A_UNIT", 300)
+    monkeypatch.setattr(sources, "BYTES_A_UNIT", 300)
 
 
 def texts(num_documents: int, seed: int = 0) -> list[str]:
@@ -77,7 +80,7 @@ class TestSameCorpus:
     def test_files_are_written_in_steps(self, tokenizer, tmp_path, monkeypatch):
         file = write_text(tmp_path / "a.txt", texts(60))
         prepare_corpus([file], tmp_path / "whole", tokenizer, workers=1)
-        monkeypatch.setattr(corpus_file, "BYTES_A_WRITE", 100)
+        monkeypatch.setattr(arrow_file, "BYTES_A_WRITE", 100)
         prepare_corpus([file], tmp_path / "steps", tokenizer, workers=1)
         assert arrow_bytes(tmp_path / "steps") == arrow_bytes(tmp_path / "whole")
 
@@ -127,10 +130,10 @@ class TestSameCorpus:
         monkeypatch.delenv("TOKENIZERS_PARALLELISM", raising=False)
         file = write_text(tmp_path / "a.txt", texts(3))
         prepare_corpus([file], tmp_path / "one", tokenizer, workers=1)
-        assert "TOKENIZERS_PARALLELISM" not in corpus_preparation.os.environ
+        assert "TOKENIZERS_PARALLELISM" not in preparation.os.environ
         monkeypatch.setenv("TOKENIZERS_PARALLELISM", "true")
         prepare_corpus([file], tmp_path / "two", tokenizer, workers=1)
-        assert corpus_preparation.os.environ["TOKENIZERS_PARALLELISM"] == "true"
+        assert preparation.os.environ["TOKENIZERS_PARALLELISM"] == "true"
 
     def test_a_tokenizer_without_a_fast_version(self, tmp_path):
         (tmp_path / "a.txt").write_text("ab\n\ncd")
@@ -172,7 +175,7 @@ class TestDataSets:
 
 
 class Killed(Exception):
-    """In place of a kill, for a test within this process; `test_corpus_command.py` has a real one."""
+    """In place of a kill, for a test within this process; `test_command.py` has a real one."""
 
 
 class TestResume:
@@ -228,7 +231,7 @@ class TestResume:
     def test_killed_in_the_merge(self, tokenizer, tmp_path, made, monkeypatch):
         source, out = [write_text(tmp_path / "a.txt", texts(30))], tmp_path / "out"
         with monkeypatch.context() as broken, pytest.raises(Killed):
-            broken.setattr(corpus_preparation, "_write_dataset_files", lambda *_: (_ for _ in ()).throw(Killed))
+            broken.setattr(preparation, "_write_dataset_files", lambda *_: (_ for _ in ()).throw(Killed))
             prepare_corpus(source, out, tokenizer, workers=1)
         assert made()
         prepare_corpus(source, out, tokenizer, workers=1)
@@ -455,7 +458,7 @@ class TestReport:
         file, out = tmp_path / "a.txt", tmp_path / "out"
         file.write_bytes(b"caf\xe9 w5 w6 w7 w8\n\n" * 60)
         with monkeypatch.context() as broken, pytest.raises(Killed):
-            broken.setattr(corpus_preparation, "_write_dataset_files", lambda *_: (_ for _ in ()).throw(Killed))
+            broken.setattr(preparation, "_write_dataset_files", lambda *_: (_ for _ in ()).throw(Killed))
             prepare_corpus([file], out, tokenizer, workers=1)
         report = prepare_corpus([file], out, tokenizer, workers=1)
         assert report.run["kept_pieces"] == report.run["pieces"] > 1

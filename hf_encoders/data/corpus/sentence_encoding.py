@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from hf_encoders.data.corpus_file import COLUMN, SentenceBatch
+from hf_encoders.data.corpus.arrow_file import COLUMN, SentenceBatch
+from hf_encoders.data.corpus.segmentation import replace_lone_surrogates
+from hf_encoders.data.corpus.word_segmentation import word_starts_of_tokens
 from hf_encoders.data.ragged import offsets_of
-from hf_encoders.data.segmentation import replace_lone_surrogates
-from hf_encoders.data.word_segmentation import word_starts_of_tokens
 
 
 SENTENCES_A_CALL = 2000  # sentences a call of the tokenizer

@@ -9,8 +9,8 @@ from types import ModuleType
 
 import pytest
 
-from hf_encoders.data.function_description import describe_function
-from hf_encoders.data.segmentation import split_sentences
+from hf_encoders.data.corpus.function_description import describe_function
+from hf_encoders.data.corpus.segmentation import split_sentences
 
 
 MODULE = """
@@ -78,7 +78,7 @@ import sys
 sys.path.insert(0, ".")
 sys.dont_write_bytecode = False
 import my_module
-from hf_encoders.data.function_description import describe_function
+from hf_encoders.data.corpus.function_description import describe_function
 for name in {NAMES}:
     print(describe_function(getattr(my_module, name)))
 """
@@ -115,7 +115,7 @@ def test_an_edited_function_is_another_one(monkeypatch):
 
 def test_what_is_installed_is_told_by_its_version():
     assert describe_function(None) is None
-    assert describe_function(split_sentences) == "hf_encoders.data.segmentation.split_sentences"
+    assert describe_function(split_sentences) == "hf_encoders.data.corpus.segmentation.split_sentences"
     assert describe_function(re.escape) == "re.escape"
     assert re.fullmatch(r"_pytest\.\S*raises==\d\S+", describe_function(pytest.raises))
     assert describe_function(str.split) == describe_function(str.split) != describe_function(str.rsplit)
@@ -124,8 +124,8 @@ def test_what_is_installed_is_told_by_its_version():
 def test_arguments_of_a_partial_are_told():
     with_function = partial(functools.reduce, split_sentences, key=describe_function)
     assert describe_function(with_function) == (
-        "_functools.reduce(hf_encoders.data.segmentation.split_sentences, "
-        "key=hf_encoders.data.function_description.describe_function)"
+        "_functools.reduce(hf_encoders.data.corpus.segmentation.split_sentences, "
+        "key=hf_encoders.data.corpus.function_description.describe_function)"
     )
     assert describe_function(partial(split_sentences, language="de")).endswith("(language='de')")
 

@@ -10,16 +10,16 @@ import datasets
 import pytest
 
 from hf_encoders.cli import main
-from hf_encoders.data import corpus_command, corpus_sources
-from hf_encoders.data.corpus_pieces import PieceMaker
+from hf_encoders.data.corpus import command, sources
+from hf_encoders.data.corpus.pieces import PieceMaker
 
 
 # The command, with units so small that many pieces are finished when it is killed.
 COMMAND = """
 import sys
 from hf_encoders.cli import main
-from hf_encoders.data import corpus_sources
-corpus_sources.BYTES_A_UNIT = 20_000
+from hf_encoders.data.corpus import sources
+sources.BYTES_A_UNIT = 20_000
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -76,7 +76,7 @@ def test_killed_it_goes_on_and_ends_with_the_same_bytes(tokenizer_folder, tmp_pa
     wait_until(lambda: not is_alive(killed.pid), seconds=30)
 
     finished = {path.name: path.stat().st_mtime_ns for path in out.glob("pieces-*/*.arrow")}
-    monkeypatch.setattr(corpus_sources, "BYTES_A_UNIT", 20_000)
+    monkeypatch.setattr(sources, "BYTES_A_UNIT", 20_000)
     made = []
     make = PieceMaker.make
     monkeypatch.setattr(
@@ -111,7 +111,7 @@ def test_options(tokenizer_folder, text, tmp_path):
     assert corpus(*common, "--max-sentence-tokens", "1", "--language", "de") == 0
     assert rows(tmp_path / "out") == [[[5], [3], [7], [8]], [[9], [3]]]
     settings = json.loads((tmp_path / "out" / "corpus.json").read_text())["settings"]
-    assert settings["sentence_splitter"] == "hf_encoders.data.segmentation.split_sentences(language='de')"
+    assert settings["sentence_splitter"] == "hf_encoders.data.corpus.segmentation.split_sentences(language='de')"
 
 
 @pytest.mark.parametrize("streaming", [[], ["--streaming"]])
@@ -127,7 +127,7 @@ def test_a_data_set(tokenizer_folder, tmp_path, streaming):
 
 
 def test_word_segmenter(tokenizer_folder, text, tmp_path, monkeypatch):
-    monkeypatch.setattr(corpus_command, "jieba_segmenter", lambda: lambda sentence: sentence.split())
+    monkeypatch.setattr(command, "jieba_segmenter", lambda: lambda sentence: sentence.split())
     common = ["--input", text, "--tokenizer", tokenizer_folder, "--output", tmp_path / "out"]
     assert corpus(*common, "--word-segmenter", "jieba") == 0
     assert datasets.load_from_disk(str(tmp_path / "out"))["word_starts"][:] == [[[1, 1], [1], [1]], [[1, 1]]]
@@ -148,7 +148,7 @@ def test_word_segmenter(tokenizer_folder, text, tmp_path, monkeypatch):
     ],
 )
 def test_wrong_input_is_told_in_one_line(tokenizer_folder, text, tmp_path, capsys, monkeypatch, arguments, message):
-    monkeypatch.setattr(corpus_sources, "BYTES_A_UNIT", 5)
+    monkeypatch.setattr(sources, "BYTES_A_UNIT", 5)
     (tmp_path / "bad.jsonl").write_text('{"text": "w5"}\nnonsense\n')
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "notes").write_text("")

@@ -1,6 +1,6 @@
 """The view of a tokenised corpus as flat arrays.
 
-The corpus is a `datasets.Dataset` in the form of `corpus_file.py`, with one row a document; any data set with such
+The corpus is a `datasets.Dataset` in the form of `arrow_file.py`, with one row a document; any data set with such
 columns will do.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from datasets.fingerprint import get_temporary_cache_files_directory
 
-from hf_encoders.data.corpus_file import (
+from hf_encoders.data.corpus.arrow_file import (
     COLUMN,
     MOST_TOKENS_A_RECORD_BATCH,
     WORD_STARTS,

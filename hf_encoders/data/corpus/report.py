@@ -11,9 +11,9 @@ import datasets
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from hf_encoders.data.corpus_file import SentenceBatch
+from hf_encoders.data.corpus.arrow_file import SentenceBatch
+from hf_encoders.data.corpus.sentence_store import SentenceStore
 from hf_encoders.data.ragged import offsets_of
-from hf_encoders.data.sentence_store import SentenceStore
 
 
 REPORT_FILE = "corpus.json"

@@ -5,7 +5,7 @@ returns its sentences in order, none of them empty. A line break always ends a s
 and "one paragraph a line" are the same input; hard-wrapped text has to be unwrapped before it comes here.
 
 The rules for where a sentence ends belong to the library `sentencex`. Leaves out: any cut by length, which is made in
-tokens, after the tokenizer (`tokenize_documents` in `corpus.py`).
+tokens, after the tokenizer (`tokenize_documents` in `tokenized.py`).
 """
 
 import codecs
@@ -20,7 +20,7 @@ from typing import Any
 import datasets
 import sentencex
 
-from hf_encoders.data.byte_ranges import ByteRange, lines_before, open_range
+from hf_encoders.data.corpus.byte_ranges import ByteRange, lines_before, open_range
 
 
 # Characters of a line given to sentencex at once: in Chinese text its time grows with the square of this (1.0.32: 0.7

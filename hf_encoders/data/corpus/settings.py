@@ -15,7 +15,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 import hf_encoders
-from hf_encoders.data.corpus_report import REPORT_FILE, CorpusReport
+from hf_encoders.data.corpus.report import REPORT_FILE, CorpusReport
 
 
 SETTINGS_FILE = "settings.json"
