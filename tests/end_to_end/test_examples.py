@@ -1,5 +1,6 @@
 """Every example runs as its first lines say, for two steps."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -53,6 +54,19 @@ def test_fine_tuning_what_was_pretrained(pretrained, tmp_path):
         "--output_dir", str(tmp_path / "out"), "--max_steps", "2", "--use_cpu", "True",
     )  # fmt: skip
     assert "eval_accuracy" in output
+
+
+def test_what_sentence_pairs_teach(tmp_path):
+    text = tmp_path / "text.txt"
+    line = "This is line {} of {}. It has two sentences."
+    text.write_text("\n\n".join(f"{line.format(1, i)}\n{line.format(2, i)}" for i in range(60)))
+    output = run_example(
+        "sentence_pair_objectives.py", "--text_files", str(text), "--output_dir", str(tmp_path / "out"),
+        "--max_steps", "2", "--vocab_size", "90", "--max_length", "24", "--use_cpu", "True",
+    )  # fmt: skip
+    assert "sop_probe" in output
+    figures = json.loads((tmp_path / "out" / "figures.json").read_text())
+    assert set(figures) == {"untrained", "mlm", "nsp", "sop"}
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
