@@ -7,9 +7,9 @@
     python examples/sentence_pair_objectives.py --text_files corpus/*.txt --output_dir runs/pairs
 
 Fresh pair heads over frozen [CLS] vectors show what pre-training left there. NSP / SOP accuracy of the second command
-on ten textbooks (2.7 M words, one core, 38 minutes, standard error 0.7): untrained 50.1 / 53.1 %, masked tokens only
-64.2 / 51.3, with NSP 75.5 / 55.7, with SOP 58.4 / 59.0; lengths of the segments alone about 54 / 52. As in the paper
-NSP teaches little of order; that SOP teaches NSP does not show in so short a run.
+on textbooks (2.7 M words, one core, 38 minutes, standard error 0.7): untrained 49.9 / 51.2 %, masked tokens only
+62.0 / 55.5, with NSP 72.6 / 56.8, with SOP 59.9 / 59.8; the lengths of the segments alone tell 52 % of SOP. As in the paper
+NSP teaches little of order; that SOP teaches NSP does not show in so short a run (`docs/data.md`).
 """
 
 import json

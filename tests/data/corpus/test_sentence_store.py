@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from hf_encoders.data.corpus import SentenceStore, tokenize_documents
-
 from tests.data.corpora import DOCUMENTS, as_text, contents, make_dataset, random_documents
 
 

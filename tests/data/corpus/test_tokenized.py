@@ -24,7 +24,6 @@ from hf_encoders.data.corpus import (
     warnings_for,
 )
 from hf_encoders.data.corpus.segmentation import one_sentence_per_line
-
 from tests.data.corpora import DOCUMENTS, as_text, contents, make_dataset, random_documents
 
 
