@@ -8,8 +8,8 @@
 
 Fresh pair heads over frozen [CLS] vectors show what pre-training left there. NSP / SOP accuracy of the second command
 on textbooks (2.7 M words, one core, 38 minutes, standard error 0.7): untrained 49.9 / 51.2 %, masked tokens only
-62.0 / 55.5, with NSP 72.6 / 56.8, with SOP 59.9 / 59.8; the lengths of the segments alone tell 52 % of SOP. As in the paper
-NSP teaches little of order; that SOP teaches NSP does not show in so short a run (`docs/data.md`).
+62.0 / 55.5, with NSP 72.6 / 56.8, with SOP 59.9 / 59.8; lengths alone tell 52 % of SOP. As in the paper NSP teaches
+little of order; that SOP teaches NSP does not show in so short a run (`docs/data.md`).
 """
 
 import json
