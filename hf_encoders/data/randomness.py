@@ -91,17 +91,7 @@ def random_bits_of_rows(keys: np.ndarray, stream: int, rows: np.ndarray, counter
 
 
 def random_words_in_runs(keys: np.ndarray, stream: int, lengths: np.ndarray) -> np.ndarray:
-    """32 random bits for each of `lengths[i]` places of every key, one run after the other.
-
-    Number j of a run is half of number `j // 2` of `random_bits`.
-
-    Args:
-        keys (`np.ndarray` of `uint64`, shape `(B,)`): from `example_keys`.
-        stream (`int`): which decision the numbers are for.
-        lengths (`np.ndarray` of `int64`, shape `(B,)`): how many numbers a key.
-
-    Returns:
-        `np.ndarray` of `uint32`, shape `(sum(lengths),)`.
+    """`random_bits_in_runs` with 32 bits a number, `uint32`: number j of a run is half of number `j // 2` of 64 bits.
 
     >>> keys = example_keys(0, 0, [7, 8])
     >>> runs = random_words_in_runs(keys, 3, np.array([3, 1]))

@@ -42,6 +42,8 @@ def main() -> None:
     print("| examples | number | label 1 | mean length | full length | masked | [MASK]/random/kept | lengths tell |")
     print("|---|---|---|---|---|---|---|---|")
     for name, tokenizer, collator_class, length, chunk_rule, masking in (
+        ("BERT, 64, default", bert, next_sentence, 64, {}, {}),
+        ("ALBERT, 64, default, n-grams", albert, sentence_order, 64, {}, {"unit": "ngram"}),
         ("BERT, 128, paper", bert, next_sentence, 128, paper_modes.BERT_CHUNKS, paper_modes.BERT_MASKING),
         ("BERT, 128, default", bert, next_sentence, 128, {}, {}),
         ("BERT, 512, paper (76 predictions)", bert, next_sentence, 512, paper_modes.BERT_CHUNKS, bert_76),
