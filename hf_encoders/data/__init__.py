@@ -20,6 +20,7 @@ from hf_encoders.data.corpus import (
     tokenize_documents,
     warnings_for,
 )
+from hf_encoders.data.packing import TokenBudget
 from hf_encoders.data.streaming import StreamedBlocks, StreamedChunks
 from hf_encoders.data.tokenizer_training import train_tokenizer
 
@@ -33,6 +34,7 @@ __all__ = [
     "SentenceBlocks",
     "StreamedBlocks",
     "StreamedChunks",
+    "TokenBudget",
     "corpus_statistics",
     "documents_from_dataset",
     "one_sentence_per_line",

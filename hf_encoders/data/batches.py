@@ -1,4 +1,4 @@
-"""Rows of tokens with their special tokens, flat, on their way to a batch; and the batch, padded.
+"""Rows of tokens with their special tokens, flat, on their way to a batch; and the batch, padded or packed.
 
 Leaves out every decision: what the segments of a row are is drawn in `sentence_pairs.py`, what is masked in
 `masking.py`.
@@ -55,6 +55,17 @@ class Segments(NamedTuple):
     begin: np.ndarray
     end: np.ndarray
     counts: np.ndarray
+
+
+def row_lengths(segments: Segments) -> np.ndarray:
+    """Tokens of the rows that `rows_of_segments` makes, `int64` of shape `(B,)`, without making them.
+
+    >>> row_lengths(Segments(np.arange(10, 20), None, np.array([0, 3, 5]), np.array([2, 4, 5]), np.array([2, 1])))
+    array([6, 2])
+    """
+    # A separator behind each piece, and [CLS] before them.
+    piece_offsets = offsets_of(segments.end - segments.begin + 1)
+    return np.diff(piece_offsets[offsets_of(segments.counts)]) + 1
 
 
 def rows_of_segments(segments: Segments, keys: np.ndarray, ends: tuple[int, int]) -> TokenRows:
@@ -227,9 +238,9 @@ class Grid:
         # Comparing short numbers takes a quarter of the time.
         self.is_real = np.arange(self.shape[1], dtype=np.int32) < lengths[:, None].astype(np.int32)
 
-    def mask(self) -> torch.Tensor:
-        """1 where there is a token and 0 where there is padding, `int64`."""
-        return torch.from_numpy(self.is_real.astype(np.int64))
+    def structure(self) -> dict[str, torch.Tensor]:
+        """What tells the model where the tokens are: `attention_mask`, 1 for a token and 0 for padding, `int64`."""
+        return {"attention_mask": torch.from_numpy(self.is_real.astype(np.int64))}
 
     def from_columns(self, first: np.ndarray) -> torch.Tensor:
         """1 from a column on to the end of each row, `int64`; `first` is `(B,)`."""
@@ -250,3 +261,70 @@ class Grid:
         grid = np.full(self.shape, others, dtype=np.float32 if values.dtype.kind == "f" else np.int64)
         grid.ravel()[places + padding_before[rows]] = values
         return torch.from_numpy(grid)
+
+
+class PackedRow:
+    """The places of flat values in a batch of one row, `(1, N)`: sequences back to back, no padding.
+
+    The sibling of `Grid`: what fills a place that has no token there is not needed here.
+
+    Args:
+        lengths (`np.ndarray` of `int64`, shape `(S,)`): tokens of each sequence, at least 1.
+        first_position (`int`, *optional*): position of each sequence's first token; `None` writes no positions.
+
+    >>> row = PackedRow(np.array([2, 1]), first_position=0)
+    >>> row.fill(np.array([7, 8, 9]), 0).tolist()
+    [[7, 8, 9]]
+    >>> row.fill_some(np.array([1]), np.array([2]), np.array([9]), -100).tolist()
+    [[-100, -100, 9]]
+    >>> {name: getattr(value, "tolist", lambda: value)() for name, value in row.structure().items()}
+    {'cu_seq_lens_q': [0, 2, 3], 'cu_seq_lens_k': [0, 2, 3], 'max_length_q': 2, 'max_length_k': 2, \
+'position_ids': [[0, 1, 0]]}
+    """
+
+    def __init__(self, lengths: np.ndarray, first_position: int | None):
+        self.lengths = lengths
+        self.first_position = first_position
+        self.offsets = offsets_of(lengths)
+        if self.offsets[-1] >= 2**31:
+            raise ValueError(
+                f"the batch has {self.offsets[-1]} tokens in one row, and boundaries are 32-bit integers: pack fewer."
+            )
+
+    def structure(self) -> dict[str, torch.Tensor | int]:
+        """What tells the model where sequences begin: the arguments of variable-length attention in transformers.
+
+        `cu_seq_lens_q` and `cu_seq_lens_k`, `(S + 1,)` `int32`, from 0 to N; `max_length_q` and `max_length_k`,
+        Python integers, because kernels take them on the host; `position_ids`, `(1, N)` `int64`, if asked for.
+        """
+        bounds = torch.from_numpy(self.offsets.astype(np.int32))
+        longest = int(self.lengths.max())
+        structure = {
+            "cu_seq_lens_q": bounds,
+            "cu_seq_lens_k": bounds.clone(),
+            "max_length_q": longest,
+            "max_length_k": longest,
+        }
+        if self.first_position is not None:
+            positions = self._columns() + self.first_position
+            structure["position_ids"] = torch.from_numpy(positions)[None]
+        return structure
+
+    def from_columns(self, first: np.ndarray) -> torch.Tensor:
+        """1 from a column on to the end of each sequence, `int64`; `first` is `(S,)`."""
+        is_behind = self._columns() >= np.repeat(first, self.lengths)
+        return torch.from_numpy(is_behind.astype(np.int64))[None]
+
+    def fill(self, values: np.ndarray, padding: int) -> torch.Tensor:
+        """Values of all tokens, `(N,)` -> `int64`."""
+        return torch.from_numpy(values.astype(np.int64, copy=False))[None]
+
+    def fill_some(self, rows: np.ndarray, places: np.ndarray, values: np.ndarray, others: float) -> torch.Tensor:
+        """Values of tokens at flat places, `(P,)` -> `int64` or `float32`, `others` everywhere else."""
+        row = np.full(self.offsets[-1], others, dtype=np.float32 if values.dtype.kind == "f" else np.int64)
+        row[places] = values
+        return torch.from_numpy(row)[None]
+
+    def _columns(self) -> np.ndarray:
+        """Column of each token in its sequence, from 0."""
+        return np.arange(self.offsets[-1]) - np.repeat(self.offsets[:-1], self.lengths)

@@ -5,6 +5,7 @@ rows of any data set with a column `input_ids`, whose draws come from torch's ge
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -12,7 +13,16 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from hf_encoders.data.batches import Grid, Segments, TokenRows, join_rows, rows_of_mappings, rows_of_segments
+from hf_encoders.data.batches import (
+    Grid,
+    PackedRow,
+    Segments,
+    TokenRows,
+    join_rows,
+    row_lengths,
+    rows_of_mappings,
+    rows_of_segments,
+)
 from hf_encoders.data.chunks import (
     SPECIAL_TOKENS_OF_A_PAIR,
     ChunkExamples,
@@ -36,11 +46,17 @@ Feature = TextExamples | ChunkExamples | Mapping[str, Any]
 
 
 class DataCollatorForMaskedLM:
-    """Masks tokens anew every time an example is drawn, and pads the batch to its longest row.
+    """Masks tokens anew every time an example is drawn, and pads the batch to its longest row, or packs it into one.
 
     Args:
         tokenizer: gives the special tokens and the vocabulary.
-        pad_to_multiple_of (`int`, *optional*): pad rows to a multiple of that many tokens.
+        pad_to_multiple_of (`int`, *optional*): pad rows to a multiple of that many tokens; not for packed batches.
+        packed (`bool`): whether all examples come back to back in one row, without padding. The same examples with
+            the same masks as in a padded batch; the models of this package keep them apart exactly.
+        first_position (`int`, *optional*): position of each packed example's first token, to write `position_ids`
+            that begin anew with it. `None` writes none, because the models of this package count by themselves, each
+            from its family's first position. Those of transformers need them: 0, or `pad_token_id + 1` where the
+            position table has a row for padding (RoBERTa).
         masking: arguments of `Masking`: `mask_probability` (0.15), `unit` ("token", "word", "ngram", "span"), and so
             on; `**paper_modes.ROBERTA_MASKING` for the original code's.
 
@@ -49,9 +65,15 @@ class DataCollatorForMaskedLM:
         them.
 
     Output: `input_ids`, `attention_mask` and `labels`, each `(B, T)` `int64`; `token_type_ids` where rows have them.
+        Packed, of S examples of N tokens together: `input_ids`, `labels` (and `token_type_ids`, `position_ids`) of
+        shape `(1, N)`; `cu_seq_lens_q` and `cu_seq_lens_k`, `(S + 1,)` `int32`, where each example begins, and N;
+        `max_length_q` and `max_length_k`, the longest example, Python integers. No `attention_mask`. The names are
+        those of transformers' variable-length attention. In transformers' BERT, RoBERTa and ALBERT only flash
+        attention looks at them, all four; with other kernels every example attends to all of the row.
 
     Raises:
-        ValueError: for a tokenizer without the tokens needed, and as `Masking`.
+        ValueError: for a tokenizer without the tokens needed, `pad_to_multiple_of` for packed batches or
+            `first_position` for padded ones, and as `Masking`.
 
     Example, with ids 1 = [CLS], 2 = [SEP], 4 = [MASK] and half of the tokens predicted, one of them
     replaced by a random token:
@@ -63,47 +85,93 @@ class DataCollatorForMaskedLM:
     >>> batch = collator([TextExamples(text, keys)])
     >>> batch["input_ids"].tolist(), batch["labels"].tolist()
     ([[1, 4, 39, 12, 13, 2]], [[-100, 10, 11, -100, -100, -100]])
+
+    The same text and [20] behind it, packed:
+
+    >>> pieces = np.array([10, 11, 12, 13, 20]), None, np.array([0, 4]), np.array([4, 5]), np.array([1, 1])
+    >>> collator = DataCollatorForMaskedLM(doctest_tokenizer(), packed=True, first_position=0, mask_probability=0.5)
+    >>> batch = collator([TextExamples(Segments(*pieces), example_keys(seed=0, epoch=0, examples=[5, 6]))])
+    >>> for name, value in batch.items():
+    ...     print(name, value if isinstance(value, int) else value.tolist())
+    input_ids [[1, 4, 39, 12, 13, 2, 1, 4, 2]]
+    cu_seq_lens_q [0, 6, 9]
+    cu_seq_lens_k [0, 6, 9]
+    max_length_q 6
+    max_length_k 6
+    position_ids [[0, 1, 2, 3, 4, 5, 0, 1, 2]]
+    labels [[-100, 10, 11, -100, -100, -100, -100, 20, -100]]
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, pad_to_multiple_of: int | None = None, **masking: Any):
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        pad_to_multiple_of: int | None = None,
+        packed: bool = False,
+        first_position: int | None = None,
+        **masking: Any,
+    ):
         self.ends = sequence_ends(tokenizer)
         self.padding_id = mask_and_padding(tokenizer)[1]
         self.masker = TokenMasker(tokenizer, **masking)
         if pad_to_multiple_of is not None and not (isinstance(pad_to_multiple_of, int) and pad_to_multiple_of >= 1):
             raise ValueError(f"pad_to_multiple_of={pad_to_multiple_of} must be a whole number of at least 1.")
+        if packed and pad_to_multiple_of is not None:
+            raise ValueError(
+                f"pad_to_multiple_of={pad_to_multiple_of}: a packed batch has no padding; leave out one of them."
+            )
+        if first_position is not None and not (packed and isinstance(first_position, int) and first_position >= 0):
+            raise ValueError(
+                f"first_position={first_position} must be a whole number of at least 0, and is for packed=True only: "
+                "leave it out for the models of this package."
+            )
         self.pad_to_multiple_of = pad_to_multiple_of
+        self.packed = packed
+        self.first_position = first_position
 
-    def __call__(self, features: Sequence[Feature]) -> dict[str, torch.Tensor]:
+    def __call__(self, features: Sequence[Feature]) -> dict[str, torch.Tensor | int]:
         """Make a batch of all examples in `features`."""
         rows = [self.build_rows(kind, list(group)) for kind, group in groupby(features, type)]
-        return self.mask_and_pad(join_rows(rows))
+        return self.mask_and_lay_out(join_rows(rows))
+
+    def example_lengths(self, examples: TextExamples | ChunkExamples) -> np.ndarray:
+        """Most tokens that each example has in a batch, special ones included, `int64` of shape `(B,)`; reads no text.
+
+        Here exact.
+        """
+        return row_lengths(
+            self._text_of_chunks(examples) if isinstance(examples, ChunkExamples) else examples.segments
+        )
 
     def build_rows(self, kind: type, features: list[Feature]) -> TokenRows:
         """Examples of one kind with their special tokens."""
         if kind is TextExamples:
             return join_rows([rows_of_segments(texts.segments, texts.keys, self.ends) for texts in features])
         if kind is ChunkExamples:
-            return join_rows([self._rows_of_chunks(chunks) for chunks in join_chunks(features)])
+            parts = [(self._text_of_chunks(chunks), chunks.keys) for chunks in join_chunks(features)]
+            return join_rows([rows_of_segments(texts, keys, self.ends) for texts, keys in parts])
         return rows_of_mappings(features)
 
-    def mask_and_pad(self, rows: TokenRows) -> dict[str, torch.Tensor]:
-        """Rows -> a batch of `(B, T)` tensors."""
+    def mask_and_lay_out(self, rows: TokenRows) -> dict[str, torch.Tensor | int]:
+        """Rows -> a batch of `(B, T)` tensors, or of `(1, N)`."""
         masked = self.masker(rows.ids, rows.lengths, rows.keys, rows.word_starts)
-        grid = Grid(rows.lengths, self.pad_to_multiple_of)
+        if self.packed:
+            layout = PackedRow(rows.lengths, self.first_position)
+        else:
+            layout = Grid(rows.lengths, self.pad_to_multiple_of)
         batch = {
-            "input_ids": grid.fill(masked.ids, self.padding_id),
-            "attention_mask": grid.mask(),
-            "labels": grid.fill_some(masked.rows, masked.places, masked.originals, IGNORED),
+            "input_ids": layout.fill(masked.ids, self.padding_id),
+            **layout.structure(),
+            "labels": layout.fill_some(masked.rows, masked.places, masked.originals, IGNORED),
         }
         if rows.token_type_ids is not None:
-            batch["token_type_ids"] = grid.fill(rows.token_type_ids, 0)
+            batch["token_type_ids"] = layout.fill(rows.token_type_ids, 0)
         if rows.second_segments is not None:
-            batch["token_type_ids"] = grid.from_columns(rows.second_segments)
+            batch["token_type_ids"] = layout.from_columns(rows.second_segments)
         if masked.rates is not None:
-            batch[MASK_RATES] = grid.fill_some(masked.rows, masked.places, masked.rates, np.inf)
+            batch[MASK_RATES] = layout.fill_some(masked.rows, masked.places, masked.rates, np.inf)
         return batch
 
-    def _rows_of_chunks(self, chunks: ChunkExamples) -> TokenRows:
+    def _text_of_chunks(self, chunks: ChunkExamples) -> Segments:
         """Chunks as one text each; a text has one separator fewer than a pair, so one token more of it fits."""
         if chunks.rule.put_back:
             raise ValueError(
@@ -113,18 +181,18 @@ class DataCollatorForMaskedLM:
         corpus = chunks.corpus
         begin, end = corpus.sentence_offsets[chunks.first], corpus.sentence_offsets[chunks.end]
         end = np.minimum(end, begin + chunks.max_tokens + 1)
-        segments = Segments(corpus.tokens, corpus.word_starts, begin, end, np.ones(len(begin), dtype=np.int64))
-        return rows_of_segments(segments, chunks.keys, self.ends)
+        return Segments(corpus.tokens, corpus.word_starts, begin, end, np.ones(len(begin), dtype=np.int64))
 
 
 class SentencePairCollator(DataCollatorForMaskedLM):
     """What the two pair collators share: `[CLS] A [SEP] B [SEP]`, segments, masking, one label a pair.
 
     Args:
-        tokenizer, pad_to_multiple_of, masking: as in `DataCollatorForMaskedLM`.
+        tokenizer: as in `DataCollatorForMaskedLM`.
         max_length (`int`, *optional*): longest example in tokens, special tokens included; longer pairs are
             truncated. `None` takes that of the data set; rows of a plain data set need it.
         label_name (`str`): name of the pair label in the batch, as the model's `forward` calls it.
+        options: the other arguments of `DataCollatorForMaskedLM`.
     """
 
     def __init__(
@@ -132,10 +200,9 @@ class SentencePairCollator(DataCollatorForMaskedLM):
         tokenizer: PreTrainedTokenizerBase,
         max_length: int | None,
         label_name: str,
-        pad_to_multiple_of: int | None = None,
-        **masking: Any,
+        **options: Any,
     ):
-        super().__init__(tokenizer, pad_to_multiple_of, **masking)
+        super().__init__(tokenizer, **options)
         if max_length is not None:
             check_pair_length(max_length)
         self.max_length = max_length
@@ -145,15 +212,35 @@ class SentencePairCollator(DataCollatorForMaskedLM):
         """The objective."""
         raise NotImplementedError
 
-    def __call__(self, features: Sequence[Feature]) -> dict[str, torch.Tensor]:
+    def __call__(self, features: Sequence[Feature]) -> dict[str, torch.Tensor | int]:
         """Make a batch of all examples in `features`, a pair of each."""
         rows, labels = [], []
         for chunks in self.as_chunks(features):
-            pairs = truncate_pairs(self.draw_pairs(chunks), chunks.max_tokens, chunks.keys)
+            pairs = self._fitting_pairs(chunks)
             rows.append(rows_of_pairs(chunks.corpus, pairs, chunks.keys, self.ends))
             labels.append(pairs.labels)
-        batch = self.mask_and_pad(join_rows(rows))
+        batch = self.mask_and_lay_out(join_rows(rows))
         return {**batch, self.label_name: torch.from_numpy(np.concatenate(labels))}
+
+    def example_lengths(self, examples: ChunkExamples) -> np.ndarray:
+        """Most tokens that each pair has in a batch, special ones included, `int64` of shape `(B,)`; reads no text.
+
+        Exact, but for chunks that fill an example: those count as the longest example. Few pairs made of them are
+        shorter, and drawing them all to know would take as long as making the batches.
+        """
+        (chunks,) = self.as_chunks([examples])
+        lengths = np.full(len(chunks), chunks.max_tokens + SPECIAL_TOKENS_OF_A_PAIR)
+        offsets = chunks.corpus.sentence_offsets
+        rest = np.flatnonzero(offsets[chunks.end] - offsets[chunks.first] < chunks.max_tokens)
+        if len(rest):
+            arrays = {name: getattr(chunks, name)[rest] for name in ("first", "end", "documents", "targets", "keys")}
+            pairs = self._fitting_pairs(replace(chunks, **arrays))
+            found = pairs.end - pairs.begin
+            lengths[rest] = found.sum(axis=1) + SPECIAL_TOKENS_OF_A_PAIR - (found[:, 1] == 0)
+        return lengths
+
+    def _fitting_pairs(self, chunks: ChunkExamples) -> Pairs:
+        return truncate_pairs(self.draw_pairs(chunks), chunks.max_tokens, chunks.keys)
 
     def as_chunks(self, features: Sequence[Feature]) -> list[ChunkExamples]:
         """The examples, together where they are of one corpus."""
@@ -197,12 +284,13 @@ class DataCollatorForNextSentencePrediction(SentencePairCollator):
         max_length (`int`, *optional*): longest example in tokens, special tokens included; `None` takes that of the
             data set.
         label_name (`str`): name of the label in the batch.
-        masking: `pad_to_multiple_of`, `mask_probability` and the other arguments of `DataCollatorForMaskedLM`.
+        options: `packed`, `mask_probability` and the other arguments of `DataCollatorForMaskedLM`.
 
     Input: examples of `DocumentChunks`, which bring along the corpus that random segments come from. A row of a plain
     data set does not say which document of which corpus it is, so it is refused.
 
-    Output: `input_ids`, `token_type_ids`, `attention_mask`, `labels`, each `(B, T)`, and `next_sentence_label` `(B,)`.
+    Output: `input_ids`, `token_type_ids`, `attention_mask`, `labels`, each `(B, T)`, and `next_sentence_label` `(B,)`;
+        packed as in `DataCollatorForMaskedLM`, with `next_sentence_label` `(S,)`.
 
     Raises:
         ValueError: as in `DataCollatorForMaskedLM`, for plain rows, and if there are no two documents to draw from.
@@ -229,9 +317,9 @@ class DataCollatorForNextSentencePrediction(SentencePairCollator):
         tokenizer: PreTrainedTokenizerBase,
         max_length: int | None = None,
         label_name: str = "next_sentence_label",
-        **masking: Any,
+        **options: Any,
     ):
-        super().__init__(tokenizer, max_length, label_name, **masking)
+        super().__init__(tokenizer, max_length, label_name, **options)
 
     def draw_pairs(self, chunks: ChunkExamples) -> Pairs:
         """A segment with what follows it or with a random segment."""
@@ -248,13 +336,13 @@ class DataCollatorForSentenceOrderPrediction(SentencePairCollator):
         max_length (`int`, *optional*): longest example in tokens, special tokens included; `None` takes that of the
             data set.
         label_name (`str`): name of the label in the batch.
-        masking: `pad_to_multiple_of`, `mask_probability` and the other arguments of `DataCollatorForMaskedLM`.
+        options: `packed`, `mask_probability` and the other arguments of `DataCollatorForMaskedLM`.
 
     Input: examples of `DocumentChunks`; or rows whose `input_ids` are the sentences of a document, of which a run
     about as long as an example is taken, from a random place.
 
     Output: `input_ids`, `token_type_ids`, `attention_mask`, `labels`, each `(B, T)`, and `sentence_order_label`
-        `(B,)`.
+        `(B,)`; packed as in `DataCollatorForMaskedLM`, with `sentence_order_label` `(S,)`.
 
     Example: "I love you." (10, 11) and "Because you are wonderful." (12), in order and swapped, and nothing masked:
 
@@ -265,6 +353,18 @@ class DataCollatorForSentenceOrderPrediction(SentencePairCollator):
     >>> batch = collator([{"input_ids": [[10, 11], [12]]}] * 2)
     >>> batch["input_ids"].tolist(), batch["sentence_order_label"].tolist()
     ([[1, 10, 11, 2, 12, 2], [1, 12, 2, 10, 11, 2]], [0, 1])
+
+    Both in one row, each with positions of its own in the model and a `[CLS]` that is pooled:
+
+    >>> collator = DataCollatorForSentenceOrderPrediction(
+    ...     doctest_tokenizer(), 16, packed=True, mask_replace_probability=0.0, random_replace_probability=0.0
+    ... )
+    >>> _ = torch.manual_seed(1)
+    >>> batch = collator([{"input_ids": [[10, 11], [12]]}] * 2)
+    >>> batch["input_ids"].tolist(), batch["cu_seq_lens_q"].tolist()
+    ([[1, 10, 11, 2, 12, 2, 1, 12, 2, 10, 11, 2]], [0, 6, 12])
+    >>> batch["token_type_ids"].tolist(), batch["sentence_order_label"].tolist()
+    ([[0, 0, 0, 0, 1, 1, 0, 0, 0, 1, 1, 1]], [0, 1])
     """
 
     def __init__(
@@ -272,9 +372,9 @@ class DataCollatorForSentenceOrderPrediction(SentencePairCollator):
         tokenizer: PreTrainedTokenizerBase,
         max_length: int | None = None,
         label_name: str = "sentence_order_label",
-        **masking: Any,
+        **options: Any,
     ):
-        super().__init__(tokenizer, max_length, label_name, **masking)
+        super().__init__(tokenizer, max_length, label_name, **options)
 
     def draw_pairs(self, chunks: ChunkExamples) -> Pairs:
         """Two consecutive segments in either order."""

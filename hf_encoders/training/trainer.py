@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader
 from transformers import Trainer
 from transformers.trainer_utils import EvalLoopOutput
 
+from hf_encoders.data.packing import TokenBudget
 from hf_encoders.data.streaming import StreamedExamples
 from hf_encoders.training.callbacks import EpochCallback, HubCodeCallback, epoch_datasets
 from hf_encoders.training.mask_rate import LinearMaskRate, prepared_collator, thinned
@@ -99,7 +100,16 @@ class PreTrainingTrainer(Trainer):
         prediction_loss_only: bool,
         ignore_keys: list[str] | None = None,
     ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-        """As in `Trainer`; computes the loss of the objectives whose labels are there, on each example once."""
+        """As in `Trainer`; computes the loss of the objectives whose labels are there, on each example once.
+
+        Raises:
+            ValueError: if outputs of packed batches are to be gathered from several processes.
+        """
+        if "cu_seq_lens_q" in inputs and not prediction_loss_only and self.args.world_size > 1:
+            raise ValueError(
+                "prediction_loss_only=False gathers outputs of several processes row by row, and a packed batch is "
+                "one row of any number of examples: leave compute_metrics out, or give a data collator that pads."
+            )
         # `Trainer` computes no loss at all where one of the labels that `forward` names is missing.
         if self.mask_rate is not None:
             inputs = thinned(inputs, self.mask_rate(1.0))
@@ -143,7 +153,8 @@ class PreTrainingTrainer(Trainer):
         """As in `Trainer`.
 
         Raises:
-            ValueError: if the data set is the one that is trained on, or a stream in several processes.
+            ValueError: if the data set is the one that is trained on, or in several processes a stream or a
+                `TokenBudget`.
         """
         evaluated = self.eval_dataset if eval_dataset is None else eval_dataset
         if isinstance(evaluated, str):
@@ -153,8 +164,15 @@ class PreTrainingTrainer(Trainer):
                 "eval_dataset is a stream, and several processes would count some examples at its end twice: prepare "
                 "a corpus to evaluate on with prepare_corpus."
             )
+        found = list(epoch_datasets(evaluated))
+        if self.args.world_size > 1 and any(isinstance(one, TokenBudget) for one in found):
+            raise ValueError(
+                "eval_dataset has groups of a TokenBudget, and several processes would count those twice that fill "
+                "up the last round: evaluate on the data set that it groups; packed batches of "
+                "per_device_eval_batch_size examples need no TokenBudget."
+            )
         trained = list(epoch_datasets(self.train_dataset))
-        if any(one is other for one in epoch_datasets(evaluated) for other in trained):
+        if any(one is other for one in found for other in trained):
             raise ValueError(
                 "eval_dataset is the training data set itself, whose epoch evaluation would set back: make a second "
                 "one of the documents to evaluate on, with redraw=False."
@@ -211,11 +229,16 @@ class PreTrainingTrainer(Trainer):
         state = self.accelerator.gradient_state
         if self.args.world_size == 1 or not state.end_of_dataloader or state.remainder <= 0:
             return dict(inputs)
-        inputs = dict(inputs)
+        inputs, bounds = dict(inputs), inputs.get("cu_seq_lens_q")
         for name in self.label_names:
             labels = inputs[name].clone()
-            first_repeated = state.remainder - self.args.process_index * labels.shape[0]
-            labels[max(first_repeated, 0) :] = IGNORED
+            is_packed_row = bounds is not None and labels.dim() == 2
+            num_examples = len(labels) if bounds is None else len(bounds) - 1
+            first_repeated = min(max(state.remainder - self.args.process_index * num_examples, 0), num_examples)
+            if is_packed_row:
+                labels[:, bounds[first_repeated] :] = IGNORED
+            else:
+                labels[first_repeated:] = IGNORED
             inputs[name] = labels
         return inputs
 

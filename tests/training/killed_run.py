@@ -18,6 +18,7 @@ from hf_encoders.data import (
     DataCollatorForNextSentencePrediction,
     DocumentChunks,
     SentenceBlocks,
+    TokenBudget,
 )
 from hf_encoders.data.streaming import StreamedChunks
 from hf_encoders.training import PreTrainingTrainer
@@ -68,7 +69,7 @@ def make_documents() -> datasets.Dataset:
 
 
 def make_trainer(examples: str, workers: int, folder: str, **arguments) -> PreTrainingTrainer:
-    """A trainer of NSP on chunks, stored or streamed, or of MLM with whole words on blocks."""
+    """A trainer of NSP on chunks, stored, streamed or in groups, or of MLM with whole words on blocks."""
     set_seed(0)
     tokenizer = make_tokenizer()
     config = HfeBertConfig(
@@ -76,19 +77,25 @@ def make_trainer(examples: str, workers: int, folder: str, **arguments) -> PreTr
         max_position_embeddings=32, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1,
     )  # fmt: skip
     documents, no_short = make_documents(), {"short_sequence_probability": 0.0}
+    batch_size = 4
     if examples == "blocks":
         model, collator = HfeBertForMaskedLM(config), DataCollatorForMaskedLM(tokenizer, unit="word")
         train_set = SentenceBlocks(documents, max_length=LENGTH, cross_documents=False)
     else:
-        model, collator = HfeBertForPreTraining(config), DataCollatorForNextSentencePrediction(tokenizer, LENGTH)
+        collator = DataCollatorForNextSentencePrediction(tokenizer, LENGTH, packed=examples == "groups")
+        model = HfeBertForPreTraining(config)
         if examples == "chunks":
             train_set = DocumentChunks(documents, LENGTH, **no_short)
+        elif examples == "groups":
+            # Examples of 21 tokens, five a group and one group to spare: six groups.
+            train_set = TokenBudget(DocumentChunks(documents, LENGTH, **no_short), collator, 5 * 21)
+            batch_size = 1
         else:
             train_set = StreamedChunks(documents["input_ids"][:], None, LENGTH, window_documents=5, **no_short)
     return PreTrainingTrainer(
         model=model,
         args=TrainingArguments(
-            folder, max_steps=18, per_device_train_batch_size=4, learning_rate=0.05, save_steps=5,
+            folder, max_steps=18, per_device_train_batch_size=batch_size, learning_rate=0.05, save_steps=5,
             dataloader_num_workers=workers, report_to="none", use_cpu=True, disable_tqdm=True, logging_steps=4,
         ),
         train_dataset=train_set,

@@ -59,7 +59,9 @@ def train_on(folder, examples, workers, checkpoint, out):
     return torch.load(out, weights_only=True)
 
 
-@pytest.mark.parametrize(("examples", "workers"), [("chunks", 0), ("chunks", 2), ("blocks", 2)])
+@pytest.mark.parametrize(
+    ("examples", "workers"), [("chunks", 0), ("chunks", 2), ("blocks", 2), ("groups", 0), ("groups", 2)]
+)
 def test_a_killed_run_goes_on_as_if_it_had_not_been(never_killed, tmp_path, examples, workers):
     """Killed at step 13, in the third epoch; the last checkpoint is that of step 10, in the second."""
     train_until_killed(tmp_path / "run", examples, workers, 13)

@@ -1,4 +1,4 @@
-"""P3: a batch of 32 = 4 accumulated batches of 8 = 2 processes of 16, in losses, figures and parameters."""
+"""P3: a batch of 32 = 4 accumulated batches of 8 = 2 processes of 16 = packed, in losses, figures and parameters."""
 
 import subprocess
 import sys
@@ -46,7 +46,10 @@ def test_the_cut_of_a_batch_changes_nothing(objective, tmp_path):
     accumulated = three_steps(tmp_path / "accumulated.pt", ALONE, objective, "8", "4")
     two_processes = three_steps(tmp_path / "two.pt", TWO_PROCESSES, objective, "16", "1")
     both = three_steps(tmp_path / "both.pt", TWO_PROCESSES, objective, "4", "4")
-    for cut in (accumulated, two_processes, both):
+    # Evaluation is on 50 examples in batches of 7: two processes fill their last round up with examples that came.
+    packed = three_steps(tmp_path / "packed.pt", ALONE, objective, "32", "1", "packed")
+    packed_and_cut = three_steps(tmp_path / "packed_and_cut.pt", TWO_PROCESSES, objective, "4", "4", "packed")
+    for cut in (accumulated, two_processes, both, packed, packed_and_cut):
         assert largest_difference(whole, cut) < 1e-5
     # The steps did something: this would not hold for a model that stands still.
     assert whole["logs"][0]["loss"] - whole["logs"][2]["loss"] > 1e-3

@@ -32,9 +32,10 @@ def ranks(tmp_path_factory):
 
 
 def keys_of_epoch(kind, epoch):
-    data_set = make_data_set(kind, **({} if kind == "stored" else {"repeat": False}))
+    is_stored = kind in ("stored", "groups")
+    data_set = make_data_set(kind, **({} if is_stored else {"repeat": False}))
     data_set.set_epoch(epoch)
-    examples = [data_set.examples(np.arange(len(data_set)))] if kind == "stored" else data_set
+    examples = [data_set.examples(np.arange(len(data_set)))] if is_stored else data_set
     return set(chain.from_iterable(one.keys.tolist() for one in examples))
 
 
@@ -49,6 +50,16 @@ def test_processes_share_an_epoch_of_a_stored_corpus(ranks, epoch):
     assert set(seen[0]) | set(seen[1]) == expected
     rounds = list(zip(seen[0], seen[1], strict=True))
     assert Counter(Counter(chain.from_iterable(rounds)).values()) == {1: 20, 2: 6}
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_processes_share_an_epoch_of_groups(ranks, epoch):
+    """26 examples in 7 groups of up to 4 and one to spare: four steps of two processes, each example once."""
+    expected = keys_of_epoch("groups", epoch)
+    assert expected == keys_of_epoch("stored", epoch)
+    seen = [[key for key, _ in rank["groups"] if key in expected] for rank in ranks]
+    assert Counter(chain(*seen)) == dict.fromkeys(expected, 1)
+    assert min(map(len, seen)) >= 4 * 2
 
 
 @pytest.mark.parametrize("epoch", [0, 1])
@@ -82,7 +93,8 @@ def test_two_processes_make_the_examples_that_one_makes(ranks, kind, tmp_path):
     assert wanted <= expected.keys() and wanted <= both[0].keys() | both[1].keys()
 
 
-def test_what_several_processes_cannot_do_with_a_stream_is_refused(ranks):
+def test_what_several_processes_cannot_do_is_refused(ranks):
     for rank in ranks:
-        evaluating, sending = rank["refusals"]
+        evaluating, sending, grouped, predicting = rank["refusals"]
         assert "prepare_corpus" in evaluating and "dispatch_batches=True" in sending
+        assert "evaluate on the data set that it groups" in grouped and "compute_metrics" in predicting

@@ -1,7 +1,7 @@
 """Three optimizer steps of 32 examples each, cut as the arguments say; run by `test_normalisation.py`, also by
 torchrun.
 
-python three_steps.py OBJECTIVE EXAMPLES_A_DEVICE ACCUMULATION OUT.pt [stock]
+python three_steps.py OBJECTIVE EXAMPLES_A_DEVICE ACCUMULATION OUT.pt [stock] [packed]
 """
 
 import sys
@@ -67,6 +67,15 @@ def collate(examples: list[dict]) -> dict[str, torch.Tensor]:
     return batch
 
 
+def collate_packed(examples: list[dict]) -> dict[str, torch.Tensor]:
+    """All examples in one row."""
+    bounds = torch.tensor([0, *(len(e["input_ids"]) for e in examples)]).cumsum(0).to(torch.int32)
+    batch = {name: torch.cat([e[name] for e in examples])[None] for name in ("input_ids", "labels")}
+    for name in set(examples[0]) - {"input_ids", "labels"}:
+        batch[name] = torch.tensor([e[name] for e in examples])
+    return {**batch, "cu_seq_lens_q": bounds, "max_length_q": int(bounds.diff().max())}
+
+
 def main() -> None:
     """Train and write losses, evaluation and parameters."""
     objective, examples_a_device, accumulation, out = sys.argv[1:5]
@@ -79,7 +88,7 @@ def main() -> None:
     else:
         model = HfeAlbertForPreTraining(HfeAlbertConfig(embedding_size=16, classifier_dropout_prob=0.0, **SIZES))
     examples = make_examples(PAIR_LABELS[objective])
-    trainer_class = Trainer if sys.argv[5:] == ["stock"] else PreTrainingTrainer
+    trainer_class = Trainer if "stock" in sys.argv[5:] else PreTrainingTrainer
     trainer = trainer_class(
         model=model,
         args=TrainingArguments(
@@ -100,7 +109,7 @@ def main() -> None:
         ),
         train_dataset=examples,
         eval_dataset=examples[:50],
-        data_collator=collate,
+        data_collator=collate_packed if "packed" in sys.argv[5:] else collate,
     )
     trainer.train()
     evaluation = trainer.evaluate()

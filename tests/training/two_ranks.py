@@ -13,7 +13,7 @@ import torch
 from transformers import Trainer, TrainingArguments
 
 from hf_encoders import HfeBertConfig, HfeBertForPreTraining
-from hf_encoders.data import DataCollatorForNextSentencePrediction, DocumentChunks
+from hf_encoders.data import DataCollatorForNextSentencePrediction, DocumentChunks, TokenBudget
 from hf_encoders.data.streaming import StreamedChunks
 from hf_encoders.training import EpochCallback, PreTrainingTrainer
 from tests.training.killed_run import VOCABULARY, make_tokenizer
@@ -22,7 +22,8 @@ from tests.training.killed_run import VOCABULARY, make_tokenizer
 LENGTH = 24
 STEPS = 8
 BATCH = 4
-KINDS = ("stored", "streamed", "streamed under the stock Trainer")
+KINDS = ("stored", "streamed", "streamed under the stock Trainer", "groups")
+EXAMPLE_TOKENS = 21  # of every example: three sentences of 6, and special tokens
 
 
 class Recording:
@@ -36,8 +37,12 @@ class Recording:
         batch = self.collator(features)
         keys = [key for feature in features for key in feature.keys.tolist()]
         for i, key in enumerate(keys):
-            is_real = batch["attention_mask"][i].bool()
-            rows = {name: batch[name][i][is_real].tolist() for name in ("input_ids", "token_type_ids", "labels")}
+            if "cu_seq_lens_q" in batch:
+                begin, end = batch["cu_seq_lens_q"][i : i + 2].tolist()
+                place = (0, slice(begin, end))
+            else:
+                place = (i, batch["attention_mask"][i].bool())
+            rows = {name: batch[name][place].tolist() for name in ("input_ids", "token_type_ids", "labels")}
             self.found.append((key, {**rows, "pair": batch["next_sentence_label"][i].item()}))
         return batch
 
@@ -48,10 +53,15 @@ def make_documents() -> list[list[list[int]]]:
     return [[random.integers(5, VOCABULARY, 6).tolist() for _ in range(3)] for _ in range(26)]
 
 
+def make_collator(kind: str) -> DataCollatorForNextSentencePrediction:
+    return DataCollatorForNextSentencePrediction(make_tokenizer(), LENGTH, packed=kind == "groups")
+
+
 def make_data_set(kind: str, **options):
     options["short_sequence_probability"] = 0.0
-    if kind == "stored":
-        return DocumentChunks(datasets.Dataset.from_dict({"input_ids": make_documents()}), LENGTH, **options)
+    if kind in ("stored", "groups"):
+        chunks = DocumentChunks(datasets.Dataset.from_dict({"input_ids": make_documents()}), LENGTH, **options)
+        return chunks if kind == "stored" else TokenBudget(chunks, make_collator(kind), BATCH * EXAMPLE_TOKENS)
     return StreamedChunks(make_documents(), None, LENGTH, window_documents=5, **options)
 
 
@@ -67,21 +77,28 @@ def make_trainer(kind: str, folder: str, **arguments) -> Trainer:
     return (Trainer if is_stock else PreTrainingTrainer)(
         model=HfeBertForPreTraining(config),
         args=TrainingArguments(
-            folder, per_device_train_batch_size=BATCH, save_strategy="no", report_to="none", use_cpu=True,
-            disable_tqdm=True, logging_strategy="no", **{"max_steps": STEPS, **arguments},
+            folder, per_device_train_batch_size=1 if kind == "groups" else BATCH, save_strategy="no",
+            report_to="none", use_cpu=True, disable_tqdm=True, logging_strategy="no",
+            **{"max_steps": STEPS, **arguments},
         ),
         train_dataset=make_data_set(kind),
-        data_collator=Recording(DataCollatorForNextSentencePrediction(make_tokenizer(), LENGTH)),
+        data_collator=Recording(make_collator(kind)),
         callbacks=[EpochCallback()],
     )  # fmt: skip
 
 
 def refusals(folder: str) -> list[str]:
-    """What cannot be done with a stream in several processes."""
+    """What cannot be done with a stream, with groups and with packed outputs in several processes."""
     found = []
     evaluated = make_trainer("streamed", folder)
     sent = make_trainer("streamed", folder, accelerator_config={"dispatch_batches": True})
-    for refused in (lambda: evaluated.evaluate(make_data_set("streamed", redraw=False)), sent.train):
+    grouped = make_trainer("groups", folder)
+    for refused in (
+        lambda: evaluated.evaluate(make_data_set("streamed", redraw=False)),
+        sent.train,
+        lambda: grouped.evaluate(make_data_set("groups", redraw=False)),
+        lambda: grouped.predict(make_data_set("stored", redraw=False)),
+    ):
         try:
             refused()
         except ValueError as error:

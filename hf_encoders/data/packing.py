@@ -1,0 +1,238 @@
+"""Batches by token budget: groups of examples whose tokens fill a budget, however many examples that are.
+
+A step then has nearly the same number of tokens whatever their lengths, so memory and time of a step are known. Packed
+(`packed=True` of the collators) a group is one row without padding. The loss does not depend on the grouping, because
+every objective is divided by the global count of its items.
+
+Leaves out: grouping by length. Groups are random draws of the epoch's examples, as batches are elsewhere.
+"""
+
+import copy
+import math
+from typing import Any
+
+import numpy as np
+
+from hf_encoders.data.blocks import SentenceBlocks
+from hf_encoders.data.chunks import SPECIAL_TOKENS_OF_A_PAIR, ChunkExamples, DocumentChunks
+from hf_encoders.data.collators import DataCollatorForMaskedLM
+from hf_encoders.data.examples import EpochDataset, TextExamples
+from hf_encoders.data.ragged import offsets_of, ranges
+from hf_encoders.data.randomness import example_keys, random_bits
+from hf_encoders.data.streaming import StreamedExamples
+
+
+GROUP_STREAM = 6  # of random numbers; those of `streaming` come before, those of `sentence_pairs` behind
+EXAMPLES_A_STEP = 2**16  # whose lengths are found at once
+# A group's last gap is filled with the best of that many examples that come next: enough for gaps of a few tokens.
+EXAMPLES_IN_SIGHT = 256
+SPARE_GROUPS = 0.01  # share of groups for epochs that have more tokens than epoch 0
+
+
+class TokenBudget(EpochDataset):
+    """Groups of examples with at most `max_tokens` tokens together; one group is one row of a `Trainer`'s batch.
+
+    `per_device_train_batch_size=1` gives up to `max_tokens` tokens a step and device, k gives k groups at once. Works
+    with packed and with padded collators; padded ones make a batch of as many rows as the groups have examples, in
+    which padding comes on top of the budget.
+
+    Groups are a function of (seed, epoch): the epoch's examples in random order, filled up one group after the other.
+    What an example is, its pair and its masks, is what it is in the data set alone.
+
+    The length of the data set does not change: the number of groups that epoch 0 needs, and one in 100 more, at least
+    one, for epochs that have more tokens. Each epoch fills all groups alike, so every example comes once,
+    also those that `DocumentChunks` itself leaves out, or gives twice, to have as many in every epoch. Only what an
+    epoch has beyond the budget of all groups is left out: with `put_back`, whose epochs differ most, up to some per
+    cent of a few hundred documents. An epoch with fewer examples than groups gives its first groups again. Without
+    redraw the number is that of epoch 0.
+
+    Cost: when an epoch is announced, and in `__init__` for epoch 0, the lengths of all its examples are found. That
+    draws the pairs of those that do not fill `max_length` (no text is read); docs/data.md has the time it takes.
+
+    Args:
+        dataset (`DocumentChunks` or `SentenceBlocks`): the examples; gives the seed and the epochs.
+        collator (`DataCollatorForMaskedLM` or a pair collator): the one that batches are made with. It knows how long
+            an example is: half of the next-sentence pairs have another second segment than the chunk has. Another one
+            may make groups that are over the budget.
+        max_tokens (`int`): most tokens of a group, special tokens included; at least the longest example.
+
+    Raises:
+        ValueError: for another data set (a stream too) or collator, for a budget below the longest example; and as
+            the collator does for examples that it cannot make.
+
+    >>> from datasets import Dataset
+    >>> documents = Dataset.from_dict({"input_ids": [[[10, 11], [12]], [[20, 21], [22, 23, 24]], [[30]]]})
+    >>> blocks = SentenceBlocks(documents, max_length=8, cross_documents=False, redraw=False)
+    >>> groups = TokenBudget(blocks, DataCollatorForMaskedLM(doctest_tokenizer()), max_tokens=10)
+    >>> [[group.pieces(i)[0].tolist() for i in range(len(group))] for group in (groups[0], groups[1])]
+    [[[20, 21, 22, 23, 24]], [[30], [10, 11, 12]]]
+    """
+
+    def __init__(
+        self,
+        dataset: DocumentChunks | SentenceBlocks,
+        collator: DataCollatorForMaskedLM,
+        max_tokens: int = 16384,
+    ):
+        _check(dataset, collator)
+        super().__init__(dataset.seed, dataset.redraw, dataset.epochs_per_draw, dataset.dupe_factor)
+        self.dataset, self.collator, self.max_tokens = dataset, collator, max_tokens
+        # Epoch 0 is counted without being announced, which is still for the trainer to do.
+        first_epoch = copy.copy(dataset)
+        first_epoch.redraw = False
+        lengths = self._lengths(first_epoch)
+        _check_budget(max_tokens, dataset, int(lengths.max()))
+        num_needed = len(fill_groups(self._shuffled(0, len(lengths)), lengths, max_tokens)[1])
+        spare = max(1, round(SPARE_GROUPS * num_needed)) if dataset.redraw else 0
+        self.num_groups = min(num_needed + spare, len(lengths))
+        self._plan: tuple[int, np.ndarray, np.ndarray] | None = None
+
+    def __len__(self) -> int:
+        return self.num_groups
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that was announced to the examples' data set; raises as there."""
+        return self.dataset.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Announce the epoch, from 0, and group it here and now: workers that start later need not do it each."""
+        self.dataset.set_epoch(epoch)
+        self._groups()
+
+    def examples(self, indices: np.ndarray) -> TextExamples | ChunkExamples:
+        """The examples of groups `indices`, all in one object."""
+        order, offsets = self._groups()
+        indices = indices % (len(offsets) - 1)
+        return self.dataset.examples(order[ranges(offsets[indices], offsets[indices + 1])])
+
+    def _groups(self) -> tuple[np.ndarray, np.ndarray]:
+        """The announced epoch's examples in the order of its groups, `(E,)`, and the bounds of these, `(G + 1,)`."""
+        epoch = self.epoch
+        if self._plan is None or self._plan[0] != epoch:
+            lengths = self._lengths(self.dataset)
+            order, counts = self._filled_alike(self._shuffled(epoch, len(lengths)), lengths)
+            counts = divided(counts, self.num_groups)[: self.num_groups]
+            self._plan = (epoch, order[: counts.sum()], offsets_of(counts))
+        return self._plan[1:]
+
+    def _filled_alike(self, order: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """`fill_groups` to the lowest limit found that needs no more groups than there are, or to `max_tokens`."""
+        even, longest, surplus = lengths.sum() / self.num_groups, int(lengths.max()), 0.002
+        while True:
+            limit = min(max(math.ceil(even * (1 + surplus)), longest), self.max_tokens)
+            filled, counts = fill_groups(order, lengths, limit)
+            if len(counts) <= self.num_groups or limit == self.max_tokens:
+                return filled, counts
+            surplus *= 2
+
+    def _shuffled(self, epoch: int, num_examples: int) -> np.ndarray:
+        keys = example_keys(self.seed, epoch, np.arange(num_examples))
+        return np.argsort(random_bits(keys, GROUP_STREAM, 0), kind="stable")
+
+    def _lengths(self, dataset: DocumentChunks | SentenceBlocks) -> np.ndarray:
+        """Tokens of every example of the epoch, special ones included."""
+        num_examples = examples_in_epoch(dataset)
+        bounds = [*range(0, num_examples, EXAMPLES_A_STEP), num_examples]
+        steps = (np.arange(begin, end) for begin, end in zip(bounds, bounds[1:], strict=False))
+        return np.concatenate([self.collator.example_lengths(dataset.examples(indices)) for indices in steps])
+
+
+def examples_in_epoch(dataset: DocumentChunks | SentenceBlocks) -> int:
+    """How many examples the announced epoch has.
+
+    For `DocumentChunks` that is not its length: it cuts every epoch anew, and its `examples` counts round and round
+    all chunks of the epoch, so those below this number are each of them once.
+    """
+    if isinstance(dataset, DocumentChunks):
+        return len(dataset.cutter.first_sentences(dataset.draw))
+    return len(dataset)
+
+
+def fill_groups(order: np.ndarray, lengths: np.ndarray, max_tokens: int) -> tuple[np.ndarray, np.ndarray]:
+    """Fill groups with examples, one group after the other.
+
+    A group takes examples in order while they fit, and then, as long as one does, the longest that fits of those that
+    come next (best fit, within sight).
+
+    Args:
+        order (`np.ndarray` of `int64`, shape `(E,)`): the examples in the order to take them.
+        lengths (`np.ndarray` of `int64`, shape `(E,)`): tokens of examples 0 to E - 1, each in [1, `max_tokens`].
+        max_tokens (`int`): most tokens of a group.
+
+    Returns:
+        The examples one group after the other, `int64` of shape `(E,)`, and the number in each group.
+
+    Groups of 10: 4 and 5 leave a gap of 1, which the last but one fills:
+
+    >>> order, counts = fill_groups(np.arange(5), np.array([4, 5, 7, 1, 3]), 10)
+    >>> order.tolist(), counts.tolist()
+    ([0, 1, 3, 2, 4], [3, 2])
+    """
+    order, lengths = order.copy(), lengths[order]
+    shortest = int(lengths.min())
+    most = max_tokens // shortest
+    counts, start = [], 0
+    while start < len(order):
+        sums = np.cumsum(lengths[start : start + most])
+        stop = start + int(np.searchsorted(sums, max_tokens, "right"))
+        gap = max_tokens - int(sums[stop - start - 1])
+        while gap >= shortest and stop < len(order):
+            in_sight = lengths[stop : stop + EXAMPLES_IN_SIGHT]
+            best = stop + int(np.where(in_sight <= gap, in_sight, 0).argmax())
+            if lengths[best] > gap:
+                break
+            for values in (order, lengths):
+                values[[stop, best]] = values[[best, stop]]
+            gap -= int(lengths[stop])
+            stop += 1
+        counts.append(stop - start)
+        start = stop
+    return order, np.array(counts)
+
+
+def divided(counts: np.ndarray, num_groups: int) -> np.ndarray:
+    """Groups of `counts` examples, those of most examples halved until there are `num_groups`, or one example in each.
+
+    >>> divided(np.array([4, 9, 5]), 5).tolist()
+    [4, 5, 4, 3, 2]
+    """
+    while (missing := num_groups - len(counts)) > 0:
+        fullest = np.sort(np.argsort(counts, kind="stable")[-missing:])
+        fullest = fullest[counts[fullest] > 1]
+        if len(fullest) == 0:
+            break
+        halves = counts[fullest] // 2
+        counts = counts.copy()
+        counts[fullest] -= halves
+        counts = np.insert(counts, fullest + 1, halves)
+    return counts
+
+
+def _check(dataset: Any, collator: Any) -> None:
+    if isinstance(dataset, StreamedExamples):
+        raise ValueError(
+            f"dataset is a {type(dataset).__name__}, and a stream does not tell the lengths of its examples before it "
+            "is read: give the stream itself to Trainer, with packed=True in the data collator (a fixed number of "
+            "examples a batch), or prepare a corpus with prepare_corpus."
+        )
+    if not isinstance(dataset, (DocumentChunks, SentenceBlocks)):
+        raise ValueError(
+            f"dataset is a {type(dataset).__name__}: give a DocumentChunks or SentenceBlocks of the documents wanted."
+        )
+    if not isinstance(collator, DataCollatorForMaskedLM):
+        raise ValueError(
+            f"collator is a {type(collator).__name__}, and one of hf_encoders.data is needed to tell the lengths of "
+            "examples: give the one that batches are made with."
+        )
+
+
+def _check_budget(max_tokens: int, dataset: DocumentChunks | SentenceBlocks, longest: int) -> None:
+    """Chunks of later epochs may be longer than those of epoch 0, up to the data set's limit."""
+    if isinstance(dataset, DocumentChunks):
+        longest = max(longest, dataset.max_tokens + SPECIAL_TOKENS_OF_A_PAIR)
+    if not isinstance(max_tokens, (int, np.integer)) or max_tokens < longest:
+        raise ValueError(
+            f"max_tokens={max_tokens} must be a whole number of at least {longest}, the longest example: raise it "
+            f"(16384, for example), or lower max_length of the data set."
+        )

@@ -1,0 +1,193 @@
+"""Packed batches and token budgets under Trainer: the same steps and figures, and the settings that are to work."""
+
+import pytest
+import torch
+from transformers import Trainer, TrainingArguments
+
+from hf_encoders import (
+    HfeAlbertConfig,
+    HfeAlbertForPreTraining,
+    HfeBertConfig,
+    HfeBertForPreTraining,
+    HfeRobertaConfig,
+    HfeRobertaForMaskedLM,
+)
+from hf_encoders.data import (
+    DataCollatorForMaskedLM,
+    DataCollatorForNextSentencePrediction,
+    DataCollatorForSentenceOrderPrediction,
+    DocumentChunks,
+    SentenceBlocks,
+    TokenBudget,
+)
+from hf_encoders.training import EpochCallback, LinearMaskRate, PreTrainingTrainer
+from tests.data.corpora import make_dataset, random_documents
+
+
+LENGTH = 24
+SIZES = {
+    "vocab_size": 60,
+    "hidden_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 20,
+    "max_position_embeddings": 32,
+    "pad_token_id": 0,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+    "initializer_range": 0.2,
+}
+OBJECTIVES = {
+    "mlm": (HfeRobertaForMaskedLM, HfeRobertaConfig, DataCollatorForMaskedLM, SentenceBlocks),
+    "nsp": (HfeBertForPreTraining, HfeBertConfig, DataCollatorForNextSentencePrediction, DocumentChunks),
+    "sop": (HfeAlbertForPreTraining, HfeAlbertConfig, DataCollatorForSentenceOrderPrediction, DocumentChunks),
+}
+
+
+def make_examples(objective, num_examples=None, redraw=False):
+    """About 60 examples, or the first so many: documents are added until there are."""
+    data_set_class = OBJECTIVES[objective][3]
+    for num_documents in range(4, 200):
+        data_set = data_set_class(make_dataset(random_documents(num_documents)), LENGTH, redraw=redraw)
+        if len(data_set) == (num_examples or 60):
+            return data_set
+    raise AssertionError("no corpus has so many examples")
+
+
+def make(objective, folder, tokenizer, train_set, packed, trainer_class=PreTrainingTrainer, eval_set=None, **settings):
+    torch.manual_seed(0)
+    model_class, config_class, collator_class, _ = OBJECTIVES[objective]
+    extra = {name: settings.pop(name) for name in ("mask_rate", "callbacks") if name in settings}
+    more = {"embedding_size": 10, "classifier_dropout_prob": 0.0} if objective == "sop" else {}
+    masking = {"mask_probability": 0.3} if "mask_rate" in extra else {}
+    arguments = {"max_steps": 3, "learning_rate": 0.5, "lr_scheduler_type": "constant", "optim": "sgd", **settings}
+    return trainer_class(
+        model=model_class(config_class(**SIZES, **more)),
+        args=TrainingArguments(
+            folder, save_strategy="no", report_to="none", use_cpu=True, disable_tqdm=True, logging_steps=1, **arguments
+        ),
+        train_dataset=train_set,
+        eval_dataset=eval_set,
+        data_collator=collator_class(tokenizer, packed=packed, **masking),
+        **extra,
+    )
+
+
+def trained(*args, **arguments):
+    trainer = make(*args, **arguments)
+    trainer.train()
+    names = ("loss", "mlm_loss", "mlm_accuracy", "pair_loss", "pair_accuracy", "grad_norm")
+    logs = [{name: log[name] for name in names if name in log} for log in trainer.state.log_history[:3]]
+    return logs, [parameter.detach().clone() for parameter in trainer.model.parameters()], trainer
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_a_batch_is_the_same_however_it_is_packed_and_cut(tokenizer, objective, tmp_path):
+    """32 padded examples a step = packed = 4 x 8 packed = groups of a budget, padded or not; a step an epoch."""
+    examples = make_examples(objective, 32)
+    whole, parameters, trainer = trained(
+        objective, tmp_path, tokenizer, examples, False, per_device_train_batch_size=32
+    )
+    assert whole[0]["loss"] - whole[2]["loss"] > 1e-3 and len(whole[0]) == (4 if objective == "mlm" else 6)
+    groups = TokenBudget(examples, trainer.data_collator, 120)
+    assert 4 < len(groups) < 10
+    cuts = [
+        (examples, True, 32, 1),
+        (examples, True, 8, 4),
+        (groups, True, 1, len(groups)),
+        (groups, True, len(groups), 1),
+        (groups, True, 2, -(-len(groups) // 2)),
+        (groups, False, 1, len(groups)),
+    ]
+    for data_set, packed, size, accumulation in cuts:
+        logs, found, _ = trained(
+            objective, tmp_path, tokenizer, data_set, packed, per_device_train_batch_size=size,
+            gradient_accumulation_steps=accumulation,
+        )  # fmt: skip
+        for one, other in zip(whole, logs, strict=True):
+            assert other == pytest.approx(one, abs=1e-5)
+        assert max(float((a - b).abs().max()) for a, b in zip(parameters, found, strict=True)) < 1e-5
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_evaluation_is_the_same_packed_and_in_groups(tokenizer, objective, tmp_path):
+    held_out, found = make_examples(objective), []
+    for packed, budget, size in ((False, None, 7), (True, None, 7), (True, 200, 1), (True, 200, 2), (False, 200, 1)):
+        trainer = make(
+            objective, tmp_path, tokenizer, make_examples(objective, redraw=True), packed,
+            per_device_eval_batch_size=size,
+        )  # fmt: skip
+        metrics = trainer.evaluate(TokenBudget(held_out, trainer.data_collator, budget) if budget else held_out)
+        found.append({name: value for name, value in metrics.items() if "loss" in name or "accuracy" in name})
+    assert len(found[0]) == (3 if objective == "mlm" else 5)
+    for other in found[1:]:
+        assert other == pytest.approx(found[0], abs=1e-5)
+
+
+@pytest.mark.parametrize("trainer_class", [PreTrainingTrainer, Trainer])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_default_settings_draw_every_epoch_anew_and_count_tokens(tokenizer, trainer_class, workers, tmp_path):
+    chunks = make_examples("nsp", redraw=True)
+    collator = DataCollatorForNextSentencePrediction(tokenizer, packed=True)
+    groups = TokenBudget(chunks, collator, 400)
+    trainer = make(
+        "nsp", tmp_path, tokenizer, groups, True, trainer_class=trainer_class, callbacks=[EpochCallback()],
+        max_steps=2 * len(groups), per_device_train_batch_size=1, dataloader_num_workers=workers,
+        dataloader_persistent_workers=workers > 0, include_num_input_tokens_seen="all", learning_rate=0.01,
+    )  # fmt: skip
+    inner, seen = trainer.model.forward, []
+
+    def forward(**inputs):
+        seen.append(inputs)
+        return inner(**inputs)
+
+    forward.__signature__ = __import__("inspect").signature(inner)
+    trainer.model.forward = forward
+    trainer.train()
+    expected = []
+    for epoch in (0, 1):
+        groups.set_epoch(epoch)
+        batches = [collator([groups[i]]) for i in range(len(groups))]
+        expected.append(sorted(batch["input_ids"].flatten().tolist() for batch in batches))
+    epochs = seen[: len(groups)], seen[len(groups) :]
+    found = [sorted(inputs["input_ids"].flatten().tolist() for inputs in epoch) for epoch in epochs]
+    assert found == expected and found[0] != found[1]
+    assert all(type(inputs["max_length_q"]) is int for inputs in seen)
+    num_tokens = sum(len(row) for epoch in expected for row in epoch)
+    assert trainer.state.num_input_tokens_seen == num_tokens
+
+
+def test_a_mask_rate_thins_packed_rows_as_padded_ones(tokenizer, tmp_path):
+    found = []
+    for packed in (False, True):
+        examples = make_examples("mlm", redraw=True)
+        held_out = make_examples("mlm")
+        trainer = make(
+            "mlm", tmp_path, tokenizer, examples, packed, eval_set=held_out, mask_rate=LinearMaskRate(0.3, 0.1)
+        )
+        trainer.train()
+        figures = {**trainer.state.log_history[2], **trainer.evaluate()}
+        found.append([figures[name] for name in ("loss", "mlm_loss", "eval_loss")])
+        found[-1] += [float(parameter.detach().sum()) for parameter in trainer.model.parameters()]
+    assert found[0] == pytest.approx(found[1], abs=1e-4)
+
+
+def test_predictions_of_packed_rows_come_back_in_one_process(tokenizer, tmp_path):
+    """Outputs are those of the rows: a pair's scores an example."""
+    examples = make_examples("nsp")
+    trainer = make("nsp", tmp_path, tokenizer, make_examples("nsp", redraw=True), True, per_device_eval_batch_size=7)
+    predicted = trainer.predict(examples)
+    scores = [array for array in predicted.predictions if array.shape == (len(examples), 2)]
+    assert len(scores) == 1
+    padded = DataCollatorForNextSentencePrediction(tokenizer)([examples[i] for i in range(len(examples))])
+    with torch.no_grad():
+        expected = trainer.model(**padded).seq_relationship_logits
+    torch.testing.assert_close(torch.from_numpy(scores[0]), expected, rtol=0, atol=1e-5)
+
+
+def test_groups_of_the_training_set_are_not_evaluated_on(tokenizer, tmp_path):
+    examples = make_examples("nsp", redraw=True)
+    collator = DataCollatorForNextSentencePrediction(tokenizer, packed=True)
+    trainer = make("nsp", tmp_path, tokenizer, examples, True)
+    with pytest.raises(ValueError, match="redraw=False"):
+        trainer.evaluate(TokenBudget(examples, collator, 200))
