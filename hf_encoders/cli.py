@@ -9,6 +9,7 @@ from hf_encoders import __version__
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command; 2 for wrong input, which is told in one line."""
+    from hf_encoders.benchmark import command as benchmark
     from hf_encoders.data.corpus import command as corpus
     from hf_encoders.quickstart import command as quickstart
 
@@ -24,6 +25,7 @@ def main(argv: list[str] | None = None) -> int:
             "from text to a fine-tuned encoder in minutes, here, without a download",
         ),
         ("corpus", corpus, "text files or a data set to a tokenised corpus to train from, with a report"),
+        ("benchmark", benchmark, "this package beside transformers' own classes, on your machine, text and settings"),
     ):
         command = commands.add_parser(
             name,

@@ -1,0 +1,251 @@
+"""Text -> the rows that every contender sees, cut into batches.
+
+All contenders work through the same pool of rows, with the same tokens masked. How rows are put together into batches
+is a contender's own: as they come, or sorted by length within the pool.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import datasets
+import numpy as np
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from hf_encoders.benchmark.settings import Setting
+from hf_encoders.data.batches import Segments
+from hf_encoders.data.chunks import DocumentChunks
+from hf_encoders.data.collators import (
+    DataCollatorForMaskedLM,
+    DataCollatorForNextSentencePrediction,
+    DataCollatorForSentenceOrderPrediction,
+)
+from hf_encoders.data.corpus.sentence_store import SentenceStore
+from hf_encoders.data.examples import TextExamples
+from hf_encoders.data.masking import IGNORED
+from hf_encoders.data.randomness import example_keys
+
+
+# Rows are sorted by length within so many batches, as transformers' LengthGroupedSampler does.
+POOL_BATCHES = 50
+# So many fill 55-60 % of 128 tokens of the Python documentation; the quickstart's passages.
+SENTENCES_A_PARAGRAPH = 4
+ENDS_OF_A_ROW = 2  # [CLS] ... [SEP]
+
+
+class Row(NamedTuple):
+    """One row, without padding.
+
+    Args:
+        input_ids (`torch.LongTensor` of shape `(L,)`): some of them masked.
+        labels (`torch.LongTensor` of shape `(L,)`): ids to predict, -100 elsewhere.
+        token_type_ids (`torch.LongTensor` of shape `(L,)`, *optional*): segments of a pair.
+        pair_label (`int`, *optional*): class of a pair.
+    """
+
+    input_ids: torch.Tensor
+    labels: torch.Tensor
+    token_type_ids: torch.Tensor | None = None
+    pair_label: int | None = None
+
+    @property
+    def original_ids(self) -> torch.Tensor:
+        """`(L,)`, nothing masked."""
+        return torch.where(self.labels == IGNORED, self.input_ids, self.labels)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch, and what it is made of.
+
+    Args:
+        tensors (`dict`): arguments of `forward`; `(B, T)` each, and a pair label `(B,)`.
+        rows (`list[Row]`): the same rows.
+        features (`list`): what a collator makes these rows of.
+    """
+
+    tensors: dict[str, torch.Tensor]
+    rows: list[Row]
+    features: list[Any]
+
+    @property
+    def lengths(self) -> list[int]:
+        """Real tokens of each row, special tokens included."""
+        return [len(row.input_ids) for row in self.rows]
+
+    @property
+    def tokens(self) -> int:
+        """Real tokens."""
+        return sum(self.lengths)
+
+    @property
+    def cells(self) -> int:
+        """Tokens with padding, B * T."""
+        return self.tensors["input_ids"].numel()
+
+    @property
+    def predicted(self) -> int:
+        """Tokens to predict."""
+        return sum(int((row.labels != IGNORED).sum()) for row in self.rows)
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The rows of a setting, in both orders.
+
+    Args:
+        plain (`list[Batch]`): rows as they come, with this package's examples as features.
+        grouped (`list[Batch]`): the same rows sorted by length, the longest first, so that most batches have hardly
+            any padding; without features.
+        collator: this package's, which masked the rows.
+    """
+
+    plain: list[Batch]
+    grouped: list[Batch]
+    collator: DataCollatorForMaskedLM
+
+
+def make_pool(
+    corpus: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, setting: Setting, pair_label_name: str | None
+) -> Pool:
+    """Draw the rows, mask them once, and make both kinds of batches.
+
+    Args:
+        corpus (`datasets.Dataset`): tokenised documents.
+        tokenizer: masks and pads.
+        setting (`Setting`): the rows, the objective and the batch size.
+        pair_label_name (`str`, *optional*): the model's argument for `Row.pair_label`; None without pairs.
+
+    Raises:
+        ValueError: if the text does not fill one batch.
+    """
+    collator = make_collator(tokenizer, setting, pair_label_name)
+    batches = make_examples(corpus, setting)
+    rows = [rows_of(collator(examples), pair_label_name) for examples in batches]
+    finish = {"padding_id": tokenizer.pad_token_id, "pair_label_name": pair_label_name, "trains": setting.trains}
+    plain = [make_batch(part, features=examples, **finish) for part, examples in zip(rows, batches, strict=True)]
+    longest_first = sorted((row for part in rows for row in part), key=lambda row: -len(row.input_ids))
+    size = setting.batch_size
+    grouped = [make_batch(longest_first[i : i + size], **finish) for i in range(0, len(longest_first), size)]
+    return Pool(plain, grouped, collator)
+
+
+def make_collator(
+    tokenizer: PreTrainedTokenizerBase, setting: Setting, pair_label_name: str | None
+) -> DataCollatorForMaskedLM:
+    """This package's collator for the objective."""
+    if setting.objective == "mlm":
+        return DataCollatorForMaskedLM(tokenizer)
+    if setting.objective == "nsp":
+        return DataCollatorForNextSentencePrediction(tokenizer, label_name=pair_label_name)
+    return DataCollatorForSentenceOrderPrediction(tokenizer, label_name=pair_label_name)
+
+
+def make_examples(corpus: datasets.Dataset, setting: Setting) -> list[list[Any]]:
+    """Up to `POOL_BATCHES` batches of this package's examples, drawn without repetition."""
+    random = np.random.default_rng(setting.seed)
+    if setting.objective == "mlm":
+        store = SentenceStore(corpus)
+        begin, end = spans(store, setting.examples, setting.length)
+        count = len(begin)
+    else:
+        chunks = DocumentChunks(corpus, setting.length, seed=setting.seed, redraw=False)
+        count = len(chunks)
+    if count < setting.batch_size:
+        raise ValueError(
+            f"the text gives {count} rows ({setting.examples} of at most {setting.length} tokens), too few for a "
+            f"batch of {setting.batch_size}: give more --text, or lower --batch-size."
+        )
+    num_batches = min(POOL_BATCHES, count // setting.batch_size)
+    chosen = random.permutation(count)[: num_batches * setting.batch_size].reshape(num_batches, -1)
+    if setting.objective != "mlm":
+        return [chunks.__getitems__(picks) for picks in chosen]
+    return [
+        [
+            TextExamples(
+                Segments(store.tokens, None, begin[picks], end[picks], np.ones_like(picks)),
+                example_keys(setting.seed, 0, picks),
+            )
+        ]
+        for picks in chosen
+    ]
+
+
+def spans(store: SentenceStore, examples: str, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Where the rows of a corpus begin and end, `int64` of shape `(rows,)` each, ends excluded.
+
+    Args:
+        store (`SentenceStore`): the corpus.
+        examples (`str`): `sentences`, one a row; `paragraphs`, four consecutive sentences of a document a row, or what
+            is left at its end; `documents`, one a row; `full`, the text as one stream, cut every `length` tokens.
+        length (`int`): longest row in tokens, two special tokens included; what is longer loses its end.
+    """
+    inner = length - ENDS_OF_A_ROW
+    if examples == "full":
+        begin = np.arange(0, len(store.tokens) - inner + 1, inner)
+        return begin, begin + inner
+    if examples == "sentences":
+        first, last = store.sentence_offsets[:-1], store.sentence_offsets[1:]
+    elif examples == "documents":
+        bounds = store.sentence_offsets[store.document_offsets]
+        first, last = bounds[:-1], bounds[1:]
+    else:
+        paragraphs = [
+            (start, min(start + SENTENCES_A_PARAGRAPH, document_end))
+            for document_start, document_end in zip(
+                store.document_offsets[:-1].tolist(), store.document_offsets[1:].tolist(), strict=True
+            )
+            for start in range(document_start, document_end, SENTENCES_A_PARAGRAPH)
+        ]
+        first, last = store.sentence_offsets[np.array(paragraphs)].T
+    return first, np.minimum(last, first + inner)
+
+
+def rows_of(batch: dict[str, torch.Tensor], pair_label_name: str | None) -> list[Row]:
+    """Take a batch of a collator apart."""
+    rows = []
+    for i, length in enumerate(batch["attention_mask"].sum(dim=1).tolist()):
+        columns = (
+            batch[name][i, :length] if name in batch else None for name in ("input_ids", "labels", "token_type_ids")
+        )
+        rows.append(Row(*columns, None if pair_label_name is None else int(batch[pair_label_name][i])))
+    return rows
+
+
+def make_batch(
+    rows: Sequence[Row],
+    padding_id: int,
+    pair_label_name: str | None = None,
+    trains: bool = True,
+    features: Sequence[Any] = (),
+) -> Batch:
+    """Pad rows to the longest of them.
+
+    >>> long = Row(torch.tensor([1, 7, 2]), torch.tensor([-100, 8, -100]))
+    >>> batch = make_batch([long, Row(torch.tensor([1]), torch.tensor([-100]))], padding_id=0)
+    >>> batch.tensors["input_ids"].tolist(), batch.tensors["labels"].tolist()
+    ([[1, 7, 2], [1, 0, 0]], [[-100, 8, -100], [-100, -100, -100]])
+    >>> batch.tokens, batch.cells, batch.predicted
+    (4, 6, 1)
+    """
+
+    def pad(columns: Sequence[torch.Tensor], value: int) -> torch.Tensor:
+        return torch.nn.utils.rnn.pad_sequence(list(columns), batch_first=True, padding_value=value)
+
+    tensors = {
+        "input_ids": pad([row.input_ids if trains else row.original_ids for row in rows], padding_id),
+        "attention_mask": pad([torch.ones_like(row.input_ids) for row in rows], 0),
+    }
+    if rows[0].token_type_ids is not None:
+        tensors["token_type_ids"] = pad([row.token_type_ids for row in rows], 0)
+    if trains:
+        tensors["labels"] = pad([row.labels for row in rows], IGNORED)
+        if pair_label_name is not None:
+            tensors[pair_label_name] = torch.tensor([row.pair_label for row in rows])
+    return Batch(tensors, list(rows), list(features))
+
+
+def padding_share(batches: Sequence[Batch]) -> float:
+    """Share of the cells that holds padding, in [0, 1)."""
+    return 1 - sum(batch.tokens for batch in batches) / sum(batch.cells for batch in batches)

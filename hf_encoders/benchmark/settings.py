@@ -1,0 +1,198 @@
+"""What one table of the benchmark is measured at: the model, the rows, the arithmetic, how long."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from hf_encoders.models.encoder_configuration import EncoderConfig
+from hf_encoders.quickstart.pretraining import pretraining_class
+from hf_encoders.registration import CONFIGURATIONS
+
+
+class Size(NamedTuple):
+    """A model size and the rows of its batches.
+
+    Args:
+        num_hidden_layers, hidden_size, num_attention_heads (`int`): as in the configuration; the feed-forward part is
+            four times as wide as the model.
+        batch_size (`int`): rows of at most 128 tokens.
+        long_batch_size (`int`): longer rows.
+    """
+
+    num_hidden_layers: int
+    hidden_size: int
+    num_attention_heads: int
+    batch_size: int
+    long_batch_size: int
+
+
+# Base and large are those of the BERT paper; small and mini are what a laptop pre-trains.
+SIZES = {
+    "small": Size(4, 256, 4, 32, 8),
+    "mini": Size(6, 384, 6, 32, 8),
+    "base": Size(12, 768, 12, 16, 6),
+    "large": Size(24, 1024, 16, 8, 2),
+}
+LONG = 128  # tokens; rows above it are long ones
+VOCAB_SIZE = 30522  # bert-base-uncased's
+DROPOUT = 0.1  # the BERT and RoBERTa papers'
+EXAMPLES = ("paragraphs", "sentences", "documents", "full")
+PAIRS = "pairs"  # what the rows are called where the objective makes them
+TASKS = ("pretraining", "inference")
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One table.
+
+    Args:
+        family (`str`): `bert`, `roberta` or `albert`.
+        size (`str`): a name in `SIZES`, or the folder of a configuration of the user's own.
+        examples (`str`): a name in `EXAMPLES`, or `PAIRS`.
+        length (`int`): longest row in tokens, special tokens included.
+        batch_size (`int`): rows in a batch.
+        task (`str`): `pretraining` (forward, backward, update) or `inference` (forward without a head).
+        dtype (`str`): a name in `DTYPES`; pre-training keeps float32 weights under autocast, inference casts weights.
+        objective (`str`): `mlm`, `nsp` or `sop`.
+        dropout (`float`, *optional*): probability in [0, 1) on hidden states and attention weights; None as in the
+            configuration.
+        rounds (`int`): turns of each contender.
+        steps (`int`): batches in a turn.
+        device (`str`): a torch device.
+        seed (`int`): of weights, rows and masks.
+    """
+
+    family: str
+    size: str
+    examples: str
+    length: int
+    batch_size: int
+    task: str
+    dtype: str
+    objective: str
+    dropout: float | None
+    rounds: int
+    steps: int
+    device: str
+    seed: int
+
+    @property
+    def trains(self) -> bool:
+        """Whether the task is pre-training."""
+        return self.task == "pretraining"
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        """The type of the arithmetic."""
+        return DTYPES[self.dtype]
+
+    def __str__(self) -> str:
+        what = f"{self.task} ({self.objective})" if self.trains else self.task
+        return (
+            f"{what}, {self.family} {self.size}, {self.batch_size} x {self.length}, {self.examples}, {self.dtype}, "
+            f"{self.device}"
+        )
+
+
+def default_batch_size(size: str, length: int) -> int:
+    """Rows in a batch of the size; a configuration of one's own gets those of base.
+
+    >>> default_batch_size("base", 128), default_batch_size("base", 512)
+    (16, 6)
+    """
+    preset = SIZES.get(size, SIZES["base"])
+    return preset.batch_size if length <= LONG else preset.long_batch_size
+
+
+def config_class_of(family: str) -> type[EncoderConfig]:
+    """The family's configuration class."""
+    return next(config for config in CONFIGURATIONS if config.model_type == family)
+
+
+def family_of(path: Path) -> str:
+    """The family of a configuration in a folder or a file.
+
+    Raises:
+        ValueError: if there is none, or it is of another family.
+    """
+    file = path / "config.json" if path.is_dir() else path
+    if not file.is_file():
+        raise ValueError(f"--model '{path}' holds no configuration: give a config.json, or a folder with one.")
+    fields, _ = EncoderConfig.get_config_dict(str(file))
+    found = str(fields.get("model_type")).removeprefix("hfe_")
+    families = [config.model_type for config in CONFIGURATIONS]
+    if found not in families:
+        raise ValueError(f"--model '{path}' has model_type {found!r}: it must be one of {', '.join(families)}.")
+    return found
+
+
+def make_config(setting: Setting, tokenizer: PreTrainedTokenizerBase, vocab_size: int) -> EncoderConfig:
+    """The configuration that a setting names.
+
+    Args:
+        setting (`Setting`): size and family.
+        tokenizer: gives the special ids.
+        vocab_size (`int`): least V; of a size only, a configuration of one's own has its own.
+
+    Raises:
+        ValueError: if the user's configuration does not fit the rows or the tokenizer, or transformers' class computes
+            something else.
+    """
+    config_class = config_class_of(setting.family)
+    dropouts = {}
+    if setting.dropout is not None:
+        dropouts = {"hidden_dropout_prob": setting.dropout, "attention_probs_dropout_prob": setting.dropout}
+    if setting.size not in SIZES:
+        config = config_class.from_pretrained(setting.size, **dropouts)
+        check_own_config(config, setting, tokenizer)
+        return config
+    size = SIZES[setting.size]
+    return config_class(
+        vocab_size=max(vocab_size, len(tokenizer)),
+        hidden_size=size.hidden_size,
+        num_hidden_layers=size.num_hidden_layers,
+        num_attention_heads=size.num_attention_heads,
+        intermediate_size=4 * size.hidden_size,
+        max_position_embeddings=config_class.position_rows(setting.length, tokenizer.pad_token_id),
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        **dropouts,
+    )
+
+
+def check_own_config(config: EncoderConfig, setting: Setting, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Refuse a configuration that the rows do not fit, or that stock transformers cannot compute."""
+    where = f"--model '{setting.size}'"
+    if not config.is_native:
+        raise ValueError(
+            f"{where}: position_embedding_type={config.position_embedding_type!r} does not exist in transformers, so "
+            "there is nothing to compare with: use 'absolute'."
+        )
+    if config.vocab_size < len(tokenizer):
+        raise ValueError(
+            f"{where}: vocab_size={config.vocab_size}, but the tokenizer has {len(tokenizer)} entries: give its own "
+            f"tokenizer with --tokenizer, or train one with --vocab-size {config.vocab_size}."
+        )
+    if config.pad_token_id is not None and config.pad_token_id != tokenizer.pad_token_id:
+        raise ValueError(
+            f"{where}: pad_token_id={config.pad_token_id}, but the tokenizer's is {tokenizer.pad_token_id}: give its "
+            "own tokenizer with --tokenizer."
+        )
+    needed = config.position_rows(setting.length, tokenizer.pad_token_id)
+    if config.max_position_embeddings < needed:
+        raise ValueError(
+            f"{where}: max_position_embeddings={config.max_position_embeddings}, and rows of {setting.length} tokens "
+            f"need {needed}: lower --length."
+        )
+
+
+def pair_label_name(setting: Setting) -> str | None:
+    """What the family's `forward` calls the label of a sentence pair; None where the objective has none."""
+    if setting.objective == "mlm":
+        return None
+    return pretraining_class(config_class_of(setting.family)).pair_label_name

@@ -1,0 +1,140 @@
+import json
+import re
+
+import pytest
+import torch
+
+from hf_encoders import HfeBertConfig
+from hf_encoders.benchmark import command
+from hf_encoders.benchmark.flops import GEMM_SIDES
+from hf_encoders.cli import main
+from hf_encoders.data.corpus.python_docs import Document
+from tests.benchmark_command.tiny import tiny_config, tiny_text
+
+
+@pytest.fixture
+def folder(tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setitem(GEMM_SIDES, "cpu", 64)
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
+    (tmp_path / "text.txt").write_text(tiny_text())
+    return tmp_path
+
+
+def benchmark(folder, *arguments: str, family: str = "bert") -> int:
+    tiny_config(family, dropout=0.1).save_pretrained(folder / family)
+    given = ["--text", folder / "text.txt", "--tokenizer", folder / "tokenizer"]
+    given += ["--length", "16", "--batch-size", "4", "--rounds", "2", "--steps", "1"]
+    model = [] if {"--family", "--size", "--model"} & set(arguments) else ["--model", folder / family]
+    return main(["benchmark", *map(str, [*given, *model, *arguments])])
+
+
+@pytest.mark.parametrize(
+    ("family", "num_tables", "arguments"),
+    [
+        ("bert", 4, ("--task", "pretraining", "inference", "--dtype", "float32", "bfloat16")),
+        ("bert", 1, ("--objective", "nsp")),
+        ("roberta", 4, ("--task", "pretraining", "inference", "--examples", "full", "documents")),
+        ("albert", 2, ("--task", "pretraining", "inference", "--against", "modernbert")),
+        ("albert", 1, ("--objective", "sop", "--task", "inference", "--against")),
+    ],
+)
+def test_tables_on_standard_output_and_all_rounds_as_json(folder, capsys, family, num_tables, arguments):
+    assert benchmark(folder, *arguments, "--json", folder / "out.json", family=family) == 0
+    output = capsys.readouterr().out
+    found = json.loads((folder / "out.json").read_text())
+    assert found["machine"]["threads"] == 1 and found["machine"]["cpu"] and found["machine"]["transformers"]
+    assert len(found["tables"]) == num_tables
+    for table in found["tables"]:
+        setting, lines = table["setting"], table["lines"]
+        assert table["gemm_flops_per_second"] > 0 and table["parameters"] > 0
+        assert setting["family"] == family
+        assert lines[0]["name"] == "transformers sdpa" and lines[-1]["name"] == "hf_encoders"
+        assert set(lines[0]["pass_ratio"].values()) == {1.0}
+        assert lines[-1]["padding"] == 0
+        for line in lines:
+            assert line["name"] in output
+            assert len(line["rounds"]) == 2
+            assert line["pass_ratio"]["least"] <= line["pass_ratio"]["median"] <= line["pass_ratio"]["greatest"]
+            assert line["mfu"]["median"] > 0 and line["activation_megabytes"] > 0
+            is_inference = setting["task"] == "inference"
+            assert all((turn["update_seconds"] == 0) == is_inference for turn in line["rounds"])
+
+
+def test_a_size_of_each_family_with_a_tokenizer_trained_here(folder, capsys):
+    text = folder / "text.txt"
+    arguments = ["--text", text, "--family", "bert", "roberta", "albert", "--size", "small", "--vocab-size", "300"]
+    arguments += ["--length", "16", "--batch-size", "2", "--rounds", "1", "--steps", "1", "--against", "grouped"]
+    assert main(["benchmark", *map(str, arguments)]) == 0
+    output = capsys.readouterr().out
+    for family in ("bert", "roberta", "albert"):
+        assert f"pretraining (mlm), {family} small, 2 x 16, paragraphs, float32, cpu" in output
+    assert output.count("transformers sdpa, by length") == 3 and "ModernBERT" not in output
+
+
+def test_without_text_the_python_documentation_is_read_once(folder, capsys, monkeypatch):
+    sentences = [sentence.split() for sentence in tiny_text().splitlines() if sentence]
+    documents = [Document("python", "module", [[" ".join(words)] * 3]) for words in sentences]
+    calls = []
+    monkeypatch.setattr(command, "read_python_documents", lambda *_: calls.append(1) or documents)
+    monkeypatch.setattr(command, "read_documents", lambda *_, **__: pytest.fail("no files were given"))
+    threads = torch.get_num_threads()
+    arguments = ["--family", "bert", "roberta", "--vocab-size", "300", "--threads", "2", "--length", "16"]
+    arguments += ["--batch-size", "2", "--rounds", "1", "--steps", "1", "--against", "--task", "inference"]
+    assert main(["benchmark", *arguments]) == 0
+    assert len(calls) == 1
+    assert torch.get_num_threads() == threads
+    assert capsys.readouterr().out.count("hf_encoders") == 2
+
+
+def test_cuda_that_is_not_there_is_refused(folder, capsys, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert benchmark(folder, "--device", "cuda") == 2
+    assert "--device cuda: torch finds no CUDA device here" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--batch-size", "5000"), r"the text gives \d+ rows .*too few for a batch of 5000"),
+        (("--family", "roberta", "--objective", "nsp"), "roberta has no head for sentence pairs"),
+        (("--objective", "nsp", "--examples", "full"), "--examples: rows of --objective nsp are sentence pairs"),
+        (
+            ("--objective", "nsp", "--against", "modernbert"),
+            "--against modernbert: it has no head for --objective nsp",
+        ),
+        (("--length", "41"), "max_position_embeddings=40, and rows of 41 tokens need 41: lower --length"),
+        (("--length", "4"), "--length 4: must be at least 8"),
+        (("--rounds", "0"), "--rounds 0: must be at least 1"),
+        (("--dropout", "1"), r"--dropout 1.0: must be a probability in \[0, 1\)"),
+        (("--model", "nowhere"), "--model 'nowhere' holds no configuration"),
+        (("--tokenizer", "nowhere/at/all"), "--tokenizer 'nowhere/at/all' cannot be loaded"),
+        (("--json", "nowhere/out.json"), "--json nowhere/out.json: its folder does not exist"),
+    ],
+)
+def test_wrong_input_is_told_before_anything_is_measured(folder, capsys, monkeypatch, arguments, message):
+    monkeypatch.setattr("hf_encoders.benchmark.command.measure", lambda *_: pytest.fail("it was measured"))
+    assert benchmark(folder, *arguments) == 2
+    error = capsys.readouterr().err
+    assert re.search(message, error)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"vocab_size": 20}, "vocab_size=20, but the tokenizer has 60 entries"),
+        ({"pad_token_id": 3}, "pad_token_id=3, but the tokenizer's is 0"),
+        ({"position_embedding_type": "relative_key"}, "does not exist in transformers"),
+        ({"model_type": "gpt2"}, "model_type 'gpt2': it must be one of bert, roberta, albert"),
+    ],
+)
+def test_a_configuration_that_cannot_be_compared_is_refused(folder, capsys, changes, message):
+    HfeBertConfig(**{"vocab_size": 60, "hidden_size": 24, "num_attention_heads": 3}).save_pretrained(folder / "own")
+    file = folder / "own" / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+    assert benchmark(folder, "--model", str(folder / "own")) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_family_and_size_exclude_a_configuration_of_ones_own(folder, capsys):
+    assert benchmark(folder, "--model", str(folder), "--size", "base") == 2
+    assert "leave out --family and --size" in capsys.readouterr().err

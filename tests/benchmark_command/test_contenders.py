@@ -1,0 +1,98 @@
+import pytest
+import torch
+
+from hf_encoders.benchmark.contenders import BASELINE, OPPONENTS, OURS, make_contenders, modernbert_config
+from hf_encoders.benchmark.measuring import inference_pass, training_pass
+from hf_encoders.benchmark.rows import make_pool
+from hf_encoders.benchmark.settings import pair_label_name
+from tests.benchmark_command.tiny import tiny_config, tiny_corpus, tiny_setting
+
+
+def contenders_of(setting, tokenizer, dropout: float = 0.0):
+    pool = make_pool(tiny_corpus(), tokenizer, setting, pair_label_name(setting))
+    against = [name for name in OPPONENTS if setting.objective == "mlm" or name != "modernbert"]
+    config = tiny_config(setting.family, dropout)
+    return make_contenders(config, setting, pool, tokenizer, against)
+
+
+OBJECTIVES = [("bert", "mlm"), ("roberta", "mlm"), ("albert", "mlm"), ("bert", "nsp"), ("albert", "sop")]
+
+
+@pytest.mark.parametrize(("family", "objective"), OBJECTIVES)
+def test_all_compute_the_same_loss_and_gradients_of_the_same_rows(tokenizer, family, objective):
+    setting = tiny_setting(family, objective=objective)
+    contenders = contenders_of(setting, tokenizer)
+    batches = contenders[0].batches
+    losses, gradients = {}, {}
+    for contender in contenders:
+        if contender.name == OPPONENTS["modernbert"]:
+            continue
+        contender.select_attention()
+        contender.optimizer.zero_grad()
+        losses[contender.name] = training_pass(contender, batches[0].tensors, setting).item()
+        gradients[contender.name] = contender.model.get_input_embeddings().weight.grad.clone()
+    for name, loss in losses.items():
+        assert loss == pytest.approx(losses[BASELINE], abs=1e-5), name
+        torch.testing.assert_close(gradients[name], gradients[BASELINE], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "albert"])
+def test_all_encode_the_same_rows_alike(tokenizer, family):
+    contenders = contenders_of(tiny_setting(family, task="inference"), tokenizer, dropout=0.1)
+    tensors = contenders[0].batches[0].tensors
+    is_real = tensors["attention_mask"].bool()
+    baseline = inference_pass(contenders[0], tensors)[is_real]
+    assert "labels" not in tensors
+    for contender in contenders:
+        if contender.name != OPPONENTS["modernbert"]:
+            contender.select_attention()
+            torch.testing.assert_close(inference_pass(contender, tensors)[is_real], baseline, atol=1e-5, rtol=0)
+
+
+def test_select_attention_changes_the_kernel_of_a_shared_model(tokenizer):
+    sdpa, eager, *_ = contenders_of(tiny_setting(), tokenizer)
+    assert sdpa.model is eager.model
+    eager.select_attention()
+    assert sdpa.model.config._attn_implementation == "eager"
+    sdpa.select_attention()
+    assert sdpa.model.config._attn_implementation == "sdpa"
+
+
+def test_who_pads_and_how(tokenizer):
+    contenders = contenders_of(tiny_setting(), tokenizer)
+    assert [contender.name for contender in contenders] == [BASELINE, *OPPONENTS.values(), OURS]
+    assert [contender.pads for contender in contenders] == [True, True, True, True, False]
+    tokens = {sum(batch.tokens for batch in contender.batches) for contender in contenders}
+    predicted = {sum(batch.predicted for batch in contender.batches) for contender in contenders}
+    assert len(tokens) == len(predicted) == 1
+
+
+@pytest.mark.parametrize(("family", "objective"), OBJECTIVES)
+def test_collators_make_the_same_rows_with_masks_of_their_own(tokenizer, family, objective):
+    setting = tiny_setting(family, objective=objective)
+    for contender in contenders_of(setting, tokenizer):
+        batch = contender.batches[0]
+        made = contender.collate(batch.features)
+        assert set(made) == set(batch.tensors)
+        for name in ("attention_mask", "token_type_ids", pair_label_name(setting)):
+            if name in made:
+                assert torch.equal(made[name], batch.tensors[name])
+        unmasked = torch.where(made["labels"] == -100, made["input_ids"], made["labels"])
+        padded = batch.tensors["labels"]
+        assert torch.equal(unmasked, torch.where(padded == -100, batch.tensors["input_ids"], padded))
+
+
+@pytest.mark.parametrize(("width", "layers", "heads"), [(256, 4, 4), (768, 12, 12)])
+def test_modernbert_has_as_many_weights_in_a_layer(width, layers, heads):
+    from transformers import AutoModel
+
+    from hf_encoders import HfeBertConfig
+
+    config = HfeBertConfig(
+        hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads, intermediate_size=4 * width
+    )
+    with torch.device("meta"):
+        modern = AutoModel.from_config(modernbert_config(config, length=128))
+    matrices = sum(p.numel() for name, p in modern.named_parameters() if p.dim() == 2 and "layers" in name)
+    assert matrices == pytest.approx(layers * 12 * width**2, rel=0.01)
+    assert modern.config.vocab_size == config.vocab_size and modern.config.num_hidden_layers == layers

@@ -1,0 +1,72 @@
+"""A model, rows and a setting that are measured in milliseconds."""
+
+import datasets
+import numpy as np
+
+from hf_encoders import HfeAlbertConfig, HfeBertConfig, HfeRobertaConfig
+from hf_encoders.benchmark.settings import Setting
+from hf_encoders.models.encoder_configuration import EncoderConfig
+
+
+VOCABULARY = 60
+
+
+def tiny_config(family: str, dropout: float = 0.0) -> EncoderConfig:
+    shared = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 24,
+        "num_attention_heads": 3,
+        "intermediate_size": 37,
+        "max_position_embeddings": 40,
+        "pad_token_id": 0,
+        "hidden_dropout_prob": dropout,
+        "attention_probs_dropout_prob": dropout,
+    }
+    if family == "bert":
+        return HfeBertConfig(num_hidden_layers=2, **shared)
+    if family == "roberta":
+        return HfeRobertaConfig(num_hidden_layers=2, **shared)
+    return HfeAlbertConfig(
+        num_hidden_layers=4,
+        num_hidden_groups=2,
+        inner_group_num=2,
+        embedding_size=10,
+        classifier_dropout_prob=dropout,
+        **shared,
+    )
+
+
+def tiny_setting(family: str = "bert", **changes) -> Setting:
+    fields = {
+        "size": "tiny",
+        "examples": "sentences",
+        "length": 13,
+        "batch_size": 5,
+        "task": "pretraining",
+        "dtype": "float32",
+        "objective": "mlm",
+        "dropout": 0.0,
+        "rounds": 2,
+        "steps": 2,
+        "device": "cpu",
+        "seed": 0,
+    }
+    return Setting(family=family, **{**fields, **changes})
+
+
+def tiny_corpus(num_documents: int = 30) -> datasets.Dataset:
+    """Documents of 2 to 5 sentences of 3 to 14 tokens, all above the special ids."""
+    random = np.random.default_rng(0)
+    documents = [
+        [random.integers(5, VOCABULARY, random.integers(3, 15)).tolist() for _ in range(random.integers(2, 6))]
+        for _ in range(num_documents)
+    ]
+    return datasets.Dataset.from_dict({"input_ids": documents})
+
+
+def tiny_text() -> str:
+    """The same as text for the tokenizer of words."""
+    return "\n\n".join(
+        "\n".join(" ".join(f"w{token}" for token in sentence) for sentence in document)
+        for document in tiny_corpus()["input_ids"]
+    )
