@@ -5,15 +5,19 @@ trainable relative positions of Shaw et al. 2018 and Huang et al. 2020 (https://
 transformers 4 had them.
 
 Which kernel runs (`config._attn_implementation`, set by `attn_implementation=` or `model.set_attn_implementation`):
-  * `sdpa`, the default: on a CPU, one `scaled_dot_product_attention` call a sequence, without padding; elsewhere, and
-    for batches without padding, one call over all sequences;
+  * `sdpa`, the default. On a CPU one call a sequence, without padding: torch's, or the formula written out while
+    weights are dropped. On CUDA torch's kernels for sequences of any length. Batches without padding, and other
+    devices: one call over all sequences;
   * `eager`: explicit softmax. Also whenever `output_attentions=True`, because no other kernel returns the weights;
-  * any other name known to transformers (`flex_attention`, `flash_attention_2`, one of your own): through
-    transformers' attention interface, over sequences padded to equal length. Not with relative positions or 4D masks,
-    which such kernels do not read.
+  * `flash_attention_2` and its like, where they are installed: without padding;
+  * any other name known to transformers (`flex_attention`, one of your own): through transformers' attention
+    interface, over sequences padded to equal length. Not with relative positions or 4D masks, which such kernels do
+    not read.
 
 Leaves out: causal masks, caches and cross-attention. This is an encoder.
 """
+
+from typing import Any
 
 import torch
 from torch import nn
@@ -21,6 +25,8 @@ from transformers import PreTrainedConfig
 from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from .encoder_dropout import draws_16_bits, random_bits, scaled_mask
+from .encoder_matmul import matmul_dtype
 from .encoder_tokens import FlatTokens
 
 
@@ -59,29 +65,76 @@ class EncoderSelfAttention(nn.Module):
         self, hidden_states: torch.Tensor, tokens: FlatTokens, output_attentions: bool = False
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """`(N, D)` -> `(N, D)`, and the weights `(S, A, L, L)` if asked for, else None."""
+        # Once instead of in each of the three projections, and likewise on the way back.
+        hidden_states = hidden_states.to(matmul_dtype(hidden_states))
         heads = (hidden_states.shape[0], self.num_attention_heads, self.attention_head_size)
         query = self.query(hidden_states).view(heads)  # (N, A, H)
         key = self.key(hidden_states).view(heads)
         value = self.value(hidden_states).view(heads)
-        if self._runs_per_sequence(query, tokens, output_attentions):
-            context, weights = self._attend_per_sequence(query, key, value, tokens), None
-        else:
-            context, weights = self._attend_padded(query, key, value, tokens, output_attentions)
+        spare = len(query) - tokens.num_tokens
+        if spare:
+            query, key, value = (x[: tokens.num_tokens] for x in (query, key, value))
+        context, weights = self._attend(query, key, value, tokens, output_attentions)
+        if spare:
+            context = nn.functional.pad(context, (0, 0, 0, 0, 0, spare))
         return context.reshape(hidden_states.shape), weights
 
-    def _runs_per_sequence(self, query: torch.Tensor, tokens: FlatTokens, output_attentions: bool) -> bool:
-        return (
-            tokens.sequence_lengths is not None
-            and query.device.type == "cpu"
-            and self.config._attn_implementation == "sdpa"
-            and not output_attentions
+    def _attend(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        tokens: FlatTokens,
+        output_attentions: bool,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Choose the kernel: `(N, A, H)` each -> `(N, A, H)`, and the weights `(S, A, L, L)` if asked for."""
+        implementation = "eager" if output_attentions else self.config._attn_implementation
+        is_ragged = tokens.sequence_lengths is not None
+        if implementation == "sdpa" and query.device.type == "cpu":
+            # Rows without padding are one call, which torch has a fast kernel for as long as nothing is dropped.
+            if is_ragged or (tokens.is_full and self._drops_by_mask(query)):
+                return self._attend_per_sequence(query, key, value, tokens), None
+        elif is_ragged and not self._has_distances:
+            if implementation == "sdpa" and query.device.type == "cuda":
+                return attend_jagged(query, key, value, tokens, self.scaling, self._dropout), None
+            if implementation.startswith("flash_attention"):
+                return self._attend_with_flash(query, key, value, tokens, implementation), None
+        return self._attend_padded(query, key, value, tokens, implementation)
+
+    def _attend_with_flash(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        tokens: FlatTokens,
+        implementation: str,
+    ) -> torch.Tensor:
+        """Flash attention for sequences of any length, by transformers' interface: `(N, A, H)` each -> `(N, A, H)`."""
+        kernel = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention)
+        bounds, longest = tokens.cu_seq_lens.int(), max(tokens.sequence_lengths)
+        context, _ = kernel(
+            self,
+            *(x.transpose(0, 1).unsqueeze(0) for x in (query, key, value)),  # (1, A, N, H)
+            None,
+            dropout=self._dropout,
+            scaling=self.scaling,
+            cu_seq_lens_q=bounds,
+            cu_seq_lens_k=bounds,
+            max_length_q=longest,
+            max_length_k=longest,
         )
+        return context.squeeze(0)
+
+    def _drops_by_mask(self, query: torch.Tensor) -> bool:
+        return self._dropout > 0 and not self._has_distances and draws_16_bits(query, self._dropout)
 
     def _attend_per_sequence(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, tokens: FlatTokens
     ) -> torch.Tensor:
         """One kernel call a sequence: `(N, A, H)` each -> `(N, A, H)`."""
-        lengths = tokens.sequence_lengths
+        lengths = tokens.lengths()
+        if self._drops_by_mask(query):
+            return attend_with_dropout(query, key, value, lengths, self.scaling, self._dropout)
         columns = tokens.columns(query.device).split(lengths) if self._has_distances else [None] * len(lengths)
         contexts = []
         for q, k, v, position in zip(
@@ -101,10 +154,9 @@ class EncoderSelfAttention(nn.Module):
         key: torch.Tensor,
         value: torch.Tensor,
         tokens: FlatTokens,
-        output_attentions: bool,
+        implementation: str,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """One kernel call over sequences padded to the longest: `(N, A, H)` each -> `(N, A, H)`, `(S, A, L, L)`."""
-        implementation = "eager" if output_attentions else self.config._attn_implementation
         if self._has_distances and implementation not in ("eager", "sdpa"):
             raise ValueError(
                 f"position_embedding_type={self.config.position_embedding_type!r} adds to the attention scores, which "
@@ -149,6 +201,103 @@ class EncoderSelfAttention(nn.Module):
         if self.config.position_embedding_type == "relative_key_query":
             scores = scores + (key @ table).gather(-1, distances.transpose(-1, -2)).transpose(-1, -2)
         return scores * self.scaling
+
+
+def attend_with_dropout(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    lengths: list[int],
+    scaling: float,
+    dropout: float,
+) -> torch.Tensor:
+    """The formula written out a sequence at a time, on a CPU: `(N, A, H)` each -> `(N, A, H)`.
+
+    torch's kernel leaves its fast path as soon as weights are dropped, and draws masks slowly. Computed at least in
+    float32, as that kernel does: in bfloat16 every length that comes up for the first time costs a compilation.
+    """
+    with torch.autocast("cpu", enabled=False):
+        return _AttentionWithDropout.apply(query, key, value, lengths, scaling, dropout)
+
+
+class _AttentionWithDropout(torch.autograd.Function):
+    """Keeps of each sequence the weights before dropout and the random bits, no mask and no dropped weights."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        lengths: list[int],
+        scaling: float,
+        dropout: float,
+    ) -> torch.Tensor:
+        ctx.lengths, ctx.scaling, ctx.dropout = lengths, scaling, dropout
+        ctx.sizes = [query.shape[1] * length * length for length in lengths]
+        exact = torch.promote_types(query.dtype, torch.float32)
+        bits, all_weights = random_bits((sum(ctx.sizes),)), torch.empty(sum(ctx.sizes), dtype=exact)
+        context = torch.empty_like(query)
+        for q, k, v, its_bits, its_weights, its_context in zip(
+            *(x.to(exact).split(lengths) for x in (query * scaling, key, value)),
+            *(x.split(ctx.sizes) for x in (bits, all_weights)),
+            context.split(lengths),
+            strict=True,
+        ):
+            scores = torch.bmm(q.transpose(0, 1), k.permute(1, 2, 0))  # (A, L, L)
+            weights = torch._softmax(scores, -1, False, out=its_weights.view(scores.shape))
+            mask = scaled_mask(its_bits, dropout, exact).view(scores.shape)
+            its_context.transpose(0, 1).copy_(torch.bmm(mask.mul_(weights), v.transpose(0, 1)))
+        ctx.save_for_backward(query, key, value, bits, all_weights)
+        return context
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    @torch.autocast("cpu", enabled=False)
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        query, key, value, bits, all_weights = ctx.saved_tensors
+        exact, lengths = all_weights.dtype, ctx.lengths
+        gradients = [torch.empty_like(x) for x in (query, key, value)]
+        for q, k, v, g, its_bits, its_weights, of_q, of_k, of_v in zip(
+            *(x.to(exact).split(lengths) for x in (query * ctx.scaling, key, value, gradient)),
+            *(x.split(ctx.sizes) for x in (bits, all_weights)),
+            *(x.split(lengths) for x in gradients),
+            strict=True,
+        ):
+            q, k, g = (x.transpose(0, 1) for x in (q, k, g))  # (A, L, H)
+            weights = its_weights.view(q.shape[0], q.shape[1], q.shape[1])
+            mask = scaled_mask(its_bits, ctx.dropout, exact).view(weights.shape)
+            of_v.transpose(0, 1).copy_(torch.bmm((weights * mask).transpose(1, 2), g))
+            of_weights = torch.bmm(g, v.permute(1, 2, 0)).mul_(mask)
+            of_scores = torch._softmax_backward_data(of_weights, weights, -1, exact)
+            of_q.transpose(0, 1).copy_(torch.bmm(of_scores, k))
+            of_k.transpose(0, 1).copy_(torch.bmm(of_scores.transpose(1, 2), q))
+        gradients[0].mul_(ctx.scaling)
+        return *gradients, None, None, None
+
+
+def attend_jagged(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    tokens: FlatTokens,
+    scaling: float,
+    dropout: float,
+) -> torch.Tensor:
+    """Attention by torch's kernels for sequences of any length, by jagged tensors: `(N, A, H)` each -> `(N, A, H)`.
+
+    On CUDA that is flash attention in 16 bits and memory-efficient attention in float32, with dropout. Other devices
+    compute the same, slowly.
+    """
+    lengths = tokens.sequence_lengths
+    jagged = (
+        torch.nested.nested_tensor_from_jagged(
+            x.contiguous(), tokens.cu_seq_lens, min_seqlen=min(lengths), max_seqlen=max(lengths)
+        ).transpose(1, 2)  # (S, A, length of each, H)
+        for x in (query, key, value)
+    )
+    context = nn.functional.scaled_dot_product_attention(*jagged, dropout_p=dropout, scale=scaling)
+    return context.transpose(1, 2).contiguous().values()
 
 
 def eager_attention(

@@ -13,6 +13,7 @@ from transformers.utils import TransformersKwargs, logging
 from transformers.utils.generic import can_return_tuple
 
 from .encoder_blocks import EncoderPreTrainedModel, check_ids
+from .encoder_linear_loss import linear_classification_sums
 from .encoder_losses import IGNORED, ObjectiveSums, classification_sums, normalised, pair_share_of_batch
 from .encoder_outputs import FlatEncoderOutput, HfeForPreTrainingOutput, HfeMaskedLMOutput
 from .encoder_tokens import FlatTokens
@@ -104,8 +105,8 @@ def labels_on_padding(labels: torch.Tensor | None, attention_mask: torch.Tensor 
 class MaskedTokenPrediction(HeadModel):
     """What models with an MLM head share: the head, its tied decoder, and prediction of the masked tokens only.
 
-    A family sets `mlm_head_name`, the path of the module that holds `decoder` and `bias` and maps `(P, D)` to
-    `(P, V)`.
+    A family sets `mlm_head_name`, the path of the module that maps `(P, D)` to `(P, V)`. The module holds `bias`,
+    `transform`, which maps `(P, D)` to `(P, D or E)`, and `decoder`, the projection of that to the vocabulary.
     """
 
     mlm_head_name: str
@@ -163,7 +164,8 @@ class MaskedTokenPrediction(HeadModel):
         if return_logits:
             scores = self.mlm_head(hidden_states)
             return tokens.pad(scores), classification_sums(scores.index_select(0, predicted), labels)
-        return None, classification_sums(self.mlm_head(hidden_states.index_select(0, predicted)), labels)
+        transformed = self.mlm_head.transform(hidden_states.index_select(0, predicted))
+        return None, linear_classification_sums(transformed, self.get_output_embeddings(), labels)
 
 
 class MaskedLanguageModel(MaskedTokenPrediction):

@@ -53,6 +53,20 @@ class FlatTokens:
         return self.kept is None and self.cu_seq_lens is not None
 
     @property
+    def is_full(self) -> bool:
+        """Whether every row is one sequence of T tokens, none of them padding."""
+        return self.cu_seq_lens is None and self.attention_mask is None
+
+    def lengths(self) -> list[int]:
+        """Length of each sequence, in any layout without padding among the flat tokens: S integers."""
+        return [self.row_length] * self.batch_size if self.is_full else self.sequence_lengths
+
+    @property
+    def num_tokens(self) -> int:
+        """N."""
+        return self.batch_size * self.row_length if self.kept is None else len(self.kept)
+
+    @property
     def num_sequences(self) -> int:
         """S."""
         return self.batch_size if self.sequence_lengths is None else len(self.sequence_lengths)

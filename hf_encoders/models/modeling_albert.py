@@ -7,7 +7,6 @@ sentence order instead of next sentence as the pair objective.
 import torch
 from torch import nn
 from transformers import initialization as init
-from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
@@ -15,7 +14,16 @@ from transformers.utils.generic import can_return_tuple
 
 from .configuration_albert import HfeAlbertConfig
 from .encoder_attention import EncoderSelfAttention
-from .encoder_blocks import EncoderEmbeddings, EncoderModel, EncoderPreTrainedModel, LayerStack, in_chunks
+from .encoder_blocks import (
+    EncoderEmbeddings,
+    EncoderModel,
+    EncoderPreTrainedModel,
+    LayerStack,
+    activation,
+    in_chunks,
+    project_activated,
+)
+from .encoder_dropout import EncoderDropout
 from .encoder_heads import HeadModel, MaskedLanguageModel, PreTrainingModel
 from .encoder_outputs import HfeAlbertForPreTrainingOutput
 from .encoder_tasks import ChoiceModel, QuestionAnswerer, SequenceClassifier, TokenClassifier
@@ -29,14 +37,14 @@ class AlbertAttention(EncoderSelfAttention):
         super().__init__(config)
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.output_dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.output_dropout = EncoderDropout(config.hidden_dropout_prob)
 
     def forward(
         self, hidden_states: torch.Tensor, tokens: FlatTokens, output_attentions: bool = False
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """`(N, D)` -> `(N, D)`, and the weights `(S, A, L, L)` if asked for."""
         context, weights = super().forward(hidden_states, tokens, output_attentions)
-        return self.LayerNorm(hidden_states + self.output_dropout(self.dense(context))), weights
+        return self.LayerNorm(self.output_dropout(self.dense(context), hidden_states)), weights
 
 
 class AlbertLayer(GradientCheckpointingLayer):
@@ -49,7 +57,7 @@ class AlbertLayer(GradientCheckpointingLayer):
         self.attention = AlbertAttention(config)
         self.ffn = nn.Linear(config.hidden_size, config.intermediate_size)
         self.ffn_output = nn.Linear(config.intermediate_size, config.hidden_size)
-        self.activation = ACT2FN[config.hidden_act]
+        self.activation = activation(config.hidden_act)
 
     def forward(
         self, hidden_states: torch.Tensor, tokens: FlatTokens, output_attentions: bool = False
@@ -61,7 +69,7 @@ class AlbertLayer(GradientCheckpointingLayer):
         )
 
     def _feed_forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        return self.ffn_output(self.activation(self.ffn(hidden_states)))
+        return project_activated(self.activation, self.ffn_output, self.ffn(hidden_states))
 
 
 class AlbertLayerGroup(nn.Module):
@@ -99,11 +107,15 @@ class AlbertMLMHead(nn.Module):
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
         self.dense = nn.Linear(config.hidden_size, config.embedding_size)
         self.decoder = nn.Linear(config.embedding_size, config.vocab_size)
-        self.activation = ACT2FN[config.hidden_act]
+        self.activation = activation(config.hidden_act)
+
+    def transform(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """`(P, D)` -> `(P, E)`."""
+        return self.LayerNorm(self.activation(self.dense(hidden_states)))
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """`(P, D)` -> `(P, V)`."""
-        return self.decoder(self.LayerNorm(self.activation(self.dense(hidden_states))))
+        return self.decoder(self.transform(hidden_states))
 
 
 class AlbertSOPHead(nn.Module):

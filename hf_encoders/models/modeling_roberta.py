@@ -57,9 +57,13 @@ class RobertaLMHead(nn.Module):
         self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
 
+    def transform(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """`(P, D)` -> `(P, D)`."""
+        return self.layer_norm(nn.functional.gelu(self.dense(hidden_states)))
+
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """`(P, D)` -> `(P, V)`."""
-        return self.decoder(self.layer_norm(nn.functional.gelu(self.dense(hidden_states))))
+        return self.decoder(self.transform(hidden_states))
 
 
 class RobertaClassificationHead(nn.Module):
