@@ -15,8 +15,9 @@ and greatest in brackets:
   padding             share of the computed tokens that is padding (this package computes none outside of attention)
 
 "by length" gives transformers its best batches: rows sorted by length over 50 batches. ModernBERT has the same
-depth, width, vocabulary and weights in a layer, drops nothing out, and predicts the masked tokens only, its best
-settings; --dropout 0 compares with it at equal dropout.
+depth, width, vocabulary and weights in a layer, drops nothing out, and predicts the masked tokens only; its flash
+attention is not used. --dropout 0 compares with it at equal dropout. A turn before the first round warms up; in
+bfloat16 on a CPU, kernels for shapes that come up later are compiled in the round they come up in.
 """
 
 import argparse

@@ -123,7 +123,8 @@ def format_table(table: Table) -> str:
     setting = table.setting
     heading = (
         f"{setting}\n{table.parameters / 1e6:.1f} million parameters, {setting.rounds} rounds, batches a turn: "
-        f"{setting.steps}, GEMM {table.gemm_flops_per_second / 1e9:,.0f} GFLOP/s"
+        f"{setting.steps}, GEMM {table.gemm_flops_per_second / 1e9:,.0f} GFLOP/s\n"
+        f"{describe_hardware()}, torch {torch.__version__}, transformers {describe_software()['transformers']}"
     )
     passes = "forward + backward" if setting.trains else "forward"
     columns = ["", passes, "tokens/s", "ms/batch", "MFU"]

@@ -71,7 +71,7 @@ class EncoderSelfAttention(nn.Module):
         query = self.query(hidden_states).view(heads)  # (N, A, H)
         key = self.key(hidden_states).view(heads)
         value = self.value(hidden_states).view(heads)
-        spare = len(query) - tokens.num_tokens
+        spare = query.shape[0] - tokens.num_tokens
         if spare:
             query, key, value = (x[: tokens.num_tokens] for x in (query, key, value))
         context, weights = self._attend(query, key, value, tokens, output_attentions)
@@ -252,9 +252,13 @@ class _AttentionWithDropout(torch.autograd.Function):
         return context
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     @torch.autocast("cpu", enabled=False)
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "attention with dropout cannot be differentiated a second time (create_graph=True) with "
+                "attn_implementation='sdpa' on a CPU: use attn_implementation='eager'."
+            )
         query, key, value, bits, all_weights = ctx.saved_tensors
         exact, lengths = all_weights.dtype, ctx.lengths
         gradients = [torch.empty_like(x) for x in (query, key, value)]

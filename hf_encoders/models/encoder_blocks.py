@@ -123,9 +123,7 @@ def project_activated(activation: nn.Module, linear: nn.Module, hidden_states: t
     is_eager = not (torch.compiler.is_compiling() or torch.jit.is_tracing())
     if not (hidden_states.requires_grad and is_bare_linear(linear) and is_eager):
         return linear(activation(hidden_states))
-    return checkpoint(
-        lambda widened: linear(activation(widened)), hidden_states, use_reentrant=False, preserve_rng_state=False
-    )
+    return checkpoint(lambda widened: linear(activation(widened)), hidden_states, use_reentrant=False)
 
 
 class EncoderAttention(nn.Module):
@@ -143,7 +141,10 @@ class EncoderAttention(nn.Module):
 
 
 class EncoderIntermediate(nn.Module):
-    """First half of the feed-forward part: widen. `AddAndNorm` activates on the way to the second."""
+    """First half of the feed-forward part: widen. `AddAndNorm` activates on the way to the second.
+
+    So what a hook sees here is not activated yet, unlike in transformers.
+    """
 
     def __init__(self, config: PreTrainedConfig):
         super().__init__()
@@ -198,7 +199,7 @@ class LayerStack(nn.Module):
         output_attentions: bool,
         output_hidden_states: bool,
     ) -> torch.Tensor:
-        """`(N, D)` -> `(N, D)` through `layers`."""
+        """`(N, D)` -> `(N, D)` through `layers`, which in 16 bits on a CPU see some rows of zeros behind the N."""
         if not output_hidden_states:
             hidden_states = with_spare_rows(hidden_states)
             for layer in layers:

@@ -45,6 +45,8 @@ def random_bits(shape: tuple[int, ...]) -> torch.Tensor:
 def scaled_mask(bits: torch.Tensor, probability: float, dtype: torch.dtype) -> torch.Tensor:
     """Zero for dropped elements and 1 / (share kept) for the others, of the shape of `bits`.
 
+    `dtype` is float32 or float64: 16 bits would round the factor, and with it the mean.
+
     >>> scaled_mask(torch.tensor([-(2**15), -1, 0, 2**15 - 1], dtype=torch.int16), 0.5, torch.float32).tolist()
     [0.0, 0.0, 2.0, 2.0]
     """
@@ -65,12 +67,13 @@ class _DropAndAdd(torch.autograd.Function):
         bits = random_bits(hidden_states.shape)
         ctx.save_for_backward(bits)
         ctx.probability, ctx.dtype = probability, hidden_states.dtype
+        mask = scaled_mask(bits, probability, torch.promote_types(hidden_states.dtype, torch.float32))
         if residual is None:
-            return hidden_states * scaled_mask(bits, probability, hidden_states.dtype)
-        return torch.addcmul(residual, hidden_states, scaled_mask(bits, probability, residual.dtype))
+            return (hidden_states * mask).to(hidden_states.dtype)
+        return torch.addcmul(residual.to(mask.dtype), hidden_states, mask).to(residual.dtype)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         (bits,) = ctx.saved_tensors
-        of_hidden_states = gradient * scaled_mask(bits, ctx.probability, gradient.dtype)
-        return of_hidden_states.to(ctx.dtype), gradient if ctx.needs_input_grad[1] else None, None
+        mask = scaled_mask(bits, ctx.probability, torch.promote_types(gradient.dtype, torch.float32))
+        return (gradient * mask).to(ctx.dtype), gradient if ctx.needs_input_grad[1] else None, None

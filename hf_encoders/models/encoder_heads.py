@@ -15,6 +15,7 @@ from transformers.utils.generic import can_return_tuple
 from .encoder_blocks import EncoderPreTrainedModel, check_ids
 from .encoder_linear_loss import linear_classification_sums
 from .encoder_losses import IGNORED, ObjectiveSums, classification_sums, normalised, pair_share_of_batch
+from .encoder_matmul import is_bare
 from .encoder_outputs import FlatEncoderOutput, HfeForPreTrainingOutput, HfeMaskedLMOutput
 from .encoder_tokens import FlatTokens
 
@@ -164,7 +165,10 @@ class MaskedTokenPrediction(HeadModel):
         if return_logits:
             scores = self.mlm_head(hidden_states)
             return tokens.pad(scores), classification_sums(scores.index_select(0, predicted), labels)
-        transformed = self.mlm_head.transform(hidden_states.index_select(0, predicted))
+        hidden_states = hidden_states.index_select(0, predicted)
+        if not is_bare(self.mlm_head):
+            return None, classification_sums(self.mlm_head(hidden_states), labels)
+        transformed = self.mlm_head.transform(hidden_states)
         return None, linear_classification_sums(transformed, self.get_output_embeddings(), labels)
 
 

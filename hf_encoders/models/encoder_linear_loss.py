@@ -62,8 +62,10 @@ class _LinearCrossEntropy(torch.autograd.Function):
             its_nll, its_correct = _become_gradients_(scores, bias, its_labels, bias_gradient)
             nll, correct = nll + its_nll, correct + its_correct
             if wants_gradients and its_labels is not chunk_labels[-1]:
-                hidden_gradients.append((scores @ cast_weight)[: len(its_labels)])
-                weight_gradient = _sum(weight_gradient, (scores.t() @ chunk).to(weight.dtype))
+                if ctx.needs_input_grad[0]:
+                    hidden_gradients.append((scores @ cast_weight)[: len(its_labels)])
+                if ctx.needs_input_grad[1]:
+                    weight_gradient = _sum(weight_gradient, (scores.t() @ chunk).to(weight.dtype))
         ctx.mark_non_differentiable(correct)
         if wants_gradients:
             ctx.save_for_backward(scores, chunk, cast_weight, weight_gradient, bias_gradient, *hidden_gradients)
@@ -72,8 +74,11 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return nll, correct
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor, _: Any) -> tuple[torch.Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "the MLM loss cannot be differentiated a second time (create_graph=True): pass return_logits=True."
+            )
         # The dtypes are chosen; a backward pass under autocast changes nothing.
         with torch.autocast(gradient.device.type, enabled=False):
             return _LinearCrossEntropy._gradients(ctx, gradient)
@@ -103,7 +108,6 @@ def _become_gradients_(
     Adds to `bias_gradient`, `(V,)`. Returns the summed negative log-likelihood and the number of correct items.
     """
     nll, correct = bias_gradient.new_zeros(()), labels.new_zeros(())
-    scores[len(labels) :] = 0.0
     # On a CPU as many rows at a time as stay in its cache through all the steps.
     block_size = max(1, CACHED_SCORES // len(bias)) if scores.device.type == "cpu" else max(1, len(labels))
     for block, targets in zip(scores[: len(labels)].split(block_size), labels.split(block_size), strict=True):

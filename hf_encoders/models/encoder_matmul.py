@@ -38,8 +38,16 @@ def with_spare_rows(tensor: torch.Tensor) -> torch.Tensor:
     return nn.functional.pad(tensor, (0, 0, 0, spare)) if spare else tensor
 
 
-def is_bare_linear(module: nn.Module) -> bool:
-    """Whether calling the module is `nn.functional.linear` with its parameters and nothing more."""
+def is_bare(module: nn.Module) -> bool:
+    """Whether calling the module runs its class's `forward` and nothing else: no hooks, no `forward` of its own.
+
+    A `forward` of the instance's own is how accelerate offloads weights.
+    """
     hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
-    # A `forward` of the instance's own is how accelerate offloads weights.
-    return type(module) is nn.Linear and not any(hooks) and "forward" not in vars(module)
+    return not any(hooks) and "forward" not in vars(module)
+
+
+def is_bare_linear(module: nn.Module) -> bool:
+    """Whether calling the module is `nn.functional.linear` with its plain parameters and nothing more."""
+    # Quantised and distributed weights are tensors of another class in a linear of the same.
+    return type(module) is nn.Linear and is_bare(module) and type(module.weight) in (nn.Parameter, torch.Tensor)

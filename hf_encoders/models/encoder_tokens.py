@@ -64,7 +64,7 @@ class FlatTokens:
     @property
     def num_tokens(self) -> int:
         """N."""
-        return self.batch_size * self.row_length if self.kept is None else len(self.kept)
+        return self.batch_size * self.row_length if self.kept is None else self.kept.shape[0]
 
     @property
     def num_sequences(self) -> int:

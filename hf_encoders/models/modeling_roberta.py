@@ -38,7 +38,7 @@ class RobertaEmbeddings(EncoderEmbeddings):
         if position_ids is None and input_ids is not None:
             padding_id = self.first_position - 1
             is_token = input_ids != padding_id
-            counts = is_token.cumsum(dim=1)
+            counts = is_token.long().cumsum(dim=1)  # ONNX adds up no flags
             if tokens.is_packed:
                 # Each sequence of a packed row counts for itself.
                 counts_before = nn.functional.pad(counts[0], (1, 0)).index_select(0, tokens.cu_seq_lens[:-1])

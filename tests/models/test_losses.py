@@ -150,3 +150,14 @@ def test_negative_positions_are_the_first_column() -> None:
     """As in transformers, which clamps them."""
     minus, zero = (span_loss(LOGITS, LOGITS, p, p) for p in (torch.tensor([-3, 1, 1]), torch.tensor([0, 1, 1])))
     assert minus.item() == zero.item() > 0
+
+
+def test_a_hook_on_the_mlm_head_runs_in_training_and_its_result_counts() -> None:
+    from hf_encoders import HfeBertConfig, HfeBertForMaskedLM
+
+    model = HfeBertForMaskedLM(
+        HfeBertConfig(vocab_size=40, hidden_size=12, num_attention_heads=2, num_hidden_layers=1, intermediate_size=20)
+    ).train()
+    ids = torch.arange(5, 15).view(2, 5)
+    model.cls.predictions.register_forward_hook(lambda module, inputs, output: output * 0.0)
+    assert model(input_ids=ids, labels=ids).loss.item() == pytest.approx(math.log(40))
