@@ -8,7 +8,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.models.encoder_configuration import EncoderConfig
-from hf_encoders.quickstart.pretraining import pretraining_class
+from hf_encoders.quickstart.pretraining import config_of_size, pretraining_class
 from hf_encoders.registration import CONFIGURATIONS
 
 
@@ -151,18 +151,8 @@ def make_config(setting: Setting, tokenizer: PreTrainedTokenizerBase, vocab_size
         check_own_config(config, setting, tokenizer)
         return config
     size = SIZES[setting.size]
-    return config_class(
-        vocab_size=max(vocab_size, len(tokenizer)),
-        hidden_size=size.hidden_size,
-        num_hidden_layers=size.num_hidden_layers,
-        num_attention_heads=size.num_attention_heads,
-        intermediate_size=4 * size.hidden_size,
-        max_position_embeddings=config_class.position_rows(setting.length, tokenizer.pad_token_id),
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        **dropouts,
-    )
+    vocab_size = max(vocab_size, len(tokenizer))
+    return config_of_size(config_class, size, tokenizer, setting.length, vocab_size=vocab_size, **dropouts)
 
 
 def check_own_config(config: EncoderConfig, setting: Setting, tokenizer: PreTrainedTokenizerBase) -> None:

@@ -71,20 +71,42 @@ def small_config(
     config_class: type[EncoderConfig], tokenizer: PreTrainedTokenizerBase, recipe: Recipe
 ) -> EncoderConfig:
     """The recipe's size in the family's form, with the tokenizer's ids."""
-    return config_class(
+    return config_of_size(
+        config_class,
+        recipe,
+        tokenizer,
+        recipe.max_length,
         vocab_size=len(tokenizer),
-        hidden_size=recipe.hidden_size,
-        num_hidden_layers=recipe.num_hidden_layers,
-        num_attention_heads=recipe.num_attention_heads,
-        intermediate_size=4 * recipe.hidden_size,
-        max_position_embeddings=config_class.position_rows(recipe.max_length, tokenizer.pad_token_id),
         # The papers' 0.02 is for widths of 768 and more; a narrow model starts faster from larger weights.
         initializer_range=recipe.initializer_range,
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
+    )
+
+
+def config_of_size(
+    config_class: type[EncoderConfig], size: Any, tokenizer: PreTrainedTokenizerBase, max_length: int, **fields: Any
+) -> EncoderConfig:
+    """A family's configuration with the tokenizer's ids, for rows of up to `max_length` tokens.
+
+    Args:
+        config_class: the family.
+        size: has `num_hidden_layers`, `hidden_size` and `num_attention_heads`; the feed-forward part is four times as
+            wide as the model.
+        tokenizer: gives the special ids.
+        max_length (`int`): longest row, special tokens included.
+        fields: further fields, `vocab_size` among them.
+    """
+    return config_class(
+        hidden_size=size.hidden_size,
+        num_hidden_layers=size.num_hidden_layers,
+        num_attention_heads=size.num_attention_heads,
+        intermediate_size=4 * size.hidden_size,
+        max_position_embeddings=config_class.position_rows(max_length, tokenizer.pad_token_id),
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
+        **fields,
     )
 
 

@@ -6,6 +6,14 @@ import numpy as np
 from hf_encoders.data.corpus.sentence_store import SentenceStore
 
 
+TINY_MODEL = {
+    "vocab_size": 60,
+    "hidden_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 20,
+    "max_position_embeddings": 32,
+}
 DOCUMENTS = [[[5, 6], [7]], [[8, 9, 10]], [[11], [12, 13], [14]], [[15, 16]]]
 
 

@@ -19,16 +19,7 @@ from hf_encoders.data.collators import (
     DataCollatorForNextSentencePrediction,
     DataCollatorForSentenceOrderPrediction,
 )
-
-
-SIZES = {
-    "vocab_size": 60,
-    "hidden_size": 12,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 3,
-    "intermediate_size": 20,
-    "max_position_embeddings": 32,
-}
+from tests.data.corpora import TINY_MODEL
 
 
 def documents(num_documents=30, seed=0):
@@ -221,7 +212,7 @@ TRAINED = {
 def test_stock_trainer_in_its_default_settings(tokenizer, objective, workers, tmp_path):
     """Every epoch is drawn anew, also in workers; `remove_unused_columns` stays True."""
     model_class, config_class, collator_class, arguments = TRAINED[objective]
-    model = model_class(config_class(**SIZES))
+    model = model_class(config_class(**TINY_MODEL))
     corpus = documents()
     data_set = SentenceBlocks(corpus, 24) if objective == "mlm" else DocumentChunks(corpus, 24)
     collator, seen = collator_class(tokenizer, **arguments), []

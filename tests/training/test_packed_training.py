@@ -21,17 +21,12 @@ from hf_encoders.data import (
     TokenBudget,
 )
 from hf_encoders.training import EpochCallback, LinearMaskRate, PreTrainingTrainer
-from tests.data.corpora import make_dataset, random_documents
+from tests.data.corpora import TINY_MODEL, make_dataset, random_documents
 
 
 LENGTH = 24
 SIZES = {
-    "vocab_size": 60,
-    "hidden_size": 12,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 3,
-    "intermediate_size": 20,
-    "max_position_embeddings": 32,
+    **TINY_MODEL,
     "pad_token_id": 0,
     "hidden_dropout_prob": 0.0,
     "attention_probs_dropout_prob": 0.0,
