@@ -25,8 +25,8 @@ from transformers import PreTrainedConfig
 from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from .encoder_dropout import draws_16_bits, random_bits, scaled_mask
-from .encoder_matmul import matmul_dtype
+from .encoder_dropout import draw_seed, draws_16_bits, random_bits, scaled_mask
+from .encoder_matmul import matmul_dtype, project
 from .encoder_tokens import FlatTokens
 
 
@@ -68,9 +68,9 @@ class EncoderSelfAttention(nn.Module):
         # Once instead of in each of the three projections, and likewise on the way back.
         hidden_states = hidden_states.to(matmul_dtype(hidden_states))
         heads = (hidden_states.shape[0], self.num_attention_heads, self.attention_head_size)
-        query = self.query(hidden_states).view(heads)  # (N, A, H)
-        key = self.key(hidden_states).view(heads)
-        value = self.value(hidden_states).view(heads)
+        query = project(self.query, hidden_states).view(heads)  # (N, A, H)
+        key = project(self.key, hidden_states).view(heads)
+        value = project(self.value, hidden_states).view(heads)
         spare = query.shape[0] - tokens.num_tokens
         if spare:
             query, key, value = (x[: tokens.num_tokens] for x in (query, key, value))
@@ -137,16 +137,15 @@ class EncoderSelfAttention(nn.Module):
             return attend_with_dropout(query, key, value, lengths, self.scaling, self._dropout)
         columns = tokens.columns(query.device).split(lengths) if self._has_distances else [None] * len(lengths)
         contexts = []
-        for q, k, v, position in zip(
-            query.split(lengths), key.split(lengths), value.split(lengths), columns, strict=True
-        ):
-            q, k, v = (x.transpose(0, 1).unsqueeze(0) for x in (q, k, v))  # (1, A, L, H)
+        # Transposed once, not once a sequence: of short sequences the views are a tenth of the time.
+        query, key, value = (x.transpose(0, 1).unsqueeze(0) for x in (query, key, value))  # (1, A, N, H)
+        for q, k, v, position in zip(*(x.split(lengths, dim=2) for x in (query, key, value)), columns, strict=True):
             bias = None if position is None else self._distance_scores(q, k, position.unsqueeze(0))
             context = nn.functional.scaled_dot_product_attention(
                 q, k, v, attn_mask=bias, dropout_p=self._dropout, scale=self.scaling
             )
-            contexts.append(context.squeeze(0).transpose(0, 1))
-        return torch.cat(contexts)
+            contexts.append(context.transpose(1, 2))
+        return torch.cat(contexts, dim=1).squeeze(0)
 
     def _attend_padded(
         self,
@@ -221,7 +220,7 @@ def attend_with_dropout(
 
 
 class _AttentionWithDropout(torch.autograd.Function):
-    """Keeps of each sequence the weights before dropout and the random bits, no mask and no dropped weights."""
+    """Keeps its inputs and the seed of the random bits; weights and bits are computed again on the way back."""
 
     @staticmethod
     def forward(
@@ -235,20 +234,18 @@ class _AttentionWithDropout(torch.autograd.Function):
     ) -> torch.Tensor:
         ctx.lengths, ctx.scaling, ctx.dropout = lengths, scaling, dropout
         ctx.sizes = [query.shape[1] * length * length for length in lengths]
-        exact = torch.promote_types(query.dtype, torch.float32)
-        bits, all_weights = random_bits((sum(ctx.sizes),)), torch.empty(sum(ctx.sizes), dtype=exact)
-        context = torch.empty_like(query)
-        for q, k, v, its_bits, its_weights, its_context in zip(
-            *(x.to(exact).split(lengths) for x in (query * scaling, key, value)),
-            *(x.split(ctx.sizes) for x in (bits, all_weights)),
-            context.split(lengths),
+        ctx.seed = draw_seed(sum(ctx.sizes))
+        exact, context = torch.promote_types(query.dtype, torch.float32), torch.empty_like(query)
+        mask = scaled_mask(random_bits((sum(ctx.sizes),), ctx.seed), dropout, exact)
+        for q, k, v, its_mask, its_context in zip(
+            *_of_each_sequence(lengths, (query * scaling).to(exact), key.to(exact), value.to(exact)),
+            mask.split(ctx.sizes),
+            *_of_each_sequence(lengths, context),
             strict=True,
         ):
-            scores = torch.bmm(q.transpose(0, 1), k.permute(1, 2, 0))  # (A, L, L)
-            weights = torch._softmax(scores, -1, False, out=its_weights.view(scores.shape))
-            mask = scaled_mask(its_bits, dropout, exact).view(scores.shape)
-            its_context.transpose(0, 1).copy_(torch.bmm(mask.mul_(weights), v.transpose(0, 1)))
-        ctx.save_for_backward(query, key, value, bits, all_weights)
+            weights = torch.bmm(q, k.transpose(1, 2)).softmax(dim=-1)  # (A, L, L)
+            its_context.copy_(torch.bmm(its_mask.view(weights.shape).mul_(weights), v))
+        ctx.save_for_backward(query, key, value)
         return context
 
     @staticmethod
@@ -259,25 +256,31 @@ class _AttentionWithDropout(torch.autograd.Function):
                 "attention with dropout cannot be differentiated a second time (create_graph=True) with "
                 "attn_implementation='sdpa' on a CPU: use attn_implementation='eager'."
             )
-        query, key, value, bits, all_weights = ctx.saved_tensors
-        exact, lengths = all_weights.dtype, ctx.lengths
+        query, key, value = ctx.saved_tensors
+        exact = torch.promote_types(query.dtype, torch.float32)
+        mask = scaled_mask(random_bits((sum(ctx.sizes),), ctx.seed), ctx.dropout, exact)
         gradients = [torch.empty_like(x) for x in (query, key, value)]
-        for q, k, v, g, its_bits, its_weights, of_q, of_k, of_v in zip(
-            *(x.to(exact).split(lengths) for x in (query * ctx.scaling, key, value, gradient)),
-            *(x.split(ctx.sizes) for x in (bits, all_weights)),
-            *(x.split(lengths) for x in gradients),
+        inputs = ((query * ctx.scaling).to(exact), key.to(exact), value.to(exact), gradient.to(exact))
+        for q, k, v, g, its_mask, of_q, of_k, of_v in zip(
+            *_of_each_sequence(ctx.lengths, *inputs),
+            mask.split(ctx.sizes),
+            *_of_each_sequence(ctx.lengths, *gradients),
             strict=True,
         ):
-            q, k, g = (x.transpose(0, 1) for x in (q, k, g))  # (A, L, H)
-            weights = its_weights.view(q.shape[0], q.shape[1], q.shape[1])
-            mask = scaled_mask(its_bits, ctx.dropout, exact).view(weights.shape)
-            of_v.transpose(0, 1).copy_(torch.bmm((weights * mask).transpose(1, 2), g))
-            of_weights = torch.bmm(g, v.permute(1, 2, 0)).mul_(mask)
+            weights = torch.bmm(q, k.transpose(1, 2)).softmax(dim=-1)
+            its_mask = its_mask.view(weights.shape)
+            of_weights = torch.bmm(g, v.transpose(1, 2)).mul_(its_mask)
+            of_v.copy_(torch.bmm(its_mask.mul_(weights).transpose(1, 2), g))
             of_scores = torch._softmax_backward_data(of_weights, weights, -1, exact)
-            of_q.transpose(0, 1).copy_(torch.bmm(of_scores, k))
-            of_k.transpose(0, 1).copy_(torch.bmm(of_scores.transpose(1, 2), q))
+            of_q.copy_(torch.bmm(of_scores, k))
+            of_k.copy_(torch.bmm(of_scores.transpose(1, 2), q))
         gradients[0].mul_(ctx.scaling)
         return *gradients, None, None, None
+
+
+def _of_each_sequence(lengths: list[int], *tensors: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], ...]:
+    """`(N, A, H)` each -> for each a view `(A, length, H)` of every sequence."""
+    return tuple(tensor.transpose(0, 1).split(lengths, dim=1) for tensor in tensors)
 
 
 def attend_jagged(

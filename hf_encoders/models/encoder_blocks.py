@@ -4,7 +4,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -14,8 +13,9 @@ from transformers.utils import TransformersKwargs
 from transformers.utils.output_capturing import capture_outputs
 
 from .encoder_attention import EncoderSelfAttention
+from .encoder_checkpoints import load_checked
 from .encoder_dropout import EncoderDropout
-from .encoder_matmul import is_bare_linear, with_spare_rows
+from .encoder_matmul import project, with_spare_rows
 from .encoder_outputs import FlatEncoderOutput
 from .encoder_tokens import FlatTokens, HiddenStateRecorder, flat_tokens
 
@@ -107,23 +107,8 @@ class AddAndNorm(nn.Module):
         self, hidden_states: torch.Tensor, residual: torch.Tensor, activation: nn.Module | None = None
     ) -> torch.Tensor:
         """`(N, input_width)`, before its `activation` if one is given, and the residual `(N, D)` -> `(N, D)`."""
-        if activation is None:
-            projected = self.dense(hidden_states)
-        else:
-            projected = project_activated(activation, self.dense, hidden_states)
+        projected = project(self.dense, hidden_states, activation)
         return self.LayerNorm(self.dropout(projected, residual))
-
-
-def project_activated(activation: nn.Module, linear: nn.Module, hidden_states: torch.Tensor) -> torch.Tensor:
-    """`linear(activation(hidden_states))`, which keeps `hidden_states` alone for the way back.
-
-    The activation, which is quick, is computed a second time there: a fifth of a layer's memory for a hundredth of its
-    time. torch stops the second pass in front of the product. With an adapter for `linear` both are kept.
-    """
-    is_eager = not (torch.compiler.is_compiling() or torch.jit.is_tracing())
-    if not (hidden_states.requires_grad and is_bare_linear(linear) and is_eager):
-        return linear(activation(hidden_states))
-    return checkpoint(lambda widened: linear(activation(widened)), hidden_states, use_reentrant=False)
 
 
 class EncoderAttention(nn.Module):
@@ -152,7 +137,7 @@ class EncoderIntermediate(nn.Module):
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """`(N, D)` -> `(N, intermediate_size)`."""
-        return self.dense(hidden_states)
+        return project(self.dense, hidden_states)
 
 
 class EncoderLayer(GradientCheckpointingLayer):
@@ -247,6 +232,19 @@ class EncoderPreTrainedModel(PreTrainedModel):
     _can_record_outputs = {"hidden_states": HiddenStateRecorder, "attentions": EncoderSelfAttention}
     # Checkpoints of before 2023 hold a table of positions 0..T-1 that is no parameter.
     _keys_to_ignore_on_load_unexpected = [r"embeddings\.position_ids$"]
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
+        """As in transformers, but from whole safetensors files only, and with no encoder weight drawn at random.
+
+        A new head is drawn at random, and transformers' report on it is logged.
+
+        Raises:
+            OSError: for a file that is missing, damaged, or no safetensors file.
+            ValueError: for weights of another architecture or of other shapes, and for encoder weights that are not
+                there, unless `output_loading_info=True` returns the report on them.
+        """
+        return load_checked(super().from_pretrained, pretrained_model_name_or_path, *args, **kwargs)
 
     def save_pretrained(self, save_directory: Any, **kwargs: Any) -> None:
         """As in transformers, under today's parameter names whatever names the checkpoint was loaded from.

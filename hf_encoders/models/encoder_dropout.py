@@ -1,8 +1,11 @@
 """Dropout (Srivastava et al. 2014) whose masks are cheap to draw on a CPU.
 
 Drawing the Bernoulli mask is most of what dropout costs there. Here an element takes 16 random bits, four of them from
-one 64-bit draw of torch's generator, so `torch.manual_seed` and gradient checkpointing repeat it. A probability is
-therefore a multiple of 1/65536; kept values are scaled by the inverse of what is really kept, so the mean is exact.
+one 64-bit draw. A probability is therefore a multiple of 1/65536; kept values are scaled by the inverse of what is
+really kept, so the mean is exact.
+
+No mask is kept for the way back: its seed is, which comes from torch's generator, so that `torch.manual_seed` and
+gradient checkpointing repeat it, and the bits are drawn a second time there.
 
 On other devices, and inside compiled graphs, torch's own dropout runs: it is one fused kernel there.
 """
@@ -35,10 +38,21 @@ def draws_16_bits(tensor: torch.Tensor, probability: float) -> bool:
     return tensor.device.type == "cpu" and is_eager and 0 < round(probability * STEPS) < STEPS
 
 
-def random_bits(shape: tuple[int, ...]) -> torch.Tensor:
-    """16 random bits an element, `int16`, on the CPU."""
+def draw_seed(num_elements: int) -> int:
+    """A seed for `random_bits` from torch's own generator, in [0, 2^32): all that a generator on a CPU reads of one.
+
+    The number of elements goes into it. Processes start with equal seeds, and with batches of different size their
+    masks differ, as they do where every element draws from one generator.
+    """
+    draw = int(torch.empty((), dtype=torch.int64).random_(2**32))
+    return draw ^ (num_elements * 0x9E3779B1 & 0xFFFFFFFF)  # Knuth's multiplicative hash
+
+
+def random_bits(shape: tuple[int, ...], seed: int) -> torch.Tensor:
+    """16 random bits an element, `int16`, on the CPU: the same for the same shape and seed."""
     num_elements = torch.Size(shape).numel()
-    draws = torch.empty(-(-num_elements // 4), dtype=torch.int64).random_(torch.iinfo(torch.int64).min, None)
+    draws = torch.empty(-(-num_elements // 4), dtype=torch.int64)
+    draws.random_(torch.iinfo(torch.int64).min, None, generator=torch.Generator().manual_seed(seed))
     return draws.view(torch.int16)[:num_elements].view(shape)
 
 
@@ -58,15 +72,14 @@ def scaled_mask(bits: torch.Tensor, probability: float, dtype: torch.dtype) -> t
 
 
 class _DropAndAdd(torch.autograd.Function):
-    """Dropout and the sum with a residual. Keeps the bits for the way back, half of a float32 mask."""
+    """Dropout and the sum with a residual. Keeps nothing for the way back but the seed of the bits."""
 
     @staticmethod
     def forward(
         ctx: Any, hidden_states: torch.Tensor, residual: torch.Tensor | None, probability: float
     ) -> torch.Tensor:
-        bits = random_bits(hidden_states.shape)
-        ctx.save_for_backward(bits)
-        ctx.probability, ctx.dtype = probability, hidden_states.dtype
+        ctx.seed, ctx.probability, ctx.dtype = draw_seed(hidden_states.numel()), probability, hidden_states.dtype
+        bits = random_bits(hidden_states.shape, ctx.seed)
         mask = scaled_mask(bits, probability, torch.promote_types(hidden_states.dtype, torch.float32))
         if residual is None:
             return (hidden_states * mask).to(hidden_states.dtype)
@@ -74,6 +87,6 @@ class _DropAndAdd(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        (bits,) = ctx.saved_tensors
+        bits = random_bits(gradient.shape, ctx.seed)
         mask = scaled_mask(bits, ctx.probability, torch.promote_types(gradient.dtype, torch.float32))
         return (gradient * mask).to(ctx.dtype), gradient if ctx.needs_input_grad[1] else None, None

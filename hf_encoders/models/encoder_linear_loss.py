@@ -11,10 +11,11 @@ import torch
 from torch import nn
 
 from .encoder_losses import ObjectiveSums, classification_sums
-from .encoder_matmul import is_bare_linear, matmul_dtype, with_spare_rows
+from .encoder_matmul import is_bare_linear, matmul_dtype, with_spare_rows, without_autocast
 
 
 CHUNK_SCORES = 2**24  # 549 items with a vocabulary of 30,522
+VOCABULARY_BLOCK = 2**12  # 16-bit products of a base model: 6 MB, where all are 47
 CACHED_SCORES = 2**18  # what a core's cache holds of them in float32
 
 
@@ -38,8 +39,8 @@ def linear_classification_sums(hidden_states: torch.Tensor, linear: nn.Module, l
 class _LinearCrossEntropy(torch.autograd.Function):
     """Summed negative log-likelihood and number of correct items.
 
-    The gradients of the last chunk's scores, most often the only chunk's, stay where the scores were, so the incoming
-    gradient meets them while they are small. Those of chunks before it are carried through at once.
+    The gradients of the last chunk's scores, most often the only chunk's, stay where the scores were, so the weights'
+    gradient, the largest, is computed once and on the way back. That of chunks before it is summed up at once.
     """
 
     @staticmethod
@@ -61,16 +62,15 @@ class _LinearCrossEntropy(torch.autograd.Function):
             scores = chunk @ cast_weight.t()
             its_nll, its_correct = _become_gradients_(scores, bias, its_labels, bias_gradient)
             nll, correct = nll + its_nll, correct + its_correct
-            if wants_gradients and its_labels is not chunk_labels[-1]:
-                if ctx.needs_input_grad[0]:
-                    hidden_gradients.append((scores @ cast_weight)[: len(its_labels)])
-                if ctx.needs_input_grad[1]:
-                    weight_gradient = _sum(weight_gradient, (scores.t() @ chunk).to(weight.dtype))
+            if wants_gradients and ctx.needs_input_grad[0]:
+                hidden_gradients.append((scores @ cast_weight)[: len(its_labels)])
+            if wants_gradients and ctx.needs_input_grad[1] and its_labels is not chunk_labels[-1]:
+                weight_gradient = _add_products(weight_gradient, scores, chunk, weight)
         ctx.mark_non_differentiable(correct)
         if wants_gradients:
-            ctx.save_for_backward(scores, chunk, cast_weight, weight_gradient, bias_gradient, *hidden_gradients)
-            ctx.input_dtypes = hidden_states.dtype, weight.dtype, bias.dtype
-            ctx.last_items = len(its_labels)
+            # The weight for its shape, and so that torch refuses a change between the passes, as for any layer.
+            ctx.save_for_backward(scores, chunk, weight, weight_gradient, bias_gradient, *hidden_gradients)
+            ctx.input_dtypes = hidden_states.dtype, bias.dtype
         return nll, correct
 
     @staticmethod
@@ -80,21 +80,20 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 "the MLM loss cannot be differentiated a second time (create_graph=True): pass return_logits=True."
             )
         # The dtypes are chosen; a backward pass under autocast changes nothing.
-        with torch.autocast(gradient.device.type, enabled=False):
+        with without_autocast(gradient):
             return _LinearCrossEntropy._gradients(ctx, gradient)
 
     @staticmethod
     def _gradients(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        scores, chunk, cast_weight, weight_gradient, bias_gradient, *hidden_gradients = ctx.saved_tensors
+        scores, chunk, weight, weight_gradient, bias_gradient, *hidden_gradients = ctx.saved_tensors
         of_hidden = of_weight = of_bias = None
-        hidden_dtype, weight_dtype, bias_dtype = ctx.input_dtypes
+        hidden_dtype, bias_dtype = ctx.input_dtypes
         if ctx.needs_input_grad[0]:
-            hidden_gradients = [*hidden_gradients, (scores @ cast_weight)[: ctx.last_items]]
             of_hidden = (torch.cat(hidden_gradients) * gradient).to(hidden_dtype)
         if ctx.needs_input_grad[1]:
-            of_weight = (scores.t() @ (chunk * gradient).to(chunk.dtype)).to(weight_dtype)
+            of_weight = _add_products(None, scores, (chunk * gradient).to(chunk.dtype), weight)
             if weight_gradient is not None:
-                of_weight.addcmul_(weight_gradient, gradient.to(weight_dtype))
+                of_weight.addcmul_(weight_gradient, gradient.to(weight.dtype))
         if ctx.needs_input_grad[2]:
             of_bias = (bias_gradient * gradient).to(bias_dtype)
         return of_hidden, of_weight, of_bias, None, None, None
@@ -135,5 +134,18 @@ def _num_correct(
     return (scores.index_select(0, candidates).argmax(dim=1) == labels.index_select(0, candidates)).sum()
 
 
-def _sum(total: torch.Tensor | None, term: torch.Tensor) -> torch.Tensor:
-    return term if total is None else total.add_(term)
+def _add_products(
+    total: torch.Tensor | None, scores: torch.Tensor, hidden_states: torch.Tensor, weight: torch.Tensor
+) -> torch.Tensor:
+    """`scores.T @ hidden_states`, `(V, D)`, in the dtype of `weight`, added to `total` if there is one.
+
+    A block of the vocabulary at a time where the dtypes differ, so that no second whole product is ever there.
+    """
+    if scores.dtype == weight.dtype:
+        products = scores.t() @ hidden_states
+        return products if total is None else total.add_(products)
+    gradient = torch.empty_like(weight) if total is None else total
+    for rows, columns in zip(gradient.split(VOCABULARY_BLOCK), scores.split(VOCABULARY_BLOCK, dim=1), strict=True):
+        products = columns.t() @ hidden_states
+        rows.copy_(products) if total is None else rows.add_(products)
+    return gradient

@@ -21,10 +21,10 @@ from .encoder_blocks import (
     LayerStack,
     activation,
     in_chunks,
-    project_activated,
 )
 from .encoder_dropout import EncoderDropout
 from .encoder_heads import HeadModel, MaskedLanguageModel, PreTrainingModel
+from .encoder_matmul import project
 from .encoder_outputs import HfeAlbertForPreTrainingOutput
 from .encoder_tasks import ChoiceModel, QuestionAnswerer, SequenceClassifier, TokenClassifier
 from .encoder_tokens import FlatTokens
@@ -44,7 +44,7 @@ class AlbertAttention(EncoderSelfAttention):
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """`(N, D)` -> `(N, D)`, and the weights `(S, A, L, L)` if asked for."""
         context, weights = super().forward(hidden_states, tokens, output_attentions)
-        return self.LayerNorm(self.output_dropout(self.dense(context), hidden_states)), weights
+        return self.LayerNorm(self.output_dropout(project(self.dense, context), hidden_states)), weights
 
 
 class AlbertLayer(GradientCheckpointingLayer):
@@ -69,7 +69,7 @@ class AlbertLayer(GradientCheckpointingLayer):
         )
 
     def _feed_forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        return project_activated(self.activation, self.ffn_output, self.ffn(hidden_states))
+        return project(self.ffn_output, project(self.ffn, hidden_states), self.activation)
 
 
 class AlbertLayerGroup(nn.Module):

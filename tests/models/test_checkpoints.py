@@ -1,6 +1,7 @@
 """Checkpoints: of 2018, of transformers, and of ours, in both directions."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,18 @@ import transformers
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
-from hf_encoders import HfeBertForMaskedLM, HfeBertForPreTraining, HfeBertModel
+from hf_encoders import (
+    HfeAlbertForMaskedLM,
+    HfeAlbertForPreTraining,
+    HfeAlbertModel,
+    HfeBertForMaskedLM,
+    HfeBertForPreTraining,
+    HfeRobertaForMaskedLM,
+    HfeRobertaForTokenClassification,
+    HfeRobertaModel,
+)
 
-from .tiny import ALL_MODELS, MASKED_LM, PRETRAINING, right_padded, tiny_model
+from .tiny import ALL_MODELS, BASE_MODELS, MASKED_LM, PRETRAINING, right_padded, tiny_model
 
 
 def stock_class(model_class: type[PreTrainedModel]) -> type[PreTrainedModel]:
@@ -164,18 +174,164 @@ def test_another_vocabulary_size_survives_saving(
     assert torch.equal(logits, model(ids)[0])
 
 
-def test_a_base_model_is_read_from_a_head_and_a_head_from_a_base_model(tmp_path: Path) -> None:
-    head = tiny_model(HfeBertForPreTraining)
+HEAD_PREFIXES = ("cls.", "lm_head.", "predictions.", "sop_classifier.", "classifier.", "qa_outputs.")
+
+
+@pytest.mark.parametrize("model_class", [cls for cls in ALL_MODELS if cls not in BASE_MODELS])
+def test_a_base_model_is_read_from_a_head_and_a_head_from_a_base_model(
+    model_class: type[PreTrainedModel], tmp_path: Path
+) -> None:
+    """Files of a base model have no prefix in their names."""
+    head = tiny_model(model_class)
     head.save_pretrained(tmp_path / "head")
-    base = HfeBertModel.from_pretrained(tmp_path / "head")
-    assert torch.equal(outputs_of(base), outputs_of(head.base_model))
+    base_class = type(head.base_model)
+    base, info = base_class.from_pretrained(tmp_path / "head", output_loading_info=True)
+    assert all(name.startswith("pooler.") for name in info["missing_keys"])
+    assert all(name.startswith(HEAD_PREFIXES) for name in info["unexpected_keys"])
+    base_class.from_pretrained(tmp_path / "head")  # a new pooler is no error, nor is a new head below
+    expected = head.base_model.state_dict()
+    assert all(torch.equal(base.state_dict()[name], value) for name, value in expected.items())
+
     base.save_pretrained(tmp_path / "base")
-    again, info = HfeBertForPreTraining.from_pretrained(tmp_path / "base", output_loading_info=True)
-    assert all(name.startswith("cls.") for name in info["missing_keys"])
-    assert torch.equal(outputs_of(again.base_model), outputs_of(head.base_model))
+    assert not any(
+        name.startswith(head.base_model_prefix + ".") for name in load_file(tmp_path / "base/model.safetensors")
+    )
+    model_class.from_pretrained(tmp_path / "base")
+    again, info = model_class.from_pretrained(tmp_path / "base", output_loading_info=True)
+    assert info["missing_keys"] and all(name.startswith(HEAD_PREFIXES) for name in info["missing_keys"])
+    assert all(torch.equal(again.base_model.state_dict()[name], value) for name, value in expected.items())
     # What is missing is drawn as in a new model.
-    weight = again.cls.seq_relationship.weight
-    assert 0 < weight.std() < 0.05 and not again.cls.predictions.bias.any()
+    for name in info["missing_keys"]:
+        value = again.state_dict()[name]
+        assert not value.any() if name.endswith("bias") else (value == 1).all() or 0 < value.std() < 0.05, name
+
+
+def published(stock: PreTrainedModel, folder: Path, names: Callable[[str], list[str]]) -> Path:
+    """A model of transformers in one file, its configuration beside it, each parameter under `names(its name)`."""
+    with torch.no_grad():
+        for parameter in stock.parameters():
+            parameter.normal_(std=0.3)
+    state = {name: value.clone() for name, value in stock.state_dict().items()}
+    tensors = {new: value.clone() for name, value in state.items() for new in names(name)}
+    stock.config.save_pretrained(folder)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def assert_loaded_as_in_transformers(
+    model_class: type[PreTrainedModel], folder: Path, missing: tuple[str, ...] = ()
+) -> None:
+    """Same reports, same parameters, and the same outputs if nothing is missing; our own files give them again."""
+    ours, info = model_class.from_pretrained(folder, output_loading_info=True)
+    stock, expected = stock_class(model_class).from_pretrained(folder, output_loading_info=True)
+    assert info == expected and info["missing_keys"] == set(missing)
+    known = {name: value for name, value in stock.state_dict().items() if name not in missing}
+    assert all(torch.equal(ours.state_dict()[name], value) for name, value in known.items())
+    if not missing:
+        torch.testing.assert_close(outputs_of(ours), outputs_of(stock), atol=1e-5, rtol=1e-5)
+    ours.save_pretrained(folder / "again")
+    again, info = model_class.from_pretrained(folder / "again", output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"]
+    assert all(torch.equal(again.state_dict()[name], value) for name, value in ours.state_dict().items())
+
+
+def stock_of(model_class: type[PreTrainedModel]) -> PreTrainedModel:
+    """transformers' own model of the same tiny configuration."""
+    fields = tiny_model(model_class).config.to_dict()
+    stock = stock_class(model_class)
+    return stock(
+        stock.config_class(**{name: x for name, x in fields.items() if name not in ("model_type", "auto_map")})
+    )
+
+
+@pytest.mark.parametrize("bias", ["both", "bias", "decoder.bias"])
+@pytest.mark.parametrize("model_class", [HfeRobertaForMaskedLM, HfeRobertaModel, HfeRobertaForTokenClassification])
+def test_published_roberta(model_class: type[PreTrainedModel], bias: str, tmp_path: Path) -> None:
+    """With the tied weights, a table of positions, and the decoder's bias under either name."""
+
+    def names(name: str) -> list[str]:
+        if name.startswith("lm_head.") and name.endswith(("lm_head.bias", "decoder.bias")):
+            return [name] if bias == "both" or name == f"lm_head.{bias}" else []
+        return [name]
+
+    folder = published(stock_of(HfeRobertaForMaskedLM), tmp_path, names)
+    tensors = load_file(folder / "model.safetensors")
+    assert "lm_head.decoder.weight" in tensors
+    tensors = {name: value.clone() for name, value in tensors.items()}
+    tensors["roberta.embeddings.position_ids"] = torch.arange(13)[None]
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    missing = {
+        HfeRobertaForMaskedLM: (),
+        HfeRobertaModel: ("pooler.dense.weight", "pooler.dense.bias"),
+        HfeRobertaForTokenClassification: ("classifier.weight", "classifier.bias"),
+    }
+    assert_loaded_as_in_transformers(model_class, folder, missing[model_class])
+
+
+@pytest.mark.parametrize("model_class", [HfeAlbertForPreTraining, HfeAlbertForMaskedLM, HfeAlbertModel])
+def test_published_albert(model_class: type[PreTrainedModel], tmp_path: Path) -> None:
+    """Without the sentence-order head, with the tied decoder; the first layer's names as they were published."""
+    folder = published(
+        stock_of(HfeAlbertForPreTraining), tmp_path, lambda name: [] if name.startswith("sop_classifier") else [name]
+    )
+    layer = "albert.encoder.albert_layer_groups.0.albert_layers.0"
+    parts = ("full_layer_layer_norm", "attention.query", "attention.dense", "attention.LayerNorm", "ffn", "ffn_output")
+    names = {f"{layer}.{part}.weight" for part in parts} | {
+        "albert.embeddings.LayerNorm.weight",
+        "albert.encoder.embedding_hidden_mapping_in.weight",
+        "albert.pooler.weight",
+        "predictions.bias",
+        "predictions.decoder.bias",
+        "predictions.decoder.weight",
+        "predictions.dense.weight",
+        "predictions.LayerNorm.weight",
+    }
+    assert names <= load_file(folder / "model.safetensors").keys()
+    new = ("sop_classifier.classifier.weight", "sop_classifier.classifier.bias")
+    assert_loaded_as_in_transformers(model_class, folder, new if model_class is HfeAlbertForPreTraining else ())
+
+
+@pytest.mark.parametrize(
+    ("dropped", "missing"),
+    [
+        (("cls.seq_relationship",), ("cls.seq_relationship.weight", "cls.seq_relationship.bias")),
+        (
+            ("cls.seq_relationship", "bert.pooler", "cls.predictions.decoder"),
+            (
+                "bert.pooler.dense.weight",
+                "bert.pooler.dense.bias",
+                "cls.seq_relationship.weight",
+                "cls.seq_relationship.bias",
+            ),
+        ),
+        (
+            ("cls.predictions.transform",),
+            tuple(
+                f"cls.predictions.transform.{name}"
+                for name in ("dense.weight", "dense.bias", "LayerNorm.weight", "LayerNorm.bias")
+            ),
+        ),
+    ],
+)
+def test_a_head_of_which_parts_are_there(dropped: tuple[str, ...], missing: tuple[str, ...], tmp_path: Path) -> None:
+    stock = stock_of(HfeBertForPreTraining)
+    folder = published(stock, tmp_path, lambda name: [] if name.startswith(dropped) else [name])
+    assert_loaded_as_in_transformers(HfeBertForPreTraining, folder, missing)
+
+
+def test_names_of_2018_in_shards(checkpoint_of_2018: Path) -> None:
+    whole = HfeBertForPreTraining.from_pretrained(checkpoint_of_2018)
+    tensors = {name: x.clone() for name, x in load_file(checkpoint_of_2018 / "model.safetensors").items()}
+    assert any(name.endswith("gamma") for name in tensors)
+    places = {name: f"model-0000{i % 3 + 1}-of-00003.safetensors" for i, name in enumerate(sorted(tensors))}
+    for shard in set(places.values()):
+        part = {name: value for name, value in tensors.items() if places[name] == shard}
+        save_file(part, checkpoint_of_2018 / shard, metadata={"format": "pt"})
+    (checkpoint_of_2018 / "model.safetensors").unlink()
+    index = {"metadata": {"total_size": 1}, "weight_map": places}
+    (checkpoint_of_2018 / "model.safetensors.index.json").write_text(json.dumps(index))
+    model = HfeBertForPreTraining.from_pretrained(checkpoint_of_2018)
+    assert torch.equal(outputs_of(model), outputs_of(whole))
 
 
 @pytest.mark.parametrize("model_class", ALL_MODELS)

@@ -4,13 +4,11 @@ import math
 
 import pytest
 import torch
-from torch import nn
 from transformers import PreTrainedModel
 
 from hf_encoders.models import encoder_attention
 from hf_encoders.models.encoder_attention import attend_with_dropout
-from hf_encoders.models.encoder_blocks import project_activated
-from hf_encoders.models.encoder_dropout import EncoderDropout, random_bits, scaled_mask
+from hf_encoders.models.encoder_dropout import EncoderDropout, draw_seed, random_bits, scaled_mask
 
 from .tiny import MASKED_LM, right_padded, tiny_model
 
@@ -88,17 +86,6 @@ def test_the_mean_is_kept_in_bfloat16_too() -> None:
     assert dropped.double().mean() / values.double().mean() == pytest.approx(1.0, abs=0.001)
 
 
-def test_an_activation_that_draws_numbers_draws_them_again_for_the_way_back() -> None:
-    activation = nn.Sequential(nn.GELU(), nn.Dropout(0.3))
-    linear, hidden = nn.Linear(7, 5).double(), torch.randn(3, 7, dtype=torch.float64, requires_grad=True)
-    gradients = []
-    for run in (project_activated, lambda act, lin, x: lin(act(x))):
-        torch.manual_seed(1)
-        gradients.append(torch.autograd.grad(run(activation, linear, hidden).sum(), (hidden, linear.weight)))
-    for got, expected in zip(*gradients, strict=True):
-        torch.testing.assert_close(got, expected)
-
-
 def test_gradients_without_residual_and_with_a_frozen_one() -> None:
     hidden, upstream = torch.randn(5, 7, requires_grad=True), torch.randn(5, 7)
     for residual in (None, torch.zeros(5, 7)):
@@ -126,7 +113,7 @@ def test_half_precision_joins_a_float32_residual_in_float32() -> None:
 @pytest.mark.parametrize("shape", [(0, 4), (1,), (3,), (5, 7), (2, 3, 3)])
 def test_any_number_of_elements(shape: tuple[int, ...]) -> None:
     """Four elements share a 64-bit draw; the last draw may have bits to spare."""
-    assert random_bits(shape).shape == shape and random_bits(shape).dtype == torch.int16
+    assert random_bits(shape, 5).shape == shape and random_bits(shape, 5).dtype == torch.int16
     output = EncoderDropout(0.5)(torch.ones(shape))
     assert output.shape == shape
     assert set(output.unique().tolist()) <= {0.0, 2.0}
@@ -191,7 +178,7 @@ def test_the_four_elements_of_a_draw_are_independent_and_alike(probability: floa
 
 def test_every_bit_is_one_half_of_the_time() -> None:
     """A generator that leaves out the sign, say, would halve or double a probability at one of four places."""
-    words = random_bits((DRAWS,)).view(-1, 4).int()
+    words = random_bits((DRAWS,), 5).view(-1, 4).int()
     shares = torch.stack([(words >> bit & 1).double().mean(dim=0) for bit in range(16)])
     error = STANDARD_ERRORS * math.sqrt(0.25 / len(words))
     torch.testing.assert_close(shares, torch.full((16, 4), 0.5, dtype=torch.float64), atol=error, rtol=0)
@@ -203,6 +190,38 @@ def test_a_seed_repeats_and_the_next_draw_differs() -> None:
     torch.manual_seed(3)
     assert torch.equal(mask_of(0.5, 1000), first)
     assert not torch.equal(first, second)
+
+
+def test_masks_of_draws_after_each_other_are_uncorrelated() -> None:
+    """Each has a generator of its own, whose seed comes from torch's."""
+    torch.manual_seed(3)
+    masks = torch.stack([mask_of(0.1, 2**14) for _ in range(20)])
+    correlations = torch.corrcoef(masks) - torch.eye(20)
+    assert correlations.abs().max() < STANDARD_ERRORS / math.sqrt(2**14)
+
+
+def test_seeds_are_drawn_anew() -> None:
+    torch.manual_seed(3)
+    seeds = [draw_seed(7) for _ in range(1000)]
+    assert len(set(seeds)) == 1000 and min(seeds) >= 0 and max(seeds) < 2**32
+
+
+def test_processes_with_batches_of_different_size_draw_different_masks() -> None:
+    """Trainer seeds all of them alike."""
+    masks = []
+    for rows in (500, 501):
+        torch.manual_seed(3)
+        mask_of(0.5, 7)
+        masks.append(mask_of(0.5, 8 * rows)[:4000])
+    assert (masks[0] == masks[1]).float().mean() == pytest.approx(0.5, abs=STANDARD_ERRORS * 0.5 / math.sqrt(4000))
+
+
+def test_no_mask_is_kept_for_the_way_back() -> None:
+    kept = []
+    hidden = torch.randn(50, 7, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor), lambda none: none):
+        EncoderDropout(0.3)(hidden, torch.zeros(50, 7))
+    assert not kept
 
 
 # --- attention ---
@@ -246,7 +265,7 @@ def test_attention_is_the_formula_with_the_weights_that_were_drawn(
     lengths: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bits = torch.randint(-STEPS // 2, STEPS // 2, (sum(3 * length**2 for length in lengths),)).to(torch.int16)
-    monkeypatch.setattr(encoder_attention, "random_bits", lambda shape: bits.view(shape).clone())
+    monkeypatch.setattr(encoder_attention, "random_bits", lambda shape, _: bits.view(shape).clone())
     heads, masks = heads_of(lengths, requires_grad=True), scaled_mask(bits, 0.25, torch.float64)
     contexts = []
     sizes = [3 * length**2 for length in lengths]
@@ -273,8 +292,8 @@ def test_expected_attention_is_that_without_dropout() -> None:
 
 def test_attention_of_bfloat16_is_computed_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     """With autocast or without: only the result is rounded, to 2^-8 of itself."""
-    bits = random_bits((3 * 49,))
-    monkeypatch.setattr(encoder_attention, "random_bits", lambda shape: bits.view(shape).clone())
+    bits = random_bits((3 * 49,), 5)
+    monkeypatch.setattr(encoder_attention, "random_bits", lambda shape, _: bits.view(shape).clone())
     heads = heads_of([7], torch.bfloat16)
     expected = attend_with_dropout(*heads.float(), [7], 0.5, 0.25)
     for enabled in (False, True):

@@ -1,10 +1,22 @@
 """Spare rows for 16-bit products, the dtype of products, and when a module is a bare projection."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+from transformers.activations import ACT2FN
 
-from hf_encoders.models.encoder_matmul import is_bare_linear, matmul_dtype, spare_rows, with_spare_rows
+from hf_encoders.models import encoder_matmul
+from hf_encoders.models.encoder_blocks import activation as activation_of
+from hf_encoders.models.encoder_matmul import (
+    is_bare_linear,
+    matmul_dtype,
+    project,
+    spare_rows,
+    with_spare_rows,
+)
 
 from .tiny import MASKED_LM, right_padded, tiny_model
 
@@ -113,3 +125,114 @@ def test_other_modules_are_more_than_the_product() -> None:
     parametrized = nn.utils.parametrizations.orthogonal(nn.Linear(4, 4))
     for module in (WithAdapter(3, 4), nn.Sequential(nn.Linear(3, 4)), nn.Identity(), offloaded, parametrized):
         assert not is_bare_linear(module)
+
+
+# --- project ---
+
+
+def with_gradients(function: Callable, dtype: torch.dtype, activation: nn.Module | None) -> list[torch.Tensor]:
+    """The output and the gradients of 5 rows, of width 6 to 4, with the same numbers for every `function`."""
+    torch.manual_seed(0)
+    linear, rows, upstream = nn.Linear(6, 4).to(dtype), torch.randn(5, 6, dtype=dtype), torch.randn(5, 4)
+    rows.requires_grad_()
+    output = function(linear, rows, activation)
+    output.backward(upstream.to(output.dtype))
+    return [output, rows.grad, linear.weight.grad, linear.bias.grad]
+
+
+def plainly(linear: nn.Module, rows: torch.Tensor, activation: nn.Module | None) -> torch.Tensor:
+    return linear(rows if activation is None else activation(rows))
+
+
+@pytest.mark.parametrize("width", [1, 100], ids=["transposed", "as it lies"])
+@pytest.mark.parametrize("activation", [None, nn.GELU()], ids=["bare", "activated"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, BF16], ids=str)
+@pytest.mark.parametrize("autocast", [False, True])
+def test_a_projection_is_linear_of_the_activation(
+    dtype: torch.dtype, activation: nn.Module | None, autocast: bool, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encoder_matmul, "TRANSPOSED_WIDTH", width)
+    with torch.autocast("cpu", BF16, enabled=autocast):
+        got, expected = (with_gradients(f, dtype, activation) for f in (project, plainly))
+    is_16_bit = dtype == BF16 or (autocast and dtype == torch.float32)
+    # Autocast computes some activations in float32 and rounds after them; here all is in the dtype of the products.
+    tolerance = 2**-6 if is_16_bit else 1e-6 if dtype == torch.float32 else 1e-12
+    for one, other in zip(got, expected, strict=True):
+        assert one.dtype == other.dtype
+        torch.testing.assert_close(one, other, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("frozen", ["rows", "weight", "bias"])
+def test_what_is_frozen_gets_no_gradient(frozen: str) -> None:
+    linear, rows = nn.Linear(6, 4), torch.randn(5, 6, requires_grad=True)
+    tensors = {"rows": rows, "weight": linear.weight, "bias": linear.bias}
+    tensors[frozen].requires_grad_(False)
+    project(linear, rows, nn.GELU()).sum().backward()
+    assert {name for name, tensor in tensors.items() if tensor.grad is None} == {frozen}
+
+
+def test_only_the_rows_and_the_parameters_are_kept() -> None:
+    """Neither what the activation makes of the rows nor the weights in 16 bits."""
+    linear, rows, kept = nn.Linear(6, 4), torch.randn(5, 6, dtype=BF16, requires_grad=True), []
+    keeping = torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x.data_ptr()), lambda none: none)
+    with keeping, torch.autocast("cpu", BF16):
+        project(linear, rows, nn.GELU())
+    assert set(kept) == {rows.data_ptr(), linear.weight.data_ptr()}
+
+
+@pytest.mark.parametrize("activation", [None, nn.GELU()], ids=["bare", "activated"])
+def test_a_projection_can_be_differentiated_twice(activation: nn.Module | None) -> None:
+    linear, rows = nn.Linear(6, 4).double(), torch.randn(5, 6, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradgradcheck(lambda x, *_: project(linear, x, activation), (rows, *linear.parameters()))
+
+
+def test_a_projection_calls_what_is_no_bare_linear() -> None:
+    linear, rows, seen = nn.Linear(6, 4), torch.randn(5, 6), []
+    linear.register_forward_hook(lambda *_: seen.append(1))
+    project(linear, rows)
+    assert seen
+
+
+@pytest.mark.parametrize("name", sorted(ACT2FN))
+def test_every_activation_and_its_own_parameters_get_their_gradients(name: str) -> None:
+    """Some have parameters, `prelu` for one."""
+    torch.manual_seed(0)
+    act, linear = activation_of(name).double(), nn.Linear(6, 4).double()
+    rows, gradients = torch.randn(5, 6, dtype=torch.float64, requires_grad=True), []
+    inputs = [rows, *act.parameters(), *linear.parameters()]
+    for function in (project, plainly):
+        gradients.append(torch.autograd.grad(function(linear, rows, act).sum(), inputs))
+    for got, expected in zip(*gradients, strict=True):
+        torch.testing.assert_close(got, expected)
+
+
+def test_operations_are_counted_as_for_the_modules() -> None:
+    """By hooks for all modules at once, which must not be called on the way back."""
+    counts = []
+    for function in (project, plainly):
+        rows = torch.randn(5, 6, requires_grad=True)
+        with FlopCounterMode(display=False) as counter:
+            function(nn.Linear(6, 4), rows, nn.GELU()).sum().backward()
+        counts.append(counter.get_total_flops())
+    assert counts[0] == counts[1] == 3 * 2 * 5 * 6 * 4
+
+
+def test_dtypes_that_do_not_fit_are_refused_as_by_the_module() -> None:
+    linear = nn.Linear(6, 4).bfloat16()
+    with pytest.raises(RuntimeError, match="dtype"):
+        project(linear, torch.randn(5, 6, requires_grad=True))
+
+
+def test_a_device_without_autocast() -> None:
+    with torch.device("meta"):
+        assert project(nn.Linear(6, 4), torch.zeros(5, 6), nn.GELU()).shape == (5, 4)
+
+
+@pytest.mark.parametrize("frozen, kept", [("rows", {"rows"}), ("weight", {"weight"})])
+def test_what_no_gradient_needs_is_not_kept(frozen: str, kept: set[str]) -> None:
+    linear, rows, seen = nn.Linear(6, 4), torch.randn(5, 6, requires_grad=True), []
+    tensors = {"rows": rows, "weight": linear.weight}
+    tensors[frozen].requires_grad_(False)
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: seen.append(x.data_ptr()), lambda none: none):
+        project(linear, rows)
+    assert set(seen) == {tensors[name].data_ptr() for name in kept}
