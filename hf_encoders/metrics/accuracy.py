@@ -1,0 +1,45 @@
+"""Accuracy: the share of items whose predicted class is the true one."""
+
+import evaluate
+import sklearn.metrics
+
+from .class_features import class_features
+
+
+class Accuracy(evaluate.Metric):
+    """Accuracy over scikit-learn.
+
+    The configuration `multilabel` takes a list of 0 and 1 an item, and an item is right if the whole list is.
+
+    >>> Accuracy().compute(predictions=[0, 1, 1, 0], references=[0, 1, 0, 0])
+    {'accuracy': 0.75}
+    """
+
+    def _info(self) -> evaluate.MetricInfo:
+        return evaluate.MetricInfo(
+            description=__doc__,
+            citation="",
+            inputs_description=self._compute.__doc__,
+            features=class_features(self.config_name),
+        )
+
+    def _compute(
+        self,
+        predictions: list[int] | list[list[int]],
+        references: list[int] | list[list[int]],
+        sample_weight: list[float] | None = None,
+    ) -> dict[str, float]:
+        """Compare classes.
+
+        Args:
+            predictions, references: class ids, `(items,)`; with `multilabel` 0 or 1, `(items, classes)`.
+            sample_weight (`list` of `float`, *optional*): weight of each item, `(items,)`.
+
+        Returns:
+            `accuracy`, in [0, 1].
+
+        Raises:
+            ValueError: if there are no items (scikit-learn).
+        """
+        found = sklearn.metrics.accuracy_score(references, predictions, sample_weight=sample_weight)
+        return {"accuracy": float(found)}

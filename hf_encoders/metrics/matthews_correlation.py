@@ -1,0 +1,37 @@
+"""Matthews correlation: how far predicted and true classes go together, for classes of unequal size too."""
+
+import datasets
+import evaluate
+import sklearn.metrics
+
+
+class MatthewsCorrelation(evaluate.Metric):
+    """Matthews correlation over scikit-learn, for two classes or more (Gorodkin 2004).
+
+    >>> MatthewsCorrelation().compute(predictions=[1, 0, 1, 0], references=[1, 0, 0, 1])
+    {'matthews_correlation': 0.0}
+    """
+
+    def _info(self) -> evaluate.MetricInfo:
+        class_id = datasets.Value("int64")
+        return evaluate.MetricInfo(
+            description=__doc__,
+            citation="",
+            inputs_description=self._compute.__doc__,
+            features=datasets.Features({"predictions": class_id, "references": class_id}),
+        )
+
+    def _compute(
+        self, predictions: list[int], references: list[int], sample_weight: list[float] | None = None
+    ) -> dict[str, float]:
+        """Compare classes.
+
+        Args:
+            predictions, references (`list` of `int`): class ids, `(items,)`.
+            sample_weight (`list` of `float`, *optional*): weight of each item, `(items,)`.
+
+        Returns:
+            `matthews_correlation`, in [-1, 1]; 0 if all predictions, or all references, are the same class.
+        """
+        found = sklearn.metrics.matthews_corrcoef(references, predictions, sample_weight=sample_weight)
+        return {"matthews_correlation": float(found)}

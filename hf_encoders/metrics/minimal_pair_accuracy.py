@@ -1,0 +1,66 @@
+"""Accuracy on minimal pairs by pseudo-likelihood (BLiMP, Warstadt et al. 2020, https://arxiv.org/abs/1912.00582).
+
+Needs the package `hf_encoders`, also when it is loaded by its path.
+"""
+
+import datasets
+import evaluate
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from hf_encoders.inference.minimal_pairs import compare_pairs
+from hf_encoders.inference.pseudo_likelihood import MAX_TOKENS, pseudo_log_likelihoods
+
+
+class MinimalPairAccuracy(evaluate.Metric):
+    """Share of the pairs whose acceptable sentence has the greater pseudo-log-likelihood; chance is about one half.
+
+    Inputs are the columns `sentence_good` and `sentence_bad`; in the configuration `blimp` also `UID`, the paradigm:
+    `MinimalPairAccuracy("blimp").compute(**rows, model=model, tokenizer=tokenizer)`.
+    """
+
+    def _info(self) -> evaluate.MetricInfo:
+        columns = {"default": ("sentence_good", "sentence_bad"), "blimp": ("sentence_good", "sentence_bad", "UID")}
+        if self.config_name not in columns:
+            raise ValueError(f"config_name={self.config_name!r}: must be one of {', '.join(columns)}.")
+        text = datasets.Value("string")
+        return evaluate.MetricInfo(
+            description=__doc__,
+            citation="",
+            inputs_description=self._compute.__doc__,
+            features=datasets.Features(dict.fromkeys(columns[self.config_name], text)),
+        )
+
+    def _compute(
+        self,
+        sentence_good: list[str],
+        sentence_bad: list[str],
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        UID: list[str] | None = None,
+        mask_rest_of_word: bool = False,
+        max_tokens: int = MAX_TOKENS,
+    ) -> dict[str, float]:
+        """Compare the sentences of each pair.
+
+        Args:
+            sentence_good, sentence_bad (`list` of `str`): the acceptable and the other sentence, `(pairs,)`.
+            model, tokenizer, mask_rest_of_word, max_tokens: as in
+                `hf_encoders.inference.pseudo_likelihood.token_log_probabilities`, which raises for wrong ones.
+            UID (`list` of `str`): with `blimp`, the paradigm of each pair.
+
+        Returns:
+            `minimal_pair_accuracy`, of all pairs, in [0, 1]; `minimal_pairs`, how many; `minimal_pair_ties`, pairs
+            with two equal scores, counted as wrong; with `blimp` `minimal_pair_accuracy_<UID>` of each paradigm.
+        """
+        sentences = [*sentence_good, *sentence_bad]
+        scores = pseudo_log_likelihoods(model, tokenizer, sentences, mask_rest_of_word, max_tokens)
+        good, bad = scores[: len(sentence_good)], scores[len(sentence_good) :]
+        overall, by_paradigm = compare_pairs(good, bad, UID or [""] * len(good))
+        figures = {
+            "minimal_pair_accuracy": overall.accuracy,
+            "minimal_pairs": overall.pairs,
+            "minimal_pair_ties": overall.ties,
+        }
+        if UID is not None:
+            figures |= {f"minimal_pair_accuracy_{name}": found.accuracy for name, found in by_paradigm.items()}
+        return figures

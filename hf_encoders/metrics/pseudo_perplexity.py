@@ -1,0 +1,47 @@
+"""Pseudo-perplexity of a masked language model on sentences (Salazar et al. 2020, https://arxiv.org/abs/1910.14659).
+
+Needs the package `hf_encoders`, also when it is loaded by its path.
+"""
+
+import datasets
+import evaluate
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from hf_encoders.inference.pseudo_likelihood import MAX_TOKENS, pseudo_perplexity, token_log_probabilities
+
+
+class PseudoPerplexity(evaluate.Metric):
+    """exp of the mean negative log-probability of a token given all others; lower is better.
+
+    Compares models with the same tokenizer only: fewer and longer tokens make another mean.
+    `metric.compute(predictions=sentences, model=model, tokenizer=tokenizer)`.
+    """
+
+    def _info(self) -> evaluate.MetricInfo:
+        return evaluate.MetricInfo(
+            description=__doc__,
+            citation="",
+            inputs_description=self._compute.__doc__,
+            features=datasets.Features({"predictions": datasets.Value("string")}),
+        )
+
+    def _compute(
+        self,
+        predictions: list[str],
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        mask_rest_of_word: bool = False,
+        max_tokens: int = MAX_TOKENS,
+    ) -> dict[str, float]:
+        """Score sentences.
+
+        Args:
+            predictions (`list` of `str`): the sentences.
+            model, tokenizer, mask_rest_of_word, max_tokens: as in
+                `hf_encoders.inference.pseudo_likelihood.token_log_probabilities`, which raises for wrong ones.
+
+        Returns:
+            `pseudo_perplexity`, at least 1; `tokens`, how many were scored.
+        """
+        scores = token_log_probabilities(model, tokenizer, predictions, mask_rest_of_word, max_tokens)
+        return {"pseudo_perplexity": pseudo_perplexity(scores), "tokens": sum(map(len, scores))}

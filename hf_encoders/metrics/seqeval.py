@@ -1,0 +1,99 @@
+"""Entity precision, recall and F1 of token classification, overall and by type, over seqeval."""
+
+import datasets
+import evaluate
+import seqeval.metrics
+import seqeval.scheme
+
+
+SCHEMES = ("IOB1", "IOB2", "IOE1", "IOE2", "IOBES", "BILOU")
+
+
+class Seqeval(evaluate.Metric):
+    """Entity figures: an entity is right if its type, its first and its last word are.
+
+    The default mode reads any tagging scheme and counts an entity that begins with `I-` too, as `conlleval.pl` of
+    CoNLL-2000 does; `mode="strict"` counts entities that are well-formed in `scheme` only.
+
+    >>> Seqeval().compute(
+    ...     predictions=[["B-PER", "I-PER", "O", "B-LOC"]], references=[["B-PER", "I-PER", "O", "O"]]
+    ... )  # doctest: +NORMALIZE_WHITESPACE
+    {'overall_precision': 0.5, 'overall_recall': 1.0, 'overall_f1': 0.6666666666666666, 'overall_accuracy': 0.75,
+     'LOC_precision': 0.0, 'LOC_recall': 0.0, 'LOC_f1': 0.0, 'LOC_number': 0,
+     'PER_precision': 1.0, 'PER_recall': 1.0, 'PER_f1': 1.0, 'PER_number': 1}
+    """
+
+    def _info(self) -> evaluate.MetricInfo:
+        tags = datasets.Sequence(datasets.Value("string"))
+        return evaluate.MetricInfo(
+            description=__doc__,
+            citation="",
+            inputs_description=self._compute.__doc__,
+            features=datasets.Features({"predictions": tags, "references": tags}),
+        )
+
+    def _compute(
+        self,
+        predictions: list[list[str]],
+        references: list[list[str]],
+        mode: str | None = None,
+        scheme: str | None = None,
+        suffix: bool = False,
+    ) -> dict[str, float]:
+        """Compare entities.
+
+        Args:
+            predictions, references (`list` of `list` of `str`): tags such as `B-PER` and `O`, one a word.
+            mode (`str`, *optional*): None or `strict`.
+            scheme (`str`, *optional*): for `strict`, one of IOB1, IOB2, IOE1, IOE2, IOBES (also called BIOES), BILOU.
+            suffix (`bool`): whether tags are written `PER-B`.
+
+        Returns:
+            `overall_precision`, `overall_recall`, `overall_f1` (of all entities together), `overall_accuracy` (share
+            of words with the right tag); for each type `<type>_precision`, `<type>_recall`, `<type>_f1`; all in
+            [0, 1], 0 where nothing is predicted or nothing is true; and `<type>_number`, true entities of the type.
+
+        Raises:
+            ValueError: for sentences with more or fewer tags than words, for another `mode` or `scheme`, and for one
+                of the two without the other.
+        """
+        _check_lengths(predictions, references)
+        strict = _strict_arguments(mode, scheme)
+        report = seqeval.metrics.classification_report(
+            references, predictions, suffix=suffix, output_dict=True, zero_division=0, **strict
+        )
+        overall = report.pop("micro avg")
+        figures = {
+            "overall_precision": float(overall["precision"]),
+            "overall_recall": float(overall["recall"]),
+            "overall_f1": float(overall["f1-score"]),
+            "overall_accuracy": float(seqeval.metrics.accuracy_score(references, predictions)),
+        }
+        for name, values in report.items():
+            if name not in ("macro avg", "weighted avg"):
+                figures[f"{name}_precision"] = float(values["precision"])
+                figures[f"{name}_recall"] = float(values["recall"])
+                figures[f"{name}_f1"] = float(values["f1-score"])
+                figures[f"{name}_number"] = int(values["support"])
+        return figures
+
+
+def _check_lengths(predictions: list[list[str]], references: list[list[str]]) -> None:
+    for number, (predicted, true) in enumerate(zip(predictions, references, strict=True)):
+        if len(predicted) != len(true):
+            raise ValueError(
+                f"predictions of sentence {number} has {len(predicted)} tags, references {len(true)}: pass one a word."
+            )
+
+
+def _strict_arguments(mode: str | None, scheme: str | None) -> dict[str, object]:
+    if mode not in (None, "strict"):
+        raise ValueError(f"mode={mode!r}: must be None or 'strict'.")
+    if (mode is None) != (scheme is None):
+        raise ValueError(f"mode={mode!r} with scheme={scheme!r}: a scheme is for mode='strict', which needs one.")
+    if mode is None:
+        return {}
+    name = "IOBES" if scheme == "BIOES" else scheme
+    if name not in SCHEMES:
+        raise ValueError(f"scheme={scheme!r}: must be one of {', '.join(SCHEMES)}.")
+    return {"mode": mode, "scheme": getattr(seqeval.scheme, name)}

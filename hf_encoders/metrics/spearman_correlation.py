@@ -1,0 +1,34 @@
+"""Spearman correlation: the monotonic relation between predicted and true numbers."""
+
+import datasets
+import evaluate
+import scipy.stats
+
+
+class SpearmanCorrelation(evaluate.Metric):
+    """Spearman correlation over scipy.
+
+    >>> round(SpearmanCorrelation().compute(predictions=[1, 2, 4], references=[1, 3, 2])["spearmanr"], 6)
+    0.5
+    """
+
+    def _info(self) -> evaluate.MetricInfo:
+        number = datasets.Value("float64")
+        return evaluate.MetricInfo(
+            description=__doc__,
+            citation="",
+            inputs_description=self._compute.__doc__,
+            features=datasets.Features({"predictions": number, "references": number}),
+        )
+
+    def _compute(self, predictions: list[float], references: list[float]) -> dict[str, float]:
+        """Compare numbers.
+
+        Args:
+            predictions, references (`list` of `float`): `(items,)`, at least two.
+
+        Returns:
+            `spearmanr`, in [-1, 1]; nan, with scipy's warning, if all predictions or all references are the same,
+            because the correlation is not defined then.
+        """
+        return {"spearmanr": float(scipy.stats.spearmanr(predictions, references).statistic)}
