@@ -4,11 +4,11 @@
 """Fine-tune an encoder to classify texts, with the stock Trainer.
 
     python examples/finetune_classification.py --model runs/quickstart/model --output_dir runs/classifier
-    python examples/finetune_classification.py --model NAME --train_file train.csv --test_file test.csv --output_dir
-    runs/c
+    python examples/finetune_classification.py --model NAME --train_file a.csv --test_file b.csv --output_dir out
 
-CSV files need the columns `text` and `label`. Without files the task is to tell from which package of the standard
-library a docstring is. The first command takes 15 seconds on two CPU cores and ends with an accuracy of about 0.64.
+Files are CSV, TSV or JSON lines with the columns `text` and `label`. Without files the task is to tell from which
+package of the standard library a docstring is. The first command takes 15 seconds on one CPU core and
+ends with an accuracy of about 0.75 (the most frequent package: 0.66).
 """
 
 import ast
@@ -21,13 +21,14 @@ from datasets import Dataset, DatasetDict
 from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
-    DataCollatorWithPadding,
-    EvalPrediction,
     HfArgumentParser,
     Trainer,
     TrainingArguments,
     set_seed,
 )
+
+from hf_encoders.finetuning import sequence_classification
+from hf_encoders.finetuning.file_forms import read_file
 
 
 @dataclass
@@ -35,8 +36,8 @@ class Arguments:
     """What is trained on what."""
 
     model: str = field(metadata={"help": "folder or Hub name of an encoder"})
-    train_file: str | None = field(default=None, metadata={"help": "CSV with columns text and label"})
-    test_file: str | None = field(default=None, metadata={"help": "CSV with columns text and label"})
+    train_file: str | None = field(default=None, metadata={"help": "csv, tsv or jsonl with columns text and label"})
+    test_file: str | None = field(default=None, metadata={"help": "the same, to evaluate on"})
     max_length: int = field(default=128, metadata={"help": "longest text in tokens"})
 
 
@@ -51,11 +52,6 @@ def docstrings_of_packages(names: tuple[str, ...] = ("asyncio", "email", "tkinte
                     part["text"].append(" ".join(inspect.cleandoc(ast.get_docstring(node)).split()))
                     part["label"].append(name)
     return DatasetDict({part: Dataset.from_dict(columns) for part, columns in rows.items()})
-
-
-def accuracy(prediction: EvalPrediction) -> dict[str, float]:
-    """Share of right labels."""
-    return {"accuracy": float((prediction.predictions.argmax(axis=-1) == prediction.label_ids).mean())}
 
 
 def main() -> None:
@@ -76,40 +72,30 @@ def main() -> None:
     set_seed(training.seed)
     # 1. Data.
     if arguments.train_file:
-        data = DatasetDict(
-            {"train": Dataset.from_csv(arguments.train_file), "test": Dataset.from_csv(arguments.test_file)}
-        )
+        data = DatasetDict({"train": read_file(arguments.train_file), "test": read_file(arguments.test_file)})
     else:
         data = docstrings_of_packages()
-    labels = sorted(set(data["train"]["label"]))
 
-    # 2. Tokenizer and model; trust_remote_code runs the code that lies beside the weights.
+    # 2. Token ids, no more than the model was trained for, and class numbers.
     tokenizer = AutoTokenizer.from_pretrained(arguments.model)
-    model = AutoModelForSequenceClassification.from_pretrained(
-        arguments.model,
-        trust_remote_code=True,
-        id2label=dict(enumerate(labels)),
-        label2id={x: i for i, x in enumerate(labels)},
-    )
-
-    # 3. Token ids, no more than the model was trained for, and class numbers.
     longest = min(arguments.max_length, tokenizer.model_max_length)
+    task = sequence_classification.prepare(data, tokenizer, max_length=longest)
+    print(*task.plan, sep="\n")
 
-    def encode(batch: dict[str, list]) -> dict[str, list]:
-        encoded = tokenizer(batch["text"], truncation=True, max_length=longest)
-        return {**encoded, "labels": [labels.index(label) for label in batch["label"]]}
-
-    data = data.map(encode, batched=True, remove_columns=data["train"].column_names)
+    # 3. Model; trust_remote_code runs the code that lies beside the weights.
+    model = AutoModelForSequenceClassification.from_pretrained(
+        arguments.model, trust_remote_code=True, **task.config_fields
+    )
 
     # 4. Train and evaluate.
     trainer = Trainer(
         model=model,
         args=training,
-        train_dataset=data["train"],
-        eval_dataset=data["test"],
-        data_collator=DataCollatorWithPadding(tokenizer),
+        train_dataset=task.train_set,
+        eval_dataset=task.eval_sets["test"],
+        data_collator=task.data_collator,
         processing_class=tokenizer,
-        compute_metrics=accuracy,
+        compute_metrics=task.compute_metrics("test"),
     )
     trainer.train()
     print(trainer.evaluate())

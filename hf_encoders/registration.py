@@ -7,19 +7,25 @@ process stays transformers' own. `take_over_auto_classes()` is the explicit alte
 import importlib
 
 import transformers
-from transformers import CONFIG_MAPPING, AutoConfig, AutoTokenizer
+from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForQuestionAnswering, AutoTokenizer
+from transformers.pipelines import PIPELINE_REGISTRY
 
 from hf_encoders.models.configuration_albert import HfeAlbertConfig
 from hf_encoders.models.configuration_bert import HfeBertConfig
 from hf_encoders.models.configuration_roberta import HfeRobertaConfig
 from hf_encoders.models.encoder_configuration import EncoderConfig
+from hf_encoders.models.question_answering_pipeline import HfeQuestionAnsweringPipeline
 
 
+# transformers 5 refuses `question-answering` for model instances, whatever is registered: it had that task itself.
+ANSWERING_TASK = "extractive-question-answering"
 CONFIGURATIONS: tuple[type[EncoderConfig], ...] = (HfeBertConfig, HfeRobertaConfig, HfeAlbertConfig)
 
 
 def register() -> None:
     """Register configuration -> model and configuration -> tokenizer, and mark all classes for `auto_map`.
+
+    And the pipeline of question answering under a name that transformers does not have.
 
     `register_for_auto_class` is what makes `save_pretrained` copy the code files beside the weights.
     """
@@ -33,6 +39,10 @@ def register() -> None:
             model_class.register_for_auto_class(auto_class)
         tokenizer_class = getattr(transformers, config_class.TOKENIZER_CLASS)
         AutoTokenizer.register(config_class, tokenizer_class, exist_ok=True)
+    if ANSWERING_TASK not in PIPELINE_REGISTRY.supported_tasks:
+        PIPELINE_REGISTRY.register_pipeline(
+            ANSWERING_TASK, HfeQuestionAnsweringPipeline, pt_model=AutoModelForQuestionAnswering, type="text"
+        )
 
 
 def take_over_auto_classes() -> None:

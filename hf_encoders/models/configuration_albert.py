@@ -52,11 +52,16 @@ class HfeAlbertConfig(EncoderConfig):
     bos_token_id: int | None = 2
     eos_token_id: int | list[int] | None = 3
 
+    @property
+    def num_layers_passed(self) -> int:
+        """Layers that a token passes through."""
+        return self.num_hidden_layers * self.inner_group_num
+
     def _check(self) -> None:
-        super()._check()
         for name in ("embedding_size", "num_hidden_groups", "inner_group_num"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1.")
+        super()._check()
         if self.num_hidden_groups > self.num_hidden_layers:
             raise ValueError(
                 f"num_hidden_groups={self.num_hidden_groups} is more than num_hidden_layers={self.num_hidden_layers}: "

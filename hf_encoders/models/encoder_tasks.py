@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 from torch import nn
+from transformers import PreTrainedTokenizerBase
+from transformers import initialization as init
 from transformers.modeling_outputs import (
     MultipleChoiceModelOutput,
     QuestionAnsweringModelOutput,
@@ -88,16 +90,73 @@ class SequenceClassifier(HeadModel):
         )
 
 
+class LayerMixture(nn.Module):
+    """Weighted sum of several layers' hidden states, the weights trained: softmax of one number a layer.
+
+    ELMo's form (Peters et al. 2018, equation 1) without its overall factor, which the classifier has. The weights
+    start equal.
+    """
+
+    def __init__(self, num_layers: int):
+        super().__init__()
+        self.weights = nn.Parameter(torch.zeros(num_layers))
+
+    def forward(self, hidden_states: list[torch.Tensor]) -> torch.Tensor:
+        """One `(N, D)` a layer -> `(N, D)`."""
+        weights = self.weights.softmax(dim=0)
+        return sum(weight * states for weight, states in zip(weights, hidden_states, strict=True))
+
+
+class LayerConcatenation(nn.Module):
+    """Several layers' hidden states side by side."""
+
+    def forward(self, hidden_states: list[torch.Tensor]) -> torch.Tensor:
+        """One `(N, D)` a layer -> `(N, layers * D)`."""
+        return torch.cat(hidden_states, dim=-1)
+
+
 class TokenClassifier(HeadModel):
-    """One label a token. Classes: `Hfe<Family>ForTokenClassification`."""
+    """One label a token. Classes: `Hfe<Family>ForTokenClassification`.
+
+    Reads the last layer, or what `combined_layers` and `layer_combination` in the configuration say.
+    """
 
     def __init__(self, config: Any):
         super().__init__(config)
         self.num_labels = config.num_labels
         self.add_encoder(add_pooling_layer=False)
         self.dropout = nn.Dropout(self.classifier_dropout)
-        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        width = config.hidden_size
+        if config.combined_layers is not None:
+            if config.layer_combination == "concatenation":
+                self.layer_combination = LayerConcatenation()
+                width *= len(config.combined_layers)
+            else:
+                self.layer_combination = LayerMixture(len(config.combined_layers))
+        self.classifier = nn.Linear(width, config.num_labels)
         self.post_init()
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if isinstance(module, LayerMixture):
+            init.zeros_(module.weights)
+
+    def encode_layers(self, *arguments: Any, **inputs: Any) -> tuple[FlatEncoderOutput, torch.Tensor]:
+        """Run the base model as `encode` does; its output, and what the classifier reads, of shape `(N, width)`."""
+        layers = self.config.combined_layer_indices
+        if layers is None:
+            outputs = self.encode(*arguments, **inputs)
+            return outputs, outputs.last_hidden_state
+        asked = inputs.pop("output_hidden_states", None)
+        asked = self.config.output_hidden_states if asked is None else asked
+        # All of them: transformers counts ALBERT's groups, not their layers, where it takes a selection.
+        outputs = self.encode(*arguments, output_hidden_states=True, **inputs)
+        # Recorded at the border, where padding is zero, and brought back to the tokens alone.
+        states = [outputs.tokens.flatten(outputs.hidden_states[layer]) for layer in layers]
+        if asked is False:
+            outputs.hidden_states = None
+        return outputs, self.layer_combination(states)
 
     @can_return_tuple
     def forward(
@@ -122,7 +181,7 @@ class TokenClassifier(HeadModel):
         Returns:
             `logits` of shape `(B, T, num_labels)`, zero at padding.
         """
-        outputs = self.encode(
+        outputs, hidden_states = self.encode_layers(
             attention_mask,
             labels,
             ("num_labels", self.num_labels),
@@ -132,7 +191,7 @@ class TokenClassifier(HeadModel):
             inputs_embeds=inputs_embeds,
             **kwargs,
         )
-        logits = self.classifier(self.dropout(outputs.last_hidden_state))
+        logits = self.classifier(self.dropout(hidden_states))
         loss = None
         if labels is not None:
             labels = outputs.tokens.flatten(labels.to(logits.device))
@@ -156,6 +215,20 @@ class QuestionAnswerer(HeadModel):
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
         self.post_init()
 
+    def answering_pipeline(self, tokenizer: PreTrainedTokenizerBase, **options: Any) -> Any:
+        """This model's `question-answering` pipeline, on its device.
+
+        Args:
+            tokenizer: of the model.
+            options: of `HfeQuestionAnsweringPipeline`.
+        """
+        # Imported late, because training needs no pipeline; and here, because `save_pretrained` copies what a modeling
+        # file imports, and config.json names the pipeline's file.
+        from .question_answering_pipeline import HfeQuestionAnsweringPipeline
+
+        options = {"task": "question-answering", "device": self.device, **options}
+        return HfeQuestionAnsweringPipeline(model=self, tokenizer=tokenizer, **options)
+
     @can_return_tuple
     def forward(
         self,
@@ -166,6 +239,7 @@ class QuestionAnswerer(HeadModel):
         inputs_embeds: torch.Tensor | None = None,
         start_positions: torch.Tensor | None = None,
         end_positions: torch.Tensor | None = None,
+        span_loss_over_padding: bool = True,
         **kwargs: Unpack[TransformersKwargs],
     ) -> QuestionAnsweringModelOutput:
         r"""Find an answer in a text.
@@ -173,8 +247,10 @@ class QuestionAnswerer(HeadModel):
         Args:
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds: as in the MLM head.
             start_positions, end_positions (`torch.LongTensor` of shape `(B,)`, *optional*): columns of the answer's
-                first and last token; beyond the row's end means no answer in this window. With both, padding is
-                computed, because the softmax of the loss reads it; without, it is not.
+                first and last token; beyond the row's end means no answer in this window.
+            span_loss_over_padding (`bool`): whether the softmax of the loss goes over padding, as in transformers.
+                Padding is computed then, and a row's loss depends on the longest row of its batch, so accumulated
+                micro-batches are not the whole batch. Fine-tuning here leaves padding out.
             kwargs: passed to the base model.
 
         Returns:
@@ -190,7 +266,7 @@ class QuestionAnswerer(HeadModel):
             token_type_ids=token_type_ids,
             position_ids=position_ids,
             inputs_embeds=inputs_embeds,
-            keep_padding=has_labels,
+            keep_padding=has_labels and span_loss_over_padding,
             **kwargs,
         )
         logits = self.qa_outputs(outputs.last_hidden_state)

@@ -1,0 +1,117 @@
+# /// script
+# dependencies = ["hf_encoders"]
+# ///
+"""Fine-tune an encoder to choose the right one of several endings, with the stock Trainer.
+
+    python examples/finetune_multiple_choice.py --model runs/quickstart/model --output_dir runs/choices
+    python examples/finetune_multiple_choice.py --model NAME --train_file a.jsonl --test_file b.jsonl --output_dir out
+
+Files are JSON lines with `prompt`, `endings` (a list of texts) and `label` (the right one's number, from 0). Without
+files the task is to find a function's description among four of its module of the standard library. The first command
+takes 45 seconds on one CPU core and ends with an accuracy of about 0.44 (chance: 0.25).
+"""
+
+import ast
+import random
+import sysconfig
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from datasets import Dataset, DatasetDict
+from transformers import (
+    AutoModelForMultipleChoice,
+    AutoTokenizer,
+    HfArgumentParser,
+    Trainer,
+    TrainingArguments,
+    set_seed,
+)
+
+from hf_encoders.finetuning import multiple_choice
+from hf_encoders.finetuning.file_forms import read_file
+
+
+@dataclass
+class Arguments:
+    """What is trained on what."""
+
+    model: str = field(metadata={"help": "folder or Hub name of an encoder"})
+    train_file: str | None = field(default=None, metadata={"help": "jsonl with prompt, endings and label"})
+    test_file: str | None = field(default=None, metadata={"help": "the same, to evaluate on"})
+    max_length: int = field(default=64, metadata={"help": "longest prompt with ending in tokens"})
+
+
+def documented_functions() -> list[list[tuple[str, str]]]:
+    """For each module of the standard library: name and arguments of its functions in words, and what they do."""
+    modules = []
+    for path in sorted(Path(sysconfig.get_paths()["stdlib"]).glob("[a-z]*.py")):
+        found = {}
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, ast.FunctionDef) and ast.get_docstring(node):
+                words = " ".join([node.name, "of", *(argument.arg for argument in node.args.args)])
+                found[" ".join(ast.get_docstring(node).split("\n\n")[0].split())] = words.replace("_", " ")
+        modules.append([(words, sentence) for sentence, words in found.items() if len(sentence.split()) > 3])
+    return modules
+
+
+def functions_and_choices() -> DatasetDict:
+    """Every function with four descriptions of its module, its own among them; modules are not divided."""
+    draw = random.Random(0)
+    rows = {"train": [], "test": []}
+    for number, functions in enumerate(documented_functions()):
+        for function, sentence in functions if len(functions) > 3 else ():
+            endings = draw.sample([other for _, other in functions if other != sentence], 3) + [sentence]
+            draw.shuffle(endings)
+            example = {"prompt": function, "endings": endings, "label": endings.index(sentence)}
+            rows["test" if number % 4 == 0 else "train"].append(example)
+    return DatasetDict({part: Dataset.from_list(examples) for part, examples in rows.items()})
+
+
+def main() -> None:
+    """Train and evaluate."""
+    parser = HfArgumentParser((Arguments, TrainingArguments))
+    parser.set_defaults(
+        learning_rate=3e-4,
+        warmup_steps=20,
+        num_train_epochs=4,
+        per_device_train_batch_size=32,
+        per_device_eval_batch_size=64,
+        eval_strategy="epoch",
+        save_strategy="no",
+        report_to="none",
+        optim="adamw_torch_fused",
+    )
+    arguments, training = parser.parse_args_into_dataclasses()
+    set_seed(training.seed)
+    # 1. Data.
+    if arguments.train_file:
+        data = DatasetDict({"train": read_file(arguments.train_file), "test": read_file(arguments.test_file)})
+    else:
+        data = functions_and_choices()
+
+    # 2. Token ids, no more than the model was trained for, and the right one's number.
+    tokenizer = AutoTokenizer.from_pretrained(arguments.model)
+    longest = min(arguments.max_length, tokenizer.model_max_length)
+    task = multiple_choice.prepare(data, tokenizer, max_length=longest)
+    print(*task.plan, sep="\n")
+
+    # 3. Model; trust_remote_code runs the code that lies beside the weights.
+    model = AutoModelForMultipleChoice.from_pretrained(arguments.model, trust_remote_code=True, **task.config_fields)
+
+    # 4. Train and evaluate.
+    trainer = Trainer(
+        model=model,
+        args=training,
+        train_dataset=task.train_set,
+        eval_dataset=task.eval_sets["test"],
+        data_collator=task.data_collator,
+        processing_class=tokenizer,
+        compute_metrics=task.compute_metrics("test"),
+    )
+    trainer.train()
+    print(trainer.evaluate())
+    trainer.save_model()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Fine-tuning: tasks, and the one training loop that they share."""

@@ -1,0 +1,242 @@
+"""Questions with gold answers to labelled windows, and back from scores to answers.
+
+How windows are cut and answers chosen is `models/encoder_answers.py`, which the pipeline uses too.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import datasets
+import numpy as np
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from hf_encoders.models.encoder_answers import Answer, AnswerWindow, answer_windows, best_answers, trimmed_span
+
+
+CHUNK = 500  # questions whose windows are Python objects at the same time
+
+
+@dataclass
+class Question:
+    """A row of SQuAD's form.
+
+    Args:
+        id (`str`): its name in predictions.
+        question, context (`str`): texts.
+        golds (`list` of `str`): all gold answers; none if there is no answer.
+        span (`tuple` of `int`, *optional*): characters of the first gold answer, without blanks around it.
+    """
+
+    id: str
+    question: str
+    context: str
+    golds: list[str]
+    span: tuple[int, int] | None
+
+
+@dataclass
+class LabelledWindows:
+    """Windows of a split.
+
+    Args:
+        rows (`datasets.Dataset`): `input_ids`, `attention_mask`, perhaps `token_type_ids`, `start_positions` and
+            `end_positions` (columns of the answer's first and last token; of the first special token where the window
+            has no whole answer), and what `windows_of` reads.
+        with_answer (`int`): windows with the whole answer.
+        lost (`list` of `str`): ids of questions with an answer that no window holds whole.
+    """
+
+    rows: datasets.Dataset
+    with_answer: int
+    lost: list[str]
+
+
+def label_windows(
+    questions: list[Question],
+    tokenizer: PreTrainedTokenizerBase,
+    max_length: int,
+    doc_stride: int | None = None,
+    max_question_length: int | None = None,
+) -> LabelledWindows:
+    """Cut windows, as `answer_windows` does, and label them."""
+    chunks, lost, with_answer = [], [], 0
+    for start in range(0, len(questions), CHUNK):
+        part = questions[start : start + CHUNK]
+        texts, contexts = [one.question for one in part], [one.context for one in part]
+        found = answer_windows(tokenizer, texts, contexts, max_length, doc_stride, max_question_length)
+        rows = []
+        for number, group in groupby(found, key=lambda window: window.question):
+            windows = list(group)
+            labels = answer_columns(windows, part[number].span)
+            held = sum(label is not None for label in labels)
+            with_answer += held
+            if part[number].span is not None and held == 0:
+                lost.append(part[number].id)
+            rows += [_row(window, label, start + number) for window, label in zip(windows, labels, strict=True)]
+        chunks.append(datasets.Dataset.from_list(rows))
+    return LabelledWindows(datasets.concatenate_datasets(chunks), with_answer, lost)
+
+
+def answer_columns(windows: list[AnswerWindow], span: tuple[int, int] | None) -> list[tuple[int, int] | None]:
+    """Columns of the first and last token of an answer in each window; None where it is not there, or not whole.
+
+    The answer's tokens are all that share a character with it. A character that the tokenizer drops has none.
+
+    >>> offsets = [None, (0, 2), (3, 5), (6, 8), None]
+    >>> window = AnswerWindow(0, [0] * 5, None, offsets, 0)
+    >>> shifted = AnswerWindow(0, [0] * 4, None, [None, (6, 8), (9, 11), None], 0)
+    >>> answer_columns([window, shifted], (3, 7)), answer_columns([window, shifted], (6, 8))
+    ([(2, 3), None], [(3, 3), (1, 1)])
+    """
+    if span is None:
+        return [None] * len(windows)
+    start, end = span
+    tokens = {
+        one for window in windows for one in window.offsets if one is not None and one[1] > start and one[0] < end
+    }
+    if not tokens:
+        return [None] * len(windows)
+    first, last = min(tokens), max(tokens)
+    columns = []
+    for window in windows:
+        if first in window.offsets and last in window.offsets:
+            # Byte-level tokens may share a character: the first of the first, the last of the last.
+            from_end = window.offsets[::-1].index(last)
+            columns.append((window.offsets.index(first), len(window.offsets) - 1 - from_end))
+        else:
+            columns.append(None)
+    return columns
+
+
+def _row(window: AnswerWindow, label: tuple[int, int] | None, question: int) -> dict[str, Any]:
+    types = {} if window.token_type_ids is None else {"token_type_ids": window.token_type_ids}
+    first, last = label or (window.null_column, window.null_column)
+    return {
+        "input_ids": window.input_ids,
+        "attention_mask": [1] * len(window.input_ids),
+        **types,
+        "start_positions": first,
+        "end_positions": last,
+        "question": question,
+        "null_column": window.null_column,
+        "token_starts": [-1 if offset is None else offset[0] for offset in window.offsets],
+        "token_ends": [-1 if offset is None else offset[1] for offset in window.offsets],
+    }
+
+
+def windows_of(rows: datasets.Dataset) -> Iterator[AnswerWindow]:
+    """The windows of `LabelledWindows.rows` again, without token ids."""
+    columns = ("question", "null_column", "token_starts", "token_ends")
+    for question, null_column, starts, ends in zip(*(rows[name] for name in columns), strict=True):
+        offsets = [None if start < 0 else (start, end) for start, end in zip(starts, ends, strict=True)]
+        yield AnswerWindow(question, [], None, offsets, null_column)
+
+
+def decode_answers(
+    questions: list[Question], rows: datasets.Dataset, predictions: tuple[np.ndarray, np.ndarray], **options: Any
+) -> list[list[Answer]]:
+    """The candidates of each question, best first.
+
+    Args:
+        questions: of the split.
+        rows: `LabelledWindows.rows` of the split.
+        predictions (`tuple` of `np.ndarray` of shape `(windows, longest)`): start and end scores, as `Trainer.predict`
+            gives them: padded at the end.
+        options: of `best_answers`.
+
+    Raises:
+        ValueError: if there are not as many rows of scores as windows.
+    """
+    starts, ends = predictions
+    if len(starts) != len(rows):
+        raise ValueError(
+            f"predictions has {len(starts)} rows for {len(rows)} windows: predict on this split's windows."
+        )
+    decoded = []
+    scored = zip(windows_of(rows), starts, ends, strict=True)
+    for number, group in groupby(scored, key=lambda item: item[0].question):
+        windows, start_logits, end_logits = zip(*group, strict=True)
+        lengths = [len(window.offsets) for window in windows]
+        decoded.append(
+            best_answers(
+                questions[number].context,
+                list(windows),
+                [torch.from_numpy(scores[:length]) for scores, length in zip(start_logits, lengths, strict=True)],
+                [torch.from_numpy(scores[:length]) for scores, length in zip(end_logits, lengths, strict=True)],
+                **options,
+            )
+        )
+    return decoded
+
+
+def read_questions(
+    rows: datasets.Dataset, split: str, columns: tuple[str, str, str, str], allow_no_answer: bool
+) -> list[Question]:
+    """The rows of a split, checked.
+
+    Args:
+        rows: with SQuAD's columns.
+        split (`str`): for messages.
+        columns: names of the columns of id, question, context and answers; without a column of ids, rows are
+            numbered.
+        allow_no_answer (`bool`): whether questions may have no answer.
+
+    Raises:
+        ValueError: for empty texts, ids that come twice, answers of another form or not at their place in the
+            context, and questions without an answer where they are not allowed.
+    """
+    id_column, question_column, context_column, answers_column = columns
+    ids = rows[id_column][:] if id_column in rows.column_names else [str(row) for row in range(len(rows))]
+    ids = [str(one) for one in ids]
+    if len(set(ids)) < len(ids):
+        twice = next(one for one in ids if ids.count(one) > 1)
+        raise ValueError(f"{split} data: the id {twice!r} comes twice: give each question its own {id_column}.")
+    texts = zip(ids, rows[question_column], rows[context_column], rows[answers_column], strict=True)
+    questions = [_question(*row, split) for row in texts]
+    without = [one.id for one in questions if not one.golds]
+    if without and not allow_no_answer:
+        raise ValueError(
+            f"{split} data: {len(without)} of {len(questions)} questions have no answer, the first is {without[0]!r}: "
+            "if that is meant (SQuAD 2.0), use --allow-no-answer; else leave them out."
+        )
+    return questions
+
+
+def _question(name: str, question: str, context: str, answers: Any, split: str) -> Question:
+    where = f"{split} data, question {name!r}"
+    for field, text in (("question", question), ("context", context)):
+        if not isinstance(text, str) or not text.strip():
+            raise ValueError(f"{where}: its {field} is {text!r}: give text, or leave the question out.")
+    golds, starts = _golds(answers, where)
+    for gold, start in zip(golds, starts, strict=True):
+        if not gold.strip():
+            raise ValueError(f"{where}: its answer is {gold!r}: give text, or no answer at all.")
+        if context[start : start + len(gold)] != gold:
+            raise ValueError(
+                f"{where}: its answer {gold!r} is not at answer_start={start}, where the context has "
+                f"{context[max(start, 0) : max(start, 0) + len(gold)]!r}: count characters from 0, not bytes."
+            )
+    span = trimmed_span(context, starts[0], starts[0] + len(golds[0])) if golds else None
+    return Question(name, question, context, golds, span)
+
+
+def _golds(answers: Any, where: str) -> tuple[list[str], list[int]]:
+    """Texts and places of gold answers; also from a list of answers, as SQuAD's own files have it."""
+    fields = ("text", "answer_start")
+    if isinstance(answers, list) and all(isinstance(one, dict) for one in answers):
+        golds, starts = ([one.get(field) for one in answers] for field in fields)
+    else:
+        golds, starts = (answers.get(field) if isinstance(answers, dict) else None for field in fields)
+    if (
+        not (isinstance(golds, list) and isinstance(starts, list) and len(golds) == len(starts))
+        or not all(isinstance(gold, str) for gold in golds)
+        or not all(type(start) is int for start in starts)
+    ):
+        raise ValueError(
+            f"{where}: its answers are {answers!r}: give {{'text': [...], 'answer_start': [...]}}, lists of the same "
+            "length, of texts and of the characters, counted from 0, that they begin at; empty ones for no answer."
+        )
+    return golds, starts

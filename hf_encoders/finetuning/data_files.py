@@ -1,0 +1,236 @@
+"""The user's files, or a data set by name, to the splits `train`, `validation` and `test`.
+
+Where there is neither a validation nor a test file, a share of the training rows, drawn by a seed, becomes
+`validation`; questions about one context stay together.
+"""
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+import datasets
+import numpy as np
+
+from hf_encoders.finetuning.file_forms import FORMS, read_file
+
+
+SPLITS = ("train", "validation", "test")
+NO_SPLIT = "none"  # instead of a split's name: do not use one
+HELD_OUT_SHARE = 0.1  # where there is no evaluation file
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """Where the labelled rows come from.
+
+    Args:
+        train, validation, test (`str`, *optional*): files, see `file_forms.py`.
+        dataset (`str`, *optional*): instead, a data set on the Hub, or a folder that `load_dataset` or
+            `load_from_disk` of `datasets` reads.
+        dataset_config (`str`, *optional*): the configuration of `dataset`.
+        train_split, validation_split, test_split (`str`, *optional*): its splits; default: those called `train`,
+            `validation` and `test`, if there are such; `none` for a validation or test split that is not to
+            be used, as the test sets of benchmarks that keep their labels secret.
+        format, columns, conll_columns, quotes: as `read_file` takes them.
+        held_out (`float`, *optional*): share of the training rows in [0, 1) to validate on; default: 0.1 where there
+            is neither a validation nor a test set, else 0.
+        held_out_seed (`int`): draws these rows.
+        data_name (`str`, *optional*): what the record and the card call the data; default: the file's or set's name.
+    """
+
+    train: str | None = None
+    validation: str | None = None
+    test: str | None = None
+    dataset: str | None = None
+    dataset_config: str | None = None
+    train_split: str | None = None
+    validation_split: str | None = None
+    test_split: str | None = None
+    format: str | None = None
+    columns: str | None = None
+    conll_columns: str = "0,-1"
+    quotes: bool | None = None
+    held_out: float | None = None
+    held_out_seed: int = 0
+    data_name: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What the results call the data."""
+        if self.data_name is not None:
+            return self.data_name
+        if self.dataset is None:
+            return Path(self.train).name
+        return self.dataset if self.dataset_config is None else f"{self.dataset}, {self.dataset_config}"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `DataSource`."""
+    data = parser.add_argument_group("data")
+    data.add_argument("--train", metavar="FILE", help=f"{', '.join(FORMS)} file to train on, told by its suffix")
+    data.add_argument("--validation", metavar="FILE", help="to choose the best checkpoint on")
+    data.add_argument("--test", metavar="FILE", help="for the final figures alone")
+    data.add_argument(
+        "--dataset", metavar="NAME", help="instead: data set on the Hub, or a folder that datasets reads"
+    )
+    data.add_argument("--dataset-config", metavar="NAME", help="its configuration (default: its only one)")
+    data.add_argument("--train-split", metavar="NAME", help="split of --dataset (default: train)")
+    for split in SPLITS[1:]:
+        data.add_argument(
+            f"--{split}-split",
+            metavar="NAME",
+            help=f"split of --dataset (default: {split}, if there is one; {NO_SPLIT}: leave it out)",
+        )
+    data.add_argument("--format", choices=FORMS, help="form of the files, if their suffixes do not say it")
+    data.add_argument(
+        "--columns", metavar="A,B,...", help="names of all columns of CSV or TSV files without a first row of names"
+    )
+    data.add_argument(
+        "--conll-columns",
+        metavar="WORD,TAG",
+        default=DataSource.conll_columns,
+        help="columns of the word and of its tag in CoNLL files, from 0; -1 is the last (default: %(default)s)",
+    )
+    data.add_argument(
+        "--quotes",
+        action=argparse.BooleanOptionalAction,
+        help="whether quotation marks enclose fields (default: in CSV yes, in TSV no)",
+    )
+    data.add_argument(
+        "--held-out",
+        type=float,
+        metavar="SHARE",
+        help=f"share of the training rows to validate on instead of a file (default: {HELD_OUT_SHARE} without "
+        "--validation and --test, else 0)",
+    )
+    data.add_argument(
+        "--held-out-seed", type=int, default=DataSource.held_out_seed, metavar="N", help="draws them (default: 0)"
+    )
+    data.add_argument("--data-name", metavar="NAME", help="what the record calls the data (default: the file's name)")
+
+
+def load_data(source: DataSource, group_column: str = "context") -> tuple[datasets.DatasetDict, str | None]:
+    """The splits that there are, `train` first, and a line that says so where `validation` was held out of `train`.
+
+    Rows with the same text in `group_column` are held out together.
+
+    Raises:
+        ValueError: for files that cannot be read, splits that are not there, or a share out of range.
+    """
+    if (source.train is None) == (source.dataset is None):
+        raise ValueError("give either --train FILE or --dataset NAME: what to train on.")
+    data = load_files(source) if source.dataset is None else load_named(source)
+    share = source.held_out
+    if share is None:
+        share = HELD_OUT_SHARE if len(data) == 1 else 0.0
+    if not 0 <= share < 1:
+        raise ValueError(f"--held-out {share} must be a share in [0, 1), for example {HELD_OUT_SHARE}.")
+    if share > 0 and "validation" in data:
+        raise ValueError(f"--held-out {share}: there is a validation set already; leave one of the two out.")
+    if share == 0:
+        return data, None
+    data = hold_out(data, share, source.held_out_seed, group_column)
+    return data, (
+        f"validation: {len(data['validation']):,} rows held out of the training data ({share:.0%}, drawn with seed "
+        f"{source.held_out_seed})"
+    )
+
+
+def load_files(source: DataSource) -> datasets.DatasetDict:
+    """The splits from `train`, `validation` and `test` files."""
+    for name in ("dataset_config", *(f"{split}_split" for split in SPLITS)):
+        if getattr(source, name) is not None:
+            raise ValueError(f"--{name.replace('_', '-')} is for --dataset: leave it out.")
+    try:
+        word, tag = (int(number) for number in source.conll_columns.split(","))
+    except ValueError:
+        raise ValueError(f"--conll-columns {source.conll_columns!r} must be two numbers, for example 0,3.") from None
+    columns = source.columns.split(",") if source.columns else None
+    paths = {split: getattr(source, split) for split in SPLITS}
+    return datasets.DatasetDict(
+        {
+            split: read_file(path, source.format, columns, (word, tag), source.quotes)
+            for split, path in paths.items()
+            if path is not None
+        }
+    )
+
+
+def load_named(source: DataSource) -> datasets.DatasetDict:
+    """The splits of a data set of the Hub or of a folder."""
+    for name in ("validation", "test", "columns", "format"):
+        if getattr(source, name) is not None:
+            raise ValueError(f"--{name} is for files: with --dataset leave it out; splits have --{SPLITS[1]}-split.")
+    folder = Path(source.dataset)
+    try:
+        if (folder / "dataset_dict.json").is_file():
+            found = datasets.load_from_disk(folder)
+        elif (folder / "state.json").is_file():  # of one split, which has no name on disk
+            found = datasets.DatasetDict(train=datasets.load_from_disk(folder))
+        else:
+            found = datasets.load_dataset(source.dataset, source.dataset_config)
+    except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
+        reason = str(error.__cause__ or error).strip().splitlines()[0]
+        raise ValueError(
+            f"--dataset {source.dataset!r} cannot be loaded ({reason}): check --dataset, --dataset-config and the "
+            "connection."
+        ) from error
+    data = datasets.DatasetDict()
+    for split in SPLITS:
+        asked = getattr(source, f"{split}_split")
+        name = asked or split
+        if asked == NO_SPLIT and split != "train":
+            continue
+        if name in found:
+            if len(found[name]) == 0:
+                raise ValueError(f"--{split}-split {name}: it has no rows; name another, or {NO_SPLIT}.")
+            data[split] = found[name]
+        elif asked or split == "train":
+            raise ValueError(
+                f"--{split}-split {name}: --dataset {source.dataset!r} has the splits {', '.join(found)}: name one."
+            )
+    return data
+
+
+def hold_out(
+    data: datasets.DatasetDict, share: float, seed: int, group_column: str = "context"
+) -> datasets.DatasetDict:
+    """Move a share of `train`, rounded up, to `validation`; rows with the same text in `group_column` stay together.
+
+    Raises:
+        ValueError: if one side would be empty, and for a seed below 0.
+    """
+    if seed < 0:
+        raise ValueError(f"--held-out-seed {seed}: must be at least 0.")
+    train = data["train"]
+    # Questions about a text that was trained on would tell less.
+    groups = train[group_column][:] if group_column in train.column_names else []
+    if not groups or not all(isinstance(group, str) for group in groups):
+        groups = range(len(train))
+    numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
+    order = np.random.default_rng(seed).permutation(len(numbers))
+    held_out = set(order[: int(np.ceil(share * len(numbers)))].tolist())
+    is_held_out = np.array([numbers[group] in held_out for group in groups])
+    if is_held_out.all():
+        raise ValueError(f"--held-out {share}: no row of {len(train)} is left to train on; give --validation or 0.")
+    sides = {"train": np.flatnonzero(~is_held_out), "validation": np.flatnonzero(is_held_out)}
+    return datasets.DatasetDict({**data, **{split: train.select(rows) for split, rows in sides.items()}})
+
+
+def require_columns(data: datasets.DatasetDict, columns: dict[str, str]) -> None:
+    """Refuse data without a column that was asked for.
+
+    Args:
+        data: the splits.
+        columns (`dict`): option that names the column -> the column, `{"--text-column": "text"}`.
+
+    Raises:
+        ValueError: names the option, the column and the columns found.
+    """
+    for split, rows in data.items():
+        for option, column in columns.items():
+            if column not in rows.column_names:
+                raise ValueError(
+                    f"{option} {column}: the {split} data has no such column, but {', '.join(rows.column_names)}: "
+                    "name the right one."
+                )

@@ -1,0 +1,146 @@
+"""The best of several endings of a prompt, as in SWAG (BERT, section 4.4).
+
+Every ending is a pair with its prompt; the head gives each pair a number, and softmax goes over a row's endings.
+"""
+
+import argparse
+
+import datasets
+from transformers import (
+    AutoModelForMultipleChoice,
+    DataCollatorForMultipleChoice,
+    EvalPrediction,
+    PreTrainedTokenizerBase,
+)
+
+from hf_encoders.finetuning.data_files import require_columns
+from hf_encoders.finetuning.sequence_inputs import describe_lengths, encode_texts
+from hf_encoders.finetuning.task import PreparedTask
+from hf_encoders.metrics import Accuracy
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The task's options."""
+    parser.add_argument(
+        "--prompt-column", default="prompt", metavar="NAME", help="column of the prompt or question (default: prompt)"
+    )
+    parser.add_argument(
+        "--ending-columns",
+        nargs="+",
+        default=["endings"],
+        metavar="NAME",
+        help="a column for each ending, or one whose rows are lists of endings (default: endings)",
+    )
+    parser.add_argument(
+        "--label-column",
+        default="label",
+        metavar="NAME",
+        help="column of the right ending's number, from 0 (default: label)",
+    )
+
+
+def prepare(
+    data: datasets.DatasetDict,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    max_length: int,
+    prompt_column: str = "prompt",
+    ending_columns: list[str] | tuple[str, ...] = ("endings",),
+    label_column: str = "label",
+) -> PreparedTask:
+    """Tokenised pairs of prompt and ending, all of a row together, and the right one's number.
+
+    Args:
+        data: `train` and evaluation splits with the columns below.
+        tokenizer: of the encoder.
+        max_length (`int`): longest pair in tokens; the longer of the two is cut first.
+        prompt_column, label_column (`str`): columns.
+        ending_columns (`list` of `str`): a column an ending, or one column of lists; every row has as many.
+
+    Raises:
+        ValueError: for missing columns, rows with another number of endings, or labels that number none of them.
+    """
+    options = {"--prompt-column": prompt_column, "--label-column": label_column}
+    for column in ending_columns:
+        require_columns(data, {**options, "--ending-columns": column})
+    choices = {split: read_choices(rows, ending_columns, split) for split, rows in data.items()}
+    num_choices = len(choices["train"][0])
+    encoded, plan = {}, []
+    for split, rows in data.items():
+        for row, endings in enumerate(choices[split]):
+            if len(endings) != num_choices or num_choices < 2:
+                raise ValueError(
+                    f"{split} data, row {row}: {len(endings)} endings, but train row 0 has {num_choices}: every row "
+                    "needs the same number, at least 2."
+                )
+        labels = [
+            read_choice(label, num_choices, f"{split} data, row {i}") for i, label in enumerate(rows[label_column])
+        ]
+        for row, prompt in enumerate(rows[prompt_column]):
+            if not isinstance(prompt, str):
+                raise ValueError(f"{split} data, row {row}: {prompt_column} is {prompt!r}, not text.")
+        prompts = [prompt for prompt in rows[prompt_column] for _ in range(num_choices)]
+        endings = [ending for row in choices[split] for ending in row]
+        columns, cut = encode_texts(prompts, endings, tokenizer, max_length)
+        plan.append(describe_lengths(f"{split}, each ending", columns["input_ids"], cut))
+        encoded[split] = datasets.Dataset.from_dict(
+            {**{name: grouped(values, num_choices) for name, values in columns.items()}, "labels": labels}
+        )
+    return PreparedTask(
+        auto_class=AutoModelForMultipleChoice,
+        config_fields={},
+        train_set=encoded.pop("train"),
+        eval_sets=encoded,
+        data_collator=DataCollatorForMultipleChoice(tokenizer),
+        compute_metrics=lambda split: choice_accuracy,
+        main_metric="accuracy",
+        plan=[*plan, f"{num_choices} endings a row"],
+    )
+
+
+def read_choices(rows: datasets.Dataset, columns: list[str] | tuple[str, ...], split: str) -> list[list[str]]:
+    """The endings of every row.
+
+    Raises:
+        ValueError: for an ending that is not text.
+    """
+    if len(columns) == 1:
+        choices = rows[columns[0]][:]
+    else:
+        choices = [list(endings) for endings in zip(*(rows[column] for column in columns), strict=True)]
+    for row, endings in enumerate(choices):
+        if not isinstance(endings, list) or not all(isinstance(ending, str) for ending in endings):
+            raise ValueError(
+                f"{split} data, row {row}: {', '.join(columns)} is {endings!r}: endings are text in a column each, or "
+                "one column of lists of text."
+            )
+    return choices
+
+
+def read_choice(label: int | str, num_choices: int, where: str) -> int:
+    """The number of the right ending.
+
+    >>> read_choice("3", 4, "train data, row 0")
+    3
+
+    Raises:
+        ValueError: unless it is one of 0 to `num_choices - 1`.
+    """
+    if str(label) not in map(str, range(num_choices)):
+        raise ValueError(f"{where}: label {label!r} must be the number of an ending, from 0 to {num_choices - 1}.")
+    return int(label)
+
+
+def grouped(values: list, size: int) -> list[list]:
+    """Values in lists of `size`.
+
+    >>> grouped([1, 2, 3, 4], 2)
+    [[1, 2], [3, 4]]
+    """
+    return [values[start : start + size] for start in range(0, len(values), size)]
+
+
+def choice_accuracy(prediction: EvalPrediction) -> dict[str, float]:
+    """Share of the rows whose right ending has the highest score."""
+    chosen = prediction.predictions.argmax(axis=-1)
+    return Accuracy(keep_in_memory=True).compute(predictions=chosen, references=prediction.label_ids)

@@ -1,0 +1,235 @@
+"""Answers that are stretches of a text, as in SQuAD 1.1 and 2.0 (BERT, sections 4.2 and 4.3).
+
+Rows have SQuAD's form: `id`, `question`, `context`, and `answers` with the lists `text` and `answer_start`
+(characters from 0). A context too long for the encoder becomes several overlapping windows; the best spans of all
+windows are compared. A window without the whole answer learns to point to the first special token.
+"""
+
+import argparse
+import json
+from bisect import bisect_right
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import datasets
+from transformers import (
+    AutoModelForQuestionAnswering,
+    DataCollatorWithPadding,
+    EvalPrediction,
+    PreTrainedTokenizerBase,
+)
+
+from hf_encoders.finetuning.answer_windows import (
+    LabelledWindows,
+    Question,
+    decode_answers,
+    label_windows,
+    read_questions,
+)
+from hf_encoders.finetuning.data_files import require_columns
+from hf_encoders.finetuning.right_padding import padding_at_the_end
+from hf_encoders.finetuning.task import PreparedTask
+from hf_encoders.metrics import Squad, SquadV2
+from hf_encoders.models.encoder_answers import MAX_ANSWER_TOKENS, N_BEST, Answer, window_lengths
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The task's options."""
+    for name, default in (("id", "id"), ("question", "question"), ("context", "context"), ("answers", "answers")):
+        parser.add_argument(
+            f"--{name}-column", default=default, metavar="NAME", help=f"column of the {name} (default: %(default)s)"
+        )
+    parser.add_argument(
+        "--doc-stride",
+        type=int,
+        metavar="TOKENS",
+        help="tokens that neighbouring windows share (default: 128, or a third of the longest input if that is less)",
+    )
+    parser.add_argument(
+        "--max-question-length",
+        type=int,
+        metavar="TOKENS",
+        help="a longer question is cut (default: 64, or a third of the longest input if that is less)",
+    )
+    parser.add_argument(
+        "--max-answer-length",
+        type=int,
+        default=MAX_ANSWER_TOKENS,
+        metavar="TOKENS",
+        help="longest predicted answer (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--n-best", type=int, default=N_BEST, metavar="N", help="candidates a question (default: %(default)s)"
+    )
+    parser.add_argument("--allow-no-answer", action="store_true", help="questions may have no answer, as in SQuAD 2.0")
+    parser.add_argument(
+        "--null-threshold",
+        type=float,
+        default=0.0,
+        metavar="X",
+        help="how much more than the best answer 'no answer' must score; the figure best_f1_thresh says which is best "
+        "(default: %(default)s)",
+    )
+
+
+def prepare(
+    data: datasets.DatasetDict,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    max_length: int,
+    id_column: str = "id",
+    question_column: str = "question",
+    context_column: str = "context",
+    answers_column: str = "answers",
+    doc_stride: int | None = None,
+    max_question_length: int | None = None,
+    max_answer_length: int = MAX_ANSWER_TOKENS,
+    n_best: int = N_BEST,
+    allow_no_answer: bool = False,
+    null_threshold: float = 0.0,
+) -> PreparedTask:
+    """Labelled windows.
+
+    Args:
+        data: `train` and evaluation splits with the columns below.
+        tokenizer: of the encoder.
+        max_length (`int`): tokens of a window, special tokens counted.
+        id_column, question_column, context_column, answers_column (`str`): columns; without one of ids, rows are
+            numbered.
+        doc_stride (`int`, *optional*): tokens of the context that neighbouring windows share. `run_squad.py` of BERT
+            calls the step from window to window so.
+        max_question_length (`int`, *optional*): a longer question is cut; in tokens.
+        max_answer_length (`int`): longest predicted answer in tokens.
+        n_best (`int`): candidates a question.
+        allow_no_answer (`bool`): whether questions may have no answer (SQuAD 2.0); the figures are then those of its
+            script, else those of SQuAD 1.1.
+        null_threshold (`float`): how much more than the best answer "no answer" must score to be predicted.
+
+    Of several gold answers the first is learnt; figures take the best, as the official scripts do.
+
+    Raises:
+        ValueError: for missing columns, options out of range, answers that are not in their place, questions without
+            an answer where they are not allowed, and training data no window of which holds an answer.
+    """
+    for option, value in (("--max-answer-length", max_answer_length), ("--n-best", n_best)):
+        if value < 1:
+            raise ValueError(f"{option} {value} must be at least 1.")
+    named = {"--question-column": question_column, "--context-column": context_column}
+    require_columns(data, {**named, "--answers-column": answers_column})
+    columns = (id_column, question_column, context_column, answers_column)
+    questions = {split: read_questions(rows, split, columns, allow_no_answer) for split, rows in data.items()}
+    windows = {
+        split: label_windows(rows, tokenizer, max_length, doc_stride, max_question_length)
+        for split, rows in questions.items()
+    }
+    if windows["train"].with_answer == 0:
+        raise ValueError(f"train data: no window of {max_length} tokens holds a whole answer: raise --max-length.")
+    overlap, longest_question = window_lengths(max_length, doc_stride, max_question_length)
+    objective = (
+        f"answers of at most {max_answer_length} tokens, windows of {max_length} tokens with overlap {overlap}, "
+        f"questions of at most {longest_question}"
+    )
+    if allow_no_answer:
+        objective += f", or none where that scores more than {null_threshold:g} above the best"
+    decoding = {"n_best": n_best, "max_answer_length": max_answer_length, "with_null": allow_no_answer}
+
+    def decoded(split: str, predictions: Any) -> list[list[Answer]]:
+        return decode_answers(
+            questions[split], windows[split].rows, predictions[:2], **decoding, null_threshold=null_threshold
+        )
+
+    def metrics(split: str) -> Callable[[EvalPrediction], dict[str, float]]:
+        return lambda prediction: answer_figures(
+            questions[split], decoded(split, prediction.predictions), allow_no_answer, null_threshold
+        )
+
+    return PreparedTask(
+        auto_class=AutoModelForQuestionAnswering,
+        config_fields={},
+        train_set=windows["train"].rows,
+        eval_sets={split: found.rows for split, found in windows.items() if split != "train"},
+        data_collator=WindowCollator(padding_at_the_end(tokenizer)),
+        compute_metrics=metrics,
+        main_metric="f1",
+        write_predictions=lambda path, split, predictions: write_answers(
+            path, questions[split], decoded(split, predictions), allow_no_answer
+        ),
+        plan=[*(describe_windows(split, questions[split], found) for split, found in windows.items()), objective],
+    )
+
+
+class WindowCollator(DataCollatorWithPadding):
+    """Windows to a batch whose loss leaves padding out, so that it does not depend on which windows come together.
+
+    `forward` of transformers' own heads ignores the wish: their softmax goes over padding.
+    """
+
+    def __call__(self, features: list[dict[str, Any]]) -> dict[str, Any]:
+        """Rows to `(B, T)` and `(B,)`."""
+        return {**super().__call__(features), "span_loss_over_padding": False}
+
+
+def null_odds(answers: list[Answer]) -> float:
+    """How much more than the best answer "no answer" scores; its own score if there is no other candidate."""
+    null = next(answer for answer in answers if not answer.text)
+    return null.score - max((answer.score for answer in answers if answer.text), default=0.0)
+
+
+def answer_figures(
+    questions: list[Question], decoded: list[list[Answer]], allow_no_answer: bool, null_threshold: float
+) -> dict[str, float]:
+    """SQuAD's figures in per cent: `exact_match` and `f1`, or those of `SquadV2`.
+
+    The thresholds among the latter are values for `null_threshold`; where no answer at all is best, one below all.
+    """
+    references = [
+        {"id": one.id, "answers": {"text": one.golds, "answer_start": [0] * len(one.golds)}} for one in questions
+    ]
+    best = [next((answer.text for answer in answers if answer.text), "") for answers in decoded]
+    predictions = [{"id": one.id, "prediction_text": text} for one, text in zip(questions, best, strict=True)]
+    if not allow_no_answer:
+        return Squad(keep_in_memory=True).compute(predictions=predictions, references=references)
+    # The official script looks for thresholds from 0, as if of probabilities. Ranks, from 1, lie above it for odds of
+    # any sign and, unlike a sigmoid, never become equal.
+    odds = [null_odds(answers) for answers in decoded]
+    ranked = sorted(set(odds))
+    for prediction, own in zip(predictions, odds, strict=True):
+        prediction["no_answer_probability"] = bisect_right(ranked, own)
+    figures = SquadV2(keep_in_memory=True).compute(
+        predictions=predictions, references=references, no_answer_threshold=bisect_right(ranked, null_threshold)
+    )
+    for name in ("best_exact_thresh", "best_f1_thresh"):
+        figures[name] = [ranked[0] - 1, *ranked][int(figures[name])]
+    return figures
+
+
+def write_answers(path: Path, questions: list[Question], decoded: list[list[Answer]], allow_no_answer: bool) -> None:
+    """Write the files of the official scripts: `PATH.json`, `PATH-nbest.json` and, for v2.0, `PATH-null-odds.json`.
+
+    The first holds the answer of each id, which is empty for none. The second holds the candidates by score with
+    `text`, `probability`, `start_logit` and `end_logit`; the third how much more than the best one "no answer" scores.
+    """
+    by_id = {one.id: answers for one, answers in zip(questions, decoded, strict=True)}
+    files = {".json": {name: answers[0].text if answers else "" for name, answers in by_id.items()}}
+    files["-nbest.json"] = {
+        name: [
+            {field: getattr(answer, field) for field in ("text", "probability", "start_logit", "end_logit")}
+            for answer in sorted(answers, key=lambda answer: -answer.score)
+        ]
+        for name, answers in by_id.items()
+    }
+    if allow_no_answer:
+        files["-null-odds.json"] = {name: null_odds(answers) for name, answers in by_id.items()}
+    for suffix, content in files.items():
+        text = json.dumps(content, indent=4, ensure_ascii=False) + "\n"
+        path.with_name(path.name + suffix).write_text(text, encoding="utf-8")
+
+
+def describe_windows(split: str, questions: list[Question], windows: LabelledWindows) -> str:
+    """One line about a split."""
+    without = sum(not one.golds for one in questions)
+    return (
+        f"{split}: {len(questions):,} questions, {without:,} without answer, in {len(windows.rows):,} windows, "
+        f"{windows.with_answer:,} of them with the whole answer; {len(windows.lost):,} answers are whole in none"
+    )

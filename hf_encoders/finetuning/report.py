@@ -1,0 +1,178 @@
+"""Figures of several seeds as a table, as JSON, and as the record beside each model."""
+
+import json
+import math
+import shlex
+import statistics
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from hf_encoders.finetuning.data_files import DataSource
+from hf_encoders.finetuning.runs import RunResult, RunSettings, majority_share
+from hf_encoders.finetuning.task import PreparedTask
+from hf_encoders.finetuning.training_options import DEFAULTS
+from hf_encoders.publishing.training_record import TrainingRecord, describe_hardware, describe_software
+
+
+RESULTS_FILE = "results.json"
+DIGITS = 4  # of a figure
+COUNTS = ("_number", "total", "_thresh")  # ends of the names of figures that say nothing about how good a model is
+
+
+def mean_and_spread(values: list[float]) -> tuple[float, float | None]:
+    """Mean and sample standard deviation (divided by n - 1) of the seeds' figures; one seed has no spread.
+
+    >>> mean_and_spread([1.0, 3.0]), mean_and_spread([2.0])
+    ((2.0, 1.4142135623730951), (2.0, None))
+    """
+    return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None
+
+
+def shown_spread(values: list[float], digits: int = 3) -> str:
+    """Mean and spread in a cell of a table.
+
+    >>> shown_spread([0.5, 0.7]), shown_spread([0.5])
+    ('0.600 ± 0.141', '0.500')
+    """
+    mean, spread = mean_and_spread(values)
+    return f"{mean:.{digits}f}" + ("" if spread is None else f" ± {spread:.{digits}f}")
+
+
+def format_table(results: list[RunResult], task: PreparedTask) -> str:
+    """One row a figure of each evaluation set: every seed, then mean ± standard deviation."""
+    rows = [["set", "figure", *(f"seed {result.seed}" for result in results), "mean ± standard deviation"]]
+    for name in results[0].figures:
+        majority = majority_share(task, name)
+        for figure in figures_of_all(results, name):
+            values = [result.figures[name][figure] for result in results]
+            rows.append([name, figure, *(f"{value:.{DIGITS}f}" for value in values), shown_spread(values, DIGITS)])
+        if majority is not None:
+            rows.append(
+                [name, "accuracy of the most frequent label", *([""] * len(results)), f"{majority:.{DIGITS}f}"]
+            )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+def write_results(
+    results: list[RunResult], task: PreparedTask, settings: RunSettings, source: DataSource, folder: Path
+) -> Path:
+    """Write `results.json`: settings, each seed's figures, and their mean and spread."""
+    summary = {
+        name: {figure: _summary(_over_seeds(results, name, figure)) for figure in figures_of_all(results, name)}
+        for name in results[0].figures
+    }
+    content = {
+        "main_metric": task.main_metric,
+        "summary": summary,
+        "majority": {name: majority_share(task, name) for name in task.eval_sets},
+        "seeds": [{f.name: getattr(result, f.name) for f in fields(result) if f.repr} for result in results],
+        "data": {key: value for key, value in vars(source).items() if value is not None},
+        "settings": {key: value for key, value in vars(settings).items() if value is not None},
+    }
+    path = folder / RESULTS_FILE
+    path.write_text(json.dumps(_finite(content), indent=2, default=str) + "\n", encoding="utf-8")
+    return path
+
+
+def _summary(values: list[float]) -> dict[str, float | None]:
+    mean, spread = mean_and_spread(values)
+    return {"mean": mean, "standard_deviation": spread}
+
+
+def figures_of_all(results: list[RunResult], name: str) -> list[str]:
+    """The figures of an evaluation set that every seed has, which alone have a mean over seeds."""
+    return [figure for figure in results[0].figures[name] if all(figure in one.figures[name] for one in results)]
+
+
+def _over_seeds(results: list[RunResult], name: str, figure: str) -> list[float]:
+    return [result.figures[name][figure] for result in results]
+
+
+def _finite(value: Any) -> Any:
+    """JSON knows no NaN: such a figure is null."""
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def make_record(
+    result: RunResult,
+    results: list[RunResult],
+    task: PreparedTask,
+    settings: RunSettings,
+    source: DataSource,
+    hub_task: str,
+) -> TrainingRecord:
+    """The facts of one seed's model, for its card.
+
+    Args:
+        result: of this model.
+        results: of all seeds; with several, the evaluation has their figures beside the model's own.
+        task, settings, source: what the runs were made of.
+        hub_task (`str`): the Hub's name of the task.
+    """
+    training = {**DEFAULTS, **settings.training}
+    rows = training["per_device_train_batch_size"] * training["gradient_accumulation_steps"]
+    schedule = {
+        "optimizer steps": result.steps,
+        "epochs": result.epochs,
+        "rows a step on each device": rows,
+        "optimizer": str(training.get("optim", "adamw_torch_fused")),
+        "peak learning rate": training["learning_rate"],
+        "warm-up (steps, or their share)": training["warmup_steps"],
+        "weight decay": training["weight_decay"],
+        "kept weights": f"those after step {result.best_step or result.steps}",
+        "seed": result.seed,
+    }
+    if settings.class_weights is not None:
+        schedule["class weights"] = [round(weight, DIGITS) for weight in settings.class_weights]
+    held_out = {name: round(found["loss"], DIGITS) for name, found in result.figures.items() if "loss" in found}
+    if settings.from_scratch:
+        schedule["first weights"] = "drawn anew, not pre-trained"
+    is_on_hub = source.dataset is not None and not Path(source.dataset).exists()
+    return TrainingRecord(
+        objectives={hub_task: task.plan[-1] if task.plan else task.main_metric},
+        corpus={"name": source.name, "training examples": len(task.train_set)},
+        schedule=schedule,
+        losses={"training, mean over the run": round(result.training_loss, DIGITS), **held_out},
+        hardware=describe_hardware(),
+        software=describe_software(),
+        seconds=result.seconds,
+        tokens_per_second=result.tokens_per_second,
+        evaluation=list(_evaluation(result, results, task, source, hub_task)),
+        command=shlex.join(["hf-encoders", *sys.argv[1:]]),
+        base_model=None if settings.from_scratch else settings.model,
+        dataset_ids=[source.dataset] if is_on_hub else [],
+    )
+
+
+def _evaluation(
+    result: RunResult, results: list[RunResult], task: PreparedTask, source: DataSource, hub_task: str
+) -> Any:
+    for name in result.figures:
+        majority = majority_share(task, name)
+        for figure in figures_of_all(results, name):
+            values = _over_seeds(results, name, figure)
+            if figure == "loss" or figure.endswith(COUNTS) or not all(math.isfinite(value) for value in values):
+                continue
+            entry = {
+                "task": hub_task,
+                "dataset": source.name,
+                "split": name,
+                "metric": figure,
+                "value": round(result.figures[name][figure], DIGITS),
+            }
+            if figure == "accuracy" and majority is not None:
+                entry["baseline"] = f"most frequent label {majority:.3f}"
+            if len(results) > 1:
+                entry["seeds"] = {
+                    str(one.seed): round(value, DIGITS) for one, value in zip(results, values, strict=True)
+                }
+            yield entry

@@ -1,0 +1,88 @@
+"""Texts and pairs of texts to token ids, for the tasks with one label, or one number, a row."""
+
+import argparse
+from typing import Any
+
+import datasets
+from transformers import PreTrainedTokenizerBase
+
+from hf_encoders.finetuning.data_files import require_columns
+
+
+def add_text_arguments(parser: argparse.ArgumentParser, label: str) -> None:
+    """Options that name the columns; `label` says what the label column holds."""
+    parser.add_argument("--text-column", default="text", metavar="NAME", help="column of the text (default: text)")
+    parser.add_argument(
+        "--text-pair-column", metavar="NAME", help="column of the second text, where a row has two (default: none)"
+    )
+    parser.add_argument("--label-column", default="label", metavar="NAME", help=f"{label} (default: label)")
+
+
+def require_text_columns(
+    data: datasets.DatasetDict, text_column: str, text_pair_column: str | None, label_column: str
+) -> None:
+    """Refuse data without these columns, and rows whose text is not text.
+
+    Raises:
+        ValueError: names the option, column and row.
+    """
+    pair = {} if text_pair_column is None else {"--text-pair-column": text_pair_column}
+    columns = {"--text-column": text_column, **pair, "--label-column": label_column}
+    require_columns(data, columns)
+    for split, rows in data.items():
+        for column in [text_column, *pair.values()]:
+            for row, text in enumerate(rows[column]):
+                if not isinstance(text, str):
+                    raise ValueError(f"{split} data, row {row}: {column} is {text!r}, not text.")
+
+
+def encode_texts(
+    texts: list[str], pairs: list[str] | None, tokenizer: PreTrainedTokenizerBase, max_length: int
+) -> tuple[dict[str, list], int]:
+    """Token ids of texts or of pairs, at most `max_length`, and how many rows were cut.
+
+    Of a pair the longer text loses tokens first. Pairs have token types for every tokenizer: ALBERT's gives them only
+    when asked, and those of RoBERTa are all 0.
+
+    >>> encode_texts(["w5", "w6 w7 w8"], None, doctest_tokenizer(), 4)[0]["input_ids"]
+    [[5], [6, 7, 8]]
+    >>> encoded, cut = encode_texts(["w5 w6"], ["w7 w8 w9"], doctest_tokenizer(), 4)
+    >>> encoded["input_ids"], encoded["token_type_ids"], cut
+    ([[5, 6, 7, 8]], [[0, 0, 1, 1]], 1)
+    """
+    options = {} if pairs is None else {"return_token_type_ids": True}
+    encoded = tokenizer(texts, pairs, truncation="longest_first", max_length=max_length, **options)
+    if encoded.encodings is None:
+        raise ValueError(f"{type(tokenizer).__name__} is not a tokenizer of the library tokenizers: use a fast one.")
+    return dict(encoded), sum(bool(encoding.overflowing) for encoding in encoded.encodings)
+
+
+def encode_splits(
+    data: datasets.DatasetDict,
+    text_column: str,
+    text_pair_column: str | None,
+    labels: dict[str, list],
+    tokenizer: PreTrainedTokenizerBase,
+    max_length: int,
+) -> tuple[dict[str, datasets.Dataset], list[str]]:
+    """Tokenised rows with `labels`, and a line a split that says how many were cut."""
+    encoded, plan = {}, []
+    for split, rows in data.items():
+        pairs = None if text_pair_column is None else rows[text_pair_column][:]
+        columns, cut = encode_texts(rows[text_column][:], pairs, tokenizer, max_length)
+        encoded[split] = datasets.Dataset.from_dict({**columns, "labels": labels[split]})
+        plan.append(describe_lengths(split, columns["input_ids"], cut))
+    return encoded, plan
+
+
+def describe_lengths(split: str, input_ids: list[list[Any]], cut: int) -> str:
+    """One line about a tokenised split.
+
+    >>> describe_lengths("train", [[1, 2], [1, 2, 3, 4]], 1)
+    'train: 2 examples of 3 tokens on the mean, 4 at most; 50.0 % are cut'
+    """
+    lengths = [len(ids) for ids in input_ids]
+    return (
+        f"{split}: {len(lengths):,} examples of {sum(lengths) / len(lengths):.0f} tokens on the mean, {max(lengths)} "
+        f"at most; {cut / len(lengths):.1%} are cut".replace("%", " %")
+    )

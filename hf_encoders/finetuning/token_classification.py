@@ -1,0 +1,287 @@
+"""A tag for each word: named entities, parts of speech (BERT, section 5.3).
+
+Rows have a list of words and a list of tags, as CoNLL files give them. A word's first token carries its tag; the other
+tokens and the special ones have none, in the loss and in the figures. Sentences longer than the encoder takes become
+overlapping windows, in which every word counts once.
+"""
+
+import argparse
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+from transformers import (
+    AutoModelForTokenClassification,
+    DataCollatorForTokenClassification,
+    EvalPrediction,
+    PreTrainedTokenizerBase,
+)
+
+from hf_encoders.finetuning.data_files import require_columns
+from hf_encoders.finetuning.label_values import class_fields, class_name, class_names
+from hf_encoders.finetuning.right_padding import padding_at_the_end
+from hf_encoders.finetuning.task import PreparedTask
+from hf_encoders.finetuning.word_windows import WordWindow, word_windows
+from hf_encoders.metrics import F1, Accuracy, Seqeval
+from hf_encoders.models.encoder_configuration import LAYER_COMBINATIONS
+
+
+IGNORED = -100
+OUTSIDE = "O"
+ENTITY_TAG = re.compile(r"O|[BIESLUM]-.+")  # of IOB1, IOB2, IOE, IOBES, BILOU
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The task's options."""
+    parser.add_argument(
+        "--tokens-column", default="tokens", metavar="NAME", help="column of the lists of words (default: tokens)"
+    )
+    parser.add_argument(
+        "--tags-column", default="ner_tags", metavar="NAME", help="column of the lists of tags (default: ner_tags)"
+    )
+    parser.add_argument(
+        "--label-all-tokens",
+        action="store_true",
+        help="learn the tag at all tokens of a word, B-X as I-X after the first; figures read the first alone",
+    )
+    parser.add_argument(
+        "--window-overlap",
+        type=int,
+        metavar="TOKENS",
+        help="tokens that windows of a sentence too long share (default: a third of the longest input)",
+    )
+    parser.add_argument(
+        "--layers",
+        type=int,
+        nargs="+",
+        metavar="N",
+        help="layers to read, from 0, the embeddings, or from -1, the last, backwards: -4 -3 -2 -1 (default: the "
+        "last). transformers' own classes cannot load such a model",
+    )
+    parser.add_argument(
+        "--layer-combination",
+        choices=LAYER_COMBINATIONS,
+        help=f"how --layers become one (default: {LAYER_COMBINATIONS[0]})",
+    )
+
+
+def prepare(
+    data: datasets.DatasetDict,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    max_length: int,
+    tokens_column: str = "tokens",
+    tags_column: str = "ner_tags",
+    label_all_tokens: bool = False,
+    window_overlap: int | None = None,
+    layers: list[int] | None = None,
+    layer_combination: str | None = None,
+) -> PreparedTask:
+    """Windows with token labels.
+
+    Args:
+        data: `train` and evaluation splits with the columns below.
+        tokenizer: of the encoder.
+        max_length (`int`): tokens of a window, special tokens counted.
+        tokens_column, tags_column (`str`): columns with a list a row, of words and of tags (text, numbers or
+            `ClassLabel`). The tags of all splits are the classes.
+        label_all_tokens (`bool`): whether all tokens of a word are labelled; after the first one `B-X` becomes `I-X`
+            where there is such a tag, and others stay.
+        window_overlap (`int`, *optional*): tokens that windows of one sentence share.
+        layers (`list` of `int`, *optional*), layer_combination (`str`, *optional*): `combined_layers` and
+            `layer_combination` of the configuration; default the last layer, and `concatenation` of several.
+
+    The figures are those of entities where all tags are of an entity scheme, else accuracy and macro-averaged F1 over
+    words. A word that the tokenizer turns into nothing is predicted `O`, or, if there is no such tag, the most
+    frequent one.
+
+    Raises:
+        ValueError: for missing columns, rows with another number of tags than words, a single tag, training words
+            none of which has a token, and `layer_combination` without `layers`.
+    """
+    if layer_combination is not None and layers is None:
+        raise ValueError(f"--layer-combination {layer_combination} says how --layers become one: give them too.")
+    if layer_combination is None:
+        layer_combination = LAYER_COMBINATIONS[0]
+    require_columns(data, {"--tokens-column": tokens_column, "--tags-column": tags_column})
+    known = _class_names_of(data["train"].features[tags_column])
+    splits = {split: read_sentences(rows, split, tokens_column, tags_column, known) for split, rows in data.items()}
+    names = known or class_names(tag for rows in splits.values() for tags in rows[1] for tag in tags)
+    if len(names) < 2:
+        raise ValueError(f"{tags_column} has no two tags, but {names}: there is nothing to learn.")
+    ids = {name: number for number, name in enumerate(names)}
+    windows = {
+        split: list(word_windows(words, tokenizer, max_length, window_overlap)) for split, (words, _) in splits.items()
+    }
+    if not any(window.words for window in windows["train"]):
+        raise ValueError(
+            f"train data: none of its {sum(map(len, splits['train'][0])):,} words has a token of "
+            f"{type(tokenizer).__name__}: give rows with words that it knows, or another encoder."
+        )
+    rows = {
+        split: datasets.Dataset.from_list([_row(one, splits[split][1], ids, label_all_tokens) for one in found])
+        for split, found in windows.items()
+    }
+    frequencies = Counter(tag for tags in splits["train"][1] for tag in tags)
+    default = OUTSIDE if OUTSIDE in ids else frequencies.most_common(1)[0][0]
+    has_entities = all(ENTITY_TAG.fullmatch(name) for name in names)
+
+    def predicted(split: str, predictions: np.ndarray) -> list[list[str]]:
+        return predicted_tags(rows[split], predictions, splits[split][0], names, default)
+
+    def metrics(split: str) -> Callable[[EvalPrediction], dict[str, float]]:
+        figures = entity_figures if has_entities else word_figures
+        return lambda prediction: figures(predicted(split, prediction.predictions), splits[split][1], ids)
+
+    combination = {} if layers is None else {"combined_layers": layers, "layer_combination": layer_combination}
+    return PreparedTask(
+        auto_class=AutoModelForTokenClassification,
+        config_fields={**class_fields(names), **combination},
+        train_set=rows["train"],
+        eval_sets={split: found for split, found in rows.items() if split != "train"},
+        data_collator=DataCollatorForTokenClassification(padding_at_the_end(tokenizer), label_pad_token_id=IGNORED),
+        compute_metrics=metrics,
+        main_metric="overall_f1" if has_entities else "accuracy",
+        label_names=names,
+        write_predictions=lambda path, split, predictions: write_tags(
+            path, *splits[split], predicted(split, predictions)
+        ),
+        plan=[
+            *(describe_windows(split, splits[split][0], found, default) for split, found in windows.items()),
+            f"{len(names)} tags: {', '.join(names[:12])}{' ...' if len(names) > 12 else ''}",
+        ],
+    )
+
+
+def _class_names_of(feature: Any) -> list[str] | None:
+    feature = getattr(feature, "feature", feature)
+    return list(feature.names) if isinstance(feature, datasets.ClassLabel) else None
+
+
+def read_sentences(
+    rows: datasets.Dataset, split: str, tokens_column: str, tags_column: str, known: list[str] | None
+) -> tuple[list[list[str]], list[list[str]]]:
+    """Words and tags of a split, as text; `known` are the names of numbered classes.
+
+    Raises:
+        ValueError: for a row that is not a list of words with a tag each.
+    """
+    sentences, all_tags = rows[tokens_column][:], rows[tags_column][:]
+    for row, (words, tags) in enumerate(zip(sentences, all_tags, strict=True)):
+        where = f"{split} data, row {row}"
+        if not isinstance(words, list) or not isinstance(tags, list):
+            raise ValueError(f"{where}: {tokens_column} and {tags_column} must be lists, one entry a word.")
+        if len(words) != len(tags):
+            raise ValueError(
+                f"{where}: {len(words)} entries in {tokens_column}, {len(tags)} in {tags_column}: give each word "
+                "one tag."
+            )
+        for word, tag in zip(words, tags, strict=True):
+            if not isinstance(word, str):
+                raise ValueError(f"{where}: {tokens_column} has {word!r}, not text.")
+            if tag is None or tag == "" or (known and tag == -1):
+                raise ValueError(f"{where}: the word {word!r} has no tag in {tags_column}.")
+    if known:
+        return sentences, [[known[tag] for tag in tags] for tags in all_tags]
+    return sentences, [[class_name(tag) for tag in tags] for tags in all_tags]
+
+
+def _row(
+    window: WordWindow, tags: list[list[str]], ids: dict[str, int], label_all_tokens: bool
+) -> dict[str, list[int] | int]:
+    labels = [IGNORED] * len(window.input_ids)
+    for word, (first, *others) in window.words.items():
+        tag = tags[window.sentence][word]
+        labels[first] = ids[tag]
+        for column in others if label_all_tokens else ():
+            labels[column] = ids[continued(tag, ids)]
+    return {
+        "input_ids": window.input_ids,
+        "attention_mask": [1] * len(window.input_ids),
+        "labels": labels,
+        "sentence": window.sentence,
+        "words": list(window.words),
+        "word_columns": [columns[0] for columns in window.words.values()],
+    }
+
+
+def continued(tag: str, known: Any) -> str:
+    """The tag of a word's other tokens.
+
+    >>> tags = ["B-PER", "I-PER", "B-LOC", "O"]
+    >>> [continued(tag, tags) for tag in tags]
+    ['I-PER', 'I-PER', 'B-LOC', 'O']
+    """
+    inside = f"I-{tag.removeprefix('B-')}"
+    return inside if tag.startswith("B-") and inside in known else tag
+
+
+def predicted_tags(
+    rows: datasets.Dataset, predictions: np.ndarray, sentences: list[list[str]], names: list[str], default: str
+) -> list[list[str]]:
+    """A tag for each word of each sentence.
+
+    Args:
+        rows: windows of the split.
+        predictions (`np.ndarray` of shape `(windows, longest, tags)`): scores, as `Trainer.predict` gives them.
+        sentences: words of the split.
+        names (`list` of `str`): tags by number.
+        default (`str`): tag of words without a token.
+    """
+    if len(predictions) != len(rows):
+        raise ValueError(f"predictions has {len(predictions)} rows for {len(rows)} windows: predict on this split.")
+    tags = [[default] * len(words) for words in sentences]
+    best = np.asarray(predictions).argmax(axis=-1)
+    columns = (rows[name] for name in ("sentence", "words", "word_columns"))
+    for found, sentence, words, word_columns in zip(best, *columns, strict=True):
+        for word, column in zip(words, word_columns, strict=True):
+            tags[sentence][word] = names[found[column]]
+    return tags
+
+
+def entity_figures(predicted: list[list[str]], gold: list[list[str]], names: Iterable[str]) -> dict[str, float]:
+    """Entity precision, recall and F1, as `Seqeval`; for every type among the tags `names`, 0 where it has none.
+
+    `Seqeval` names types that are predicted or true alone, so that runs would differ in their figures.
+    """
+    figures = Seqeval(keep_in_memory=True).compute(predictions=predicted, references=gold)
+    for kind in sorted({name[2:] for name in names if name != OUTSIDE}):
+        for name, nothing in (("precision", 0.0), ("recall", 0.0), ("f1", 0.0), ("number", 0)):
+            figures.setdefault(f"{kind}_{name}", nothing)
+    return figures
+
+
+def word_figures(predicted: list[list[str]], gold: list[list[str]], ids: dict[str, int]) -> dict[str, float]:
+    """Share of the words with the right tag, and F1 averaged over tags."""
+    items = {
+        name: [ids[tag] for tags in rows for tag in tags]
+        for name, rows in (("predictions", predicted), ("references", gold))
+    }
+    macro = F1(keep_in_memory=True).compute(**items, average="macro")["f1"]
+    return {**Accuracy(keep_in_memory=True).compute(**items), "f1_macro": macro}
+
+
+def write_tags(path: Path, sentences: list[list[str]], gold: list[list[str]], predicted: list[list[str]]) -> None:
+    """Write `PATH.conll`: word, tag and predicted tag between tabs, an empty line after a sentence.
+
+    The form of `conlleval`. Blanks in words become underscores.
+    """
+    lines = []
+    for rows in zip(sentences, gold, predicted, strict=True):
+        lines += ["\t".join((re.sub(r"\s", "_", word) or "_", *tags)) for word, *tags in zip(*rows, strict=True)]
+        lines.append("")
+    path.with_name(f"{path.name}.conll").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def describe_windows(split: str, sentences: list[list[str]], windows: list[WordWindow], default: str) -> str:
+    """One line about a split."""
+    words = sum(map(len, sentences))
+    lost = words - sum(len(window.words) for window in windows)
+    return (
+        f"{split}: {len(sentences):,} sentences of {words:,} words in {len(windows):,} windows; {lost:,} words have "
+        f"no token and are {default}"
+    )

@@ -1,0 +1,206 @@
+"""`hf-encoders finetune`: from files to models with figures, and refusals before anything is trained."""
+
+import argparse
+import csv
+import json
+import shutil
+
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from hf_encoders.finetuning import command
+from hf_encoders.publishing.training_record import TrainingRecord
+from tests.hub.remote_process import run_without_package
+from tests.hub.tiny_checkpoints import ALBERT, BERT
+
+from .tiny import labelled, save_encoder, sentences
+
+
+QUICK = ("--max-steps", "3", "--batch-size", "8", "--learning-rate", "1e-3", "--trainer", "disable_tqdm=True")
+
+
+def finetune(*words):
+    parser = argparse.ArgumentParser(prog="hf-encoders finetune")
+    command.add_arguments(parser)
+    arguments = parser.parse_args([str(word) for word in words])
+    return command.run(arguments)
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    return save_encoder(BERT, tmp_path_factory.mktemp("encoder"))
+
+
+@pytest.fixture
+def files(tmp_path):
+    for name, seed in (("train", 0), ("test", 1)):
+        with (tmp_path / f"{name}.csv").open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["text", "label"])
+            writer.writerows(zip(*labelled(24, seed).values(), strict=True))
+    return {name: tmp_path / f"{name}.csv" for name in ("train", "test")}
+
+
+def test_two_seeds_give_two_models_and_a_table(bert, files, tmp_path, capsys):
+    output = tmp_path / "out"
+    code = finetune(
+        "text-classification", "--model", bert, "--train", files["train"], "--test", files["test"], "--output", output,
+        "--seeds", 3, 8, "--class-weights", "balanced", "--data-name", "Cats", *QUICK,
+    )  # fmt: skip
+    printed = capsys.readouterr().out
+    assert code == 0
+    assert "train: 24 examples" in printed
+    assert "class weights: cat 1.5, none 0.75" in printed
+    assert "3 steps of 8 rows a device, learning rate 0.001, seeds [3, 8]" in printed
+    results = json.loads((output / "results.json").read_text())
+    values = [one["figures"]["test"]["accuracy"] for one in results["seeds"]]
+    assert [one["seed"] for one in results["seeds"]] == [3, 8]
+    assert results["summary"]["test"]["accuracy"]["mean"] == pytest.approx(sum(values) / 2)
+    assert results["majority"] == {"test": 16 / 24}
+    record = TrainingRecord.load(output / "seed-8")
+    accuracy = next(entry for entry in record.evaluation if entry["metric"] == "accuracy")
+    assert accuracy == {
+        "task": "text-classification",
+        "dataset": "Cats",
+        "split": "test",
+        "metric": "accuracy",
+        "value": round(values[1], 4),
+        "baseline": "most frequent label 0.667",
+        "seeds": {"3": round(values[0], 4), "8": round(values[1], 4)},
+    }
+    assert record.base_model == str(bert)
+    assert (record.schedule["seed"], record.schedule["optimizer steps"]) == (8, 3)
+    assert record.corpus == {"name": "Cats", "training examples": 24}
+    assert "test" in record.losses
+    assert not list(output.rglob("*.bin"))
+
+
+def test_what_is_saved_gives_the_same_scores_everywhere(bert, files, tmp_path):
+    output = tmp_path / "out"
+    finetune(
+        "text-classification", "--model", bert, "--train", files["train"], "--output", output, "--held-out", 0.25,
+        *QUICK,
+    )  # fmt: skip
+    folder = output / "seed-0"
+    loaded = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    assert type(loaded).__module__ == "transformers.models.bert.modeling_bert"
+    assert loaded.config.id2label == {0: "cat", 1: "none"}
+    inputs = AutoTokenizer.from_pretrained(folder)("The cat sat on a mat.", return_tensors="pt")
+    with torch.no_grad():
+        expected = loaded(**inputs).logits
+    scores = run_without_package(
+        """
+        import torch
+        from transformers import AutoModelForSequenceClassification, AutoTokenizer
+        model = AutoModelForSequenceClassification.from_pretrained(argument, trust_remote_code=True).eval()
+        inputs = AutoTokenizer.from_pretrained(argument)("The cat sat on a mat.", return_tensors="pt")
+        with torch.no_grad():
+            result = [type(model).__name__, model(**inputs).logits.tolist()]
+        """,
+        tmp_path / "home",
+        argument=str(folder),
+    )
+    assert scores[0] == "HfeBertForSequenceClassification"
+    torch.testing.assert_close(torch.tensor(scores[1]), expected, atol=1e-5, rtol=0)
+
+
+def test_regression_and_choices_from_files(tmp_path, capsys):
+    encoder = save_encoder(ALBERT, tmp_path / "albert")
+    rows = zip(sentences(20), sentences(20, 1), range(20), strict=True)
+    pairs = [f"{one}\t{other}\t{number % 5 / 2}\n" for one, other, number in rows]
+    (tmp_path / "pairs.tsv").write_text("".join(pairs))
+    finetune(
+        "text-regression", "--model", encoder, "--train", tmp_path / "pairs.tsv", "--columns", "a,b,score",
+        "--text-column", "a", "--text-pair-column", "b", "--label-column", "score", "--output", tmp_path / "one",
+        "--patience", 1, "--eval-steps", 1, *QUICK,
+    )  # fmt: skip
+    printed = capsys.readouterr().out
+    assert "numbers from 0 to 2" in printed
+    assert "the validation set chose the weights" in printed
+    assert {"pearsonr", "spearmanr", "mse", "loss"} == set(figures(tmp_path / "one", "validation"))
+    lines = [
+        json.dumps({"prompt": text, "endings": ["cat", "dog", "mat"], "label": i % 3})
+        for i, text in enumerate(sentences(20))
+    ]
+    (tmp_path / "choices.jsonl").write_text("\n".join(lines))
+    finetune(
+        "multiple-choice", "--model", encoder, "--train", tmp_path / "choices.jsonl", "--output", tmp_path / "two",
+        "--checkpoint", "last", *QUICK,
+    )  # fmt: skip
+    printed = capsys.readouterr().out
+    assert "validation: 2 rows held out of the training data" in printed
+    assert "chose the weights" not in printed
+    assert {"accuracy", "loss"} == set(figures(tmp_path / "two", "validation"))
+
+
+def figures(output, name):
+    return json.loads((output / "results.json").read_text())["summary"][name]
+
+
+def test_results_are_not_overwritten_unasked(bert, files, tmp_path):
+    words = ("text-classification", "--model", bert, "--train", files["train"], "--output", tmp_path / "out", *QUICK)
+    finetune(*words)
+    with pytest.raises(ValueError, match="seed-0 is there already"):
+        finetune(*words)
+    with pytest.raises(ValueError, match=r"results.json is there already"):
+        finetune(*words, "--seeds", 1)
+    (tmp_path / "out" / "seed-0" / "old").touch()
+    with pytest.raises(ValueError, match="--label-column"):
+        finetune(*words, "--overwrite", "--label-column", "lable")
+    assert (tmp_path / "out" / "seed-0" / "old").exists()
+    finetune(*words, "--overwrite")
+    assert not (tmp_path / "out" / "seed-0" / "old").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--max-length", "44"), "--max-length 44: must be from 5 to 43"),
+        (("--max-length", "4"), "--max-length 4"),
+        (("--seeds", "1", "1"), "a seed is there twice"),
+        (
+            ("--label-column", "category"),
+            "--label-column category: the train data has no such column, but text, label",
+        ),
+        (("--class-weights", "dog=2"), "no class 'dog'"),
+        (("--trainer", "learning_rat=1"), "no such field"),
+        (("--trainer", "adam_epsilon=x"), "--trainer: argument --adam_epsilon"),
+        (("--trainer", "seed=1"), "use --seeds"),
+        (("--trainer", "resume_from_checkpoint=x"), "runs begin anew"),
+        (("--trainer", "per_device_train_batch_size=0"), "--batch-size 0"),
+        (("--trainer", "bf16"), "write FIELD=VALUE"),
+        (("--eval-steps", "0"), "--eval-steps 0"),
+        (("--seeds", "-1"), "a seed must be from 0"),
+        (("--batch-size", "0"), "--batch-size 0: must be .* at least 1"),
+        (("--accumulation", "0"), "--accumulation 0"),
+        (("--learning-rate", "-1"), "--learning-rate -1.0"),
+        (("--learning-rate", "nan"), "--learning-rate nan"),
+        (("--max-steps", "0"), "--max-steps 0"),
+        (("--epochs", "0"), "nothing would be trained"),
+        (("--model", "./nowhere at all"), "--model .* has no tokenizer that can be used"),
+    ],
+)
+def test_wrong_options_are_refused_before_a_model_is_loaded(bert, files, tmp_path, monkeypatch, words, message):
+    monkeypatch.setattr(command, "finetune", lambda *_: pytest.fail("trained"))
+    with pytest.raises(ValueError, match=message):
+        finetune(
+            "text-classification", "--model", bert, "--train", files["train"], "--output", tmp_path / "out", *words
+        )
+
+
+def test_an_encoder_without_tokenizer_is_refused(bert, files, tmp_path):
+    folder = shutil.copytree(bert, tmp_path / "encoder")
+    for path in folder.glob("tokenizer*"):
+        path.unlink()
+    with pytest.raises(ValueError, match="no tokenizer that can be used .its vocabulary has no words"):
+        finetune("text-classification", "--model", folder, "--train", files["train"], "--output", tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", [name for name, *_ in command.TASKS])
+def test_help_names_defaults_and_units(name, capsys):
+    with pytest.raises(SystemExit):
+        finetune(name, "--help")
+    printed = capsys.readouterr().out
+    assert "default: 5e-05" in printed
+    assert "tokens" in printed.lower()

@@ -1,0 +1,259 @@
+"""The training loop: exact under accumulation, the best checkpoint, seeds, classes."""
+
+import shutil
+from functools import partial
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from hf_encoders.finetuning import multiple_choice, sequence_classification, sequence_regression
+from hf_encoders.finetuning.loading import load_config, load_model, longest_input
+from hf_encoders.finetuning.report import figures_of_all, format_table
+from hf_encoders.finetuning.runs import RunResult, RunSettings, finetune, majority_share
+from tests.hub.tiny_checkpoints import ALBERT, BERT, FAMILIES, ROBERTA
+
+from .tiny import LENGTH, labelled, save_encoder, sentences, splits, tokenizer_of
+
+
+# Plain gradient descent: Adam would make a large step out of a rounding difference, and both Adam and clipping would
+# hide a gradient that is a multiple of the right one.
+DESCENT = {
+    "optim": "sgd",
+    "max_grad_norm": 0.0,
+    "learning_rate": 0.1,
+    "lr_scheduler_type": "constant",
+    "warmup_steps": 0,
+    "max_steps": 3,
+}
+
+
+@pytest.fixture(scope="module")
+def encoders(tmp_path_factory):
+    return {family.name: save_encoder(family, tmp_path_factory.mktemp(family.name)) for family in FAMILIES}
+
+
+def classification(family, count=20, **options):
+    data = splits(train=labelled(count), validation=labelled(10, seed=1), test=labelled(10, seed=2))
+    return sequence_classification.prepare(data, tokenizer_of(family), max_length=LENGTH, **options)
+
+
+def similarity(family):
+    data = splits(train={"a": sentences(20), "b": sentences(20, 1), "label": [i % 5 / 2 for i in range(20)]})
+    return sequence_regression.prepare(
+        data, tokenizer_of(family), max_length=LENGTH, text_column="a", text_pair_column="b"
+    )
+
+
+def choices(family):
+    endings = [list(row) for row in zip(sentences(20, 1), sentences(20, 2), sentences(20, 3), strict=True)]
+    rows = {"prompt": sentences(20), "endings": endings, "label": [i % 3 for i in range(20)]}
+    return multiple_choice.prepare(splits(train=rows), tokenizer_of(family), max_length=LENGTH)
+
+
+def run(task, family, encoders, tmp_path, seed=0, training=DESCENT, **settings):
+    settings = RunSettings(str(encoders[family.name]), training={"disable_tqdm": True, **training}, **settings)
+    return finetune(task, tokenizer_of(family), settings, seed, tmp_path / "run")
+
+
+def assert_same_weights(one, other, tolerance):
+    torch.testing.assert_close(one.state_dict(), other.state_dict(), atol=tolerance, rtol=0)
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+@pytest.mark.parametrize(
+    ("make_task", "settings"),
+    [
+        (classification, {}),
+        (partial(classification, multi_label=True), {}),
+        (classification, {"class_weights": [3.0, 0.5]}),
+        (similarity, {}),
+        (choices, {}),
+    ],
+    ids=["classification", "multi-label", "class weights", "regression", "choices"],
+)
+def test_eight_rows_are_four_times_two_accumulated(encoders, tmp_path, family, make_task, settings):
+    """The third step has the 4 rows that are left of 20: half a batch."""
+    task = make_task(family)
+    models = [
+        run(
+            task, family, encoders, tmp_path, checkpoint="last", **settings,
+            training={**DESCENT, "per_device_train_batch_size": rows, "gradient_accumulation_steps": 8 // rows},
+        ).model
+        for rows in (8, 2)
+    ]  # fmt: skip
+    assert_same_weights(*models, tolerance=2e-5)
+    assert moved(models[0], encoders[family.name], task) > 1e-2
+
+
+def moved(model, encoder, task):
+    """Largest change of a weight of the encoder."""
+    config = load_config(str(encoder))
+    before = load_model(str(encoder), task.auto_class, config, task.config_fields).base_model.state_dict()
+    return max((value - before[name]).abs().max() for name, value in model.base_model.state_dict().items())
+
+
+def test_stock_classes_train_the_same_model_and_average_over_micro_batches(encoders, tmp_path):
+    task = classification(BERT, count=16)
+    ours, stock, accumulated = (
+        run(
+            task, BERT, encoders, tmp_path, classes=classes, checkpoint="last",
+            training={**DESCENT, "per_device_train_batch_size": rows, "gradient_accumulation_steps": 8 // rows},
+        )
+        for classes, rows in (("hf_encoders", 8), ("transformers", 8), ("transformers", 2))
+    )  # fmt: skip
+    assert type(ours.model).__name__ == "HfeBertForSequenceClassification"
+    assert type(stock.model).__module__ == "transformers.models.bert.modeling_bert"
+    assert_same_weights(ours.model, stock.model, tolerance=2e-5)
+    assert_same_weights(stock.model, accumulated.model, tolerance=2e-5)
+    assert ours.figures["test"] == pytest.approx(stock.figures["test"], abs=1e-5)
+
+
+def scripted(task, values):
+    """Let the evaluations in the run find these values of the main metric, one after the other."""
+    upcoming = iter(values)
+    task.compute_metrics = lambda name: lambda prediction: {"accuracy": next(upcoming, 0.0)}
+    return task
+
+
+def test_the_best_checkpoint_is_kept_and_patience_ends_the_run(encoders, tmp_path):
+    training = {**DESCENT, "max_steps": 50, "eval_strategy": "steps", "eval_steps": 2}
+    task = scripted(classification(BERT), [0.2, 0.6, 0.5, 0.6, 0.9])
+    best = run(task, BERT, encoders, tmp_path, training=training, patience=2)
+    assert (best.best_step, best.steps) == (4, 8)
+    until_there = run(
+        classification(BERT), BERT, encoders, tmp_path, training={**DESCENT, "max_steps": 4}, checkpoint="last"
+    )
+    assert_same_weights(best.model, until_there.model, tolerance=0)
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_last_checkpoint_is_kept_without_validation_rows(encoders, tmp_path):
+    task = scripted(classification(BERT), [0.9, 0.1, 0.1])
+    del task.eval_sets["validation"]
+    result = run(task, BERT, encoders, tmp_path)
+    assert (result.best_step, result.steps, list(result.figures)) == (None, 3, ["test"])
+
+
+def test_a_run_is_a_function_of_its_seed(encoders, tmp_path):
+    task = classification(ALBERT)
+    one, again, other = (run(task, ALBERT, encoders, tmp_path, seed=seed).model for seed in (3, 3, 4))
+    assert_same_weights(one, again, tolerance=0)
+    assert not torch.equal(one.classifier.weight, other.classifier.weight)
+
+
+def test_from_scratch_loads_no_weight(encoders, tmp_path):
+    still = {**DESCENT, "learning_rate": 0.0, "max_steps": 1}
+    task = classification(ROBERTA)
+    loaded = run(task, ROBERTA, encoders, tmp_path, training=still).model
+    scratch = run(task, ROBERTA, encoders, tmp_path, training=still, from_scratch=True).model
+    assert moved(loaded, encoders["roberta"], task) == 0
+    names = [name for name, value in scratch.base_model.named_parameters() if value.dim() == 2]
+    before = loaded.base_model.state_dict()
+    assert names
+    assert not any(torch.equal(scratch.base_model.state_dict()[name], before[name]) for name in names)
+
+
+def test_tokens_are_counted_without_padding(encoders, tmp_path):
+    task = classification(BERT)
+    result = run(task, BERT, encoders, tmp_path, training={**DESCENT, "max_steps": -1, "num_train_epochs": 1})
+    tokens = sum(len(ids) for ids in task.train_set["input_ids"])
+    assert result.tokens_per_second * result.seconds == pytest.approx(tokens)
+
+
+def test_a_model_that_diverged_has_no_figures(encoders, tmp_path):
+    training = {**DESCENT, "learning_rate": 1e30}
+    with pytest.raises(ValueError, match="seed 0, validation: the model's scores are NaN"):
+        run(classification(BERT), BERT, encoders, tmp_path, training=training, checkpoint="last")
+
+
+def test_figures_that_one_seed_alone_has_are_not_averaged():
+    task = classification(BERT)
+    figures = [{"overall_f1": 0.5, "LOC_f1": 0.0}, {"overall_f1": 0.7}]
+    results = [
+        RunResult(seed, {"test": one}, 1, 1.0, None, 1.0, 1.0, 0.1, None, None) for seed, one in enumerate(figures)
+    ]
+    for some in (results, results[::-1]):
+        table = format_table(some, task)
+        assert "0.6000 ± 0.1414" in table
+        assert "LOC" not in table
+        assert figures_of_all(some, "test") == ["overall_f1"]
+
+
+@pytest.mark.parametrize("classes", ["hf_encoders", "transformers"])
+def test_damaged_and_unfitting_weights_are_refused(encoders, tmp_path, classes):
+    folder = shutil.copytree(encoders["bert"], tmp_path / "bert")
+    task = classification(BERT)
+
+    def load(labels=2):
+        config = load_config(str(folder), classes)
+        return load_model(str(folder), task.auto_class, config, {**task.config_fields, **class_fields(labels)})
+
+    def class_fields(labels):
+        return {"num_labels": labels, "id2label": {i: str(i) for i in range(labels)}, "label2id": {}}
+
+    weights = load_file(folder / "model.safetensors")
+    load(3).save_pretrained(folder)
+    with pytest.raises(ValueError, match="cannot be loaded as"):
+        load(2)
+    for absent in ("bert.", "bert.encoder.layer.1."):
+        kept = {name: value for name, value in weights.items() if not name.startswith(absent)}
+        save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+        with pytest.raises(ValueError, match=r"bert\."):
+            load()
+    (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:1000])
+    with pytest.raises(ValueError, match="--model .* cannot be loaded as AutoModelForSequenceClassification"):
+        load()
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match="--model .* cannot be loaded as AutoModelForSequenceClassification"):
+        load()
+
+
+def test_majority_share_is_that_of_the_most_frequent_training_label():
+    task = classification(BERT, count=9)
+    assert majority_share(task, "test") == 6 / 10
+    task.train_set = task.train_set.filter(lambda row: row["labels"] == 0)
+    assert majority_share(task, "test") == 4 / 10
+    assert majority_share(classification(BERT, multi_label=True), "test") is None
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_the_longest_input_is_what_the_model_takes(encoders, family):
+    folder, tokenizer = str(encoders[family.name]), tokenizer_of(family)
+    for classes in ("hf_encoders", "transformers"):
+        config = load_config(folder, classes)
+        longest = longest_input(config, tokenizer)
+        model = load_model(folder, classification(family).auto_class, config, {})
+        ids = torch.full((1, longest), 5)
+        model(input_ids=ids)
+        with pytest.raises((ValueError, IndexError, RuntimeError)):
+            model(input_ids=torch.full((1, longest + 1), 5))
+    tokenizer.model_max_length = 17
+    assert longest_input(config, tokenizer) == 17
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"checkpoint": "first"}, "--checkpoint 'first' must be one of best, last"),
+        ({"patience": 0}, "--patience 0"),
+        ({"patience": 1, "checkpoint": "last"}, "--checkpoint last"),
+    ],
+)
+def test_wrong_settings_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        RunSettings("model", **settings)
+
+
+def test_what_cannot_be_loaded_is_refused(tmp_path, encoders):
+    with pytest.raises(ValueError, match="--model .* cannot be loaded"):
+        load_config(str(tmp_path))
+    (tmp_path / "config.json").write_text('{"model_type": "modernbert"}')
+    with pytest.raises(ValueError, match="model_type 'modernbert'; .*--classes transformers"):
+        load_config(str(tmp_path))
+    with pytest.raises(ValueError, match="--classes 'mine'"):
+        load_config(str(encoders["bert"]), "mine")
+    task = classification(BERT)
+    del task.eval_sets["validation"]
+    with pytest.raises(ValueError, match="--patience needs a validation set"):
+        run(task, BERT, encoders, tmp_path, patience=2)

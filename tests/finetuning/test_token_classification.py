@@ -1,0 +1,307 @@
+"""Tags of words: which token carries which label, every word once, and figures and files of whole sentences."""
+
+import argparse
+from typing import Any
+
+import datasets
+import numpy as np
+import pytest
+from tokenizers import normalizers
+from transformers import EvalPrediction, PreTrainedTokenizerBase
+
+from hf_encoders.finetuning.runs import RunSettings, finetune
+from hf_encoders.finetuning.token_classification import add_arguments, prepare
+from hf_encoders.finetuning.word_windows import word_windows
+from tests.hub.tiny_checkpoints import ALBERT, BERT, FAMILIES, ROBERTA, Family
+
+from .tiny import LENGTH, save_encoder, sentences, splits, tokenizer_of
+
+
+each_family = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+WORDS = ["the", "cat", "sat", "on", "a", "mat", "and", "the", "dog", "slept", "all", "day", "long", "."]
+TAGS = ["O", "B-X", "I-X", "O", "B-Y", "I-Y", "O", "O", "B-X", "O", "B-Y", "I-Y", "I-Y", "O"]
+
+
+def tagged(*rows: tuple[list[str], list[Any]]) -> dict[str, list]:
+    return {"tokens": [words for words, _ in rows], "ner_tags": [tags for _, tags in rows]}
+
+
+def perfect_scores(task, split: str) -> np.ndarray:
+    """Scores that put every labelled token's label first, padded as `Trainer.predict` pads."""
+    rows = task.eval_sets[split]
+    longest = max(map(len, rows["input_ids"]))
+    scores = np.full((len(rows), longest, len(task.label_names)), -100.0, dtype=np.float32)
+    for row, labels in enumerate(rows["labels"]):
+        for column, label in enumerate(labels):
+            scores[row, column] = np.arange(len(task.label_names)) == label
+    return scores
+
+
+def figures_of(task, split: str, scores: np.ndarray) -> dict[str, float]:
+    return task.compute_metrics(split)(EvalPrediction(predictions=scores, label_ids=None))
+
+
+@each_family
+def test_tokens_of_each_word(family: Family) -> None:
+    """Told by the characters; RoBERTa's tokens are letters here, ALBERT's and BERT's are words."""
+    tokenizer = tokenizer_of(family)
+    [window] = word_windows([["the", "cat", "slept"]], tokenizer, 20)
+    if family is ROBERTA:
+        tokens = ["<s>", "t", "he", "Ġ", "c", "a", "t", "Ġ", "s", "l", "e", "p", "t", "</s>"]
+        words = {0: [1, 2], 1: [4, 5, 6], 2: [8, 9, 10, 11, 12]}
+    else:
+        tokens = [tokenizer.cls_token, *(("▁" * (family is ALBERT)) + w for w in ("the", "cat", "slept")), "[SEP]"]
+        words = {0: [1], 1: [2], 2: [3]}
+    assert tokenizer.convert_ids_to_tokens(window.input_ids) == tokens
+    assert window.words == words
+
+
+def test_byte_level_tokens_are_those_of_the_text() -> None:
+    """Given word by word without `add_prefix_space`, every word but the first would lose its blank."""
+    tokenizer = tokenizer_of(ROBERTA)
+    [window] = word_windows([["cat", "the", "mat"]], tokenizer, 20)
+    assert window.input_ids == tokenizer("cat the mat")["input_ids"]
+    assert tokenizer(["cat", "the", "mat"], is_split_into_words=True)["input_ids"] != window.input_ids
+    the = tokenizer.convert_tokens_to_ids("Ġthe")
+    assert [window.input_ids[column] for column in window.words[1]] == [the]
+
+
+def with_blanks_in_offsets(family: Family) -> PreTrainedTokenizerBase:
+    """A byte-level tokenizer whose tokens own the blank before them."""
+    from tokenizers.processors import ByteLevel
+
+    tokenizer = tokenizer_of(family)
+    tokenizer.backend_tokenizer.post_processor = ByteLevel(trim_offsets=False)
+    return tokenizer
+
+
+def test_a_blank_before_a_word_belongs_to_no_other_word() -> None:
+    tokenizer = with_blanks_in_offsets(ROBERTA)
+    offsets = tokenizer("cat the", return_offsets_mapping=True)["offset_mapping"]
+    assert offsets[3] == (3, 7)  # " the"
+    [window] = word_windows([["cat", "the"]], tokenizer, 20)
+    assert window.words == {0: [0, 1, 2], 1: [3]}
+
+
+@each_family
+def test_every_word_counts_in_exactly_one_window(family: Family) -> None:
+    """And there it has the most tokens around it of all windows that hold its first token."""
+    tokenizer = tokenizer_of(family)
+    for max_length, overlap in ((8, 3), (9, 0), (14, 5)):
+        rows = [WORDS * 3, WORDS[:2], WORDS]
+        windows = list(word_windows(rows, tokenizer, max_length, overlap))
+        counted = [(window.sentence, word) for window in windows for word in window.words]
+        assert sorted(counted) == [(i, word) for i, words in enumerate(rows) for word in range(len(words))]
+        assert max(len(window.input_ids) for window in windows) <= max_length
+        assert len(windows) > 8
+
+
+def test_word_in_two_windows_counts_where_its_border_is_farther() -> None:
+    """Windows of 6 words that share 4: w w w w w w | 2.. : each inner word goes to the more central place."""
+    windows = list(word_windows([WORDS[:8]], tokenizer_of(BERT), 8, 4))
+    assert [list(window.words) for window in windows] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert windows[0].words[3] == [4]
+    assert windows[1].words[4] == [3]
+
+
+def test_labels_exactly() -> None:
+    data = splits(train=tagged((["the", "cat", "sat"], ["O", "B-X", "I-X"])))
+    first = prepare(data, tokenizer_of(ROBERTA), max_length=LENGTH)
+    assert first.label_names == ["B-X", "I-X", "O"]
+    assert first.train_set[0]["labels"] == [-100, 2, -100, -100, 0, -100, -100, -100, 1, -100, -100, -100]
+    every = prepare(data, tokenizer_of(ROBERTA), max_length=LENGTH, label_all_tokens=True)
+    assert every.train_set[0]["labels"] == [-100, 2, 2, -100, 0, 1, 1, -100, 1, 1, 1, -100]
+    assert first.config_fields == {
+        "num_labels": 3,
+        "id2label": {0: "B-X", 1: "I-X", 2: "O"},
+        "label2id": {"B-X": 0, "I-X": 1, "O": 2},
+    }
+
+
+@each_family
+@pytest.mark.parametrize("options", [{}, {"label_all_tokens": True}, {"window_overlap": 0}])
+def test_right_predictions_give_perfect_figures(family: Family, options: dict[str, Any]) -> None:
+    """Over windows, entities that lie in two of them, and words the tokenizer drops."""
+    rows = tagged((WORDS * 2, TAGS * 2), (["dog"], ["B-X"]), ([], []))
+    task = prepare(splits(train=rows, test=rows), tokenizer_of(family), max_length=9, **options)
+    assert len(task.eval_sets["test"]) >= 5
+    figures = figures_of(task, "test", perfect_scores(task, "test"))
+    assert (figures["overall_f1"], figures["overall_accuracy"]) == (1.0, 1.0)
+    assert (figures["X_number"], figures["Y_number"]) == (5, 4)
+
+
+def test_every_type_has_figures_in_every_run() -> None:
+    """Of a type that a set does not have, none are found of none: seeds' figures can be averaged."""
+    train, test = tagged((WORDS, TAGS), (["dog"], ["I-A-Z"])), tagged((["the", "cat"], ["O", "B-X"]))
+    task = prepare(splits(train=train, test=test), tokenizer_of(BERT), max_length=LENGTH)
+    right = perfect_scores(task, "test")
+    wrong = right.copy()
+    wrong[0, 1] = np.arange(len(task.label_names)) == task.label_names.index("B-Y")  # "the"
+    figures = [figures_of(task, "test", scores) for scores in (right, wrong, np.zeros_like(right))]
+    assert [set(found) for found in figures] == [set(figures[0])] * 3
+    for kind in ("Y", "A-Z"):
+        assert [figures[0][f"{kind}_{name}"] for name in ("precision", "recall", "f1", "number")] == [0.0] * 3 + [0]
+    assert (figures[0]["X_f1"], figures[0]["X_number"]) == (1.0, 1)
+    assert len(figures[0]) == 4 + 3 * 4
+
+
+def test_one_wrong_word_is_one_wrong_word() -> None:
+    rows = tagged((WORDS, TAGS))
+    task = prepare(splits(train=rows, validation=rows), tokenizer_of(BERT), max_length=9, window_overlap=4)
+    scores = perfect_scores(task, "validation")
+    # Every place at which "slept", the tenth word, stands; only the one that counts matters.
+    slept = tokenizer_of(BERT).convert_tokens_to_ids("slept")
+    b_x = task.label_names.index("B-X")
+    for row, ids in enumerate(task.eval_sets["validation"]["input_ids"]):
+        for column, token in enumerate(ids):
+            if token == slept:
+                scores[row, column] = np.arange(len(task.label_names)) == b_x
+    figures = figures_of(task, "validation", scores)
+    assert figures["overall_accuracy"] == pytest.approx(13 / 14)
+    assert figures["overall_precision"] == pytest.approx(4 / 5)  # one entity too many, of 5
+    assert figures["overall_recall"] == 1.0
+
+
+def test_words_without_a_token_count_too() -> None:
+    """A normaliser that drops control characters turns a word of them into nothing."""
+    tokenizer = tokenizer_of(BERT)
+    tokenizer.backend_tokenizer.normalizer = normalizers.BertNormalizer()
+    dropped = "\u200b"
+    rows = tagged((["the", dropped, "cat"], ["O", "B-X", "O"]), ([dropped], ["O"]), (["dog"], ["B-X"]))
+    task = prepare(splits(train=rows, test=rows), tokenizer, max_length=LENGTH)
+    assert task.train_set["words"][:] == [[0, 2], [], [0]]
+    assert "2 words have no token and are O" in task.plan[1]
+    figures = figures_of(task, "test", perfect_scores(task, "test"))
+    assert figures["overall_accuracy"] == pytest.approx(4 / 5)
+    assert figures["overall_recall"] == pytest.approx(1 / 2)
+
+
+def test_tags_of_no_entity_scheme_have_accuracy() -> None:
+    rows = tagged((["the", "cat", "slept"], ["DET", "NOUN", "VERB"]), (["a", "dog"], ["DET", "NOUN"]))
+    task = prepare(splits(train=rows, test=rows), tokenizer_of(BERT), max_length=LENGTH)
+    assert task.main_metric == "accuracy"
+    scores = perfect_scores(task, "test")
+    assert figures_of(task, "test", scores) == {"accuracy": 1.0, "f1_macro": 1.0}
+    scores[1, 1] = [0, 1, 0]  # "a" as NOUN
+    assert figures_of(task, "test", scores)["accuracy"] == pytest.approx(4 / 5)
+
+
+def test_numbered_and_named_classes() -> None:
+    names = ["O", "B-X", "I-X"]
+    features = datasets.Features(
+        {"words": datasets.List(datasets.Value("string")), "tags": datasets.List(datasets.ClassLabel(names=names))}
+    )
+    rows = datasets.Dataset.from_dict({"words": [["a", "dog"]], "tags": [[0, 1]]}, features=features)
+    data = datasets.DatasetDict({"train": rows, "test": rows})
+    columns = {"tokens_column": "words", "tags_column": "tags"}
+    task = prepare(data, tokenizer_of(BERT), max_length=LENGTH, **columns)
+    assert task.label_names == names
+    assert task.train_set[0]["labels"] == [-100, 0, 1, -100]
+    plain = splits(train={"words": [["a", "dog"]], "tags": [[10, 9]]})
+    assert prepare(plain, tokenizer_of(BERT), max_length=LENGTH, **columns).label_names == ["9", "10"]
+
+
+def test_tag_of_an_evaluation_set_alone_is_a_class() -> None:
+    """A rare `I-` tag that training never shows counts as missed, and is no reason to stop."""
+    data = splits(train=tagged((["a", "dog"], ["O", "B-X"])), test=tagged((["a", "dog"], ["B-X", "I-X"])))
+    assert prepare(data, tokenizer_of(BERT), max_length=LENGTH).label_names == ["B-X", "I-X", "O"]
+
+
+def test_predictions_are_written_as_conll(tmp_path) -> None:
+    rows = tagged((["the", "new cat", "sat"], ["O", "B-X", "I-X"]), ([], []), (["dog"], ["O"]))
+    task = prepare(splits(train=rows, test=rows), tokenizer_of(BERT), max_length=LENGTH)
+    scores = perfect_scores(task, "test")
+    scores[0, 1] = [1, 0, 0]  # "the" as B-X
+    task.write_predictions(tmp_path / "predictions-test", "test", scores)
+    text = (tmp_path / "predictions-test.conll").read_text()
+    assert text == "the\tO\tB-X\nnew_cat\tB-X\tB-X\nsat\tI-X\tI-X\n\n\ndog\tO\tO\n\n"
+
+
+def test_padding_is_at_the_end_whatever_the_tokenizer_prefers() -> None:
+    tokenizer = tokenizer_of(BERT)
+    tokenizer.padding_side = "left"
+    rows = tagged((["a"], ["O"]), (["the", "dog"], ["O", "B-X"]))
+    task = prepare(splits(train=rows), tokenizer, max_length=LENGTH)
+    columns = ("input_ids", "attention_mask", "labels")
+    batch = task.data_collator([{name: row[name] for name in columns} for row in task.train_set])
+    assert batch["attention_mask"].tolist() == [[1, 1, 1, 0], [1, 1, 1, 1]]
+    assert batch["labels"].tolist() == [[-100, 1, -100, -100], [-100, 1, 0, -100]]
+    assert tokenizer.padding_side == "left"
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "message"),
+    [
+        (tagged((["a"], ["O", "O"])), {}, "train data, row 0: 1 entries in tokens, 2 in ner_tags"),
+        (tagged((["a"], [""])), {}, "row 0: the word 'a' has no tag"),
+        (tagged((["a", "dog"], ["O", "O"])), {}, "ner_tags has no two tags, but .'O'."),
+        ({"tokens": ["a dog"], "ner_tags": ["O O"]}, {}, "must be lists, one entry a word"),
+        ({"tokens": [[1, 2]], "ner_tags": [["O", "X"]]}, {}, "tokens has 1, not text"),
+        (tagged((["a"], ["O"])), {"tokens_column": "words"}, "--tokens-column words: the train data has no such"),
+        (tagged(([" ", "\t"], ["O", "X"])), {}, "train data: none of its 2 words has a token.*BertTokenizer"),
+        (tagged((["a", "a"], ["O", "X"])), {"window_overlap": 22}, "--window-overlap 22.*room for 22.*from 0 to 21"),
+    ],
+)
+def test_wrong_data_is_refused(rows: dict[str, list], options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        prepare(splits(train=rows), tokenizer_of(BERT), max_length=LENGTH, **options)
+
+
+def test_how_layers_are_combined_needs_layers() -> None:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    data = splits(train=tagged((["a", "dog"], ["O", "B-X"])))
+
+    def fields(*words: str) -> dict[str, Any]:
+        options = vars(parser.parse_args(words))
+        found = prepare(data, tokenizer_of(BERT), max_length=LENGTH, **options).config_fields
+        return {name: value for name, value in found.items() if "layer" in name}
+
+    assert fields() == {}
+    assert fields("--layers", "0", "-1") == {"combined_layers": [0, -1], "layer_combination": "concatenation"}
+    summed = ("--layer-combination", "weighted_sum")
+    assert fields("--layers", "-1", *summed) == {"combined_layers": [-1], "layer_combination": "weighted_sum"}
+    with pytest.raises(ValueError, match="--layer-combination weighted_sum says how --layers become one: give them"):
+        fields(*summed)
+
+
+def cat_and_dog(count: int, seed: int = 0) -> dict[str, list]:
+    """Every `cat` is an X, every `dog` a Y."""
+    rows = [text.split() for text in sentences(count, seed)]
+    return tagged(*((words, [{"cat": "B-X", "dog": "B-Y"}.get(word, "O") for word in words]) for words in rows))
+
+
+TRAINING = {"max_steps": 60, "learning_rate": 3e-3, "per_device_train_batch_size": 16, "disable_tqdm": True}
+
+
+@each_family
+def test_it_learns_what_two_words_are(family: Family, tmp_path) -> None:
+    data = splits(train=cat_and_dog(60), test=cat_and_dog(30, seed=1))
+    task = prepare(data, tokenizer_of(family), max_length=LENGTH, layers=[-2, -1], layer_combination="weighted_sum")
+    encoder = save_encoder(family, tmp_path / "encoder")
+    settings = RunSettings(str(encoder), checkpoint="last", training=TRAINING)
+    result = finetune(task, tokenizer_of(family), settings, 0, tmp_path / "run")
+    assert result.figures["test"]["overall_f1"] > 0.7
+    assert result.model.config.combined_layers == [-2, -1]
+    assert result.model.layer_combination.weights.abs().sum() > 0
+
+
+def test_eight_rows_are_four_times_two_accumulated(tmp_path) -> None:
+    """Rows of unequal numbers of words: the loss is a mean over words, not over rows."""
+    task = prepare(splits(train=cat_and_dog(20)), tokenizer_of(BERT), max_length=LENGTH)
+    encoder = save_encoder(BERT, tmp_path / "encoder")
+    descent = {
+        "optim": "sgd",
+        "learning_rate": 0.3,
+        "lr_scheduler_type": "constant",
+        "warmup_steps": 0,
+        "max_steps": 3,
+    }
+    weights = []
+    for rows in (8, 2):
+        batch = {"per_device_train_batch_size": rows, "gradient_accumulation_steps": 8 // rows, "disable_tqdm": True}
+        settings = RunSettings(str(encoder), checkpoint="last", training={**descent, **batch})
+        model = finetune(task, tokenizer_of(BERT), settings, 0, tmp_path / "run").model
+        weights.append(model.state_dict())
+    for name, value in weights[0].items():
+        np.testing.assert_allclose(value, weights[1][name], atol=2e-5, err_msg=name)

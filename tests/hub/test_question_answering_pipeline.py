@@ -1,0 +1,312 @@
+"""The pipeline `question-answering`, gone from transformers 5: from a folder and a hub without the package, and here.
+
+All of it gives the same answers: in a process of its own, of an instance, one by one, and in padded batches.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import datasets
+import pytest
+import torch
+from evaluate import EvaluationModule
+from evaluate.evaluator import QuestionAnsweringEvaluator
+from transformers import AutoModelForQuestionAnswering, AutoTokenizer, BertConfig, BertForMaskedLM, pipeline
+
+from hf_encoders.metrics import Squad, SquadV2
+from hf_encoders.models.question_answering_pipeline import HfeQuestionAnsweringPipeline
+
+from .loopback_hub import LoopbackHub
+from .remote_process import run_with_package, run_without_package
+from .tiny_checkpoints import BERT, FAMILIES, Family, make_model, make_tokenizer, save_checkpoint
+
+
+HEAD = "AutoModelForQuestionAnswering"
+CUSTOM = {
+    "question-answering": {
+        "impl": "question_answering_pipeline.HfeQuestionAnsweringPipeline",
+        "pt": ["AutoModelForQuestionAnswering"],
+    }
+}
+EXAMPLES = [
+    {"question": "the cat", "context": "A dog, and the cat, slept all day long on the mat. the dog sat on a mat."},
+    {"question": "a mat", "context": "the cat"},
+]
+OPTIONS = {"top_k": 3, "max_seq_len": 30, "doc_stride": 4, "max_question_len": 8, "handle_impossible_answer": True}
+TOLERANCE = 1e-5  # fp32 sums over rows of another length
+
+ANSWER = """
+import transformers
+from transformers import pipeline
+
+transformers.logging.disable_progress_bar()
+result = {}
+for name in argument["sources"]:
+    pipe = pipeline("question-answering", model=name, trust_remote_code=True, device="cpu")
+    result[name] = {
+        "modules": [type(pipe).__module__, type(pipe.model).__module__],
+        "answers": [pipe(example, **argument["options"]) for example in argument["examples"]],
+    }
+    pipe.save_pretrained(argument["targets"][name])
+"""
+
+PUSH = """
+import hf_encoders
+from transformers import AutoTokenizer
+
+for repo_id, class_name, folder in argument:
+    getattr(hf_encoders, class_name).from_pretrained(folder).push_to_hub(repo_id)
+    AutoTokenizer.from_pretrained(folder).push_to_hub(repo_id)
+"""
+
+
+class Remote(NamedTuple):
+    """What a process without the package answered, by family from folders, and from a hub; and what it saved.
+
+    Attributes:
+        folders: saved here, by family.
+        answers: by family, and by `user/bert`, a repository with the same model.
+        saved_again: by family, folders that the pipeline was saved to.
+    """
+
+    folders: dict[str, Path]
+    answers: dict[str, dict[str, Any]]
+    saved_again: dict[str, Path]
+
+
+@pytest.fixture(scope="module")
+def remote(tmp_path_factory: pytest.TempPathFactory) -> Remote:
+    base = tmp_path_factory.mktemp("answers")
+    folders = {f.name: save_checkpoint(make_model(f, HEAD), f, base / f.name) for f in FAMILIES}
+    names = {str(folder): name for name, folder in folders.items()} | {"user/bert": "user/bert"}
+    targets = {source: str(base / "again" / name) for source, name in names.items()}
+    argument = {"sources": list(targets), "options": OPTIONS, "examples": EXAMPLES, "targets": targets}
+    with LoopbackHub() as hub:
+        push = [("user/bert", "HfeBertForQuestionAnswering", str(folders["bert"]))]
+        run_with_package(PUSH, base / "pusher", push, hub.environment(base / "pusher"))
+        found = run_without_package(ANSWER, base / "home", argument, hub.environment(base / "home"))
+    answers = {names[source]: answer for source, answer in found.items()}
+    return Remote(folders, answers, {names[source]: Path(target) for source, target in targets.items()})
+
+
+@pytest.fixture(params=FAMILIES, ids=lambda family: family.name)
+def family(request: pytest.FixtureRequest) -> Family:
+    return request.param
+
+
+def make_pipeline(family: Family, **options: Any) -> HfeQuestionAnsweringPipeline:
+    return make_model(family, HEAD).answering_pipeline(make_tokenizer(family), **options)
+
+
+def assert_same_answers(found: Any, expected: Any) -> None:
+    if isinstance(expected, list):
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            assert_same_answers(one, other)
+    else:
+        assert {**found, "score": 0} == {**expected, "score": 0}
+        assert found["score"] == pytest.approx(expected["score"], rel=0, abs=TOLERANCE)
+
+
+def test_pipeline_from_a_folder_runs_the_code_in_it(remote: Remote, family: Family) -> None:
+    found = remote.answers[family.name]
+    assert all(module.startswith("transformers_modules.") for module in found["modules"])
+    assert found["modules"][0].endswith(".question_answering_pipeline")
+    expected = [make_pipeline(family)(example, **OPTIONS) for example in EXAMPLES]
+    assert [len(answers) for answers in expected] == [3, 3]
+    assert_same_answers(found["answers"], expected)
+
+
+def test_folder_saved_by_the_pipeline_elsewhere_is_as_complete(remote: Remote, family: Family) -> None:
+    folder, again = remote.folders[family.name], remote.saved_again[family.name]
+    assert {path.name for path in again.iterdir()} == {path.name for path in folder.iterdir()}
+    assert json.loads((again / "config.json").read_text())["custom_pipelines"] == CUSTOM
+    model = AutoModelForQuestionAnswering.from_pretrained(again, config=family.config_class.from_pretrained(again))
+    qa = model.answering_pipeline(AutoTokenizer.from_pretrained(again))
+    assert_same_answers([qa(one, **OPTIONS) for one in EXAMPLES], remote.answers[family.name]["answers"])
+
+
+def test_pipeline_from_a_hub(remote: Remote) -> None:
+    """Where transformers looks for the imports of every file, unlike in a folder."""
+    found = remote.answers["user/bert"]
+    assert all(module.startswith("transformers_modules.user.bert.") for module in found["modules"])
+    assert_same_answers(found["answers"], remote.answers["bert"]["answers"])
+
+
+def test_only_question_answering_heads_name_the_pipeline(family: Family, tmp_path: Path) -> None:
+    """Also where a checkpoint changes its head: config.json is of what was saved."""
+    make_model(family, HEAD).save_pretrained(tmp_path / "answers")
+    masked = getattr(family.modeling, family.config_class.AUTO_MAP["AutoModelForMaskedLM"].split(".")[1])
+    answering = getattr(family.modeling, family.config_class.AUTO_MAP[HEAD].split(".")[1])
+    masked.from_pretrained(tmp_path / "answers").save_pretrained(tmp_path / "masked")
+    config = json.loads((tmp_path / "masked" / "config.json").read_text())
+    assert not config.get("custom_pipelines")
+    answering.from_pretrained(tmp_path / "masked").save_pretrained(tmp_path / "back")
+    assert json.loads((tmp_path / "back" / "config.json").read_text())["custom_pipelines"] == CUSTOM
+    assert (tmp_path / "back" / "question_answering_pipeline.py").is_file()
+
+
+def test_other_pipelines_in_a_configuration_stay() -> None:
+    config = make_model(BERT, HEAD, custom_pipelines={"mine": {"impl": "file.Class", "pt": []}}).config
+    config.architectures = ["HfeBertForQuestionAnswering"]
+    assert config.to_dict()["custom_pipelines"] == {"mine": {"impl": "file.Class", "pt": []}, **CUSTOM}
+    config.architectures = ["HfeBertModel"]
+    assert list(config.to_dict()["custom_pipelines"]) == ["mine"]
+
+
+def test_without_trust_nothing_of_ours_runs(remote: Remote) -> None:
+    with pytest.raises(ValueError, match="requires you to execute the code in the pipeline file"):
+        pipeline("question-answering", model=str(remote.folders["bert"]))
+
+
+def test_registered_task_takes_instances(family: Family) -> None:
+    pipe = pipeline(
+        "extractive-question-answering", model=make_model(family, HEAD), tokenizer=make_tokenizer(family), device="cpu"
+    )
+    assert type(pipe) is HfeQuestionAnsweringPipeline
+    assert_same_answers(pipe(EXAMPLES, **OPTIONS), [make_pipeline(family)(one, **OPTIONS) for one in EXAMPLES])
+
+
+def test_every_form_of_input_gives_the_same(family: Family) -> None:
+    pipe = make_pipeline(family, **OPTIONS)
+    one, other = (pipe(example) for example in EXAMPLES)
+    questions, contexts = ([example[name] for example in EXAMPLES] for name in ("question", "context"))
+    assert_same_answers(pipe(**EXAMPLES[0]), one)
+    assert_same_answers(pipe(EXAMPLES), [one, other])
+    assert_same_answers(pipe(tuple(EXAMPLES)), [one, other])
+    assert_same_answers(pipe(question=questions, context=contexts), [one, other])
+    assert_same_answers(pipe(question=questions[:1], context=contexts[0]), [one])
+    assert_same_answers(pipe(question=questions, context=contexts[1])[1], other)
+    assert_same_answers(list(pipe(example for example in EXAMPLES)), [one, other])
+    assert pipe([]) == []
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_padded_batches_change_no_answer(family: Family, side: str) -> None:
+    pipe = make_pipeline(family, **OPTIONS)
+    expected = [pipe(example) for example in EXAMPLES * 2]
+    pipe.tokenizer.padding_side = side
+    assert_same_answers(pipe(EXAMPLES * 2, batch_size=3), expected)
+    assert pipe.tokenizer.padding_side == side
+
+
+def test_answers_are_places_in_the_context_with_probabilities(family: Family) -> None:
+    pipe = make_pipeline(family)
+    for example in EXAMPLES:
+        answers = pipe(example, top_k=50)
+        assert all(answer["answer"] == example["context"][answer["start"] : answer["end"]] for answer in answers)
+        assert sum(answer["score"] for answer in answers) == pytest.approx(1)
+        assert [answer["score"] for answer in answers] == sorted((a["score"] for a in answers), reverse=True)
+        assert set(pipe(example)) == {"score", "start", "end", "answer"}
+
+
+class FixedScores(torch.nn.Module):
+    """A head whose scores are set by hand, by token id."""
+
+    def __init__(self, starts: dict[int, float], ends: dict[int, float]):
+        super().__init__()
+        self.starts, self.ends = starts, ends
+
+    def forward(self, input_ids: torch.Tensor, **_: Any) -> Any:
+        scores = [
+            torch.tensor([[table.get(token, 0.0) for token in row] for row in input_ids.tolist()])
+            for table in (self.starts, self.ends)
+        ]
+        return type("Scores", (), {"start_logits": scores[0], "end_logits": scores[1]})()
+
+
+def with_fixed_scores(
+    starts: dict[str, float], ends: dict[str, float], **options: Any
+) -> HfeQuestionAnsweringPipeline:
+    """A pipeline in which words have these scores, others 0."""
+    pipe = make_pipeline(BERT, **options)
+    numbers = pipe.tokenizer.get_vocab()
+    fixed = FixedScores(*({numbers[word]: score for word, score in table.items()} for table in (starts, ends)))
+    pipe.model.forward = fixed.forward
+    return pipe
+
+
+def test_options_do_what_they_say() -> None:
+    """`cat` begins at 4 and `mat` ends at 22 of the context; scores 3 + 3, and no answer 2.5 + 2.5."""
+    words = ({"cat": 3.0, "[CLS]": 2.5}, {"mat": 3.0, "[CLS]": 2.5})
+    example = {"question": "dog", "context": "the cat sat on the mat"}
+    found = with_fixed_scores(*words)(example)
+    assert {**found, "score": 0} == {"score": 0, "start": 4, "end": 22, "answer": "cat sat on the mat"}
+    assert with_fixed_scores(*words)(example, max_answer_len=4)["answer"] != "cat sat on the mat"
+    for threshold, answer in ((-1.5, ""), (-0.5, "cat sat on the mat"), (0.0, "cat sat on the mat")):
+        found = with_fixed_scores(*words)(example, handle_impossible_answer=True, null_threshold=threshold)
+        assert found["answer"] == answer
+    assert (found["start"], found["end"]) == (4, 22)
+    assert with_fixed_scores(*words, top_k=2)(example)[0]["answer"] == "cat sat on the mat"
+    assert with_fixed_scores(*words, top_k=2)(example, top_k=1)["answer"] == "cat sat on the mat"
+
+
+def test_answer_in_the_last_of_many_windows() -> None:
+    context = "the dog . " * 30 + "a cat"
+    pipe = with_fixed_scores({"cat": 5.0}, {"cat": 5.0}, max_seq_len=12, doc_stride=3)
+    assert len(list(pipe.preprocess({"question": "cat", "context": context}, 12, 3))) > 10
+    for batch_size in (1, 4):
+        found = pipe(question="cat", context=context, batch_size=batch_size)
+        assert (found["answer"], found["start"]) == ("cat", 302)
+
+
+def test_context_without_tokens_has_the_empty_answer() -> None:
+    pipe = make_pipeline(BERT)
+    assert pipe(question="cat", context="\u200b\u200d") == {"score": 0.0, "start": 0, "end": 0, "answer": ""}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "pass question=... and context=..."),
+        ({"inputs": {"question": "a", "context": "b"}, "question": "a"}, "pass question=... and context=..."),
+        ({"question": "cat"}, "context is missing"),
+        ({"question": ["cat", "dog"], "context": ["a"]}, "question has 2 entries, context 1"),
+        ({"inputs": ["cat"]}, "'cat' is not a dict with question and context"),
+        ({"inputs": {"question": "cat"}}, "context=None: pass text"),
+        ({"question": " ", "context": "a"}, "question=' ': pass text that is not empty"),
+        ({**EXAMPLES[0], "top_k": 0}, "top_k=0 must be at least 1"),
+        ({**EXAMPLES[0], "max_answer_len": 0}, "max_answer_len=0 must be at least 1"),
+        ({**EXAMPLES[0], "max_seq_len": 0}, "max_seq_len=0 must be at least 1"),
+        ({**EXAMPLES[0], "max_seq_len": 44}, "max_seq_len=44: model and tokenizer take 43 tokens"),
+        ({**EXAMPLES[0], "doc_stride": 40}, "doc_stride=40"),
+    ],
+)
+def test_wrong_inputs_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_pipeline(BERT)(**arguments)
+
+
+def test_model_of_another_head_is_refused() -> None:
+    model = BertForMaskedLM(BertConfig(hidden_size=12, num_attention_heads=2, num_hidden_layers=1, vocab_size=40))
+    pipe = HfeQuestionAnsweringPipeline(model=model, tokenizer=make_tokenizer(BERT), max_seq_len=40, device="cpu")
+    with pytest.raises(
+        ValueError, match="BertForMaskedLM does not score starts and ends.*AutoModelForQuestionAnswering"
+    ):
+        pipe(EXAMPLES[0])
+
+
+@pytest.mark.parametrize("metric", [Squad(keep_in_memory=True), SquadV2(keep_in_memory=True)], ids=["v1", "v2"])
+def test_evaluator_of_evaluate_works_with_it(family: Family, metric: EvaluationModule) -> None:
+    answers = [{"text": ["the cat"], "answer_start": [11]}, {"text": ["the cat"], "answer_start": [0]}]
+    rows = [
+        {**one, "id": str(i), "answers": gold} for i, (one, gold) in enumerate(zip(EXAMPLES, answers, strict=True))
+    ]
+    found = QuestionAnsweringEvaluator(task="extractive-question-answering").compute(
+        model_or_pipeline=make_model(family, HEAD),
+        tokenizer=make_tokenizer(family),
+        data=datasets.Dataset.from_list(rows),
+        metric=metric,
+        squad_v2_format=isinstance(metric, SquadV2),
+    )
+    predicted = make_pipeline(family)(EXAMPLES, handle_impossible_answer=isinstance(metric, SquadV2))
+    expected = metric.compute(
+        references=[{"id": row["id"], "answers": row["answers"]} for row in rows],
+        predictions=[
+            {"id": str(i), "prediction_text": one["answer"]}
+            | ({"no_answer_probability": one["score"]} if isinstance(metric, SquadV2) else {})
+            for i, one in enumerate(predicted)
+        ],
+    )
+    assert {name: found[name] for name in expected} == pytest.approx(expected)
