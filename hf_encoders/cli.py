@@ -11,6 +11,10 @@ def main(argv: list[str] | None = None) -> int:
     """Run a command; 2 for wrong input, which is told in one line."""
     from hf_encoders.benchmark import command as benchmark
     from hf_encoders.data.corpus import command as corpus
+    from hf_encoders.finetuning import command as finetune
+    from hf_encoders.inference import command as evaluate
+    from hf_encoders.publishing import export_command as export
+    from hf_encoders.publishing import publish_command as publish
     from hf_encoders.quickstart import command as quickstart
 
     parser = argparse.ArgumentParser(
@@ -25,6 +29,10 @@ def main(argv: list[str] | None = None) -> int:
             "from text to a fine-tuned encoder in minutes, here, without a download",
         ),
         ("corpus", corpus, "text files or a data set to a tokenised corpus to train from, with a report"),
+        ("finetune", finetune, "an encoder and labelled data to a model for one task, with figures over seeds"),
+        ("evaluate", evaluate, "pseudo-perplexity and minimal pairs of a masked language model"),
+        ("publish", publish, "a trained directory to the Hub: checked, with its card, in one commit"),
+        ("export", export, "to plain transformers, ONNX Runtime or half the size, checked to compute the same"),
         ("benchmark", benchmark, "this package beside transformers' own classes, on your machine, text and settings"),
     ):
         command = commands.add_parser(

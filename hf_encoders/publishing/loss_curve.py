@@ -7,6 +7,8 @@ from typing import Any
 def draw_loss_curve(log_history: list[dict[str, Any]], path: Path, title: str) -> Path:
     """Write a PNG of the losses over optimizer steps: training as lines, evaluation as points.
 
+    Of a pre-training each objective's loss; of any other run the one that `Trainer` logs.
+
     Args:
         log_history: `trainer.state.log_history`.
         path (`Path`): file to write.
@@ -18,7 +20,9 @@ def draw_loss_curve(log_history: list[dict[str, Any]], path: Path, title: str) -
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
-    for name, label in (("mlm_loss", "masked tokens"), ("pair_loss", "sentence pairs")):
+    objectives = {"mlm_loss": "masked tokens", "pair_loss": "sentence pairs"}
+    has_objectives = any(name in entry for entry in log_history for name in objectives)
+    for name, label in (objectives if has_objectives else {"loss": "loss"}).items():
         for prefix, style in (("", "-"), ("eval_", "o")):
             points = [(entry["step"], entry[prefix + name]) for entry in log_history if prefix + name in entry]
             if points:

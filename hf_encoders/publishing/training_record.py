@@ -19,21 +19,33 @@ class TrainingRecord:
     """What a model card is made of. Whatever stays empty reads "not recorded" there.
 
     Args:
-        objectives (`dict`): each objective and its settings.
-        corpus (`dict`): facts of the corpus: name, documents, sentences, tokens, licence.
-        schedule (`dict`): steps, batch, learning rate and so on.
+        objectives (`dict`): each objective, or the task of a fine-tuning, and its settings.
+        corpus (`dict`): facts of the corpus or data set: name, documents, sentences, tokens, licence.
+        schedule (`dict`): steps, batch, learning rate, seed and so on.
+        losses (`dict`): last losses by name, in nats an item: `{"masked tokens, held-out": 2.31}`.
         hardware (`str`): what the run ran on.
         software (`dict`): versions.
         seconds (`float`): duration of the training loop.
         tokens_per_second (`float`): real tokens, padding not counted.
-        evaluation (`list` of `dict`): entries with `task`, `dataset`, `metric`, `value`, and perhaps `baseline`.
+        evaluation (`list` of `dict`): entries with `task` (a task of the Hub, such as `text-classification`),
+            `dataset` (its name in words), `metric` (`accuracy`, `f1` ...) and `value`; perhaps `dataset_id` (on the
+            Hub), `config`, `split`, `baseline` (what to compare with, in words), `seeds` (values of models of several
+            seeds by seed, of which `value` is this one's).
         new_heads (`list` of `str`): parameters that were not trained.
         command (`str`): what started the run.
+        base_model (`str`, *optional*): name on the Hub, or folder, of the checkpoint that a fine-tuning began from.
+        dataset_ids (`list` of `str`): data sets on the Hub that were trained on.
+        language (`list` of `str`): codes of the corpus's languages.
+        license (`str`, *optional*): the Hub's identifier of the licence of the weights, as the user states it.
+
+    Raises:
+        ValueError: for an entry of `evaluation` that has not all of the four.
     """
 
     objectives: dict[str, str] = field(default_factory=dict)
     corpus: dict[str, Any] = field(default_factory=dict)
     schedule: dict[str, Any] = field(default_factory=dict)
+    losses: dict[str, float] = field(default_factory=dict)
     hardware: str = NOT_RECORDED
     software: dict[str, str] = field(default_factory=dict)
     seconds: float | None = None
@@ -41,18 +53,48 @@ class TrainingRecord:
     evaluation: list[dict[str, Any]] = field(default_factory=list)
     new_heads: list[str] = field(default_factory=list)
     command: str = NOT_RECORDED
+    base_model: str | None = None
+    dataset_ids: list[str] = field(default_factory=list)
+    language: list[str] = field(default_factory=list)
+    license: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the entries of `evaluation`, which a card cannot do without."""
+        for entry in self.evaluation:
+            given = entry if isinstance(entry, dict) else {}
+            missing = [name for name in ("task", "dataset", "metric", "value") if given.get(name) is None]
+            if missing:
+                raise ValueError(f"evaluation has an entry without {', '.join(missing)}: {entry}. Record them too.")
 
     def save(self, directory: Path) -> Path:
         """Write the record as JSON beside the weights."""
         path = Path(directory) / RECORD_FILE
-        path.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
+        path.write_text(self.to_json(), encoding="utf-8")
         return path
+
+    def to_json(self) -> str:
+        """The text of the file."""
+        return json.dumps(asdict(self), indent=2) + "\n"
 
     @classmethod
     def load(cls, directory: Path) -> "TrainingRecord":
-        """Read the record beside the weights; an empty one where there is none."""
+        """Read the record beside the weights; an empty one where there is none.
+
+        Raises:
+            ValueError: if the file is not a record.
+        """
         path = Path(directory) / RECORD_FILE
-        return cls(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else cls()
+        if not path.exists():
+            return cls()
+        try:
+            written = json.loads(path.read_text(encoding="utf-8"))
+            # What somebody set to null is not recorded, as what is not there.
+            return cls(**{name: value for name, value in dict(written).items() if value is not None})
+        except (ValueError, TypeError) as error:
+            raise ValueError(
+                f"{path} is not a training record ({error}): restore the file, or remove it to have a card that says "
+                f"{NOT_RECORDED!r}."
+            ) from error
 
 
 def describe_hardware() -> str:

@@ -1,9 +1,6 @@
-"""What the quickstart does with the trained model: load it elsewhere, fill masks, fine-tune it."""
+"""What the quickstart does with the trained model: fill masks, fine-tune it."""
 
-import json
 import math
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -24,55 +21,6 @@ from transformers import (
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.quickstart.text import LabelledDocument, Recipe
 from hf_encoders.training import CompactProgressCallback
-
-
-LOAD_ELSEWHERE = """
-import json, sys
-directory, text, how = sys.argv[1:4]
-if how != "package":
-    sys.modules["hf_encoders"] = None  # any import of the package fails now
-import torch, transformers
-transformers.logging.set_verbosity_error()
-tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
-if how == "package":
-    import hf_encoders
-    config = json.load(open(directory + "/config.json"))
-    load = getattr(hf_encoders, config["auto_map"]["AutoModelForMaskedLM"].split(".")[1]).from_pretrained
-    model = load(directory).eval()
-else:
-    trust = {"trust_remote_code": True} if how == "remote" else {}
-    model = transformers.AutoModelForMaskedLM.from_pretrained(directory, **trust).eval()
-with torch.no_grad():
-    logits = model(**tokenizer(text, truncation=True, return_tensors="pt")).logits
-print(json.dumps({"class": type(model).__module__ + "." + type(model).__name__, "logits": logits[0, :, :8].tolist()}))
-"""
-
-
-def verify_loading(directory: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Load the directory in other processes and compare what comes out.
-
-    Raises:
-        RuntimeError: if a process fails or computes something else.
-    """
-    text = "The documentation says what the function returns."
-    model.eval()
-    with torch.no_grad():
-        outputs = model(**tokenizer(text, truncation=True, return_tensors="pt").to(model.device))
-    ours = (outputs.logits if "logits" in outputs else outputs.prediction_logits)[0, :, :8].cpu()
-    for how, words in (
-        ("package", "with hf_encoders"),
-        ("remote", "without hf_encoders, trust_remote_code=True"),
-        ("plain", "without hf_encoders, plain transformers"),
-    ):
-        command = [sys.executable, "-c", LOAD_ELSEWHERE, str(directory), text, how]
-        child = subprocess.run(command, capture_output=True, text=True, check=False)
-        if child.returncode != 0:
-            raise RuntimeError(f"loading {directory} {words} failed:\n{child.stderr}")
-        loaded = json.loads(child.stdout.strip().splitlines()[-1])
-        difference = (torch.tensor(loaded["logits"]) - ours).abs().max().item()
-        print(f"  {words}: {loaded['class'].rpartition('.')[2]}, largest difference of logits {difference:.1e}")
-        if difference > 1e-4:
-            raise RuntimeError(f"{directory} gives other logits when loaded {words}: {difference}.")
 
 
 def show_filled_masks(

@@ -214,13 +214,18 @@ def make_record(
     if "eval_pair_accuracy" in after:
         evaluation.append(
             {
-                "task": "sentence-pair-classification",
+                "task": "text-classification",
                 "dataset": "held-out documents of the corpus",
                 "metric": "accuracy",
                 "value": round(after["eval_pair_accuracy"], 4),
                 "baseline": "chance 0.5",
             }
         )
+    losses = {
+        f"{item}, held-out": round(after[f"eval_{objective}_loss"], 4)
+        for objective, item in (("mlm", "masked tokens"), ("pair", "sentence pairs"))
+        if f"eval_{objective}_loss" in after
+    }
     name = "documentation of the Python installation" if not arguments.input else ", ".join(arguments.input)
     return TrainingRecord(
         objectives=objectives,
@@ -241,10 +246,12 @@ def make_record(
             "schedule after warm-up": "linear to 0",
             "seed": arguments.seed,
         },
+        losses=losses,
         hardware=describe_hardware(),
         software=describe_software(),
         seconds=seconds,
         tokens_per_second=trainer.state.num_input_tokens_seen / seconds,
         evaluation=evaluation,
         command=shlex.join(["hf-encoders", *sys.argv[1:]]),
+        language=[arguments.language],
     )

@@ -1,18 +1,24 @@
 """Callbacks that make the stock `Trainer` do what pre-training and publishing need."""
 
 from collections.abc import Iterator
+from concurrent.futures import Future, wait
 from typing import Any
 
 from torch.utils.data import DataLoader
 from transformers import (
     PreTrainedModel,
     ProgressCallback,
+    Trainer,
     TrainerCallback,
     TrainerControl,
     TrainerState,
     TrainingArguments,
 )
 from transformers.dynamic_module_utils import custom_object_save
+from transformers.utils import logging
+
+
+logger = logging.get_logger(__name__)
 
 
 class EpochCallback(TrainerCallback):
@@ -46,11 +52,19 @@ def epoch_datasets(data_set: Any) -> Iterator[Any]:
 
 
 class HubCodeCallback(TrainerCallback):
-    """Puts the model's code beside the weights before every push.
+    """Puts the model's code beside the weights before every push, and warns of pushes that failed.
 
     `Trainer` pushes the code files with its last push only; with `hub_strategy="every_save"` the repository could not
-    be loaded until then.
+    be loaded until then. It pushes in the background, and says nothing where that fails.
+
+    Args:
+        trainer (`Trainer`, *optional*): whose pushes are watched; without, only the code is put there.
     """
+
+    def __init__(self, trainer: Trainer | None = None):
+        self.trainer = trainer
+        self._pending: list[Future] = []
+        self._reported: list[Future] = []
 
     def on_push_begin(
         self,
@@ -64,9 +78,38 @@ class HubCodeCallback(TrainerCallback):
 
         By the process that pushes: with `push_to_hub` of `Trainer`, all of them come here.
         """
-        if state.is_world_process_zero and getattr(model, "_auto_class", None) is not None:
+        self._report(state)
+        # An adapter around a model answers for its attributes too, and is pushed without the model and its code.
+        if state.is_world_process_zero and isinstance(model, PreTrainedModel) and model._auto_class is not None:
             custom_object_save(model, args.output_dir)
             custom_object_save(model.config, args.output_dir)
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Wait for the last push, as `Trainer` itself does right after this, and see how it ended."""
+        self._watch()
+        wait(self._pending)
+        self._report(state)
+
+    def _watch(self) -> None:
+        """Remember the jobs of the pushes under way, which `Trainer` forgets with the next push."""
+        progress = getattr(self.trainer, "push_in_progress", None)
+        known = self._pending + self._reported
+        self._pending += [job for job in getattr(progress, "jobs", ()) if job not in known]
+
+    def _report(self, state: TrainerState) -> None:
+        self._watch()
+        done = [job for job in self._pending if job.done()]
+        self._pending = [job for job in self._pending if job not in done]
+        self._reported += done
+        for job in done:
+            if not job.cancelled() and job.exception() is not None:
+                logger.warning(
+                    f"A push to the Hub before step {state.global_step} failed "
+                    f"({' '.join(str(job.exception()).split())}). The repository holds what was pushed before; call "
+                    "trainer.push_to_hub() after training."
+                )
 
 
 class CompactProgressCallback(ProgressCallback):

@@ -49,7 +49,7 @@ class PreTrainingTrainer(Trainer):
             self.data_collator = prepared_collator(self.data_collator, mask_rate)
         self._check_settings()
         self.add_callback(EpochCallback())
-        self.add_callback(HubCodeCallback())
+        self.add_callback(HubCodeCallback(self))
         self._running = self._no_sums()
         self._can_skip_logits = "return_logits" in inspect.signature(self.model.forward).parameters
 

@@ -19,14 +19,15 @@ def texts():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_code_blocks_run(page):
+def test_code_blocks_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # blocks may write files
     documents = [row["text"].replace("\n", " ").split(". ") for row in texts()]
     tokenizer = train_tokenizer((s for d in documents for s in d), HfeBertConfig, 200, 128)
     names = {"tokenizer": tokenizer, "corpus": tokenize_documents(documents, tokenizer), "texts": texts}
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
     assert blocks
     for block in blocks:
-        exec(compile(block, page.name, "exec"), dict(names))
+        exec(compile(block, page.name, "exec"), names)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -9,86 +9,45 @@ imported, so clients are other processes, started with `LoopbackHub.environment`
         subprocess.run([sys.executable, "push.py"], env=hub.environment(tmp_path / "home"), check=True)
         assert "config.json" in hub.files("user/name")
 
-Differs from the real Hub in: nobody is refused (any token will do, private repositories are served to all); every
-file is stored as a regular file, never through LFS or xet; model cards are not checked.
+Failures are asked for: `hub.fail_next("/commit/")`, `hub.drop_next("/preupload/")`, and a token named
+`hf_without_rights` may read only.
+
+Differs from the real Hub in: nobody else is refused (any token will do, private repositories are served to all); files
+are stored as regular files, unless their suffix is in `lfs_suffixes`; never through xet; model cards are checked by
+the rules of `hf_encoders.publishing.card_metadata`.
 Leaves out: datasets and spaces, pull requests, tags, discussions, the inferred `pipeline_tag` (so `pipeline` needs
 its task named). What is left out is answered with an error, never with success.
 """
 
-import base64
-import hashlib
-import json
 import os
 import threading
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from .hub_storage import (
+    Answer,
+    HubError,
+    Repository,
+    apply_operation,
+    branch_answer,
+    card_answer,
+    file_answer,
+    info_answer,
+    json_answer,
+    lfs_answer,
+    parse,
+    preupload_answer,
+    tree_answer,
+)
 
 
 # Settings of the parent that would lead a child away from this hub, or to a cache outside its HF_HOME.
 _OFFLINE_SETTINGS = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+READ_ONLY = "hf_without_rights"
 _CACHE_SETTINGS = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_MODULES_CACHE")
-
-
-class HubError(ValueError):
-    """A request that the hub refuses."""
-
-    def __init__(self, status: int, message: str, code: str = "", sha: str = "") -> None:
-        """Refuse with an HTTP status and a message that the client prints.
-
-        `code` is the `X-Error-Code` by which huggingface_hub picks its exception: `RepoNotFound`, `RevisionNotFound`
-        or `EntryNotFound`. `sha` is the commit looked into, so that the client remembers that a file is not there.
-        """
-        super().__init__(message)
-        self.status = status
-        headers = {"X-Error-Code": code, "X-Repo-Commit": sha}
-        self.headers = {name: value for name, value in headers.items() if value}
-
-
-class _Answer(NamedTuple):
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-
-class _Commit(NamedTuple):
-    sha: str
-    files: dict[str, bytes]
-
-
-class _Repository:
-    """Commits of one model repository, by hash, and the branches that point at them."""
-
-    def __init__(self, repo_id: str, private: bool) -> None:
-        self.repo_id = repo_id
-        self.private = private
-        self.commits: dict[str, _Commit] = {}
-        self.branches: dict[str, str] = {}
-        # The real Hub begins a repository with a commit of this file, so `main` exists before the first push.
-        self.add("main", "initial commit", {".gitattributes": b"*.safetensors filter=lfs diff=lfs merge=lfs -text\n"})
-
-    def add(self, branch: str, summary: str, files: dict[str, bytes]) -> str:
-        """Append a commit whose whole tree is `files` to `branch`; returns its hash."""
-        parent = self.branches.get(branch)
-        tree = sorted((path, blob_oid(content)) for path, content in files.items())
-        sha = hashlib.sha1(json.dumps([self.repo_id, parent, summary, tree]).encode()).hexdigest()
-        self.commits[sha] = _Commit(sha, files)
-        self.branches[branch] = sha
-        return sha
-
-    def resolve(self, revision: str) -> _Commit:
-        """Return the commit that a branch name or a full commit hash stands for."""
-        commit = self.commits.get(self.branches.get(revision, revision))
-        if commit is None:
-            known = ", ".join(self.branches)
-            raise HubError(
-                404,
-                f"revision {revision!r} does not exist in {self.repo_id}; use a full commit hash or one of: {known}",
-                code="RevisionNotFound",
-            )
-        return commit
 
 
 class LoopbackHub:
@@ -100,6 +59,7 @@ class LoopbackHub:
     Attributes:
         fail_next_commit (`bool`): Set to True to have the next commit answered with status 500 and changing nothing;
             the hub sets it back to False when it does so.
+        lfs_suffixes (`tuple[str, ...]`): Ends of names of files that clients must upload through LFS.
         requests (`list[str]`): `"METHOD /path status"` of every request answered so far.
     """
 
@@ -107,8 +67,11 @@ class LoopbackHub:
         """Start without repositories; the port is bound on entering the context."""
         self.owner = owner
         self.fail_next_commit = False
+        self.lfs_suffixes: tuple[str, ...] = ()
         self.requests: list[str] = []
-        self._repositories: dict[str, _Repository] = {}
+        self._large_files: dict[str, bytes] = {}
+        self._failures: list[tuple[str, int | None]] = []
+        self._repositories: dict[str, Repository] = {}
         self._lock = threading.Lock()
 
     def __enter__(self) -> "LoopbackHub":
@@ -159,65 +122,94 @@ class LoopbackHub:
         with self._lock:
             return list(self._repository(repo_id).commits)
 
-    def answer(self, method: str, target: str, body: bytes) -> _Answer:
-        """Answer one HTTP request; `target` is the quoted path with its query."""
+    def fail_next(self, part: str, status: int = 500) -> None:
+        """Answer the next request whose "METHOD /path" holds `part` with `status`, and do nothing."""
+        self._failures.append((part, status))
+
+    def drop_next(self, part: str) -> None:
+        """Do what the next request whose "METHOD /path" holds `part` asks for, and close without an answer."""
+        self._failures.append((part, None))
+
+    def answer(self, method: str, target: str, body: bytes, token: str = "") -> Answer | None:
+        """Answer one HTTP request, or None to close the connection; `target` is the quoted path with its query."""
         url = urlsplit(target)
         # Split before unquoting: a branch name or a folder may hold a quoted slash.
         segments = [unquote(segment) for segment in url.path.strip("/").split("/")]
         query = {name: values[-1] for name, values in parse_qs(url.query).items()}
         with self._lock:
+            failure = next((one for one in self._failures if one[0] in f"{method} {url.path}"), None)
             try:
+                if failure:
+                    self._failures.remove(failure)
+                if failure and failure[1]:
+                    raise HubError(failure[1], "made to fail by fail_next")
+                if token == READ_ONLY and method not in ("GET", "HEAD"):
+                    raise HubError(403, "this token may only read")
                 answer = self._route(method, segments, query, body)
             except HubError as error:
-                answer = _json({"error": str(error)}, error.status, error.headers)
+                answer = json_answer({"error": str(error)}, error.status, error.headers)
             self.requests.append(f"{method} {url.path} {answer.status}")
-        return answer
+        return None if failure and failure[1] is None else answer
 
-    def _route(self, method: str, segments: list[str], query: dict[str, str], body: bytes) -> _Answer:
+    def _route(self, method: str, segments: list[str], query: dict[str, str], body: bytes) -> Answer:
         match method, segments:
             case "GET", ["api", "whoami-v2"]:
-                return _json({"type": "user", "name": self.owner, "fullname": self.owner, "orgs": []})
+                return json_answer({"type": "user", "name": self.owner, "fullname": self.owner, "orgs": []})
             case "POST", ["api", "validate-yaml"]:
-                return _json({"errors": [], "warnings": []})
+                return card_answer(parse(body)["content"])
             case "POST", ["api", "repos", "create"]:
-                return self._create(_parse(body))
+                return self._create(parse(body))
+            case "DELETE", ["api", "repos", "delete"]:
+                request = parse(body)
+                del self._repositories[self._repository(f"{request['organization']}/{request['name']}").repo_id]
+                return json_answer({})
             case "GET", ["api", "models", owner, name]:
-                return _info(self._repository(f"{owner}/{name}"), "main")
+                return info_answer(self._repository(f"{owner}/{name}"), "main")
             case "GET", ["api", "models", owner, name, "revision", revision]:
-                return _info(self._repository(f"{owner}/{name}"), revision)
+                return info_answer(self._repository(f"{owner}/{name}"), revision)
             case "GET", ["api", "models", owner, name, "tree", revision, *path]:
                 commit = self._repository(f"{owner}/{name}").resolve(revision)
-                return _tree(commit, "/".join(path), recursive=query.get("recursive", "").lower() == "true")
+                return tree_answer(commit, "/".join(path), recursive=query.get("recursive", "").lower() == "true")
             case "GET" | "HEAD", [owner, name, "resolve", revision, *path]:
-                return _file(self._repository(f"{owner}/{name}").resolve(revision), "/".join(path))
+                return file_answer(self._repository(f"{owner}/{name}").resolve(revision), "/".join(path))
             case "POST", ["api", "models", owner, name, "branch", branch]:
-                return _branch(self._repository(f"{owner}/{name}"), branch, _parse(body))
+                return branch_answer(self._repository(f"{owner}/{name}"), branch, parse(body))
+            case "DELETE", ["api", "models", owner, name, "branch", branch]:
+                del self._repository(f"{owner}/{name}").branches[branch]
+                return json_answer({})
             case "POST", ["api", "models", owner, name, "preupload", revision]:
-                return _preupload(self._repository(f"{owner}/{name}").resolve(revision), _parse(body))
+                commit = self._repository(f"{owner}/{name}").resolve(revision)
+                return preupload_answer(commit, parse(body), self.lfs_suffixes)
+            case "POST", [owner, repository, "info", "lfs", "objects", "batch"]:
+                self._repository(f"{owner}/{repository.removesuffix('.git')}")
+                return lfs_answer(parse(body), self.endpoint)
+            case "PUT", ["lfs", oid]:
+                self._large_files[oid] = body
+                return json_answer({})
             case "POST", ["api", "models", owner, name, "commit", branch]:
                 return self._commit(self._repository(f"{owner}/{name}"), branch, query, body)
             case _, ["api", "models", name] | ["api", "models", name, "revision", _] | [name, "resolve", *_]:
                 self._repository(name)
         raise HubError(404, f"this test hub has no {method} /{'/'.join(segments)}; add it to LoopbackHub._route")
 
-    def _repository(self, repo_id: str) -> _Repository:
+    def _repository(self, repo_id: str) -> Repository:
         if repo_id not in self._repositories:
             known = ", ".join(self._repositories) or "none yet"
             raise HubError(404, f"repo_id {repo_id!r} does not exist; repositories: {known}", code="RepoNotFound")
         return self._repositories[repo_id]
 
-    def _create(self, request: dict[str, Any]) -> _Answer:
+    def _create(self, request: dict[str, Any]) -> Answer:
         if request.get("type", "model") != "model":
             raise HubError(400, f"type {request['type']!r} is not served by this test hub; create a model repository")
         repo_id = f"{request.get('organization') or self.owner}/{request['name']}"
         # An existing repository is a conflict, and yet the client reads the url out of that answer.
         if repo_id in self._repositories:
-            return _json({"error": f"{repo_id} already exists", "url": f"{self.endpoint}/{repo_id}"}, 409)
+            return json_answer({"error": f"{repo_id} already exists", "url": f"{self.endpoint}/{repo_id}"}, 409)
         private = request.get("visibility") == "private" or request.get("private") is True
-        self._repositories[repo_id] = _Repository(repo_id, private)
-        return _json({"url": f"{self.endpoint}/{repo_id}", "name": repo_id, "private": private})
+        self._repositories[repo_id] = Repository(repo_id, private)
+        return json_answer({"url": f"{self.endpoint}/{repo_id}", "name": repo_id, "private": private})
 
-    def _commit(self, repository: _Repository, branch: str, query: dict[str, str], body: bytes) -> _Answer:
+    def _commit(self, repository: Repository, branch: str, query: dict[str, str], body: bytes) -> Answer:
         if self.fail_next_commit:
             self.fail_next_commit = False
             raise HubError(500, "this commit was made to fail by fail_next_commit")
@@ -226,16 +218,16 @@ class LoopbackHub:
         head = repository.resolve(branch)
         if branch not in repository.branches:
             raise HubError(400, f"revision {branch!r} is a commit, and commits only go on top of a branch; name one")
-        header, *operations = [_parse(line) for line in body.splitlines() if line]
+        header, *operations = [parse(line) for line in body.splitlines() if line]
         if header["value"].get("parentCommit", head.sha) != head.sha:
             raise HubError(412, f"parentCommit is not the head of {branch!r}, {head.sha}; fetch it and try again")
         # Nothing is stored before every operation has been applied, so a commit is whole or absent.
         files = dict(head.files)
         for operation in operations:
-            _apply(operation["key"], operation["value"], files)
+            apply_operation(operation["key"], operation["value"], files, self._large_files)
         sha = repository.add(branch, header["value"]["summary"], files)
         url = f"{self.endpoint}/{repository.repo_id}/commit/{sha}"
-        return _json({"success": True, "commitOid": sha, "commitUrl": url})
+        return json_answer({"success": True, "commitOid": sha, "commitUrl": url})
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -251,7 +243,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _handle(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        answer = self.hub.answer(self.command, self.path, body)
+        token = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        answer = self.hub.answer(self.command, self.path, body, token)
+        if answer is None:
+            self.close_connection = True
+            return
         self.send_response(answer.status)
         for name, value in answer.headers.items():
             self.send_header(name, value)
@@ -260,85 +256,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(answer.body)
 
-    do_GET = do_HEAD = do_POST = _handle
+    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = _handle
 
     def log_message(self, format: str, *args: object) -> None:
         """Print nothing: the hub keeps `requests`."""
-
-
-def blob_oid(content: bytes) -> str:
-    """Return the git object id of a file, by which clients tell which files a push would leave unchanged."""
-    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
-
-
-def _json(payload: object, status: int = 200, headers: dict[str, str] | None = None) -> _Answer:
-    return _Answer(status, {"Content-Type": "application/json", **(headers or {})}, json.dumps(payload).encode())
-
-
-def _parse(body: bytes) -> dict[str, Any]:
-    try:
-        return json.loads(body)
-    except json.JSONDecodeError as error:
-        raise HubError(400, f"body is not JSON ({error}); send one JSON object") from error
-
-
-def _info(repository: _Repository, revision: str) -> _Answer:
-    commit = repository.resolve(revision)
-    siblings = [{"rfilename": path} for path in sorted(commit.files)]
-    info = {"id": repository.repo_id, "modelId": repository.repo_id, "sha": commit.sha, "tags": []}
-    return _json({**info, "private": repository.private, "siblings": siblings})
-
-
-def _tree(commit: _Commit, folder: str, recursive: bool) -> _Answer:
-    prefix = f"{folder}/" if folder else ""
-    inside = {path: content for path, content in commit.files.items() if path.startswith(prefix)}
-    folders = {str(parent) for path in inside for parent in PurePosixPath(path).parents[:-1]}
-    entries = [
-        {"type": "directory", "path": path, "size": 0, "oid": blob_oid(f"{commit.sha} {path}".encode())}
-        for path in sorted(folders)
-        if path.startswith(prefix)
-    ]
-    for path, content in sorted(inside.items()):
-        entries.append({"type": "file", "path": path, "size": len(content), "oid": blob_oid(content)})
-    if not recursive:
-        entries = [entry for entry in entries if "/" not in entry["path"].removeprefix(prefix)]
-    if folder and not entries:
-        raise HubError(404, f"{folder} does not exist at {commit.sha}", code="EntryNotFound", sha=commit.sha)
-    return _json(entries)
-
-
-def _file(commit: _Commit, path: str) -> _Answer:
-    if path not in commit.files:
-        raise HubError(404, f"{path} does not exist at {commit.sha}", code="EntryNotFound", sha=commit.sha)
-    content = commit.files[path]
-    headers = {"Content-Type": "application/octet-stream", "ETag": f'"{blob_oid(content)}"'}
-    return _Answer(200, {**headers, "X-Repo-Commit": commit.sha}, content)
-
-
-def _branch(repository: _Repository, branch: str, request: dict[str, Any]) -> _Answer:
-    if branch in repository.branches:
-        raise HubError(409, f"branch {branch!r} already exists; commit to it")
-    repository.branches[branch] = repository.resolve(request.get("startingPoint", "main")).sha
-    return _json({"success": True})
-
-
-def _preupload(commit: _Commit, request: dict[str, Any]) -> _Answer:
-    oids = {path: blob_oid(content) for path, content in commit.files.items()}
-    # "regular" has the client send the content inside the commit, whatever the size: no LFS, no xet.
-    mode = {"uploadMode": "regular", "shouldIgnore": False}
-    paths = [file["path"] for file in request["files"]]
-    return _json({"files": [{"path": path, "oid": oids.get(path), **mode} for path in paths]})
-
-
-def _apply(key: str, value: dict[str, Any], files: dict[str, bytes]) -> None:
-    path = value["path"].rstrip("/")
-    if key == "file":
-        files[path] = base64.b64decode(value["content"], validate=True)
-    elif key in ("deletedFile", "deletedFolder"):
-        doomed = [p for p in files if (p == path if key == "deletedFile" else p.startswith(f"{path}/"))]
-        if not doomed:
-            raise HubError(404, f"A file with this name doesn't exist: {path}", code="EntryNotFound")
-        for name in doomed:
-            del files[name]
-    else:
-        raise HubError(400, f"operation {key!r} is not served by this test hub; it stores regular files only")

@@ -4,9 +4,11 @@ One process with the package pushes to the loopback Hub; others, without it and 
 """
 
 import json
+import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -314,8 +316,39 @@ def test_only_the_process_that_pushes_copies_the_code(tmp_path: Path, is_first_p
     assert (tmp_path / "configuration_bert.py").exists() == is_first_process
 
 
+def test_pushes_that_failed_in_the_background_are_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the next push, and those still under way at the end of training, which waits for them."""
+    told = []
+    monkeypatch.setattr("hf_encoders.training.callbacks.logger.warning", told.append)
+    good, bad, late = Future(), Future(), Future()
+    good.set_result("a commit")
+    bad.set_exception(ConnectionError("no\nnetwork"))
+    trainer = SimpleNamespace(push_in_progress=None)
+    callback = HubCodeCallback(trainer)
+    arguments = TrainingArguments(str(tmp_path), use_cpu=True, report_to="none")
+    state = TrainerState(global_step=7)
+    callback.on_push_begin(arguments, state, TrainerControl())
+    trainer.push_in_progress = SimpleNamespace(jobs=[good, bad, late])
+    callback.on_push_begin(arguments, state, TrainerControl())
+    assert len(told) == 1 and "before step 7 failed (no network)" in told[0]
+    with ThreadPoolExecutor() as pool:
+        pool.submit(lambda: (time.sleep(0.05), late.set_exception(ValueError("refused"))))
+        callback.on_train_end(arguments, state, TrainerControl())
+    assert len(told) == 2 and "failed (refused)" in told[1] and "trainer.push_to_hub()" in told[1]
+
+
 def test_callback_leaves_models_of_others_alone(tmp_path: Path) -> None:
     theirs = BertModel(BertConfig(hidden_size=12, num_attention_heads=2, num_hidden_layers=1, intermediate_size=7))
     arguments = TrainingArguments(str(tmp_path), use_cpu=True, report_to="none")
     HubCodeCallback().on_push_begin(arguments, TrainerState(), TrainerControl(), model=theirs)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_callback_leaves_adapters_alone(tmp_path: Path) -> None:
+    """PEFT's model answers for the attributes of the model inside, and is pushed as an adapter alone."""
+    peft = pytest.importorskip("peft", reason="no dependency of this package: pip install peft")
+    config = peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"])
+    adapted = peft.get_peft_model(make_model(BERT, "AutoModelForSequenceClassification"), config)
+    arguments = TrainingArguments(str(tmp_path), use_cpu=True, report_to="none")
+    HubCodeCallback().on_push_begin(arguments, TrainerState(), TrainerControl(), model=adapted)
     assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,275 @@
+"""What has to hold of a saved directory before it is published: files, configuration, tokenizer, card, loading.
+
+Every check looks at the directory alone and says what to do. Only `check_loading` computes anything.
+"""
+
+import json
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import yaml
+from huggingface_hub import ModelCard
+from huggingface_hub.repocard import REGEX_YAML_BLOCK
+from safetensors import SafetensorError, safe_open
+from transformers.dynamic_module_utils import get_relative_import_files
+
+from hf_encoders.models.encoder_configuration import EncoderConfig
+from hf_encoders.publishing.card_metadata import metadata_problems
+from hf_encoders.publishing.loading import WAYS, Load, compared, load_elsewhere
+from hf_encoders.publishing.model_card import missing_facts
+from hf_encoders.publishing.probing import FP32_TOLERANCE, outputs_of, probe_batch
+from hf_encoders.publishing.saved_model import (
+    first_line,
+    load_source,
+    load_tokenizer,
+    pooler_arguments,
+    read_config,
+    saved_head,
+    weight_files,
+)
+from hf_encoders.publishing.training_record import RECORD_FILE, TrainingRecord
+
+
+CARD_FILE = "README.md"
+ADAPTER_FILE = "adapter_config.json"  # of PEFT; loaders look for it before the model's own weights
+LINKED_FILE = re.compile(r"!\[[^\]]*\]\(([^)\s]+)")
+
+
+class Finding(NamedTuple):
+    """Something a check has to say.
+
+    Attributes:
+        is_error (`bool`): whether it keeps the directory from being published; otherwise it is worth knowing.
+        text (`str`): what is wrong, and what to do.
+    """
+
+    is_error: bool
+    text: str
+
+    def __str__(self) -> str:
+        return f"{'error' if self.is_error else 'warning'}: {self.text}"
+
+
+def check_directory(directory: str | Path) -> list[Finding]:
+    """All checks of a saved directory but those of its card, which publishing writes itself.
+
+    Args:
+        directory: what `save_pretrained` wrote, tokenizer included.
+
+    Returns:
+        What was found, errors first; the model is loaded in other processes only if the files are in order.
+    """
+    directory = Path(directory)
+    found = check_files(directory)
+    if not any(finding.is_error for finding in found):
+        found += check_loading([directory])
+    return sorted(found, key=lambda finding: not finding.is_error)
+
+
+def check_files(directory: Path) -> list[Finding]:
+    """The checks that need no process of their own: weights, configuration, code, tokenizer."""
+    if not directory.is_dir():
+        return [_error(f"{directory} is no folder: give one that save_pretrained wrote.")]
+    if (directory / ADAPTER_FILE).exists():
+        return [
+            _error(
+                f"{directory} holds an adapter of PEFT ({ADAPTER_FILE}): merge the adapter first "
+                "(model.merge_and_unload()), and save what comes out to another folder."
+            )
+        ]
+    try:
+        config = read_config(directory)
+        saved_head(config)
+    except ValueError as error:
+        return [_error(str(error))]
+    return [
+        *check_weights(directory),
+        *check_code(directory, config),
+        *check_tokenizer(directory, config),
+    ]
+
+
+def check_weights(directory: Path) -> list[Finding]:
+    """Weights are safetensors, all shards are there, each can be opened, and every number is finite."""
+    try:
+        names = weight_files(directory)
+    except ValueError as error:
+        return [_error(str(error))]
+    found = []
+    for name in names:
+        path = directory / name
+        if not path.exists():
+            found.append(_error(f"{name} is missing, and the index of shards names it: save the model again."))
+            continue
+        try:
+            with safe_open(path, framework="pt") as file:
+                broken = [key for key in file.keys() if not _is_finite(file.get_tensor(key))]  # noqa: SIM118
+        except (SafetensorError, OSError) as error:
+            found.append(_error(f"{name} is no safetensors file ({first_line(error)}): save the model again."))
+            continue
+        if broken:
+            names = ", ".join(broken[:3]) + " ..." * (len(broken) > 3)
+            found.append(_error(f"{name} has NaN or infinite numbers in {names}: save a checkpoint from before that."))
+    return found
+
+
+def _is_finite(value: torch.Tensor) -> bool:
+    # Numbers of one byte have no `isfinite`.
+    return bool((value.float() if value.element_size() == 1 else value).isfinite().all())
+
+
+def check_code(directory: Path, config: EncoderConfig) -> list[Finding]:
+    """`auto_map` names every class of the family, and the files of all of them lie in the directory."""
+    # What the file says, not the configuration: that completes `auto_map` by itself.
+    written = _written_config(directory)
+    auto_map = written.get("auto_map") or {}
+    absent = sorted(name for name, code in type(config).AUTO_MAP.items() if auto_map.get(name) != code)
+    remedy = "load it with hf_encoders and call save_pretrained again."
+    if absent:
+        return [_error(f"config.json: auto_map does not name this package's class for {', '.join(absent)}: {remedy}")]
+    missing = [name for name in code_files(directory, written) if not (directory / name).exists()]
+    if missing:
+        return [_error(f"{', '.join(missing)}: code that config.json names is not in the directory: {remedy}")]
+    return []
+
+
+def code_files(directory: Path, written: dict[str, Any]) -> list[str]:
+    """Names of the Python files that the classes named in config.json are made of, there or not.
+
+    Args:
+        directory: where they lie.
+        written (`dict`): config.json.
+    """
+    references = [reference for reference in (written.get("auto_map") or {}).values() if isinstance(reference, str)]
+    references += [entry["impl"] for entry in (written.get("custom_pipelines") or {}).values() if "impl" in entry]
+    # "owner/repository--module.Class" is code of another repository.
+    pending = {f"{reference.split('.')[0]}.py" for reference in references if "--" not in reference}
+    names = set(pending)
+    for name in pending:
+        if (directory / name).exists():
+            try:
+                names |= {Path(path).name for path in get_relative_import_files(str(directory / name))}
+            except FileNotFoundError as error:
+                names.add(Path(error.filename).name)
+    return sorted(names)
+
+
+def check_tokenizer(directory: Path, config: EncoderConfig) -> list[Finding]:
+    """There is a tokenizer, it loads, and the model has a row for each of its ids."""
+    try:
+        tokenizer = load_tokenizer(directory)
+    except ValueError as error:
+        return [_error(str(error))]
+    ids = tokenizer("The text, which may be of any kind.")["input_ids"]
+    found = []
+    largest = max([*tokenizer.get_vocab().values(), *ids])
+    if largest >= config.vocab_size:
+        found.append(
+            _error(
+                f"the tokenizer has id {largest}, and vocab_size={config.vocab_size}: save the model's own tokenizer, "
+                "or call model.resize_token_embeddings(len(tokenizer)) and train on."
+            )
+        )
+    if tokenizer.pad_token_id != config.pad_token_id:
+        found.append(
+            _warning(
+                f"the tokenizer pads with id {tokenizer.pad_token_id}, and pad_token_id={config.pad_token_id}: set it "
+                "in the configuration, if this is the model's own tokenizer."
+            )
+        )
+    return found
+
+
+def check_card(text: str, record: TrainingRecord, files: list[str]) -> list[Finding]:
+    """The card's metadata is what the Hub takes, its pictures are there, and what was not recorded is said.
+
+    Args:
+        text (`str`): the card.
+        record (`TrainingRecord`): what it was made of.
+        files: names of the files that go with it.
+    """
+    found = []
+    try:
+        ModelCard(text, ignore_metadata_errors=True)
+        # Not what huggingface_hub keeps of it: that leaves out a model-index which it cannot read.
+        block = REGEX_YAML_BLOCK.search(text)
+        metadata = (yaml.safe_load(block.group(2)) if block else None) or {}
+    except Exception as error:  # of PyYAML, through huggingface_hub, which adds none of its own
+        return [_error(f"{CARD_FILE} has no readable metadata ({first_line(error)}): mend the YAML between the ---.")]
+    found += [_error(f"{CARD_FILE}: {problem}") for problem in metadata_problems(metadata)]
+    if not metadata.get("license"):
+        found.append(_warning("no licence is stated, so nobody may use the model: give --license."))
+    for link in sorted(shown_files(text) - set(files)):
+        remedy = "put the picture into the directory, or remove it"
+        found.append(_error(f"{CARD_FILE} shows {link}, which does not go with it: {remedy}."))
+    missing = missing_facts(record)
+    if missing:
+        found.append(_warning(f'the card says "not recorded" of {", ".join(missing)}: add them to {RECORD_FILE}.'))
+    return found
+
+
+def shown_files(card: str) -> set[str]:
+    """Names of the pictures that a card shows, without those from elsewhere.
+
+    >>> sorted(shown_files("![a](loss_curve.png) ![b](https://host/b.png) ![](data:image/png;base64,A) ![c](d/e.png)"))
+    ['d/e.png', 'loss_curve.png']
+    """
+    return {link for link in LINKED_FILE.findall(card) if "://" not in link and not link.startswith("data:")}
+
+
+def check_loading(directories: list[Path]) -> list[Finding]:
+    """Each directory loads where this package cannot be imported, and computes what it computes here.
+
+    With `trust_remote_code=True`, and with plain transformers where that can express the configuration; all in one
+    other process. Outputs may differ by `FP32_TOLERANCE` of the largest.
+    """
+    found, loads, expected = [], [], []
+    for directory in directories:
+        config = read_config(directory)
+        head = saved_head(config)
+        try:
+            model = load_source(directory, head)
+        except (ValueError, OSError, RuntimeError) as error:
+            found.append(_error(f"{directory} does not load: {error}"))
+            continue
+        batch = probe_batch(config, head, model.base_model.longest_row())
+        ways = ["remote", "plain"] if config.is_native else ["remote"]
+        arguments = pooler_arguments(model, head)
+        if arguments:
+            found.append(
+                _warning(
+                    f"{directory} has no pooler: it must be loaded with add_pooling_layer=False, as the card says, or "
+                    "pooler_output is made of random numbers."
+                )
+            )
+        loads += [Load(directory, way, head, batch, arguments) for way in ways]
+        expected += [outputs_of(model, batch)] * len(ways)
+    for load, loaded, outputs in zip(loads, load_elsewhere(loads), expected, strict=True):
+        problem = loaded.error or _problem(compared(loaded, outputs, load.batch), loaded.missing)
+        if problem:
+            found.append(
+                _error(f"{load.directory}, loaded {WAYS[load.way]}: {problem}. Save the model again with hf_encoders.")
+            )
+    return found
+
+
+def _problem(seen: Any, missing: list[str]) -> str:
+    if missing:
+        return f"parameters are new: {', '.join(missing)}"
+    if not seen.is_within(FP32_TOLERANCE):
+        return f"outputs differ by up to {seen.largest:.2g}, of at most {seen.scale:.2g}"
+    return ""
+
+
+def _written_config(directory: Path) -> dict[str, Any]:
+    return json.loads((directory / "config.json").read_text(encoding="utf-8"))
+
+
+def _error(text: str) -> Finding:
+    return Finding(True, text)
+
+
+def _warning(text: str) -> Finding:
+    return Finding(False, text)

@@ -1,0 +1,278 @@
+"""Exports a checkpoint to a form that needs no code of this package, after a check that it computes the same.
+
+What is written goes to a folder beside the output first, is loaded from there and compared; only then it gets its
+name. A form that fails the check is removed again.
+"""
+
+import dataclasses
+import importlib.util
+import inspect
+import math
+import shutil
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.export import Dim
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from hf_encoders.publishing.probing import CHOICES, FP32_TOLERANCE, Difference, difference, outputs_of, probe_batch
+from hf_encoders.publishing.saved_model import (
+    load_source,
+    load_tokenizer,
+    native_class,
+    pooler_arguments,
+    read_config,
+    saved_head,
+)
+
+
+FORMS = ("native", "onnx", "safetensors-bf16")
+ONNX_FILE = "model.onnx"
+# Rows that the export did not see: other numbers of rows, other lengths, a single token, as many as the model takes.
+PROBED_LENGTHS = ((13, 5, 8), (1,), (3, 11), (7, 7, 2, 1, 4), (sys.maxsize, 2))
+# bfloat16 keeps 8 significant bits: rounding changes a number by at most this share of it (half of 2**-7).
+BF16_ROUNDING = 2.0**-8
+PROTOBUF_LIMIT = 2_000_000_000  # bytes; a larger ONNX model has its weights in a second file
+
+
+def export_checkpoint(
+    source: str | Path, form: str, output: str | Path, head: str | None = None
+) -> tuple[Path, Difference]:
+    """Write a checkpoint in another form, with its tokenizer, if that computes the same.
+
+    Args:
+        source: directory, or name on the Hub: of this package, or a published BERT, RoBERTa or ALBERT.
+        form (`str`): `native`, transformers' own class and names, with no code and no `auto_map`; `onnx`, one graph
+            for any number of rows and any length; `safetensors-bf16`, this package's form with weights in bfloat16.
+        output: directory to make.
+        head (`str`, *optional*): an Auto class, whose weights the checkpoint has; None means the one it was saved as.
+
+    Returns:
+        The directory, and the largest difference that was seen.
+
+    Raises:
+        ValueError: for a form or head that this checkpoint does not have, an output that is there, a missing package.
+        RuntimeError: if what was written computes something else; nothing is left of it.
+    """
+    output, config = Path(output), read_config(source)
+    writers = {"native": write_native, "onnx": write_onnx, "safetensors-bf16": write_bf16}
+    if form not in writers:
+        raise ValueError(f"form={form!r}: choose one of {', '.join(FORMS)}.")
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise ValueError(f"output={str(output)!r} is there already: remove it, or name another folder.")
+    if form == "native" and not config.is_native:
+        raise ValueError(
+            f"transformers' own {config.model_type} does not compute position_embedding_type="
+            f"{config.position_embedding_type!r} with combined_layers={config.combined_layers}. Export it to onnx, or "
+            "use it with trust_remote_code=True."
+        )
+    if form == "onnx":
+        check_onnx_packages()
+    head = saved_head(config, head)
+    # In float32, whatever is in the file: bf16 weights are float32 numbers too.
+    model = load_source(source, head)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=f".{output.name}-", dir=output.parent))
+    try:
+        writers[form](model, head, folder)
+        save_tokenizer(source, folder)
+        seen = check_export(model, head, folder, form)
+        folder.chmod(0o755)  # mkdtemp's folders are closed to others
+        if output.exists():
+            output.rmdir()
+        folder.rename(output)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return output, seen
+
+
+def write_native(model: PreTrainedModel, head: str, folder: Path) -> None:
+    """Save as transformers' own class: its configuration, its parameter names, no code."""
+    config = plain_config(model, head)
+    native = native_class(model.config, head)(config, **pooler_arguments(model, head))
+    native.load_state_dict(model.state_dict())
+    native.save_pretrained(folder)
+
+
+def plain_config(model: PreTrainedModel, head: str) -> PreTrainedConfig:
+    """The configuration without what leads to code: of transformers' own class where that computes the same."""
+    fields = model.config.to_dict()
+    for name in ("auto_map", "custom_pipelines", "dtype", "model_type", "transformers_version"):
+        fields.pop(name, None)
+    kind = native_class(model.config, head)
+    fields["architectures"] = [kind.__name__]
+    if model.config.is_native:
+        own, theirs = ({one.name for one in dataclasses.fields(c)} for c in (type(model.config), kind.config_class))
+        return kind.config_class(**{name: value for name, value in fields.items() if name not in own - theirs})
+    config = type(model.config)(**fields)
+    config.architectures = [type(model).__name__]
+    del config.auto_map
+    return config
+
+
+def write_bf16(model: PreTrainedModel, head: str, folder: Path) -> None:
+    """Save in this package's form, code included, with every floating-point weight in bfloat16."""
+    weights = {name: value.clone() for name, value in model.state_dict().items()}
+    try:
+        model.to(torch.bfloat16).save_pretrained(folder)
+    finally:
+        model.to(torch.float32).load_state_dict(weights)
+
+
+def write_onnx(model: PreTrainedModel, head: str, folder: Path) -> None:
+    """Export a graph with dynamic numbers of rows and tokens, and the configuration beside it.
+
+    Inputs are `input_ids`, `attention_mask` and, for more than one segment, `token_type_ids`; outputs have the names
+    that the model gives them. Padding is computed, and what stands there is to be ignored.
+    """
+    batch = probe_batch(model.config, head, model.base_model.longest_row())
+    sizes: dict[int, Any] = {0: "batch", 1: "length"}
+    if head == CHOICES:
+        sizes = {0: "batch", 1: "choices", 2: "length"}
+        batch = {name: value.repeat(2, 1, 1) for name, value in batch.items()}
+    names = list(outputs_of(model, batch))
+    is_large = sum(p.numel() * p.element_size() for p in model.parameters()) > PROTOBUF_LIMIT
+    arguments: dict[str, Any] = {"output_names": names, "verbose": False, "external_data": is_large}
+    with warnings.catch_warnings():
+        # On names of axes that repeat, values that a trace fixes, and deprecations inside of torch: the check judges.
+        warnings.simplefilter("ignore")
+        if model.config.is_native:
+            longest = model.base_model.longest_row()
+            axes = {row: Dim(name, max=longest) if name == "length" else Dim(name) for row, name in sizes.items()}
+            dynamic_shapes = dict.fromkeys(batch, axes)
+            torch.onnx.export(
+                model, (), folder / ONNX_FILE, kwargs=batch, dynamic_shapes=dynamic_shapes, dynamo=True, **arguments
+            )
+        else:
+            _trace_to_onnx(model, batch, folder / ONNX_FILE, dict.fromkeys(batch, sizes), arguments)
+    # Not by save_pretrained, which would put the code of a configuration of ours beside it.
+    plain_config(model, head).to_json_file(folder / "config.json")
+
+
+def _trace_to_onnx(
+    model: PreTrainedModel,
+    batch: dict[str, torch.Tensor],
+    path: Path,
+    dynamic_axes: dict[str, dict[int, str]],
+    arguments: dict[str, Any],
+) -> None:
+    """By the older exporter: torch.export makes a view of a transposed tensor out of relative positions, and fails."""
+    before, model.config.return_dict = model.config.return_dict, False  # a trace returns tuples
+    names = [name for name in inspect.signature(model.forward).parameters if name in batch]
+    try:
+        torch.onnx.export(
+            model,
+            tuple(batch[name] for name in names),
+            path,
+            input_names=names,
+            dynamic_axes=dynamic_axes,
+            dynamo=False,
+            **arguments,
+        )
+    finally:
+        model.config.return_dict = before
+
+
+def save_tokenizer(source: str | Path, folder: Path) -> None:
+    """Put the checkpoint's tokenizer beside the weights.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    load_tokenizer(source).save_pretrained(folder)
+
+
+def check_export(model: PreTrainedModel, head: str, folder: Path, form: str) -> Difference:
+    """Compare what was written with the model it was made from, on rows of several lengths.
+
+    native, onnx: every output within `FP32_TOLERANCE` of the largest. safetensors-bf16: see `check_rounding`.
+
+    Raises:
+        RuntimeError: if it computes something else; names the largest difference.
+    """
+    if form == "onnx":
+        run = _onnx_reader(folder)
+    elif form == "native":
+        # By its own class, not through an Auto class: `take_over_auto_classes` may have changed those.
+        written = native_class(model.config, head).from_pretrained(folder, **pooler_arguments(model, head)).eval()
+        run = partial(outputs_of, written)
+    else:
+        written = load_source(folder, head)
+        check_rounding(model, written)
+        run = partial(outputs_of, written)
+    worst = Difference(0.0, 1.0, 0.0)
+    for lengths in PROBED_LENGTHS:
+        batch = probe_batch(model.config, head, model.base_model.longest_row(), lengths)
+        seen = difference(run(batch), outputs_of(model, batch), batch["attention_mask"])
+        if form != "safetensors-bf16" and not seen.is_within(FP32_TOLERANCE):
+            raise RuntimeError(
+                f"the {form} form computes something else: outputs differ by up to {seen.largest:.3g}, allowed is "
+                f"{FP32_TOLERANCE * seen.scale:.2g}. Nothing was written."
+            )
+        worst = max(worst, seen, key=lambda one: one.largest / one.scale)
+    return worst
+
+
+def check_rounding(model: PreTrainedModel, written: PreTrainedModel) -> None:
+    """Compare a model with one whose weights are its own in bfloat16.
+
+    Every weight must be the original rounded, exactly: then nothing but the rounding is between their outputs. And the
+    last hidden states, computed in float32, may differ in the root mean square by `BF16_ROUNDING` times the square
+    root of the matrices that a token passes: each adds an error of that relative size at most, and errors of different
+    matrices do not all point in one direction. Scores are not judged: where a head subtracts large numbers, what is
+    left of them has no relative accuracy.
+
+    Raises:
+        RuntimeError: if they differ more; names the weight, or the difference.
+    """
+    found = written.state_dict()
+    for name, value in model.state_dict().items():
+        if value.is_floating_point() and not torch.equal(found[name], value.bfloat16().float()):
+            largest = (found[name] - value).abs().max().item()
+            raise RuntimeError(
+                f"{name} is not the original rounded to bfloat16: it differs by up to {largest:.3g}. Nothing was "
+                "written."
+            )
+    batch = probe_batch(model.config, "AutoModel", model.base_model.longest_row())
+    states = [outputs_of(one.base_model, batch)["last_hidden_state"] for one in (written, model)]
+    seen = difference({"states": states[0]}, {"states": states[1]}, batch["attention_mask"])
+    if not seen.of_rms <= bf16_tolerance(model.config):
+        raise RuntimeError(
+            f"bfloat16 is too coarse for this model: hidden states differ by {seen.of_rms:.2g} in the root mean "
+            f"square, up to {seen.largest:.3g}; rounding explains {bf16_tolerance(model.config):.2g}. Nothing was "
+            "written."
+        )
+
+
+def bf16_tolerance(config: Any) -> float:
+    """Relative error of the last hidden states, in the root mean square, that rounding to bfloat16 explains.
+
+    Six matrices a layer (query, key, value, two projections back, one to widen), and the embeddings.
+    """
+    return BF16_ROUNDING * math.sqrt(6 * config.num_hidden_layers * getattr(config, "inner_group_num", 1) + 1)
+
+
+def check_onnx_packages() -> None:
+    """Raise ValueError unless the packages of the ONNX export are installed."""
+    missing = [name for name in ("onnx", "onnxscript", "onnxruntime") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ValueError(f"form='onnx' needs {', '.join(missing)}: pip install {' '.join(missing)}.")
+
+
+def _onnx_reader(folder: Path) -> Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(folder / ONNX_FILE, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+
+    def run(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        outputs = session.run(None, {name: value.numpy() for name, value in batch.items()})
+        return dict(zip(names, map(torch.from_numpy, outputs), strict=True))
+
+    return run

@@ -1,0 +1,102 @@
+"""Compares what two models compute, on rows of random tokens that every model of a configuration can read."""
+
+from typing import Any, NamedTuple
+
+import torch
+from transformers import PreTrainedModel
+
+from hf_encoders.models.encoder_configuration import EncoderConfig
+
+
+# fp32 rounds to 6e-8; a dozen layers of sums in another order have been seen to differ by up to 1e-5 of the largest
+# output. A wrong weight or a wrong layer differs by 1e-2 and more.
+FP32_TOLERANCE = 1e-4
+CHOICES = "AutoModelForMultipleChoice"
+# Outputs `(B, T)`. Others of two dimensions are of whole rows, whatever their second dimension is equal to.
+ANSWERS = ("start_logits", "end_logits")
+
+
+class Difference(NamedTuple):
+    """How far two models' outputs are from each other, over all outputs at real tokens.
+
+    Attributes:
+        largest (`float`): largest absolute difference.
+        scale (`float`): largest absolute output, at least 1.
+        of_rms (`float`): root mean square of the differences over that of the outputs.
+    """
+
+    largest: float
+    scale: float
+    of_rms: float
+
+    def is_within(self, tolerance: float) -> bool:
+        """Whether the largest difference is at most `tolerance` times the scale; never for NaN."""
+        return self.largest <= tolerance * self.scale
+
+
+def probe_batch(
+    config: EncoderConfig, auto_class: str, longest_row: int, lengths: tuple[int, ...] = (13, 5, 8)
+) -> dict[str, torch.Tensor]:
+    """Rows of random ids, padded to the longest: `input_ids`, `attention_mask` and, with segments, `token_type_ids`.
+
+    Args:
+        config: gives vocabulary, padding and number of segments.
+        auto_class (`str`): head; multiple choice gets the rows as choices of one example, `(1, rows, T)`.
+        longest_row (`int`): the most tokens that the model takes; longer `lengths` are cut to it.
+        lengths: tokens in each row.
+    """
+    generator = torch.Generator().manual_seed(0)
+    real = torch.tensor(lengths).clamp(max=longest_row)
+    shape = (len(real), int(real.max()))
+    ids = torch.randint(config.vocab_size, shape, generator=generator)
+    if config.pad_token_id is not None and config.vocab_size > 1:
+        ids = torch.where(ids == config.pad_token_id, (config.pad_token_id + 1) % config.vocab_size, ids)
+    mask = (torch.arange(shape[1])[None] < real[:, None]).long()
+    padding = 0 if config.pad_token_id is None else config.pad_token_id
+    batch = {"input_ids": ids.masked_fill(mask == 0, padding), "attention_mask": mask}
+    if config.type_vocab_size > 1:
+        second_half = torch.arange(shape[1])[None] >= real[:, None] // 2
+        batch["token_type_ids"] = (second_half & (mask == 1)).long()
+    if auto_class == CHOICES:
+        return {name: value[None] for name, value in batch.items()}
+    return batch
+
+
+def outputs_of(model: PreTrainedModel, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """All tensors a model returns, by field, in float32 on the CPU."""
+    with torch.no_grad():
+        outputs = model(**{name: value.to(model.device) for name, value in batch.items()})
+    return tensors_in(outputs)
+
+
+def tensors_in(outputs: Any) -> dict[str, torch.Tensor]:
+    """The tensors among a model's outputs, by field, in float32 on the CPU."""
+    return {name: value.float().cpu() for name, value in outputs.items() if isinstance(value, torch.Tensor)}
+
+
+def difference(
+    found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], attention_mask: torch.Tensor
+) -> Difference:
+    """Compare outputs at real tokens; what stands at padding is nobody's output.
+
+    Raises:
+        ValueError: if the outputs have other names or shapes.
+    """
+    shapes = [{name: tuple(value.shape) for name, value in outputs.items()} for outputs in (found, expected)]
+    if shapes[0] != shapes[1] or not expected:
+        raise ValueError(f"the outputs are {shapes[0]}, and should be {shapes[1]}.")
+    is_real = attention_mask.bool()
+    values, differences = [], []
+    for name, value in expected.items():
+        pair = (value, found[name])
+        if value.shape[:2] == is_real.shape and (value.ndim > 2 or name in ANSWERS):
+            pair = (value[is_real], found[name][is_real])
+        values.append(pair[0].flatten())
+        differences.append((pair[1] - pair[0]).flatten())
+    all_values, all_differences = torch.cat(values), torch.cat(differences)
+    rms = all_values.square().mean().sqrt().item()
+    return Difference(
+        largest=all_differences.abs().max().item(),
+        scale=max(1.0, all_values.abs().max().item()),
+        of_rms=all_differences.square().mean().sqrt().item() / max(rms, 1e-30),
+    )

@@ -1,0 +1,172 @@
+"""What a saved directory says of itself: its configuration, the head that was saved, the model that reads it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from huggingface_hub.errors import StrictDataclassError
+from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from hf_encoders.models.encoder_configuration import EncoderConfig
+from hf_encoders.registration import CONFIGURATIONS
+
+
+def read_config(source: str | Path) -> EncoderConfig:
+    """The configuration in a directory, or of a repository on the Hub, as this package's own.
+
+    Raises:
+        ValueError: if there is none, or it is that of another kind of model.
+    """
+    remedy = "give a folder that save_pretrained wrote."
+    try:
+        fields, _ = PreTrainedConfig.get_config_dict(str(source))
+    except OSError as error:
+        raise ValueError(f"{source} has no readable config.json ({first_line(error)}): {remedy}") from error
+    if not fields:  # what transformers makes of a folder without the file
+        raise ValueError(f"{source} has no config.json: {remedy}")
+    if not isinstance(fields, dict):
+        raise ValueError(f"{source}: config.json holds a {type(fields).__name__} and no object: {remedy}")
+    for name in ("auto_map", "custom_pipelines"):
+        if not isinstance(fields.get(name) or {}, dict):
+            raise ValueError(f"{source}: config.json has {name}={fields[name]!r}, which is no object: {remedy}")
+    model_type = str(fields.get("model_type"))
+    for config_class in CONFIGURATIONS:
+        if model_type in (config_class.model_type, f"hfe_{config_class.model_type}"):
+            try:
+                return config_class.from_pretrained(str(source))
+            except StrictDataclassError as error:
+                said = " ".join(str(error).split())
+                raise ValueError(f"{source}: config.json is not of this kind of model ({said}): {remedy}") from error
+    known = ", ".join(config_class.model_type for config_class in CONFIGURATIONS)
+    raise ValueError(f"{source}: config.json has model_type={model_type!r}; this package knows {known}.")
+
+
+def saved_head(config: EncoderConfig, head: str | None = None) -> str:
+    """The Auto class of the head that a configuration was saved with, `AutoModelForMaskedLM` for example.
+
+    Args:
+        config: as read from a directory.
+        head (`str`, *optional*): an Auto class, which is asked for instead.
+
+    Raises:
+        ValueError: if the family has no such head, or `architectures` names none.
+    """
+    served = [auto_class for auto_class in config.AUTO_MAP if auto_class != "AutoConfig"]
+    if head is not None:
+        if head not in served:
+            raise ValueError(f"head={head!r}: {config.model_type} has {', '.join(served)}.")
+        return head
+    architectures = [name.removeprefix("Hfe") for name in config.architectures or ()]
+    # A class that serves two Auto classes, RoBERTa's MLM head, goes by the last: the task, not "pre-training".
+    for auto_class in reversed(served):
+        if class_name(config, auto_class).removeprefix("Hfe") in architectures:
+            return auto_class
+    raise ValueError(
+        f"config.json has architectures={config.architectures!r}, which names no head of {config.model_type}: save "
+        f"the model with save_pretrained, or name the head: {', '.join(served)}."
+    )
+
+
+def class_name(config: EncoderConfig, auto_class: str) -> str:
+    """Name of this package's class behind an Auto class."""
+    return config.AUTO_MAP[auto_class].rpartition(".")[2]
+
+
+def model_class(config: EncoderConfig, auto_class: str) -> type[PreTrainedModel]:
+    """This package's class behind an Auto class."""
+    return getattr(transformers, auto_class)._model_mapping[type(config)]
+
+
+def native_class(config: EncoderConfig, auto_class: str) -> type[PreTrainedModel]:
+    """The class of transformers itself that computes the same."""
+    return getattr(transformers, class_name(config, auto_class).removeprefix("Hfe"))
+
+
+def load_model(source: str | Path, auto_class: str, **arguments: Any) -> PreTrainedModel:
+    """The model by this package's class, in eval mode.
+
+    Args:
+        source: directory or repository.
+        auto_class (`str`): the head.
+        arguments: of `from_pretrained`.
+
+    Raises:
+        ValueError: if parameters of the head are not in the weights: they would be random numbers.
+    """
+    config = read_config(source)
+    kind = model_class(config, auto_class)
+    model, found = kind.from_pretrained(str(source), output_loading_info=True, **arguments)
+    new = sorted(found["missing_keys"])
+    if new:
+        raise ValueError(
+            f"{source} has no weights for {', '.join(new[:3])}{' ...' if len(new) > 3 else ''} of {kind.__name__}: "
+            "they would be random numbers. Fine-tune that head first, or choose the one that was saved."
+        )
+    return model.eval()
+
+
+def load_source(source: str | Path, auto_class: str) -> PreTrainedModel:
+    """The checkpoint by this package's class, float32; a base model without pooler where the weights have none.
+
+    Raises:
+        ValueError: as `load_model`, but for a pooler.
+    """
+    arguments: dict[str, Any] = {"dtype": torch.float32}
+    if auto_class == "AutoModel":
+        try:
+            return load_model(source, auto_class, **arguments)
+        except ValueError as error:
+            if "pooler" not in str(error):
+                raise
+        arguments["add_pooling_layer"] = False
+    return load_model(source, auto_class, **arguments)
+
+
+def pooler_arguments(model: PreTrainedModel, auto_class: str) -> dict[str, bool]:
+    """What `from_pretrained` must be told, so that a base model without pooler gets no random one."""
+    return {"add_pooling_layer": False} if auto_class == "AutoModel" and model.pooler is None else {}
+
+
+def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
+    """The tokenizer of a directory or repository.
+
+    Raises:
+        ValueError: if there is none that loads.
+    """
+    remedy = f"save it there with tokenizer.save_pretrained({str(source)!r})."
+    # With the configuration given, transformers does not look for one, and asks for no trust in code.
+    config = read_config(source)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(source), config=config)
+    except Exception as error:  # those of the tokenizers library have no class of their own
+        raise ValueError(f"{source} has no tokenizer that loads ({first_line(error)}): {remedy}") from error
+    # What transformers makes of a folder without the tokenizer's files.
+    if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
+        raise ValueError(f"{source} has no tokenizer, or one that knows no words: {remedy}")
+    return tokenizer
+
+
+def weight_files(directory: Path) -> list[str]:
+    """Names of the safetensors files that loaders read: one, or those of the index.
+
+    Raises:
+        ValueError: if there are none, or an index that cannot be read.
+    """
+    index = directory / "model.safetensors.index.json"
+    # As in transformers: the single file is what is read where both are there.
+    if (directory / "model.safetensors").exists():
+        return ["model.safetensors"]
+    if not index.exists():
+        raise ValueError(f"{directory} has no model.safetensors: save the model with save_pretrained.")
+    try:
+        return sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    except (json.JSONDecodeError, KeyError, AttributeError) as error:
+        raise ValueError(f"{index} is no index of shards ({error!r}): save the model again.") from error
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, in one line."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

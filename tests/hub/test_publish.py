@@ -1,0 +1,420 @@
+"""`hf-encoders publish` through the loopback Hub: one commit that others can load, or nothing."""
+
+import argparse
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import huggingface_hub
+import pytest
+from huggingface_hub import HfApi, ModelCard
+from transformers.modelcard import TrainingSummary
+
+from hf_encoders.publishing import publish as publishing
+from hf_encoders.publishing import publish_command
+from hf_encoders.publishing.checks import check_files
+from hf_encoders.publishing.model_card import signed
+from hf_encoders.publishing.publish import PublishError, plan_publication, publish
+from hf_encoders.publishing.training_record import TrainingRecord
+
+# All by one name: the families are compared by identity, and `.tiny_checkpoints` would be another module.
+from tests.hub.auto_class_loads import LOAD, ask_other_process
+from tests.hub.loopback_hub import READ_ONLY, HubError, LoopbackHub
+from tests.hub.tiny_checkpoints import (
+    BERT,
+    FAMILIES,
+    Family,
+    make_batch,
+    make_config,
+    make_model,
+    outputs_of,
+    save_checkpoint,
+    saved_heads,
+)
+from tests.publishing.saved import RECORD, save
+
+
+MLM = "AutoModelForMaskedLM"
+NOT_PUSHED = (
+    "optimizer.pt",
+    "scheduler.pt",
+    "training_args.bin",
+    "trainer_state.json",
+    ".env",
+    "notes.txt",
+    "train.py",
+)
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackHub]:
+    """An empty hub that this process can reach, large files through LFS as on the real one."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    with LoopbackHub() as server:
+        server.lfs_suffixes = (".safetensors",)
+        yield server
+
+
+@pytest.fixture
+def api(hub: LoopbackHub) -> HfApi:
+    """A client of the hub with the right to write."""
+    return HfApi(endpoint=hub.endpoint, token="hf_loopback")
+
+
+@pytest.fixture
+def unloaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No loads in other processes, which take seconds each: `tests/publishing/test_checks.py` tests them."""
+    monkeypatch.setattr(publishing, "check_directory", lambda directory: check_files(Path(directory)))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory as training leaves it, with what does not belong on the Hub."""
+    folder = save(BERT, MLM, tmp_path_factory.mktemp("trained") / "model")
+    for name in NOT_PUSHED:
+        (folder / name).write_text("not for the Hub")
+    for name in ("checkpoint-3", "runs"):
+        (folder / name).mkdir()
+        (folder / name / "events.out").write_text("not for the Hub")
+    (folder / "loss_curve.png").write_bytes(b"\x89PNG")
+    return folder
+
+
+@pytest.fixture
+def directory(trained: Path, tmp_path: Path, unloaded: None) -> Path:
+    """A copy of it."""
+    return Path(shutil.copytree(trained, tmp_path / "model"))
+
+
+def test_every_head_is_published_and_loads_without_the_package(hub, api, tmp_path, unloaded):
+    for family in FAMILIES:
+        loads, expected = [], {}
+        for head in saved_heads(family):
+            repo_id = f"user/{family.name}-{head}"
+            folder = save(family, head, tmp_path / family.name / head)
+            publish(plan_publication(folder, repo_id), api=api)
+            loads += [(head, repo_id, head, {"trust_remote_code": True}), (f"plain/{head}", repo_id, head, {})]
+            expected[head] = outputs_of(make_model(family, head), head, make_batch(family))
+            assert len(hub.commits(repo_id)) == 2  # the empty one that the Hub makes, and one more
+        home = tmp_path / f"home-{family.name}"
+        answers = ask_other_process([LOAD], family, home, environment=hub.environment(home), loads=loads)
+        assert_loaded(answers, family, expected)
+
+
+def assert_loaded(answers, family: Family, expected) -> None:
+    for head, outputs in expected.items():
+        seen = answers.seen[f"{head}/{head}"]
+        assert seen["class"] == family.config_class.AUTO_MAP[head].split(".")[1]
+        found = answers.outputs_of(head, head)
+        assert found.keys() == outputs.keys()
+        assert all((found[name] - value).abs().max() < 1e-5 for name, value in outputs.items())
+        plain = answers.seen[f"plain/{head}/{head}"]
+        assert plain["class"] == seen["class"].removeprefix("Hfe") and not plain["missing"]
+
+
+def test_a_publication_holds_model_code_tokenizer_card_and_curve_alone(hub, api, directory):
+    plan = plan_publication(directory, "user/encoder", license_name="apache-2.0", language=["en", "de"])
+    assert set(plan.left) == {*NOT_PUSHED, "checkpoint-3/", "runs/"}
+    url = publish(plan, message="First", api=api)
+    files = hub.files("user/encoder")
+    assert url == f"{hub.endpoint}/user/encoder/commit/{hub.sha('user/encoder')}"
+    code = {path.name for path in directory.glob("*.py")} - {"train.py"}
+    others = "config.json model.safetensors tokenizer.json tokenizer_config.json README.md loss_curve.png"
+    assert set(files) == {*code, *others.split(), "training_record.json", ".gitattributes"}
+    assert {name: len(files[name]) for name in plan.files} == plan.files
+    assert all(files[name] == (directory / name).read_bytes() for name in plan.files)
+    card = ModelCard(files["README.md"].decode())
+    assert (card.data.license, card.data.language) == ("apache-2.0", ["en", "de"])
+    assert 'from_pretrained("user/encoder", trust_remote_code=True)' in card.text
+    # What was stated is recorded, so the next card says it too.
+    assert TrainingRecord.load(directory).license == "apache-2.0"
+    assert json.loads(files["training_record.json"])["language"] == ["en", "de"]
+    assert "PUT /lfs/" in " ".join(hub.requests)
+
+
+def test_files_of_an_earlier_model_go_in_the_same_commit(hub, api, directory):
+    api.create_repo("user/encoder")
+    old = (
+        "model-00001-of-00002.safetensors",
+        "model.safetensors.index.json",
+        "vocab.txt",
+        "modeling_old.py",
+        "notes.md",
+    )
+    operations = [huggingface_hub.CommitOperationAdd(name, b"old") for name in old]
+    api.create_commit("user/encoder", operations, commit_message="old")
+    publish(plan_publication(directory, "user/encoder"), api=api)
+    assert len(hub.commits("user/encoder")) == 3
+    assert set(old) & set(hub.files("user/encoder")) == {"notes.md"}
+
+
+def test_branches_and_private_repositories(hub, api, directory):
+    plan = plan_publication(directory, "user/encoder")
+    publish(plan, private=True, api=api)
+    assert api.model_info("user/encoder").private
+    main = hub.sha("user/encoder")
+    (directory / "LICENSE").write_text("MIT")
+    publish(plan_publication(directory, "user/encoder"), revision="v2", private=True, api=api)
+    assert hub.sha("user/encoder") == main and hub.files("user/encoder", "v2")["LICENSE"] == b"MIT"
+    api.create_repo("user/public")
+    with pytest.raises(PublishError, match="is there and public: make it private.*Nothing was published; what was on"):
+        publish(plan_publication(directory, "user/public"), private=True, api=api)
+    assert list(hub.files("user/public")) == [".gitattributes"]
+
+
+FAILURES = ("/validate-yaml", "/preupload/", "/objects/batch", "PUT /lfs/", "/commit/")
+
+
+@pytest.mark.parametrize("part", FAILURES)
+@pytest.mark.parametrize("how", ["fail", "drop"])
+def test_a_push_that_fails_leaves_nothing(part, how, hub, api, directory, monkeypatch):
+    monkeypatch.setattr("time.sleep", lambda seconds: None)  # between two tries of the client
+    fail = hub.fail_next if how == "fail" else hub.drop_next
+    plan = plan_publication(directory, "user/encoder")
+    if (part, how) == ("/commit/", "drop"):
+        # The commit is made, and the answer lost: it is published, and said to be.
+        fail(part)
+        assert publish(plan, api=api) == f"{hub.endpoint}/user/encoder/tree/main"
+        assert set(plan.files) <= set(hub.files("user/encoder"))
+        return
+    for _ in range(10):  # the client tries some requests again, five times
+        fail(part)
+    with pytest.raises(
+        PublishError, match="Nothing was published; the repository made for it was removed again"
+    ) as error:
+        publish(plan, api=api)
+    assert "\n" not in str(error.value)
+    with pytest.raises(HubError, match="does not exist"):
+        hub.files("user/encoder")
+
+
+def test_a_push_that_fails_leaves_what_was_there(hub, api, directory):
+    publish(plan_publication(directory, "user/encoder"), api=api)
+    before = hub.files("user/encoder")
+    (directory / "LICENSE").write_text("MIT")
+    plan = plan_publication(directory, "user/encoder")
+    hub.fail_next("/commit/")
+    with pytest.raises(PublishError, match=r"answered 500 .*try again.*what was on the Hub is unchanged\."):
+        publish(plan, api=api)
+    hub.fail_next("/commit/")
+    with pytest.raises(PublishError, match="the branch 'v2' made for it was removed again"):
+        publish(plan, revision="v2", api=api)
+    with pytest.raises(HubError, match="revision 'v2' does not exist"):
+        hub.files("user/encoder", "v2")
+    assert hub.files("user/encoder") == before
+    publish(plan, api=api)
+    assert hub.files("user/encoder")["LICENSE"] == b"MIT"
+
+
+def test_a_push_of_unknown_end_is_not_said_to_have_failed(hub, api, directory, monkeypatch):
+    """The commit is made, its answer lost, and then nothing answers: nobody here knows what is on the Hub."""
+    publish(plan_publication(directory, "user/encoder"), api=api)
+    (directory / "LICENSE").write_text("MIT")
+    plan, make_commit = plan_publication(directory, "user/encoder"), api.create_commit
+
+    def no_network(*arguments, **options):
+        raise ConnectionError("no network")
+
+    def lose_the_answer(*arguments, **options):
+        make_commit(*arguments, **options)
+        monkeypatch.setattr(api, "list_repo_tree", no_network)
+        no_network()
+
+    monkeypatch.setattr(api, "create_commit", lose_the_answer)
+    with pytest.raises(PublishError, match="Whether the commit was made could not be seen: look at .*/commits/main"):
+        publish(plan, api=api)
+    assert hub.files("user/encoder")["LICENSE"] == b"MIT"
+
+
+def test_a_linked_file_is_replaced_and_not_written_through(hub, api, directory, tmp_path):
+    """As in a snapshot of the Hub's cache, whose files are links."""
+    blob = tmp_path / "blob"
+    blob.write_text(signed("# An earlier card"))
+    (directory / "README.md").symlink_to(blob)
+    publish(plan_publication(directory, "user/encoder"), api=api)
+    assert blob.read_text() == signed("# An earlier card")
+    assert b"masked language modelling" in hub.files("user/encoder")["README.md"]
+
+
+def test_pictures_of_a_card_go_with_it(hub, api, directory):
+    (directory / "images").mkdir()
+    (directory / "images" / "mine.png").write_bytes(b"mine")
+    (directory.parent / "secret.png").write_bytes(b"not for the Hub")
+    (directory / "README.md").write_text("---\nlicense: mit\n---\n![mine](images/mine.png)\n")
+    publish(plan_publication(directory, "user/encoder"), api=api)
+    assert hub.files("user/encoder")["images/mine.png"] == b"mine"
+    (directory / "README.md").write_text("---\nlicense: mit\n---\n![no](../secret.png)\n")
+    (error,) = plan_publication(directory, "user/encoder").errors
+    assert "shows ../secret.png, which does not go with it: put the picture into the directory" in error
+
+
+def test_a_repository_that_cannot_be_removed_again_is_named(hub, api, directory):
+    hub.fail_next("/commit/")
+    hub.fail_next("/repos/delete", 403)
+    with pytest.raises(PublishError, match="could not be removed .*: remove it at http.*/user/encoder/settings"):
+        publish(plan_publication(directory, "user/encoder"), api=api)
+
+
+def test_an_interrupted_push_is_undone(hub, api, directory, monkeypatch):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(api, "create_commit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        publish(plan_publication(directory, "user/encoder"), api=api)
+    with pytest.raises(HubError, match="does not exist"):
+        hub.files("user/encoder")
+
+
+def test_refusals_are_one_line_with_the_remedy(hub, api, directory, monkeypatch):
+    plan = plan_publication(directory, "user/encoder")
+    with pytest.raises(PublishError, match="your token may not write to user/encoder"):
+        publish(plan, api=HfApi(endpoint=hub.endpoint, token=READ_ONLY))
+    for path in ("/repos/create", "/api/models/user/encoder"):
+        hub.fail_next(path, 401)
+        with pytest.raises(PublishError, match="not logged in to the Hub: run `hf auth login`"):
+            publish(plan, api=api)
+    hub.fail_next("/repos/create", 409)
+    with pytest.raises(PublishError, match="user/encoder is there, and your token does not see it"):
+        publish(plan, api=api)
+    api.create_repo("user/encoder")
+    hub.fail_next("/commit/", 412)
+    with pytest.raises(PublishError, match="changed by somebody else in the meantime"):
+        publish(plan, api=api)
+    api.upload_file(path_or_fileobj=b"*.py", path_in_repo=".gitignore", repo_id="user/encoder")
+    with pytest.raises(PublishError, match="has a .gitignore"):
+        publish(plan, api=api)
+    with pytest.raises(PublishError, match="the Hub at http://127.0.0.1:9 does not answer .*: check the connection"):
+        publish(plan, api=HfApi(endpoint="http://127.0.0.1:9", token="hf_loopback"))
+    with pytest.raises(ValueError, match="repo='encoder' is no name of a repository: use owner/name"):
+        plan_publication(directory, "encoder")
+
+
+def test_a_card_the_hub_refuses_is_found_before_the_push_and_by_it(hub, api, directory):
+    plan = plan_publication(directory, "user/encoder", license_name="my own")
+    assert any("license 'my own' is not on the Hub's list" in error for error in plan.errors)
+    with pytest.raises(ValueError, match="cannot be published.*license 'my own'"):
+        publish(plan, api=api)
+    plan.findings.clear()
+    with pytest.raises(PublishError, match="the Hub refused the model card: Invalid metadata.*license 'my own'"):
+        publish(plan, api=api)
+
+
+def test_a_card_edited_by_hand_is_published_as_it_is(hub, api, directory):
+    publish(plan_publication(directory, "user/encoder"), api=api)
+    edited = (directory / "README.md").read_text().replace("## Limits", "## Limits, by me")
+    (directory / "README.md").write_text(edited)
+    plan = plan_publication(directory, "user/encoder")
+    assert "was edited by hand: published as it is" in plan.notes[0]
+    publish(plan, api=api)
+    assert hub.files("user/encoder")["README.md"].decode() == edited
+    with pytest.raises(ValueError, match="edited by hand, so --license and --language.*--new-card"):
+        plan_publication(directory, "user/encoder", license_name="mit")
+    plan = plan_publication(directory, "user/encoder", license_name="mit", new_card=True)
+    publish(plan, api=api)
+    assert b"by me" not in hub.files("user/encoder")["README.md"]
+
+
+def test_a_card_edited_on_the_hub_is_not_replaced_by_a_generated_one(hub, api, directory):
+    publish(plan_publication(directory, "user/encoder"), api=api)
+    generated = hub.files("user/encoder")["README.md"]
+    edited = generated.replace(b"## Limits", b"## Limits, by a colleague")
+    api.upload_file(path_or_fileobj=edited, path_in_repo="README.md", repo_id="user/encoder")
+    before = hub.sha("user/encoder")
+    for branch in ("main", "v2"):
+        with pytest.raises(
+            PublishError, match=r"edited on the Hub.*: download it into .*/model to keep it.*--new-card"
+        ):
+            publish(plan_publication(directory, "user/encoder"), revision=branch, api=api)
+    assert hub.sha("user/encoder") == before and not (directory / ".cache").exists()
+    # Either remedy: the file downloaded, which wins as any that was edited, or a new card.
+    (directory / "README.md").write_bytes(edited)
+    publish(plan_publication(directory, "user/encoder"), api=api)
+    assert hub.files("user/encoder")["README.md"] == edited
+    plan = plan_publication(directory, "user/encoder", new_card=True)
+    assert plan.new_card
+    publish(plan, api=api)
+    assert hub.files("user/encoder")["README.md"] == generated
+
+
+def test_a_card_by_trainer_counts_as_generated(hub, api, directory):
+    by_trainer = TrainingSummary("encoder", license="mit", tags=["x"]).to_model_card()
+    api.create_repo("user/encoder")
+    api.upload_file(path_or_fileobj=by_trainer.encode(), path_in_repo="README.md", repo_id="user/encoder")
+    (directory / "README.md").write_text(by_trainer)
+    publish(plan_publication(directory, "user/encoder"), api=api)
+    assert b"masked language modelling" in hub.files("user/encoder")["README.md"]
+
+
+def test_a_card_that_is_not_utf8_is_refused(directory):
+    (directory / "README.md").write_bytes("# Modèle".encode("latin-1"))
+    with pytest.raises(ValueError, match=r"README\.md is not UTF-8 .*: save it as UTF-8, or use --new-card\.$"):
+        plan_publication(directory, "user/encoder")
+    assert not plan_publication(directory, "user/encoder", new_card=True).errors
+
+
+def test_an_encoder_without_pooler_is_published(hub, api, tmp_path, unloaded):
+    model = BERT.modeling.HfeBertModel(make_config(BERT), add_pooling_layer=False)
+    publish(plan_publication(save_checkpoint(model, BERT, tmp_path / "model"), "user/encoder"), api=api)
+    card = hub.files("user/encoder")["README.md"].decode()
+    assert 'AutoModel.from_pretrained("user/encoder", add_pooling_layer=False, trust_remote_code=True)' in card
+    assert "The weights have no pooler: without" in card
+
+
+def test_what_the_hub_will_always_refuse_is_not_to_be_tried_again(hub, api, directory):
+    plan = plan_publication(directory, "user/encoder")
+    publish(plan, api=api)
+    commit = hub.sha("user/encoder")
+    with pytest.raises(ValueError, match=f"revision='{commit}' is a commit, .*: name a branch"):
+        publish(plan, revision=commit, api=api)
+    with pytest.raises(ValueError, match="is a commit"):
+        run(str(directory), "--repo", "user/encoder", "--revision", commit, "--dry-run")
+    (directory / "LICENSE").write_text("MIT")
+    plan = plan_publication(directory, "user/encoder")
+    for status, remedy in ((400, "mend what it names"), (422, "mend what it names"), (429, "try again later")):
+        hub.fail_next("/commit/", status)
+        with pytest.raises(PublishError, match=rf"answered {status} \(.*fail_next.*\): {remedy}\. Nothing was"):
+            publish(plan, revision="v2", api=api)
+
+
+def run(*arguments: str) -> int:
+    parser = argparse.ArgumentParser()
+    publish_command.add_arguments(parser)
+    return publish_command.run(parser.parse_args(arguments))
+
+
+def test_a_dry_run_lists_and_writes_nothing(hub, directory, capsys):
+    before = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+    assert run(str(directory), "--repo", "user/encoder", "--license", "cc-by-4.0", "--dry-run") == 0
+    printed = capsys.readouterr().out
+    size = (directory / "model.safetensors").stat().st_size
+    assert f"{size:,} bytes  model.safetensors" in printed and "nothing was written or pushed" in printed
+    assert "stays here: .env, checkpoint-3/, notes.txt" in printed
+    assert {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()} == before
+    assert hub.requests == []
+
+
+def test_the_command_tells_what_is_missing_and_fails(directory, capsys):
+    (directory / "training_record.json").unlink()
+    assert run(str(directory), "--repo", "user/encoder", "--dry-run") == 0
+    printed = capsys.readouterr().out
+    assert 'warning: the card says "not recorded" of objectives, corpus' in printed
+    assert "warning: no licence is stated" in printed
+    (directory / "modeling_bert.py").unlink()
+    assert run(str(directory), "--repo", "user/encoder", "--dry-run") == 1
+    captured = capsys.readouterr()
+    assert "error: modeling_bert.py" in captured.out and "not published: 1 error" in captured.err
+
+
+def test_the_command_publishes(hub, api, directory, capsys, monkeypatch):
+    monkeypatch.setattr(publishing, "HfApi", lambda: api)
+    assert run(str(directory), "--repo", "user/encoder", "--revision", "main", "--message", "By command") == 0
+    assert f"published: {hub.endpoint}/user/encoder/commit/" in capsys.readouterr().out
+    assert TrainingRecord.load(directory) == RECORD
+    hub.fail_next("/commit/")
+    (directory / "LICENSE").write_text("MIT")
+    assert run(str(directory), "--repo", "user/encoder") == 1
+    assert "hf-encoders publish: the Hub answered 500" in capsys.readouterr().err

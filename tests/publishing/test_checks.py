@@ -1,0 +1,228 @@
+"""What a directory must hold before it is published: each check finds its fault and names the remedy."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from hf_encoders.publishing import loading
+from hf_encoders.publishing.checks import check_card, check_directory, check_files, check_loading
+from hf_encoders.publishing.model_card import make_model_card
+from hf_encoders.publishing.probing import difference
+from hf_encoders.publishing.training_record import TrainingRecord
+from tests.hub.tiny_checkpoints import (
+    ALBERT,
+    BERT,
+    FAMILIES,
+    ROBERTA,
+    make_config,
+    make_model,
+    make_tokenizer,
+    save_checkpoint,
+)
+
+from .saved import ALL_HEADS, RECORD, name_of, save
+
+
+MLM = "AutoModelForMaskedLM"
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory that can be published."""
+    return save(BERT, MLM, tmp_path_factory.mktemp("good") / "model")
+
+
+@pytest.fixture
+def directory(good: Path, tmp_path: Path) -> Path:
+    """A copy to break."""
+    return Path(shutil.copytree(good, tmp_path / "model"))
+
+
+def errors(found) -> list[str]:
+    return [finding.text for finding in found if finding.is_error]
+
+
+def edit_config(directory: Path, **fields) -> None:
+    path = directory / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+
+
+def test_every_head_passes_and_loads_elsewhere(tmp_path):
+    cases = [*ALL_HEADS, (ALBERT, MLM)]
+    fields = [{}] * len(ALL_HEADS) + [{"position_embedding_type": "relative_key"}]
+    directories = []
+    for case, more in zip(cases, fields, strict=True):
+        directories.append(save(*case, tmp_path / (name_of(case) + "relative" * bool(more)), **more))
+    assert [check_files(directory) for directory in directories] == [[]] * len(cases)
+    assert check_loading(directories) == []
+
+
+def test_a_check_names_the_directory_and_the_remedy(tmp_path, good):
+    for path, words in ((tmp_path / "none", "is no folder"), (tmp_path, "has no config.json")):
+        (text,) = errors(check_directory(path))
+        assert words in text and "save_pretrained" in text
+
+
+def remove(name):
+    return lambda directory: (directory / name).unlink()
+
+
+def write_index(directory):
+    (directory / "model.safetensors").unlink()
+    (directory / "model.safetensors.index.json").write_text(
+        '{"weight_map": {"x": "model-00001-of-00001.safetensors"}}'
+    )
+
+
+def set_weight(number):
+    """In a row of the embeddings that no probe need meet."""
+
+    def break_it(directory):
+        weights = load_file(directory / "model.safetensors")
+        weights["bert.embeddings.word_embeddings.weight"][-1, 0] = number
+        save_file(weights, directory / "model.safetensors", {"format": "pt"})
+
+    return break_it
+
+
+FAULTS = {
+    "NaN": (set_weight(float("nan")), "NaN or infinite numbers in bert.embeddings.word_embeddings.weight: save"),
+    "infinite": (set_weight(float("-inf")), "NaN or infinite numbers in bert.embeddings.word_embeddings.weight: save"),
+    "an adapter": (lambda d: (d / "adapter_config.json").write_text("{}"), "model.merge_and_unload()"),
+    "auto_map as a list": (lambda d: edit_config(d, auto_map=["x"]), "auto_map=['x'], which is no object"),
+    "pipelines as a list": (lambda d: edit_config(d, custom_pipelines=["x"]), "custom_pipelines=['x'], which is no"),
+    "configuration as a list": (
+        lambda d: (d / "config.json").write_text("[1]"),
+        "config.json holds a list and no object",
+    ),
+    "no weights": (remove("model.safetensors"), "has no model.safetensors"),
+    "no safetensors": (lambda d: (d / "model.safetensors").write_bytes(b"version https://git-lfs"), "no safetensors"),
+    "missing shard": (write_index, "model-00001-of-00001.safetensors is missing"),
+    "auto_map of one head": (
+        lambda d: edit_config(d, auto_map={"AutoConfig": "configuration_bert.HfeBertConfig"}),
+        "auto_map does not name this package's class for AutoModel, ",
+    ),
+    "no auto_map": (lambda d: edit_config(d, auto_map={}), "auto_map does not name"),
+    "modeling file missing": (remove("modeling_bert.py"), "modeling_bert.py: code that config.json names"),
+    "imported file missing": (remove("encoder_tokens.py"), "encoder_tokens.py: code that config.json names"),
+    "no tokenizer": (lambda d: [path.unlink() for path in d.glob("tokenizer*")], "tokenizer.save_pretrained("),
+    "broken tokenizer": (lambda d: (d / "tokenizer.json").write_text("{"), "has no tokenizer that loads"),
+    "tokenizer of another": (lambda d: make_tokenizer(ROBERTA).save_pretrained(d), "and vocab_size=19"),
+    "another kind of model": (lambda d: edit_config(d, model_type="gpt2"), "model_type='gpt2'"),
+    "a text for a number": (lambda d: edit_config(d, hidden_size="x"), "'hidden_size' expected int"),
+    "no head": (lambda d: edit_config(d, architectures=None), "architectures=None"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_one_error(fault, directory):
+    break_it, words = FAULTS[fault]
+    break_it(directory)
+    found = errors(check_files(directory))
+    assert len(found) == 1 and words in found[0], found
+
+
+def test_an_auto_map_may_name_a_tokenizer_by_its_two_classes(directory):
+    auto_map = json.loads((directory / "config.json").read_text())["auto_map"]
+    edit_config(directory, auto_map={**auto_map, "AutoTokenizer": ["tokenization_mine.Mine", None]})
+    assert check_files(directory) == []
+
+
+def test_an_encoder_without_pooler_passes_with_a_warning(tmp_path):
+    directories = []
+    for family in FAMILIES:
+        kind = type(make_model(family, "AutoModel"))
+        model = kind(make_config(family), add_pooling_layer=False)
+        directories.append(save_checkpoint(model, family, tmp_path / family.name))
+        assert check_files(directories[-1]) == []
+    found = check_loading(directories)
+    assert len(found) == len(FAMILIES)
+    assert all(
+        not one.is_error and "has no pooler: it must be loaded with add_pooling_layer=False" in one.text
+        for one in found
+    )
+
+
+def test_a_padding_id_of_another_is_worth_a_warning(directory):
+    edit_config(directory, pad_token_id=1)
+    (finding,) = check_files(directory)
+    assert not finding.is_error and "pads with id 0, and pad_token_id=1" in finding.text
+
+
+def test_code_that_computes_something_else_is_found(directory, monkeypatch):
+    path = directory / "modeling_bert.py"
+    text = path.read_text()
+    assert "return self.decoder(self.transform(hidden_states))" in text
+    path.write_text(text.replace("return self.decoder(", "return 1.01 * self.decoder("))
+    (text,) = errors(check_loading([directory]))
+    assert "without hf_encoders, trust_remote_code=True: outputs differ by up to" in text
+
+
+def test_code_that_needs_the_package_is_found(directory):
+    path = directory / "encoder_tokens.py"
+    path.write_text(path.read_text() + "\nimport hf_encoders\n")
+    (text,) = errors(check_loading([directory]))
+    assert "trust_remote_code=True" in text and "hf_encoders" in text
+
+
+def test_weights_of_a_part_are_refused(directory):
+    weights = load_file(directory / "model.safetensors")
+    save_file(
+        {k: v for k, v in weights.items() if "transform" not in k}, directory / "model.safetensors", {"format": "pt"}
+    )
+    (text,) = errors(check_loading([directory]))
+    assert "has no weights for cls.predictions.transform" in text and "random numbers" in text
+
+
+def test_verify_loading_prints_each_way_and_refuses_another_model(good, capsys, monkeypatch):
+    model = make_model(BERT, MLM)
+    loaded_once = []
+    load_elsewhere = loading.load_elsewhere
+    # The second call compares the same loads with another model: two processes instead of four.
+    monkeypatch.setattr(
+        loading,
+        "load_elsewhere",
+        lambda loads: loaded_once or loaded_once.extend(load_elsewhere(loads)) or loaded_once,
+    )
+    loading.verify_loading(good, model, make_tokenizer(BERT))
+    printed = capsys.readouterr().out
+    assert [line.split(":")[1].split(",")[0].strip() for line in printed.splitlines()] == [
+        "HfeBertForMaskedLM",
+        "HfeBertForMaskedLM",
+        "BertForMaskedLM",
+    ]
+    with torch.no_grad():
+        model.cls.predictions.bias[3] += 0.5
+    with pytest.raises(RuntimeError, match="gives other outputs when loaded with hf_encoders: 0.5"):
+        loading.verify_loading(good, model, make_tokenizer(BERT))
+
+
+def test_classes_are_compared_where_there_are_as_many_as_tokens():
+    mask = torch.tensor([[1, 1, 1], [1, 0, 0]])
+    expected, found = torch.zeros(2, 3), torch.tensor([[0.0, 0, 0], [0, 0, 1]])
+    assert difference({"logits": found}, {"logits": expected}, mask).largest == 1
+    assert difference({"end_logits": found}, {"end_logits": expected}, mask).largest == 0
+    assert difference({"logits": found[..., None]}, {"logits": expected[..., None]}, mask).largest == 0
+
+
+def test_what_a_card_lacks_is_found():
+    model = make_model(BERT, MLM)
+    card = str(make_model_card(model, RECORD, "me/encoder", has_curve=True))
+    assert check_card(card, RECORD, ["loss_curve.png"]) == []
+    (text,) = errors(check_card(card, RECORD, []))
+    assert "shows loss_curve.png, which does not go with it" in text
+    (text,) = errors(check_card(card.replace("license: mit", "license: MIT"), RECORD, ["loss_curve.png"]))
+    assert "license 'MIT'" in text
+    (text,) = errors(check_card("---\nlicense: [\n---\n# x", RECORD, []))
+    assert "no readable metadata" in text
+    index = "model-index:\n- name: x\n  results:\n  - {task: {type: fill-mask}, dataset: {type: x, name: x}}\n"
+    (text,) = errors(check_card(f"---\nlicense: mit\n{index}---\n# x", RECORD, []))
+    assert "model-index: no metrics for 'x'" in text
+    empty = str(make_model_card(model, TrainingRecord(), "me/encoder"))
+    first, second = check_card(empty, TrainingRecord(), [])
+    assert not first.is_error and "no licence is stated" in first.text
+    assert not second.is_error and "objectives, corpus" in second.text

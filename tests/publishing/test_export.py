@@ -1,0 +1,252 @@
+"""Exports compute what the checkpoint computes, need no code of this package, and are refused when they are wrong."""
+
+import json
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+from hf_encoders import cli
+from hf_encoders.publishing import export
+from hf_encoders.publishing.export import bf16_tolerance, export_checkpoint
+from hf_encoders.publishing.loading import Load, load_elsewhere
+from hf_encoders.publishing.probing import difference, outputs_of, probe_batch
+from tests.hub.tiny_checkpoints import (
+    ALBERT,
+    BERT,
+    FAMILIES,
+    ROBERTA,
+    TEXTS,
+    built_in,
+    make_config,
+    make_model,
+    make_tokenizer,
+    save_checkpoint,
+)
+
+from .saved import ALL_HEADS, name_of, save
+
+
+MLM = "AutoModelForMaskedLM"
+PLAIN_FILES = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
+
+
+def corrupt(writer, name: str, amount: float):
+    """A writer that puts one wrong number into what another has written."""
+
+    def write(model, head, folder):
+        writer(model, head, folder)
+        weights = load_file(folder / "model.safetensors")
+        weights[name].view(-1)[0] += amount
+        save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+    return write
+
+
+@pytest.mark.parametrize("case", ALL_HEADS, ids=name_of)
+def test_native_is_transformers_own_model(case, tmp_path):
+    family, head = case
+    source = save(family, head, tmp_path / "source", seed=3)
+    folder, seen = export_checkpoint(source, "native", tmp_path / "native")
+    assert sorted(path.name for path in folder.iterdir()) == PLAIN_FILES
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+    config = json.loads((folder / "config.json").read_text())
+    assert config["architectures"] == [built_in(family, head)] and config["model_type"] == family.name
+    assert not {
+        "auto_map",
+        "custom_pipelines",
+        "position_embedding_type",
+        "combined_layers",
+        "layer_combination",
+    } & set(config)
+    kind = getattr(transformers, built_in(family, head))
+    model, found = kind.from_pretrained(folder, output_loading_info=True)
+    assert not any(found.values())
+    batch = probe_batch(make_config(family), head, 40, (9, 4))
+    again = difference(
+        outputs_of(model.eval(), batch), outputs_of(make_model(*case, seed=3), batch), batch["attention_mask"]
+    )
+    assert again.largest < 1e-5 and seen.largest < 1e-5
+
+
+@pytest.mark.parametrize("form", ["native", "safetensors-bf16"])
+def test_an_encoder_that_was_saved_without_pooler_is_exported(form, tmp_path):
+    model = type(make_model(BERT, "AutoModel"))(make_config(BERT), add_pooling_layer=False)
+    folder, _ = export_checkpoint(save_checkpoint(model, BERT, tmp_path / "source"), form, tmp_path / "export")
+    assert not [name for name in load_file(folder / "model.safetensors") if "pooler" in name]
+
+
+def test_native_directories_load_where_the_package_is_not(tmp_path):
+    loads = []
+    for family in FAMILIES:
+        source = save(family, MLM, tmp_path / family.name)
+        folder, _ = export_checkpoint(source, "native", tmp_path / f"{family.name}-native")
+        loads.append(Load(folder, "plain", MLM, probe_batch(make_config(family), MLM, 40)))
+    for family, load, loaded in zip(FAMILIES, loads, load_elsewhere(loads), strict=True):
+        assert (loaded.error, loaded.class_name, loaded.missing) == ("", built_in(family, MLM), [])
+        expected = outputs_of(make_model(family, MLM), load.batch)
+        assert difference(loaded.outputs, expected, load.batch["attention_mask"]).largest < 1e-5
+
+
+def test_sentence_transformers_reads_the_encoder_of_a_masked_language_model(tmp_path):
+    sentence_transformers = pytest.importorskip("sentence_transformers", reason="no dependency of this package")
+    source = save(ROBERTA, MLM, tmp_path / "source")
+    folder, _ = export_checkpoint(source, "native", tmp_path / "native", head="AutoModel")
+    embedder = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
+    batch = make_tokenizer(ROBERTA)(list(TEXTS), padding=True, return_tensors="pt")
+    with torch.no_grad():
+        states = make_model(ROBERTA, MLM).roberta(**batch).last_hidden_state
+    mean = states.sum(dim=1) / batch["attention_mask"].sum(dim=1, keepdim=True)
+    torch.testing.assert_close(torch.tensor(embedder.encode(list(TEXTS))), mean, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_bf16_weights_are_the_originals_rounded(family, tmp_path):
+    head = "AutoModelForSequenceClassification"
+    source = save(family, head, tmp_path / "source")
+    folder, seen = export_checkpoint(source, "safetensors-bf16", tmp_path / "half")
+    written, original = load_file(folder / "model.safetensors"), load_file(source / "model.safetensors")
+    assert written.keys() == original.keys()
+    assert all(torch.equal(value, original[name].bfloat16()) for name, value in written.items())
+    assert json.loads((folder / "config.json").read_text())["dtype"] == "bfloat16"
+    assert (folder / f"modeling_{family.name}.py").exists()
+    assert 1e-4 < seen.largest < 0.1  # it is rounded, and not more
+    # 2 layers of 6 matrices (ALBERT: 2 layers a group) and the embeddings: sqrt(13) / 256, sqrt(25) / 256.
+    assert bf16_tolerance(make_config(family)) == pytest.approx((25 if family is ALBERT else 13) ** 0.5 / 256)
+
+
+@pytest.mark.parametrize(
+    ("form", "writer", "words"),
+    [
+        ("native", "write_native", "the native form computes something else: outputs differ by up to 0.5"),
+        ("safetensors-bf16", "write_bf16", "cls.predictions.bias is not the original rounded"),
+    ],
+)
+def test_a_wrong_weight_is_refused_and_nothing_is_left(form, writer, words, tmp_path, monkeypatch):
+    source = save(BERT, MLM, tmp_path / "source")
+    monkeypatch.setattr(export, writer, corrupt(getattr(export, writer), "cls.predictions.bias", 0.5))
+    with pytest.raises(RuntimeError, match=words):
+        export_checkpoint(source, form, tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+def test_bf16_is_refused_where_it_is_too_coarse(tmp_path, monkeypatch):
+    monkeypatch.setattr(export, "BF16_ROUNDING", 2.0**-12)
+    with pytest.raises(RuntimeError, match="bfloat16 is too coarse for this model"):
+        export_checkpoint(save(BERT, MLM, tmp_path / "source"), "safetensors-bf16", tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+ONNX = [
+    (BERT, MLM, "absolute"),
+    (ALBERT, "AutoModelForMultipleChoice", "absolute"),
+    (ROBERTA, MLM, "relative_key_query"),
+]
+
+
+@pytest.mark.parametrize(("family", "head", "positions"), ONNX, ids=["mlm", "choices", "relative"])
+def test_onnx_runs_in_onnx_runtime_at_other_shapes(family, head, positions, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime", reason="no dependency of this package: pip install onnxruntime")
+    pytest.importorskip("onnxscript", reason="no dependency of this package: pip install onnx onnxscript")
+    source = save(family, head, tmp_path / "source", position_embedding_type=positions)
+    folder, seen = export_checkpoint(source, "onnx", tmp_path / "onnx")
+    assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.onnx", *PLAIN_FILES[2:]]
+    assert "auto_map" not in json.loads((folder / "config.json").read_text())
+    session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
+    batch = probe_batch(make_config(family), head, 40, (17, 2, 6, 9))
+    assert {one.name for one in session.get_inputs()} == set(batch)
+    names = [one.name for one in session.get_outputs()]
+    values = session.run(None, {name: value.numpy() for name, value in batch.items()})
+    found = dict(zip(names, map(torch.from_numpy, values), strict=True))
+    model = make_model(family, head, position_embedding_type=positions)
+    assert difference(found, outputs_of(model, batch), batch["attention_mask"]).largest < 1e-5 > seen.largest
+
+
+def test_a_wrong_onnx_graph_is_refused(tmp_path, monkeypatch):
+    onnx = pytest.importorskip("onnx", reason="no dependency of this package: pip install onnx onnxruntime onnxscript")
+    pytest.importorskip("onnxscript", reason="no dependency of this package: pip install onnx onnxruntime onnxscript")
+    write_onnx = export.write_onnx
+
+    def write_of_another(model, head, folder):
+        write_onnx(make_model(ROBERTA, MLM, seed=9, position_embedding_type="relative_key"), head, folder)
+        onnx.checker.check_model(str(folder / "model.onnx"))
+
+    monkeypatch.setattr(export, "write_onnx", write_of_another)
+    source = save(ROBERTA, MLM, tmp_path / "source", position_embedding_type="relative_key")
+    with pytest.raises(RuntimeError, match="the onnx form computes something else"):
+        export_checkpoint(source, "onnx", tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+def test_what_cannot_be_exported_is_refused_before_it_is_loaded(tmp_path, monkeypatch):
+    source = save(BERT, MLM, tmp_path / "source", position_embedding_type="relative_key")
+    with pytest.raises(ValueError, match="compute position_embedding_type='relative_key'.*Export it to onnx"):
+        export_checkpoint(source, "native", tmp_path / "out")
+    with pytest.raises(ValueError, match="form='gguf': choose one of native, onnx, safetensors-bf16"):
+        export_checkpoint(source, "gguf", tmp_path / "out")
+    with pytest.raises(ValueError, match="output='.*source' is there already"):
+        export_checkpoint(source, "onnx", source)
+    with pytest.raises(ValueError, match="head='AutoModelForCausalLM': bert has AutoModel, "):
+        export_checkpoint(source, "safetensors-bf16", tmp_path / "out", head="AutoModelForCausalLM")
+    with pytest.raises(ValueError, match="has no weights for classifier.bias.*random numbers"):
+        export_checkpoint(source, "safetensors-bf16", tmp_path / "out", head="AutoModelForTokenClassification")
+    monkeypatch.setattr(export.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match="pip install onnx onnxscript onnxruntime"):
+        export_checkpoint(source, "onnx", tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+def test_a_checkpoint_without_tokenizer_leaves_nothing(tmp_path):
+    make_model(BERT, MLM).save_pretrained(tmp_path / "source")
+    with pytest.raises(ValueError, match="has no tokenizer, or one that knows no words"):
+        export_checkpoint(tmp_path / "source", "native", tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+def published(folder: Path) -> torch.nn.Module:
+    """transformers' own BERT, as published checkpoints are: no `auto_map`."""
+    torch.manual_seed(1)
+    sizes = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 17}
+    model = transformers.BertForMaskedLM(transformers.BertConfig(vocab_size=19, **sizes)).eval()
+    model.save_pretrained(folder, max_shard_size="4KB")
+    make_tokenizer(BERT).save_pretrained(folder)
+    return model
+
+
+def test_published_checkpoints_come_in_shards_and_old_names(tmp_path):
+    expected = published(tmp_path / "source").state_dict()
+    index = json.loads((tmp_path / "source" / "model.safetensors.index.json").read_text())
+    assert len(set(index["weight_map"].values())) > 1
+    for shard in set(index["weight_map"].values()):
+        weights = load_file(tmp_path / "source" / shard)
+        old = {name.replace("LayerNorm.weight", "LayerNorm.gamma"): value for name, value in weights.items()}
+        old = {name.replace("LayerNorm.bias", "LayerNorm.beta"): value for name, value in old.items()}
+        save_file(old, tmp_path / "source" / shard, {"format": "pt"})
+    renamed = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): shard
+        for name, shard in index["weight_map"].items()
+    }
+    (tmp_path / "source" / "model.safetensors.index.json").write_text(json.dumps({**index, "weight_map": renamed}))
+    folder, _ = export_checkpoint(tmp_path / "source", "native", tmp_path / "native")
+    written = load_file(folder / "model.safetensors")
+    assert any("LayerNorm.weight" in name for name in written) and not any("gamma" in name for name in written)
+    assert all(torch.equal(value, expected[name]) for name, value in written.items())
+
+
+def test_pickled_weights_are_refused(tmp_path, capsys):
+    model = published(tmp_path / "source")
+    for path in (tmp_path / "source").glob("model*"):
+        path.unlink()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.save(model.state_dict(), tmp_path / "source" / "pytorch_model.bin")
+    with pytest.raises(OSError, match="in pytorch_model.bin only, which is not read: convert it"):
+        export_checkpoint(tmp_path / "source", "native", tmp_path / "out")
+    arguments = ["export", str(tmp_path / "source"), "--to", "native", "--output", str(tmp_path / "out")]
+    assert cli.main(arguments) == 1
+    said = capsys.readouterr().err
+    assert "hf-encoders export: " in said and "Traceback" not in said and "pytorch_model.bin" in said
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
