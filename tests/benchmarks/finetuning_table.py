@@ -101,7 +101,7 @@ PAIR = {"text_column": "sentence1", "text_pair_column": "sentence2"}
 SETS = {
     "banking77": LabelledSet(
         files("banking77/raw/train.csv", "banking77/raw/test.csv"),
-        sequence_classification, "accuracy", classification_baseline, epochs=4, most_rows=10_003, most_test_rows=3080,
+        sequence_classification, "accuracy", classification_baseline, epochs=4, most_rows=4000, most_test_rows=3080,
         options={"label_column": "category"}, against_stock=True,
     ),
     "snips": LabelledSet(
