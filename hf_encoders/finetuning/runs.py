@@ -1,8 +1,8 @@
 """One fine-tuning: seed, model, the stock `Trainer`, the best checkpoint, figures.
 
 The loss is that of the heads, or `class_weights.py`'s; both are divided by the items of the whole batch, so without
-dropout 8 rows at once and 2 at a time accumulated 4 times train the same model. Padding is not computed, so rows are not sorted by
-length.
+dropout 8 rows at once and 2 at a time accumulated 4 times train the same model. Padding is not computed, so rows are
+not sorted by length.
 """
 
 import shutil
