@@ -160,8 +160,8 @@ def check_own_config(config: EncoderConfig, setting: Setting, tokenizer: PreTrai
     where = f"--model '{setting.size}'"
     if not config.is_native:
         raise ValueError(
-            f"{where}: position_embedding_type={config.position_embedding_type!r} does not exist in transformers, so "
-            "there is nothing to compare with: use 'absolute'."
+            f"{where}: {', '.join(f'{name}={value!r}' for name, value in config.fields_beyond_native.items())} does "
+            "not exist in transformers, so there is nothing to compare with: leave it out."
         )
     if config.vocab_size < len(tokenizer):
         raise ValueError(

@@ -10,6 +10,10 @@ from huggingface_hub.dataclasses import strict
 from .encoder_configuration import EncoderConfig
 
 
+# A layer's halves, each with the LayerNorm behind it.
+LAYER_PARTS = ("attention", "feed_forward")
+
+
 @strict
 class HfeAlbertConfig(EncoderConfig):
     r"""ALBERT; the defaults are albert-xxlarge-v2, as in transformers. Fields as in `EncoderConfig`, and:
@@ -20,6 +24,11 @@ class HfeAlbertConfig(EncoderConfig):
             everywhere.
         inner_group_num (`int`): layers in a group. A token passes `num_hidden_layers` groups of `inner_group_num`
             layers.
+        shared_between_groups (`str`, *optional*): part of a layer that all groups have in common, `attention` or
+            `feed_forward`, each with the LayerNorm behind it; with as many groups as layers these are the paper's
+            "shared-attention" and "shared-FFN" (section 3.1, table 4). None shares nothing between groups, as in
+            transformers' ALBERT: one group is then the paper's "all-shared", as many groups as layers its
+            "not-shared". A configuration with a shared part has a `model_type` of its own, as with relative positions.
         classifier_dropout_prob (`float`): dropout probability before a task's classifier.
 
     Use `base()`, `large()`, `xlarge()` or `xxlarge()` for the sizes of the paper's table 1.
@@ -45,6 +54,7 @@ class HfeAlbertConfig(EncoderConfig):
     num_attention_heads: int = 64
     intermediate_size: int = 16384
     inner_group_num: int = 1
+    shared_between_groups: str | None = None
     hidden_act: str = "gelu_new"
     hidden_dropout_prob: float | int = 0.0
     attention_probs_dropout_prob: float | int = 0.0
@@ -57,6 +67,14 @@ class HfeAlbertConfig(EncoderConfig):
         """Layers that a token passes through."""
         return self.num_hidden_layers * self.inner_group_num
 
+    @property
+    def fields_beyond_native(self) -> dict[str, Any]:
+        """As in `EncoderConfig`; and a shared part, for transformers' ALBERT shares whole layers only."""
+        fields = super().fields_beyond_native
+        if self.shared_between_groups is not None:
+            fields["shared_between_groups"] = self.shared_between_groups
+        return fields
+
     def _check(self) -> None:
         for name in ("embedding_size", "num_hidden_groups", "inner_group_num"):
             if getattr(self, name) < 1:
@@ -66,6 +84,18 @@ class HfeAlbertConfig(EncoderConfig):
             raise ValueError(
                 f"num_hidden_groups={self.num_hidden_groups} is more than num_hidden_layers={self.num_hidden_layers}: "
                 "some groups would never run. Lower it."
+            )
+        if self.shared_between_groups is None:
+            return
+        if self.shared_between_groups not in LAYER_PARTS:
+            raise ValueError(
+                f"shared_between_groups={self.shared_between_groups!r} must be one of {', '.join(LAYER_PARTS)}, or "
+                "None."
+            )
+        if self.num_hidden_groups == 1:
+            raise ValueError(
+                f"shared_between_groups={self.shared_between_groups!r} with num_hidden_groups=1, which shares whole "
+                f"layers: set num_hidden_groups={self.num_hidden_layers} to share that part alone, or leave it out."
             )
 
     @classmethod

@@ -159,7 +159,17 @@ class EncoderConfig(PreTrainedConfig):
     @property
     def is_native(self) -> bool:
         """Whether transformers' own class of the same `model_type` computes the same function."""
-        return self.position_embedding_type == "absolute" and self.combined_layers is None
+        return not self.fields_beyond_native
+
+    @property
+    def fields_beyond_native(self) -> dict[str, Any]:
+        """Fields, with their values, that ask for what transformers' own class does not compute."""
+        fields = {}
+        if self.position_embedding_type != "absolute":
+            fields["position_embedding_type"] = self.position_embedding_type
+        if self.combined_layers is not None:
+            fields["combined_layers"] = self.combined_layers
+        return fields
 
     def to_dict(self) -> dict[str, Any]:
         """As in transformers, with what other readers of config.json need.

@@ -4,6 +4,8 @@ Differs from BERT in: factorised embeddings, layers shared across depth, a poole
 sentence order instead of next sentence as the pair objective.
 """
 
+from functools import partial
+
 import torch
 from torch import nn
 from transformers import initialization as init
@@ -12,7 +14,7 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 
-from .configuration_albert import HfeAlbertConfig
+from .configuration_albert import LAYER_PARTS, HfeAlbertConfig
 from .encoder_attention import EncoderSelfAttention
 from .encoder_blocks import (
     EncoderEmbeddings,
@@ -47,29 +49,55 @@ class AlbertAttention(EncoderSelfAttention):
         return self.LayerNorm(self.output_dropout(project(self.dense, context), hidden_states)), weights
 
 
-class AlbertLayer(GradientCheckpointingLayer):
-    """A layer of BERT under ALBERT's parameter names; no dropout after the feed-forward part, as in transformers."""
+class AlbertLayerParts(nn.Module):
+    """Attention or feed-forward part of a layer, or both, each with the LayerNorm behind it.
+
+    The names are transformers'; there is no dropout after the feed-forward part, as there.
+
+    Args:
+        config: an `HfeAlbertConfig`.
+        parts (`list` of `str`): those to build, of `LAYER_PARTS`.
+    """
+
+    def __init__(self, config: HfeAlbertConfig, parts: list[str]):
+        super().__init__()
+        self.parts = parts
+        self.chunk_size = config.chunk_size_feed_forward
+        if "feed_forward" in parts:
+            self.full_layer_layer_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        if "attention" in parts:
+            self.attention = AlbertAttention(config)
+        if "feed_forward" in parts:
+            self.ffn = nn.Linear(config.hidden_size, config.intermediate_size)
+            self.ffn_output = nn.Linear(config.intermediate_size, config.hidden_size)
+            self.activation = activation(config.hidden_act)
+
+    def feed_forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """`(N, D)` -> `(N, D)`."""
+        return self.full_layer_layer_norm(in_chunks(self._widen, hidden_states, self.chunk_size) + hidden_states)
+
+    def _widen(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        return project(self.ffn_output, project(self.ffn, hidden_states), self.activation)
+
+
+class AlbertLayer(AlbertLayerParts, GradientCheckpointingLayer):
+    """A layer of BERT under ALBERT's parameter names, without the part that all groups share."""
 
     def __init__(self, config: HfeAlbertConfig):
-        super().__init__()
-        self.chunk_size = config.chunk_size_feed_forward
-        self.full_layer_layer_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.attention = AlbertAttention(config)
-        self.ffn = nn.Linear(config.hidden_size, config.intermediate_size)
-        self.ffn_output = nn.Linear(config.intermediate_size, config.hidden_size)
-        self.activation = activation(config.hidden_act)
+        super().__init__(config, [part for part in LAYER_PARTS if part != config.shared_between_groups])
 
     def forward(
-        self, hidden_states: torch.Tensor, tokens: FlatTokens, output_attentions: bool = False
+        self,
+        hidden_states: torch.Tensor,
+        tokens: FlatTokens,
+        output_attentions: bool = False,
+        shared: AlbertLayerParts | None = None,
     ) -> torch.Tensor:
-        """`(N, D)` -> `(N, D)`."""
-        hidden_states, _ = self.attention(hidden_states, tokens, output_attentions)
-        return self.full_layer_layer_norm(
-            in_chunks(self._feed_forward, hidden_states, self.chunk_size) + hidden_states
-        )
-
-    def _feed_forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        return project(self.ffn_output, project(self.ffn, hidden_states), self.activation)
+        """`(N, D)` -> `(N, D)`, with the part of `shared` that the layer does not have."""
+        attending = self if "attention" in self.parts else shared
+        feeding = self if "feed_forward" in self.parts else shared
+        hidden_states, _ = attending.attention(hidden_states, tokens, output_attentions)
+        return feeding.feed_forward(hidden_states)
 
 
 class AlbertLayerGroup(nn.Module):
@@ -88,6 +116,11 @@ class AlbertEncoder(LayerStack):
         self.embedding_hidden_mapping_in = nn.Linear(config.embedding_size, config.hidden_size)
         self.albert_layer_groups = nn.ModuleList([AlbertLayerGroup(config) for _ in range(config.num_hidden_groups)])
         self.num_hidden_layers = config.num_hidden_layers
+        if config.shared_between_groups is not None:
+            # Beside the groups and once, so that each parameter has one name and FSDP, which gathers a layer's own
+            # parameters when the layer runs, has these at hand all the time.
+            parts = [config.shared_between_groups]
+            self.shared_parts = nn.ModuleList([AlbertLayerParts(config, parts) for _ in range(config.inner_group_num)])
 
     def forward(self, hidden_states: torch.Tensor, tokens: FlatTokens, **flags: bool) -> torch.Tensor:
         """Embeddings `(N, E)` -> `(N, D)`; `flags` as in `LayerStack.run`."""
@@ -95,6 +128,9 @@ class AlbertEncoder(LayerStack):
         # Depth i uses group floor(i * groups / depth), in the floating-point form of the original modeling.py.
         used = [groups[int(i / (self.num_hidden_layers / len(groups)))] for i in range(self.num_hidden_layers)]
         layers = [layer for group in used for layer in group.albert_layers]
+        if hasattr(self, "shared_parts"):
+            shared = [part for _ in used for part in self.shared_parts]
+            layers = [partial(layer, shared=part) for layer, part in zip(layers, shared, strict=True)]
         return self.run(layers, self.embedding_hidden_mapping_in(hidden_states), tokens, **flags)
 
 

@@ -68,9 +68,9 @@ def export_checkpoint(
         raise ValueError(f"output={str(output)!r} is there already: remove it, or name another folder.")
     if form == "native" and not config.is_native:
         raise ValueError(
-            f"transformers' own {config.model_type} does not compute position_embedding_type="
-            f"{config.position_embedding_type!r} with combined_layers={config.combined_layers}. Export it to onnx, or "
-            "use it with trust_remote_code=True."
+            f"transformers' own {config.model_type} does not compute "
+            f"{', '.join(f'{name}={value!r}' for name, value in config.fields_beyond_native.items())}. Export it to "
+            "onnx, or use it with trust_remote_code=True."
         )
     if form == "onnx":
         check_onnx_packages()

@@ -98,7 +98,8 @@ def make_model_card(
         is_native=config.is_native,
         has_pooler=not pooler_arguments(model, head),
         parameters=f"{model.num_parameters():,}",
-        architecture={field: getattr(config, field) for field in SHOWN_FIELDS if hasattr(config, field)},
+        architecture={field: getattr(config, field) for field in SHOWN_FIELDS if hasattr(config, field)}
+        | config.fields_beyond_native,
         longest_row=f"{model.base_model.longest_row():,}" if config.position_embedding_type == "absolute" else None,
         labels=_labels(config, head),
         record=record,

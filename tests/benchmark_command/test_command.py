@@ -123,7 +123,10 @@ def test_wrong_input_is_told_before_anything_is_measured(folder, capsys, monkeyp
     [
         ({"vocab_size": 20}, "vocab_size=20, but the tokenizer has 60 entries"),
         ({"pad_token_id": 3}, "pad_token_id=3, but the tokenizer's is 0"),
-        ({"position_embedding_type": "relative_key"}, "does not exist in transformers"),
+        (
+            {"position_embedding_type": "relative_key"},
+            "position_embedding_type='relative_key' does not exist in trans",
+        ),
         ({"model_type": "gpt2"}, "model_type 'gpt2': it must be one of bert, roberta, albert"),
     ],
 )

@@ -13,18 +13,23 @@ import pytest
 import torch
 
 import hf_encoders
+from hf_encoders.models.configuration_albert import LAYER_PARTS
 
 from .auto_class_loads import Answers, SavedFamily
 from .remote_process import run_with_package, run_without_package
 from .tiny_checkpoints import (
+    ALBERT,
     BERT,
     FAMILIES,
     RELATIVE,
     TEXTS,
     Family,
     head_of,
+    make_batch,
     make_config,
+    make_model,
     make_tokenizer,
+    save_checkpoint,
     saved_heads,
     trusted_auto_classes,
 )
@@ -235,3 +240,28 @@ def test_relative_positions_are_refused_where_our_code_is_not_trusted(
     for error in found.values():
         assert "contains custom code which must be executed" in error
         assert "trust_remote_code=True" in error
+
+
+LOAD_AND_RUN = """
+import torch
+from transformers import AutoModelForMaskedLM
+
+result = []
+for folder in argument["folders"]:
+    model, info = AutoModelForMaskedLM.from_pretrained(folder, trust_remote_code=True, output_loading_info=True)
+    with torch.no_grad():
+        logits = model(torch.tensor(argument["ids"])).logits
+    result.append([type(model).__module__.split(".")[0], sum(map(len, info.values())), logits.tolist()])
+"""
+
+
+def test_shared_parts_load_where_the_package_is_not(tmp_path: Path) -> None:
+    """transformers' ALBERT cannot share a part of a layer; the code beside the weights can."""
+    ids, folders, expected = make_batch(ALBERT)["input_ids"], [], []
+    for part in LAYER_PARTS:
+        model = make_model(ALBERT, "AutoModelForMaskedLM", shared_between_groups=part)
+        folders.append(str(save_checkpoint(model, ALBERT, tmp_path / part)))
+        with torch.no_grad():
+            expected.append(["transformers_modules", 0, model(ids).logits.tolist()])
+    found = run_without_package(LOAD_AND_RUN, tmp_path / "home", {"folders": folders, "ids": ids.tolist()})
+    assert found == expected
