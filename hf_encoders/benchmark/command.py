@@ -47,7 +47,6 @@ from hf_encoders.benchmark.settings import (
     TASKS,
     VOCAB_SIZE,
     Setting,
-    config_class_of,
     default_batch_size,
     family_of,
     make_config,
@@ -57,8 +56,8 @@ from hf_encoders.data.corpus import read_documents, split_sentences, tokenize_do
 from hf_encoders.data.corpus.command import load_tokenizer
 from hf_encoders.data.corpus.python_docs import read_python_documents
 from hf_encoders.data.tokenizer_training import train_tokenizer
-from hf_encoders.quickstart.pretraining import check_objective
 from hf_encoders.registration import CONFIGURATIONS
+from hf_encoders.training.objectives import check_objective, config_class_of
 
 
 CHARACTERS_A_LIBRARY = 100_000  # of the Python documentation; enough for the vocabulary and for 50 batches

@@ -8,8 +8,8 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.models.encoder_configuration import EncoderConfig
-from hf_encoders.quickstart.pretraining import config_of_size, pretraining_class
 from hf_encoders.registration import CONFIGURATIONS
+from hf_encoders.training.objectives import config_class_of, config_of_size, pretraining_class
 
 
 class Size(NamedTuple):
@@ -106,11 +106,6 @@ def default_batch_size(size: str, length: int) -> int:
     """
     preset = SIZES.get(size, SIZES["base"])
     return preset.batch_size if length <= LONG else preset.long_batch_size
-
-
-def config_class_of(family: str) -> type[EncoderConfig]:
-    """The family's configuration class."""
-    return next(config for config in CONFIGURATIONS if config.model_type == family)
 
 
 def family_of(path: Path) -> str:

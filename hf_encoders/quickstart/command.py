@@ -21,16 +21,14 @@ from hf_encoders.publishing.loss_curve import draw_loss_curve
 from hf_encoders.publishing.model_card import CURVE_FILE, make_model_card
 from hf_encoders.quickstart.after_training import finetune, show_filled_masks
 from hf_encoders.quickstart.pretraining import (
-    check_objective,
-    default_objective,
     make_record,
     make_trainer,
-    pretraining_model,
     small_config,
     unigram_cross_entropy,
 )
 from hf_encoders.quickstart.text import Recipe, hold_out, load_documents, tokenized
 from hf_encoders.registration import CONFIGURATIONS
+from hf_encoders.training.objectives import check_objective, config_class_of, default_objective, pretraining_model
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -86,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
     transformers.logging.disable_progress_bar()
     set_seed(arguments.seed)
     recipe = Recipe(vocab_size=arguments.vocab_size, max_length=arguments.max_length, max_steps=arguments.max_steps)
-    config_class = next(config for config in CONFIGURATIONS if config.model_type == arguments.family)
+    config_class = config_class_of(arguments.family)
     objective = arguments.objective or default_objective(config_class)
     check_objective(config_class, objective)
     output = Path(arguments.output)

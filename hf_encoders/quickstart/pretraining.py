@@ -10,7 +10,6 @@ from typing import Any
 import datasets
 import numpy as np
 import torch
-import transformers
 from torch.utils.data import Subset
 from transformers import (
     PreTrainedModel,
@@ -19,52 +18,12 @@ from transformers import (
     TrainingArguments,
 )
 
-from hf_encoders.data.blocks import SentenceBlocks
-from hf_encoders.data.chunks import DocumentChunks
-from hf_encoders.data.collators import (
-    DataCollatorForMaskedLM,
-    DataCollatorForNextSentencePrediction,
-    DataCollatorForSentenceOrderPrediction,
-)
 from hf_encoders.data.corpus.sentence_store import SentenceStore
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.publishing.training_record import TrainingRecord, describe_hardware, describe_software
 from hf_encoders.quickstart.text import Recipe
-from hf_encoders.registration import CONFIGURATIONS
 from hf_encoders.training import CompactProgressCallback, PreTrainingTrainer
-
-
-def has_pair_head(config_class: type[EncoderConfig]) -> bool:
-    """Whether the family's pre-training head judges sentence pairs."""
-    return config_class.AUTO_MAP["AutoModelForPreTraining"] != config_class.AUTO_MAP["AutoModelForMaskedLM"]
-
-
-def pretraining_class(config_class: type[EncoderConfig]) -> type[PreTrainedModel]:
-    """The family's class with all pre-training heads."""
-    return transformers.AutoModelForPreTraining._model_mapping[config_class]
-
-
-def default_objective(config_class: type[EncoderConfig]) -> str:
-    """The objective of the family's paper."""
-    if not has_pair_head(config_class):
-        return "mlm"
-    return "sop" if pretraining_class(config_class).pair_label_name == "sentence_order_label" else "nsp"
-
-
-def check_objective(config_class: type[EncoderConfig], objective: str) -> None:
-    """Refuse a pair objective for a family without a pair head."""
-    if objective != "mlm" and not has_pair_head(config_class):
-        able = [config.model_type for config in CONFIGURATIONS if has_pair_head(config)]
-        raise ValueError(
-            f"--objective {objective}: {config_class.model_type} has no head for sentence pairs. Use --objective mlm, "
-            f"or --family {' or '.join(able)}."
-        )
-
-
-def pretraining_model(config: EncoderConfig, objective: str) -> PreTrainedModel:
-    """A model with fresh weights and the heads that the objective trains."""
-    auto = transformers.AutoModelForMaskedLM if objective == "mlm" else transformers.AutoModelForPreTraining
-    return auto.from_config(config)
+from hf_encoders.training.objectives import collator_for, config_of_size, examples_for
 
 
 def small_config(
@@ -84,32 +43,6 @@ def small_config(
     )
 
 
-def config_of_size(
-    config_class: type[EncoderConfig], size: Any, tokenizer: PreTrainedTokenizerBase, max_length: int, **fields: Any
-) -> EncoderConfig:
-    """A family's configuration with the tokenizer's ids, for rows of up to `max_length` tokens.
-
-    Args:
-        config_class: the family.
-        size: has `num_hidden_layers`, `hidden_size` and `num_attention_heads`; the feed-forward part is four times as
-            wide as the model.
-        tokenizer: gives the special ids.
-        max_length (`int`): longest row, special tokens included.
-        fields: further fields, `vocab_size` among them.
-    """
-    return config_class(
-        hidden_size=size.hidden_size,
-        num_hidden_layers=size.num_hidden_layers,
-        num_attention_heads=size.num_attention_heads,
-        intermediate_size=4 * size.hidden_size,
-        max_position_embeddings=config_class.position_rows(max_length, tokenizer.pad_token_id),
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        **fields,
-    )
-
-
 def make_trainer(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
@@ -122,18 +55,9 @@ def make_trainer(
 ) -> PreTrainingTrainer:
     """The pre-training of one objective."""
     length = recipe.max_length
-    if objective == "mlm":
-        train_set = SentenceBlocks(corpus, length, seed=seed)
-        eval_set = SentenceBlocks(held_out, length, seed=seed, redraw=False)
-        collator = DataCollatorForMaskedLM(tokenizer)
-    else:
-        train_set = DocumentChunks(corpus, length, seed=seed)
-        eval_set = DocumentChunks(held_out, length, seed=seed, redraw=False)
-        names = {"label_name": model.pair_label_name, "max_length": length}
-        if objective == "nsp":
-            collator = DataCollatorForNextSentencePrediction(tokenizer, **names)
-        else:
-            collator = DataCollatorForSentenceOrderPrediction(tokenizer, **names)
+    train_set = examples_for(objective, corpus, length, seed=seed)
+    eval_set = examples_for(objective, held_out, length, seed=seed, redraw=False)
+    collator = collator_for(objective, tokenizer, type(model.config))
     arguments = TrainingArguments(
         output_dir=str(output / "checkpoints"),
         max_steps=recipe.max_steps,

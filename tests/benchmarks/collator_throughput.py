@@ -36,8 +36,9 @@ from hf_encoders.data import (
 from hf_encoders.data.batches import Segments
 from hf_encoders.data.examples import TextExamples
 from hf_encoders.data.randomness import example_keys
-from hf_encoders.quickstart.pretraining import pretraining_model, small_config
+from hf_encoders.quickstart.pretraining import small_config
 from hf_encoders.quickstart.text import Recipe
+from hf_encoders.training.objectives import pretraining_model
 
 
 STOCK, OURS = "transformers", "hf_encoders"
