@@ -116,7 +116,7 @@ def test_parts_of_a_stock_checkpoint_are_not_taken_for_shared_ones(part: str, tm
         HfeAlbertForMaskedLM.from_pretrained(tmp_path, shared_between_groups=part)
 
 
-# ALBERT's tables 3 and 4, in millions; theirs leave out what is not BERT's with E = 768, so not-shared is not among them.
+# ALBERT's tables 3 and 4, in millions. Not-shared with E = 768 is BERT itself there, without a projection to D.
 @pytest.mark.parametrize(
     ("embedding_size", "fields", "millions"),
     [
