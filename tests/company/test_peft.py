@@ -3,24 +3,18 @@
 The models call a linear's kernel directly where that saves time or memory. With an adapter in its place they must not.
 """
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from models.tiny import CLASSIFIERS, MASKED_LM, NO_DROPOUT, PRETRAINING, right_padded, tiny_model
+from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import PreTrainedModel
 
 from hf_encoders import HfeAlbertForPreTraining
-
-
-if importlib.util.find_spec("peft") is None:
-    pytest.skip("no dependency of this package: pip install peft", allow_module_level=True)
-
-from peft import LoraConfig, PeftModel, get_peft_model
 
 
 PRETRAINED = (*MASKED_LM, *PRETRAINING)

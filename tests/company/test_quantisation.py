@@ -4,26 +4,22 @@ torchao, because torch's own `torch.ao.quantization.quantize_dynamic` is depreca
 (https://github.com/pytorch/ao/issues/2259) and says so on every call.
 """
 
-import importlib.util
 from pathlib import Path
 
+import onnx
+import onnxruntime
 import pytest
 import torch
 from models.tiny import ALL_MODELS, CLASSIFIERS, MASKED_LM, right_padded, tiny_config
+from onnxruntime.quantization import quantize_dynamic
 from torch import nn
 from torch.export import Dim
+from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
 from transformers import PreTrainedModel, TorchAoConfig
 
 from hf_encoders import HfeBertForSequenceClassification, HfeRobertaForSequenceClassification
 
 
-needs_torchao = pytest.mark.skipif(
-    importlib.util.find_spec("torchao") is None, reason="no dependency of this package: pip install torchao"
-)
-needs_onnx = pytest.mark.skipif(
-    any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxruntime", "onnxscript")),
-    reason="no dependencies of this package: pip install onnx onnxruntime onnxscript",
-)
 # 8 bits round by 0.4 % of the largest value; two models of other random weights differ by 140 %.
 TOLERANCE = 0.1
 # Wide enough that the weights of linears are nearly all there is, as in a real encoder's layers.
@@ -62,12 +58,9 @@ def is_8_bit(module: nn.Module) -> bool:
     return type(module.weight).__name__ == "Int8Tensor"
 
 
-@needs_torchao
 @pytest.mark.parametrize("model_class", ALL_MODELS)
 def test_every_linear_in_8_bits(model_class: type[PreTrainedModel]) -> None:
     """By torchao directly: a quarter of the size, nearly the same outputs."""
-    from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
-
     model = wide_model(model_class)
     batch = batch_of(model)
     expected, size = model(**batch)[0], bytes_of_linears(model)
@@ -77,12 +70,9 @@ def test_every_linear_in_8_bits(model_class: type[PreTrainedModel]) -> None:
     assert 0 < error_of(model(**batch)[0], expected) < TOLERANCE
 
 
-@needs_torchao
 @pytest.mark.parametrize("model_class", [*MASKED_LM, *CLASSIFIERS])
 def test_loaded_in_8_bits_and_saved(model_class: type[PreTrainedModel], tmp_path: Path) -> None:
     """By transformers' `quantization_config`, which leaves a tied decoder alone; the file is read back."""
-    from torchao.quantization import Int8DynamicActivationInt8WeightConfig
-
     whole = wide_model(model_class)
     whole.save_pretrained(tmp_path / "whole")
     config = TorchAoConfig(Int8DynamicActivationInt8WeightConfig())
@@ -99,12 +89,9 @@ def test_loaded_in_8_bits_and_saved(model_class: type[PreTrainedModel], tmp_path
     assert torch.equal(again(**batch)[0], model(**batch)[0])
 
 
-@needs_torchao
 @pytest.mark.parametrize("model_class", MASKED_LM)
 def test_the_loss_with_a_decoder_in_8_bits_is_that_of_its_scores(model_class: type[PreTrainedModel]) -> None:
     """While training, predicted tokens take a shortcut to the vocabulary, which 8-bit weights must not."""
-    from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
-
     model = wide_model(model_class)
     quantize_(model, Int8DynamicActivationInt8WeightConfig())
     batch = batch_of(model)
@@ -113,15 +100,10 @@ def test_the_loss_with_a_decoder_in_8_bits_is_that_of_its_scores(model_class: ty
     torch.testing.assert_close(*losses, atol=1e-5, rtol=1e-5)
 
 
-@needs_onnx
 @pytest.mark.filterwarnings("ignore")  # of the exporter
 @pytest.mark.parametrize("model_class", [HfeBertForSequenceClassification, HfeRobertaForSequenceClassification])
 def test_an_exported_model_in_8_bits(model_class: type[PreTrainedModel], tmp_path: Path) -> None:
     """Not ALBERT: ONNX Runtime 1.31 turns a weight round for each linear that uses it, and its layers share theirs."""
-    import onnx
-    import onnxruntime
-    from onnxruntime.quantization import quantize_dynamic
-
     model = wide_model(model_class)
     batch = batch_of(model)
     shapes = dict.fromkeys(batch, {0: Dim("batch"), 1: Dim("length", max=11)})

@@ -3,7 +3,6 @@
 Everything happens in a process that cannot import this package, as on the machine of somebody who was sent a folder.
 """
 
-import importlib.util
 import json
 import shutil
 from pathlib import Path
@@ -13,11 +12,6 @@ import pytest
 from hub.remote_process import run_without_package
 from hub.tiny_checkpoints import FAMILIES, TEXTS, Family, make_model, save_checkpoint
 
-
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("sentence_transformers") is None,
-    reason="no dependency of this package: pip install sentence-transformers",
-)
 
 SNIPPET = """
 import torch

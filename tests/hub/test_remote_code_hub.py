@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
 
+import peft
 import pytest
 import torch
 from transformers import BertConfig, BertModel, TrainerControl, TrainerState, TrainingArguments
@@ -346,7 +347,6 @@ def test_callback_leaves_models_of_others_alone(tmp_path: Path) -> None:
 
 def test_callback_leaves_adapters_alone(tmp_path: Path) -> None:
     """PEFT's model answers for the attributes of the model inside, and is pushed as an adapter alone."""
-    peft = pytest.importorskip("peft", reason="no dependency of this package: pip install peft")
     config = peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"])
     adapted = peft.get_peft_model(make_model(BERT, "AutoModelForSequenceClassification"), config)
     arguments = TrainingArguments(str(tmp_path), use_cpu=True, report_to="none")

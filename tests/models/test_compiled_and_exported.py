@@ -5,11 +5,11 @@ layout: padding is computed as tokens that nobody attends to, and its outputs ar
 A compiled layer gets flat tokens, and computes the ragged layout one sequence after the other.
 """
 
-import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import onnxruntime
 import pytest
 import torch
 from torch.export import Dim
@@ -33,10 +33,6 @@ EXPORTED = (HfeBertModel, HfeRobertaForMaskedLM, HfeAlbertForSequenceClassificat
 OTHER_LENGTHS = ((5, 3), (9, 9, 2, 1, 4), (6,), (1,))
 # Without g++: this backend traces the forward and the backward graph and runs them operation by operation.
 BACKEND = "aot_eager"
-needs_onnx = pytest.mark.skipif(
-    any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxruntime", "onnxscript")),
-    reason="no dependencies of this package: pip install onnx onnxruntime onnxscript",
-)
 
 
 @pytest.fixture(autouse=True)
@@ -183,8 +179,6 @@ def test_an_exported_program_computes_padding(model_class: type[PreTrainedModel]
 
 def run_onnx(path: Path, batch: dict[str, torch.Tensor]) -> torch.Tensor:
     """The first output of a model on disk."""
-    import onnxruntime
-
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
@@ -202,7 +196,6 @@ def assert_onnx_equals(path: Path, model: PreTrainedModel) -> None:
         torch.testing.assert_close(got, expected, atol=1e-5, rtol=1e-5)
 
 
-@needs_onnx
 @pytest.mark.parametrize("model_class", EXPORTED)
 def test_onnx_by_export_equals_the_model(model_class: type[PreTrainedModel], tmp_path: Path) -> None:
     model = tiny_model(model_class)
@@ -215,7 +208,6 @@ def test_onnx_by_export_equals_the_model(model_class: type[PreTrainedModel], tmp
     assert_onnx_equals(path, model)
 
 
-@needs_onnx
 @pytest.mark.filterwarnings("ignore")  # torch warns of every Python value that a trace fixes, and of this exporter
 @pytest.mark.parametrize("model_class", EXPORTED)
 def test_onnx_by_tracing_equals_the_model(model_class: type[PreTrainedModel], tmp_path: Path) -> None:

@@ -4,7 +4,10 @@ import json
 import warnings
 from pathlib import Path
 
+import onnx
+import onnxruntime
 import pytest
+import sentence_transformers
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
@@ -92,7 +95,6 @@ def test_native_directories_load_where_the_package_is_not(tmp_path):
 
 
 def test_sentence_transformers_reads_the_encoder_of_a_masked_language_model(tmp_path):
-    sentence_transformers = pytest.importorskip("sentence_transformers", reason="no dependency of this package")
     source = save(ROBERTA, MLM, tmp_path / "source")
     folder, _ = export_checkpoint(source, "native", tmp_path / "native", head="AutoModel")
     embedder = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
@@ -149,8 +151,6 @@ ONNX = [
 
 @pytest.mark.parametrize(("family", "head", "positions"), ONNX, ids=["mlm", "choices", "relative"])
 def test_onnx_runs_in_onnx_runtime_at_other_shapes(family, head, positions, tmp_path):
-    onnxruntime = pytest.importorskip("onnxruntime", reason="no dependency of this package: pip install onnxruntime")
-    pytest.importorskip("onnxscript", reason="no dependency of this package: pip install onnx onnxscript")
     source = save(family, head, tmp_path / "source", position_embedding_type=positions)
     folder, seen = export_checkpoint(source, "onnx", tmp_path / "onnx")
     assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.onnx", *PLAIN_FILES[2:]]
@@ -166,8 +166,6 @@ def test_onnx_runs_in_onnx_runtime_at_other_shapes(family, head, positions, tmp_
 
 
 def test_a_wrong_onnx_graph_is_refused(tmp_path, monkeypatch):
-    onnx = pytest.importorskip("onnx", reason="no dependency of this package: pip install onnx onnxruntime onnxscript")
-    pytest.importorskip("onnxscript", reason="no dependency of this package: pip install onnx onnxruntime onnxscript")
     write_onnx = export.write_onnx
 
     def write_of_another(model, head, folder):
