@@ -28,7 +28,7 @@ from transformers import (
 )
 
 from hf_encoders.finetuning import sequence_regression
-from hf_encoders.finetuning.file_forms import read_file
+from hf_encoders.data.labelled_files import read_file
 
 
 @dataclass

@@ -30,7 +30,7 @@ from transformers import (
 )
 
 from hf_encoders.finetuning import token_classification
-from hf_encoders.finetuning.file_forms import read_file
+from hf_encoders.data.labelled_files import read_file
 
 
 TYPES = {"string", "list", "tuple", "dict", "dictionary", "integer", "byte", "set", "sequence", "iterator", "object"}

@@ -53,9 +53,9 @@ from hf_encoders.benchmark.settings import (
     pair_label_name,
 )
 from hf_encoders.data.corpus import read_documents, split_sentences, tokenize_documents
-from hf_encoders.data.corpus.command import load_tokenizer
 from hf_encoders.data.corpus.python_docs import read_python_documents
 from hf_encoders.data.tokenizer_training import train_tokenizer
+from hf_encoders.loading import load_tokenizer
 from hf_encoders.registration import CONFIGURATIONS
 from hf_encoders.training.objectives import check_objective, config_class_of
 
@@ -189,7 +189,7 @@ class Text:
         """The corpus and the tokenizer of a family."""
         documents = self._documents()
         if self.arguments.tokenizer:
-            tokenizer = load_tokenizer(self.arguments.tokenizer)
+            tokenizer = load_tokenizer(self.arguments.tokenizer, "--tokenizer")
         else:
             sentences = (sentence for document in documents for sentence in document)
             tokenizer = train_tokenizer(

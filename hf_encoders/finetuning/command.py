@@ -13,7 +13,7 @@ from typing import Any
 
 import datasets
 import transformers
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from hf_encoders.finetuning import (
     data_files,
@@ -26,10 +26,10 @@ from hf_encoders.finetuning import (
 )
 from hf_encoders.finetuning.class_weights import read_class_weights
 from hf_encoders.finetuning.data_files import DataSource, load_data
-from hf_encoders.finetuning.loading import CLASSES, load_config, load_tokenizer, longest_input
 from hf_encoders.finetuning.report import RESULTS_FILE, format_table, make_record, write_results
 from hf_encoders.finetuning.runs import CHECKPOINTS, RunResult, RunSettings, finetune
 from hf_encoders.finetuning.task import PreparedTask
+from hf_encoders.loading import CLASSES, load_config, load_tokenizer, longest_input
 
 
 # Name, module, the Hub's name of the task, summary.
@@ -111,8 +111,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise ValueError(f"--seeds {arguments.seeds}: a seed must be from 0 to 2**32 - 1.")
     check_output(folder, arguments.seeds, arguments.overwrite)
     source = DataSource(**{name: getattr(arguments, name) for name in DataSource.__dataclass_fields__})
-    tokenizer = load_tokenizer(arguments.model)
-    max_length = chosen_length(arguments, tokenizer)
+    config = load_config(arguments.model, arguments.classes)
+    tokenizer = load_tokenizer(arguments.model, "--model", config)
+    max_length = chosen_length(arguments, config, tokenizer)
     data, held_out = load_data(source, group_column=getattr(arguments, "context_column", "context"))
     task = arguments.task_module.prepare(data, tokenizer, max_length=max_length, **task_options(arguments))
     if held_out is not None:
@@ -163,13 +164,13 @@ def clear_output(folder: Path, seeds: list[int]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
 
 
-def chosen_length(arguments: argparse.Namespace, tokenizer: PreTrainedTokenizerBase) -> int:
+def chosen_length(arguments: argparse.Namespace, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> int:
     """`--max-length`, or what the model takes.
 
     Raises:
         ValueError: if it is more than that, or leaves no room beside special tokens.
     """
-    longest = longest_input(load_config(arguments.model, arguments.classes), tokenizer)
+    longest = longest_input(config, tokenizer)
     if arguments.max_length is None:
         return longest
     least = tokenizer.num_special_tokens_to_add(pair=True) + 2

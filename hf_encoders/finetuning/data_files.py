@@ -11,7 +11,8 @@ from pathlib import Path
 import datasets
 import numpy as np
 
-from hf_encoders.finetuning.file_forms import FORMS, read_file
+from hf_encoders.data.labelled_files import FORMS, read_file
+from hf_encoders.errors import first_line
 
 
 SPLITS = ("train", "validation", "test")
@@ -24,7 +25,7 @@ class DataSource:
     """Where the labelled rows come from.
 
     Args:
-        train, validation, test (`str`, *optional*): files, see `file_forms.py`.
+        train, validation, test (`str`, *optional*): files, see `labelled_files.py`.
         dataset (`str`, *optional*): instead, a data set on the Hub, or a folder that `load_dataset` or
             `load_from_disk` of `datasets` reads.
         dataset_config (`str`, *optional*): the configuration of `dataset`.
@@ -170,10 +171,9 @@ def load_named(source: DataSource) -> datasets.DatasetDict:
         else:
             found = datasets.load_dataset(source.dataset, source.dataset_config)
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
-        reason = str(error.__cause__ or error).strip().splitlines()[0]
         raise ValueError(
-            f"--dataset {source.dataset!r} cannot be loaded ({reason}): check --dataset, --dataset-config and the "
-            "connection."
+            f"--dataset {source.dataset!r} cannot be loaded ({first_line(error.__cause__ or error)}): check "
+            "--dataset, --dataset-config and the connection."
         ) from error
     data = datasets.DatasetDict()
     for split in SPLITS:

@@ -24,9 +24,10 @@ from transformers import (
 )
 
 from hf_encoders.finetuning.class_weights import class_weighted_loss
-from hf_encoders.finetuning.loading import load_config, load_model
+from hf_encoders.finetuning.new_head import load_model
 from hf_encoders.finetuning.task import PreparedTask
 from hf_encoders.finetuning.training_options import DEFAULTS
+from hf_encoders.loading import load_config
 from hf_encoders.training import CompactProgressCallback
 
 

@@ -5,7 +5,7 @@ A task is a module with a docstring, which is its command's help, and two functi
 - `add_arguments(parser)` adds the task's own options, `--text-column` for example. Files, model, length, seeds and
   training belong to the command, so no task names an option of its own `--model`, `--train` or `--max-length`.
 - `prepare(data, tokenizer, *, max_length, ...)` returns a `PreparedTask`. `data` is a `datasets.DatasetDict` with
-  `train` and, where there are such files, `validation` and `test`: raw rows, in the forms of `file_forms.py`.
+  `train` and, where there are such files, `validation` and `test`: raw rows, in the forms of `labelled_files.py`.
   `max_length` is the longest input in tokens, special tokens counted, already no more than model and tokenizer take.
   All other keyword-only parameters of the function are the task's options: the command passes the parsed
   `--text-column` as `text_column`, each by its own name, and nothing else. So `prepare` is a plain function for

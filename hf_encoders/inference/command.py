@@ -20,7 +20,6 @@ from transformers import AutoModelForMaskedLM, PreTrainedModel, PreTrainedTokeni
 
 from hf_encoders.data.corpus import one_sentence_per_line, read_documents, split_sentences
 from hf_encoders.data.special_tokens import unknown_ids
-from hf_encoders.finetuning.loading import CLASSES, load_config, load_tokenizer, load_weights, longest_input
 from hf_encoders.inference.minimal_pairs import PairFigures, compare_pairs, read_minimal_pairs
 from hf_encoders.inference.pseudo_likelihood import (
     MAX_TOKENS,
@@ -28,6 +27,7 @@ from hf_encoders.inference.pseudo_likelihood import (
     pseudo_perplexity,
     token_log_probabilities,
 )
+from hf_encoders.loading import CLASSES, load_config, load_tokenizer, load_weights, longest_input
 from hf_encoders.publishing.training_record import describe_hardware, describe_software
 
 
@@ -140,7 +140,8 @@ def load_encoder(arguments: argparse.Namespace) -> tuple[PreTrainedTokenizerBase
     Raises:
         ValueError: if the weights hold no MLM head: a new one, drawn at random, would be evaluated instead.
     """
-    config, tokenizer = load_config(arguments.model, arguments.classes), load_tokenizer(arguments.model)
+    config = load_config(arguments.model, arguments.classes)
+    tokenizer = load_tokenizer(arguments.model, "--model", config)
     model, missing = load_weights(arguments.model, AutoModelForMaskedLM, config)
     if missing:
         raise ValueError(

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_encoders.finetuning.loading import longest_input
+from hf_encoders.loading import longest_input
 from hf_encoders.models.encoder_heads import MaskedTokenPrediction
 
 

@@ -15,17 +15,16 @@ from huggingface_hub.repocard import REGEX_YAML_BLOCK
 from safetensors import SafetensorError, safe_open
 from transformers.dynamic_module_utils import get_relative_import_files
 
+from hf_encoders.errors import first_line
+from hf_encoders.loading import load_tokenizer, read_config
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.publishing.card_metadata import metadata_problems
 from hf_encoders.publishing.loading import WAYS, Load, compared, load_elsewhere
 from hf_encoders.publishing.model_card import missing_facts
 from hf_encoders.publishing.probing import FP32_TOLERANCE, outputs_of, probe_batch
 from hf_encoders.publishing.saved_model import (
-    first_line,
     load_source,
-    load_tokenizer,
     pooler_arguments,
-    read_config,
     saved_head,
     weight_files,
 )
@@ -33,7 +32,6 @@ from hf_encoders.publishing.training_record import RECORD_FILE, TrainingRecord
 
 
 CARD_FILE = "README.md"
-ADAPTER_FILE = "adapter_config.json"  # of PEFT; loaders look for it before the model's own weights
 LINKED_FILE = re.compile(r"!\[[^\]]*\]\(([^)\s]+)")
 
 
@@ -72,13 +70,6 @@ def check_files(directory: Path) -> list[Finding]:
     """The checks that need no process of their own: weights, configuration, code, tokenizer."""
     if not directory.is_dir():
         return [_error(f"{directory} is no folder: give one that save_pretrained wrote.")]
-    if (directory / ADAPTER_FILE).exists():
-        return [
-            _error(
-                f"{directory} holds an adapter of PEFT ({ADAPTER_FILE}): merge the adapter first "
-                "(model.merge_and_unload()), and save what comes out to another folder."
-            )
-        ]
     try:
         config = read_config(directory)
         saved_head(config)
@@ -159,7 +150,7 @@ def code_files(directory: Path, written: dict[str, Any]) -> list[str]:
 def check_tokenizer(directory: Path, config: EncoderConfig) -> list[Finding]:
     """There is a tokenizer, it loads, and the model has a row for each of its ids."""
     try:
-        tokenizer = load_tokenizer(directory)
+        tokenizer = load_tokenizer(directory, config=config)
     except ValueError as error:
         return [_error(str(error))]
     ids = tokenizer("The text, which may be of any kind.")["input_ids"]

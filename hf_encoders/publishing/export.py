@@ -21,18 +21,16 @@ import torch
 from torch.export import Dim
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from hf_encoders.loading import load_tokenizer, read_config
 from hf_encoders.publishing.probing import CHOICES, FP32_TOLERANCE, Difference, difference, outputs_of, probe_batch
 from hf_encoders.publishing.saved_model import (
     load_source,
-    load_tokenizer,
     native_class,
     pooler_arguments,
-    read_config,
     saved_head,
 )
 
 
-FORMS = ("native", "onnx", "safetensors-bf16")
 ONNX_FILE = "model.onnx"
 # Rows that the export did not see: other numbers of rows, other lengths, a single token, as many as the model takes.
 PROBED_LENGTHS = ((13, 5, 8), (1,), (3, 11), (7, 7, 2, 1, 4), (sys.maxsize, 2))
@@ -61,9 +59,8 @@ def export_checkpoint(
         RuntimeError: if what was written computes something else; nothing is left of it.
     """
     output, config = Path(output), read_config(source)
-    writers = {"native": write_native, "onnx": write_onnx, "safetensors-bf16": write_bf16}
-    if form not in writers:
-        raise ValueError(f"form={form!r}: choose one of {', '.join(FORMS)}.")
+    if form not in WRITERS:
+        raise ValueError(f"form={form!r}: choose one of {', '.join(WRITERS)}.")
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ValueError(f"output={str(output)!r} is there already: remove it, or name another folder.")
     if form == "native" and not config.is_native:
@@ -80,7 +77,7 @@ def export_checkpoint(
     output.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f".{output.name}-", dir=output.parent))
     try:
-        writers[form](model, head, folder)
+        WRITERS[form](model, head, folder)
         save_tokenizer(source, folder)
         seen = check_export(model, head, folder, form)
         folder.chmod(0o755)  # mkdtemp's folders are closed to others
@@ -179,13 +176,20 @@ def _trace_to_onnx(
         model.config.return_dict = before
 
 
+WRITERS: dict[str, Callable[[PreTrainedModel, str, Path], None]] = {
+    "native": write_native,
+    "onnx": write_onnx,
+    "safetensors-bf16": write_bf16,
+}
+
+
 def save_tokenizer(source: str | Path, folder: Path) -> None:
     """Put the checkpoint's tokenizer beside the weights.
 
     Raises:
         ValueError: if there is none.
     """
-    load_tokenizer(source).save_pretrained(folder)
+    load_tokenizer(source, config=read_config(source)).save_pretrained(folder)
 
 
 def check_export(model: PreTrainedModel, head: str, folder: Path, form: str) -> Difference:

@@ -12,13 +12,13 @@ import sys
 
 import transformers
 
-from hf_encoders.publishing.export import FORMS, export_checkpoint
+from hf_encoders.publishing.export import WRITERS, export_checkpoint
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
     parser.add_argument("directory", metavar="DIR_OR_NAME", help="folder of a checkpoint, or its name on the Hub")
-    parser.add_argument("--to", required=True, choices=FORMS, help="the form")
+    parser.add_argument("--to", required=True, choices=WRITERS, help="the form")
     parser.add_argument("--output", required=True, metavar="DIR", help="folder to make")
     parser.add_argument(
         "--head",

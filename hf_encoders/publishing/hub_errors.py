@@ -7,7 +7,7 @@ from contextlib import contextmanager
 # `HTTPError` is of the HTTP client below huggingface_hub: httpx in its version 1, httpx2 in version 2.
 from huggingface_hub.errors import HfHubHTTPError, HTTPError, LocalTokenNotFoundError
 
-from hf_encoders.publishing.saved_model import first_line
+from hf_encoders.errors import first_line
 
 
 class PublishError(RuntimeError):

@@ -12,8 +12,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from hf_encoders.loading import read_config
 from hf_encoders.publishing.probing import FP32_TOLERANCE, Difference, difference, outputs_of, probe_batch
-from hf_encoders.publishing.saved_model import pooler_arguments, read_config, saved_head
+from hf_encoders.publishing.saved_model import pooler_arguments, saved_head
 
 
 WAYS = {

@@ -12,6 +12,8 @@ from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 from huggingface_hub.errors import HfHubHTTPError, HTTPError, RepositoryNotFoundError, RevisionNotFoundError
 from huggingface_hub.hf_api import RepoFile
 
+from hf_encoders.errors import first_line
+from hf_encoders.loading import read_config
 from hf_encoders.publishing.card_metadata import is_repo_id
 from hf_encoders.publishing.checks import (
     CARD_FILE,
@@ -23,7 +25,7 @@ from hf_encoders.publishing.checks import (
 )
 from hf_encoders.publishing.hub_errors import PublishError, one_line
 from hf_encoders.publishing.model_card import CURVE_FILE, make_model_card, was_edited
-from hf_encoders.publishing.saved_model import first_line, load_source, read_config, saved_head, weight_files
+from hf_encoders.publishing.saved_model import load_source, saved_head, weight_files
 from hf_encoders.publishing.training_record import RECORD_FILE, TrainingRecord
 
 

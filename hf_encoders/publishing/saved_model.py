@@ -1,4 +1,4 @@
-"""What a saved directory says of itself: its configuration, the head that was saved, the model that reads it."""
+"""What a saved directory says of itself: the head that was saved, the model that reads it, its weight files."""
 
 import json
 from pathlib import Path
@@ -6,41 +6,10 @@ from typing import Any
 
 import torch
 import transformers
-from huggingface_hub.errors import StrictDataclassError
-from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel
 
+from hf_encoders.loading import read_config
 from hf_encoders.models.encoder_configuration import EncoderConfig
-from hf_encoders.registration import CONFIGURATIONS
-
-
-def read_config(source: str | Path) -> EncoderConfig:
-    """The configuration in a directory, or of a repository on the Hub, as this package's own.
-
-    Raises:
-        ValueError: if there is none, or it is that of another kind of model.
-    """
-    remedy = "give a folder that save_pretrained wrote."
-    try:
-        fields, _ = PreTrainedConfig.get_config_dict(str(source))
-    except OSError as error:
-        raise ValueError(f"{source} has no readable config.json ({first_line(error)}): {remedy}") from error
-    if not fields:  # what transformers makes of a folder without the file
-        raise ValueError(f"{source} has no config.json: {remedy}")
-    if not isinstance(fields, dict):
-        raise ValueError(f"{source}: config.json holds a {type(fields).__name__} and no object: {remedy}")
-    for name in ("auto_map", "custom_pipelines"):
-        if not isinstance(fields.get(name) or {}, dict):
-            raise ValueError(f"{source}: config.json has {name}={fields[name]!r}, which is no object: {remedy}")
-    model_type = str(fields.get("model_type"))
-    for config_class in CONFIGURATIONS:
-        if model_type in (config_class.model_type, f"hfe_{config_class.model_type}"):
-            try:
-                return config_class.from_pretrained(str(source))
-            except StrictDataclassError as error:
-                said = " ".join(str(error).split())
-                raise ValueError(f"{source}: config.json is not of this kind of model ({said}): {remedy}") from error
-    known = ", ".join(config_class.model_type for config_class in CONFIGURATIONS)
-    raise ValueError(f"{source}: config.json has model_type={model_type!r}; this package knows {known}.")
 
 
 def saved_head(config: EncoderConfig, head: str | None = None) -> str:
@@ -129,25 +98,6 @@ def pooler_arguments(model: PreTrainedModel, auto_class: str) -> dict[str, bool]
     return {"add_pooling_layer": False} if auto_class == "AutoModel" and model.pooler is None else {}
 
 
-def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
-    """The tokenizer of a directory or repository.
-
-    Raises:
-        ValueError: if there is none that loads.
-    """
-    remedy = f"save it there with tokenizer.save_pretrained({str(source)!r})."
-    # With the configuration given, transformers does not look for one, and asks for no trust in code.
-    config = read_config(source)
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(str(source), config=config)
-    except Exception as error:  # those of the tokenizers library have no class of their own
-        raise ValueError(f"{source} has no tokenizer that loads ({first_line(error)}): {remedy}") from error
-    # What transformers makes of a folder without the tokenizer's files.
-    if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
-        raise ValueError(f"{source} has no tokenizer, or one that knows no words: {remedy}")
-    return tokenizer
-
-
 def weight_files(directory: Path) -> list[str]:
     """Names of the safetensors files that loaders read: one, or those of the index.
 
@@ -164,9 +114,3 @@ def weight_files(directory: Path) -> list[str]:
         return sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
     except (json.JSONDecodeError, KeyError, AttributeError) as error:
         raise ValueError(f"{index} is no index of shards ({error!r}): save the model again.") from error
-
-
-def first_line(error: BaseException) -> str:
-    """What an error says, in one line."""
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__

@@ -25,6 +25,7 @@ import datasets
 import numpy as np
 import transformers
 
+from hf_encoders.data.labelled_files import read_file
 from hf_encoders.finetuning import (
     multiple_choice,
     question_answering,
@@ -32,10 +33,9 @@ from hf_encoders.finetuning import (
     sequence_regression,
     token_classification,
 )
-from hf_encoders.finetuning.file_forms import read_file
-from hf_encoders.finetuning.loading import load_config, load_tokenizer, longest_input
 from hf_encoders.finetuning.report import shown_spread
 from hf_encoders.finetuning.runs import RunSettings, finetune, majority_share
+from hf_encoders.loading import load_config, load_tokenizer, longest_input
 from tests.benchmarks.linear_baselines import (
     choice_baseline,
     classification_baseline,
@@ -184,7 +184,7 @@ def make_row(name: str, arguments: argparse.Namespace) -> None:
         data[part] = rows.select(np.random.default_rng(0).permutation(len(rows))[:count])
     folder = arguments.output / name.replace(" ", "_")
     folder.mkdir(exist_ok=True)
-    tokenizer = load_tokenizer(arguments.model)
+    tokenizer = load_tokenizer(arguments.model, "--model")
     length = min(MOST_TOKENS, longest_input(load_config(arguments.model), tokenizer))
     task = row.module.prepare(data, tokenizer, max_length=length, **row.options)
     print(name, *task.plan, sep="\n  ", flush=True)

@@ -8,9 +8,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from hf_encoders.finetuning import multiple_choice, sequence_classification, sequence_regression
-from hf_encoders.finetuning.loading import load_config, load_model, longest_input
+from hf_encoders.finetuning.new_head import load_model
 from hf_encoders.finetuning.report import figures_of_all, format_table
 from hf_encoders.finetuning.runs import RunResult, RunSettings, finetune, majority_share
+from hf_encoders.loading import load_config, longest_input
 from tests.hub.tiny_checkpoints import ALBERT, BERT, FAMILIES, ROBERTA
 
 from .tiny import LENGTH, labelled, save_encoder, sentences, splits, tokenizer_of
@@ -246,10 +247,10 @@ def test_wrong_settings_are_refused(settings, message):
 
 
 def test_what_cannot_be_loaded_is_refused(tmp_path, encoders):
-    with pytest.raises(ValueError, match="--model .* cannot be loaded"):
+    with pytest.raises(ValueError, match="--model .* has no config.json"):
         load_config(str(tmp_path))
     (tmp_path / "config.json").write_text('{"model_type": "modernbert"}')
-    with pytest.raises(ValueError, match="model_type 'modernbert'; .*--classes transformers"):
+    with pytest.raises(ValueError, match="model_type='modernbert'; .*--classes transformers"):
         load_config(str(tmp_path))
     with pytest.raises(ValueError, match="--classes 'mine'"):
         load_config(str(encoders["bert"]), "mine")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import onnx
 import onnxruntime
+import peft
 import pytest
 import sentence_transformers
 import torch
@@ -121,15 +122,15 @@ def test_bf16_weights_are_the_originals_rounded(family, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("form", "writer", "words"),
+    ("form", "words"),
     [
-        ("native", "write_native", "the native form computes something else: outputs differ by up to 0.5"),
-        ("safetensors-bf16", "write_bf16", "cls.predictions.bias is not the original rounded"),
+        ("native", "the native form computes something else: outputs differ by up to 0.5"),
+        ("safetensors-bf16", "cls.predictions.bias is not the original rounded"),
     ],
 )
-def test_a_wrong_weight_is_refused_and_nothing_is_left(form, writer, words, tmp_path, monkeypatch):
+def test_a_wrong_weight_is_refused_and_nothing_is_left(form, words, tmp_path, monkeypatch):
     source = save(BERT, MLM, tmp_path / "source")
-    monkeypatch.setattr(export, writer, corrupt(getattr(export, writer), "cls.predictions.bias", 0.5))
+    monkeypatch.setitem(export.WRITERS, form, corrupt(export.WRITERS[form], "cls.predictions.bias", 0.5))
     with pytest.raises(RuntimeError, match=words):
         export_checkpoint(source, form, tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
@@ -166,13 +167,13 @@ def test_onnx_runs_in_onnx_runtime_at_other_shapes(family, head, positions, tmp_
 
 
 def test_a_wrong_onnx_graph_is_refused(tmp_path, monkeypatch):
-    write_onnx = export.write_onnx
+    write_onnx = export.WRITERS["onnx"]
 
     def write_of_another(model, head, folder):
         write_onnx(make_model(ROBERTA, MLM, seed=9, position_embedding_type="relative_key"), head, folder)
         onnx.checker.check_model(str(folder / "model.onnx"))
 
-    monkeypatch.setattr(export, "write_onnx", write_of_another)
+    monkeypatch.setitem(export.WRITERS, "onnx", write_of_another)
     source = save(ROBERTA, MLM, tmp_path / "source", position_embedding_type="relative_key")
     with pytest.raises(RuntimeError, match="the onnx form computes something else"):
         export_checkpoint(source, "onnx", tmp_path / "out")
@@ -201,6 +202,20 @@ def test_a_checkpoint_without_tokenizer_leaves_nothing(tmp_path):
     make_model(BERT, MLM).save_pretrained(tmp_path / "source")
     with pytest.raises(ValueError, match="has no tokenizer, or one that knows no words"):
         export_checkpoint(tmp_path / "source", "native", tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+@pytest.mark.parametrize("beside", ["adapter alone", "whole model"])
+def test_an_adapter_is_refused_with_the_remedy(beside, tmp_path, capsys):
+    model = make_model(BERT, "AutoModelForSequenceClassification")
+    peft.get_peft_model(model, peft.LoraConfig(target_modules=["query"])).save_pretrained(tmp_path / "source")
+    make_tokenizer(BERT).save_pretrained(tmp_path / "source")
+    if beside == "whole model":
+        save(BERT, MLM, tmp_path / "source")
+    arguments = ["export", str(tmp_path / "source"), "--to", "native", "--output", str(tmp_path / "out")]
+    assert cli.main(arguments) == 2
+    (said,) = capsys.readouterr().err.strip().splitlines()
+    assert "source holds an adapter of PEFT (adapter_config.json): merge the adapter first" in said
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
 
 

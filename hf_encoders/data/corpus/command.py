@@ -12,11 +12,12 @@ from pathlib import Path
 
 import datasets
 import transformers
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from hf_encoders.data.corpus.preparation import prepare_corpus
 from hf_encoders.data.corpus.segmentation import one_sentence_per_line, split_sentences
 from hf_encoders.data.corpus.word_segmentation import jieba_segmenter
+from hf_encoders.errors import first_line
+from hf_encoders.loading import load_tokenizer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
     report = prepare_corpus(
         arguments.input or load_split(arguments),
         arguments.output,
-        load_tokenizer(arguments.tokenizer),
+        load_tokenizer(arguments.tokenizer, "--tokenizer"),
         sentence_splitter=sentence_splitter(arguments),
         text_column=arguments.text_column,
         sentences_column=arguments.sentences_column,
@@ -112,18 +113,6 @@ def sentence_splitter(arguments: argparse.Namespace) -> Callable[[str], list[str
     return partial(split_sentences, language=arguments.language)
 
 
-def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
-    """The tokenizer of a folder or of the Hub."""
-    try:
-        return AutoTokenizer.from_pretrained(name)
-    except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise ValueError(
-            f"--tokenizer {name!r} cannot be loaded ({reason}): give a folder that save_pretrained wrote, or the name "
-            "of a model on the Hub."
-        ) from error
-
-
 def load_split(arguments: argparse.Namespace) -> datasets.Dataset | datasets.IterableDataset:
     """The split of a data set that was asked for."""
     try:
@@ -131,8 +120,7 @@ def load_split(arguments: argparse.Namespace) -> datasets.Dataset | datasets.Ite
             arguments.dataset, arguments.config, split=arguments.split or "train", streaming=arguments.streaming
         )
     except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
         raise ValueError(
-            f"--dataset {arguments.dataset!r} cannot be loaded ({reason}): check --dataset, --config and --split, and "
-            "the connection."
+            f"--dataset {arguments.dataset!r} cannot be loaded ({first_line(error)}): check --dataset, "
+            "--config and --split, and the connection."
         ) from error

@@ -136,7 +136,9 @@ def test_word_segmenter(tokenizer_folder, text, tmp_path, monkeypatch):
     ("arguments", "message"),
     [
         (["--input", "gone.txt"], "'gone.txt' does not exist"),
-        (["--input", "TEXT", "--tokenizer", "FOLDER"], "--tokenizer 'FOLDER' cannot be loaded"),
+        (["--input", "TEXT", "--tokenizer", "FOLDER"], "--tokenizer 'FOLDER' has no tokenizer that loads"),
+        # transformers makes a tokenizer without words of it, to which all text is unknown.
+        (["--input", "TEXT", "--tokenizer", "MODEL"], "has no tokenizer, or one that knows no words"),
         (["--input", "TEXT", "--language", "German"], "language='German' is not a language code"),
         (["--input", "TEXT", "--workers", "0"], "workers=0"),
         (["--input", "TEXT", "--max-sentence-tokens", "0"], "max_sentence_tokens=0"),
@@ -151,7 +153,14 @@ def test_wrong_input_is_told_in_one_line(tokenizer_folder, text, tmp_path, capsy
     (tmp_path / "bad.jsonl").write_text('{"text": "w5"}\nnonsense\n')
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "notes").write_text("")
-    names = {"TEXT": text, "BAD": str(tmp_path / "bad.jsonl"), "FOLDER": str(tmp_path / "folder")}
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text('{"model_type": "bert"}')
+    names = {
+        "MODEL": str(tmp_path / "model"),
+        "TEXT": text,
+        "BAD": str(tmp_path / "bad.jsonl"),
+        "FOLDER": str(tmp_path / "folder"),
+    }
     arguments = [names.get(argument, argument) for argument in arguments]
     for option, value in (("--tokenizer", tokenizer_folder), ("--output", str(tmp_path / "out"))):
         if option not in arguments:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hf_encoders.finetuning.file_forms import read_file
+from hf_encoders.data.labelled_files import read_file
 
 
 def write(folder, name, text):

@@ -1,0 +1,49 @@
+"""The encoder that a fine-tuning begins from, with the head of its task."""
+
+from typing import Any
+
+import torch
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from hf_encoders.loading import load_weights
+from hf_encoders.models.encoder_configuration import EncoderConfig
+
+
+def load_model(
+    name: str, auto_class: type, config: PreTrainedConfig, fields: dict[str, Any], from_scratch: bool = False
+) -> PreTrainedModel:
+    """The encoder with a new head, in float32.
+
+    Args:
+        name (`str`): folder, or name on the Hub.
+        auto_class (`type`): `transformers.AutoModelFor...`.
+        config: from `load_config`; its class decides whose classes are used.
+        fields (`dict`): of the head's configuration.
+        from_scratch (`bool`): whether all weights are drawn anew instead of loaded.
+
+    Raises:
+        ValueError: for fields that transformers' configuration does not have, and weights that cannot be read or do
+            not fit.
+    """
+    unknown = [field for field in fields if not hasattr(config, field)]
+    if unknown:
+        raise ValueError(
+            f"{type(config).__name__} has no {', '.join(unknown)}: leave the option out, or --classes transformers."
+        )
+    config = type(config).from_dict({**config.to_dict(), **fields, "model_type": config.model_type})
+    if from_scratch:
+        model = auto_class.from_config(config, dtype=torch.float32)
+    else:
+        model, missing = load_weights(name, auto_class, config)
+        prefix = f"{model.base_model_prefix}."
+        # A masked language model is saved without the pooler, which is new then, as the head is.
+        if absent := [key for key in missing if key.startswith(prefix) and "pooler" not in key]:
+            raise ValueError(
+                f"--model {name!r} has no weights for {absent[0]} and {len(absent) - 1} others of the encoder: give "
+                "one of this architecture, or --from-scratch."
+            )
+    if not isinstance(config, EncoderConfig):
+        # transformers' heads take Trainer's count of items and do not divide by it, so that accumulated micro-batches
+        # would add up instead of being averaged.
+        model.accepts_loss_kwargs = False
+    return model
