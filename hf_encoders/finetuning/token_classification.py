@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import datasets
 import numpy as np
@@ -103,41 +103,34 @@ def prepare(
         ValueError: for missing columns, rows with another number of tags than words, a single tag, training words
             none of which has a token, and `layer_combination` without `layers`.
     """
-    if layer_combination is not None and layers is None:
-        raise ValueError(f"--layer-combination {layer_combination} says how --layers become one: give them too.")
-    if layer_combination is None:
-        layer_combination = LAYER_COMBINATIONS[0]
+    combination = _combination_fields(layers, layer_combination)
     require_columns(data, {"--tokens-column": tokens_column, "--tags-column": tags_column})
     known = _class_names_of(data["train"].features[tags_column])
     splits = {split: read_sentences(rows, split, tokens_column, tags_column, known) for split, rows in data.items()}
-    names = known or class_names(tag for rows in splits.values() for tags in rows[1] for tag in tags)
+    names = known or class_names(tag for rows in splits.values() for tags in rows.tags for tag in tags)
     if len(names) < 2:
         raise ValueError(f"{tags_column} has no two tags, but {names}: there is nothing to learn.")
-    ids = {name: number for number, name in enumerate(names)}
     windows = {
-        split: list(word_windows(words, tokenizer, max_length, window_overlap)) for split, (words, _) in splits.items()
+        split: list(word_windows(rows.words, tokenizer, max_length, window_overlap)) for split, rows in splits.items()
     }
     if not any(window.words for window in windows["train"]):
         raise ValueError(
-            f"train data: none of its {sum(map(len, splits['train'][0])):,} words has a token of "
+            f"train data: none of its {sum(map(len, splits['train'].words)):,} words has a token of "
             f"{type(tokenizer).__name__}: give rows with words that it knows, or another encoder."
         )
     rows = {
-        split: datasets.Dataset.from_list([_row(one, splits[split][1], ids, label_all_tokens) for one in found])
-        for split, found in windows.items()
+        split: label_windows(found, splits[split].tags, names, label_all_tokens) for split, found in windows.items()
     }
-    frequencies = Counter(tag for tags in splits["train"][1] for tag in tags)
-    default = OUTSIDE if OUTSIDE in ids else frequencies.most_common(1)[0][0]
+    default = _default_tag(names, splits["train"].tags)
     has_entities = all(ENTITY_TAG.fullmatch(name) for name in names)
 
     def predicted(split: str, predictions: np.ndarray) -> list[list[str]]:
-        return predicted_tags(rows[split], predictions, splits[split][0], names, default)
+        return predicted_tags(rows[split], predictions, splits[split].words, names, default)
 
     def metrics(split: str) -> Callable[[EvalPrediction], dict[str, float]]:
         figures = entity_figures if has_entities else word_figures
-        return lambda prediction: figures(predicted(split, prediction.predictions), splits[split][1], ids)
+        return lambda prediction: figures(predicted(split, prediction.predictions), splits[split].tags, names)
 
-    combination = {} if layers is None else {"combined_layers": layers, "layer_combination": layer_combination}
     return PreparedTask(
         auto_class=AutoModelForTokenClassification,
         config_fields={**class_fields(names), **combination},
@@ -151,10 +144,26 @@ def prepare(
             path, *splits[split], predicted(split, predictions)
         ),
         plan=[
-            *(describe_windows(split, splits[split][0], found, default) for split, found in windows.items()),
+            *(describe_windows(split, splits[split].words, found, default) for split, found in windows.items()),
             f"{len(names)} tags: {', '.join(names[:12])}{' ...' if len(names) > 12 else ''}",
         ],
     )
+
+
+def _combination_fields(layers: list[int] | None, layer_combination: str | None) -> dict[str, Any]:
+    """The configuration's fields for reading several layers; none for the last one."""
+    if layers is None and layer_combination is not None:
+        raise ValueError(f"--layer-combination {layer_combination} says how --layers become one: give them too.")
+    if layers is None:
+        return {}
+    return {"combined_layers": layers, "layer_combination": layer_combination or LAYER_COMBINATIONS[0]}
+
+
+def _default_tag(names: list[str], train_tags: list[list[str]]) -> str:
+    """The tag of a word without a token: `O`, or, if there is no such tag, the most frequent one."""
+    if OUTSIDE in names:
+        return OUTSIDE
+    return Counter(tag for tags in train_tags for tag in tags).most_common(1)[0][0]
 
 
 def _class_names_of(feature: Any) -> list[str] | None:
@@ -162,9 +171,16 @@ def _class_names_of(feature: Any) -> list[str] | None:
     return list(feature.names) if isinstance(feature, datasets.ClassLabel) else None
 
 
+class TaggedSentences(NamedTuple):
+    """The words of each sentence, and a tag for each word."""
+
+    words: list[list[str]]
+    tags: list[list[str]]
+
+
 def read_sentences(
     rows: datasets.Dataset, split: str, tokens_column: str, tags_column: str, known: list[str] | None
-) -> tuple[list[list[str]], list[list[str]]]:
+) -> TaggedSentences:
     """Words and tags of a split, as text; `known` are the names of numbered classes.
 
     Raises:
@@ -185,9 +201,28 @@ def read_sentences(
                 raise ValueError(f"{where}: {tokens_column} has {word!r}, not text.")
             if tag is None or tag == "" or (known and tag == -1):
                 raise ValueError(f"{where}: the word {word!r} has no tag in {tags_column}.")
-    if known:
-        return sentences, [[known[tag] for tag in tags] for tags in all_tags]
-    return sentences, [[class_name(tag) for tag in tags] for tags in all_tags]
+    name = known.__getitem__ if known else class_name
+    return TaggedSentences(sentences, [list(map(name, tags)) for tags in all_tags])
+
+
+def label_windows(
+    windows: list[WordWindow], tags: list[list[str]], names: list[str], label_all_tokens: bool
+) -> datasets.Dataset:
+    """Rows to train on and to read predictions by.
+
+    Args:
+        windows: of all sentences of a split.
+        tags: of the words of each sentence.
+        names (`list` of `str`): tags by number.
+        label_all_tokens (`bool`): see `prepare`.
+
+    Returns:
+        A row a window: `input_ids`, `attention_mask` and `labels` (`IGNORED` where a token has none) of T numbers;
+        `sentence`, its number; `words` and `word_columns`, the numbers of its words in the sentence and the columns of
+        their first tokens.
+    """
+    ids = {name: number for number, name in enumerate(names)}
+    return datasets.Dataset.from_list([_row(window, tags, ids, label_all_tokens) for window in windows])
 
 
 def _row(
@@ -255,8 +290,9 @@ def entity_figures(predicted: list[list[str]], gold: list[list[str]], names: Ite
     return figures
 
 
-def word_figures(predicted: list[list[str]], gold: list[list[str]], ids: dict[str, int]) -> dict[str, float]:
+def word_figures(predicted: list[list[str]], gold: list[list[str]], names: Iterable[str]) -> dict[str, float]:
     """Share of the words with the right tag, and F1 averaged over tags."""
+    ids = {name: number for number, name in enumerate(names)}
     items = {
         name: [ids[tag] for tags in rows for tag in tags]
         for name, rows in (("predictions", predicted), ("references", gold))
