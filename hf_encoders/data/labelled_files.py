@@ -8,7 +8,7 @@
 | `conll` | one word a line with its columns, a blank line after a sentence | `tokens`, `ner_tags`: lists of text |
 | `squad` | SQuAD v1.1 and v2.0 | `id`, `title`, `context`, `question`, `answers` (`text`, `answer_start`) |
 
-All files are UTF-8; a byte-order mark is dropped. Leaves out: CoNLL-U's comment lines and multi-word tokens.
+All files are UTF-8; a byte-order mark is dropped. Leaves out: CoNLL-U's multi-word tokens.
 """
 
 import csv
@@ -29,6 +29,9 @@ FORM_OF_SUFFIX = {
     ".iob2": "conll", ".bio": "conll",
 }  # fmt: skip
 DOCUMENT_START = "-DOCSTART-"  # CoNLL-2003's line between documents
+# CoNLL-U, "Sentence Boundaries and Comments": before a sentence's words, "# key = value", "# newdoc" or "# newpar".
+# Not all lines with a hash: in other files it is a word.
+COMMENT = re.compile(r"# *(?:[^\t=]*[^\t= ] +=(?: .*)?|newdoc|newpar)")
 SQUAD_FEATURES = datasets.Features(
     {
         "id": datasets.Value("string"),
@@ -181,7 +184,7 @@ def read_conll(path: Path, word_column: int = 0, tag_column: int = -1) -> datase
     """Sentences of words with tags.
 
     Columns are divided by tabs where a line has one, else by blanks. A line of nothing but blanks and tabs ends a
-    sentence. `-DOCSTART-` lines are left out.
+    sentence. `-DOCSTART-` lines are left out, and comments of CoNLL-U before a sentence.
 
     Raises:
         ValueError: for a line with too few columns.
@@ -201,6 +204,8 @@ def conll_sentences(path: Path, word_column: int, tag_column: int) -> Iterator[t
         for number, line in enumerate(file, 1):
             fields = line.rstrip("\r\n").split("\t") if "\t" in line else re.split(" +", line.strip(" \r\n"))
             is_blank = not any(field.strip(" ") for field in fields)
+            if not words and COMMENT.fullmatch(line.rstrip()):
+                continue
             if not is_blank and fields[0].strip(" ") != DOCUMENT_START:
                 try:
                     word, tag = fields[word_column].strip(" "), fields[tag_column].strip(" ")

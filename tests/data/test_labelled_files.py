@@ -57,6 +57,19 @@ def test_conll_words_may_hold_blanks_beside_tabs_and_any_other_separator_of_unic
     ]
 
 
+def test_conll_comments_stand_before_a_sentence_and_a_hash_may_be_a_word(tmp_path):
+    text = (
+        "# newdoc id = a\n# sent_id = a-1\n# text = # one\n# O\none B-X\n# = O\n\n# text =\n# newpar\n#tag O\n"
+        "# x = O\n\n#\tO\n"
+    )
+    rows = read_file(write(tmp_path, "a.conll", text))
+    assert rows.to_list() == [
+        {"tokens": ["#", "one", "#"], "ner_tags": ["O", "B-X", "O"]},
+        {"tokens": ["#tag", "#"], "ner_tags": ["O", "O"]},
+        {"tokens": ["#"], "ner_tags": ["O"]},
+    ]
+
+
 def squad(**fields):
     question = {"id": 7, "question": "Who?", "answers": [{"text": "Ann", "answer_start": 4}], **fields}
     return {"version": "v2.0", "data": [{"title": "T", "paragraphs": [{"context": "Is: Ann", "qas": [question]}]}]}
