@@ -15,6 +15,8 @@ from typing import Any
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 
+from hf_encoders.data.language_codes import is_language_code
+
 
 def _identifiers(lines: str) -> frozenset[str]:
     return frozenset(lines.split())
@@ -33,13 +35,6 @@ TASKS = _identifiers("""
     text-classification token-classification table-question-answering question-answering zero-shot-classification
     translation summarization feature-extraction text-generation fill-mask sentence-similarity multiple-choice
     text-ranking text-retrieval table-to-text other
-""")
-LANGUAGES = _identifiers("""
-    aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee el en
-    eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is it iu ja jv
-    ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn mr ms mt my na nb nd ne
-    ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg sh si sk sl sm sn so sq sr ss
-    st su sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu
 """)
 NO_LANGUAGE = ("multilingual", "code")
 DATASET_ID = re.compile(r"(?:[\w-]+/)?[\w.-]+", re.ASCII)
@@ -114,9 +109,7 @@ def _language_problems(languages: list[Any]) -> list[str]:
     return [
         f"language {code!r} is no code: use ISO 639 in lower case, such as 'en', or 'multilingual'."
         for code in languages
-        if code not in NO_LANGUAGE
-        and code not in LANGUAGES
-        and not (isinstance(code, str) and re.fullmatch(r"[a-z]{3}", code))
+        if code not in NO_LANGUAGE and not (isinstance(code, str) and is_language_code(code))
     ]
 
 

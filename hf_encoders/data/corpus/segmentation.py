@@ -21,6 +21,7 @@ import datasets
 import sentencex
 
 from hf_encoders.data.corpus.byte_ranges import ByteRange, lines_before, open_range
+from hf_encoders.data.language_codes import is_language_code
 
 
 # Characters of a line given to sentencex at once: in Chinese text its time grows with the square of this (1.0.32: 0.7
@@ -47,7 +48,6 @@ _LINE_BREAK = re.compile(r"\r\n?|\n")
 # White space above ASCII: sentencex 1.0.32 panics where it stands between a letter and a full stop ("A\u00a0."). One
 # space in place of each moves no character.
 _WIDE_WHITESPACE = re.compile(r"[^\S\x00-\x7f]")
-_LANGUAGE_CODE = re.compile(r"[a-z]{2,3}")
 
 
 def one_sentence_per_line(text: str) -> list[str]:
@@ -86,14 +86,14 @@ def split_sentences(text: str, language: str = "en") -> list[str]:
         `list[str]`: Sentences without white space around them, none empty.
 
     Raises:
-        ValueError: When `language` does not have the form of a language code.
+        ValueError: When `language` is no language code.
 
     Example:
         >>> split_sentences("Dr. Smith walked 3.5 miles. He was tired.")
         ['Dr. Smith walked 3.5 miles.', 'He was tired.']
     """
-    if not _LANGUAGE_CODE.fullmatch(language):
-        # sentencex would take "german", "DE" or "de-AT" for English without a word.
+    if not is_language_code(language):
+        # sentencex would take "german", "DE", "de-AT" or "xx" for English without a word.
         raise ValueError(
             f"language={language!r} is not a language code: give the lower-case ISO 639 code of two or three letters, "
             "without a region, for example 'en', 'de' or 'zh'."
