@@ -27,8 +27,8 @@ from transformers import (
     set_seed,
 )
 
-from hf_encoders.finetuning import sequence_classification
 from hf_encoders.data.labelled_files import read_file
+from hf_encoders.finetuning import sequence_classification
 
 
 @dataclass
@@ -69,6 +69,8 @@ def main() -> None:
         optim="adamw_torch_fused",
     )
     arguments, training = parser.parse_args_into_dataclasses()
+    if (arguments.train_file is None) != (arguments.test_file is None):
+        raise ValueError("--train_file and --test_file go together: give both, or neither.")
     set_seed(training.seed)
     # 1. Data.
     if arguments.train_file:

@@ -29,8 +29,8 @@ from transformers import (
     set_seed,
 )
 
-from hf_encoders.finetuning import token_classification
 from hf_encoders.data.labelled_files import read_file
+from hf_encoders.finetuning import token_classification
 
 
 TYPES = {"string", "list", "tuple", "dict", "dictionary", "integer", "byte", "set", "sequence", "iterator", "object"}
@@ -84,6 +84,8 @@ def main() -> None:
         report_to="none",
     )
     arguments, training = parser.parse_args_into_dataclasses()
+    if (arguments.train_file is None) != (arguments.test_file is None):
+        raise ValueError("--train_file and --test_file go together: give both, or neither.")
     set_seed(training.seed)
     # 1. Data.
     if arguments.train_file:

@@ -1,6 +1,7 @@
 """Every example runs as its first lines say, for two steps."""
 
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -54,6 +55,15 @@ def test_fine_tuning_what_was_pretrained(pretrained, tmp_path):
         "--output_dir", str(tmp_path / "out"), "--max_steps", "2", "--use_cpu", "True",
     )  # fmt: skip
     assert "eval_accuracy" in output
+
+
+@pytest.mark.parametrize("given", ["--train_file", "--test_file"])
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("finetune_*.py")), ids=lambda path: path.name)
+def test_one_file_without_the_other_is_refused(path, given, tmp_path, monkeypatch):
+    arguments = ["--model", "gone", given, "gone.csv", "--output_dir", str(tmp_path / "out")]
+    monkeypatch.setattr(sys, "argv", [path.name, *arguments])
+    with pytest.raises(ValueError, match="--train_file and --test_file go together: give both, or neither"):
+        runpy.run_path(str(path))["main"]()
 
 
 def test_what_sentence_pairs_teach(tmp_path):
