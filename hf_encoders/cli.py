@@ -16,6 +16,7 @@ def main(argv: list[str] | None = None) -> int:
     from hf_encoders.publishing import export_command as export
     from hf_encoders.publishing import publish_command as publish
     from hf_encoders.quickstart import command as quickstart
+    from hf_encoders.training import pretrain_command as pretrain
 
     parser = argparse.ArgumentParser(
         prog="hf-encoders", description="Pre-train, fine-tune and publish BERT-family encoders."
@@ -29,6 +30,7 @@ def main(argv: list[str] | None = None) -> int:
             "from text to a fine-tuned encoder in minutes, here, without a download",
         ),
         ("corpus", corpus, "text files or a data set to a tokenised corpus to train from, with a report"),
+        ("pretrain", pretrain, "a recipe and a corpus to an encoder: planned, resumable, in one process or many"),
         ("finetune", finetune, "an encoder and labelled data to a model for one task, with figures over seeds"),
         ("evaluate", evaluate, "pseudo-perplexity and minimal pairs of a masked language model"),
         ("publish", publish, "a trained directory to the Hub: checked, with its card, in one commit"),
@@ -43,7 +45,10 @@ def main(argv: list[str] | None = None) -> int:
         )
         module.add_arguments(command)
         command.set_defaults(run=module.run)
-    arguments = parser.parse_args(argv)
+    arguments, further = parser.parse_known_args(argv)
+    if further and not getattr(arguments, "takes_further_options", False):
+        parser.error(f"unrecognized arguments: {' '.join(further)}")
+    arguments.further_options = further
     try:
         return arguments.run(arguments)
     except ValueError as error:

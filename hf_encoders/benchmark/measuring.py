@@ -4,21 +4,17 @@ A round is one turn of every contender, and begins with another one each time, s
 on all of them. Figures are medians over the rounds, ratios are taken within a round.
 """
 
-import json
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 import torch
-from torch.profiler import ProfilerActivity, profile
 from tqdm import tqdm
 
 from hf_encoders.benchmark.contenders import Contender
 from hf_encoders.benchmark.flops import needed_flops, wait_for
+from hf_encoders.benchmark.memory import peak_on_cpu, peak_on_cuda
 from hf_encoders.benchmark.rows import Batch
 from hf_encoders.benchmark.settings import Setting
 from hf_encoders.models.encoder_configuration import EncoderConfig
@@ -178,30 +174,3 @@ def measure_memory(contender: Contender, setting: Setting) -> int:
     if setting.trains:
         contender.optimizer.zero_grad()
     return found
-
-
-def peak_on_cuda(run: Any, device: torch.device) -> int:
-    """Most bytes that torch's allocator held during `run()`, over those before it."""
-    wait_for(device)
-    before = torch.cuda.memory_allocated(device)
-    torch.cuda.reset_peak_memory_stats(device)
-    run()
-    wait_for(device)
-    return torch.cuda.max_memory_allocated(device) - before
-
-
-def peak_on_cpu(run: Any) -> int:
-    """Most bytes of tensors that `run()` held at a time, over those before it."""
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        run()
-    # The events of single allocations are in the exported trace only; the profiler's own tables sum them up.
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "trace.json"
-        profiler.export_chrome_trace(str(file))
-        events = json.loads(file.read_text(encoding="utf-8"))["traceEvents"]
-    sizes = [(event["ts"], event["args"]["Bytes"]) for event in events if event.get("name") == "[memory]"]
-    held = peak = 0
-    for _, size in sorted(sizes, key=lambda event: event[0]):
-        held += size
-        peak = max(peak, held)
-    return peak

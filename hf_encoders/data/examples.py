@@ -5,6 +5,7 @@ examples on the way from the corpus to the batch, and a data loader works as eve
 `__getitems__` for all rows of a batch together, and hands the list it gets to the collator.
 """
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -88,6 +89,13 @@ class EpochDataset(Dataset):
     def set_epoch(self, epoch: int) -> None:
         """Announce the epoch, from 0."""
         self._announced.fill_(int(epoch))
+
+    def at_epoch(self, epoch: int) -> "EpochDataset":
+        """The same data set in an epoch of its own: announcing one to either does not reach the other."""
+        other = copy.copy(self)
+        other._announced = torch.full((), -1, dtype=torch.int64)
+        other.set_epoch(epoch)
+        return other
 
     @property
     def epoch(self) -> int:

@@ -14,7 +14,7 @@ from transformers import (
     set_seed,
 )
 
-from hf_encoders.data.corpus import corpus_statistics, warnings_for
+from hf_encoders.data.corpus import corpus_statistics, unigram_cross_entropy, warnings_for
 from hf_encoders.data.tokenizer_training import train_tokenizer
 from hf_encoders.publishing.loading import verify_loading
 from hf_encoders.publishing.loss_curve import draw_loss_curve
@@ -24,7 +24,6 @@ from hf_encoders.quickstart.pretraining import (
     make_record,
     make_trainer,
     small_config,
-    unigram_cross_entropy,
 )
 from hf_encoders.quickstart.text import Recipe, hold_out, load_documents, tokenized
 from hf_encoders.registration import CONFIGURATIONS

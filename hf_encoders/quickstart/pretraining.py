@@ -2,8 +2,6 @@
 
 import argparse
 import math
-import shlex
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +16,9 @@ from transformers import (
     TrainingArguments,
 )
 
-from hf_encoders.data.corpus.sentence_store import SentenceStore
 from hf_encoders.models.encoder_configuration import EncoderConfig
-from hf_encoders.publishing.training_record import TrainingRecord, describe_hardware, describe_software
+from hf_encoders.publishing.pretraining_record import pretraining_record
+from hf_encoders.publishing.training_record import TrainingRecord
 from hf_encoders.quickstart.text import Recipe
 from hf_encoders.training import CompactProgressCallback, PreTrainingTrainer
 from hf_encoders.training.objectives import collator_for, config_of_size, examples_for
@@ -92,17 +90,6 @@ def make_trainer(
     return trainer
 
 
-def unigram_cross_entropy(corpus: datasets.Dataset, held_out: datasets.Dataset, vocab_size: int) -> float:
-    """Nats a held-out token under the training corpus's token frequencies (one added to each).
-
-    What a model reaches that has learned which tokens are frequent and nothing else: the plateau that a healthy run
-        leaves.
-    """
-    counts = np.bincount(SentenceStore(corpus).tokens, minlength=vocab_size) + 1.0
-    tokens = SentenceStore(held_out).tokens
-    return float(-np.log(counts / counts.sum())[tokens].mean())
-
-
 def make_record(
     objective: str,
     statistics: Any,
@@ -114,68 +101,13 @@ def make_record(
     arguments: argparse.Namespace,
 ) -> TrainingRecord:
     """The facts of the run."""
-    masking = "15 % of the tokens, of those 80 % [MASK], 10 % random, 10 % kept; drawn anew every epoch"
-    objectives = {"masked language modelling": masking}
-    if objective == "nsp":
-        objectives["next-sentence prediction"] = "half of the second segments from another document"
-    if objective == "sop":
-        objectives["sentence-order prediction"] = "half of the pairs swapped"
-    evaluation = [
-        {
-            "task": "fill-mask",
-            "dataset": "held-out documents of the corpus",
-            "metric": "perplexity",
-            "value": round(after["eval_perplexity"], 2),
-            "baseline": f"unigram {math.exp(unigram):.1f}",
-        },
-        {
-            "task": "fill-mask",
-            "dataset": "held-out documents of the corpus",
-            "metric": "accuracy",
-            "value": round(after["eval_mlm_accuracy"], 4),
-        },
-    ]
-    if "eval_pair_accuracy" in after:
-        evaluation.append(
-            {
-                "task": "text-classification",
-                "dataset": "held-out documents of the corpus",
-                "metric": "accuracy",
-                "value": round(after["eval_pair_accuracy"], 4),
-                "baseline": "chance 0.5",
-            }
-        )
-    losses = {
-        f"{item}, held-out": round(after[f"eval_{objective}_loss"], 4)
-        for objective, item in (("mlm", "masked tokens"), ("pair", "sentence pairs"))
-        if f"eval_{objective}_loss" in after
-    }
     name = "documentation of the Python installation" if not arguments.input else ", ".join(arguments.input)
-    return TrainingRecord(
-        objectives=objectives,
-        corpus={
-            "name": name,
-            "documents": statistics.documents,
-            "sentences": statistics.sentences,
-            "tokens": statistics.tokens,
-        },
-        schedule={
-            "optimizer steps": trainer.state.global_step,
-            "examples a step": recipe.batch_size,
-            "longest example (tokens)": recipe.max_length,
-            "epochs": round(trainer.state.epoch, 2),
-            "optimizer": "AdamW",
-            "peak learning rate": recipe.learning_rate,
-            "warm-up steps": trainer.args.warmup_steps,
-            "schedule after warm-up": "linear to 0",
-            "seed": arguments.seed,
-        },
-        losses=losses,
-        hardware=describe_hardware(),
-        software=describe_software(),
-        seconds=seconds,
-        tokens_per_second=trainer.state.num_input_tokens_seen / seconds,
-        evaluation=evaluation,
-        command=shlex.join(["hf-encoders", *sys.argv[1:]]),
-        language=[arguments.language],
+    schedule = {
+        "examples a step": recipe.batch_size,
+        "longest example (tokens)": recipe.max_length,
+        "epochs": round(trainer.state.epoch, 2),
+        "draws": "anew every epoch",
+    }
+    return pretraining_record(
+        trainer, objective, name, statistics, schedule, after, seconds, unigram, [arguments.language]
     )

@@ -5,7 +5,13 @@ documents in this process; `sentence_store.py` looks at a corpus as flat arrays.
 """
 
 from hf_encoders.data.corpus.preparation import prepare_corpus
-from hf_encoders.data.corpus.report import CorpusReport, CorpusStatistics, corpus_statistics, warnings_for
+from hf_encoders.data.corpus.report import (
+    CorpusReport,
+    CorpusStatistics,
+    corpus_statistics,
+    unigram_cross_entropy,
+    warnings_for,
+)
 from hf_encoders.data.corpus.segmentation import (
     documents_from_dataset,
     one_sentence_per_line,
@@ -28,5 +34,6 @@ __all__ = [
     "split_sentences",
     "split_train_validation",
     "tokenize_documents",
+    "unigram_cross_entropy",
     "warnings_for",
 ]

@@ -257,3 +257,18 @@ class CorpusReport:
 
 def _with_share(count: int, total: int, of: str = "") -> str:
     return f"{count:,} ({count / max(total, 1):.1%}{' ' + of if of else ''})"
+
+
+def unigram_cross_entropy(corpus: datasets.Dataset, held_out: datasets.Dataset, vocab_size: int) -> float:
+    """Nats a held-out token under the training corpus's token frequencies (one added to each).
+
+    What a model reaches that has learned which tokens are frequent and nothing else: the plateau that a healthy run
+    leaves.
+
+    Args:
+        corpus, held_out (`datasets.Dataset`): tokenised documents.
+        vocab_size (`int`): entries of the tokenizer.
+    """
+    counts = np.bincount(SentenceStore(corpus).tokens, minlength=vocab_size) + 1.0
+    tokens = SentenceStore(held_out).tokens
+    return float(-np.log(counts / counts.sum())[tokens].mean())

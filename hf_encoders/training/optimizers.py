@@ -1,0 +1,27 @@
+"""The optimizers of the papers, from libraries.
+
+AdamW is torch's, LAMB that of `pytorch_optimizer`, told to be the one that ALBERT was trained with.
+"""
+
+from typing import Any
+
+from transformers import TrainingArguments
+
+
+OPTIMIZERS = ("adamw", "lamb")
+
+
+def optimizer_class(name: str, arguments: TrainingArguments) -> tuple[type, dict[str, Any]] | None:
+    """What `Trainer` takes as `optimizer_cls_and_kwargs`; None for AdamW, which `Trainer` makes itself.
+
+    Args:
+        name (`str`): in `OPTIMIZERS`.
+        arguments (`TrainingArguments`): give learning rate, betas and epsilon; weight decay comes from the groups.
+    """
+    if name == "adamw":
+        return None
+    # Its library takes half a second to import.
+    from hf_encoders.training.lamb import AlbertLamb
+
+    betas = (arguments.adam_beta1, arguments.adam_beta2)
+    return AlbertLamb, {"lr": arguments.learning_rate, "betas": betas, "eps": arguments.adam_epsilon}

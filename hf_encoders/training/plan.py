@@ -1,0 +1,170 @@
+"""What a run will be, before it begins: steps, tokens, epochs, and the time and memory it takes on this machine."""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from hf_encoders.benchmark.memory import peak_on_cpu, peak_on_cuda
+from hf_encoders.training.phases import RunExamples
+from hf_encoders.training.recipe import Phase, Recipe
+from hf_encoders.training.run import Division
+from hf_encoders.training.trainer import PreTrainingTrainer
+
+
+BYTES_A_PARAMETER = 16  # float32 weight, gradient, and Adam's two moments
+SAMPLED_MICRO_BATCHES = 8
+
+
+@dataclass(frozen=True)
+class PhasePlan:
+    """What a phase will be.
+
+    Args:
+        phase (`Phase`): steps, length, examples.
+        tokens (`float`): real tokens of the phase, estimated from a few micro-batches.
+        epochs (`float`): passes over the examples of the corpus.
+        seconds (`float`): of forward and backward passes, from one measured here.
+        activation_bytes (`int`): most bytes that a pass holds on top of weights and gradients.
+    """
+
+    phase: Phase
+    tokens: float
+    epochs: float
+    seconds: float
+    activation_bytes: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run will be; printed, a table."""
+
+    recipe: Recipe
+    division: Division
+    parameters: int
+    device: str
+    phases: list[PhasePlan]
+
+    @property
+    def seconds(self) -> float:
+        """Of all passes."""
+        return sum(phase.seconds for phase in self.phases)
+
+    @property
+    def bytes(self) -> int:
+        """Of one device: weights, gradients, moments, and the largest pass."""
+        return self.parameters * BYTES_A_PARAMETER + max(phase.activation_bytes for phase in self.phases)
+
+    def __str__(self) -> str:
+        recipe, division = self.recipe, self.division
+        rows = [("steps", "length", "examples a step", "micro-batch", "tokens", "epochs", "time")]
+        for plan in self.phases:
+            phase = plan.phase
+            rows.append(
+                (
+                    f"{phase.steps:,}",
+                    f"{phase.length}",
+                    f"{phase.examples:,}",
+                    f"{-(-phase.examples // division.micro_batches):,} x {division.micro_batches}",
+                    in_short(plan.tokens),
+                    f"{plan.epochs:.2f}",
+                    duration(plan.seconds),
+                )
+            )
+        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+        table = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+        rate = "" if recipe.mask_rate is None else f", mask rate {recipe.mask_rate.start} to {recipe.mask_rate.end}"
+        schedule = recipe.training.get("lr_scheduler_type", "linear")
+        rate_and_schedule = (
+            f"{recipe.optimizer}, learning rate {recipe.training.get('learning_rate', 5e-5):g} ({schedule}, "
+            f"{recipe.warmup_steps:,} steps of warm-up){rate}"
+        )
+        tokens = in_short(sum(plan.tokens for plan in self.phases))
+        return "\n".join(
+            [
+                f"{recipe.name}: {recipe.family}, {recipe.objective}, {self.parameters:,} parameters",
+                f"  {rate_and_schedule}",
+                *(f"  {line}" for line in table),
+                f"  together {recipe.steps:,} steps, {tokens} tokens, {duration(self.seconds)} of passes and "
+                f"{self.bytes / 2**30:.2f} GiB on each of {division.processes} x {self.device}",
+                "  (evaluation, updates and saving come on top)",
+            ]
+        )
+
+
+def make_plan(trainer: PreTrainingTrainer, recipe: Recipe, division: Division) -> Plan:
+    """Measure a micro-batch of every phase, and multiply. Weights, gradients and random numbers stay as they were."""
+    model: PreTrainedModel = trainer.model.to(trainer.args.device)
+    examples: RunExamples = trainer.train_dataset
+    found = []
+    for place, part in enumerate(examples.phases):
+        items = examples.items_of(place)
+        sample = items[:: max(1, len(items) // SAMPLED_MICRO_BATCHES)][:SAMPLED_MICRO_BATCHES]
+        with torch.random.fork_rng(enabled=True):
+            batches = [trainer.data_collator(examples[item]) for item in sample]
+            tokens = sum(int(batch["cu_seq_lens_q"][-1]) for batch in batches) / len(batches)
+            seconds, activation_bytes = measured_pass(trainer, model, batches[0])
+        total = part.phase.steps * division.micro_batches
+        found.append(
+            PhasePlan(
+                part.phase,
+                tokens=tokens * total,
+                epochs=part.phase.steps * part.phase.examples / len(part.dataset),
+                seconds=seconds * part.phase.steps * division.accumulation,
+                activation_bytes=activation_bytes,
+            )
+        )
+    device = torch.cuda.get_device_name(0) if trainer.args.device.type == "cuda" else "CPU"
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    return Plan(recipe, division, parameters, device, found)
+
+
+def measured_pass(trainer: PreTrainingTrainer, model: PreTrainedModel, batch: dict[str, Any]) -> tuple[float, int]:
+    """Seconds of a forward and backward pass, and the most bytes it holds on top of weights and gradients."""
+    device = trainer.args.device
+    names = {name: value.to(device) if torch.is_tensor(value) else value for name, value in batch.items()}
+    names.pop("mask_rates", None)
+    was_training = model.training
+    model.train()
+
+    def run() -> None:
+        with trainer.compute_loss_context_manager():
+            loss = model(**names).loss
+        loss.backward()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+    run()
+    begin = time.perf_counter()
+    run()
+    seconds = time.perf_counter() - begin
+    held = peak_on_cuda(run, device) if device.type == "cuda" else peak_on_cpu(run)
+    model.zero_grad(set_to_none=True)
+    model.train(was_training)
+    return seconds, held
+
+
+def in_short(number: float) -> str:
+    """A large number with its unit.
+
+    >>> in_short(950), in_short(12_340), in_short(7.4e6), in_short(131e9)
+    ('950', '12.3 k', '7.4 M', '131.0 G')
+    """
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= size:
+            return f"{number / size:.1f} {unit}"
+    return f"{number:.0f}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the unit that suits them.
+
+    >>> duration(42), duration(600), duration(36_000), duration(864_000)
+    ('42 s', '10.0 min', '10.0 h', '10.0 days')
+    """
+    for unit, size in (("days", 172_800), ("h", 7200), ("min", 120)):
+        if seconds >= size:
+            return f"{seconds / {'days': 86_400, 'h': 3600, 'min': 60}[unit]:.1f} {unit}"
+    return f"{seconds:.0f} s"

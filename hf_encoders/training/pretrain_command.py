@@ -1,0 +1,283 @@
+"""`hf-encoders pretrain RECIPE --corpus DIR --output DIR`: a run from a recipe, planned, resumable, recorded.
+
+RECIPE is one of those below, or a YAML file of your own. DIR of --corpus is a corpus that `hf-encoders corpus` made
+(with --tokenizer, the one it was made with), or text: files or folders as for `hf-encoders corpus`; then the recipe's
+tokenizer is trained on it, if none is given, and the corpus is prepared in the output folder.
+
+Every field of transformers.TrainingArguments is an option too and goes before the recipe's: --learning_rate 1e-4
+--bf16 --report_to tensorboard --push_to_hub ... --max_steps N makes the recipe's run one of N steps: phases and
+warm-up keep their shares. --per_device_train_batch_size N is how many examples of the longest phase a device takes at
+once; steps keep the recipe's number of examples, by accumulation.
+
+Started again with the same arguments, a run goes on from its newest whole checkpoint. In several processes:
+torchrun --nproc_per_node N --no-python hf-encoders pretrain ...
+"""
+
+import argparse
+import dataclasses
+import json
+import shutil
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import datasets
+import transformers
+from transformers import HfArgumentParser, PreTrainedTokenizerBase, TrainingArguments, set_seed
+from transformers.trainer_utils import get_last_checkpoint
+
+from hf_encoders.data.corpus import prepare_corpus, split_train_validation
+from hf_encoders.data.corpus.command import load_tokenizer
+from hf_encoders.data.corpus.report import REPORT_FILE, CorpusReport, corpus_statistics, unigram_cross_entropy
+from hf_encoders.data.corpus.segmentation import read_documents, split_sentences
+from hf_encoders.data.corpus.settings import tokenizer_fingerprint
+from hf_encoders.data.tokenizer_training import train_tokenizer
+from hf_encoders.publishing.loss_curve import draw_loss_curve
+from hf_encoders.publishing.model_card import CURVE_FILE, make_model_card
+from hf_encoders.publishing.pretraining_record import pretraining_record
+from hf_encoders.training.objectives import config_class_of
+from hf_encoders.training.plan import make_plan
+from hf_encoders.training.recipe import TAKEN, Recipe, load_recipe, recipe_names
+from hf_encoders.training.run import divide, make_trainer, num_processes, training_arguments
+from hf_encoders.training.trainer import PreTrainingTrainer
+
+
+RUN_FILE = "run.json"
+# Options of `TrainingArguments` that the command reads itself.
+OWN = ("max_steps", "per_device_train_batch_size", "gradient_accumulation_steps", "auto_find_batch_size")
+VALIDATION_SHARE = 0.02
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
+    parser.add_argument("recipe", metavar="RECIPE", help=f"{', '.join(recipe_names())}; or a YAML file")
+    parser.add_argument(
+        "--corpus", required=True, nargs="+", metavar="DIR", help="a prepared corpus, or text files or folders of them"
+    )
+    parser.add_argument("--output", required=True, metavar="DIR", help="folder of the run")
+    parser.add_argument("--tokenizer", metavar="DIR_OR_NAME", help="default, for text: trained as the recipe says")
+    parser.add_argument(
+        "--language", default="en", metavar="CODE", help="language of the text, for sentence splitting and the card"
+    )
+    parser.add_argument(
+        "--validation-share",
+        type=float,
+        default=VALIDATION_SHARE,
+        metavar="X",
+        help="share of the documents that is kept apart and evaluated on, in (0, 1) (default: %(default)s)",
+    )
+    parser.add_argument("--plan", action="store_true", help="print the plan and end")
+    parser.add_argument("--overwrite", action="store_true", help="remove the run that is in --output first")
+    parser.set_defaults(takes_further_options=True)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Plan, train, evaluate, save."""
+    given = parse_fields(arguments.further_options)
+    recipe = load_recipe(arguments.recipe)
+    if "max_steps" in given:
+        recipe = recipe.of_steps(given["max_steps"])
+    if not 0 < arguments.validation_share < 1:
+        raise ValueError(f"--validation-share {arguments.validation_share}: must be above 0 and below 1.")
+    division = divide(
+        recipe, num_processes(), given.get("per_device_train_batch_size"), given.get("gradient_accumulation_steps")
+    )
+    output = Path(arguments.output)
+    others = {name: value for name, value in given.items() if name not in OWN}
+    training = training_arguments(recipe, division, output, others)
+    transformers.logging.set_verbosity_warning()
+    set_seed(training.seed)
+    with training.main_process_first(desc="the corpus"):
+        if arguments.overwrite and training.process_index == 0:
+            shutil.rmtree(output, ignore_errors=True)
+        tokenizer, documents = open_corpus(arguments, recipe, output)
+    parts = split_train_validation(documents, validation_share=arguments.validation_share, seed=training.seed)
+    trainer = make_trainer(recipe, *parts, tokenizer, training, division)
+    if training.process_index == 0:
+        print(make_plan(trainer, recipe, division), flush=True)
+    if arguments.plan:
+        return 0
+    facts = run_facts(recipe, documents, tokenizer, training.seed, arguments.validation_share)
+    with training.main_process_first(desc="the run's folder"):
+        is_begun = check_run(output, facts)
+        (output / RUN_FILE).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    resume = training.resume_from_checkpoint or (get_last_checkpoint(str(output)) if is_begun else None)
+    if resume and training.process_index == 0:
+        print(f"Going on from {resume}", flush=True)
+    result = trainer.train(resume_from_checkpoint=str(resume) if resume else None)
+    after = trainer.evaluate()
+    finish(trainer, recipe, parts, after, result.metrics["train_runtime"], arguments)
+    return 0
+
+
+def parse_fields(words: list[str]) -> dict[str, Any]:
+    """Fields of `TrainingArguments` from the command line, only those that were given.
+
+    >>> parse_fields(["--learning_rate", "1e-3", "--bf16", "--max_steps", "100"])
+    {'max_steps': 100, 'learning_rate': 0.001, 'bf16': True}
+
+    Raises:
+        ValueError: for an option that there is not or that the recipe decides, and for a wrong value.
+    """
+    parser = _FieldParser(TrainingArguments, allow_abbrev=False)
+    fields = [one.name for one in dataclasses.fields(TrainingArguments) if one.init]
+    parser.set_defaults(**dict.fromkeys(fields, _NOT_GIVEN))
+    parsed = vars(parser.parse_args(words))
+    given = {name: parsed[name] for name in fields if parsed[name] is not _NOT_GIVEN}
+    for name in given:
+        if name in TAKEN and name not in OWN:
+            raise ValueError(f"--{name}: use {TAKEN[name]}.")
+    return given
+
+
+class _NotGiven:
+    """Stands for an option that was not on the command line."""
+
+
+_NOT_GIVEN = _NotGiven()
+
+
+class _FieldParser(HfArgumentParser):
+    """Tells an error instead of ending the process."""
+
+    def error(self, message: str) -> None:
+        raise ValueError(f"{message}. See `hf-encoders pretrain --help`, and the fields of TrainingArguments.")
+
+
+def open_corpus(
+    arguments: argparse.Namespace, recipe: Recipe, output: Path
+) -> tuple[PreTrainedTokenizerBase, datasets.Dataset]:
+    """The prepared corpus and its tokenizer; both are made in the output folder where text was given.
+
+    Raises:
+        ValueError: if a prepared corpus comes without its tokenizer, or with another one.
+    """
+    paths = [Path(path) for path in arguments.corpus]
+    is_prepared = len(paths) == 1 and (paths[0] / REPORT_FILE).is_file()
+    tokenizer = None if arguments.tokenizer is None else load_tokenizer(arguments.tokenizer)
+    if not is_prepared:
+        if tokenizer is None:
+            tokenizer = trained_tokenizer(arguments, recipe, paths, output / "tokenizer")
+        corpus = output / "corpus"
+        report = prepare_corpus(
+            paths, corpus, tokenizer, sentence_splitter=partial(split_sentences, language=arguments.language)
+        )
+        for warning in report.warnings:
+            print(f"warning: {warning}", flush=True)
+        return tokenizer, datasets.load_from_disk(str(corpus))
+    if tokenizer is None:
+        raise ValueError(f"--tokenizer is missing: give the one that the corpus {paths[0]} was made with.")
+    made_with = CorpusReport.load(paths[0]).settings["tokenizer"]["fingerprint"]
+    if tokenizer_fingerprint(tokenizer) != made_with:
+        raise ValueError(
+            f"--tokenizer {arguments.tokenizer!r} is not the one that the corpus {paths[0]} was made with: give that "
+            "one, or prepare the corpus again."
+        )
+    return tokenizer, datasets.load_from_disk(str(paths[0]))
+
+
+def trained_tokenizer(
+    arguments: argparse.Namespace, recipe: Recipe, paths: list[Path], directory: Path
+) -> PreTrainedTokenizerBase:
+    """The recipe's tokenizer, trained on the text once and kept in the run's folder."""
+    if (directory / "tokenizer_config.json").is_file():
+        return load_tokenizer(str(directory))
+    print(f"Training a tokenizer of {recipe.tokenizer.vocab_size:,} entries ({directory})", flush=True)
+    documents = read_documents(paths, sentence_splitter=partial(split_sentences, language=arguments.language))
+    tokenizer = train_tokenizer(
+        (sentence for document in documents for sentence in document),
+        config_class_of(recipe.family),
+        recipe.tokenizer.vocab_size,
+        recipe.longest,
+        lowercase=recipe.tokenizer.lowercase,
+        strip_accents=recipe.tokenizer.strip_accents,
+    )
+    # The last file that is written is the one that is looked for.
+    tokenizer.save_pretrained(directory)
+    return tokenizer
+
+
+def run_facts(
+    recipe: Recipe,
+    documents: datasets.Dataset,
+    tokenizer: PreTrainedTokenizerBase,
+    seed: int,
+    validation_share: float,
+) -> dict[str, Any]:
+    """What makes two runs the same run, as it is read back from `run.json`."""
+    facts = {
+        "recipe": dataclasses.asdict(recipe),
+        "corpus": documents._fingerprint,
+        "tokenizer": tokenizer_fingerprint(tokenizer),
+        "seed": seed,
+        "validation share": validation_share,
+    }
+    return json.loads(json.dumps(facts, default=str))
+
+
+def check_run(output: Path, facts: dict[str, Any]) -> bool:
+    """Whether the output folder holds this very run, begun.
+
+    Raises:
+        ValueError: if it holds another one.
+    """
+    file = output / RUN_FILE
+    if not file.is_file():
+        if any(output.glob("checkpoint-*")):
+            raise ValueError(f"--output {output} holds checkpoints of another kind of run: give another folder.")
+        return False
+    before = json.loads(file.read_text(encoding="utf-8"))
+    for name, value in facts.items():
+        if before.get(name) != value:
+            where = name
+            if name == "recipe":
+                where = next(f"recipe ({key})" for key in value if before[name].get(key) != value[key])
+            raise ValueError(
+                f"--output {output} holds a run with another {where}: give its own arguments to go on with it, "
+                "another folder, or --overwrite to begin anew."
+            )
+    return True
+
+
+def finish(
+    trainer: PreTrainingTrainer,
+    recipe: Recipe,
+    parts: tuple[datasets.Dataset, datasets.Dataset],
+    after: dict[str, float],
+    seconds: float,
+    arguments: argparse.Namespace,
+) -> None:
+    """Save the model with tokenizer, record, curve and card, and print the figures."""
+    directory = Path(arguments.output) / "model"
+    trainer.save_model(str(directory))
+    if trainer.args.process_index != 0:
+        return
+    training, held_out = parts
+    tokenizer = trainer.processing_class
+    unigram = unigram_cross_entropy(training, held_out, len(tokenizer))
+    phases = ", ".join(f"{p.steps:,} steps of {p.examples:,} x {p.length} tokens" for p in recipe.phases)
+    record = pretraining_record(
+        trainer,
+        recipe.objective,
+        ", ".join(arguments.corpus),
+        corpus_statistics(training),
+        {"recipe": recipe.name, "phases": phases},
+        after,
+        seconds,
+        unigram,
+        [arguments.language],
+    )
+    record.save(directory)
+    draw_loss_curve(trainer.state.log_history, directory / CURVE_FILE, recipe.name)
+    card = make_model_card(
+        trainer.accelerator.unwrap_model(trainer.model),
+        record,
+        name=str(directory),
+        has_curve=True,
+        language=arguments.language,
+    )
+    card.save(directory / "README.md")
+    print(f"\nheld-out: MLM loss {after['eval_mlm_loss']:.3f} (unigram {unigram:.3f}), perplexity", end=" ")
+    print(f"{after['eval_perplexity']:.1f}, accuracy {after['eval_mlm_accuracy']:.1%}", end="")
+    print(f", pairs {after['eval_pair_accuracy']:.1%}" if "eval_pair_accuracy" in after else "")
+    print(f"model, tokenizer, code, record, card, curve: {directory}")

@@ -1,0 +1,251 @@
+"""What a pre-training run is: everything that shapes it but the text and the machine, read from one YAML file.
+
+The shipped ones are in `hf_encoders/recipes/`; a file of one's own works alike. A recipe names the family, the
+objective, the model, the tokenizer, how examples are made and masked, the phases, the optimizer, and any field of
+`transformers.TrainingArguments`.
+"""
+
+import dataclasses
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from transformers import TrainingArguments
+
+from hf_encoders.data import paper_modes
+from hf_encoders.training.mask_rate import LinearMaskRate
+from hf_encoders.training.objectives import check_objective, config_class_of
+from hf_encoders.training.optimizers import OPTIMIZERS
+
+
+RECIPES = Path(__file__).parents[1] / "recipes"
+# Fields of `TrainingArguments` that the run itself sets: field -> what to use instead.
+TAKEN = {
+    "per_device_train_batch_size": "phases (examples a step); how many at once is the command's business",
+    "gradient_accumulation_steps": "phases (examples a step)",
+    "max_steps": "phases",
+    "num_train_epochs": "phases (steps)",
+    "optim": "optimizer",
+    "output_dir": "the command's --output",
+    "train_sampling_strategy": "nothing: the order of examples is drawn by the run",
+    "remove_unused_columns": "nothing: examples are not rows",
+}
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A part of a run with examples of one length, so many a step.
+
+    Args:
+        steps (`int`): optimizer steps.
+        length (`int`): longest example in tokens, special tokens included.
+        examples (`int`): examples in an optimizer step, over all processes and micro-batches.
+
+    Raises:
+        ValueError: for a number below 1 (a length below 5).
+    """
+
+    steps: int
+    length: int
+    examples: int
+
+    def __post_init__(self):
+        for name, least in (("steps", 1), ("length", 5), ("examples", 1)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise ValueError(f"phases: {name}={value!r} must be a whole number, at least {least}.")
+
+
+@dataclass(frozen=True)
+class TokenizerRecipe:
+    """The tokenizer that is trained where none is given.
+
+    Args:
+        vocab_size (`int`): most entries.
+        lowercase, strip_accents (`bool`): as in `train_tokenizer`.
+    """
+
+    vocab_size: int
+    lowercase: bool = True
+    strip_accents: bool = False
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A pre-training run.
+
+    Args:
+        name (`str`): the file's name without its ending.
+        family (`str`): `bert`, `roberta` or `albert`.
+        objective (`str`): `mlm`, `nsp` or `sop`.
+        model (`dict`): fields of the family's configuration, and perhaps `size`, one of its named sizes (`base`).
+        tokenizer (`TokenizerRecipe`): what is trained where no tokenizer is given.
+        phases (`tuple` of `Phase`): one after the other; learning rate and mask rate follow the steps of all.
+        examples (`dict`): options of the data set of examples, `DocumentChunks` for pair objectives and
+            `SentenceBlocks` for mlm; `preset`, a name in `hf_encoders.data.paper_modes`, gives several at once.
+        masking (`dict`): options of the data collator; `preset` likewise.
+        mask_rate (`LinearMaskRate`, *optional*): in YAML `[0.30, 0.15]`, from the first step to the last.
+        optimizer (`str`): `adamw`, or `lamb`.
+        training (`dict`): fields of `transformers.TrainingArguments`; `warmup_steps` below 1 is a share of all steps.
+
+    Raises:
+        ValueError: naming the field, for one that there is not or a value that cannot be.
+    """
+
+    name: str
+    family: str
+    objective: str
+    model: dict[str, Any]
+    tokenizer: TokenizerRecipe
+    phases: tuple[Phase, ...]
+    examples: dict[str, Any] = field(default_factory=dict)
+    masking: dict[str, Any] = field(default_factory=dict)
+    mask_rate: LinearMaskRate | None = None
+    optimizer: str = "adamw"
+    training: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self):
+        check_objective(config_class_of(self.family), self.objective)
+        if not self.phases:
+            raise ValueError("phases: a run needs at least one, such as {steps: 1000, length: 128, examples: 256}.")
+        if self.optimizer not in OPTIMIZERS:
+            raise ValueError(f"optimizer {self.optimizer!r}: it must be one of {', '.join(OPTIMIZERS)}.")
+        known = {one.name for one in dataclasses.fields(TrainingArguments) if one.init}
+        for name in self.training:
+            if name in TAKEN:
+                raise ValueError(f"training: {name} has another place: {TAKEN[name]}.")
+            if name not in known:
+                raise ValueError(f"training: transformers.TrainingArguments has no field {name!r}.")
+        size = self.model.get("size")
+        if size is not None and not callable(getattr(config_class_of(self.family), str(size), None)):
+            raise ValueError(f"model: size {size!r} is not a named size of {self.family}, such as base.")
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps of the whole run."""
+        return sum(phase.steps for phase in self.phases)
+
+    @property
+    def longest(self) -> int:
+        """Length of the longest examples, in tokens."""
+        return max(phase.length for phase in self.phases)
+
+    @property
+    def warmup_steps(self) -> int:
+        """Steps over which the learning rate rises."""
+        given = self.training.get("warmup_steps", 0)
+        return math.ceil(given * self.steps) if 0 < given < 1 else int(given)
+
+    def of_steps(self, steps: int) -> "Recipe":
+        """The same run in so many steps: phases, warm-up and decay keep their shares.
+
+        >>> recipe = load_recipe("bert-base").of_steps(1000)
+        >>> [phase.steps for phase in recipe.phases], recipe.warmup_steps
+        ([900, 100], 10)
+
+        Raises:
+            ValueError: if that leaves a phase without a step.
+        """
+        bounds = [round(sum(p.steps for p in self.phases[:i]) * steps / self.steps) for i in range(len(self.phases))]
+        counts = [end - begin for begin, end in zip(bounds, [*bounds[1:], steps], strict=True)]
+        if min(counts) < 1:
+            raise ValueError(f"max_steps={steps} leaves a phase of {self.name} without a step: give more steps.")
+        training = dict(self.training)
+        if training.get("warmup_steps", 0) >= 1:
+            training["warmup_steps"] = round(training["warmup_steps"] * steps / self.steps)
+        schedule = dict(training.get("lr_scheduler_kwargs", {}))
+        if "num_decay_steps" in schedule:
+            schedule["num_decay_steps"] = round(schedule["num_decay_steps"] * steps / self.steps)
+            training["lr_scheduler_kwargs"] = schedule
+        phases = tuple(dataclasses.replace(p, steps=n) for p, n in zip(self.phases, counts, strict=True))
+        return dataclasses.replace(self, phases=phases, training=training)
+
+
+def recipe_names() -> list[str]:
+    """Names of the shipped recipes."""
+    return sorted(file.stem for file in RECIPES.glob("*.yaml"))
+
+
+def load_recipe(name: str | Path) -> Recipe:
+    """Read a shipped recipe by name, or a file.
+
+    Raises:
+        ValueError: if there is none, it is no YAML, or something in it cannot be.
+    """
+    shipped = RECIPES / f"{name}.yaml"
+    path = shipped if shipped.is_file() else Path(name)
+    if not path.is_file():
+        raise ValueError(
+            f"recipe {str(name)!r}: no such file, nor one of the shipped recipes: {', '.join(recipe_names())}."
+        )
+    try:
+        fields = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not YAML ({' '.join(str(error).split())}).") from error
+    try:
+        return recipe_of(path.stem, fields)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def recipe_of(name: str, fields: Any) -> Recipe:
+    """A recipe from what a YAML file holds.
+
+    Raises:
+        ValueError: naming the field that is missing, unknown or of another kind.
+    """
+    kinds = {
+        "family": str,
+        "objective": str,
+        "model": dict,
+        "tokenizer": dict,
+        "phases": list,
+        "examples": dict,
+        "masking": dict,
+        "mask_rate": list,
+        "optimizer": str,
+        "training": dict,
+    }
+    if not isinstance(fields, dict):
+        raise ValueError(f"a recipe has fields, {', '.join(kinds)}; this is a {type(fields).__name__}.")
+    unknown = [key for key in fields if key not in kinds]
+    if unknown:
+        raise ValueError(f"{unknown[0]!r} is no field of a recipe: it has {', '.join(kinds)}.")
+    for key in ("family", "objective", "model", "tokenizer", "phases"):
+        if key not in fields:
+            raise ValueError(f"{key} is missing.")
+    for key, value in fields.items():
+        if not isinstance(value, kinds[key]):
+            raise ValueError(f"{key}: {value!r} is a {type(value).__name__}, and must be a {kinds[key].__name__}.")
+    made = dict(fields, name=name)
+    made["tokenizer"] = _made(TokenizerRecipe, "tokenizer", fields["tokenizer"])
+    made["phases"] = tuple(_made(Phase, "phases", phase) for phase in fields["phases"])
+    for key in ("examples", "masking"):
+        made[key] = _with_preset(key, fields.get(key, {}))
+    if "mask_rate" in fields:
+        if len(fields["mask_rate"]) != 2:
+            raise ValueError(f"mask_rate: {fields['mask_rate']} must be two numbers, such as [0.30, 0.15].")
+        made["mask_rate"] = LinearMaskRate(*fields["mask_rate"])
+    return Recipe(**made)
+
+
+def _made(kind: type, key: str, fields: Any) -> Any:
+    try:
+        return kind(**fields)
+    except TypeError as error:
+        names = ", ".join(one.name for one in dataclasses.fields(kind))
+        raise ValueError(f"{key}: {fields!r} must have the fields {names} ({error}).") from error
+
+
+def _with_preset(key: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Options with those of their `preset` put in, which they go before."""
+    options = dict(options)
+    preset = options.pop("preset", None)
+    if preset is None:
+        return options
+    given = getattr(paper_modes, str(preset), None) if str(preset).isupper() else None
+    if not isinstance(given, dict):
+        raise ValueError(f"{key}: preset {preset!r} is not in hf_encoders.data.paper_modes, such as BERT_MASKING.")
+    return {**given, **options}

@@ -1,0 +1,201 @@
+"""From a recipe and a corpus to a trainer that is ready to go."""
+
+import dataclasses
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import torch
+from torch.utils.data import Dataset, Subset
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProgressCallback, TrainingArguments
+
+from hf_encoders.models.encoder_configuration import EncoderConfig
+from hf_encoders.training.callbacks import CompactProgressCallback
+from hf_encoders.training.objectives import (
+    collator_for,
+    config_class_of,
+    examples_for,
+    pretraining_model,
+    tokenizer_fields,
+)
+from hf_encoders.training.optimizers import optimizer_class
+from hf_encoders.training.phases import PhaseExamples, RunExamples
+from hf_encoders.training.recipe import Recipe
+from hf_encoders.training.trainer import PreTrainingTrainer
+
+
+# What a device takes at once where nobody says otherwise: fills a GPU, and is held by a laptop.
+MICRO_BATCH_TOKENS = 16384
+EVAL_EXAMPLES = 2000  # most examples of an evaluation; spread evenly over the documents kept apart
+VOCABULARY_MULTIPLE = 64  # rows of the embedding table; such matrices suit the kernels of all devices
+
+
+@dataclass(frozen=True)
+class Division:
+    """How the examples of a step are divided.
+
+    Args:
+        processes (`int`): of the launch.
+        accumulation (`int`): micro-batches of a process in a step.
+        examples (`int`): most examples in a micro-batch of the longest phase.
+    """
+
+    processes: int
+    accumulation: int
+    examples: int
+
+    @property
+    def micro_batches(self) -> int:
+        """Micro-batches in a step, over all processes."""
+        return self.processes * self.accumulation
+
+
+def divide(recipe: Recipe, processes: int, examples: int | None = None, accumulation: int | None = None) -> Division:
+    """Divide the steps of a recipe into micro-batches, as few as go.
+
+    Args:
+        recipe (`Recipe`): says how many examples a step has.
+        processes (`int`): of the launch, a device each.
+        examples (`int`, *optional*): most examples of the longest phase that a device takes at once; shorter ones come
+            as many more. `None` takes 16,384 tokens' worth.
+        accumulation (`int`, *optional*): micro-batches a step, instead.
+
+    Raises:
+        ValueError: if both are given, and for numbers below 1.
+
+    >>> from hf_encoders.training.recipe import load_recipe
+    >>> divide(load_recipe("bert-base"), processes=8)  # 256 examples, 32 a device, of 512 tokens in the second phase
+    Division(processes=8, accumulation=1, examples=32)
+    >>> divide(load_recipe("bert-base"), processes=2, examples=16).accumulation
+    8
+    """
+    for name, value in (("per_device_train_batch_size", examples), ("gradient_accumulation_steps", accumulation)):
+        if value is not None and value < 1:
+            raise ValueError(f"{name}={value} must be at least 1.")
+    if examples is not None and accumulation is not None:
+        raise ValueError(
+            f"per_device_train_batch_size={examples} and gradient_accumulation_steps={accumulation}: the recipe says "
+            "how many examples a step has, so one of them follows from the other: give one."
+        )
+    largest = max(phase.length * phase.examples for phase in recipe.phases)
+    if accumulation is None:
+        tokens = MICRO_BATCH_TOKENS if examples is None else examples * recipe.longest
+        # A phase of few examples limits how often a step can be divided.
+        fewest = min(phase.examples for phase in recipe.phases) // processes
+        accumulation = max(1, min(math.ceil(largest / (processes * tokens)), fewest))
+    return Division(processes, accumulation, math.ceil(largest / recipe.longest / (processes * accumulation)))
+
+
+def model_config(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> EncoderConfig:
+    """The recipe's model for a tokenizer; the embedding table has a multiple of 64 rows.
+
+    Raises:
+        ValueError: for a field that the configuration does not have, or a value that cannot be.
+    """
+    config_class = config_class_of(recipe.family)
+    fields = dict(recipe.model)
+    size = fields.pop("size", None)
+    known = {one.name for one in dataclasses.fields(config_class)}
+    unknown = [name for name in fields if name not in known]
+    if unknown:
+        raise ValueError(f"model: {config_class.__name__} has no field {unknown[0]!r}.")
+    rows = -(-len(tokenizer) // VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
+    fields = {"vocab_size": rows, **tokenizer_fields(config_class, tokenizer, recipe.longest), **fields}
+    return config_class(**fields) if size is None else getattr(config_class, size)(**fields)
+
+
+def training_arguments(recipe: Recipe, division: Division, output: Path, given: dict[str, Any]) -> TrainingArguments:
+    """What `Trainer` is told: the recipe's fields, the user's before them, and what makes item k micro-batch k."""
+    save_steps = max(1, recipe.steps // 10)
+    fields = {
+        "logging_steps": max(1, min(500, recipe.steps // 100)),
+        "save_steps": save_steps,
+        "save_total_limit": 3,
+        "eval_strategy": "steps",
+        "eval_steps": save_steps,
+        "per_device_eval_batch_size": division.examples,
+        "report_to": "none",
+        "include_num_input_tokens_seen": "non_padding",
+        "dataloader_pin_memory": torch.cuda.is_available(),
+        "use_cpu": not torch.accelerator.is_available(),
+        "disable_tqdm": False,
+        "ddp_find_unused_parameters": False,
+        **recipe.training,
+        "warmup_steps": recipe.warmup_steps,
+        **given,
+    }
+    return TrainingArguments(
+        **fields,
+        output_dir=str(output),
+        max_steps=recipe.steps,
+        per_device_train_batch_size=1,
+        gradient_accumulation_steps=division.accumulation,
+        train_sampling_strategy="sequential",
+        remove_unused_columns=False,
+        optim="adamw_torch_fused",
+    )
+
+
+def run_examples(recipe: Recipe, documents: datasets.Dataset, division: Division, seed: int) -> RunExamples:
+    """The micro-batches of the run; phases of one length share their data set."""
+    by_length = {
+        length: examples_for(recipe.objective, documents, length, **{"seed": seed, **recipe.examples})
+        for length in {phase.length for phase in recipe.phases}
+    }
+    return RunExamples([PhaseExamples(p, by_length[p.length]) for p in recipe.phases], division.micro_batches)
+
+
+def held_out_examples(recipe: Recipe, documents: datasets.Dataset, seed: int) -> Dataset:
+    """Examples to evaluate on, of the longest phase's length: always the same, made without the papers' artefacts."""
+    examples = examples_for(recipe.objective, documents, recipe.longest, seed=seed, redraw=False)
+    spread = np.linspace(0, len(examples) - 1, min(len(examples), EVAL_EXAMPLES)).astype(int)
+    return Subset(examples, spread.tolist())
+
+
+def make_trainer(
+    recipe: Recipe,
+    documents: datasets.Dataset,
+    held_out: datasets.Dataset,
+    tokenizer: PreTrainedTokenizerBase,
+    arguments: TrainingArguments,
+    division: Division,
+    model: PreTrainedModel | None = None,
+) -> PreTrainingTrainer:
+    """The trainer of a run.
+
+    Args:
+        recipe (`Recipe`): what to train.
+        documents, held_out (`datasets.Dataset`): tokenised documents to train and to evaluate on.
+        tokenizer: the one that they were tokenised with.
+        arguments (`TrainingArguments`): from `training_arguments`.
+        division (`Division`): from `divide`.
+        model (`PreTrainedModel`, *optional*): what to go on from; `None` begins with fresh weights.
+    """
+    config_class = config_class_of(recipe.family)
+    options = dict(recipe.masking)
+    if recipe.mask_rate is not None:
+        options["mask_probability"] = recipe.mask_rate.highest
+    collator = collator_for(recipe.objective, tokenizer, config_class, packed=True, **options)
+    trainer = PreTrainingTrainer(
+        model=pretraining_model(model_config(recipe, tokenizer), recipe.objective) if model is None else model,
+        args=arguments,
+        train_dataset=run_examples(recipe, documents, division, arguments.seed),
+        eval_dataset=held_out_examples(recipe, held_out, arguments.seed),
+        data_collator=collator,
+        processing_class=tokenizer,
+        mask_rate=recipe.mask_rate,
+        optimizer_cls_and_kwargs=optimizer_class(recipe.optimizer, arguments),
+    )
+    if not arguments.disable_tqdm:
+        trainer.remove_callback(ProgressCallback)
+        trainer.add_callback(CompactProgressCallback)
+    return trainer
+
+
+def num_processes() -> int:
+    """Processes of the launch (`torchrun` and `accelerate launch` set `WORLD_SIZE`)."""
+    return int(os.environ.get("WORLD_SIZE", "1"))

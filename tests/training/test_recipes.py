@@ -1,0 +1,144 @@
+"""Recipes: every shipped one makes the model of its paper and a run that can be planned; wrong ones are refused."""
+
+import numpy as np
+import pytest
+import torch
+
+from hf_encoders.training.lamb import AlbertLamb
+from hf_encoders.training.objectives import config_class_of
+from hf_encoders.training.recipe import Phase, load_recipe, recipe_names, recipe_of
+from hf_encoders.training.run import divide, model_config
+from tests.training.killed_run import make_tokenizer
+
+
+MINIMAL = {
+    "family": "bert",
+    "objective": "nsp",
+    "model": {"num_hidden_layers": 1, "hidden_size": 12, "num_attention_heads": 3, "intermediate_size": 20},
+    "tokenizer": {"vocab_size": 100},
+    "phases": [{"steps": 6, "length": 24, "examples": 4}],
+}
+
+
+# Steps, longest example, tokens a step of the last phase, peak rate: BERT A.2, RoBERTa table 9, ALBERT 4.1.
+@pytest.mark.parametrize(
+    ("name", "steps", "length", "tokens", "rate", "beta2", "layers", "width"),
+    [
+        ("bert-base", 1_000_000, 512, 256 * 512, 1e-4, 0.999, 12, 768),
+        ("bert-large", 1_000_000, 512, 256 * 512, 1e-4, 0.999, 24, 1024),
+        ("roberta-base", 500_000, 512, 8192 * 512, 6e-4, 0.98, 12, 768),
+        ("roberta-large", 500_000, 512, 8192 * 512, 4e-4, 0.98, 24, 1024),
+        ("albert-base", 125_000, 512, 4096 * 512, 1.76e-3, 0.999, 12, 768),
+        ("albert-large", 125_000, 512, 4096 * 512, 1.76e-3, 0.999, 24, 1024),
+        ("albert-xlarge", 125_000, 512, 4096 * 512, 1.76e-3, 0.999, 24, 2048),
+        ("albert-xxlarge", 125_000, 512, 4096 * 512, 1.76e-3, 0.999, 12, 4096),
+    ],
+)
+def test_the_papers_settings(name, steps, length, tokens, rate, beta2, layers, width):
+    recipe = load_recipe(name)
+    last = recipe.phases[-1]
+    assert (recipe.steps, last.length, last.length * last.examples) == (steps, length, tokens)
+    assert (recipe.training["learning_rate"], recipe.training["adam_beta2"]) == (rate, beta2)
+    config = model_config(recipe, make_tokenizer())
+    assert (config.num_hidden_layers, config.hidden_size) == (layers, width)
+    assert config.vocab_size == 64  # 60 entries, in a table of a multiple of 64 rows
+    assert config.max_position_embeddings == config_class_of(recipe.family).position_rows(512, 0)
+
+
+def test_every_shipped_recipe_is_read_and_divided():
+    names = recipe_names()
+    assert {"bert-minutes", "roberta-minutes", "albert-minutes", "bert-day", "roberta-day"} < set(names)
+    for name in names:
+        recipe = load_recipe(name)
+        model_config(recipe, make_tokenizer())
+        for processes in (1, 2, 8):
+            division = divide(recipe, processes)
+            assert min(phase.examples for phase in recipe.phases) >= division.micro_batches
+
+
+def test_phases_keep_their_shares_in_a_shorter_run():
+    recipe = load_recipe("roberta-day").of_steps(300)
+    assert [phase.steps for phase in recipe.phases] == [80, 200, 20]
+    assert recipe.warmup_steps == 18
+    assert recipe.training["lr_scheduler_kwargs"] == {"num_decay_steps": 30}
+    with pytest.raises(ValueError, match="max_steps=2 leaves a phase of roberta-day without a step"):
+        load_recipe("roberta-day").of_steps(2)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"familly": "bert"}, "'familly' is no field of a recipe"),
+        ({"family": "bart"}, "family 'bart': it must be one of bert, roberta, albert"),
+        ({"family": "roberta"}, "roberta has no head for sentence pairs"),
+        ({"objective": "clm"}, "objective 'clm': it must be one of mlm, nsp, sop"),
+        ({"phases": []}, "phases: a run needs at least one"),
+        ({"phases": [{"steps": 0, "length": 24, "examples": 4}]}, "steps=0 must be a whole number, at least 1"),
+        ({"phases": [{"steps": 5, "length": 24}]}, "must have the fields steps, length, examples"),
+        ({"optimizer": "sgd"}, "optimizer 'sgd': it must be one of adamw, lamb"),
+        ({"mask_rate": [0.3]}, "mask_rate: .* must be two numbers"),
+        ({"training": {"max_steps": 5}}, "training: max_steps has another place: phases"),
+        ({"training": {"learning_rte": 5}}, "TrainingArguments has no field 'learning_rte'"),
+        ({"masking": {"preset": "BURT_MASKING"}}, "masking: preset 'BURT_MASKING' is not in"),
+        ({"model": {"size": "tiny"}}, "model: size 'tiny' is not a named size of bert"),
+        ({"model": []}, r"model: \[\] is a list, and must be a dict"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(changed, said):
+    with pytest.raises(ValueError, match=said):
+        recipe_of("mine", {**MINIMAL, **changed})
+
+
+def test_a_field_that_the_model_does_not_have():
+    recipe = recipe_of("mine", {**MINIMAL, "model": {"hidden_sise": 12}})
+    with pytest.raises(ValueError, match="model: HfeBertConfig has no field 'hidden_sise'"):
+        model_config(recipe, make_tokenizer())
+
+
+def test_a_file_of_ones_own(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("family: bert\nobjective: [", encoding="utf-8")
+    with pytest.raises(ValueError, match="mine.yaml is not YAML"):
+        load_recipe(file)
+    with pytest.raises(ValueError, match="recipe 'nothing': no such file, nor one of the shipped .*bert-base"):
+        load_recipe("nothing")
+
+
+def test_micro_batches_are_as_few_as_go():
+    recipe = recipe_of("mine", {**MINIMAL, "phases": [{"steps": 3, "length": 100, "examples": 12}]})
+    assert divide(recipe, processes=2, examples=2).accumulation == 3
+    assert divide(recipe, processes=2, accumulation=3).examples == 2
+    assert divide(recipe, processes=3).micro_batches == 3
+    with pytest.raises(ValueError, match="one of them follows from the other"):
+        divide(recipe, 1, examples=2, accumulation=2)
+    assert Phase(1, 5, 1).length == 5
+
+
+def test_lamb_is_that_of_the_original_code():
+    """Two steps beside the rule of google-research/albert's lamb_optimizer.py, in float64."""
+    generator = torch.Generator().manual_seed(3)
+    weight = torch.randn(30, 20, generator=generator, dtype=torch.float64)  # norm 25, over the library's 10
+    bias = torch.randn(20, generator=generator, dtype=torch.float64)
+    gradients = [[torch.randn_like(p) for p in (weight, bias)] for _ in range(2)]
+    parameters = [torch.nn.Parameter(weight.clone()), torch.nn.Parameter(bias.clone())]
+    groups = [{"params": parameters[:1], "weight_decay": 0.01}, {"params": parameters[1:], "weight_decay": 0.0}]
+    optimizer = AlbertLamb(groups, lr=0.05, betas=(0.9, 0.999), eps=1e-6)
+    expected = [weight.numpy().copy(), bias.numpy().copy()]
+    moments = [[np.zeros_like(p), np.zeros_like(p)] for p in expected]
+    for step in gradients:
+        for parameter, gradient in zip(parameters, step, strict=True):
+            parameter.grad = gradient.clone()
+        optimizer.step()
+        for i, gradient in enumerate(g.numpy() for g in step):
+            first, second = moments[i]
+            first[:] = 0.9 * first + 0.1 * gradient
+            second[:] = 0.999 * second + 0.001 * gradient**2
+            update = first / (np.sqrt(second) + 1e-6)
+            ratio = 1.0
+            if i == 0:
+                update = update + 0.01 * expected[i]
+                ratio = np.linalg.norm(expected[i]) / np.linalg.norm(update)
+            expected[i] = expected[i] - 0.05 * ratio * update
+    for parameter, wanted in zip(parameters, expected, strict=True):
+        # The library adds epsilon to the norm in the ratio's denominator, which is about 25 here.
+        np.testing.assert_allclose(parameter.detach().numpy(), wanted, rtol=1e-6)
