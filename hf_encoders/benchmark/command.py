@@ -34,7 +34,6 @@ import transformers
 from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.benchmark.contenders import OPPONENTS, make_contenders
-from hf_encoders.benchmark.flops import measure_gemm_rate
 from hf_encoders.benchmark.measuring import measure
 from hf_encoders.benchmark.report import Table, format_table, make_json, make_table
 from hf_encoders.benchmark.rows import make_pool
@@ -55,6 +54,7 @@ from hf_encoders.benchmark.settings import (
 from hf_encoders.data.corpus import read_documents, split_sentences, tokenize_documents
 from hf_encoders.data.corpus.python_docs import read_python_documents
 from hf_encoders.data.tokenizer_training import train_tokenizer
+from hf_encoders.flops import measure_gemm_rate
 from hf_encoders.loading import load_tokenizer
 from hf_encoders.registration import CONFIGURATIONS
 from hf_encoders.training.objectives import check_objective, config_class_of

@@ -45,7 +45,7 @@ class Line:
         pass_milliseconds, step_milliseconds (`Spread`): a batch.
         activation_megabytes (`float`): 10^6 bytes; as `measure_memory` says.
         padding (`float`): share of the computed tokens that is padding, in [0, 1).
-        mfu (`Spread`): share of the machine's matrix-product rate, as in `flops.py`.
+        mfu (`Spread`): share of the machine's matrix-product rate, as in `hf_encoders/flops.py`.
         rounds (`list[Turn]`): all that was measured.
     """
 

@@ -6,9 +6,9 @@ import torch
 
 from hf_encoders import HfeBertConfig
 from hf_encoders.benchmark import command
-from hf_encoders.benchmark.flops import GEMM_SIDES
 from hf_encoders.cli import main
 from hf_encoders.data.corpus.python_docs import Document
+from hf_encoders.flops import GEMM_SIDES
 from tests.benchmark_command.tiny import tiny_config, tiny_text
 
 

@@ -3,8 +3,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from hf_encoders.benchmark.contenders import model_class, stock_config
-from hf_encoders.benchmark.flops import forward_flops, measure_gemm_rate, needed_flops
+from hf_encoders.benchmark.flops import needed_flops
 from hf_encoders.benchmark.rows import Row, make_batch
+from hf_encoders.flops import forward_flops, measure_gemm_rate
 from tests.benchmark_command.tiny import tiny_config, tiny_setting
 
 
@@ -54,3 +55,9 @@ def test_torch_counts_the_same_for_a_stock_model_without_padding_and_with_all_to
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_gemm_rate_is_a_rate(dtype):
     assert 1e6 < measure_gemm_rate(dtype, torch.device("cpu"), side=64) < 1e15
+
+
+def test_measuring_the_rate_leaves_the_random_generator_alone():
+    before = torch.get_rng_state()
+    measure_gemm_rate(torch.float32, torch.device("cpu"), side=8, most_seconds=0.0)
+    assert torch.equal(torch.get_rng_state(), before)
