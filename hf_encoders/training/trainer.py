@@ -19,6 +19,7 @@ from transformers.trainer_utils import EvalLoopOutput
 from hf_encoders.data.packing import TokenBudget
 from hf_encoders.data.streaming import StreamedExamples
 from hf_encoders.training.callbacks import EpochCallback, HubCodeCallback, epoch_datasets
+from hf_encoders.training.health import HealthCallback
 from hf_encoders.training.mask_rate import LinearMaskRate, prepared_collator, thinned
 
 
@@ -36,13 +37,20 @@ class PreTrainingTrainer(Trainer):
     Arguments as in `transformers.Trainer`, and `mask_rate` (`LinearMaskRate`, *optional*): a mask rate that follows
     the steps; the data collator then masks at its highest, and evaluation is at its last. An evaluation set must not
     be the training set itself, which would lose its epoch: make a second one with `redraw=False`.
+    `health` (`bool` or `HealthCallback`): the callback that watches the run; True makes one, False has none.
 
     Raises:
         ValueError: for `label_smoothing_factor`, `compute_loss_func`, several GPUs in one process,
             `return_dict=False`.
     """
 
-    def __init__(self, *args: Any, mask_rate: LinearMaskRate | None = None, **kwargs: Any):
+    def __init__(
+        self,
+        *args: Any,
+        mask_rate: LinearMaskRate | None = None,
+        health: bool | HealthCallback = True,
+        **kwargs: Any,
+    ):
         super().__init__(*args, **kwargs)
         self.mask_rate = mask_rate
         if mask_rate is not None:
@@ -50,6 +58,10 @@ class PreTrainingTrainer(Trainer):
         self._check_settings()
         self.add_callback(EpochCallback())
         self.add_callback(HubCodeCallback(self))
+        given = [callback for callback in self.callback_handler.callbacks if isinstance(callback, HealthCallback)]
+        if health:
+            watching = health if isinstance(health, HealthCallback) else (given or [HealthCallback()])[0]
+            watching.attach(self)
         self._running = self._no_sums()
         self._can_skip_logits = "return_logits" in inspect.signature(self.model.forward).parameters
 

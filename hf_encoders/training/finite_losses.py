@@ -1,0 +1,136 @@
+"""Stops a run at the first loss or gradient that is not finite, before the optimizer puts it into the weights.
+
+`Trainer` goes on: with its default `logging_nan_inf_filter` it even logs the losses before in place of such a one.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+
+class NonFiniteLossError(ValueError):
+    """The run was stopped; the message names what was not finite, the file with the batch, and what to do.
+
+    A `ValueError` like all that the user can do something about, so that commands say it in one line.
+    """
+
+
+@dataclass
+class SeenLoss:
+    """One micro-batch of the step.
+
+    Args:
+        batch: arguments of `forward`.
+        is_finite (`torch.Tensor` of shape `()`): of its loss, on the CPU.
+        arrived (`torch.cuda.Event`, *optional*): after which `is_finite` may be read.
+    """
+
+    batch: Mapping[str, Any]
+    is_finite: torch.Tensor
+    arrived: Any = None
+
+    def loss_is_finite(self) -> bool:
+        """Wait for the loss, not for what was queued behind it, and tell."""
+        if self.arrived is not None:
+            self.arrived.synchronize()
+        return bool(self.is_finite)
+
+
+class FiniteLossWatch:
+    """Remembers the micro-batches of one optimizer step, and looks at their losses before it is made.
+
+    On CUDA a flag a micro-batch is copied in the background while the backward pass runs; looking at it waits for
+    the forward pass only. On other devices losses are read directly. Gradients, which can overflow where the loss
+    does not, are looked at on a CPU only: on a GPU that would wait for the backward pass at every step. There the
+    next loss shows it, and the message says that the weights are spoilt.
+    """
+
+    def __init__(self) -> None:
+        self._seen: list[SeenLoss] = []
+
+    def begin_step(self) -> None:
+        """Forget the step before."""
+        self._seen = []
+
+    def see(self, batch: Mapping[str, Any], loss: torch.Tensor) -> None:
+        """Take note of a micro-batch and its loss of shape `()`."""
+        is_finite = torch.isfinite(loss.detach()).all()
+        if loss.device.type != "cuda":
+            self._seen.append(SeenLoss(batch, is_finite.cpu()))
+            return
+        flag = torch.empty((), dtype=torch.bool, pin_memory=True)
+        flag.copy_(is_finite, non_blocking=True)
+        arrived = torch.cuda.Event()
+        arrived.record()
+        self._seen.append(SeenLoss(batch, flag, arrived))
+
+    def check(self, model: nn.Module, step: int, folder: Path, process: int) -> None:
+        """Look at the losses of the step, and on a CPU at the gradients.
+
+        Args:
+            model (`nn.Module`): whose gradients they are.
+            step (`int`): optimizer steps made so far.
+            folder (`Path`): where the batch is saved.
+            process (`int`): rank, part of the file's name.
+
+        Raises:
+            NonFiniteLossError: if one is not finite.
+        """
+        bad = [seen.batch for seen in self._seen if not seen.loss_is_finite()]
+        what = "the loss"
+        if not bad and self._seen and not gradients_are_finite(model):
+            bad, what = [seen.batch for seen in self._seen], "a gradient, though not the loss,"
+        if not bad:
+            return
+        path = folder / f"not_finite-step-{step + 1}-process-{process}.safetensors"
+        spoilt = sum(1 for weight in model.parameters() if not torch.isfinite(weight).all())
+        message = describe(what, step, path, spoilt)
+        save_batches(bad, path, {"step": str(step + 1), "process": str(process), "message": message})
+        raise NonFiniteLossError(message)
+
+
+def gradients_are_finite(model: nn.Module) -> bool:
+    """Whether all gradients on the CPU are; of sharded ones this process's part."""
+    gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
+    gradients = [gradient.to_local() if hasattr(gradient, "to_local") else gradient for gradient in gradients]
+    gradients = [gradient for gradient in gradients if gradient.device.type == "cpu" and not gradient.is_sparse]
+    if not gradients:
+        return True
+    # A sum is not finite where an element is not; it overflows for finite ones only where a norm would as well.
+    return bool(torch.isfinite(torch.stack([gradient.sum(dtype=torch.float32) for gradient in gradients])).all())
+
+
+def describe(what: str, step: int, path: Path, spoilt: int) -> str:
+    """The message: what happened, where the batch is, what to do."""
+    if spoilt:
+        remedy = (
+            f"{spoilt} weight tensors are not finite either, so an earlier step spoilt them: go on from a checkpoint "
+            "before it, with a lower learning_rate, a longer warm-up or max_grad_norm=1.0"
+        )
+    else:
+        remedy = (
+            "The weights are still good. Look at the batch for damaged or empty examples; if it is like others, go on "
+            "from the newest checkpoint with a lower learning_rate, a longer warm-up, max_grad_norm=1.0, or bf16 "
+            "instead of fp16"
+        )
+    return f"{what} of step {step + 1} is not finite. The batch is saved in {path}, and no step was made. {remedy}."
+
+
+def save_batches(batches: list[Mapping[str, Any]], path: Path, metadata: dict[str, str]) -> None:
+    """Write the tensors and whole numbers of batches; of several, names begin with the batch's number and a point."""
+    tensors = {}
+    for number, batch in enumerate(batches):
+        prefix = f"{number}." if len(batches) > 1 else ""
+        for name, value in batch.items():
+            if isinstance(value, (torch.Tensor, int)):
+                # Tensors that share memory, as both bounds of packed rows do, cannot be in one file.
+                tensors[prefix + name] = (
+                    torch.as_tensor(value).detach().cpu().clone(memory_format=torch.contiguous_format)
+                )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_file(tensors, path, metadata)

@@ -1,0 +1,120 @@
+"""What in a run's log means that it does not learn, or not as fast as it could: all thresholds, in one place.
+
+A warning looks at nothing but the log, so it can be asked of any run that `HealthCallback` watched, also of one that
+has ended. Each is given once a run: it stands in the entry of the log with which it came up.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+
+WARNINGS = "health_warnings"  # field of a log entry: {name: message}
+
+# The loss sits at the plateau if it is not this share below the unigram cross-entropy, or above it.
+PLATEAU_MARGIN = 0.03
+PLATEAU_LOGS = 10  # so many logs after warm-up, in both halves of them
+PLATEAU_SHARE = 0.05  # and so much of the run after warm-up: a run that logs every step is not judged after ten
+
+# Accuracy of sentence pairs, of which half are of either class. Three points are one standard error of ten logs of 28
+# pairs each; with fewer pairs noise may hide that they are guessed.
+CHANCE, CHANCE_MARGIN = 0.5, 0.03
+CHANCE_LOGS = 20
+CHANCE_SHARE = 0.1  # pairs are learned later than frequencies are
+
+# A tenth is what a faster loader could win; the first steps wait for workers that have just started.
+WAIT_SHARE = 0.1
+WAIT_LOGS = 3
+WAIT_FIRST_STEP = 20
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What a log does not say by itself.
+
+    Args:
+        warmup_steps, max_steps (`int`): of the schedule, optimizer steps.
+        unigram_cross_entropy (`float`, *optional*): nats a token; without, the plateau is not looked for.
+        num_workers (`int`): `dataloader_num_workers`.
+    """
+
+    warmup_steps: int
+    max_steps: int
+    unigram_cross_entropy: float | None = None
+    num_workers: int = 0
+
+
+def new_warnings(log_history: Sequence[dict[str, Any]], facts: RunFacts) -> dict[str, str]:
+    """Warnings that the last entry of a log gives rise to, `{name: message}`, without those given before.
+
+    Args:
+        log_history: `trainer.state.log_history`.
+        facts (`RunFacts`): the schedule.
+
+    >>> log = [{"step": step, "loss": 7.1, "mlm_loss": 7.1} for step in range(10, 301, 10)]
+    >>> list(new_warnings(log, RunFacts(warmup_steps=100, max_steps=1000, unigram_cross_entropy=7.0)))
+    ['unigram_plateau']
+    """
+    given = {name for entry in log_history for name in entry.get(WARNINGS, ())}
+    entries = [entry for entry in log_history if "loss" in entry]
+    found = {}
+    for judge in (unigram_plateau, pairs_at_chance, data_starvation):
+        if judge.__name__ not in given and (message := judge(entries, facts)):
+            found[judge.__name__] = message
+    return found
+
+
+def unigram_plateau(entries: list[dict[str, Any]], facts: RunFacts) -> str | None:
+    """The MLM loss is where a model is that knows how frequent tokens are and nothing else."""
+    unigram = facts.unigram_cross_entropy
+    losses = values_after_warmup(entries, "mlm_loss", PLATEAU_LOGS, PLATEAU_SHARE, facts)
+    if unigram is None or not losses or min(halves(losses)) < (1 - PLATEAU_MARGIN) * unigram:
+        return None
+    return (
+        f"mlm_loss {fmean(losses):.3f} over the last {len(losses)} logs sits at the unigram plateau "
+        f"({unigram:.3f} nats a token): the model has learned which tokens are frequent, and does not look at the "
+        "context. More steps may be all it needs; else raise learning_rate (or lower it, if grad_norm is large or the "
+        "loss went up), initializer_range (0.05 for widths below 512) or the batch."
+    )
+
+
+def pairs_at_chance(entries: list[dict[str, Any]], facts: RunFacts) -> str | None:
+    """The classes of sentence pairs are guessed."""
+    accuracies = values_after_warmup(entries, "pair_accuracy", CHANCE_LOGS, CHANCE_SHARE, facts)
+    if not accuracies or max(halves(accuracies)) > CHANCE + CHANCE_MARGIN:
+        return None
+    return (
+        f"pair_accuracy {fmean(accuracies):.3f} over the last {len(accuracies)} logs is chance ({CHANCE}): sentence "
+        "pairs are guessed. Often they are learned only after mlm_loss has left its plateau, so give it more steps; "
+        "else look at the corpus, whose documents must be longer than a sentence, in their order and apart from each "
+        "other (hf-encoders corpus reports it), or raise learning_rate or the batch."
+    )
+
+
+def data_starvation(entries: list[dict[str, Any]], facts: RunFacts) -> str | None:
+    """Steps wait for their batches."""
+    last = [entry for entry in entries if entry["step"] >= WAIT_FIRST_STEP][-WAIT_LOGS:]
+    shares = [entry.get("data_wait_share", 0.0) for entry in last]
+    if len(shares) < WAIT_LOGS or min(shares) <= WAIT_SHARE:
+        return None
+    return (
+        f"data_wait_share: {fmean(shares):.0%} of the time of the last {len(shares)} logs went into waiting for data. "
+        f"Raise dataloader_num_workers (now {facts.num_workers}), up to the CPU cores that are free."
+    )
+
+
+def values_after_warmup(
+    entries: list[dict[str, Any]], name: str, number: int, share: float, facts: RunFacts
+) -> list[float]:
+    """The last `number` values of a figure after warm-up; none before there are as many, over `share` of the run."""
+    later = [entry for entry in entries if entry["step"] > facts.warmup_steps and name in entry]
+    if len(later) < number or later[-1]["step"] - facts.warmup_steps < share * facts.max_steps:
+        return []
+    return [entry[name] for entry in later[-number:]]
+
+
+def halves(values: list[float]) -> tuple[float, float]:
+    """Means of the earlier and the later half: noise of single logs is gone, and a trend would show."""
+    middle = len(values) // 2
+    return fmean(values[:middle]), fmean(values[middle:])
