@@ -12,9 +12,11 @@ from typing import Any
 
 WARNINGS = "health_warnings"  # field of a log entry: {name: message}
 
-# The loss sits at the plateau if it is not this share below the unigram cross-entropy, or above it.
+# The loss sits at the plateau if it is not this share below the unigram cross-entropy, or above it, and has not fallen
+# by that share from the earlier to the later half of the logs.
 PLATEAU_MARGIN = 0.03
-PLATEAU_LOGS = 10  # so many logs after warm-up, in both halves of them
+PLATEAU_FALL = 0.01
+PLATEAU_LOGS = 10  # so many logs after warm-up
 PLATEAU_SHARE = 0.05  # and so much of the run after warm-up: a run that logs every step is not judged after ten
 
 # Accuracy of sentence pairs, of which half are of either class. Three points are one standard error of ten logs of 28
@@ -69,7 +71,10 @@ def unigram_plateau(entries: list[dict[str, Any]], facts: RunFacts) -> str | Non
     """The MLM loss is where a model is that knows how frequent tokens are and nothing else."""
     unigram = facts.unigram_cross_entropy
     losses = values_after_warmup(entries, "mlm_loss", PLATEAU_LOGS, PLATEAU_SHARE, facts)
-    if unigram is None or not losses or min(halves(losses)) < (1 - PLATEAU_MARGIN) * unigram:
+    if unigram is None or not losses:
+        return None
+    earlier, later = halves(losses)
+    if later < max((1 - PLATEAU_MARGIN) * unigram, (1 - PLATEAU_FALL) * earlier):
         return None
     return (
         f"mlm_loss {fmean(losses):.3f} over the last {len(losses)} logs sits at the unigram plateau "

@@ -18,6 +18,8 @@ TWO_PROCESSES = [
     "--master_port=0",
     "--rdzv_backend=c10d",
 ]
+# Figures of a log that the cut of a batch does not change, beside losses and accuracies.
+SAME_IN_ALL = ("grad_norm", "eval_perplexity", "tokens_seen", "mask_rate")
 
 
 def three_steps(out: Path, launcher: list[str], objective: str, *cut: str) -> dict:
@@ -32,10 +34,9 @@ def largest_difference(one: dict, other: dict) -> float:
         (one["parameters"][name] - parameter).abs().max().item() for name, parameter in other["parameters"].items()
     ]
     for first, second in zip([*one["logs"], one["evaluation"]], [*other["logs"], other["evaluation"]], strict=True):
-        names = [
-            name for name in first if "loss" in name or "accuracy" in name or name in ("grad_norm", "eval_perplexity")
-        ]
+        names = [name for name in first if "loss" in name or "accuracy" in name or name in SAME_IN_ALL]
         assert [name for name in names if name not in second] == [] and len(names) >= 2
+        assert "tokens_seen" in names or "eval_loss" in names
         differences += [abs(first[name] - second[name]) / max(1, abs(first[name])) for name in names]
     return max(differences)
 

@@ -1,0 +1,216 @@
+"""Warnings: each threshold on made-up logs, and each defect in a run that has it."""
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+
+from hf_encoders import HfeBertConfig, HfeBertForMaskedLM, HfeBertForPreTraining
+from hf_encoders.training import HealthCallback, NonFiniteLossError, health
+from hf_encoders.training.health_warnings import RunFacts, new_warnings
+from tests.training.test_health import SIZES, Clock, collate, make, training_logs
+from tests.training.three_steps import collate_packed
+
+
+FACTS = RunFacts(warmup_steps=100, max_steps=1000, unigram_cross_entropy=7.0, num_workers=2)
+
+
+def log_of(number, first_step=110, **values):
+    """Entries every ten steps; a list of values is one an entry."""
+    return [
+        {
+            "step": first_step + 10 * i,
+            "loss": 1.0,
+            **{k: v[i] if isinstance(v, list) else v for k, v in values.items()},
+        }
+        for i in range(number)
+    ]
+
+
+def warned_at(log, facts=FACTS):
+    """Steps at which each warning is first given, as the callback asks: after every entry."""
+    found = {}
+    for end in range(1, len(log) + 1):
+        for name in new_warnings(log[:end], facts):
+            found.setdefault(name, log[end - 1]["step"])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("losses", "step"),
+    [
+        ([7.0] * 12, 200),  # ten logs after warm-up
+        ([6.80] * 12, 200),  # 2.9 % below
+        ([6.78] * 12, None),  # 3.1 % below
+        ([9.0 - 0.2 * i for i in range(20)], None),  # passes through
+        ([7.2 - 0.005 * i for i in range(12)], 200),
+        ([7.0] * 5 + [6.7] * 10, None),
+        ([12.0] * 12, 200),  # went up
+    ],
+)
+def test_a_loss_that_sits_at_the_plateau(losses, step):
+    found = warned_at(log_of(len(losses), mlm_loss=losses))
+    assert found == ({"unigram_plateau": step} if step else {})
+
+
+def test_the_plateau_needs_warmup_to_be_over_a_share_of_the_run_and_something_to_compare_with():
+    log = log_of(12, mlm_loss=7.0)
+    assert warned_at(log_of(20, 10, mlm_loss=7.0)) == {"unigram_plateau": 200}
+    assert warned_at(log, RunFacts(100, 10_000, 7.0)) == {}
+    assert warned_at(log, RunFacts(100, 1000, None)) == {}
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "step"),
+    [
+        ([0.5] * 25, 300),
+        ([0.48, 0.56] * 12, 300),  # noise around 0.52
+        ([0.5, 0.58] * 12, None),  # around 0.54
+        ([0.5] * 14 + [0.6] * 10, None),
+    ],
+)
+def test_pairs_that_are_guessed(accuracies, step):
+    found = warned_at(log_of(len(accuracies), pair_accuracy=accuracies))
+    assert found == ({"pairs_at_chance": step} if step else {})
+
+
+@pytest.mark.parametrize(
+    ("shares", "step"),
+    [([0.2, 0.2, 0.11, 0.11], 40), ([0.2, 0.2, 0.09, 0.2, 0.2], None), ([0.9, 0.05, 0.05, 0.05], None)],
+)
+def test_steps_that_wait(shares, step):
+    """The log of step 10 is of workers that have just started."""
+    found = warned_at(log_of(len(shares), 10, data_wait_share=shares), RunFacts(100, 1000))
+    assert found == ({"data_starvation": step} if step else {})
+
+
+def test_each_is_given_once_with_its_reason_and_remedy():
+    log = log_of(25, mlm_loss=7.1, pair_accuracy=0.5, data_wait_share=0.3)
+    found = new_warnings(log, FACTS)
+    assert "7.100" in found["unigram_plateau"] and "learning_rate" in found["unigram_plateau"]
+    assert "0.500" in found["pairs_at_chance"] and "more steps" in found["pairs_at_chance"]
+    assert "30%" in found["data_starvation"] and "dataloader_num_workers (now 2)" in found["data_starvation"]
+    log[-1]["health_warnings"] = found
+    assert new_warnings([*log, log[-2]], FACTS) == {}
+
+
+def random_pairs():
+    """Tokens, half of them predicted, and pair labels, all drawn: there is nothing to learn."""
+    generator = torch.Generator().manual_seed(0)
+    examples = []
+    for _ in range(1000):
+        ids = torch.randint(5, 61, (16,), generator=generator)
+        masked = torch.rand(16, generator=generator) < 0.5
+        label = int(torch.randint(2, (), generator=generator))
+        examples.append(
+            {"input_ids": ids.masked_fill(masked, 4), "labels": ids.masked_fill(~masked, -100),
+             "next_sentence_label": label}
+        )  # fmt: skip
+    return examples
+
+
+@pytest.mark.parametrize("health_callback", [True, HealthCallback(unigram_cross_entropy=math.log(56))])
+def test_a_run_that_has_nothing_to_learn_is_told_so(tmp_path, caplog, health_callback):
+    """With the cross-entropy given, and estimated from the labels: all 56 tokens are as frequent."""
+    model = HfeBertForPreTraining(HfeBertConfig(**SIZES))
+    trainer = make(
+        tmp_path, model, examples=random_pairs(), max_steps=60, logging_steps=2, warmup_steps=4, learning_rate=1e-3,
+        per_device_train_batch_size=16, health=health_callback,
+    )  # fmt: skip
+    trainer.train()
+    given = [(name, entry["step"]) for entry in training_logs(trainer) for name in entry.get("health_warnings", ())]
+    wanted = [(name, step) for name, step in given if name != "data_starvation"]
+    assert sorted(name for name, _ in wanted) == ["pairs_at_chance", "unigram_plateau"]
+    assert min(step for _, step in wanted) >= 24
+    texts = [record.message for record in caplog.records if record.name == health.__name__]
+    assert len([text for text in texts if "unigram plateau" in text]) == 1
+    assert len([text for text in texts if "chance" in text]) == 1
+
+
+def test_a_run_that_waits_for_its_data_is_told_so(tmp_path, monkeypatch):
+    class SlowLoader(Clock):
+        def collate(self, examples):
+            self.now += 1.0
+            return super().collate(examples)
+
+    for clock_class, expected in ((SlowLoader, ["data_starvation"]), (Clock, ["data_starvation"]), (None, [])):
+        clock = (clock_class or Clock)()
+        monkeypatch.setattr(health, "time", SimpleNamespace(perf_counter=clock.perf_counter))
+        model = clock.attach(HfeBertForMaskedLM(HfeBertConfig(**SIZES)))
+        collator = clock.collate if clock_class else collate
+        trainer = make(tmp_path, model, data_collator=collator, max_steps=40, logging_steps=5)
+        trainer.train()
+        found = [name for entry in training_logs(trainer) for name in entry.get("health_warnings", ())]
+        assert found == expected
+
+
+POISON = 60
+
+
+def poisoned_examples():
+    """The last example of the fifth step of four is to predict two tokens that no other has."""
+    generator = torch.Generator().manual_seed(0)
+    examples = []
+    for number in range(40):
+        ids = torch.randint(5, POISON, (6,), generator=generator)
+        if number == 19:
+            ids[:2] = POISON
+        examples.append({"input_ids": ids, "labels": torch.where(torch.arange(6) < 2, ids, -100)})
+    return examples
+
+
+@pytest.mark.parametrize("data_collator", [collate, collate_packed])
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_a_loss_that_is_not_finite_stops_the_run_before_the_step(tmp_path, data_collator, accumulation):
+    def run(**settings):
+        torch.manual_seed(0)
+        model = HfeBertForMaskedLM(HfeBertConfig(**SIZES, tie_word_embeddings=False))
+        with torch.no_grad():
+            model.get_output_embeddings().bias[POISON] = -3e38  # the losses of two such tokens overflow
+        return make(
+            tmp_path, model, examples=poisoned_examples(), data_collator=data_collator, learning_rate=0.01,
+            per_device_train_batch_size=4 // accumulation, gradient_accumulation_steps=accumulation,
+            lr_scheduler_type="constant", weight_decay=0.0, **settings,
+        )  # fmt: skip
+
+    four_steps = run(max_steps=4)
+    four_steps.train()
+    trainer = run(max_steps=9)
+    with pytest.raises(NonFiniteLossError, match="the loss of step 5 is not finite.*weights are still good") as error:
+        trainer.train()
+    assert trainer.state.global_step == 4
+    for one, other in zip(four_steps.model.parameters(), trainer.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+    path = tmp_path / "not_finite-step-5-process-0.safetensors"
+    assert str(path) in str(error.value)
+    expected = data_collator(poisoned_examples()[16 + 4 - 4 // accumulation : 20])
+    saved = load_file(path)
+    assert saved.keys() == expected.keys()
+    assert all(torch.equal(saved[name], torch.as_tensor(expected[name])) for name in saved)
+    with safe_open(path, "pt") as file:
+        assert file.metadata()["step"] == "5" and file.metadata()["message"] == str(error.value)
+
+
+def test_a_gradient_that_is_not_finite_stops_the_run_too(tmp_path):
+    model = HfeBertForMaskedLM(HfeBertConfig(**SIZES))
+    before = {name: weight.clone() for name, weight in model.named_parameters()}
+    model.bert.pooler = None
+    weight = model.get_input_embeddings().weight
+    weight.register_hook(lambda gradient: gradient.index_fill(0, torch.tensor([7]), float("inf")))
+    trainer = make(tmp_path, model, gradient_accumulation_steps=2)
+    with pytest.raises(NonFiniteLossError, match="a gradient, though not the loss, of step 1"):
+        trainer.train()
+    assert all(torch.equal(before[name], weight) for name, weight in model.named_parameters() if name in before)
+    assert {"0.input_ids", "1.input_ids"} <= load_file(tmp_path / "not_finite-step-1-process-0.safetensors").keys()
+
+
+def test_weights_that_are_spoilt_already_are_named(tmp_path):
+    model = HfeBertForMaskedLM(HfeBertConfig(**SIZES))
+    with torch.no_grad():
+        model.get_input_embeddings().weight[9, 3] = float("nan")
+    with pytest.raises(NonFiniteLossError, match="1 weight tensors are not finite.*go on from a checkpoint before"):
+        make(tmp_path, model).train()
