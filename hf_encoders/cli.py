@@ -16,6 +16,7 @@ def main(argv: list[str] | None = None) -> int:
     from hf_encoders.publishing import export_command as export
     from hf_encoders.publishing import publish_command as publish
     from hf_encoders.quickstart import command as quickstart
+    from hf_encoders.training import plot_command as plot
     from hf_encoders.training import pretrain_command as pretrain
 
     parser = argparse.ArgumentParser(
@@ -32,6 +33,7 @@ def main(argv: list[str] | None = None) -> int:
         ("corpus", corpus, "text files or a data set to a tokenised corpus to train from, with a report"),
         ("pretrain", pretrain, "a recipe and a corpus to an encoder: planned, resumable, in one process or many"),
         ("finetune", finetune, "an encoder and labelled data to a model for one task, with figures over seeds"),
+        ("plot", plot, "curves of runs over each other and over a reference, as picture, table and verdict"),
         ("evaluate", evaluate, "pseudo-perplexity and minimal pairs of a masked language model"),
         ("publish", publish, "a trained directory to the Hub: checked, with its card, in one commit"),
         ("export", export, "to plain transformers, ONNX Runtime or half the size, checked to compute the same"),

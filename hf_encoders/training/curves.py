@@ -1,0 +1,252 @@
+"""Curves of runs, read from what `Trainer` logged; reference curves of the shipped recipes; how the two compare."""
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+
+from hf_encoders.training.health_warnings import WARNINGS
+
+
+REFERENCES = Path(__file__).parents[1] / "recipes" / "curves"
+# What a reference curve keeps of each log.
+KEPT = (
+    "step", "tokens_seen", "training_seconds", "loss", "mlm_loss", "mlm_accuracy", "pair_loss", "pair_accuracy",
+    "tokens_per_second", "mfu", "mask_rate", "eval_loss", "eval_mlm_loss", "eval_mlm_accuracy", "eval_pair_loss",
+    "eval_pair_accuracy",
+)  # fmt: skip
+MOST_ENTRIES = 100  # of a reference curve: a few kilobytes
+DIGITS = 5  # significant ones
+SMOOTHED = 5  # logs that a comparison takes the mean of
+LIKE = 0.02  # relative difference of losses that is none: two seeds differ by as much
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The log of one run.
+
+    Args:
+        name (`str`): what it is called in pictures and tables.
+        entries (`list[dict]`): `log_history` of `Trainer`.
+        about (`dict`): of a reference, where it comes from.
+    """
+
+    name: str
+    entries: list[dict[str, Any]]
+    about: dict[str, Any] = field(default_factory=dict)
+
+    def points(self, figure: str, against: str = "steps") -> list[tuple[float, float]]:
+        """The finite values of a figure, `(x, value)`, x rising.
+
+        Args:
+            figure (`str`): name in the log, such as `mlm_loss` or `eval_mlm_loss`.
+            against (`str`): `"steps"` of the optimizer, `"tokens"` (real ones) or `"minutes"` of training.
+
+        Raises:
+            ValueError: if the run did not log them.
+        """
+        # One value a step: a resumed run may have logged a step again, and the later one counts.
+        found = {entry["step"]: entry[figure] for entry in self.entries if is_number(entry.get(figure))}
+        steps = sorted(found)
+        if not steps:
+            return []
+        return list(zip(self._axis(steps, against), (found[step] for step in steps), strict=True))
+
+    def last(self, figure: str) -> float | None:
+        """The last finite value."""
+        return next((entry[figure] for entry in reversed(self.entries) if is_number(entry.get(figure))), None)
+
+    def has_tokens(self) -> bool:
+        """Whether the run counted its tokens."""
+        return self.last("tokens_seen") is not None
+
+    def warnings(self) -> list[str]:
+        """Names of the warnings that the run gave, in their order."""
+        return [name for entry in self.entries for name in entry.get(WARNINGS, ())]
+
+    def _axis(self, steps: list[int], against: str) -> list[float]:
+        if against == "steps":
+            return [float(step) for step in steps]
+        # Evaluations are logged with their step only, which lies on or between logs of training.
+        name, unit = {"tokens": ("tokens_seen", 1.0), "minutes": ("training_seconds", 60.0)}[against]
+        known = {entry["step"]: entry[name] / unit for entry in self.entries if is_number(entry.get(name))}
+        if not known:
+            raise ValueError(
+                f"--against {against}: {self.name} has no {name} in its log, which HealthCallback writes: use "
+                "--against steps."
+            )
+        at = sorted(known)
+        return np.interp(steps, [0, *at], [0.0, *(known[step] for step in at)]).tolist()
+
+
+def is_number(value: Any) -> bool:
+    """Whether a logged value is there and finite."""
+    return isinstance(value, (int, float)) and math.isfinite(value)
+
+
+def read_run(path: Path) -> Curve:
+    """Read a run: its folder, one of its checkpoints, or a JSON file, `trainer_state.json` or a curve.
+
+    Of several checkpoints the one with the most steps is taken.
+
+    Args:
+        path (`Path`): folder or file.
+
+    Raises:
+        ValueError: if nothing was logged there, or a file is damaged.
+    """
+    if not path.is_dir():
+        return Curve(str(path), *read_log(path))
+    files = [path / TRAINER_STATE_NAME, *path.glob(f"{PREFIX_CHECKPOINT_DIR}-*/{TRAINER_STATE_NAME}")]
+    logs = [read_log(file) for file in files if file.is_file()]
+    if not logs:
+        raise ValueError(
+            f"{path} holds no {TRAINER_STATE_NAME}, nor checkpoints with one: give the output folder of a run that "
+            "saved (save_strategy), or a file with its log."
+        )
+    return Curve(str(path), *max(logs, key=lambda log: log[0][-1]["step"]))
+
+
+def read_log(file: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The entries of a file, and what it says about itself.
+
+    Raises:
+        ValueError: if there is no such file, it is no log, or the log is empty.
+    """
+    if not file.is_file():
+        raise ValueError(f"{file} does not exist: give the folder of a run, or a file with its log.")
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{file} is damaged ({error}): take an earlier checkpoint's.") from error
+    entries = content.get("log_history", content.get("entries")) if isinstance(content, dict) else content
+    if not isinstance(entries, list) or not entries:
+        raise ValueError(f"{file} holds no log: give a {TRAINER_STATE_NAME}, or a list of what Trainer logged.")
+    if not all(isinstance(entry, dict) and is_number(entry.get("step")) for entry in entries):
+        raise ValueError(f"{file} has entries without a step: give a {TRAINER_STATE_NAME}.")
+    return entries, content.get("about", {}) if isinstance(content, dict) else {}
+
+
+def reference_names() -> list[str]:
+    """Reference curves that come with the package."""
+    return sorted(file.stem for file in REFERENCES.glob("*.json"))
+
+
+def read_reference(name: str) -> Curve:
+    """A shipped reference curve by its name, or one from a file by its path.
+
+    Raises:
+        ValueError: if there is none of that name.
+    """
+    file = reference_file(name)
+    if not file.is_file():
+        there = ", ".join(reference_names()) or "none yet"
+        raise ValueError(f"--reference {name}: there is no such curve; those that are there: {there}.")
+    return Curve(f"reference {file.stem}", *read_log(file))
+
+
+def save_reference(curve: Curve, name: str, about: dict[str, Any]) -> Path:
+    """Write a finished run's curve for others to be compared with.
+
+    Args:
+        curve (`Curve`): the run.
+        name (`str`): of the reference; with a folder or `.json`, a path.
+        about (`dict`): machine, versions, command.
+
+    Raises:
+        ValueError: for a name that no file can have, or one that is taken.
+    """
+    file = reference_file(name)
+    if not re.fullmatch(r"[\w.-]+", file.stem):
+        raise ValueError(f"--save-reference {name}: use letters, digits, '-', '_' and '.' only.")
+    if file.exists():
+        raise ValueError(f"--save-reference {name}: {file} is there already: remove it, or take another name.")
+    entries = [kept_figures(entry) for entry in thinned(curve.entries)]
+    lines = ",\n".join(json.dumps(entry) for entry in entries)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f'{{"about": {json.dumps(about)},\n"entries": [\n{lines}\n]}}\n', encoding="utf-8")
+    return file
+
+
+def reference_file(name: str) -> Path:
+    """Where a reference is."""
+    return Path(name) if name.endswith(".json") else REFERENCES / f"{name}.json"
+
+
+def kept_figures(entry: dict[str, Any]) -> dict[str, Any]:
+    """The figures of an entry that a reference keeps, counts whole and others rounded."""
+    found = {name: entry[name] for name in KEPT if is_number(entry.get(name))}
+    return {name: value if isinstance(value, int) else float(f"{value:.{DIGITS}g}") for name, value in found.items()}
+
+
+def thinned(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """At most 100 entries of training, evenly spread with the first and the last, and all evaluations.
+
+    >>> entries = [{"step": step, "loss": 1.0} for step in range(1, 1001)]
+    >>> kept = thinned([*entries, {"step": 1000, "eval_loss": 1.0}, {"step": 1000, "train_runtime": 5.0}])
+    >>> len(kept), kept[0]["step"], kept[-2]["step"]
+    (101, 1, 1000)
+    """
+    training = [i for i, entry in enumerate(entries) if "loss" in entry]
+    places = np.linspace(0, len(training) - 1, min(len(training), MOST_ENTRIES)).round().astype(int)
+    chosen = {training[place] for place in places} | {i for i, entry in enumerate(entries) if "eval_loss" in entry}
+    return [entries[i] for i in sorted(chosen)]
+
+
+def compare(run: Curve, reference: Curve) -> list[str]:
+    """A sentence for each loss that both have: where the run is beside the reference at the same tokens.
+
+    Means of the last five logs, beside the mean of five of the reference around the same place. Where one of them did
+    not count its tokens, at the same steps; a run that went on longer than the reference, at the reference's end.
+    """
+    against = "tokens" if run.has_tokens() and reference.has_tokens() else "steps"
+    sentences = []
+    for figure in ("mlm_loss", "pair_loss"):
+        points, others = run.points(figure, against), smooth(reference.points(figure, against))
+        if not points or not others:
+            continue
+        # The last mean that the reference has is that of its last five logs, which lies before its end.
+        last = smooth([(x, y) for x, y in points if x <= reference.points(figure, against)[-1][0]])
+        if not last or last[-1][0] < others[0][0]:
+            sentences.append(f"{run.name}: {figure} cannot be compared yet: {reference.name} has no log so early.")
+            continue
+        at, value = last[-1]
+        expected = float(np.interp(at, *zip(*others, strict=True)))
+        sentences.append(
+            f"{run.name}: {figure} {value:.3f} at {at:,.0f} {against}, {reference.name} {expected:.3f}: "
+            f"{relation(value, expected)}"
+        )
+    return sentences
+
+
+def relation(value: float, expected: float) -> str:
+    """How a loss lies to another one.
+
+    >>> relation(4.0, 5.0), relation(5.05, 5.0)
+    ('1.000 (20.0 %) below', '0.050 (1.0 %) above, which is level')
+    """
+    difference = value - expected
+    side = "below" if difference < 0 else "above"
+    level = ", which is level" if abs(difference) < LIKE * expected else ""
+    return f"{abs(difference):.3f} ({100 * abs(difference) / expected:.1f} %) {side}{level}"
+
+
+def smooth(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Means of five neighbours each, places and values alike; of all of them where there are fewer.
+
+    >>> smooth([(1, 5.0), (2, 4.0), (3, 3.0)])
+    [(2.0, 4.0)]
+    """
+    size = min(SMOOTHED, len(points))
+    return [
+        tuple(fmean(values) for values in zip(*points[i : i + size], strict=True))
+        for i in range(len(points) - size + 1 if size else 0)
+    ]

@@ -1,0 +1,159 @@
+"""`hf-encoders plot`: which log of a run is read, what is drawn and said, what a reference keeps."""
+
+import json
+
+import pytest
+
+from hf_encoders.cli import main
+from hf_encoders.publishing.loss_curve import draw_runs
+from hf_encoders.training import curves
+from hf_encoders.training.curves import Curve, compare, read_run, save_reference
+
+
+def entries(number, loss=6.0, every=10, tokens=1000):
+    """A loss that falls by 0.1 a log."""
+    return [
+        {
+            "step": every * i, "loss": loss - 0.1 * i, "mlm_loss": loss - 0.1 * i, "mlm_accuracy": 0.01 * i,
+            "tokens_seen": tokens * i, "training_seconds": 30.0 * i, "tokens_per_second": 33.333333333,
+            "grad_norm": 1.0,
+        }
+        for i in range(1, number + 1)
+    ]  # fmt: skip
+
+
+def write_state(folder, log):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "trainer_state.json").write_text(json.dumps({"log_history": log, "global_step": log[-1]["step"]}))
+    return folder
+
+
+@pytest.fixture
+def references(tmp_path, monkeypatch):
+    folder = tmp_path / "curves"
+    monkeypatch.setattr(curves, "REFERENCES", folder)
+    return folder
+
+
+def test_the_newest_log_of_a_folder_is_taken(tmp_path):
+    """By steps, not by the order of names."""
+    for steps in (9, 10, 11):
+        write_state(tmp_path / "run" / f"checkpoint-{10 * steps}", entries(steps))
+    (tmp_path / "run" / "checkpoint-500").mkdir()
+    assert len(read_run(tmp_path / "run").entries) == 11
+    assert len(read_run(tmp_path / "run" / "checkpoint-90").entries) == 9
+    assert len(read_run(tmp_path / "run" / "checkpoint-90" / "trainer_state.json").entries) == 9
+    write_state(tmp_path / "run", entries(12))
+    assert len(read_run(tmp_path / "run").entries) == 12
+    (tmp_path / "log.json").write_text(json.dumps(entries(4)))
+    assert len(read_run(tmp_path / "log.json").entries) == 4
+
+
+def test_axes(tmp_path):
+    """An evaluation has its step only; what is not finite is left out, and a step that was made again counts once."""
+    log = [*entries(3), {"step": 25, "eval_mlm_loss": 5.0}, {"step": 30, "loss": 1.0, "mlm_loss": float("nan")}]
+    log.append({"step": 20, "mlm_loss": 5.5})
+    run = Curve("run", log)
+    assert run.points("mlm_loss") == [(10, 5.9), (20, 5.5), (30, 5.7)]
+    assert run.points("eval_mlm_loss", "tokens") == [(2500, 5.0)]
+    assert run.points("eval_mlm_loss", "minutes") == [(1.25, 5.0)]
+    assert run.points("pair_loss", "minutes") == []
+    with pytest.raises(ValueError, match="bare has no tokens_seen.*--against steps"):
+        Curve("bare", [{"step": 1, "loss": 1.0}]).points("loss", "tokens")
+
+
+def test_a_run_beside_a_reference_at_the_same_tokens():
+    """0.1 a log: at 8,000 tokens, the middle of the last five logs, the reference is at 5.2."""
+    reference = Curve("ref", entries(20))
+    (sentence,) = compare(Curve("run", entries(10, loss=5.5, every=7)), reference)
+    assert sentence == "run: mlm_loss 4.700 at 8,000 tokens, ref 5.200: 0.500 (9.6 %) below"
+    (sentence,) = compare(Curve("run", entries(10, loss=6.05)), reference)
+    assert sentence.endswith("ref 5.200: 0.050 (1.0 %) above, which is level")
+    # Twice as many tokens: compared where the reference ends.
+    (sentence,) = compare(Curve("run", entries(40)), reference)
+    assert "4.200 at 18,000 tokens, ref 4.200: 0.000" in sentence
+    without_tokens = [{"step": entry["step"], "mlm_loss": 7.0} for entry in entries(10)]
+    assert "at 80 steps" in compare(Curve("run", without_tokens), reference)[0]
+    (sentence,) = compare(Curve("run", entries(1, tokens=10)), reference)
+    assert "cannot be compared yet" in sentence
+
+
+def test_the_command_draws_prints_and_keeps_a_reference(tmp_path, references, capsys):
+    pair = [{**entry, "pair_loss": 0.69, "pair_accuracy": 0.5, "mfu": 0.31} for entry in entries(12, loss=5.0)]
+    pair[-1]["health_warnings"] = {"pairs_at_chance": "..."}
+    one, two = write_state(tmp_path / "one", entries(12)), write_state(tmp_path / "two", pair)
+    assert main(["plot", str(one), "--save-reference", "small"]) == 0
+    picture = tmp_path / "curve.png"
+    command = ["plot", str(one), str(two), "--reference", "small", "--output", str(picture), "--against", "tokens"]
+    assert main(command) == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    printed = capsys.readouterr().out
+    assert (
+        f"{one}: mlm_loss 5.000 at 10,000 tokens, 0.000 (0.0 %) above, that is level with, reference small" in printed
+    )
+    assert f"{two}: mlm_loss 4.000 at 10,000 tokens, 1.000 (20.0 %) below reference small (5.000)" in printed
+    assert f"{two}: warned of pairs_at_chance" in printed
+    table = [line.split() for line in printed.splitlines() if line.startswith(f"{two} ")]
+    assert table[0][1:] == ["120", "12,000", "6.0", "3.800", "3.800", "12.0%", "0.690", "50.0%", "33", "31.0%"]
+
+
+def test_what_a_panel_holds(tmp_path, monkeypatch):
+    from hf_encoders.publishing import loss_curve
+
+    drawn = {}
+    monkeypatch.setattr(loss_curve, "draw", lambda panels, path, title, x: drawn.update(panels) or drawn.update(x=x))
+    log = [*entries(3), {"step": 30, "eval_mlm_loss": 5.0}]
+    draw_runs([Curve("run", log)], Curve("ref", entries(5)), tmp_path / "x.png", against="minutes")
+    assert list(drawn) == ["masked tokens: loss (nats an item)", "real tokens a second", "x"]
+    assert drawn["x"] == "minutes of training"
+    lines = {line.label: line for line in drawn["masked tokens: loss (nats an item)"] if line.points}
+    assert list(lines) == ["run", "run, held-out", "ref"]
+    assert lines["run, held-out"].points == [(1.5, 5.0)] and lines["ref"].style == "--"
+    with pytest.raises(ValueError, match="no loss was logged"):
+        draw_runs([Curve("run", [{"step": 1}])], None, tmp_path / "x.png")
+
+
+def test_a_reference_is_small_and_exact_enough(references):
+    log = [*entries(1000, every=1), {"step": 1000, "eval_loss": 1 / 3, "eval_mlm_loss": 1 / 3, "eval_runtime": 3.0}]
+    file = save_reference(Curve("run", log), "small-1", {"hardware": "here"})
+    assert file == references / "small-1.json" and file.stat().st_size < 25_000
+    kept = curves.read_reference("small-1")
+    assert kept.about == {"hardware": "here"} and len(kept.entries) == 101
+    assert kept.entries[-1] == {"step": 1000, "eval_loss": 0.33333, "eval_mlm_loss": 0.33333}
+    assert kept.entries[0]["tokens_per_second"] == 33.333 and "grad_norm" not in kept.entries[0]
+    assert kept.points("mlm_loss", "tokens")[-1] == pytest.approx((1_000_000, -94.0))
+
+
+def test_every_shipped_reference_can_be_read():
+    for name in curves.reference_names():
+        reference = curves.read_reference(name)
+        assert reference.points("mlm_loss", "tokens") and reference.about["hardware"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["empty"], "save_strategy"),
+        (["nowhere"], "does not exist"),
+        (["damaged.json"], "is damaged"),
+        (["other.json"], "holds no log"),
+        (["no_steps.json"], "without a step"),
+        (["run", "--reference", "unknown"], "those that are there: taken"),
+        (["run", "--output", "nowhere/x.png"], "its folder does not exist"),
+        (["run", "run", "--save-reference", "x"], "for one run"),
+        (["run", "--save-reference", "taken"], "is there already"),
+        (["run", "--save-reference", "a b"], "letters, digits"),
+        (["bare", "--against", "tokens", "--output", "x.png"], "--against steps"),
+    ],
+)
+def test_what_is_refused(tmp_path, references, capsys, monkeypatch, arguments, said):
+    monkeypatch.chdir(tmp_path)
+    write_state(tmp_path / "run", entries(3))
+    write_state(tmp_path / "bare", [{"step": 1, "loss": 2.0}])
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "damaged.json").write_text('{"log_history": [')
+    (tmp_path / "other.json").write_text("{}")
+    (tmp_path / "no_steps.json").write_text('[{"loss": 1.0}]')
+    save_reference(Curve("x", entries(3)), "taken", {})
+    assert main(["plot", *arguments]) == 2
+    assert said in capsys.readouterr().err
