@@ -88,10 +88,8 @@ def test_the_command_draws_prints_and_keeps_a_reference(tmp_path, references, ca
     assert main(command) == 0
     assert picture.read_bytes().startswith(b"\x89PNG")
     printed = capsys.readouterr().out
-    assert (
-        f"{one}: mlm_loss 5.000 at 10,000 tokens, 0.000 (0.0 %) above, that is level with, reference small" in printed
-    )
-    assert f"{two}: mlm_loss 4.000 at 10,000 tokens, 1.000 (20.0 %) below reference small (5.000)" in printed
+    assert f"{one}: mlm_loss 5.000 at 10,000 tokens, reference small 5.000: 0.000 (0.0 %)" in printed
+    assert f"{two}: mlm_loss 4.000 at 10,000 tokens, reference small 5.000: 1.000 (20.0 %) below\n" in printed
     assert f"{two}: warned of pairs_at_chance" in printed
     table = [line.split() for line in printed.splitlines() if line.startswith(f"{two} ")]
     assert table[0][1:] == ["120", "12,000", "6.0", "3.800", "3.800", "12.0%", "0.690", "50.0%", "33", "31.0%"]
