@@ -1,0 +1,142 @@
+"""`hf-encoders pretrain`: text in, a model that loads anywhere out; gone on with; the same however it is divided."""
+
+import json
+import re
+import shutil
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+from hf_encoders.cli import main
+from hf_encoders.publishing.training_record import TrainingRecord
+from tests.end_to_end.test_quickstart import write_corpus
+
+
+TINY = {
+    "family": "albert",
+    "objective": "sop",
+    "model": {
+        "num_hidden_layers": 2,
+        "hidden_size": 12,
+        "num_attention_heads": 3,
+        "intermediate_size": 20,
+        "embedding_size": 8,
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+        "classifier_dropout_prob": 0.0,
+    },
+    "tokenizer": {"vocab_size": 150},
+    "mask_rate": [0.3, 0.15],
+    "masking": {"unit": "ngram"},
+    "optimizer": "lamb",
+    "phases": [{"steps": 4, "length": 24, "examples": 6}, {"steps": 2, "length": 40, "examples": 3}],
+    "training": {"learning_rate": 0.01, "warmup_steps": 0.3, "weight_decay": 0.01},
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A recipe, text, and a finished run with all its checkpoints."""
+    folder = tmp_path_factory.mktemp("pretrain")
+    (folder / "tiny.yaml").write_text(yaml.safe_dump(TINY), encoding="utf-8")
+    write_corpus(folder / "text.txt", 60, "alpha")
+    assert pretrain(folder, "whole", "--save_total_limit", "9") == 0
+    return folder
+
+
+def pretrain(folder, output, *words, corpus="text.txt", recipe="tiny.yaml"):
+    options = ["--validation-share", "0.2", "--save_steps", "2", "--disable_tqdm", "True", *words]
+    corpus = ["--corpus", str(folder / corpus), "--output", str(folder / output)]
+    return main(["pretrain", str(folder / recipe), *corpus, *options])
+
+
+def weights(directory):
+    return load_file(directory / "model.safetensors")
+
+
+def test_text_goes_in_and_a_recorded_model_comes_out(folder):
+    model = folder / "whole" / "model"
+    assert type(AutoModelForMaskedLM.from_pretrained(model)).__module__.startswith("transformers.models.albert")
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    config = json.loads((model / "config.json").read_text())
+    assert config["vocab_size"] % 64 == 0 and 0 <= config["vocab_size"] - len(tokenizer) < 64
+    assert config["max_position_embeddings"] == 40
+    record = TrainingRecord.load(model)
+    assert record.schedule["phases"] == "4 steps of 6 x 24 tokens, 2 steps of 3 x 40 tokens"
+    assert record.schedule["optimizer"] == "LAMB" and record.schedule["warm-up steps"] == 2
+    assert "30 to 15 % of the tokens, chosen by ngram" in record.objectives["masked language modelling"]
+    assert (model / "loss_curve.png").stat().st_size > 1000
+    assert "SOP" in (model / "README.md").read_text() or "sentence-order" in (model / "README.md").read_text()
+
+
+def test_the_schedule_runs_over_all_phases(folder):
+    state = json.loads((folder / "whole" / "checkpoint-6" / "trainer_state.json").read_text())
+    rates = {entry["step"]: entry["learning_rate"] for entry in state["log_history"] if "learning_rate" in entry}
+    # Two steps of warm-up, then linear from 0.01 to 0 over four.
+    assert [rates[step] for step in range(1, 7)] == pytest.approx([0.0, 0.005, 0.01, 0.0075, 0.005, 0.0025])
+
+
+def test_an_interrupted_run_goes_on_to_the_same_weights(folder, capsys):
+    shutil.copytree(folder / "whole", folder / "again")
+    for step in (4, 6):
+        shutil.rmtree(folder / "again" / f"checkpoint-{step}")
+    shutil.rmtree(folder / "again" / "model")
+    assert pretrain(folder, "again") == 0
+    assert re.search(r"Going on from .*again/checkpoint-2", capsys.readouterr().out)
+    before, after = weights(folder / "whole" / "model"), weights(folder / "again" / "model")
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_accumulation_changes_nothing(folder):
+    tokenizer = str(folder / "whole" / "tokenizer")
+    assert pretrain(folder, "divided", "--gradient_accumulation_steps", "3", "--tokenizer", tokenizer) == 0
+    before, after = weights(folder / "whole" / "model"), weights(folder / "divided" / "model")
+    for name, value in before.items():
+        torch.testing.assert_close(after[name], value, rtol=1e-5, atol=1e-5)
+
+
+def test_a_plan_trains_nothing(folder, capsys):
+    assert pretrain(folder, "planned", "--plan", "--per_device_train_batch_size", "2") == 0
+    printed = capsys.readouterr().out
+    assert "tiny: albert, sop" in printed and "together 6 steps" in printed
+    assert "3 x 2" in printed and "2 x 2" in printed
+    assert not list((folder / "planned").glob("checkpoint-*"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--seed", "5"), "holds a run with another seed"),
+        (("--max_steps", "12"), r"holds a run with another recipe \(phases\)"),
+        (("--foo", "5"), "unrecognized arguments: --foo 5"),
+        (("--num_train_epochs", "5"), r"--num_train_epochs: use phases \(steps\)"),
+        (("--optim", "sgd"), "--optim: use optimizer"),
+        (("--per_device_train_batch_size", "0"), "per_device_train_batch_size=0 must be at least 1"),
+        (("--gradient_accumulation_steps", "4"), "accumulation steps are 4"),
+    ],
+)
+def test_other_arguments_are_refused(folder, words, said, capsys):
+    assert pretrain(folder, "whole", *words) == 2
+    assert re.search(said, capsys.readouterr().err)
+
+
+def test_a_prepared_corpus_needs_its_tokenizer(folder, capsys, tmp_path):
+    assert pretrain(folder, "second", corpus="whole/corpus") == 2
+    assert "--tokenizer is missing: give the one that the corpus" in capsys.readouterr().err
+    assert pretrain(folder, "second", "--tokenizer", str(folder / "whole/tokenizer"), corpus="whole/corpus") == 0
+    before, after = weights(folder / "whole" / "model"), weights(folder / "second" / "model")
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    (tmp_path / "other.yaml").write_text(yaml.safe_dump({**TINY, "family": "bert", "objective": "nsp"}))
+
+
+def test_wrong_paths(folder, capsys):
+    assert pretrain(folder, "third", corpus="nowhere.txt") == 2
+    assert "nowhere.txt" in capsys.readouterr().err
+    assert pretrain(folder, "third", recipe="nowhere.yaml") == 2
+    assert "nor one of the shipped recipes" in capsys.readouterr().err
+    (folder / "empty.txt").write_text("")
+    assert pretrain(folder, "third", corpus="empty.txt") == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
