@@ -11,6 +11,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run a command; 2 for wrong input, which is told in one line."""
     from hf_encoders.benchmark import command as benchmark
     from hf_encoders.data.corpus import command as corpus
+    from hf_encoders.data.vocabulary import command as tokenizer
     from hf_encoders.finetuning import command as finetune
     from hf_encoders.inference import command as evaluate
     from hf_encoders.publishing import export_command as export
@@ -30,6 +31,7 @@ def main(argv: list[str] | None = None) -> int:
             quickstart,
             "from text to a fine-tuned encoder in minutes, here, without a download",
         ),
+        ("tokenizer", tokenizer, "text files or a data set to a tokenizer of a family's own kind, with a report"),
         ("corpus", corpus, "text files or a data set to a tokenised corpus to train from, with a report"),
         ("pretrain", pretrain, "a recipe and a corpus to an encoder: planned, resumable, in one process or many"),
         ("finetune", finetune, "an encoder and labelled data to a model for one task, with figures over seeds"),

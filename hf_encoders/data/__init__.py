@@ -23,6 +23,7 @@ from hf_encoders.data.corpus import (
 from hf_encoders.data.packing import TokenBudget
 from hf_encoders.data.streaming import StreamedBlocks, StreamedChunks
 from hf_encoders.data.tokenizer_training import train_tokenizer
+from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
 
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "corpus_statistics",
     "documents_from_dataset",
     "one_sentence_per_line",
+    "padded_vocab_size",
     "paper_modes",
     "prepare_corpus",
     "read_documents",

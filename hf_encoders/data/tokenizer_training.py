@@ -1,15 +1,19 @@
 """A tokenizer of a family's own kind, trained on a corpus: WordPiece for BERT, byte-level BPE for RoBERTa, Unigram for
 ALBERT.
 
-The training itself is the `tokenizers` library's.
+The training itself is the `tokenizers` library's. The same text and settings give the same tokenizer, byte for byte;
+`vocabulary/learning.py` tells how, and what is left open for Unigram.
 """
 
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from typing import Any
 
 import transformers
 from transformers import PreTrainedTokenizerBase
 
+from hf_encoders.data.vocabulary.learning import learn_vocabulary
+from hf_encoders.data.vocabulary.word_counts import count_words, covered_words
 from hf_encoders.models.encoder_configuration import EncoderConfig
 
 
@@ -20,53 +24,69 @@ def train_tokenizer(
     max_length: int,
     lowercase: bool = True,
     strip_accents: bool = False,
+    character_coverage: float = 1.0,
 ) -> PreTrainedTokenizerBase:
     """Train the kind of tokenizer that a family's published models have.
 
     Args:
         sentences: the corpus.
         config_class: the family's configuration class, which names its tokenizer class.
-        vocab_size (`int`): most entries in the vocabulary; a small corpus may give fewer.
+        vocab_size (`int`): most entries in the vocabulary, special tokens included; a small corpus may give fewer.
         max_length (`int`): longest sequence in tokens, recorded as `model_max_length`.
         lowercase (`bool`): whether text is lower-cased, as in the uncased BERT and the ALBERT models; byte-level BPE
             never is.
         strip_accents (`bool`): whether combining marks are removed, as in those models. They carry meaning in most
             languages, and vowels in some (Hindi, Thai).
+        character_coverage (`float`): share of the characters that get into the vocabulary, in (0, 1]; words with
+            rarer ones are left out. Byte-level BPE knows all characters whatever it is.
 
     Raises:
-        ValueError: if the corpus is empty.
+        ValueError: if the corpus is empty, or the vocabulary too small for its characters.
     """
-    tokenizer_class = getattr(transformers, config_class.TOKENIZER_CLASS)
+    options = pipeline_options(config_class, lowercase, strip_accents)
+    words = count_words(sentences, untrained_tokenizer(config_class, options))
+    return tokenizer_of_words(words, config_class, vocab_size, max_length, options, character_coverage)
+
+
+def pipeline_options(config_class: type[EncoderConfig], lowercase: bool, strip_accents: bool) -> dict[str, bool]:
+    """What a family's tokenizer class is called with for these; only what it understands."""
+    understood = inspect.signature(_tokenizer_class(config_class).__init__).parameters
     wanted = {"do_lower_case": lowercase, "strip_accents": strip_accents, "keep_accents": not strip_accents}
-    understood = inspect.signature(tokenizer_class.__init__).parameters
-    untrained = tokenizer_class(**{name: value for name, value in wanted.items() if name in understood})
-    counted = _Counted(sentences)
-    tokenizer = untrained.train_new_from_iterator(_batches(counted), vocab_size=vocab_size, show_progress=False)
-    if counted.count == 0:
-        raise ValueError("sentences is empty: a tokenizer needs text to be trained on. Check the corpus files.")
-    tokenizer.model_max_length = max_length
-    return tokenizer
+    return {name: value for name, value in wanted.items() if name in understood}
 
 
-class _Counted:
-    """Passes items through and counts them."""
-
-    def __init__(self, items: Iterable[str]):
-        self.items = items
-        self.count = 0
-
-    def __iter__(self) -> Iterator[str]:
-        for item in self.items:
-            self.count += 1
-            yield item
+def untrained_tokenizer(config_class: type[EncoderConfig], options: dict[str, Any]) -> PreTrainedTokenizerBase:
+    """A family's tokenizer that cuts text into words and knows none."""
+    return _tokenizer_class(config_class)(**options)
 
 
-def _batches(sentences: Iterable[str], size: int = 1000) -> Iterator[list[str]]:
-    batch = []
-    for sentence in sentences:
-        batch.append(sentence)
-        if len(batch) == size:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
+def tokenizer_of_words(
+    words: dict[str, int],
+    config_class: type[EncoderConfig],
+    vocab_size: int,
+    max_length: int,
+    options: dict[str, Any],
+    character_coverage: float = 1.0,
+    show_progress: bool = False,
+) -> PreTrainedTokenizerBase:
+    """A family's tokenizer with a vocabulary learned from words.
+
+    Args:
+        words (`dict[str, int]`): from `count_words` with the untrained tokenizer of the same options.
+        config_class, vocab_size, max_length, character_coverage: as for `train_tokenizer`.
+        options (`dict`): from `pipeline_options`.
+        show_progress (`bool`): whether progress is drawn on stderr.
+
+    Raises:
+        ValueError: if the vocabulary is too small for the characters of the words.
+    """
+    untrained = untrained_tokenizer(config_class, options)
+    is_byte_level = len(untrained.backend_tokenizer.pre_tokenizer.pre_tokenize_str("é")[0][0]) > 1
+    if not is_byte_level:
+        words = covered_words(words, character_coverage)
+    vocabulary = learn_vocabulary(words, untrained, vocab_size, show_progress)
+    return _tokenizer_class(config_class)(**options, **vocabulary, model_max_length=max_length)
+
+
+def _tokenizer_class(config_class: type[EncoderConfig]) -> type[PreTrainedTokenizerBase]:
+    return getattr(transformers, config_class.TOKENIZER_CLASS)

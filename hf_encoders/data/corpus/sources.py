@@ -70,6 +70,8 @@ class FileSource:
 
     Attributes:
         skipped_files (`dict[str, int]`): Files in the folders that are not read, by ending.
+        text_bytes (`int`): Size of the text, here with the markup of JSON lines; `None` in other sources where it is
+            not known.
     """
 
     progress_unit = "B"
@@ -83,7 +85,7 @@ class FileSource:
         for file in self.files:
             if not file.is_file():
                 raise ValueError(f"source: '{file}' is not a regular file, which can be read in parts: save it first.")
-        self.total = sum(file.stat().st_size for file in self.files)
+        self.total = self.text_bytes = sum(file.stat().st_size for file in self.files)
 
     def identity(self) -> Any:
         """What tells that the input is the same: path, size and time of change of every file."""
@@ -124,6 +126,8 @@ class RowSource:
         self.dataset = dataset.select_columns([reading.column])
         self.reading = reading
         self.total = len(dataset)
+        table = self.dataset.data
+        self.text_bytes = table.nbytes * self.total // max(table.num_rows, 1)  # a selection of rows is not copied
 
     def identity(self) -> Any:
         """The fingerprint that `datasets` keeps of what is in a data set, and of its order."""
@@ -159,6 +163,7 @@ class StreamSource:
     progress_unit = " documents"
     skipped_files: Mapping[str, int] = {}
     total = None
+    text_bytes = None
 
     def __init__(self, dataset: datasets.IterableDataset, reading: TextReading):
         values_of_rows(dataset, reading.column)

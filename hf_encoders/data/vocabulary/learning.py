@@ -1,0 +1,182 @@
+"""Vocabularies learned from counted words: WordPiece, byte-level BPE and Unigram, by the trainers of `tokenizers`.
+
+The same words and settings give the same vocabulary, in every process. The library alone does not do that: it keeps
+words in hash maps that are seeded anew in every process, and
+
+- WordPiece numbers the pieces `##x` of one character in the order of such a map, and pairs of equal counts are merged
+  in the order of these numbers: here the pieces are numbered beforehand, in the order of code points;
+- byte-level BPE has no such pieces, and its order is fixed;
+- Unigram adds up expected counts as floating-point numbers in the order of the map, so that scores differ in their
+  last digits, and gives the characters that it puts back after pruning rising scores in the order of another map: here
+  these characters share one score, scores are rounded and pieces sorted. Which pieces survive is not in our hands: two
+  whose losses are equal up to rounding, right where the vocabulary is cut, could in principle change places.
+
+Leaves out: what a word is (`word_counts.py`).
+"""
+
+import json
+from typing import Any
+
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from transformers import AddedToken, PreTrainedTokenizerBase
+
+from hf_encoders.data.vocabulary.word_counts import repeated
+
+
+CONTINUATION = "##"  # BERT's vocab.txt
+# Decimals of a log-probability. Runs differ by 1e-12 and less; a ten-thousandth decides between two ways to cut a word
+# only where they are equally good.
+SCORE_DECIMALS = 4
+PUT_BACK_STEP = 0.0001  # by which `finalize` of the library's Unigram trainer raises the score of each next character
+
+
+def learn_vocabulary(
+    words: dict[str, int], tokenizer: PreTrainedTokenizerBase, vocab_size: int, show_progress: bool = False
+) -> dict[str, Any]:
+    """Learn the kind of vocabulary that a tokenizer has.
+
+    Args:
+        words (`dict[str, int]`): from `count_words` with this tokenizer.
+        tokenizer (`PreTrainedTokenizerBase`): tells the kind, by its model, and the special tokens.
+        vocab_size (`int`): most entries, special tokens included.
+        show_progress (`bool`): whether the library draws its bars on stderr.
+
+    Returns:
+        `dict`: what the tokenizer's class is called with: `vocab`, and what else the kind needs.
+
+    Raises:
+        ValueError: if `vocab_size` has no room for the special tokens and the characters of the words.
+    """
+    learn = _learner(tokenizer)
+    return learn(words, tokenizer, vocab_size, show_progress)
+
+
+def _learner(tokenizer: PreTrainedTokenizerBase) -> Any:
+    model = tokenizer.backend_tokenizer.model
+    if isinstance(model, models.WordPiece):
+        return _wordpiece
+    if isinstance(model, models.BPE):
+        return _byte_level_bpe
+    if isinstance(model, models.Unigram):
+        return _unigram
+    raise ValueError(
+        f"tokenizer has a model of type {type(model).__name__}: WordPiece, BPE and Unigram vocabularies can be "
+        "learned here."
+    )
+
+
+def _wordpiece(
+    words: dict[str, int], tokenizer: PreTrainedTokenizerBase, vocab_size: int, show_progress: bool
+) -> dict[str, Any]:
+    """Order: special tokens, characters, `##` characters, then the longer pieces as they were merged.
+
+    The special tokens come in the order of BERT's vocab.txt, which has spare entries (`[unused0]`, ...) between them.
+    """
+    special = _special(tokenizer, "pad", "unk", "cls", "sep", "mask")
+    alphabet = sorted(set().union(*words))
+    continuations = [CONTINUATION + character for character in sorted(set().union(*(word[1:] for word in words)))]
+    needed = f"{len(alphabet):,} characters, and {len(continuations):,} of them inside of words"
+    _check_size(vocab_size, len(special) + len(alphabet) + len(continuations), needed)
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocab_size,
+        special_tokens=special + continuations,
+        continuing_subword_prefix=CONTINUATION,
+        show_progress=show_progress,
+    )
+    trained = _trained(words, models.WordPiece({}, unk_token=tokenizer.unk_token), trainer)
+    learned = sorted(trained["vocab"], key=trained["vocab"].get)
+    fixed = dict.fromkeys(special + alphabet + continuations)
+    return {"vocab": _numbered([*fixed, *(piece for piece in learned if piece not in fixed)])}
+
+
+def _byte_level_bpe(
+    words: dict[str, int], tokenizer: PreTrainedTokenizerBase, vocab_size: int, show_progress: bool
+) -> dict[str, Any]:
+    """Order: `<s>`, `<pad>`, `</s>`, `<unk>`, the 256 bytes, the merges, and `<mask>` last, as in roberta-base.
+
+    fairseq's dictionary begins with these four, and the masked LM task adds the mask at the end.
+    """
+    first, mask = _special(tokenizer, "cls", "pad", "sep", "unk"), tokenizer.mask_token
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    _check_size(vocab_size, len(first) + len(alphabet) + 1, "256 bytes")
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size - 1,
+        special_tokens=first,
+        initial_alphabet=alphabet,
+        show_progress=show_progress,
+    )
+    trained = _trained(words, models.BPE(), trainer)
+    learned = sorted(trained["vocab"], key=trained["vocab"].get)
+    return {
+        "vocab": _numbered([*learned, mask]),
+        "merges": [tuple(merge) for merge in trained["merges"]],
+        "mask_token": _mask_with_its_space(mask),
+    }
+
+
+def _unigram(
+    words: dict[str, int], tokenizer: PreTrainedTokenizerBase, vocab_size: int, show_progress: bool
+) -> dict[str, Any]:
+    """Order: special tokens as in albert-base-v2, then pieces by score, the most probable first."""
+    special = _special(tokenizer, "pad", "unk", "cls", "sep", "mask")
+    alphabet = set().union(*words)
+    _check_size(vocab_size, len(special) + len(alphabet), f"{len(alphabet):,} characters")
+    trainer = trainers.UnigramTrainer(
+        vocab_size=vocab_size,
+        special_tokens=special,
+        unk_token=tokenizer.unk_token,
+        show_progress=show_progress,
+    )
+    trained = _trained(words, models.Unigram(), trainer)
+    scores = {piece: score for piece, score in trained["vocab"] if piece not in special}
+    scored = [(piece, round(score, SCORE_DECIMALS)) for piece, score in _with_equal_put_back(scores).items()]
+    scored.sort(key=lambda entry: (-entry[1], entry[0]))
+    return {
+        "vocab": [(token, 0.0) for token in special] + scored,
+        "mask_token": _mask_with_its_space(tokenizer.mask_token),
+    }
+
+
+def _with_equal_put_back(scores: dict[str, float]) -> dict[str, float]:
+    """Scores with the lowest one for every character that the trainer put back.
+
+    It gives them the lowest score, that plus a step, plus two steps and so on, which is how they are found.
+    """
+    lowest = min(scores.values())
+    steps = {piece: (score - lowest) / PUT_BACK_STEP for piece, score in scores.items() if len(piece) == 1}
+    put_back = {piece for piece, step in steps.items() if step < len(steps) and abs(step - round(step)) < 1e-6}
+    return {piece: lowest if piece in put_back else score for piece, score in scores.items()}
+
+
+def _trained(words: dict[str, int], model: models.Model, trainer: trainers.Trainer) -> dict[str, Any]:
+    """The model that a trainer makes of words, as the library writes it to JSON."""
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizers.CharDelimiterSplit(" ")  # words have no space inside
+    tokenizer.train_from_iterator(repeated(words), trainer=trainer, length=len(words))
+    return json.loads(tokenizer.to_str())["model"]
+
+
+def _special(tokenizer: PreTrainedTokenizerBase, *roles: str) -> list[str]:
+    return [getattr(tokenizer, f"{role}_token") for role in roles]
+
+
+def _numbered(pieces: list[str]) -> dict[str, int]:
+    return {piece: number for number, piece in enumerate(pieces)}
+
+
+def _mask_with_its_space(mask: str) -> AddedToken:
+    """A mask token that takes the space before it, where that belongs to the word that it stands for.
+
+    As in the files of roberta-base and albert-base-v2. Without it, `is <mask>.` has a lone space before the mask,
+    which no pre-training example has.
+    """
+    return AddedToken(mask, lstrip=True, normalized=False, special=True)
+
+
+def _check_size(vocab_size: int, least: int, needed: str) -> None:
+    if vocab_size < least:
+        raise ValueError(
+            f"vocab_size={vocab_size} is too small for the text, which takes {least:,} entries without one longer "
+            f"piece ({needed}, and the special tokens): raise it, or leave out rare characters with "
+            "character_coverage=0.9995 (--character-coverage 0.9995)."
+        )

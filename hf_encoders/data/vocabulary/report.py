@@ -1,0 +1,182 @@
+"""What a trained tokenizer makes of text, and what its vocabulary costs: figures, a table and a JSON file."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from hf_encoders.data.corpus.sentence_encoding import SENTENCES_A_CALL, make_encoder
+from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
+
+
+REPORT_FILE = "tokenizer_report.json"
+# Widths of the embedding: ALBERT's factorised one (section 3.1), a small model's, that of the base models.
+WIDTHS = (128, 256, 768)
+# Occurrences from which on a piece counts as seen often, and the share of unknown tokens that is warned of: this
+# package's choice; `corpus` warns of the same share.
+OFTEN, MUCH_UNKNOWN = 100, 0.05
+
+
+@dataclass(frozen=True)
+class TokenizerStatistics:
+    """What a tokenizer does.
+
+    Args:
+        entries (`int`): Ids, special tokens included.
+        rows (`int`): `entries` rounded up to a multiple of 64, `vocab_size` of a model.
+        words (`int`): Words of the text measured, what stands between white space; meaningless for scripts without.
+        tokens (`int`): Its tokens, without special ones.
+        unknown_share (`float`): Share of them that are the unknown token, in [0, 1].
+        tokens_a_word (`float`): Also known as fertility.
+        characters_a_token (`float`): Characters, spaces included.
+        used_share (`float`): Share of the entries, special tokens left out, that the training text has at all when it
+            is tokenised, in [0, 1].
+        often_used_share (`float`): Share that it has 100 times and more.
+        embedding_parameters (`dict`): Width to rows × width, the word embeddings; the MLM decoder shares them.
+    """
+
+    entries: int
+    rows: int
+    words: int
+    tokens: int
+    unknown_share: float
+    tokens_a_word: float
+    characters_a_token: float
+    used_share: float
+    often_used_share: float
+    embedding_parameters: dict[str, int]
+
+
+def tokenizer_statistics(
+    tokenizer: PreTrainedTokenizerBase, lines: Sequence[str], words: dict[str, int]
+) -> TokenizerStatistics:
+    """Measure a tokenizer.
+
+    Args:
+        tokenizer (`PreTrainedTokenizerBase`): A fast one.
+        lines (`Sequence[str]`): Text, best kept apart from what it was trained on.
+        words (`dict[str, int]`): What it was trained on, from `count_words`.
+
+    Raises:
+        ValueError: If the lines give no token.
+    """
+    encode = make_encoder(tokenizer)
+    tokens = unknown = 0
+    for begin in range(0, len(lines), SENTENCES_A_CALL):
+        ids = encode(list(lines[begin : begin + SENTENCES_A_CALL])).tokens
+        tokens += len(ids)
+        unknown += int(np.count_nonzero(ids == tokenizer.unk_token_id))
+    if tokens == 0:
+        raise ValueError("lines: no token comes out of them: measure on text.")
+    num_words = sum(len(line.split()) for line in lines)
+    rows = padded_vocab_size(tokenizer)
+    counts = piece_counts(tokenizer, words)
+    ordinary = set(tokenizer.get_vocab().values()) - set(tokenizer.all_special_ids)
+    return TokenizerStatistics(
+        entries=len(tokenizer),
+        rows=rows,
+        words=num_words,
+        tokens=tokens,
+        unknown_share=unknown / tokens,
+        tokens_a_word=tokens / max(num_words, 1),
+        characters_a_token=sum(map(len, lines)) / tokens,
+        used_share=sum(counts[i] > 0 for i in ordinary) / max(len(ordinary), 1),
+        often_used_share=sum(counts[i] >= OFTEN for i in ordinary) / max(len(ordinary), 1),
+        embedding_parameters={str(width): rows * width for width in WIDTHS},
+    )
+
+
+def piece_counts(tokenizer: PreTrainedTokenizerBase, words: dict[str, int]) -> Counter[int]:
+    """How often each id occurs when words with these counts are tokenised."""
+    model = tokenizer.backend_tokenizer.model
+    counts: Counter[int] = Counter()
+    for word, count in words.items():
+        for piece in model.tokenize(word):
+            counts[piece.id] += count
+    return counts
+
+
+@dataclass(frozen=True)
+class TokenizerReport:
+    """What a tokenizer was made of and what it is like; `tokenizer_report.json` in its folder. Printed, a table.
+
+    Args:
+        settings (`dict`): Kind, size asked for, options, input.
+        statistics (`TokenizerStatistics`): Figures.
+        is_held_out (`bool`): Whether they were taken on text kept apart; if not, the text was too short.
+        run (`dict`): `megabytes` (10**6 bytes of UTF-8 trained on), `held_out_megabytes`, `distinct_words`,
+            `counting_seconds` (reading included), `learning_seconds`.
+        versions (`dict`): Libraries.
+    """
+
+    settings: dict[str, Any]
+    statistics: TokenizerStatistics
+    is_held_out: bool
+    run: dict[str, Any]
+    versions: dict[str, str]
+
+    def save(self, directory: Path) -> None:
+        """Write `tokenizer_report.json`."""
+        text = json.dumps(asdict(self), indent=2, ensure_ascii=False)
+        (directory / REPORT_FILE).write_text(text + "\n", encoding="utf-8")
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is likely wrong, and the remedy."""
+        warnings = []
+        if not self.is_held_out:
+            warnings.append(
+                "the text is too short to keep a part of it: the figures are those of the text trained on, and better "
+                "than they will be on other text. Put a blank line between documents, or give more text."
+            )
+        if self.statistics.unknown_share > MUCH_UNKNOWN:
+            warnings.append(
+                f"{self.statistics.unknown_share:.1%} of the tokens are unknown: train on more text, raise "
+                "--character-coverage, or use --kind bpe, which knows every byte."
+            )
+        if self.statistics.entries < self.settings["vocab_size"]:
+            warnings.append(
+                f"the text gave {self.statistics.entries:,} entries, not the {self.settings['vocab_size']:,} asked "
+                "for: it has no more pieces to offer."
+            )
+        return warnings
+
+    def __str__(self) -> str:
+        counts, run = self.statistics, self.run
+        where = "held out" if self.is_held_out else "trained on"
+        parameters = ", ".join(
+            f"{n / 1e6:,.2f} M at width {width}" for width, n in counts.embedding_parameters.items()
+        )
+        rows = [
+            ("entries", f"{counts.entries:,}; a model's vocab_size: {counts.rows:,}"),
+            ("unknown tokens", f"{counts.unknown_share:.3%} ({where})"),
+            ("tokens a word", f"{counts.tokens_a_word:.3f} ({where}, {counts.words:,} words)"),
+            ("characters a token", f"{counts.characters_a_token:.3f} ({where})"),
+            ("entries used", f"{counts.used_share:.1%}; {OFTEN} times and more: {counts.often_used_share:.1%}"),
+            ("embedding parameters", parameters),
+            ("trained on", f"{run['megabytes']:,.1f} MB, {run['distinct_words']:,} distinct words"),
+            ("time", f"{run['counting_seconds']:,.1f} s to count, {run['learning_seconds']:,.1f} s to learn"),
+        ]
+        lines = [f"{name:<22} {value}" for name, value in rows]
+        return "\n".join(lines + [f"warning: {warning}" for warning in self.warnings])
+
+
+def sizes_table(reports: Sequence[TokenizerReport]) -> str:
+    """One row a vocabulary, in Markdown."""
+    names = ["entries", "vocab_size", "unknown", "tokens a word", "characters a token", "used", f"{OFTEN} times +"]
+    names += [*(f"M parameters, width {width}" for width in WIDTHS), "s"]
+    lines = ["| " + " | ".join(names) + " |", "|" + "---:|" * len(names)]
+    for report in reports:
+        one = report.statistics
+        parameters = " | ".join(f"{one.embedding_parameters[str(width)] / 1e6:.2f}" for width in WIDTHS)
+        lines.append(
+            f"| {one.entries:,} | {one.rows:,} | {one.unknown_share:.3%} | {one.tokens_a_word:.3f} | "
+            f"{one.characters_a_token:.3f} | {one.used_share:.1%} | {one.often_used_share:.1%} | {parameters} | "
+            f"{report.run['learning_seconds']:.1f} |"
+        )
+    return "\n".join(lines)

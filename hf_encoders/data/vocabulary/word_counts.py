@@ -1,0 +1,101 @@
+"""The distinct words of a text as a tokenizer cuts it before it looks at its vocabulary, and how often each occurs.
+
+A vocabulary is learned from nothing else. Counting is by far the longest part on large text, and is done once for any
+number of vocabularies. `tokenizers` does it.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from tokenizers import Tokenizer, models, trainers
+from transformers import PreTrainedTokenizerBase
+
+
+LINES_A_BATCH = 1000  # what the library normalises and splits at once
+
+
+def count_words(lines: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
+    """Count words.
+
+    Args:
+        lines (`Iterable[str]`): the text, read once; memory is needed for distinct words only.
+        tokenizer (`PreTrainedTokenizerBase`): whose normaliser and pre-tokeniser say what a word is; its vocabulary
+            does not matter.
+
+    Returns:
+        `dict[str, int]`: words as the model of the tokenizer sees them, normalised, in alphabetical order of code
+        points, which makes everything after this independent of the order in which the library hands them out.
+
+    Raises:
+        ValueError: if there is no word.
+    """
+    counting = Tokenizer(models.WordLevel({}, unk_token=""))
+    if tokenizer.backend_tokenizer.normalizer is not None:
+        counting.normalizer = tokenizer.backend_tokenizer.normalizer
+    counting.pre_tokenizer = tokenizer.backend_tokenizer.pre_tokenizer
+    trainer = trainers.WordLevelTrainer(vocab_size=1, show_progress=False)
+    counting.train_from_iterator(_batches(lines), trainer=trainer)
+    # What a trainer has counted is told by its serialised state only.
+    words = json.loads(trainer.__getstate__())["WordLevelTrainer"]["words"]
+    words.pop("", None)
+    if not words:
+        raise ValueError("sentences is empty: a tokenizer needs text to be trained on. Check the corpus files.")
+    return dict(sorted(words.items()))
+
+
+def covered_words(words: dict[str, int], coverage: float) -> dict[str, int]:
+    """Leave out the words with rare characters.
+
+    The most frequent characters are kept until they make up the wanted share of all (ties by code point), as
+    SentencePiece's `character_coverage` does (its default is 0.9995).
+
+    Args:
+        words (`dict[str, int]`): from `count_words`.
+        coverage (`float`): share of the running characters, in (0, 1].
+
+    Raises:
+        ValueError: if it is out of range.
+
+    >>> covered_words({"aab": 3, "ab": 2, "aß": 1}, 0.9)
+    {'aab': 3, 'ab': 2}
+    """
+    if not 0 < coverage <= 1:
+        raise ValueError(
+            f"character_coverage={coverage} must be in (0, 1]: 1 keeps every character, 0.9995 drops the rarest."
+        )
+    if coverage == 1:
+        return words
+    counts = Counter()
+    for word, count in words.items():
+        for character in word:
+            counts[character] += count
+    wanted, kept, covered = coverage * counts.total(), set(), 0
+    for character, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        if covered >= wanted:
+            break
+        kept.add(character)
+        covered += count
+    return {word: count for word, count in words.items() if kept.issuperset(word)}
+
+
+def repeated(words: dict[str, int], words_a_line: int = 10_000) -> Iterator[list[str]]:
+    """Lines in which every word stands as often as it was counted, between single spaces.
+
+    The library's trainers take text, not counts.
+    """
+    for word, count in words.items():
+        whole, rest = divmod(count, words_a_line)
+        for size in [words_a_line] * whole + [rest] * (rest > 0):
+            yield " ".join([word] * size)
+
+
+def _batches(lines: Iterable[str]) -> Iterator[list[str]]:
+    batch = []
+    for line in lines:
+        batch.append(line)
+        if len(batch) == LINES_A_BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
