@@ -1,6 +1,10 @@
 """Warnings: each threshold on made-up logs, and each defect in a run that has it."""
 
 import math
+import os
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -10,8 +14,10 @@ from safetensors.torch import load_file
 
 from hf_encoders import HfeBertConfig, HfeBertForMaskedLM, HfeBertForPreTraining
 from hf_encoders.training import HealthCallback, NonFiniteLossError, health
+from hf_encoders.training.finite_losses import SeenLoss
 from hf_encoders.training.health_warnings import RunFacts, new_warnings
 from tests.training.test_health import SIZES, Clock, collate, make, training_logs
+from tests.training.test_two_processes_data import TWO_PROCESSES
 from tests.training.three_steps import collate_packed
 
 
@@ -214,3 +220,22 @@ def test_weights_that_are_spoilt_already_are_named(tmp_path):
         model.get_input_embeddings().weight[9, 3] = float("nan")
     with pytest.raises(NonFiniteLossError, match="1 weight tensors are not finite.*go on from a checkpoint before"):
         make(tmp_path, model).train()
+
+
+def test_no_process_saves_weights_that_the_batch_of_another_has_spoilt(tmp_path):
+    """Gradients are averaged before process 1 stops: without the two waiting for each other, process 0 would save."""
+    command = [sys.executable, *TWO_PROCESSES, str(Path(__file__).with_name("spoilt_rank.py")), str(tmp_path)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
+    assert done.returncode != 0
+    assert "NonFiniteLossError: the loss of step 3 is not finite" in done.stderr
+    assert {path.name for path in tmp_path.glob("checkpoint-*")} == {"checkpoint-1", "checkpoint-2"}
+    saved = load_file(tmp_path / "not_finite-step-3-process-1.safetensors")
+    assert (saved["input_ids"] == POISON).sum() == 2
+
+
+def test_a_flag_on_its_way_from_the_gpu_is_waited_for():
+    """A stand-in for the event: the flag is only right after it."""
+    flag = torch.tensor(True)
+    arrived = SimpleNamespace(synchronize=lambda: flag.fill_(False))
+    assert SeenLoss({}, flag, arrived).loss_is_finite() is False
