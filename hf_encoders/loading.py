@@ -37,7 +37,7 @@ def load_config(name: str, classes: str = "hf_encoders") -> PreTrainedConfig:
     _config_fields(name, "--model")
     try:
         return AutoConfig.from_pretrained(name, trust_remote_code=False)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, StrictDataclassError) as error:
         raise ValueError(f"--model {name!r} cannot be loaded ({first_line(error)}): {REMEDY}") from error
 
 
@@ -94,13 +94,12 @@ def _config_fields(source: str | Path, option: str | None) -> dict:
 def load_tokenizer(
     source: str | Path, option: str | None = None, config: PreTrainedConfig | None = None
 ) -> PreTrainedTokenizerBase:
-    """The tokenizer of a directory or repository.
+    """The tokenizer of a directory or repository. Code that lies beside it is not run.
 
     Args:
         source: folder, or name on the Hub.
         option (`str`, *optional*): of the command line that named it, for errors.
-        config (*optional*): of the model beside it. transformers does not look for one then, and asks for no trust in
-            code.
+        config (*optional*): of the model beside it; transformers does not look for one then.
 
     Raises:
         ValueError: if there is none that loads, or one without words.
@@ -108,7 +107,7 @@ def load_tokenizer(
     what = _named(source, option)
     remedy = f"save it there with tokenizer.save_pretrained({str(source)!r}), or give another folder or name."
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(source), config=config)
+        tokenizer = AutoTokenizer.from_pretrained(str(source), config=config, trust_remote_code=False)
     except Exception as error:  # those of the tokenizers library have no class of their own
         raise ValueError(f"{what} has no tokenizer that loads ({first_line(error)}): {remedy}") from error
     # Without files transformers 5 makes one that knows its special tokens alone, and all words are unknown to it.
@@ -136,8 +135,10 @@ def load_weights(name: str, auto_class: type, config: PreTrainedConfig) -> tuple
         ValueError: for files that are missing or damaged, and weights of other shapes.
     """
     try:
-        model, found = auto_class.from_pretrained(name, config=config, dtype=torch.float32, output_loading_info=True)
-    except (OSError, RuntimeError, SafetensorError) as error:
+        model, found = auto_class.from_pretrained(
+            name, config=config, dtype=torch.float32, output_loading_info=True, trust_remote_code=False
+        )
+    except (OSError, RuntimeError, ValueError, SafetensorError) as error:
         raise ValueError(
             f"--model {name!r} cannot be loaded as {auto_class.__name__} ({first_line(error)}): give a complete "
             "checkpoint; for a head of another size, the encoder that it was fine-tuned from."

@@ -58,6 +58,7 @@ from hf_encoders.flops import measure_gemm_rate
 from hf_encoders.loading import load_tokenizer
 from hf_encoders.registration import CONFIGURATIONS
 from hf_encoders.training.objectives import check_objective, config_class_of
+from hf_encoders.writing import check_file
 
 
 CHARACTERS_A_LIBRARY = 100_000  # of the Python documentation; enough for the vocabulary and for 50 batches
@@ -287,5 +288,5 @@ def check_numbers(arguments: argparse.Namespace) -> None:
         raise ValueError(f"--length {min(arguments.length)}: must be at least {SHORTEST}.")
     if arguments.dropout is not None and not 0 <= arguments.dropout < 1:
         raise ValueError(f"--dropout {arguments.dropout}: must be a probability in [0, 1).")
-    if arguments.json and not Path(arguments.json).absolute().parent.is_dir():
-        raise ValueError(f"--json {arguments.json}: its folder does not exist: make it first.")
+    if arguments.json:
+        check_file(arguments.json, "--json")

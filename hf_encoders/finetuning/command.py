@@ -30,6 +30,7 @@ from hf_encoders.finetuning.report import RESULTS_FILE, format_table, make_recor
 from hf_encoders.finetuning.runs import CHECKPOINTS, RunResult, RunSettings, finetune
 from hf_encoders.finetuning.task import PreparedTask
 from hf_encoders.loading import CLASSES, load_config, load_tokenizer, longest_input
+from hf_encoders.writing import check_folder
 
 
 # Name, module, the Hub's name of the task, summary.
@@ -147,11 +148,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def check_output(folder: Path, seeds: list[int], overwrite: bool) -> None:
-    """Refuse to write over results.
+    """Refuse to write over results, and a folder that cannot be written.
 
     Raises:
-        ValueError: if there are results already and they are not to be overwritten.
+        ValueError: if there are results already and they are not to be overwritten, or nothing can be written.
     """
+    check_folder(folder, "--output")
     for earlier in (*(folder / f"seed-{seed}" for seed in seeds), folder / RESULTS_FILE):
         if earlier.exists() and not overwrite:
             raise ValueError(f"{earlier} is there already: take another --output, or --overwrite.")

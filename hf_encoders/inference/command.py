@@ -29,8 +29,10 @@ from hf_encoders.inference.pseudo_likelihood import (
 )
 from hf_encoders.loading import CLASSES, load_config, load_tokenizer, load_weights, longest_input
 from hf_encoders.publishing.training_record import describe_hardware, describe_software
+from hf_encoders.writing import check_file
 
 
+MUCH_DAMAGED = 0.01  # share of sentences with bytes that are not UTF-8 from which on the file is of another encoding
 MUCH_UNKNOWN = 0.01  # share of unknown tokens that is worth a warning
 
 
@@ -88,6 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the figures that were asked for."""
     check_arguments(arguments)
     transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
     # Input first: a wrong file is told before anything is loaded.
     pairs = read_minimal_pairs(arguments.pairs, arguments.limit) if arguments.pairs else []
     sentences = read_sentences(arguments) if arguments.text else []
@@ -114,10 +117,8 @@ def check_arguments(arguments: argparse.Namespace) -> None:
             raise ValueError(f"--{name} {value}: must be at least 1.")
     if arguments.device == "cuda" and not torch.cuda.is_available():
         raise ValueError("--device cuda: torch finds no CUDA device here: use --device cpu.")
-    if arguments.json and Path(arguments.json).is_dir():
-        raise ValueError(f"--json {arguments.json}: is a folder: name a file.")
-    if arguments.json and not Path(arguments.json).absolute().parent.is_dir():
-        raise ValueError(f"--json {arguments.json}: its folder does not exist: make it first.")
+    if arguments.json:
+        check_file(arguments.json, "--json")
 
 
 def read_sentences(arguments: argparse.Namespace) -> list[str]:
@@ -131,6 +132,12 @@ def read_sentences(arguments: argparse.Namespace) -> list[str]:
     sentences = [sentence for document in documents for sentence in document][: arguments.limit]
     if not sentences:
         raise ValueError(f"--text {' '.join(arguments.text)}: holds no sentence: name files with text.")
+    damaged = sum("\ufffd" in sentence for sentence in sentences)  # what bytes become that are not UTF-8
+    if damaged > MUCH_DAMAGED * len(sentences):
+        raise ValueError(
+            f"--text {' '.join(arguments.text)}: {damaged} of {len(sentences)} sentences have a character U+FFFD: the "
+            "text is not UTF-8, or was damaged before. Convert it, for example with iconv -f WINDOWS-1252 -t UTF-8."
+        )
     return sentences
 
 
@@ -157,12 +164,16 @@ def evaluate_text(
     """Pseudo-perplexity of sentences, and what it was computed from."""
     num_sentences = len(sentences)
     encoded = tokenizer(sentences, verbose=False)["input_ids"]
-    if arguments.skip_long:
-        longest = longest_input(model.config, tokenizer)
-        kept = [i for i, ids in enumerate(encoded) if len(ids) <= longest]
-        sentences, encoded = [sentences[i] for i in kept], [encoded[i] for i in kept]
-        if not sentences:
-            raise ValueError(f"--skip-long: all {num_sentences} sentences are longer than {longest} tokens: cut them.")
+    longest = longest_input(model.config, tokenizer)
+    kept = [i for i, ids in enumerate(encoded) if len(ids) <= longest]
+    if len(kept) < num_sentences and not arguments.skip_long:
+        raise ValueError(
+            f"--text: {num_sentences - len(kept)} of {num_sentences} sentences are longer than the {longest} tokens "
+            "that the model takes, special tokens counted: cut them, or leave them out with --skip-long."
+        )
+    sentences, encoded = [sentences[i] for i in kept], [encoded[i] for i in kept]
+    if not sentences:
+        raise ValueError(f"--skip-long: all {num_sentences} sentences are longer than {longest} tokens: cut them.")
     began = time.perf_counter()
     scores = token_log_probabilities(
         model, tokenizer, sentences, arguments.mask_rest_of_word, arguments.max_tokens, progress=True

@@ -29,6 +29,7 @@ from hf_encoders.publishing.saved_model import (
     pooler_arguments,
     saved_head,
 )
+from hf_encoders.writing import check_folder
 
 
 ONNX_FILE = "model.onnx"
@@ -63,6 +64,7 @@ def export_checkpoint(
         raise ValueError(f"form={form!r}: choose one of {', '.join(WRITERS)}.")
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ValueError(f"output={str(output)!r} is there already: remove it, or name another folder.")
+    check_folder(output, "output")
     if form == "native" and not config.is_native:
         raise ValueError(
             f"transformers' own {config.model_type} does not compute "

@@ -28,14 +28,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Export; 0 when the written form computes the same, 1 when nothing was written: it does not, or is unreadable."""
+    """Export; 0 when the written form computes the same, 1 when it does not, 2 for weights that cannot be read.
+
+    Unless it is 0, nothing was written.
+    """
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     try:
         folder, seen = export_checkpoint(arguments.directory, arguments.to, arguments.output, arguments.head)
     except (OSError, RuntimeError) as error:  # OSError: a weight file that is missing, damaged or a pickle
         print(f"hf-encoders export: {error}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, OSError) else 1
     for path in sorted(folder.iterdir()):
         print(f"  {path.stat().st_size:>14,} bytes  {path.name}")
     print(f"{arguments.to}: {folder}")

@@ -27,6 +27,7 @@ from hf_encoders.publishing.hub_errors import PublishError, one_line
 from hf_encoders.publishing.model_card import CURVE_FILE, make_model_card, was_edited
 from hf_encoders.publishing.saved_model import load_source, saved_head, weight_files
 from hf_encoders.publishing.training_record import RECORD_FILE, TrainingRecord
+from hf_encoders.writing import check_folder
 
 
 INDEX_FILE = "model.safetensors.index.json"
@@ -170,6 +171,7 @@ def publish(
     check_branch(revision)
     if plan.errors:
         raise ValueError(f"{plan.directory} cannot be published: {' '.join(plan.errors)}")
+    check_folder(plan.directory, "directory")
     for name, text in plan.texts.items():
         _replace(plan.directory / name, text)
     return _Push(api or HfApi(), plan, revision or "main").run(private, message or "Publish with hf_encoders")

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Publish, or show what would be; 0 when it could be done, 1 when not."""
+    """Publish, or show what would be; 0 when it could be done, 1 when the Hub refused, 2 when a check did."""
     check_branch(arguments.revision)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     print_plan(plan)
     if plan.errors:
         print(f"\nnot published: {len(plan.errors)} error(s) above", file=sys.stderr)
-        return 1
+        return 2
     if arguments.dry_run:
         print("\ndry run: nothing was written or pushed")
         return 0

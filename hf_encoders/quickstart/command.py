@@ -28,6 +28,7 @@ from hf_encoders.quickstart.pretraining import (
 from hf_encoders.quickstart.text import Recipe, hold_out, load_documents, tokenized
 from hf_encoders.registration import CONFIGURATIONS
 from hf_encoders.training.objectives import check_objective, config_class_of, default_objective, pretraining_model
+from hf_encoders.writing import check_folder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -87,11 +88,12 @@ def run(arguments: argparse.Namespace) -> int:
     objective = arguments.objective or default_objective(config_class)
     check_objective(config_class, objective)
     output = Path(arguments.output)
-    output.mkdir(parents=True, exist_ok=True)
+    check_folder(output, "--output")
 
     step(1, "corpus")
     documents = load_documents(arguments, recipe)
     training, held_out = hold_out(documents, recipe.held_out_share, arguments.seed)
+    output.mkdir(parents=True, exist_ok=True)
 
     step(2, f"tokenizer ({config_class.TOKENIZER_CLASS}, {recipe.vocab_size:,} entries)")
     sentences = (sentence for document in training for sentence in document.sentences)

@@ -404,7 +404,7 @@ def test_the_command_tells_what_is_missing_and_fails(directory, capsys):
     assert 'warning: the card says "not recorded" of objectives, corpus' in printed
     assert "warning: no licence is stated" in printed
     (directory / "modeling_bert.py").unlink()
-    assert run(str(directory), "--repo", "user/encoder", "--dry-run") == 1
+    assert run(str(directory), "--repo", "user/encoder", "--dry-run") == 2
     captured = capsys.readouterr()
     assert "error: modeling_bert.py" in captured.out and "not published: 1 error" in captured.err
 

@@ -259,7 +259,7 @@ def test_pickled_weights_are_refused(tmp_path, capsys):
     with pytest.raises(OSError, match="in pytorch_model.bin only, which is not read: convert it"):
         export_checkpoint(tmp_path / "source", "native", tmp_path / "out")
     arguments = ["export", str(tmp_path / "source"), "--to", "native", "--output", str(tmp_path / "out")]
-    assert cli.main(arguments) == 1
+    assert cli.main(arguments) == 2
     said = capsys.readouterr().err
     assert "hf-encoders export: " in said and "Traceback" not in said and "pytorch_model.bin" in said
     assert [path.name for path in tmp_path.iterdir()] == ["source"]

@@ -368,8 +368,8 @@ def _sentences_of_json(
     if not isinstance(record, dict) or field not in record:
         found = list(record) if isinstance(record, dict) else type(record).__name__
         raise _Unreadable(
-            f"no field {field!r}, found {found}: name the field that holds the text with text_field, or the one that "
-            "holds a list of sentences with sentences_field."
+            f"no field {field!r}, found {found}: name the field that holds the text with text_field (--text-column), "
+            "or the one that holds a list of sentences with sentences_field (--sentences-column)."
         )
     return _sentences_of(record[field], is_split, sentence_splitter, field)
 

@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerBase
 
 import hf_encoders
 from hf_encoders.data.corpus.report import REPORT_FILE, CorpusReport
+from hf_encoders.writing import check_folder
 
 
 SETTINGS_FILE = "settings.json"
@@ -65,8 +66,7 @@ def finished_report(output: Path, settings: dict[str, Any]) -> CorpusReport | No
     Raises:
         ValueError: If the folder holds something else: a corpus, or a begun one, with other settings, or other files.
     """
-    if output.exists() and not output.is_dir():
-        raise ValueError(f"output='{output}' is a file: name a folder.")
+    check_folder(output, "--output")
     if (output / REPORT_FILE).exists():
         report = CorpusReport.load(output)
         _check_same(output, "a corpus", report.settings, settings)
