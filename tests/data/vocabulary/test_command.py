@@ -1,0 +1,123 @@
+import json
+
+import pytest
+from transformers import AutoTokenizer, BertTokenizer
+
+from hf_encoders.cli import main
+from hf_encoders.data.vocabulary.text_selection import SelectedText
+from tests.data.vocabulary.trained import lines
+
+
+@pytest.fixture
+def text(tmp_path) -> str:
+    path = tmp_path / "text.txt"
+    path.write_text("\n\n".join(lines()), encoding="utf-8")
+    return str(path)
+
+
+def tokenizer(*arguments) -> int:
+    return main(["tokenizer", *map(str, arguments)])
+
+
+def test_report_and_figures(text, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert tokenizer("--kind", "wordpiece", "--input", text, "--vocab-size", 200, "--output", out) == 0
+    report = json.loads((out / "tokenizer_report.json").read_text())
+    trained = AutoTokenizer.from_pretrained(out)
+    assert type(trained) is BertTokenizer and len(trained) == 200
+
+    held_out = lines()[9::100]  # every hundredth document, from the tenth on
+    ids = [i for line in held_out for i in trained(line, add_special_tokens=False)["input_ids"]]
+    words = sum(len(line.split()) for line in held_out)
+    figures = report["statistics"]
+    assert (figures["entries"], figures["rows"]) == (200, 256) and figures["tokens"] == len(ids)
+    assert figures["unknown_share"] == ids.count(trained.unk_token_id) / len(ids)
+    assert figures["tokens_a_word"] == len(ids) / words
+    assert figures["characters_a_token"] == sum(map(len, held_out)) / len(ids)
+    assert figures["embedding_parameters"] == {"128": 256 * 128, "256": 256 * 256, "768": 256 * 768}
+    on_train = [line for i, line in enumerate(lines()) if i % 100 != 9]
+    used = {i for line in on_train for i in trained(line, add_special_tokens=False)["input_ids"]}
+    assert figures["used_share"] == len(used - set(trained.all_special_ids)) / 195
+    assert report["is_held_out"]
+    assert (
+        f"tokens a word          {figures['tokens_a_word']:.3f} (held out, {words:,} words)" in capsys.readouterr().out
+    )
+
+
+def test_sizes_are_compared(text, tmp_path, capsys):
+    common = ("--kind", "bpe", "--input", text, "--output", tmp_path / "out")
+    assert tokenizer(*common, "--compare-sizes", 300, 340) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert [row.split(" | ")[:2] for row in rows[2:4]] == [["| 300", "320"], ["| 340", "384"]]
+    assert (tmp_path / "out" / "tokenizer_sizes.md").read_text().splitlines() == rows[:4]
+    assert tokenizer(*common[:-1], tmp_path / "alone", "--vocab-size", 340) == 0
+    one, other = (tmp_path / folder / "tokenizer.json" for folder in ("out/340", "alone"))
+    assert one.read_bytes() == other.read_bytes()
+
+
+def test_a_short_text_is_measured_on_itself_and_said_so(tmp_path, capsys):
+    (tmp_path / "a.jsonl").write_text('{"text": "the cat sat. on the mat"}\n')
+    common = ("--kind", "unigram", "--input", tmp_path / "a.jsonl", "--output", tmp_path / "out", "--cased")
+    assert tokenizer(*common, "--vocab-size", 40) == 0
+    printed = capsys.readouterr().out
+    assert "(trained on)" in printed and "warning: the text is too short to keep a part" in printed
+
+
+def test_the_limit_is_spread_over_the_text():
+    documents = [[f"{number:04d}abcdef"] for number in range(1000)]
+    selected = SelectedText(documents, 0.1, limit_bytes=1000, total_bytes=10_000)
+    passed = [int(line[:4]) for line in selected]
+    assert 85 <= len(passed) <= 100 and selected.trained_bytes == 10 * len(passed)
+    assert [sum(i // 250 == quarter for i in passed) // 5 for quarter in range(4)] == [4] * 4
+    assert [int(line[:4]) for line in selected.held_out] == list(range(9, 1000, 10))
+    assert not {line[:4] for line in selected.held_out} & {f"{i:04d}" for i in passed}
+    assert len(list(SelectedText(documents, 0.0, limit_bytes=55))) == 5  # of unknown length: its first ones
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--input", "gone.txt"], "'gone.txt' does not exist"),
+        (["--input", "EMPTY"], "sentences is empty"),
+        (["--vocab-size", "20"], "vocab_size=20 is too small for the text"),
+        (["--compare-sizes", "200", "200"], "names a size twice"),
+        (["--output", "FULL"], "holds files that this command did not write"),
+        (["--kind", "bpe", "--lowercase"], "--lowercase has no effect with --kind bpe"),
+        (["--kind", "bpe", "--strip-accents"], "--strip-accents has no effect with --kind bpe"),
+        (["--limit", "0"], "--limit 0.0 must be above 0 megabytes"),
+        (["--held-out", "0.7"], "held_out_share=0.7 must be in [0, 0.5]"),
+        (["--character-coverage", "2"], "character_coverage=2.0 must be in (0, 1]"),
+        (["--language", "German"], "language='German' is not a language code"),
+        (["--streaming"], "--streaming is for --dataset"),
+    ],
+)
+def test_wrong_input_is_told_in_one_line(text, tmp_path, capsys, arguments, message):
+    (tmp_path / "empty.txt").write_text("\n")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes").write_text("")
+    names = {"EMPTY": str(tmp_path / "empty.txt"), "FULL": str(tmp_path / "full")}
+    arguments = [names.get(argument, argument) for argument in arguments]
+    for option, value in (("--input", text), ("--output", str(tmp_path / "out")), ("--kind", "wordpiece")):
+        if option not in arguments:
+            arguments += [option, value]
+    assert tokenizer(*arguments) == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert error.startswith("hf-encoders tokenizer: ") and message in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_existing_tokenizer_is_kept_unless_told(text, tmp_path, capsys):
+    common = ("--kind", "wordpiece", "--input", text, "--output", tmp_path / "out", "--vocab-size")
+    assert tokenizer(*common, 200) == 0
+    assert tokenizer(*common, 210) == 2
+    assert "holds a tokenizer: name another folder, or add --overwrite" in capsys.readouterr().err
+    assert tokenizer(*common, 210, "--overwrite") == 0
+    assert len(AutoTokenizer.from_pretrained(tmp_path / "out")) == 210
+
+
+def test_help_tells_units_and_defaults(capsys):
+    with pytest.raises(SystemExit):
+        tokenizer("--help")
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "wordpiece 30,522, bpe 50,265, unigram 30,000" in printed
+    assert "10**6 bytes of UTF-8" in printed and "(default: 0.01)" in printed
