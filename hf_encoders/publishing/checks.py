@@ -19,8 +19,8 @@ from hf_encoders.errors import first_line
 from hf_encoders.loading import load_tokenizer, read_config
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.publishing.card_metadata import metadata_problems
-from hf_encoders.publishing.loading import WAYS, Load, compared, load_elsewhere
 from hf_encoders.publishing.model_card import missing_facts
+from hf_encoders.publishing.other_process import WAYS, Load, compared, load_elsewhere
 from hf_encoders.publishing.probing import FP32_TOLERANCE, outputs_of, probe_batch
 from hf_encoders.publishing.saved_model import (
     load_source,

@@ -53,44 +53,27 @@ def native_class(config: EncoderConfig, auto_class: str) -> type[PreTrainedModel
     return getattr(transformers, class_name(config, auto_class).removeprefix("Hfe"))
 
 
-def load_model(source: str | Path, auto_class: str, **arguments: Any) -> PreTrainedModel:
-    """The model by this package's class, in eval mode.
+def load_source(source: str | Path, auto_class: str) -> PreTrainedModel:
+    """The checkpoint by this package's class, in float32 and eval mode.
 
     Args:
         source: directory or repository.
-        auto_class (`str`): the head.
-        arguments: of `from_pretrained`.
+        auto_class (`str`): the head; a base model comes without pooler where the weights have none.
 
     Raises:
         ValueError: if parameters of the head are not in the weights: they would be random numbers.
     """
-    config = read_config(source)
-    kind = model_class(config, auto_class)
-    model, found = kind.from_pretrained(str(source), output_loading_info=True, **arguments)
-    new = sorted(found["missing_keys"])
-    if new:
-        raise ValueError(
-            f"{source} has no weights for {', '.join(new[:3])}{' ...' if len(new) > 3 else ''} of {kind.__name__}: "
-            "they would be random numbers. Fine-tune that head first, or choose the one that was saved."
-        )
-    return model.eval()
-
-
-def load_source(source: str | Path, auto_class: str) -> PreTrainedModel:
-    """The checkpoint by this package's class, float32; a base model without pooler where the weights have none.
-
-    Raises:
-        ValueError: as `load_model`, but for a pooler.
-    """
-    arguments: dict[str, Any] = {"dtype": torch.float32}
-    if auto_class == "AutoModel":
-        try:
-            return load_model(source, auto_class, **arguments)
-        except ValueError as error:
-            if "pooler" not in str(error):
-                raise
-        arguments["add_pooling_layer"] = False
-    return load_model(source, auto_class, **arguments)
+    kind = model_class(read_config(source), auto_class)
+    ways: list[dict[str, Any]] = [{}, {"add_pooling_layer": False}] if auto_class == "AutoModel" else [{}]
+    for arguments in ways:
+        model, found = kind.from_pretrained(str(source), output_loading_info=True, dtype=torch.float32, **arguments)
+        new = sorted(found["missing_keys"])
+        if not new:
+            return model.eval()
+    raise ValueError(
+        f"{source} has no weights for {', '.join(new[:3])}{' ...' if len(new) > 3 else ''} of {kind.__name__}: "
+        "they would be random numbers. Fine-tune that head first, or choose the one that was saved."
+    )
 
 
 def pooler_arguments(model: PreTrainedModel, auto_class: str) -> dict[str, bool]:

@@ -16,9 +16,9 @@ from transformers import (
 
 from hf_encoders.data.corpus import corpus_statistics, unigram_cross_entropy, warnings_for
 from hf_encoders.data.tokenizer_training import train_tokenizer
-from hf_encoders.publishing.loading import verify_loading
 from hf_encoders.publishing.loss_curve import draw_loss_curve
 from hf_encoders.publishing.model_card import CURVE_FILE, make_model_card
+from hf_encoders.publishing.other_process import verify_loading
 from hf_encoders.quickstart.after_training import finetune, show_filled_masks
 from hf_encoders.quickstart.pretraining import (
     make_record,

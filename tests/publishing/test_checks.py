@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from hf_encoders.publishing import loading
+from hf_encoders.publishing import other_process
 from hf_encoders.publishing.checks import check_card, check_directory, check_files, check_loading
 from hf_encoders.publishing.model_card import make_model_card
 from hf_encoders.publishing.probing import difference
@@ -181,14 +181,14 @@ def test_weights_of_a_part_are_refused(directory):
 def test_verify_loading_prints_each_way_and_refuses_another_model(good, capsys, monkeypatch):
     model = make_model(BERT, MLM)
     loaded_once = []
-    load_elsewhere = loading.load_elsewhere
+    load_elsewhere = other_process.load_elsewhere
     # The second call compares the same loads with another model: two processes instead of four.
     monkeypatch.setattr(
-        loading,
+        other_process,
         "load_elsewhere",
         lambda loads: loaded_once or loaded_once.extend(load_elsewhere(loads)) or loaded_once,
     )
-    loading.verify_loading(good, model, make_tokenizer(BERT))
+    other_process.verify_loading(good, model, make_tokenizer(BERT))
     printed = capsys.readouterr().out
     assert [line.split(":")[1].split(",")[0].strip() for line in printed.splitlines()] == [
         "HfeBertForMaskedLM",
@@ -198,7 +198,7 @@ def test_verify_loading_prints_each_way_and_refuses_another_model(good, capsys, 
     with torch.no_grad():
         model.cls.predictions.bias[3] += 0.5
     with pytest.raises(RuntimeError, match="gives other outputs when loaded with hf_encoders: 0.5"):
-        loading.verify_loading(good, model, make_tokenizer(BERT))
+        other_process.verify_loading(good, model, make_tokenizer(BERT))
 
 
 def test_classes_are_compared_where_there_are_as_many_as_tokens():
