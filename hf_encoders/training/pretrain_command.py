@@ -250,6 +250,7 @@ def finish(
     """Save the model with tokenizer, record, curve and card, and print the figures."""
     directory = Path(arguments.output) / "model"
     trainer.save_model(str(directory))
+    trainer.save_state()
     if trainer.args.process_index != 0:
         return
     training, held_out = parts

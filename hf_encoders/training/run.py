@@ -13,8 +13,11 @@ import torch
 from torch.utils.data import Dataset, Subset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProgressCallback, TrainingArguments
 
+from hf_encoders.data.corpus import unigram_cross_entropy
+from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.training.callbacks import CompactProgressCallback
+from hf_encoders.training.health import HealthCallback
 from hf_encoders.training.objectives import (
     collator_for,
     config_class_of,
@@ -31,7 +34,6 @@ from hf_encoders.training.trainer import PreTrainingTrainer
 # What a device takes at once where nobody says otherwise: fills a GPU, and is held by a laptop.
 MICRO_BATCH_TOKENS = 16384
 EVAL_EXAMPLES = 2000  # most examples of an evaluation; spread evenly over the documents kept apart
-VOCABULARY_MULTIPLE = 64  # rows of the embedding table; such matrices suit the kernels of all devices
 
 
 @dataclass(frozen=True)
@@ -103,8 +105,11 @@ def model_config(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> EncoderC
     unknown = [name for name in fields if name not in known]
     if unknown:
         raise ValueError(f"model: {config_class.__name__} has no field {unknown[0]!r}.")
-    rows = -(-len(tokenizer) // VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
-    fields = {"vocab_size": rows, **tokenizer_fields(config_class, tokenizer, recipe.longest), **fields}
+    fields = {
+        "vocab_size": padded_vocab_size(tokenizer),
+        **tokenizer_fields(config_class, tokenizer, recipe.longest),
+        **fields,
+    }
     return config_class(**fields) if size is None else getattr(config_class, size)(**fields)
 
 
@@ -188,6 +193,7 @@ def make_trainer(
         data_collator=collator,
         processing_class=tokenizer,
         mask_rate=recipe.mask_rate,
+        health=HealthCallback(unigram_cross_entropy(documents, held_out, len(tokenizer))),
         optimizer_cls_and_kwargs=optimizer_class(recipe.optimizer, arguments),
     )
     if not arguments.disable_tqdm:
