@@ -46,6 +46,9 @@ RUN_FILE = "run.json"
 # Options of `TrainingArguments` that the command reads itself.
 OWN = ("max_steps", "per_device_train_batch_size", "gradient_accumulation_steps", "auto_find_batch_size")
 VALIDATION_SHARE = 0.02
+TOKENIZER_RECIPE = "recipe.json"  # in the folder of a tokenizer that was trained here: what it was made of
+# What a run writes into its folder.
+RUN_PARTS = (RUN_FILE, "tokenizer", "corpus", "model", "checkpoint-*", "_unfinished", "trainer_state.json")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
     set_seed(training.seed)
     with training.main_process_first(desc="the corpus"):
         if arguments.overwrite and training.process_index == 0:
-            shutil.rmtree(output, ignore_errors=True)
+            remove_run(output)
         tokenizer, documents = open_corpus(arguments, recipe, output)
     parts = split_train_validation(documents, validation_share=arguments.validation_share, seed=training.seed)
     trainer = make_trainer(recipe, *parts, tokenizer, training, division)
@@ -176,11 +179,26 @@ def open_corpus(
     return tokenizer, datasets.load_from_disk(str(paths[0]))
 
 
+def remove_run(output: Path) -> None:
+    """Remove what a run writes into its folder, and nothing else."""
+    for pattern in RUN_PARTS:
+        for path in output.glob(pattern):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
 def trained_tokenizer(
     arguments: argparse.Namespace, recipe: Recipe, paths: list[Path], directory: Path
 ) -> PreTrainedTokenizerBase:
-    """The recipe's tokenizer, trained on the text once and kept in the run's folder."""
-    if (directory / "tokenizer_config.json").is_file():
+    """The recipe's tokenizer, trained on the text once and kept in the run's folder.
+
+    Raises:
+        ValueError: if the folder holds one that was made of something else.
+    """
+    made_of = {"family": recipe.family, **dataclasses.asdict(recipe.tokenizer), "text": [str(path) for path in paths]}
+    note = directory / TOKENIZER_RECIPE
+    if note.is_file():
+        if json.loads(note.read_text(encoding="utf-8")) != made_of:
+            raise ValueError(f"{directory} was trained for another run: give another --output, or --overwrite.")
         return load_tokenizer(str(directory))
     print(f"Training a tokenizer of {recipe.tokenizer.vocab_size:,} entries ({directory})", flush=True)
     documents = read_documents(paths, sentence_splitter=partial(split_sentences, language=arguments.language))
@@ -192,8 +210,9 @@ def trained_tokenizer(
         lowercase=recipe.tokenizer.lowercase,
         strip_accents=recipe.tokenizer.strip_accents,
     )
-    # The last file that is written is the one that is looked for.
     tokenizer.save_pretrained(directory)
+    # Last: only what is whole has it.
+    note.write_text(json.dumps(made_of, indent=1) + "\n", encoding="utf-8")
     return tokenizer
 
 

@@ -123,13 +123,33 @@ def test_other_arguments_are_refused(folder, words, said, capsys):
     assert re.search(said, capsys.readouterr().err)
 
 
-def test_a_prepared_corpus_needs_its_tokenizer(folder, capsys, tmp_path):
+def test_a_prepared_corpus_needs_its_tokenizer(folder, capsys):
     assert pretrain(folder, "second", corpus="whole/corpus") == 2
     assert "--tokenizer is missing: give the one that the corpus" in capsys.readouterr().err
     assert pretrain(folder, "second", "--tokenizer", str(folder / "whole/tokenizer"), corpus="whole/corpus") == 0
     before, after = weights(folder / "whole" / "model"), weights(folder / "second" / "model")
     assert all(torch.equal(before[name], after[name]) for name in before)
-    (tmp_path / "other.yaml").write_text(yaml.safe_dump({**TINY, "family": "bert", "objective": "nsp"}))
+    shutil.copytree(folder / "whole/tokenizer", folder / "edited")
+    text = (folder / "edited/tokenizer.json").read_text()
+    (folder / "edited/tokenizer.json").write_text(text.replace("alpha", "alpho"))
+    assert pretrain(folder, "second", "--tokenizer", str(folder / "edited"), corpus="whole/corpus") == 2
+    assert "is not the one that the corpus" in capsys.readouterr().err
+
+
+def test_overwrite_removes_the_run_alone(folder, capsys):
+    shutil.copytree(folder / "whole", folder / "over")
+    (folder / "over" / "notes.txt").write_text("mine")
+    assert pretrain(folder, "over", "--overwrite", "--plan", "--seed", "5") == 0
+    assert (folder / "over" / "notes.txt").exists() and not list((folder / "over").glob("checkpoint-*"))
+    assert not (folder / "over" / "model").exists()
+
+
+def test_a_tokenizer_of_another_recipe_is_not_taken(folder, tmp_path, capsys):
+    other = {**TINY, "tokenizer": {"vocab_size": 151}}
+    (folder / "other.yaml").write_text(yaml.safe_dump(other), encoding="utf-8")
+    assert pretrain(folder, "begun", "--plan") == 0
+    assert pretrain(folder, "begun", "--plan", recipe="other.yaml") == 2
+    assert "begun/tokenizer was trained for another run" in capsys.readouterr().err
 
 
 def test_wrong_paths(folder, capsys):
