@@ -1,8 +1,11 @@
 """What plugs into `Trainer`: a thin subclass for pre-training, and callbacks."""
 
 from hf_encoders.training.callbacks import CompactProgressCallback, EpochCallback, HubCodeCallback
+from hf_encoders.training.checkpoints import newest_good_checkpoint
+from hf_encoders.training.fault_tolerance import FaultTolerantTrainer
 from hf_encoders.training.finite_losses import NonFiniteLossError
 from hf_encoders.training.health import HealthCallback
+from hf_encoders.training.interruption import InterruptionCallback
 from hf_encoders.training.mask_rate import LinearMaskRate
 from hf_encoders.training.trainer import PreTrainingTrainer
 
@@ -10,9 +13,12 @@ from hf_encoders.training.trainer import PreTrainingTrainer
 __all__ = [
     "CompactProgressCallback",
     "EpochCallback",
+    "FaultTolerantTrainer",
     "HealthCallback",
     "HubCodeCallback",
+    "InterruptionCallback",
     "LinearMaskRate",
     "NonFiniteLossError",
     "PreTrainingTrainer",
+    "newest_good_checkpoint",
 ]

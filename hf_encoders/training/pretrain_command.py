@@ -24,7 +24,6 @@ from typing import Any
 import datasets
 import transformers
 from transformers import HfArgumentParser, PreTrainedTokenizerBase, TrainingArguments, set_seed
-from transformers.trainer_utils import get_last_checkpoint
 
 from hf_encoders.data.corpus import prepare_corpus, split_train_validation
 from hf_encoders.data.corpus.command import load_tokenizer
@@ -104,10 +103,9 @@ def run(arguments: argparse.Namespace) -> int:
     with training.main_process_first(desc="the run's folder"):
         is_begun = check_run(output, facts)
         (output / RUN_FILE).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
-    resume = training.resume_from_checkpoint or (get_last_checkpoint(str(output)) if is_begun else None)
-    if resume and training.process_index == 0:
-        print(f"Going on from {resume}", flush=True)
-    result = trainer.train(resume_from_checkpoint=str(resume) if resume else None)
+    has_checkpoints = is_begun and any(output.glob("checkpoint-*"))
+    trainer.interruption.how_to_resume = "give the same command again"
+    result = trainer.train(resume_from_checkpoint=training.resume_from_checkpoint or has_checkpoints)
     after = trainer.evaluate()
     finish(trainer, recipe, parts, after, result.metrics["train_runtime"], arguments)
     return 0

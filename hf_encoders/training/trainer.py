@@ -1,8 +1,8 @@
 """`Trainer` for MLM with or without a pair objective: exact normalisation, separate figures, exact evaluation.
 
-Differs from `Trainer` in three things only. The pairs of a batch are counted over accumulation steps and processes, as
-`Trainer` counts the tokens of `labels`; loss and accuracy of each objective are logged beside the sum; and evaluation
-divides summed losses by summed counts instead of averaging batch means.
+Computes three things otherwise than `Trainer`. The pairs of a batch are counted over accumulation steps and processes,
+as `Trainer` counts the tokens of `labels`; loss and accuracy of each objective are logged beside the sum; and
+evaluation divides summed losses by summed counts instead of averaging batch means. Faults: `FaultTolerantTrainer`.
 """
 
 import inspect
@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
-from transformers import Trainer
 from transformers.trainer_utils import EvalLoopOutput
 
 from hf_encoders.data.packing import TokenBudget
 from hf_encoders.data.streaming import StreamedExamples
 from hf_encoders.training.callbacks import EpochCallback, HubCodeCallback, epoch_datasets
+from hf_encoders.training.fault_tolerance import FaultTolerantTrainer
 from hf_encoders.training.health import HealthCallback
 from hf_encoders.training.mask_rate import LinearMaskRate, prepared_collator, thinned
 
@@ -27,7 +27,7 @@ IGNORED = -100
 OBJECTIVES = ("mlm", "pair")
 
 
-class PreTrainingTrainer(Trainer):
+class PreTrainingTrainer(FaultTolerantTrainer):
     """`Trainer` for the heads `Hfe...ForPreTraining` and `Hfe...ForMaskedLM`.
 
     Logs `mlm_loss`, `mlm_accuracy`, `pair_loss` and `pair_accuracy` since the last log: losses in nats an item,
