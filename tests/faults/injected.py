@@ -212,6 +212,14 @@ def out_of_memory_above(folder: Path, rows: int) -> None:
     trainer.train()
 
 
+def not_a_number(folder: Path, step: int) -> None:
+    """The hidden states of one step are not numbers; the weights are good."""
+    trainer = make_trainer(folder)
+    norm = trainer.model.base_model.embeddings.LayerNorm
+    trainer.add_callback(AtStep(step, lambda: norm.register_forward_hook(lambda *args: args[-1] * float("nan"))))
+    trainer.train()
+
+
 def worker_killed(folder: Path, call: int) -> None:
     trainer = make_trainer(folder, dataloader_num_workers=1)
 

@@ -7,10 +7,11 @@ import signal
 
 import pytest
 import torch
+from safetensors.numpy import load_file
 
 from hf_encoders.training.out_of_memory import is_out_of_memory
 from tests.faults import injected, processes, tiny_run
-from tests.faults.saved_state import good_steps, is_untouched, newest, resumed
+from tests.faults.saved_state import good_steps, is_as_if_never_stopped, is_untouched, newest, resumed
 from tests.training.killed_run import make_documents
 
 
@@ -69,6 +70,18 @@ def test_trainer_finds_the_size_itself(tmp_path):
 )
 def test_what_counts_as_out_of_memory(error, expected):
     assert is_out_of_memory(error) is expected
+
+
+def test_a_loss_that_is_not_a_number(untouched, tmp_path):
+    """It does not get into the weights, so what is resumed is as if nothing had happened."""
+    run = tmp_path / "run"
+    ended = processes.run(injected.not_a_number, run, 4)
+    assert ended.status == 1
+    (line,) = (line for line in ended.told.splitlines() if "NonFiniteLossError: " in line)
+    assert "the loss of step 4 is not finite. The batch is saved in " in line and "The weights are still good." in line
+    assert f"Training ended after step 3 with NonFiniteLossError. {run}/checkpoint-2 is whole." in ended.told
+    assert is_untouched(run, untouched, (2,))
+    assert resumed(run).status == 0 and is_as_if_never_stopped(run, untouched)
 
 
 def test_a_killed_worker_of_the_data_loader(untouched, tmp_path):
@@ -147,3 +160,5 @@ def test_another_number_of_processes_is_said(tmp_path):
         in ended.told
     )
     assert "rows of the data set" not in ended.told
+    one, other = (load_file(tmp_path / name / "checkpoint-8" / "model.safetensors") for name in ("run", "whole"))
+    assert max(abs(one[name] - other[name]).max() for name in one) < 1e-5
