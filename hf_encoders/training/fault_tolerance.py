@@ -230,11 +230,14 @@ class FaultTolerantTrainer(Trainer):
             failure = error
         if not any_process(failure is not None, self.args.device):
             return
-        run_folder = place.parent
+        # torch and safetensors do not say of every write that failed that the disk is full.
+        free = [shutil.disk_usage(place.parent).free / 1e6]
         if self.args.should_save:
-            remove_folder(run_folder / UNFINISHED)  # the room that a half-written checkpoint takes
+            remove_folder(place.parent / UNFINISHED)  # the room that a half-written checkpoint takes
+        free.append(shutil.disk_usage(place.parent).free / 1e6)
         reason = "another process failed" if failure is None else str(failure).partition("\n")[0]
         raise CheckpointNotSavedError(
-            f"{place} could not be saved ({reason}); {shutil.disk_usage(run_folder).free / 1e9:.2f} GB are free. "
-            f"{self._what_is_left()} On a full disk, make room first, or keep fewer checkpoints by save_total_limit."
+            f"{place} could not be saved ({reason}); {free[0]:,.1f} MB were free then, {free[1]:,.1f} MB are "
+            f"without what was written of it. {self._what_is_left()} On a full disk, make room first, or keep "
+            "fewer checkpoints by save_total_limit."
         ) from failure
