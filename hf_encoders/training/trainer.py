@@ -8,6 +8,7 @@ evaluation divides summed losses by summed counts instead of averaging batch mea
 import inspect
 import math
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from hf_encoders.data.streaming import StreamedExamples
 from hf_encoders.training.callbacks import EpochCallback, HubCodeCallback, epoch_datasets
 from hf_encoders.training.fault_tolerance import FaultTolerantTrainer
 from hf_encoders.training.health import HealthCallback
+from hf_encoders.training.launch import check_launch, shard
 from hf_encoders.training.mask_rate import LinearMaskRate, prepared_collator, thinned
 
 
@@ -41,7 +43,7 @@ class PreTrainingTrainer(FaultTolerantTrainer):
 
     Raises:
         ValueError: for `label_smoothing_factor`, `compute_loss_func`, several GPUs in one process,
-            `return_dict=False`.
+            `return_dict=False`; for a launcher that gave fewer processes, or less sharding, than it was asked for.
     """
 
     def __init__(
@@ -52,6 +54,8 @@ class PreTrainingTrainer(FaultTolerantTrainer):
         **kwargs: Any,
     ):
         super().__init__(*args, **kwargs)
+        check_launch(self.args, self.accelerator)
+        shard(self.accelerator, self.model)
         self.mask_rate = mask_rate
         if mask_rate is not None:
             self.data_collator = prepared_collator(self.data_collator, mask_rate)
@@ -99,6 +103,12 @@ class PreTrainingTrainer(FaultTolerantTrainer):
                 self._running[row] += torch.stack([value.float() for value in sums]).cpu().double()
         return (loss, outputs) if return_outputs else loss
 
+    def autocast_smart_context_manager(self, cache_enabled: bool | None = True) -> AbstractContextManager:
+        """As in `Trainer`; autocast under FSDP2 too, where accelerate has none but a policy that rounds more."""
+        if self.accelerator.is_fsdp2:
+            return self.accelerator.autocast()
+        return super().autocast_smart_context_manager(cache_enabled)
+
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """As in `Trainer`; the log of a training window gets the figures of its objectives."""
         if "loss" in logs:
@@ -139,23 +149,23 @@ class PreTrainingTrainer(FaultTolerantTrainer):
         """As in `Trainer`; of a `StreamedChunks` or `StreamedBlocks` every process makes its own part only.
 
         Raises:
-            ValueError: for such a stream in several processes with `dispatch_batches=True`.
+            ValueError: for such a stream with `dispatch_batches=True`.
         """
         stream = self.train_dataset
-        if self.args.world_size == 1 or not isinstance(stream, StreamedExamples):
+        if not isinstance(stream, StreamedExamples):
             return super().get_train_dataloader()
         if self.args.accelerator_config.dispatch_batches:
             raise ValueError(
                 "accelerator_config: dispatch_batches=True cannot send batches of different widths: leave it out."
             )
-        # Left out, it is True for streams.
+        # Left out, it is True for streams, and cuts packed batches to their one row also in a single process.
         loading = self.accelerator.dataloader_config
         before, loading.dispatch_batches = loading.dispatch_batches, False
         try:
             loader = super().get_train_dataloader()
         finally:
             loading.dispatch_batches = before
-        if stream.repeat:
+        if stream.repeat and self.args.world_size > 1:
             stream.share(self.args.process_index, self.args.world_size)
             # Otherwise accelerate would let every process make all examples, to keep one in `world_size`.
             loader.dataset.num_processes, loader.dataset.process_index = 1, 0

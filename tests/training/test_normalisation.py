@@ -10,14 +10,7 @@ import torch
 
 SCRIPT = Path(__file__).with_name("three_steps.py")
 ALONE = [sys.executable]
-TWO_PROCESSES = [
-    sys.executable,
-    "-m",
-    "torch.distributed.run",
-    "--nproc_per_node=2",
-    "--master_port=0",
-    "--rdzv_backend=c10d",
-]
+TWO_PROCESSES = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
 # Figures of a log that the cut of a batch does not change, beside losses and accuracies.
 SAME_IN_ALL = ("grad_norm", "eval_perplexity", "tokens_seen", "mask_rate")
 

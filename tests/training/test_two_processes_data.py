@@ -16,7 +16,7 @@ from tests.training.two_ranks import BATCH, KINDS, STEPS, make_data_set, make_tr
 
 SCRIPT = Path(__file__).with_name("two_ranks.py")
 ROOT = SCRIPT.parents[2]
-TWO_PROCESSES = ["-m", "torch.distributed.run", "--nproc_per_node=2", "--master_port=0", "--rdzv_backend=c10d"]
+TWO_PROCESSES = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
 EXAMPLES = 26
 
 
