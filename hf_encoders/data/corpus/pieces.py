@@ -122,18 +122,19 @@ def is_finished(directory: Path, number: int, text_digest: str) -> bool:
     return True
 
 
-def piece_hashes(directory: Path, num_pieces: int) -> np.ndarray:
-    """The hash of every document of all pieces, `uint64`."""
-    hashes = [np.empty(0, dtype=np.uint64)]
+def piece_hashes(directory: Path, num_pieces: int) -> list[np.ndarray]:
+    """The hash of every document, `uint64`, an array a piece."""
+    hashes = []
     for number in range(num_pieces):
         with pa.memory_map(str(piece_path(directory, number))) as file:
-            hashes += [batch.column(HASHES).to_numpy().copy() for batch in pa.ipc.open_stream(file)]
-    return np.concatenate(hashes)
+            of_batches = [batch.column(HASHES).to_numpy().copy() for batch in pa.ipc.open_stream(file)]
+        hashes.append(np.concatenate([np.empty(0, dtype=np.uint64), *of_batches]))
+    return hashes
 
 
-def piece_readings(directory: Path, num_pieces: int) -> Reading:
-    """What was read for all pieces."""
-    files = (piece_path(directory, number).with_suffix(".json") for number in range(num_pieces))
+def piece_readings(directory: Path, numbers: range) -> Reading:
+    """What was read for some pieces."""
+    files = (piece_path(directory, number).with_suffix(".json") for number in numbers)
     readings = [Reading(**json.loads(file.read_text(encoding="utf-8"))) for file in files]
     return Reading(*map(sum, zip(*readings, strict=True))) if readings else Reading()
 

@@ -1,11 +1,10 @@
 """Text files and data sets to one corpus in a folder, with several processes, and resumable.
 
-The source is divided into units (`sources.py`), workers make a piece of each (`pieces.py`), and one
-merge leaves out duplicates and copies the rest into one Arrow file. The corpus does not depend on the number of
-workers, on which of them was faster, or on how often the run was killed.
+The source is divided into units (`sources.py`), workers make a piece of each (`pieces.py`), and one merge (`merge.py`)
+leaves out duplicates and copies the rest into one Arrow file. The corpus does not depend on the number of workers, on
+which of them was faster, or on how often the run was killed.
 """
 
-import json
 import multiprocessing
 import os
 import shutil
@@ -22,39 +21,28 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-import numpy as np
 from datasets.utils import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from hf_encoders.data.corpus.arrow_file import SentenceBatch, chosen_documents, corpus_schema, write_arrow_file
-from hf_encoders.data.corpus.function_description import describe_function
+from hf_encoders.data.corpus.merge import (
+    finish_corpus,
+    first_of_each,
+    make_report,
+    merge_pieces,
+    write_dataset_files,
+)
 from hf_encoders.data.corpus.pieces import (
     PieceMaker,
     is_finished,
     make_piece,
-    piece_blocks,
     piece_hashes,
     piece_readings,
     start_worker,
 )
-from hf_encoders.data.corpus.report import (
-    REPORT_FILE,
-    CorpusReport,
-    CorpusStatistics,
-    StatisticsCounter,
-    reading_warnings,
-    warnings_for,
-)
+from hf_encoders.data.corpus.report import CorpusReport
 from hf_encoders.data.corpus.segmentation import split_sentences
 from hf_encoders.data.corpus.sentence_encoding import check_max_sentence_tokens, make_encoder
-from hf_encoders.data.corpus.settings import (
-    deciding_versions,
-    finished_report,
-    library_versions,
-    remove_corpus,
-    start_pieces,
-    tokenizer_fingerprint,
-)
+from hf_encoders.data.corpus.settings import corpus_settings, finished_report, remove_corpus, start_pieces
 from hf_encoders.data.corpus.sources import (
     FileSource,
     RowSource,
@@ -63,10 +51,8 @@ from hf_encoders.data.corpus.sources import (
     Unit,
     make_source,
 )
-from hf_encoders.data.corpus.tokenized import NO_TOKENS
 
 
-ARROW_FILE = "corpus.arrow"
 UNITS_A_WORKER = 2  # units that are given out at once: no worker waits, and the text of a stream does not pile up
 PARALLELISM = "TOKENIZERS_PARALLELISM"
 
@@ -143,50 +129,31 @@ def prepare_corpus(
     check_max_sentence_tokens(max_sentence_tokens)
     workers = _number_of_workers(workers)
     output = Path(output)
-    source = make_source(source, TextReading(sentence_splitter, text_column, sentences_column))
+    reading = TextReading(sentence_splitter, text_column, sentences_column)
+    source = make_source(source, reading)
     encoder = partial(make_encoder, tokenizer, word_segmenter)
     encoder()  # refuses what cannot be encoded before any work
-    settings = {
-        "source": source.identity(),
-        "text_column": text_column,
-        "sentences_column": sentences_column,
-        "sentence_splitter": describe_function(sentence_splitter),
-        "word_segmenter": describe_function(word_segmenter),
-        "max_sentence_tokens": max_sentence_tokens,
-        "keep_duplicates": keep_duplicates,
-        "tokenizer": {
-            "fingerprint": tokenizer_fingerprint(tokenizer),
-            "class": type(tokenizer).__name__,
-            "name": str(tokenizer.name_or_path),
-            "entries": len(tokenizer),
-        },
-        "libraries": deciding_versions(),
-    }
+    settings = corpus_settings(
+        source.identity(), reading, tokenizer, word_segmenter, max_sentence_tokens, keep_duplicates
+    )
     if overwrite:
         remove_corpus(output)
     if report := finished_report(output, settings):
         return report
     pieces = start_pieces(output, settings)
     maker = PieceMaker(pieces, source.reader(), encoder, max_sentence_tokens, word_segmenter is not None)
-    with _one_core_a_process():
+    with one_core_a_process():
         run = _make_pieces(source, maker, workers)
     if source.identity() != settings["source"]:
         raise ValueError("source: files were changed while they were read: run it again with overwrite=True.")
-    statistics, fingerprint = _merge(pieces, run.pieces, tokenizer, keep_duplicates, maker.has_word_starts)
-    _write_dataset_files(pieces, fingerprint, maker.has_word_starts)
-    reading = piece_readings(pieces, run.pieces)._asdict() | {"skipped_files": source.skipped_files}
-    report = CorpusReport(
-        settings=settings,
-        statistics=statistics,
-        reading=reading,
-        warnings=warnings_for(statistics) + reading_warnings(reading),
-        run=run.as_report(time.perf_counter() - began),
-        versions=library_versions(),
+    is_first = first_of_each(piece_hashes(pieces, run.pieces))
+    statistics, fingerprint = merge_pieces(
+        pieces, range(run.pieces), is_first, keep_duplicates, tokenizer, pieces, has_word_starts=maker.has_word_starts
     )
-    report.save(pieces)
-    # The report comes last: where it is, the corpus is finished.
-    for name in (ARROW_FILE, "dataset_info.json", "state.json", REPORT_FILE):
-        os.replace(pieces / name, output / name)
+    write_dataset_files(pieces, fingerprint, has_word_starts=maker.has_word_starts)
+    read = piece_readings(pieces, range(run.pieces))._asdict() | {"skipped_files": source.skipped_files}
+    report = make_report(settings, statistics, read, run.as_report(time.perf_counter() - began))
+    finish_corpus(report, pieces, output)
     shutil.rmtree(pieces)
     return report
 
@@ -221,7 +188,7 @@ def _number_of_workers(workers: int | None) -> int:
 
 
 @contextmanager
-def _one_core_a_process() -> Iterator[None]:
+def one_core_a_process() -> Iterator[None]:
     """Keep tokenizers from using all cores in each process; the setting is inherited."""
     before = os.environ.get(PARALLELISM)
     os.environ[PARALLELISM] = "false"
@@ -295,52 +262,3 @@ def _make_here(maker: PieceMaker, number: int, part: Any, text_digest: str) -> F
     future: Future[int] = Future()
     future.set_result(maker.make(number, part, text_digest))
     return future
-
-
-def _merge(
-    pieces: Path, num_pieces: int, tokenizer: PreTrainedTokenizerBase, keep_duplicates: bool, has_word_starts: bool
-) -> tuple[CorpusStatistics, str]:
-    """Write the corpus of all pieces; its counts, and a hash of it."""
-    hashes = piece_hashes(pieces, num_pieces)
-    if len(hashes) == 0:
-        raise ValueError(NO_TOKENS)
-    first_places = np.unique(hashes, return_index=True)[1]
-    duplicates = len(hashes) - len(first_places)
-    is_kept = np.full(len(hashes), keep_duplicates)
-    is_kept[first_places] = True
-    counter = StatisticsCounter(tokenizer)
-
-    def kept_blocks() -> Iterator[SentenceBatch]:
-        place = 0
-        for number in tqdm(range(num_pieces), desc="Merging", unit=" pieces"):
-            for block in piece_blocks(pieces, number):
-                is_kept_here = is_kept[place : place + len(block.document_lengths)]
-                place += len(is_kept_here)
-                if not is_kept_here.all():
-                    block = chosen_documents(block, np.flatnonzero(is_kept_here))
-                counter.add(block)
-                yield block
-
-    fingerprint = write_arrow_file(kept_blocks(), pieces / ARROW_FILE, has_word_starts=has_word_starts)
-    if keep_duplicates:
-        return counter.statistics(duplicate_documents=duplicates), fingerprint
-    return counter.statistics(duplicate_documents=0, dropped_duplicates=duplicates), fingerprint
-
-
-def _write_dataset_files(directory: Path, fingerprint: str, has_word_starts: bool) -> None:
-    """What `datasets.load_from_disk` needs beside the Arrow file.
-
-    `Dataset.save_to_disk` would write the corpus anew, in many record batches.
-    """
-    features = datasets.Features.from_arrow_schema(corpus_schema(has_word_starts))
-    datasets.DatasetInfo(features=features).write_to_directory(str(directory))
-    state = {
-        "_data_files": [{"filename": ARROW_FILE}],
-        "_fingerprint": fingerprint[:16],
-        "_format_columns": None,
-        "_format_kwargs": {},
-        "_format_type": None,
-        "_output_all_columns": False,
-        "_split": None,
-    }
-    (directory / "state.json").write_text(json.dumps(state, indent=2), encoding="utf-8")

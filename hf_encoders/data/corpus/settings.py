@@ -8,6 +8,7 @@ import json
 import platform
 import shutil
 import tempfile
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,9 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 import hf_encoders
+from hf_encoders.data.corpus.function_description import describe_function
 from hf_encoders.data.corpus.report import REPORT_FILE, CorpusReport
+from hf_encoders.data.corpus.sources import TextReading
 from hf_encoders.writing import check_folder
 
 
@@ -52,6 +55,37 @@ def library_versions() -> dict[str, str]:
 def deciding_versions() -> dict[str, str]:
     """Versions of the libraries whose rules decide what is in a corpus."""
     return {name: library_versions()[name] for name in ("hf_encoders", "sentencex", "tokenizers")}
+
+
+def corpus_settings(
+    source: Any,
+    reading: TextReading,
+    tokenizer: PreTrainedTokenizerBase,
+    word_segmenter: Callable[[str], list[str]] | None,
+    max_sentence_tokens: int | None,
+    keep_duplicates: bool,
+) -> dict[str, Any]:
+    """All that decides what is in a corpus; `source` tells that the input is the same, the rest as `prepare_corpus`.
+
+    Returns:
+        `dict`: For JSON.
+    """
+    return {
+        "source": source,
+        "text_column": reading.text_column,
+        "sentences_column": reading.sentences_column,
+        "sentence_splitter": describe_function(reading.sentence_splitter),
+        "word_segmenter": describe_function(word_segmenter),
+        "max_sentence_tokens": max_sentence_tokens,
+        "keep_duplicates": keep_duplicates,
+        "tokenizer": {
+            "fingerprint": tokenizer_fingerprint(tokenizer),
+            "class": type(tokenizer).__name__,
+            "name": str(tokenizer.name_or_path),
+            "entries": len(tokenizer),
+        },
+        "libraries": deciding_versions(),
+    }
 
 
 def pieces_folder(output: Path, settings: dict[str, Any]) -> Path:

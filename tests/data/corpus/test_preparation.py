@@ -211,7 +211,7 @@ class TestReport:
         file, out = tmp_path / "a.txt", tmp_path / "out"
         file.write_bytes(b"caf\xe9 w5 w6 w7 w8\n\n" * 60)
         with monkeypatch.context() as broken, pytest.raises(Killed):
-            broken.setattr(preparation, "_write_dataset_files", lambda *_: (_ for _ in ()).throw(Killed))
+            broken.setattr(preparation, "write_dataset_files", lambda *_, **__: (_ for _ in ()).throw(Killed))
             prepare_corpus([file], out, tokenizer, workers=1)
         report = prepare_corpus([file], out, tokenizer, workers=1)
         assert report.run["kept_pieces"] == report.run["pieces"] > 1

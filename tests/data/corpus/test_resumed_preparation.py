@@ -80,7 +80,7 @@ class TestResume:
     def test_killed_in_the_merge(self, tokenizer, tmp_path, made, monkeypatch):
         source, out = [write_text(tmp_path / "a.txt", texts(30))], tmp_path / "out"
         with monkeypatch.context() as broken, pytest.raises(Killed):
-            broken.setattr(preparation, "_write_dataset_files", lambda *_: (_ for _ in ()).throw(Killed))
+            broken.setattr(preparation, "write_dataset_files", lambda *_, **__: (_ for _ in ()).throw(Killed))
             prepare_corpus(source, out, tokenizer, workers=1)
         assert made()
         prepare_corpus(source, out, tokenizer, workers=1)

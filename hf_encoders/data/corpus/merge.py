@@ -1,0 +1,136 @@
+"""Finished pieces to one corpus in a folder: duplicates are left out, the rest goes into one Arrow file."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+from datasets.utils import tqdm
+from transformers import PreTrainedTokenizerBase
+
+from hf_encoders.data.corpus.arrow_file import SentenceBatch, chosen_documents, corpus_schema, write_arrow_file
+from hf_encoders.data.corpus.pieces import piece_blocks
+from hf_encoders.data.corpus.report import (
+    REPORT_FILE,
+    CorpusReport,
+    CorpusStatistics,
+    StatisticsCounter,
+    reading_warnings,
+    warnings_for,
+)
+from hf_encoders.data.corpus.settings import library_versions
+from hf_encoders.data.corpus.tokenized import NO_TOKENS
+
+
+ARROW_FILE = "corpus.arrow"
+
+
+def first_of_each(hashes: list[np.ndarray]) -> list[np.ndarray]:
+    """Which documents have the tokens of no earlier one.
+
+    Args:
+        hashes (`list[np.ndarray]` of `uint64`): The hash of every document, an array a piece.
+
+    Returns:
+        `list[np.ndarray]` of `bool`: Shaped like `hashes`.
+
+    Raises:
+        ValueError: If there is no document.
+
+    >>> [mask.tolist() for mask in first_of_each([np.array([7, 8, 7]), np.array([8, 9])])]
+    [[True, True, False], [False, True]]
+    """
+    joined = np.concatenate([np.empty(0, np.uint64), *hashes])
+    if len(joined) == 0:
+        raise ValueError(NO_TOKENS)
+    is_first = np.zeros(len(joined), dtype=bool)
+    is_first[np.unique(joined, return_index=True)[1]] = True
+    return np.split(is_first, np.cumsum([len(piece) for piece in hashes])[:-1])
+
+
+def merge_pieces(
+    pieces: Path,
+    numbers: range,
+    is_first: list[np.ndarray],
+    keep_duplicates: bool,
+    tokenizer: PreTrainedTokenizerBase,
+    directory: Path,
+    *,
+    has_word_starts: bool,
+) -> tuple[CorpusStatistics, str]:
+    """Write `corpus.arrow` of some pieces.
+
+    Args:
+        pieces (`Path`): Folder of the pieces.
+        numbers (`range`): Those to be merged.
+        is_first (`list[np.ndarray]`): From `first_of_each` of all pieces there are.
+        keep_duplicates (`bool`): Whether documents that are not the first of their kind stay in.
+        tokenizer (`PreTrainedTokenizerBase`): Knows the unknown token.
+        directory (`Path`): Folder of the file.
+        has_word_starts (`bool`): Whether the pieces have them.
+
+    Returns:
+        The counts, and a hash of the contents.
+    """
+    counter = StatisticsCounter(tokenizer)
+    duplicates = sum(int(np.count_nonzero(~is_first[number])) for number in numbers)
+
+    def kept_blocks() -> Iterator[SentenceBatch]:
+        for number in tqdm(numbers, desc="Merging", unit=" pieces"):
+            is_kept, place = is_first[number] | keep_duplicates, 0
+            for block in piece_blocks(pieces, number):
+                is_kept_here = is_kept[place : place + len(block.document_lengths)]
+                place += len(is_kept_here)
+                if not is_kept_here.all():
+                    block = chosen_documents(block, np.flatnonzero(is_kept_here))
+                counter.add(block)
+                yield block
+
+    fingerprint = write_arrow_file(kept_blocks(), directory / ARROW_FILE, has_word_starts=has_word_starts)
+    if keep_duplicates:
+        return counter.statistics(duplicate_documents=duplicates), fingerprint
+    return counter.statistics(duplicate_documents=0, dropped_duplicates=duplicates), fingerprint
+
+
+def write_dataset_files(directory: Path, fingerprint: str, *, has_word_starts: bool) -> None:
+    """What `datasets.load_from_disk` needs beside the Arrow file.
+
+    `Dataset.save_to_disk` would write the corpus anew, in many record batches.
+    """
+    features = datasets.Features.from_arrow_schema(corpus_schema(has_word_starts))
+    datasets.DatasetInfo(features=features).write_to_directory(str(directory))
+    state = {
+        "_data_files": [{"filename": ARROW_FILE}],
+        "_fingerprint": fingerprint[:16],
+        "_format_columns": None,
+        "_format_kwargs": {},
+        "_format_type": None,
+        "_output_all_columns": False,
+        "_split": None,
+    }
+    (directory / "state.json").write_text(json.dumps(state, indent=2), encoding="utf-8")
+
+
+def make_report(
+    settings: dict[str, Any], statistics: CorpusStatistics, reading: dict[str, Any], run: dict[str, Any]
+) -> CorpusReport:
+    """The report of a corpus, with the warnings that its figures give; fields as in `CorpusReport`."""
+    return CorpusReport(
+        settings=settings,
+        statistics=statistics,
+        reading=reading,
+        warnings=warnings_for(statistics) + reading_warnings(reading),
+        run=run,
+        versions=library_versions(),
+    )
+
+
+def finish_corpus(report: CorpusReport, made: Path, output: Path) -> None:
+    """Move a corpus from the folder it was made in to its own."""
+    report.save(made)
+    # The report comes last: where it is, the corpus is finished.
+    for name in (ARROW_FILE, "dataset_info.json", "state.json", REPORT_FILE):
+        os.replace(made / name, output / name)
