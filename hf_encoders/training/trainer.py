@@ -55,7 +55,6 @@ class PreTrainingTrainer(FaultTolerantTrainer):
     ):
         super().__init__(*args, **kwargs)
         check_launch(self.args, self.accelerator)
-        shard(self.accelerator, self.model)
         self.mask_rate = mask_rate
         if mask_rate is not None:
             self.data_collator = prepared_collator(self.data_collator, mask_rate)
@@ -68,6 +67,11 @@ class PreTrainingTrainer(FaultTolerantTrainer):
             watching.attach(self)
         self._running = self._no_sums()
         self._can_skip_logits = "return_logits" in inspect.signature(self.model.forward).parameters
+
+    def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
+        """As in `Trainer`; where FSDP2 was asked for, of the model's shards (see `launch.shard`)."""
+        shard(self.accelerator, self.model)
+        return super().create_optimizer(model)
 
     def get_batch_samples(
         self, epoch_iterator: Iterator, num_batches: int, device: torch.device
