@@ -115,8 +115,8 @@ def test_packed_rows_and_pairs_are_counted_as_padded_ones():
     assert padded.maskable < padded.tokens and padded.predicted == predicted(PAIRED[:7])
 
 
-def test_mask_rate_leaves_special_tokens_out(tokenizer, tmp_path):
-    ids = [tokenizer.cls_token_id, *range(10, 18), tokenizer.sep_token_id]
+def test_mask_rate_leaves_special_tokens_out_but_not_masked_ones(tokenizer, tmp_path):
+    ids = [tokenizer.cls_token_id, tokenizer.mask_token_id, *range(11, 18), tokenizer.sep_token_id]
     labels = [-100, 10, 11, *[-100] * 7]
     trainer = make(tmp_path, examples=[{"input_ids": ids, "labels": labels}] * 16, data_collator=None, max_steps=2)
     trainer.processing_class = trainer.callback_handler.processing_class = tokenizer
