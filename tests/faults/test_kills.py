@@ -39,9 +39,9 @@ def test_between_the_files_of_a_checkpoint(untouched, saved, method):
         )
 
 
-@pytest.mark.parametrize("limit", [1, 5_000, 20_000, 60_000])
+@pytest.mark.parametrize("limit", [1_200, 5_000, 20_000, 60_000])
 def test_at_a_byte_of_a_file(untouched, saved, limit):
-    """config.json is longer than 1 byte, code files than 5,000, the weights than 20,000, the optimizer than 60,000."""
+    """config.json is longer than 1,200 bytes, code than 5,000, the weights than 20,000, the optimizer than 60,000."""
     ended = processes.run(injected.killed_at_byte, saved, limit)
     assert ended.status == -signal.SIGXFSZ, ended.told
     assert good_steps(saved) == [2, 4] and is_untouched(saved, untouched, (2, 4))
