@@ -12,11 +12,9 @@ on textbooks (2.7 M words, one core, 38 minutes, standard error 0.7): untrained 
 little of order; that SOP teaches NSP does not show in so short a run (`docs/data.md`).
 """
 
-import json
 import time
 from dataclasses import dataclass, field
 from itertools import chain
-from pathlib import Path
 
 import torch
 from datasets import Dataset
@@ -25,6 +23,7 @@ from transformers import HfArgumentParser, TrainingArguments, set_seed
 
 from hf_encoders import HfeBertConfig, HfeBertForPreTraining, data
 from hf_encoders.data.corpus.python_docs import read_python_documents
+from hf_encoders.publishing.comparison import logged_points, write_comparison
 from hf_encoders.training import PreTrainingTrainer
 
 
@@ -93,7 +92,7 @@ def main() -> None:
     dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     ids = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, "max_position_embeddings": length}
     config = HfeBertConfig(**size, **dropout, **ids, position_embedding_type="relative_key", initializer_range=0.05)
-    rows = {}
+    figures, curves = {}, {}
     for objective, collator in {"untrained": sop, **mlm, "nsp": nsp, "sop": sop}.items():
         started = time.perf_counter()
         set_seed(seed)
@@ -111,9 +110,13 @@ def main() -> None:
             trainer.data_collator = judged
             row[f"{task}_own_head"] = trainer.evaluate(eval_set)["eval_pair_accuracy"]
             row[f"{task}_probe"] = probe(model, judged, probe_set, eval_set)
-        rows[objective] = row
-    print(*(f"{name:9} " + ", ".join(f"{k} {x:.3f}" for k, x in row.items()) for name, row in rows.items()), sep="\n")
-    Path(training.output_dir, "figures.json").write_text(json.dumps(rows, indent=1))
+        figures[objective] = [row]
+        if points := logged_points(trainer.state.log_history, "pair_accuracy"):
+            curves[objective] = points
+
+    # 5. Table and picture.
+    labels = ("optimizer steps", "pair accuracy in training, own task")
+    print(write_comparison(training.output_dir, "Sentence-pair objectives", figures, curves, *labels))
 
 
 if __name__ == "__main__":

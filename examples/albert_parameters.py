@@ -1,0 +1,119 @@
+# /// script
+# dependencies = ["hf_encoders"]
+# ///
+"""What ALBERT saves, factorised embeddings and shared layers (Lan et al. 2019, tables 3 and 4), in small.
+
+    python examples/albert_parameters.py --output_dir runs/albert_parameters
+    python examples/albert_parameters.py --text_files corpus/*.txt --take_every 8 --output_dir runs/albert_parameters
+
+The embedding width E with layers shared and not, and what layers share: nothing, attention, the feed-forward part, or
+all. Masked tokens and sentence order (SOP). Table, picture and minutes of the second command, on one core, are in
+docs/ablations.md.
+"""
+
+import time
+from dataclasses import dataclass, field
+from itertools import chain, product
+from pydoc_data.topics import topics
+
+import numpy as np
+from torch.utils.data import Subset
+from transformers import HfArgumentParser, TrainingArguments, set_seed
+
+from hf_encoders import HfeAlbertConfig, HfeAlbertForPreTraining, data
+from hf_encoders.publishing.comparison import logged_points, write_comparison
+from hf_encoders.training import PreTrainingTrainer
+from hf_encoders.training.objectives import tokenizer_fields
+
+
+@dataclass
+class Arguments:
+    """What is trained on what."""
+
+    text_files: list[str] = field(default_factory=list, metadata={"help": "UTF-8 text, blank line between documents"})
+    take_every: int = field(default=1, metadata={"help": "take one document in so many"})
+    vocab_size: int = field(default=6000, metadata={"help": "most entries in the vocabulary"})
+    num_hidden_layers: int = field(default=4, metadata={"help": "layers"})
+    embedding_sizes: list[int] = field(
+        default_factory=lambda: [16, 64, 128], metadata={"help": "E; table 4 has the 2nd"}
+    )
+    max_length: int = field(default=64, metadata={"help": "longest example in tokens"})
+    seeds: int = field(default=1, metadata={"help": "repetitions"})
+
+
+def main() -> None:
+    """Pre-train each form, and compare."""
+    parser = HfArgumentParser((Arguments, TrainingArguments))
+    parser.set_defaults(learning_rate=2e-3, warmup_steps=100, adam_beta2=0.98, max_steps=700, weight_decay=0.01)
+    parser.set_defaults(per_device_train_batch_size=16, per_device_eval_batch_size=128, eval_strategy="steps")
+    parser.set_defaults(save_strategy="no", report_to="none", optim="adamw_torch_fused", disable_tqdm=True)
+    arguments, training = parser.parse_args_into_dataclasses()
+    training.eval_steps = max(1, training.max_steps // 5)
+
+    # 1. Data: documents of sentences.
+    if arguments.text_files:
+        texts = list(data.read_documents(arguments.text_files, sentence_splitter=lambda line: [line]))
+    else:
+        texts = [[text] for text in topics.values()]
+    documents = [[*chain.from_iterable(map(data.split_sentences, text))] for text in texts[:: arguments.take_every]]
+
+    # 2. Tokenizer: Unigram, as ALBERT's; held-out documents apart.
+    length = arguments.max_length
+    tokenizer = data.train_tokenizer(chain(*documents), HfeAlbertConfig, arguments.vocab_size, length)
+    corpus = data.tokenize_documents(documents, tokenizer, max_sentence_tokens=length)
+    corpus, held_out = data.split_train_validation(corpus, validation_share=0.1, seed=0)
+    judged = data.DocumentChunks(held_out, length, redraw=False)
+    judged = Subset(judged, np.linspace(0, len(judged) - 1, min(len(judged), 600)).astype(int).tolist())
+
+    # 3. Models: small, with larger first weights than the papers' wide models.
+    layers, sizes = arguments.num_hidden_layers, arguments.embedding_sizes
+    sharing = {
+        "all": {"num_hidden_groups": 1},
+        "attention": {"num_hidden_groups": layers, "shared_between_groups": "attention"},
+        "feed-forward": {"num_hidden_groups": layers, "shared_between_groups": "feed_forward"},
+        "nothing": {"num_hidden_groups": layers},
+    }
+    fields = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": 128,
+        "num_hidden_layers": layers,
+        "num_attention_heads": 2,
+        "intermediate_size": 512,
+        "initializer_range": 0.05,
+        "position_embedding_type": "relative_key",  # leaves the plateau of token frequencies sooner
+        **tokenizer_fields(HfeAlbertConfig, tokenizer, length),
+    }
+    variants = [
+        (size, shared) for size in sizes for shared in sharing if size == sizes[1] or shared in ("all", "nothing")
+    ]
+    figures, curves = {}, {}
+    for (size, shared), seed in product(variants, range(arguments.seeds)):
+        # 4. Examples and collator.
+        train_set = data.DocumentChunks(corpus, length, seed=seed + 1)
+        collator = data.DataCollatorForSentenceOrderPrediction(tokenizer, length)
+
+        # 5. Train, and judge on held-out text.
+        set_seed(seed)
+        started = time.perf_counter()
+        model = HfeAlbertForPreTraining(HfeAlbertConfig(embedding_size=size, **sharing[shared], **fields))
+        trainer = PreTrainingTrainer(model, training, collator, train_set, judged, processing_class=tokenizer)
+        trainer.train()
+        found = trainer.evaluate()
+        row = {
+            "parameters": model.num_parameters(),
+            "MLM loss, held-out": found["eval_mlm_loss"],
+            "perplexity, held-out": found["eval_perplexity"],
+            "SOP accuracy": found["eval_pair_accuracy"],
+            "minutes": (time.perf_counter() - started) / 60,
+        }
+        figures.setdefault(f"E = {size}, shared: {shared}", []).append(row)
+        if seed == 0:
+            curves[f"E = {size}, shared: {shared}"] = logged_points(trainer.state.log_history, "eval_mlm_loss")
+
+    # 6. Table and picture.
+    labels = ("optimizer steps", "held-out MLM loss (nats a token)")
+    print(write_comparison(training.output_dir, "ALBERT's embeddings and sharing", figures, curves, *labels))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+# /// script
+# dependencies = ["hf_encoders"]
+# ///
+"""Batch size at equal tokens, each with its own learning rate (RoBERTa, Liu et al. 2019, table 3), in small.
+
+    python examples/batch_size_at_equal_tokens.py --output_dir runs/batches
+    python examples/batch_size_at_equal_tokens.py --text_files corpus/*.txt --take_every 8 --output_dir runs/batches
+
+Every run sees as many examples, in fewer steps where batches are larger, after one tenth of them as warm-up. Table,
+picture and minutes of the second command, on one core, are in docs/ablations.md.
+"""
+
+import math
+import time
+from copy import copy
+from dataclasses import dataclass, field
+from itertools import chain, product
+from pydoc_data.topics import topics
+
+import numpy as np
+from torch.utils.data import Subset
+from transformers import HfArgumentParser, TrainingArguments, set_seed
+
+from hf_encoders import HfeBertConfig, HfeBertForMaskedLM, data
+from hf_encoders.publishing.comparison import write_comparison
+from hf_encoders.training import PreTrainingTrainer
+from hf_encoders.training.objectives import tokenizer_fields
+
+
+@dataclass
+class Arguments:
+    """What is trained on what."""
+
+    text_files: list[str] = field(default_factory=list, metadata={"help": "UTF-8 text, blank line between documents"})
+    take_every: int = field(default=1, metadata={"help": "take one document in so many"})
+    vocab_size: int = field(default=6000, metadata={"help": "most entries in the vocabulary"})
+    batch_sizes: list[int] = field(default_factory=lambda: [4, 16, 64], metadata={"help": "examples a step"})
+    learning_rates: list[float] = field(default_factory=lambda: [1e-3, 2e-3, 4e-3], metadata={"help": "peaks to try"})
+    examples: int = field(default=9600, metadata={"help": "examples that each run sees"})
+    max_length: int = field(default=64, metadata={"help": "longest example in tokens"})
+    seeds: int = field(default=1, metadata={"help": "repetitions"})
+
+
+def main() -> None:
+    """Pre-train with each batch size and learning rate, and compare."""
+    parser = HfArgumentParser((Arguments, TrainingArguments))
+    parser.set_defaults(adam_beta2=0.98, weight_decay=0.01)
+    parser.set_defaults(per_device_train_batch_size=16, per_device_eval_batch_size=128)
+    parser.set_defaults(save_strategy="no", report_to="none", optim="adamw_torch_fused", disable_tqdm=True)
+    arguments, training = parser.parse_args_into_dataclasses()
+
+    # 1. Data: documents of sentences.
+    if arguments.text_files:
+        texts = list(data.read_documents(arguments.text_files, sentence_splitter=lambda line: [line]))
+    else:
+        texts = [[text] for text in topics.values()]
+    documents = [[*chain.from_iterable(map(data.split_sentences, text))] for text in texts[:: arguments.take_every]]
+
+    # 2. Tokenizer: WordPiece, as BERT's; held-out documents apart.
+    length = arguments.max_length
+    tokenizer = data.train_tokenizer(chain(*documents), HfeBertConfig, arguments.vocab_size, length)
+    corpus = data.tokenize_documents(documents, tokenizer, max_sentence_tokens=length)
+    corpus, held_out = data.split_train_validation(corpus, validation_share=0.1, seed=0)
+    judged = data.SentenceBlocks(held_out, length, redraw=False)
+    judged = Subset(judged, np.linspace(0, len(judged) - 1, min(len(judged), 500)).astype(int).tolist())
+
+    # 3. Model: small, with larger first weights than the papers' wide models.
+    config = HfeBertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=512,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        initializer_range=0.05,
+        position_embedding_type="relative_key",  # leaves the plateau of token frequencies sooner
+        **tokenizer_fields(HfeBertConfig, tokenizer, length),
+    )
+    figures, curves = {}, {}
+    for size, rate, seed in product(arguments.batch_sizes, arguments.learning_rates, range(arguments.seeds)):
+        # 4. Settings, examples and collator.
+        own = copy(training)
+        own.per_device_train_batch_size, own.learning_rate = size, rate
+        own.max_steps = math.ceil(arguments.examples / size)
+        own.warmup_steps = math.ceil(own.max_steps / 10)
+        train_set = data.SentenceBlocks(corpus, length, seed=seed + 1)
+        collator = data.DataCollatorForMaskedLM(tokenizer)
+
+        # 5. Train, and judge on held-out text.
+        set_seed(seed)
+        started = time.perf_counter()
+        model = HfeBertForMaskedLM(config)
+        trainer = PreTrainingTrainer(model, own, collator, train_set, judged, processing_class=tokenizer)
+        trainer.train()
+        found = trainer.evaluate()
+        row = {
+            "steps": own.max_steps,
+            "MLM loss, held-out": found["eval_mlm_loss"],
+            "perplexity, held-out": found["eval_perplexity"],
+            "minutes": (time.perf_counter() - started) / 60,
+        }
+        figures.setdefault(f"{size} examples, {rate:g}", []).append(row)
+        if seed == 0:
+            curves.setdefault(f"{size} examples a step", []).append((rate, found["eval_mlm_loss"]))
+
+    # 6. Table and picture.
+    labels = ("peak learning rate", "held-out MLM loss (nats a token)")
+    print(write_comparison(training.output_dir, "Batch size at equal tokens", figures, curves, *labels, log_x=True))
+
+
+if __name__ == "__main__":
+    main()

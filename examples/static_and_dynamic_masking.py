@@ -1,0 +1,117 @@
+# /// script
+# dependencies = ["hf_encoders"]
+# ///
+"""Static against dynamic masking (RoBERTa, Liu et al. 2019, section 4.1 and table 1), in small.
+
+    python examples/static_and_dynamic_masking.py --output_dir runs/masking
+    python examples/static_and_dynamic_masking.py --text_files corpus/*.txt --take_every 100 --output_dir runs/masking
+
+The same text is masked once for all epochs; ten times, after which the first masks come again, as BERT's data were
+written; or anew every epoch. A difference needs masks that are seen many times, so the text is to be short. Table,
+picture and minutes of the second command, on one core, are in docs/ablations.md.
+"""
+
+import time
+from dataclasses import dataclass, field
+from itertools import chain, product
+from pydoc_data.topics import topics
+
+import numpy as np
+from torch.utils.data import Subset
+from transformers import HfArgumentParser, TrainingArguments, set_seed
+
+from hf_encoders import HfeBertConfig, HfeBertForMaskedLM, data
+from hf_encoders.publishing.comparison import logged_points, write_comparison
+from hf_encoders.training import PreTrainingTrainer
+from hf_encoders.training.objectives import tokenizer_fields
+
+
+@dataclass
+class Arguments:
+    """What is trained on what."""
+
+    text_files: list[str] = field(default_factory=list, metadata={"help": "UTF-8 text, blank line between documents"})
+    take_every: int = field(default=1, metadata={"help": "take one document in so many"})
+    vocab_size: int = field(default=4000, metadata={"help": "most entries in the vocabulary"})
+    max_length: int = field(default=64, metadata={"help": "longest example in tokens"})
+    seeds: int = field(default=1, metadata={"help": "repetitions"})
+
+
+# Arguments of the data set: how often masks are drawn.
+VARIANTS = {
+    "static, one draw": {"redraw": False},
+    "static, 10 draws": {"dupe_factor": 10},
+    "dynamic": {},
+}
+
+
+def main() -> None:
+    """Pre-train with each way of masking, and compare."""
+    parser = HfArgumentParser((Arguments, TrainingArguments))
+    parser.set_defaults(learning_rate=2e-3, warmup_steps=100, adam_beta2=0.98, max_steps=1200, weight_decay=0.01)
+    parser.set_defaults(
+        per_device_train_batch_size=16, per_device_eval_batch_size=128, logging_steps=100, eval_strategy="steps"
+    )
+    parser.set_defaults(save_strategy="no", report_to="none", optim="adamw_torch_fused", disable_tqdm=True)
+    arguments, training = parser.parse_args_into_dataclasses()
+    training.eval_steps = max(1, training.max_steps // 5)
+
+    # 1. Data: documents of sentences.
+    if arguments.text_files:
+        texts = list(data.read_documents(arguments.text_files, sentence_splitter=lambda line: [line]))
+    else:
+        texts = [[text] for text in topics.values()]
+    documents = [[*chain.from_iterable(map(data.split_sentences, text))] for text in texts[:: arguments.take_every]]
+
+    # 2. Tokenizer: WordPiece, as BERT's; held-out documents apart.
+    length = arguments.max_length
+    tokenizer = data.train_tokenizer(chain(*documents), HfeBertConfig, arguments.vocab_size, length)
+    corpus = data.tokenize_documents(documents, tokenizer, max_sentence_tokens=length)
+    corpus, held_out = data.split_train_validation(corpus, validation_share=0.5, seed=0)
+    judged = data.SentenceBlocks(held_out, length, redraw=False)
+    judged = Subset(judged, np.linspace(0, len(judged) - 1, min(len(judged), 500)).astype(int).tolist())
+
+    # 3. Model: small, with larger first weights than the papers' wide models.
+    config = HfeBertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=512,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        initializer_range=0.05,
+        position_embedding_type="relative_key",  # leaves the plateau of token frequencies sooner
+        **tokenizer_fields(HfeBertConfig, tokenizer, length),
+    )
+    figures, curves = {}, {}
+    for variant, seed in product(VARIANTS, range(arguments.seeds)):
+        # 4. Examples and collator.
+        train_set = data.SentenceBlocks(corpus, length, seed=seed + 1, **VARIANTS[variant])
+        collator = data.DataCollatorForMaskedLM(tokenizer)
+
+        # 5. Train, and judge on held-out text.
+        set_seed(seed)
+        started = time.perf_counter()
+        model = HfeBertForMaskedLM(config)
+        trainer = PreTrainingTrainer(model, training, collator, train_set, judged, processing_class=tokenizer)
+        trainer.train()
+        found = trainer.evaluate()
+        row = {
+            "epochs": trainer.state.epoch,
+            "MLM loss in training, last": logged_points(trainer.state.log_history, "mlm_loss")[-1][1],
+            "MLM loss, held-out": found["eval_mlm_loss"],
+            "perplexity, held-out": found["eval_perplexity"],
+            "minutes": (time.perf_counter() - started) / 60,
+        }
+        figures.setdefault(variant, []).append(row)
+        if seed == 0:
+            curves[variant] = logged_points(trainer.state.log_history, "eval_mlm_loss")
+
+    # 6. Table and picture.
+    labels = ("optimizer steps", "held-out MLM loss (nats a token)")
+    print(write_comparison(training.output_dir, "Static and dynamic masking", figures, curves, *labels))
+
+
+if __name__ == "__main__":
+    main()
