@@ -82,7 +82,7 @@ def test_what_sentence_pairs_teach(tmp_path):
 
 COMPARISONS = {
     "input_formats.py": ("--max_steps", "2", "--vocab_size", "90", "--tokens_a_step", "128"),
-    "static_and_dynamic_masking.py": ("--max_steps", "2", "--vocab_size", "90"),
+    "static_and_dynamic_masking.py": ("--max_steps", "2", "--vocab_size", "90", "--seeds", "2"),
     "batch_size_at_equal_tokens.py": (
         "--examples", "8", "--batch_sizes", "2", "4", "--learning_rates", "1e-3", "2e-3", "--vocab_size", "90",
     ),
@@ -109,11 +109,11 @@ def test_comparisons_write_a_table_and_a_picture(name, tmp_path):
     text.write_text("\n\n".join(f"{line.format(1, i)}\n{line.format(2, i)}" for i in range(40)))
     output = run_example(
         name, *COMPARISONS[name], "--text_files", str(text), "--output_dir", str(tmp_path / "out"), "--max_length",
-        "24", "--seeds", "2", "--use_cpu", "True", "--logging_steps", "1",
+        "24", "--use_cpu", "True", "--logging_steps", "1",
     )  # fmt: skip
     figures = json.loads((tmp_path / "out" / "figures.json").read_text())
     assert list(figures) == VARIANTS[name]
-    assert all(len(repetitions) == 2 for repetitions in figures.values())
+    assert {len(repetitions) for repetitions in figures.values()} == {2 if "--seeds" in COMPARISONS[name] else 1}
     table = (tmp_path / "out" / "table.md").read_text()
     assert len(table.splitlines()) == 2 + len(figures) and table.strip() in output
     assert (tmp_path / "out" / "curves.png").read_bytes()[1:4] == b"PNG"
