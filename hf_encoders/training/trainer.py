@@ -3,6 +3,7 @@
 Computes three things otherwise than `Trainer`. The pairs of a batch are counted over accumulation steps and processes,
 as `Trainer` counts the tokens of `labels`; loss and accuracy of each objective are logged beside the sum; and
 evaluation divides summed losses by summed counts instead of averaging batch means. Faults: `FaultTolerantTrainer`.
+Launches that are refused, and what FSDP2 shards: `launch.py`.
 """
 
 import inspect
