@@ -1,0 +1,179 @@
+"""A recipe's run beside transformers' own classes and collator, trained for as long on the same text.
+
+    OMP_NUM_THREADS=1 python -m tests.benchmarks.equal_wall_time bert-minutes --corpus docs.txt --output runs/beside
+
+Both get the same documents, tokenizer, model size, optimizer, learning rate, schedule and batch size. Stock: the
+family's `...ForMaskedLM`, `DataCollatorForLanguageModeling`, `Trainer`, texts cut into rows of the recipe's length as
+`run_mlm.py` does; it is spared the pair objective, for which transformers has no data. Its number of steps is what it
+does in the time of the recipe's run, from 50 steps measured beforehand. Loading and evaluation are not counted in
+either time. On a CPU the time is that of the process's work, so that what else the machine does has no part in it: with
+one thread, that is the wall time of a machine with nothing else to do.
+
+Both are evaluated alike: masked tokens of the same texts of documents kept apart, with the same masks. For a run with
+pairs those texts are not its own form of input.
+"""
+
+import argparse
+import json
+import math
+import time
+from itertools import chain
+from pathlib import Path
+
+import datasets
+import torch
+import transformers
+from torch.utils.data import DataLoader, Subset
+from transformers import (
+    DataCollatorForLanguageModeling,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+    set_seed,
+)
+
+from hf_encoders.data import DataCollatorForMaskedLM, SentenceBlocks, split_train_validation
+from hf_encoders.data.corpus import unigram_cross_entropy
+from hf_encoders.models.encoder_configuration import EncoderConfig
+from hf_encoders.training import pretrain_command
+from hf_encoders.training.recipe import Recipe, load_recipe
+from hf_encoders.training.run import divide, make_trainer, model_config, training_arguments
+
+
+EVAL_BLOCKS = 1000
+CALIBRATION_STEPS = 50  # measured; the first ones, which prepare, are not
+POINTS = 20  # of a curve
+
+
+class Curve(TrainerCallback):
+    """Evaluates at even distances; tells the seconds of training alone."""
+
+    def __init__(self, batches: list[dict[str, torch.Tensor]], points: int = POINTS):
+        self.batches, self.points = batches, points
+        self.seconds: float = 0.0
+        self.found: list[dict[str, float]] = []
+
+    def on_train_begin(self, args, state, control, **kwargs) -> None:
+        self.began = time.process_time()
+
+    def on_step_end(self, args, state, control, model=None, **kwargs) -> None:
+        self.seconds += time.process_time() - self.began
+        if self.points and state.global_step % max(1, state.max_steps // self.points) == 0:
+            loss, accuracy = masked_figures(model, self.batches)
+            self.found.append({"step": state.global_step, "seconds": self.seconds, "loss": loss, "accuracy": accuracy})
+            print(f"  step {state.global_step}, {self.seconds:.0f} s: loss {loss:.3f}", flush=True)
+        self.began = time.process_time()
+
+
+@torch.no_grad()
+def masked_figures(model: PreTrainedModel, batches: list[dict[str, torch.Tensor]]) -> tuple[float, float]:
+    """Nats a masked token and share of them guessed, over all batches."""
+    model.eval()
+    nll = correct = count = 0.0
+    for batch in batches:
+        outputs = model(**{name: value for name, value in batch.items() if name != "labels"})
+        logits = outputs.logits if "logits" in outputs else outputs.prediction_logits
+        is_masked = batch["labels"] != -100
+        scores, labels = logits[is_masked].float(), batch["labels"][is_masked]
+        nll += torch.nn.functional.cross_entropy(scores, labels, reduction="sum").item()
+        correct += (scores.argmax(-1) == labels).sum().item()
+        count += len(labels)
+    model.train()
+    return nll / count, correct / count
+
+
+def evaluation_batches(held_out: datasets.Dataset, tokenizer, length: int) -> list[dict[str, torch.Tensor]]:
+    """Padded batches with fixed masks, 15 %."""
+    blocks = SentenceBlocks(held_out, length, cross_documents=False, redraw=False)
+    blocks = Subset(blocks, range(0, len(blocks), max(1, len(blocks) // EVAL_BLOCKS)))
+    return list(DataLoader(blocks, batch_size=50, collate_fn=DataCollatorForMaskedLM(tokenizer)))
+
+
+def stock_rows(documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, length: int) -> datasets.Dataset:
+    """Rows of special tokens and text, all of the recipe's length; what is left over at the end is dropped."""
+    first, last = tokenizer.cls_token_id, tokenizer.sep_token_id
+    tokens = list(chain.from_iterable(sentence for document in documents["input_ids"] for sentence in document))
+    inner = length - 2
+    whole = len(tokens) // inner * inner
+    rows = [[first, *tokens[i : i + inner], last] for i in range(0, whole, inner)]
+    return datasets.Dataset.from_dict({"input_ids": rows})
+
+
+def stock_trainer(
+    recipe: Recipe, config: EncoderConfig, rows: datasets.Dataset, tokenizer, steps: int, output: Path, curve: Curve
+) -> Trainer:
+    """Transformers' own classes with the recipe's settings."""
+    fields = {name: value for name, value in recipe.training.items() if name != "warmup_steps"}
+    arguments = TrainingArguments(
+        output_dir=str(output),
+        max_steps=steps,
+        per_device_train_batch_size=recipe.phases[0].examples,
+        warmup_steps=round(recipe.warmup_steps * steps / recipe.steps),
+        save_strategy="no",
+        logging_strategy="no",
+        report_to="none",
+        optim="adamw_torch_fused",
+        disable_tqdm=True,
+        use_cpu=not torch.accelerator.is_available(),
+        **fields,
+    )
+    auto_config = transformers.AutoConfig.for_model(config.model_type, **_plain(config))
+    set_seed(arguments.seed)
+    model = transformers.AutoModelForMaskedLM.from_config(auto_config)
+    assert type(model).__module__.startswith("transformers.models.")
+    collator = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)
+    return Trainer(model, arguments, collator, rows, processing_class=tokenizer, callbacks=[curve])
+
+
+def _plain(config: EncoderConfig) -> dict:
+    left_out = ("auto_map", "model_type", "architectures", "transformers_version", "custom_pipelines")
+    return {name: value for name, value in config.to_diff_dict().items() if name not in left_out}
+
+
+def main() -> None:
+    """Train both and write table, figures and picture."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("recipe", help="of one phase")
+    parser.add_argument("--corpus", nargs="+", required=True, help="text files")
+    parser.add_argument("--output", required=True, type=Path)
+    parser.add_argument("--steps", type=int, help="of the recipe's run (default: its own)")
+    arguments = parser.parse_args()
+    recipe = load_recipe(arguments.recipe)
+    recipe = recipe.of_steps(arguments.steps) if arguments.steps else recipe
+    arguments.tokenizer, arguments.language = None, "en"
+    tokenizer, documents = pretrain_command.open_corpus(arguments, recipe, arguments.output)
+    training, held_out = split_train_validation(documents, validation_share=0.05, seed=0)
+    batches = evaluation_batches(held_out, tokenizer, recipe.longest)
+
+    print(f"{recipe.name}, {recipe.steps} steps")
+    division = divide(recipe, 1)
+    fields = training_arguments(
+        recipe, division, arguments.output, {"eval_strategy": "no", "save_strategy": "no", "disable_tqdm": True}
+    )
+    set_seed(fields.seed)
+    trainer = make_trainer(recipe, training, held_out, tokenizer, fields, division)
+    ours = Curve(batches)
+    trainer.add_callback(ours)
+    trainer.train()
+
+    print("transformers' own classes")
+    config, rows = model_config(recipe, tokenizer), stock_rows(training, tokenizer, recipe.longest)
+    probe = Curve(batches, points=0)
+    stock_trainer(recipe, config, rows, tokenizer, CALIBRATION_STEPS, arguments.output, probe).train()
+    steps = round(CALIBRATION_STEPS * ours.seconds / probe.seconds)
+    stock = Curve(batches)
+    stock_trainer(recipe, config, rows, tokenizer, steps, arguments.output, stock).train()
+
+    unigram = unigram_cross_entropy(training, held_out, len(tokenizer))
+    figures = {"recipe": recipe.name, "unigram": unigram, "ours": ours.found, "stock": stock.found}
+    (arguments.output / "equal_wall_time.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    for name, curve in (("hf_encoders", ours), ("transformers", stock)):
+        last = curve.found[-1]
+        print(f"{name:13} {last['step']:6} steps {last['seconds']:6.0f} s  loss {last['loss']:.3f}", end="  ")
+        print(f"perplexity {math.exp(last['loss']):.1f}  accuracy {last['accuracy']:.1%}")
+
+
+if __name__ == "__main__":
+    main()
