@@ -6,8 +6,8 @@ Both get the same documents, tokenizer, model size, optimizer, learning rate, sc
 family's `...ForMaskedLM`, `DataCollatorForLanguageModeling`, `Trainer`, texts cut into rows of the recipe's length as
 `run_mlm.py` does; it is spared the pair objective, for which transformers has no data. Its number of steps is what it
 does in the time of the recipe's run, from 50 steps measured beforehand. Loading and evaluation are not counted in
-either time. On a CPU the time is that of the process's work, so that what else the machine does has no part in it: with
-one thread, that is the wall time of a machine with nothing else to do.
+either time. The time is that of the process's work on the CPU, so that what else the machine does has no part in it:
+with one thread, that is the wall time of a machine with nothing else to do.
 
 Both are evaluated alike: masked tokens of the same texts of documents kept apart, with the same masks. For a run with
 pairs those texts are not its own form of input.
