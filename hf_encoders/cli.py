@@ -55,7 +55,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments.further_options = further
     try:
         return arguments.run(arguments)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         if not raised_by_this_package(error):
             raise
         print(f"hf-encoders {arguments.command}: {error}", file=sys.stderr)

@@ -23,6 +23,7 @@ from typing import Any
 
 import datasets
 import transformers
+from accelerate.utils import release_memory
 from transformers import HfArgumentParser, PreTrainedTokenizerBase, TrainingArguments, set_seed
 
 from hf_encoders.data.corpus import prepare_corpus, split_train_validation
@@ -35,9 +36,10 @@ from hf_encoders.publishing.loss_curve import draw_loss_curve
 from hf_encoders.publishing.model_card import CURVE_FILE, make_model_card
 from hf_encoders.publishing.pretraining_record import pretraining_record
 from hf_encoders.training.objectives import config_class_of
+from hf_encoders.training.out_of_memory import is_out_of_memory
 from hf_encoders.training.plan import make_plan
 from hf_encoders.training.recipe import TAKEN, Recipe, load_recipe, recipe_names
-from hf_encoders.training.run import divide, make_trainer, num_processes, training_arguments
+from hf_encoders.training.run import Division, divide, make_trainer, num_processes, training_arguments
 from hf_encoders.training.trainer import PreTrainingTrainer
 
 
@@ -81,34 +83,76 @@ def run(arguments: argparse.Namespace) -> int:
         recipe = recipe.of_steps(given["max_steps"])
     if not 0 < arguments.validation_share < 1:
         raise ValueError(f"--validation-share {arguments.validation_share}: must be above 0 and below 1.")
+    processes, halves = num_processes(), bool(given.get("auto_find_batch_size"))
+    if halves and processes > 1:
+        raise ValueError("--auto_find_batch_size is for one process: give --per_device_train_batch_size instead.")
     division = divide(
-        recipe, num_processes(), given.get("per_device_train_batch_size"), given.get("gradient_accumulation_steps")
+        recipe, processes, given.get("per_device_train_batch_size"), given.get("gradient_accumulation_steps")
     )
     output = Path(arguments.output)
-    others = {name: value for name, value in given.items() if name not in OWN}
-    training = training_arguments(recipe, division, output, others)
+    fields = {name: value for name, value in given.items() if name not in OWN}
+    training = training_arguments(recipe, division, output, fields)
     transformers.logging.set_verbosity_warning()
-    set_seed(training.seed)
     with training.main_process_first(desc="the corpus"):
         if arguments.overwrite and training.process_index == 0:
             remove_run(output)
         tokenizer, documents = open_corpus(arguments, recipe, output)
     parts = split_train_validation(documents, validation_share=arguments.validation_share, seed=training.seed)
-    trainer = make_trainer(recipe, *parts, tokenizer, training, division)
-    if training.process_index == 0:
-        print(make_plan(trainer, recipe, division), flush=True)
-    if arguments.plan:
-        return 0
     facts = run_facts(recipe, documents, tokenizer, training.seed, arguments.validation_share)
-    with training.main_process_first(desc="the run's folder"):
+    while True:
+        try:
+            set_seed(training.seed)
+            trainer = make_trainer(recipe, *parts, tokenizer, training, division)
+            if training.process_index == 0:
+                print(make_plan(trainer, recipe, division), flush=True)
+            if arguments.plan:
+                return 0
+            seconds = train(trainer, output, facts)
+            break
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            division = smaller_division(recipe, division, halves, error)
+            print(
+                f"Out of memory: {division.examples} examples of the longest phase at once from here on.", flush=True
+            )
+            training = training_arguments(recipe, division, output, fields)
+        # Behind the handler, which keeps the error and with it all that was on the device.
+        trainer = None
+        release_memory()
+    finish(trainer, recipe, parts, trainer.evaluate(), seconds, arguments)
+    return 0
+
+
+def train(trainer: PreTrainingTrainer, output: Path, facts: dict[str, Any]) -> float:
+    """Train, from the newest whole checkpoint of this run where there is one; seconds of the training loop."""
+    with trainer.args.main_process_first(desc="the run's folder"):
         is_begun = check_run(output, facts)
-        (output / RUN_FILE).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+        if trainer.args.process_index == 0:
+            output.mkdir(parents=True, exist_ok=True)
+            (output / RUN_FILE).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     has_checkpoints = is_begun and any(output.glob("checkpoint-*"))
     trainer.interruption.how_to_resume = "give the same command again"
-    result = trainer.train(resume_from_checkpoint=training.resume_from_checkpoint or has_checkpoints)
-    after = trainer.evaluate()
-    finish(trainer, recipe, parts, after, result.metrics["train_runtime"], arguments)
-    return 0
+    result = trainer.train(resume_from_checkpoint=trainer.args.resume_from_checkpoint or has_checkpoints)
+    return result.metrics["train_runtime"]
+
+
+def smaller_division(recipe: Recipe, division: Division, halves: bool, error: Exception) -> Division:
+    """Half as many examples at once; steps keep theirs.
+
+    Raises:
+        ValueError: with the remedy, if that was not asked for or cannot be.
+    """
+    fewer = division.examples // 2
+    what = f"memory was not enough for {division.examples} examples of {recipe.longest} tokens at once"
+    if fewer < 1:
+        raise ValueError(f"{what}: use a smaller model, or --activation_checkpointing True.") from error
+    if not halves:
+        raise ValueError(
+            f"{what}: give --per_device_train_batch_size {fewer}, which trains on the same steps, or "
+            "--auto_find_batch_size True, which halves by itself."
+        ) from error
+    return divide(recipe, division.processes, examples=fewer)
 
 
 def parse_fields(words: list[str]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from hf_encoders.cli import main
 from hf_encoders.publishing.training_record import TrainingRecord
+from hf_encoders.training import pretrain_command
 from tests.end_to_end.test_quickstart import write_corpus
 
 
@@ -150,6 +151,42 @@ def test_a_tokenizer_of_another_recipe_is_not_taken(folder, tmp_path, capsys):
     assert pretrain(folder, "begun", "--plan") == 0
     assert pretrain(folder, "begun", "--plan", recipe="other.yaml") == 2
     assert "begun/tokenizer was trained for another run" in capsys.readouterr().err
+
+
+class Scarce:
+    """A data collator with room for a few examples only."""
+
+    def __init__(self, collator, most):
+        self.collator, self.most, self.asked = collator, most, []
+
+    def __getattr__(self, name):
+        return getattr(self.collator, name)
+
+    def __call__(self, features):
+        self.asked.append(sum(map(len, features)))
+        if self.asked[-1] > self.most:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes.")
+        return self.collator(features)
+
+
+def test_out_of_memory_halves_what_is_taken_at_once_and_trains_the_same(folder, capsys, monkeypatch):
+    original = pretrain_command.make_trainer
+
+    def with_little_memory(*arguments):
+        trainer = original(*arguments)
+        trainer.data_collator = Scarce(trainer.data_collator, most=3)
+        return trainer
+
+    monkeypatch.setattr(pretrain_command, "make_trainer", with_little_memory)
+    tokenizer = ("--tokenizer", str(folder / "whole" / "tokenizer"), "--eval_strategy", "no")
+    assert pretrain(folder, "scarce", *tokenizer) == 2
+    said = capsys.readouterr().err
+    assert "memory was not enough for 4 examples of 40 tokens at once: give --per_device_train_batch_size 2" in said
+    assert pretrain(folder, "scarce", *tokenizer, "--auto_find_batch_size", "True") == 0
+    assert "Out of memory: 2 examples of the longest phase at once from here on." in capsys.readouterr().out
+    before, after = weights(folder / "whole" / "model"), weights(folder / "scarce" / "model")
+    for name, value in before.items():
+        torch.testing.assert_close(after[name], value, rtol=1e-5, atol=1e-5)
 
 
 def test_wrong_paths(folder, capsys):
