@@ -157,6 +157,7 @@ def main() -> None:
     ours = Curve(batches)
     trainer.add_callback(ours)
     trainer.train()
+    trainer.save_state()  # for `hf-encoders plot`
 
     print("transformers' own classes")
     config, rows = model_config(recipe, tokenizer), stock_rows(training, tokenizer, recipe.longest)
