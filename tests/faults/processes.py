@@ -52,6 +52,8 @@ def _run(log: Path, environment: dict[str, str], function: Callable[..., None], 
         os.dup2(file, descriptor)
     sys.stdout, sys.stderr = (open(i, "w", buffering=1, closefd=False) for i in (1, 2))  # noqa: SIM115
     os.environ.update(environment)
+    # No power is cut here, and the disk of a busy machine can take minutes; `test_kills` has what is synced when.
+    os.fsync = lambda descriptor: None
     multiprocessing.set_start_method("fork", force=True)  # of data loader workers: as in a process that was not forked
     try:
         function(*args, **kwargs)

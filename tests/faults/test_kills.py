@@ -1,9 +1,13 @@
 """kill -9: what was saved stays, and the run goes on as if it had not been killed."""
 
+import os
+import shutil
 import signal
 
 import pytest
 
+from hf_encoders.training.checkpoint_files import finish_checkpoint
+from hf_encoders.training.checkpoints import FILE_LIST, problem_of_checkpoint
 from tests.faults import injected, processes
 from tests.faults.saved_state import good_steps, is_as_if_never_stopped, is_untouched, newest, resumed
 
@@ -84,6 +88,23 @@ def test_between_taking_away_a_checkpoint_and_putting_the_new_one_there(untouche
     assert good_steps(saved) == [2]
     assert newest(saved) == ("checkpoint-4", [])
     assert is_untouched(saved, untouched, (2, 4))
+
+
+def test_all_is_on_the_disk_before_it_gets_its_name(saved, monkeypatch):
+    """Against power cuts: each file and the folders, in this order; then the name, then the folder that has it."""
+    unfinished, place = saved / "_unfinished" / "checkpoint-6", saved / "checkpoint-6"
+    shutil.copytree(saved / "checkpoint-4", unfinished)
+    (unfinished / FILE_LIST).unlink()
+    (unfinished / "folder").mkdir()
+    names = {path.stat().st_ino: path.name for path in (saved, unfinished, *unfinished.rglob("*"))}
+    done, rename = [], os.rename
+    monkeypatch.setattr(os, "fsync", lambda descriptor: done.append(names.get(os.fstat(descriptor).st_ino, FILE_LIST)))
+    monkeypatch.setattr(os, "rename", lambda *paths: (done.append("renamed"), rename(*paths)))
+    finish_checkpoint(unfinished, place, {"step": 6})
+    files = {path.name for path in place.iterdir()}
+    assert set(done[:-4]) == files - {FILE_LIST} | {"checkpoint-6"}
+    assert done[-5:] == ["checkpoint-6", FILE_LIST, "checkpoint-6", "renamed", "run"]
+    assert problem_of_checkpoint(place) is None
 
 
 def test_while_an_old_checkpoint_is_removed(untouched, saved):

@@ -87,10 +87,10 @@ def test_a_loss_that_is_not_a_number(untouched, tmp_path):
 def test_a_killed_worker_of_the_data_loader(untouched, tmp_path):
     """What the system does to workers when memory is short."""
     run = tmp_path / "run"
-    ended = processes.run(injected.worker_killed, run, 6)  # the last batch of the epoch, made two or three steps ahead
+    ended = processes.run(injected.worker_killed, run, 6)  # the epoch's last batch, made two or three steps ahead
     assert ended.status == 1
-    assert "DataLoader worker (pid" in ended.told and "is killed by signal: Killed" in ended.told
-    # torch raises wherever the process is at that moment: in a step, or while it saves.
+    # Which error it is, and whether of a step or of a save, depends on what the process does at that moment.
+    assert re.search(r"^RuntimeError: DataLoader worker \(pid|^ConnectionResetError|CheckpointNot", ended.told, re.M)
     assert re.search(f"{run}/checkpoint-[24] is whole. To go on from it, start with the same settings", ended.told)
     assert is_untouched(run, untouched, (2,))
 
