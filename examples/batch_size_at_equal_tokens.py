@@ -6,8 +6,7 @@
     python examples/batch_size_at_equal_tokens.py --output_dir runs/batches
     python examples/batch_size_at_equal_tokens.py --text_files corpus/*.txt --take_every 16 --output_dir runs/batches
 
-Every run sees as many examples, in fewer steps where batches are larger, after one tenth of them as warm-up. Table,
-picture and minutes of the second command, on one core, are in docs/ablations.md.
+Every run sees as many examples, in fewer steps where batches are larger, after one tenth of them as warm-up.
 """
 
 import math
