@@ -1,23 +1,29 @@
 """What an objective needs: a family that has its head, a model, a data set, a data collator."""
 
+import dataclasses
+import inspect
 from typing import Any
 
 import datasets
 import transformers
+from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_encoders.data.blocks import SentenceBlocks
-from hf_encoders.data.chunks import DocumentChunks
+from hf_encoders.data.chunks import ChunkRule, DocumentChunks
 from hf_encoders.data.collators import (
     DataCollatorForMaskedLM,
     DataCollatorForNextSentencePrediction,
     DataCollatorForSentenceOrderPrediction,
 )
+from hf_encoders.data.masking import Masking
+from hf_encoders.data.word_starts import WordStarts
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.registration import CONFIGURATIONS
 
 
 OBJECTIVES = ("mlm", "nsp", "sop")
+GIVEN_BY_THE_RUN = ("documents", "max_length", "seed", "rule")  # arguments of data sets that are no options
 
 
 def config_class_of(family: str) -> type[EncoderConfig]:
@@ -92,6 +98,60 @@ def config_of_size(
         **tokenizer_fields(config_class, tokenizer, max_length),
         **fields,
     )
+
+
+def config_of_fields(config_class: type[EncoderConfig], fields: dict[str, Any]) -> EncoderConfig:
+    """A configuration of its fields and perhaps `size`, one of the family's named sizes.
+
+    Raises:
+        ValueError: naming what is no size or field of the family, or a value that cannot be.
+    """
+    fields = dict(fields)
+    size = fields.pop("size", None)
+    make = config_class if size is None else getattr(config_class, str(size), None)
+    # Named sizes are class methods of the family itself; `from_pretrained` and its like are inherited.
+    if make is None or (size is not None and str(size) not in vars(config_class)) or not callable(make):
+        raise ValueError(f"size {size!r} is not a named size of {config_class.model_type}, such as base.")
+    known = {one.name for one in dataclasses.fields(config_class)}
+    unknown = [name for name in fields if name not in known]
+    if unknown:
+        raise ValueError(f"{config_class.__name__} has no field {unknown[0]!r}.")
+    try:
+        return make(**fields)
+    except (StrictDataclassError, TypeError, ValueError) as error:
+        raise ValueError(" ".join(str(error).split())) from error
+
+
+def check_options(objective: str, examples: dict[str, Any], masking: dict[str, Any]) -> None:
+    """Refuse options that the objective's data set or its collator does not have, before there is text.
+
+    Args:
+        objective (`str`): in `OBJECTIVES`.
+        examples, masking: what `examples_for` and `collator_for` are to get.
+
+    Raises:
+        ValueError: naming the option, and as `ChunkRule` and `Masking`.
+    """
+    data_set = SentenceBlocks if objective == "mlm" else DocumentChunks
+    rule = () if objective == "mlm" else [one.name for one in dataclasses.fields(ChunkRule)]
+    own = [name for name in inspect.signature(data_set).parameters if name not in GIVEN_BY_THE_RUN]
+    for key, options, known in (
+        ("examples", examples, [*own, *rule]),
+        ("masking", masking, [one.name for one in dataclasses.fields(Masking)]),
+    ):
+        for name in options:
+            if name not in known:
+                raise ValueError(f"{key}: there is no option {name!r} for {objective}: it has {', '.join(known)}.")
+    if not callable(masking.get("word_starts", WordStarts)):
+        raise ValueError(f"masking: word_starts={masking['word_starts']!r} comes with a preset only: leave it out.")
+    for key, kind, options in (
+        ("examples", ChunkRule, {name: value for name, value in examples.items() if name in rule}),
+        ("masking", Masking, masking),
+    ):
+        try:
+            kind(**options)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{key}: {error}") from error
 
 
 def tokenizer_fields(

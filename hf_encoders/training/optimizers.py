@@ -17,9 +17,17 @@ def optimizer_class(name: str, arguments: TrainingArguments) -> tuple[type, dict
     Args:
         name (`str`): in `OPTIMIZERS`.
         arguments (`TrainingArguments`): give learning rate, betas and epsilon; weight decay comes from the groups.
+
+    Raises:
+        ValueError: for LAMB without weight decay, where it would be Adam.
     """
     if name == "adamw":
         return None
+    if arguments.weight_decay == 0:
+        raise ValueError(
+            "optimizer lamb with weight_decay=0: what has no weight decay takes Adam's step, and here all would. "
+            "Give weight_decay, such as 0.01 (ALBERT), or optimizer adamw."
+        )
     # Its library takes half a second to import.
     from hf_encoders.training.lamb import AlbertLamb
 

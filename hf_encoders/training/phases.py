@@ -28,6 +28,20 @@ class PhaseExamples:
     dataset: EpochDataset
 
 
+def check_division(phases: Sequence[Phase], micro_batches: int) -> None:
+    """Refuse micro-batches without an example.
+
+    Raises:
+        ValueError: if a phase has fewer examples a step than there are micro-batches.
+    """
+    for number, phase in enumerate(phases):
+        if phase.examples < micro_batches:
+            raise ValueError(
+                f"phase {number + 1} has {phase.examples} examples a step, and processes times accumulation steps are "
+                f"{micro_batches}: use fewer of either, or give the phase more examples."
+            )
+
+
 class RunExamples(Dataset):
     """The micro-batches of a run.
 
@@ -47,12 +61,7 @@ class RunExamples(Dataset):
 
     def __init__(self, phases: Sequence[PhaseExamples], micro_batches: int):
         self.phases, self.micro_batches = list(phases), micro_batches
-        for number, part in enumerate(self.phases):
-            if part.phase.examples < micro_batches:
-                raise ValueError(
-                    f"phase {number + 1} has {part.phase.examples} examples a step, and processes times accumulation "
-                    f"steps are {micro_batches}: use fewer of either, or give the phase more examples."
-                )
+        check_division([part.phase for part in self.phases], micro_batches)
         # Of each phase its first micro-batch and its first epoch.
         self.first_items, self.first_epochs = [0], [0]
         for part in self.phases:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, TrainingArguments
 
 from hf_encoders.benchmark.memory import peak_on_cpu, peak_on_cuda
 from hf_encoders.training.phases import RunExamples
@@ -42,6 +42,7 @@ class Plan:
     """What a run will be; printed, a table."""
 
     recipe: Recipe
+    arguments: TrainingArguments  # the user's before the recipe's
     division: Division
     parameters: int
     device: str
@@ -76,10 +77,10 @@ class Plan:
         widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
         table = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
         rate = "" if recipe.mask_rate is None else f", mask rate {recipe.mask_rate.start} to {recipe.mask_rate.end}"
-        schedule = recipe.training.get("lr_scheduler_type", "linear")
+        arguments = self.arguments
         rate_and_schedule = (
-            f"{recipe.optimizer}, learning rate {recipe.training.get('learning_rate', 5e-5):g} ({schedule}, "
-            f"{recipe.warmup_steps:,} steps of warm-up){rate}"
+            f"{recipe.optimizer}, learning rate {arguments.learning_rate:g} ({arguments.lr_scheduler_type.value}, "
+            f"{arguments.get_warmup_steps(recipe.steps):,} steps of warm-up){rate}"
         )
         tokens = in_short(sum(plan.tokens for plan in self.phases))
         return "\n".join(
@@ -118,7 +119,7 @@ def make_plan(trainer: PreTrainingTrainer, recipe: Recipe, division: Division) -
         )
     device = torch.cuda.get_device_name(0) if trainer.args.device.type == "cuda" else "CPU"
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    return Plan(recipe, division, parameters, device, found)
+    return Plan(recipe, trainer.args, division, parameters, device, found)
 
 
 def measured_pass(trainer: PreTrainingTrainer, model: PreTrainedModel, batch: dict[str, Any]) -> tuple[float, int]:

@@ -7,16 +7,24 @@ objective, the model, the tokenizer, how examples are made and masked, the phase
 
 import dataclasses
 import math
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 from transformers import TrainingArguments
 
 from hf_encoders.data import paper_modes
 from hf_encoders.training.mask_rate import LinearMaskRate
-from hf_encoders.training.objectives import check_objective, config_class_of
+from hf_encoders.training.objectives import (
+    check_objective,
+    check_options,
+    config_class_of,
+    config_of_fields,
+    pretraining_model,
+)
 from hf_encoders.training.optimizers import OPTIMIZERS
 
 
@@ -65,11 +73,20 @@ class TokenizerRecipe:
     Args:
         vocab_size (`int`): most entries.
         lowercase, strip_accents (`bool`): as in `train_tokenizer`.
+
+    Raises:
+        ValueError: for a value of another kind.
     """
 
     vocab_size: int
     lowercase: bool = True
     strip_accents: bool = False
+
+    def __post_init__(self):
+        for one in dataclasses.fields(self):
+            value = getattr(self, one.name)
+            if type(value) is not one.type:
+                raise ValueError(f"tokenizer: {one.name}={value!r} must be of type {one.type.__name__}.")
 
 
 @dataclass(frozen=True)
@@ -112,15 +129,19 @@ class Recipe:
             raise ValueError("phases: a run needs at least one, such as {steps: 1000, length: 128, examples: 256}.")
         if self.optimizer not in OPTIMIZERS:
             raise ValueError(f"optimizer {self.optimizer!r}: it must be one of {', '.join(OPTIMIZERS)}.")
-        known = {one.name for one in dataclasses.fields(TrainingArguments) if one.init}
-        for name in self.training:
-            if name in TAKEN:
-                raise ValueError(f"training: {name} has another place: {TAKEN[name]}.")
-            if name not in known:
-                raise ValueError(f"training: transformers.TrainingArguments has no field {name!r}.")
-        size = self.model.get("size")
-        if size is not None and not callable(getattr(config_class_of(self.family), str(size), None)):
-            raise ValueError(f"model: size {size!r} is not a named size of {self.family}, such as base.")
+        _check_training(self.training)
+        try:
+            with torch.device("meta"):  # takes no memory
+                pretraining_model(config_of_fields(config_class_of(self.family), self.model), self.objective)
+        except ValueError as error:
+            raise ValueError(f"model: {error}") from error
+        check_options(self.objective, self.examples, self.masking)
+        if self.mask_rate is not None:
+            for name in ("mask_probability", "max_predictions", "pass_over_long_words"):
+                if self.masking.get(name):
+                    raise ValueError(
+                        f"masking: {name}={self.masking[name]} does not go with mask_rate: leave one out."
+                    )
 
     @property
     def steps(self) -> int:
@@ -155,12 +176,21 @@ class Recipe:
         training = dict(self.training)
         if training.get("warmup_steps", 0) >= 1:
             training["warmup_steps"] = round(training["warmup_steps"] * steps / self.steps)
-        schedule = dict(training.get("lr_scheduler_kwargs", {}))
+        schedule = dict(training.get("lr_scheduler_kwargs") or {})
         if "num_decay_steps" in schedule:
             schedule["num_decay_steps"] = round(schedule["num_decay_steps"] * steps / self.steps)
             training["lr_scheduler_kwargs"] = schedule
         phases = tuple(dataclasses.replace(p, steps=n) for p, n in zip(self.phases, counts, strict=True))
         return dataclasses.replace(self, phases=phases, training=training)
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which `1e-4` is a number, as in YAML 1.2; to PyYAML, which reads 1.1, only `1.0e-4` is one."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+)
 
 
 def recipe_names() -> list[str]:
@@ -181,11 +211,13 @@ def load_recipe(name: str | Path) -> Recipe:
             f"recipe {str(name)!r}: no such file, nor one of the shipped recipes: {', '.join(recipe_names())}."
         )
     try:
-        fields = yaml.safe_load(path.read_text(encoding="utf-8"))
+        fields = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not YAML ({' '.join(str(error).split())}).") from error
     try:
-        return recipe_of(path.stem, fields)
+        # Records and cards name the recipe: a file called like a shipped one is told from it by its ending.
+        is_own_namesake = path != shipped and path.stem in recipe_names()
+        return recipe_of(path.name if is_own_namesake else path.stem, fields)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 
@@ -227,8 +259,28 @@ def recipe_of(name: str, fields: Any) -> Recipe:
     if "mask_rate" in fields:
         if len(fields["mask_rate"]) != 2:
             raise ValueError(f"mask_rate: {fields['mask_rate']} must be two numbers, such as [0.30, 0.15].")
+        if not all(_is_number(rate) for rate in fields["mask_rate"]):
+            raise ValueError(f"mask_rate: {fields['mask_rate']} must be two numbers, such as [0.30, 0.15].")
         made["mask_rate"] = LinearMaskRate(*fields["mask_rate"])
     return Recipe(**made)
+
+
+def _check_training(fields: dict[str, Any]) -> None:
+    """Refuse fields that `TrainingArguments` does not have or that the run sets, and values of another kind."""
+    kinds = {one.name: one.type for one in dataclasses.fields(TrainingArguments) if one.init}
+    for name, value in fields.items():
+        if name in TAKEN:
+            raise ValueError(f"training: {name} has another place: {TAKEN[name]}.")
+        if name not in kinds:
+            raise ValueError(f"training: transformers.TrainingArguments has no field {name!r}.")
+        if kinds[name] in (int, float, int | None, float | None) and not (_is_number(value) or value is None):
+            raise ValueError(f"training: {name}={value!r} must be a number.")
+        if kinds[name] is bool and not isinstance(value, bool):
+            raise ValueError(f"training: {name}={value!r} must be true or false.")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _made(kind: type, key: str, fields: Any) -> Any:

@@ -1,6 +1,5 @@
 """From a recipe and a corpus to a trainer that is ready to go."""
 
-import dataclasses
 import math
 import os
 from dataclasses import dataclass
@@ -21,12 +20,13 @@ from hf_encoders.training.health import HealthCallback
 from hf_encoders.training.objectives import (
     collator_for,
     config_class_of,
+    config_of_fields,
     examples_for,
     pretraining_model,
     tokenizer_fields,
 )
 from hf_encoders.training.optimizers import optimizer_class
-from hf_encoders.training.phases import PhaseExamples, RunExamples
+from hf_encoders.training.phases import PhaseExamples, RunExamples, check_division
 from hf_encoders.training.recipe import Recipe
 from hf_encoders.training.trainer import PreTrainingTrainer
 
@@ -67,7 +67,8 @@ def divide(recipe: Recipe, processes: int, examples: int | None = None, accumula
         accumulation (`int`, *optional*): micro-batches a step, instead.
 
     Raises:
-        ValueError: if both are given, and for numbers below 1.
+        ValueError: if both are given, for numbers below 1, and for a phase that has fewer examples a step than there
+            would be micro-batches.
 
     >>> from hf_encoders.training.recipe import load_recipe
     >>> divide(load_recipe("bert-base"), processes=8)  # 256 examples, 32 a device, of 512 tokens in the second phase
@@ -89,6 +90,7 @@ def divide(recipe: Recipe, processes: int, examples: int | None = None, accumula
         # A phase of few examples limits how often a step can be divided.
         fewest = min(phase.examples for phase in recipe.phases) // processes
         accumulation = max(1, min(math.ceil(largest / (processes * tokens)), fewest))
+    check_division(recipe.phases, processes * accumulation)
     return Division(processes, accumulation, math.ceil(largest / recipe.longest / (processes * accumulation)))
 
 
@@ -96,25 +98,30 @@ def model_config(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> EncoderC
     """The recipe's model for a tokenizer; the embedding table has a multiple of 64 rows.
 
     Raises:
-        ValueError: for a field that the configuration does not have, or a value that cannot be.
+        ValueError: for fewer rows than the tokenizer or the longest examples need, where the recipe names a number.
     """
     config_class = config_class_of(recipe.family)
-    fields = dict(recipe.model)
-    size = fields.pop("size", None)
-    known = {one.name for one in dataclasses.fields(config_class)}
-    unknown = [name for name in fields if name not in known]
-    if unknown:
-        raise ValueError(f"model: {config_class.__name__} has no field {unknown[0]!r}.")
+    least = {
+        "vocab_size": padded_vocab_size(tokenizer, 1),
+        "max_position_embeddings": config_class.position_rows(recipe.longest, tokenizer.pad_token_id),
+    }
+    for name, rows in least.items():
+        if recipe.model.get(name, rows) < rows:
+            raise ValueError(f"model: {name}={recipe.model[name]} must be at least {rows} here: leave it out.")
     fields = {
         "vocab_size": padded_vocab_size(tokenizer),
         **tokenizer_fields(config_class, tokenizer, recipe.longest),
-        **fields,
+        **recipe.model,
     }
-    return config_class(**fields) if size is None else getattr(config_class, size)(**fields)
+    return config_of_fields(config_class, fields)
 
 
 def training_arguments(recipe: Recipe, division: Division, output: Path, given: dict[str, Any]) -> TrainingArguments:
-    """What `Trainer` is told: the recipe's fields, the user's before them, and what makes item k micro-batch k."""
+    """What `Trainer` is told: the recipe's fields, the user's before them, and what makes item k micro-batch k.
+
+    Raises:
+        ValueError: for what transformers or the optimizer refuses.
+    """
     save_steps = max(1, recipe.steps // 10)
     fields = {
         "logging_steps": max(1, min(500, recipe.steps // 100)),
@@ -133,16 +140,21 @@ def training_arguments(recipe: Recipe, division: Division, output: Path, given: 
         "warmup_steps": recipe.warmup_steps,
         **given,
     }
-    return TrainingArguments(
-        **fields,
-        output_dir=str(output),
-        max_steps=recipe.steps,
-        per_device_train_batch_size=1,
-        gradient_accumulation_steps=division.accumulation,
-        train_sampling_strategy="sequential",
-        remove_unused_columns=False,
-        optim="adamw_torch_fused",
-    )
+    try:
+        arguments = TrainingArguments(
+            **fields,
+            output_dir=str(output),
+            max_steps=recipe.steps,
+            per_device_train_batch_size=1,
+            gradient_accumulation_steps=division.accumulation,
+            train_sampling_strategy="sequential",
+            remove_unused_columns=False,
+            optim="adamw_torch_fused",
+        )
+    except ValueError as error:
+        raise ValueError(f"TrainingArguments: {' '.join(str(error).split())}") from error
+    optimizer_class(recipe.optimizer, arguments)  # refuses what does not go together before there is text
+    return arguments
 
 
 def run_examples(recipe: Recipe, documents: datasets.Dataset, division: Division, seed: int) -> RunExamples:

@@ -3,11 +3,14 @@
 import numpy as np
 import pytest
 import torch
+import yaml
+from transformers import TrainingArguments
 
 from hf_encoders.training.lamb import AlbertLamb
 from hf_encoders.training.objectives import config_class_of
+from hf_encoders.training.optimizers import optimizer_class
 from hf_encoders.training.recipe import Phase, load_recipe, recipe_names, recipe_of
-from hf_encoders.training.run import divide, model_config
+from hf_encoders.training.run import divide, model_config, training_arguments
 from tests.training.killed_run import make_tokenizer
 
 
@@ -81,6 +84,29 @@ def test_phases_keep_their_shares_in_a_shorter_run():
         ({"training": {"learning_rte": 5}}, "TrainingArguments has no field 'learning_rte'"),
         ({"masking": {"preset": "BURT_MASKING"}}, "masking: preset 'BURT_MASKING' is not in"),
         ({"model": {"size": "tiny"}}, "model: size 'tiny' is not a named size of bert"),
+        ({"model": {"size": "from_pretrained"}}, "model: size 'from_pretrained' is not a named size of bert"),
+        ({"model": {"hidden_sise": 12}}, "model: HfeBertConfig has no field 'hidden_sise'"),
+        ({"model": {"hidden_size": 12, "num_attention_heads": 5}}, "model: hidden_size=12 is not a multiple"),
+        ({"model": {"hidden_size": "wide"}}, "model: .*hidden_size"),
+        ({"tokenizer": {"vocab_size": "many"}}, "tokenizer: vocab_size='many' must be of type int"),
+        ({"examples": {"put_bak": True}}, "examples: there is no option 'put_bak' for nsp: it has .*put_back"),
+        ({"examples": {"put_back": True}}, "examples: put_back=True leaves single sentences"),
+        ({"objective": "mlm", "examples": {"put_back": True}}, "no option 'put_back' for mlm: it has cross_documents"),
+        ({"masking": {"mask_prob": 0.2}}, "masking: there is no option 'mask_prob'"),
+        ({"masking": {"unit": "words"}}, "masking: unit='words' is not known"),
+        ({"masking": {"word_starts": "WordStarts"}}, "masking: word_starts='WordStarts' comes with a preset only"),
+        (
+            {"masking": {"preset": "BERT_MASKING"}, "mask_rate": [0.3, 0.15]},
+            "max_predictions=20 does not go with mask_rate",
+        ),
+        (
+            {"masking": {"mask_probability": 0.2}, "mask_rate": [0.3, 0.15]},
+            "mask_probability=0.2 does not go with mask_rate",
+        ),
+        ({"mask_rate": ["a", 0.1]}, "mask_rate: .* must be two numbers"),
+        ({"training": {"learning_rate": "fast"}}, "training: learning_rate='fast' must be a number"),
+        ({"training": {"warmup_steps": "10"}}, "training: warmup_steps='10' must be a number"),
+        ({"training": {"bf16": "on"}}, "training: bf16='on' must be true or false"),
         ({"model": []}, r"model: \[\] is a list, and must be a dict"),
     ],
 )
@@ -89,10 +115,36 @@ def test_what_cannot_be_is_refused_by_name(changed, said):
         recipe_of("mine", {**MINIMAL, **changed})
 
 
-def test_a_field_that_the_model_does_not_have():
-    recipe = recipe_of("mine", {**MINIMAL, "model": {"hidden_sise": 12}})
-    with pytest.raises(ValueError, match="model: HfeBertConfig has no field 'hidden_sise'"):
-        model_config(recipe, make_tokenizer())
+def test_tables_with_too_few_rows():
+    for field, rows, least in (("vocab_size", 59, 60), ("max_position_embeddings", 23, 24)):
+        recipe = recipe_of("mine", {**MINIMAL, "model": {**MINIMAL["model"], field: rows}})
+        with pytest.raises(ValueError, match=f"model: {field}={rows} must be at least {least} here"):
+            model_config(recipe, make_tokenizer())
+
+
+def test_numbers_as_people_write_them(tmp_path):
+    """YAML 1.1 takes `1e-4` for text; and the record of a file tells it from the shipped recipe of its name."""
+    file = tmp_path / "bert-day.yaml"
+    written = yaml.safe_dump({**MINIMAL, "training": {"adam_epsilon": 1e-6}}).replace("1.0e-06", "1e-6")
+    file.write_text(
+        f"{written}  learning_rate: 5E-4\nmask_rate: [3e-1, .15]\n".replace("\n", "\r\n"), encoding="utf-8"
+    )
+    recipe = load_recipe(file)
+    assert recipe.training == {"adam_epsilon": 1e-6, "learning_rate": 5e-4}
+    assert (recipe.mask_rate.start, recipe.mask_rate.end) == (0.3, 0.15)
+    assert (recipe.name, load_recipe("bert-day").name) == ("bert-day.yaml", "bert-day")
+
+
+def test_lamb_without_weight_decay_would_be_adam(tmp_path):
+    with pytest.raises(ValueError, match="optimizer lamb with weight_decay=0"):
+        optimizer_class("lamb", TrainingArguments(str(tmp_path), use_cpu=True))
+
+
+def test_what_transformers_refuses_is_told_in_a_line(tmp_path):
+    recipe = recipe_of("mine", MINIMAL)
+    given = {"use_cpu": True, "load_best_model_at_end": True, "save_steps": 3, "eval_steps": 2}
+    with pytest.raises(ValueError, match="^TrainingArguments: .*multiple of the evaluation steps"):
+        training_arguments(recipe, divide(recipe, 1), tmp_path, given)
 
 
 def test_a_file_of_ones_own(tmp_path):
@@ -109,6 +161,8 @@ def test_micro_batches_are_as_few_as_go():
     assert divide(recipe, processes=2, examples=2).accumulation == 3
     assert divide(recipe, processes=2, accumulation=3).examples == 2
     assert divide(recipe, processes=3).micro_batches == 3
+    with pytest.raises(ValueError, match="phase 1 has 12 examples a step, .* are 13"):
+        divide(recipe, processes=13)
     with pytest.raises(ValueError, match="one of them follows from the other"):
         divide(recipe, 1, examples=2, accumulation=2)
     assert Phase(1, 5, 1).length == 5
