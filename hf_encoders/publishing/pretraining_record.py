@@ -37,7 +37,7 @@ def pretraining_record(
         statistics (`CorpusStatistics`): of it.
         schedule (`dict`): facts that the trainer does not know: examples a step, their length.
         after (`dict`): what the last evaluation returned.
-        seconds (`float`): of the training loop.
+        seconds (`float`): of training, restarts included.
         unigram (`float`): nats a held-out token under token frequencies.
         language (`list` of `str`): codes.
     """
@@ -73,7 +73,7 @@ def pretraining_record(
             **schedule,
             "optimizer": "AdamW" if trainer.optimizer_cls_and_kwargs is None else "LAMB",
             "peak learning rate": arguments.learning_rate,
-            "warm-up steps": arguments.warmup_steps,
+            "warm-up steps": arguments.get_warmup_steps(trainer.state.max_steps),
             "schedule after warm-up": "linear to 0"
             if arguments.lr_scheduler_type == "linear"
             else str(getattr(arguments.lr_scheduler_type, "value", arguments.lr_scheduler_type)),

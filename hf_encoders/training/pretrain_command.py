@@ -16,6 +16,7 @@ torchrun --nproc_per_node N --no-python hf-encoders pretrain ...
 import argparse
 import dataclasses
 import json
+import os
 import shutil
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,7 @@ from typing import Any
 import datasets
 import transformers
 from accelerate.utils import release_memory
+from huggingface_hub import upload_folder
 from transformers import HfArgumentParser, PreTrainedTokenizerBase, TrainingArguments, set_seed
 
 from hf_encoders.data.corpus import prepare_corpus, split_train_validation
@@ -32,9 +34,11 @@ from hf_encoders.data.corpus.report import REPORT_FILE, CorpusReport, corpus_sta
 from hf_encoders.data.corpus.segmentation import read_documents, split_sentences
 from hf_encoders.data.corpus.settings import tokenizer_fingerprint
 from hf_encoders.data.tokenizer_training import train_tokenizer
+from hf_encoders.publishing.checks import CARD_FILE
 from hf_encoders.publishing.loss_curve import draw_loss_curve
 from hf_encoders.publishing.model_card import CURVE_FILE, make_model_card
 from hf_encoders.publishing.pretraining_record import pretraining_record
+from hf_encoders.publishing.publish import published_files
 from hf_encoders.training.objectives import config_class_of
 from hf_encoders.training.out_of_memory import is_out_of_memory
 from hf_encoders.training.plan import make_plan
@@ -47,9 +51,21 @@ RUN_FILE = "run.json"
 # Options of `TrainingArguments` that the command reads itself.
 OWN = ("max_steps", "per_device_train_batch_size", "gradient_accumulation_steps", "auto_find_batch_size")
 VALIDATION_SHARE = 0.02
+# `--push_to_hub` uploads the output folder less what begins with an underscore, and the text is not to be published.
+CORPUS = "_corpus"
 TOKENIZER_RECIPE = "recipe.json"  # in the folder of a tokenizer that was trained here: what it was made of
+UNFINISHED_TOKENIZER = "_tokenizer"
 # What a run writes into its folder.
-RUN_PARTS = (RUN_FILE, "tokenizer", "corpus", "model", "checkpoint-*", "_unfinished", "trainer_state.json")
+RUN_PARTS = (
+    RUN_FILE,
+    "tokenizer",
+    UNFINISHED_TOKENIZER,
+    CORPUS,
+    "model",
+    "checkpoint-*",
+    "_unfinished",
+    "trainer_state.json",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -81,6 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
     recipe = load_recipe(arguments.recipe)
     if "max_steps" in given:
         recipe = recipe.of_steps(given["max_steps"])
+    split_sentences("", arguments.language)  # refuses what is no language code
     if not 0 < arguments.validation_share < 1:
         raise ValueError(f"--validation-share {arguments.validation_share}: must be above 0 and below 1.")
     processes, halves = num_processes(), bool(given.get("auto_find_batch_size"))
@@ -93,21 +110,33 @@ def run(arguments: argparse.Namespace) -> int:
     fields = {name: value for name, value in given.items() if name not in OWN}
     training = training_arguments(recipe, division, output, fields)
     transformers.logging.set_verbosity_warning()
+    is_main = training.process_index == 0
+    # torchrun starts the same command again after a crash, to go on.
+    is_restart = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+    if processes > 1 and is_main:
+        print(f"The others wait for the corpus at most {training.ddp_timeout} s (--ddp_timeout).", flush=True)
     with training.main_process_first(desc="the corpus"):
-        if arguments.overwrite and training.process_index == 0:
-            remove_run(output)
+        if arguments.overwrite and is_main and not is_restart:
+            remove_run(output, arguments)
         tokenizer, documents = open_corpus(arguments, recipe, output)
+        facts = run_facts(recipe, documents, tokenizer, training.seed, arguments.validation_share)
+        if not arguments.plan:
+            is_begun = check_run(output, facts)
+            if is_main and not is_begun:
+                write_run(output, facts)
+    if not arguments.plan and (output / "model" / CARD_FILE).is_file():
+        print(f"This run is finished: {output / 'model'}. (--overwrite removes it and begins anew.)", flush=True)
+        return 0
     parts = split_train_validation(documents, validation_share=arguments.validation_share, seed=training.seed)
-    facts = run_facts(recipe, documents, tokenizer, training.seed, arguments.validation_share)
     while True:
         try:
             set_seed(training.seed)
             trainer = make_trainer(recipe, *parts, tokenizer, training, division)
-            if training.process_index == 0:
+            if is_main:
                 print(make_plan(trainer, recipe, division), flush=True)
             if arguments.plan:
                 return 0
-            seconds = train(trainer, output, facts)
+            train(trainer, output, "give the same command again" + " without --overwrite" * arguments.overwrite)
             break
         except Exception as error:
             if not is_out_of_memory(error):
@@ -120,21 +149,15 @@ def run(arguments: argparse.Namespace) -> int:
         # Behind the handler, which keeps the error and with it all that was on the device.
         trainer = None
         release_memory()
-    finish(trainer, recipe, parts, trainer.evaluate(), seconds, arguments)
+    finish(trainer, recipe, parts, trainer.evaluate(), arguments)
     return 0
 
 
-def train(trainer: PreTrainingTrainer, output: Path, facts: dict[str, Any]) -> float:
-    """Train, from the newest whole checkpoint of this run where there is one; seconds of the training loop."""
-    with trainer.args.main_process_first(desc="the run's folder"):
-        is_begun = check_run(output, facts)
-        if trainer.args.process_index == 0:
-            output.mkdir(parents=True, exist_ok=True)
-            (output / RUN_FILE).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
-    has_checkpoints = is_begun and any(output.glob("checkpoint-*"))
-    trainer.interruption.how_to_resume = "give the same command again"
-    result = trainer.train(resume_from_checkpoint=trainer.args.resume_from_checkpoint or has_checkpoints)
-    return result.metrics["train_runtime"]
+def train(trainer: PreTrainingTrainer, output: Path, how_to_resume: str) -> None:
+    """Train, from the newest whole checkpoint of this run where there is one."""
+    trainer.interruption.how_to_resume = how_to_resume
+    has_checkpoints = any(output.glob("checkpoint-*"))
+    trainer.train(resume_from_checkpoint=trainer.args.resume_from_checkpoint or has_checkpoints)
 
 
 def smaller_division(recipe: Recipe, division: Division, halves: bool, error: Exception) -> Division:
@@ -195,15 +218,21 @@ def open_corpus(
     """The prepared corpus and its tokenizer; both are made in the output folder where text was given.
 
     Raises:
-        ValueError: if a prepared corpus comes without its tokenizer, or with another one.
+        ValueError: if a prepared corpus comes without its tokenizer, with another one, or with further text.
     """
     paths = [Path(path) for path in arguments.corpus]
-    is_prepared = len(paths) == 1 and (paths[0] / REPORT_FILE).is_file()
+    prepared = [path for path in paths if (path / REPORT_FILE).is_file()]
+    if prepared and len(paths) > 1:
+        raise ValueError(
+            f"--corpus: {prepared[0]} is a prepared corpus, which comes alone: prepare one of all the text with "
+            "`hf-encoders corpus --input ...`."
+        )
+    is_prepared = bool(prepared)
     tokenizer = None if arguments.tokenizer is None else load_tokenizer(arguments.tokenizer)
     if not is_prepared:
         if tokenizer is None:
             tokenizer = trained_tokenizer(arguments, recipe, paths, output / "tokenizer")
-        corpus = output / "corpus"
+        corpus = output / CORPUS
         report = prepare_corpus(
             paths, corpus, tokenizer, sentence_splitter=partial(split_sentences, language=arguments.language)
         )
@@ -221,11 +250,19 @@ def open_corpus(
     return tokenizer, datasets.load_from_disk(str(paths[0]))
 
 
-def remove_run(output: Path) -> None:
-    """Remove what a run writes into its folder, and nothing else."""
-    for pattern in RUN_PARTS:
-        for path in output.glob(pattern):
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+def remove_run(output: Path, arguments: argparse.Namespace) -> None:
+    """Remove what a run writes into its folder, and nothing else.
+
+    Raises:
+        ValueError: before anything is removed, if the new run is to read some of it.
+    """
+    found = [path for pattern in RUN_PARTS for path in output.glob(pattern)]
+    for name in [*arguments.corpus, arguments.tokenizer, arguments.recipe]:
+        read = None if name is None else Path(name).resolve()
+        if read is not None and any(path.resolve() in (read, *read.parents) for path in found):
+            raise ValueError(f"--overwrite would remove {name}, which this run reads: move it out of {output} first.")
+    for path in found:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def trained_tokenizer(
@@ -238,7 +275,11 @@ def trained_tokenizer(
     """
     made_of = {"family": recipe.family, **dataclasses.asdict(recipe.tokenizer), "text": [str(path) for path in paths]}
     note = directory / TOKENIZER_RECIPE
-    if note.is_file():
+    if directory.exists():
+        if not note.is_file():
+            raise ValueError(
+                f"{directory} was not made by this command: give it as --tokenizer, or give another --output."
+            )
         if json.loads(note.read_text(encoding="utf-8")) != made_of:
             raise ValueError(f"{directory} was trained for another run: give another --output, or --overwrite.")
         return load_tokenizer(str(directory))
@@ -252,9 +293,11 @@ def trained_tokenizer(
         lowercase=recipe.tokenizer.lowercase,
         strip_accents=recipe.tokenizer.strip_accents,
     )
-    tokenizer.save_pretrained(directory)
-    # Last: only what is whole has it.
-    note.write_text(json.dumps(made_of, indent=1) + "\n", encoding="utf-8")
+    # Whole or not there: a run that was killed meanwhile begins it anew.
+    unfinished = directory.with_name(UNFINISHED_TOKENIZER)
+    tokenizer.save_pretrained(unfinished)
+    (unfinished / TOKENIZER_RECIPE).write_text(json.dumps(made_of, indent=1) + "\n", encoding="utf-8")
+    unfinished.rename(directory)
     return tokenizer
 
 
@@ -276,6 +319,14 @@ def run_facts(
     return json.loads(json.dumps(facts, default=str))
 
 
+def write_run(output: Path, facts: dict[str, Any]) -> None:
+    """Note what the output folder's run is, whole or not at all."""
+    output.mkdir(parents=True, exist_ok=True)
+    unfinished = output / f"_{RUN_FILE}"
+    unfinished.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    unfinished.replace(output / RUN_FILE)
+
+
 def check_run(output: Path, facts: dict[str, Any]) -> bool:
     """Whether the output folder holds this very run, begun.
 
@@ -292,7 +343,8 @@ def check_run(output: Path, facts: dict[str, Any]) -> bool:
         if before.get(name) != value:
             where = name
             if name == "recipe":
-                where = next(f"recipe ({key})" for key in value if before[name].get(key) != value[key])
+                differing = (f"recipe ({key})" for key in value if before[name].get(key) != value[key])
+                where = next(differing, name)
             raise ValueError(
                 f"--output {output} holds a run with another {where}: give its own arguments to go on with it, "
                 "another folder, or --overwrite to begin anew."
@@ -305,12 +357,12 @@ def finish(
     recipe: Recipe,
     parts: tuple[datasets.Dataset, datasets.Dataset],
     after: dict[str, float],
-    seconds: float,
     arguments: argparse.Namespace,
 ) -> None:
-    """Save the model with tokenizer, record, curve and card, and print the figures."""
+    """Save the model with tokenizer, record, curve and card, push it if asked to, and print the figures."""
     directory = Path(arguments.output) / "model"
-    trainer.save_model(str(directory))
+    # Internal for `Trainer` means: without pushing its own card for the one that is made here.
+    trainer.save_model(str(directory), _internal_call=True)
     trainer.save_state()
     if trainer.args.process_index != 0:
         return
@@ -325,7 +377,7 @@ def finish(
         corpus_statistics(training),
         {"recipe": recipe.name, "phases": phases},
         after,
-        seconds,
+        trainer.health.state()["attributes"]["training_seconds"],
         unigram,
         [arguments.language],
     )
@@ -338,7 +390,16 @@ def finish(
         has_curve=True,
         language=arguments.language,
     )
-    card.save(directory / "README.md")
+    card.save(directory / CARD_FILE)
+    if trainer.args.push_to_hub:
+        upload_folder(
+            repo_id=trainer.hub_model_id,
+            folder_path=directory,
+            allow_patterns=sorted(published_files(directory)),
+            commit_message="End of training",
+            token=trainer.args.hub_token,
+            revision=trainer.args.hub_revision,
+        )
     print(f"\nheld-out: MLM loss {after['eval_mlm_loss']:.3f} (unigram {unigram:.3f}), perplexity", end=" ")
     print(f"{after['eval_perplexity']:.1f}, accuracy {after['eval_mlm_accuracy']:.1%}", end="")
     print(f", pairs {after['eval_pair_accuracy']:.1%}" if "eval_pair_accuracy" in after else "")

@@ -63,9 +63,10 @@ class PreTrainingTrainer(FaultTolerantTrainer):
         self.add_callback(EpochCallback())
         self.add_callback(HubCodeCallback(self))
         given = [callback for callback in self.callback_handler.callbacks if isinstance(callback, HealthCallback)]
+        self.health: HealthCallback | None = None  # of this trainer, where it has one
         if health:
-            watching = health if isinstance(health, HealthCallback) else (given or [HealthCallback()])[0]
-            watching.attach(self)
+            self.health = health if isinstance(health, HealthCallback) else (given or [HealthCallback()])[0]
+            self.health.attach(self)
         self._running = self._no_sums()
         self._can_skip_logits = "return_logits" in inspect.signature(self.model.forward).parameters
 

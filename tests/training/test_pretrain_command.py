@@ -89,6 +89,13 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(folder, capsys):
     assert re.search(r"Going on from .*again/checkpoint-2", capsys.readouterr().out)
     before, after = weights(folder / "whole" / "model"), weights(folder / "again" / "model")
     assert all(torch.equal(before[name], after[name]) for name in before)
+    # Tokens and seconds of the steps before the restart count.
+    state = json.loads((folder / "whole" / "checkpoint-2" / "trainer_state.json").read_text())
+    seconds = state["stateful_callbacks"]["HealthCallback"]["attributes"]["training_seconds"]
+    record = TrainingRecord.load(folder / "again" / "model")
+    assert record.seconds > seconds > 0
+    tokens = TrainingRecord.load(folder / "whole" / "model")
+    assert record.tokens_per_second * record.seconds == pytest.approx(tokens.tokens_per_second * tokens.seconds)
 
 
 def test_accumulation_changes_nothing(folder):
@@ -117,6 +124,8 @@ def test_a_plan_trains_nothing(folder, capsys):
         (("--optim", "sgd"), "--optim: use optimizer"),
         (("--per_device_train_batch_size", "0"), "per_device_train_batch_size=0 must be at least 1"),
         (("--gradient_accumulation_steps", "4"), "accumulation steps are 4"),
+        (("--language", "German"), "'German' is not a language code"),
+        (("--weight_decay", "0"), "optimizer lamb with weight_decay=0"),
     ],
 )
 def test_other_arguments_are_refused(folder, words, said, capsys):
@@ -125,16 +134,56 @@ def test_other_arguments_are_refused(folder, words, said, capsys):
 
 
 def test_a_prepared_corpus_needs_its_tokenizer(folder, capsys):
-    assert pretrain(folder, "second", corpus="whole/corpus") == 2
+    assert pretrain(folder, "second", corpus="whole/_corpus") == 2
     assert "--tokenizer is missing: give the one that the corpus" in capsys.readouterr().err
-    assert pretrain(folder, "second", "--tokenizer", str(folder / "whole/tokenizer"), corpus="whole/corpus") == 0
+    assert pretrain(folder, "second", "--tokenizer", str(folder / "whole/tokenizer"), corpus="whole/_corpus") == 0
     before, after = weights(folder / "whole" / "model"), weights(folder / "second" / "model")
     assert all(torch.equal(before[name], after[name]) for name in before)
     shutil.copytree(folder / "whole/tokenizer", folder / "edited")
     text = (folder / "edited/tokenizer.json").read_text()
     (folder / "edited/tokenizer.json").write_text(text.replace("alpha", "alpho"))
-    assert pretrain(folder, "second", "--tokenizer", str(folder / "edited"), corpus="whole/corpus") == 2
+    assert pretrain(folder, "second", "--tokenizer", str(folder / "edited"), corpus="whole/_corpus") == 2
     assert "is not the one that the corpus" in capsys.readouterr().err
+    assert pretrain(folder, "second", "--corpus", str(folder / "whole/_corpus"), str(folder / "text.txt")) == 2
+    assert "is a prepared corpus, which comes alone" in capsys.readouterr().err
+
+
+def test_a_finished_run_is_not_run_again(folder, capsys):
+    before = (folder / "whole" / "model" / "training_record.json").stat().st_mtime_ns
+    assert pretrain(folder, "whole") == 0
+    assert "This run is finished" in capsys.readouterr().out
+    assert (folder / "whole" / "model" / "training_record.json").stat().st_mtime_ns == before
+
+
+def test_the_plan_has_what_was_given_before_the_recipe(folder, capsys):
+    tokenizer = ("--tokenizer", str(folder / "whole" / "tokenizer"), "--plan")
+    assert pretrain(folder, "told", *tokenizer, "--learning_rate", "3e-3", "--warmup_steps", "0.5") == 0
+    assert "learning rate 0.003 (linear, 3 steps of warm-up)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("named", ["--corpus", "--tokenizer"])
+def test_overwrite_does_not_remove_what_the_run_reads(folder, named, capsys):
+    inputs = {"--corpus": str(folder / "text.txt"), "--tokenizer": str(folder / "whole" / "tokenizer")}
+    inputs[named] = str(folder / "whole" / {"--corpus": "_corpus", "--tokenizer": "tokenizer"}[named])
+    words = [word for pair in inputs.items() for word in pair]
+    assert pretrain(folder, "whole", "--overwrite", *words) == 2
+    assert re.search("--overwrite would remove .*, which this run reads", capsys.readouterr().err)
+    assert (folder / "whole" / "model").is_dir() and (folder / "whole" / "checkpoint-6").is_dir()
+
+
+def test_a_restart_by_torchrun_goes_on_though_it_began_with_overwrite(folder, monkeypatch, capsys):
+    shutil.copytree(folder / "whole", folder / "restarted")
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    assert pretrain(folder, "restarted", "--overwrite") == 0
+    assert "This run is finished" in capsys.readouterr().out
+    assert (folder / "restarted" / "checkpoint-6").is_dir()
+
+
+def test_a_tokenizer_that_lies_there_is_not_written_over(folder, capsys):
+    shutil.copytree(folder / "whole" / "tokenizer", folder / "mine" / "tokenizer")
+    (folder / "mine" / "tokenizer" / "recipe.json").unlink()
+    assert pretrain(folder, "mine") == 2
+    assert "mine/tokenizer was not made by this command: give it as --tokenizer" in capsys.readouterr().err
 
 
 def test_overwrite_removes_the_run_alone(folder, capsys):

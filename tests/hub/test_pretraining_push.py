@@ -1,0 +1,37 @@
+"""`hf-encoders pretrain --push_to_hub`: the model with its card goes to the Hub; the text that it learned from does not."""
+
+import subprocess
+import sys
+
+import yaml
+
+from tests.end_to_end.test_quickstart import write_corpus
+from tests.hub.loopback_hub import LoopbackHub
+
+
+RECIPE = {
+    "family": "bert",
+    "objective": "nsp",
+    "model": {"num_hidden_layers": 1, "hidden_size": 12, "num_attention_heads": 3, "intermediate_size": 20},
+    "tokenizer": {"vocab_size": 150},
+    "phases": [{"steps": 3, "length": 24, "examples": 4}],
+}
+
+
+def test_the_text_stays_here_and_the_card_is_that_of_the_record(tmp_path):
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(RECIPE), encoding="utf-8")
+    write_corpus(tmp_path / "text.txt", 60, "alpha")
+    command = [sys.executable, "-m", "hf_encoders.cli", "pretrain", "tiny.yaml", "--corpus", "text.txt"]
+    command += ["--output", "run", "--validation-share", "0.2", "--save_steps", "2", "--disable_tqdm", "True"]
+    command += ["--push_to_hub", "True", "--hub_model_id", "user/tiny"]
+    with LoopbackHub() as hub:
+        environment = hub.environment(tmp_path / "home") | {"OMP_NUM_THREADS": "1"}
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        files = hub.files("user/tiny")
+    assert not [name for name in files if "corpus" in name or name.endswith((".arrow", ".txt"))]
+    model = tmp_path / "run" / "model"
+    names = ("README.md", "training_record.json", "model.safetensors", "config.json", "loss_curve.png")
+    assert all(files[name] == (model / name).read_bytes() for name in names)
