@@ -31,13 +31,17 @@ def check_launch(args: TrainingArguments, accelerator: Accelerator) -> None:
     """
     if args.world_size == 1:
         _check_alone()
-    asks_for_sharding = bool(args.fsdp) or os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
-    if asks_for_sharding and accelerator.distributed_type != DistributedType.FSDP:
+    if asks_for_sharding(args) and accelerator.distributed_type != DistributedType.FSDP:
         raise ValueError(
             f"fsdp: it was asked for, but this run is {accelerator.distributed_type.value} of {args.world_size} "
             "process(es): accelerate shards on accelerators in several processes only. Leave it out, or start with "
             "torchrun or accelerate launch on GPUs, without use_cpu."
         )
+
+
+def asks_for_sharding(args: TrainingArguments) -> bool:
+    """Whether the run's arguments or accelerate's configuration ask for FSDP."""
+    return bool(args.fsdp) or os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
 
 
 def _check_alone() -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 from transformers import TrainingArguments
 
+from hf_encoders.training.launch import asks_for_sharding
+
 
 OPTIMIZERS = ("adamw", "lamb")
 
@@ -19,7 +21,7 @@ def optimizer_class(name: str, arguments: TrainingArguments) -> tuple[type, dict
         arguments (`TrainingArguments`): give learning rate, betas and epsilon; weight decay comes from the groups.
 
     Raises:
-        ValueError: for LAMB without weight decay, where it would be Adam.
+        ValueError: for LAMB without weight decay, where it would be Adam, and for LAMB with FSDP.
     """
     if name == "adamw":
         return None
@@ -28,6 +30,9 @@ def optimizer_class(name: str, arguments: TrainingArguments) -> tuple[type, dict
             "optimizer lamb with weight_decay=0: what has no weight decay takes Adam's step, and here all would. "
             "Give weight_decay, such as 0.01 (ALBERT), or optimizer adamw."
         )
+    if asks_for_sharding(arguments):
+        # pytorch_optimizer 3.13 clamps the norms of shards in place, which torch refuses.
+        raise ValueError("optimizer lamb does not run with fsdp: ALBERT shares its layers and fits a device; use DDP.")
     # Its library takes half a second to import.
     from hf_encoders.training.lamb import AlbertLamb
 

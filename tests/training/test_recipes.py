@@ -135,9 +135,15 @@ def test_numbers_as_people_write_them(tmp_path):
     assert (recipe.name, load_recipe("bert-day").name) == ("bert-day.yaml", "bert-day")
 
 
-def test_lamb_without_weight_decay_would_be_adam(tmp_path):
+def test_where_lamb_would_be_adam_or_fail(tmp_path, monkeypatch):
+    arguments = TrainingArguments(str(tmp_path), use_cpu=True)
     with pytest.raises(ValueError, match="optimizer lamb with weight_decay=0"):
-        optimizer_class("lamb", TrainingArguments(str(tmp_path), use_cpu=True))
+        optimizer_class("lamb", arguments)
+    arguments.weight_decay = 0.01
+    assert optimizer_class("lamb", arguments)[0] is AlbertLamb
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    with pytest.raises(ValueError, match="optimizer lamb does not run with fsdp"):
+        optimizer_class("lamb", arguments)
 
 
 def test_what_transformers_refuses_is_told_in_a_line(tmp_path):
