@@ -31,7 +31,7 @@ def optimizer_class(name: str, arguments: TrainingArguments) -> tuple[type, dict
             "Give weight_decay, such as 0.01 (ALBERT), or optimizer adamw."
         )
     if asks_for_sharding(arguments):
-        # pytorch_optimizer 3.13 clamps the norms of shards in place, which torch refuses.
+        # pytorch_optimizer 4.1 clamps the norms of shards in place, which torch refuses.
         raise ValueError("optimizer lamb does not run with fsdp: ALBERT shares its layers and fits a device; use DDP.")
     # Its library takes half a second to import.
     from hf_encoders.training.lamb import AlbertLamb

@@ -1,4 +1,4 @@
-"""`hf-encoders pretrain --push_to_hub`: the model with its card goes to the Hub; the text that it learned from does not."""
+"""`hf-encoders pretrain --push_to_hub`: the model goes to the Hub with its card; the text that it read does not."""
 
 import subprocess
 import sys
