@@ -1,0 +1,57 @@
+"""Draws what `equal_wall_time.py` found, a panel a recipe, and prints it as a table.
+
+python -m tests.benchmarks.equal_wall_time_picture runs/*/equal_wall_time.json --output beside.png
+"""
+
+import argparse
+import json
+import math
+from pathlib import Path
+
+import matplotlib
+
+
+CURVES = (("ours", "hf_encoders", "C0"), ("stock", "transformers", "C3"))
+
+
+def main() -> None:
+    """Read, print, draw."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("figures", nargs="+", type=Path)
+    parser.add_argument("--output", required=True, type=Path)
+    arguments = parser.parse_args()
+    found = [json.loads(file.read_text(encoding="utf-8")) for file in arguments.figures]
+    print("| recipe | | steps | minutes | nats a masked token | perplexity | accuracy | unigram |")
+    print("|---|---|---|---|---|---|---|---|")
+    for figures in found:
+        for key, name, _ in CURVES:
+            last = figures[key][-1]
+            print(
+                f"| {figures['recipe']} | {name} | {last['step']:,} | {last['seconds'] / 60:.1f} | {last['loss']:.3f} "
+                f"| {math.exp(last['loss']):.0f} | {last['accuracy']:.1%} | {math.exp(figures['unigram']):.0f} |"
+            )
+    draw(found, arguments.output)
+
+
+def draw(found: list[dict], output: Path) -> None:
+    """A panel a recipe: nats over minutes, and the unigram's."""
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, panels = pyplot.subplots(
+        1, len(found), figsize=(3.6 * len(found), 3.2), sharey=True, squeeze=False, layout="constrained"
+    )
+    for axes, figures in zip(panels[0], found, strict=True):
+        for key, name, colour in CURVES:
+            minutes = [point["seconds"] / 60 for point in figures[key]]
+            axes.plot(minutes, [point["loss"] for point in figures[key]], color=colour, label=name)
+        axes.axhline(figures["unigram"], color="grey", linestyle=":", label="token frequencies")
+        axes.set(title=figures["recipe"], xlabel="minutes of one core")
+        axes.grid(alpha=0.3)
+    panels[0][0].set_ylabel("nats a masked token, held-out")
+    panels[0][0].legend()
+    figure.savefig(output, dpi=100)
+
+
+if __name__ == "__main__":
+    main()
