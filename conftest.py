@@ -1,10 +1,18 @@
 """Fixtures for the tests and for the examples in docstrings."""
 
+import os
 from collections.abc import Callable
 
 import pytest
+import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
+
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # A core for each worker, and for the processes that its tests start: more threads than cores are slow.
+    torch.set_num_threads(1)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def word_tokenizer(num_words: int = 60) -> PreTrainedTokenizerFast:
