@@ -24,20 +24,18 @@ def pretraining_record(
     statistics: CorpusStatistics,
     schedule: dict[str, Any],
     after: dict[str, float],
-    seconds: float,
     unigram: float,
     language: list[str],
 ) -> TrainingRecord:
-    """The facts of a run that has ended.
+    """The facts of a run that has ended, restarts included.
 
     Args:
-        trainer (`PreTrainingTrainer`): that trained.
+        trainer (`PreTrainingTrainer`): that trained, with its `health`, which counted tokens and seconds.
         objective (`str`): `mlm`, `nsp` or `sop`.
         corpus_name (`str`): what was trained on, in words.
         statistics (`CorpusStatistics`): of it.
         schedule (`dict`): facts that the trainer does not know: examples a step, their length.
         after (`dict`): what the last evaluation returned.
-        seconds (`float`): of training, restarts included.
         unigram (`float`): nats a held-out token under token frequencies.
         language (`list` of `str`): codes.
     """
@@ -82,8 +80,8 @@ def pretraining_record(
         losses=losses,
         hardware=describe_hardware(),
         software=describe_software(),
-        seconds=seconds,
-        tokens_per_second=trainer.state.num_input_tokens_seen / seconds,
+        seconds=trainer.health.training_seconds,
+        tokens_per_second=trainer.health.tokens_seen / trainer.health.training_seconds,
         evaluation=evaluation,
         command=shlex.join(["hf-encoders", *sys.argv[1:]]),
         language=language,

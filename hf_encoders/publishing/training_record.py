@@ -25,7 +25,7 @@ class TrainingRecord:
         losses (`dict`): last losses by name, in nats an item: `{"masked tokens, held-out": 2.31}`.
         hardware (`str`): what the run ran on.
         software (`dict`): versions.
-        seconds (`float`): duration of the training loop.
+        seconds (`float`): of training, restarts included; evaluating and saving may be left out.
         tokens_per_second (`float`): real tokens, padding not counted.
         evaluation (`list` of `dict`): entries with `task` (a task of the Hub, such as `text-classification`),
             `dataset` (its name in words), `metric` (`accuracy`, `f1` ...) and `value`; perhaps `dataset_id` (on the

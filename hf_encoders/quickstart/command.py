@@ -116,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"  {model.num_parameters():,} parameters, {recipe.max_steps:,} steps of {recipe.batch_size} examples")
     trainer = make_trainer(model, tokenizer, objective, corpus, held_out_corpus, recipe, output, arguments.seed)
     before = trainer.evaluate()
-    result = trainer.train()
+    trainer.train()
     after = trainer.evaluate()
 
     step(4, "saving")
@@ -127,8 +127,7 @@ def run(arguments: argparse.Namespace) -> int:
     trainer.save_model(str(directory))
     tokenizer.save_pretrained(directory)
     unigram = unigram_cross_entropy(corpus, held_out_corpus, len(tokenizer))
-    seconds = result.metrics["train_runtime"]
-    record = make_record(objective, statistics, recipe, trainer, after, seconds, unigram, arguments)
+    record = make_record(objective, statistics, recipe, trainer, after, unigram, arguments)
     record.save(directory)
     draw_loss_curve(trainer.state.log_history, directory / CURVE_FILE, f"{arguments.family} + {objective}, quickstart")
     card = make_model_card(model, record, name=str(directory), has_curve=True, language=arguments.language)

@@ -72,7 +72,6 @@ def make_trainer(
         save_strategy="no",
         report_to="none",
         seed=seed,
-        include_num_input_tokens_seen="non_padding",
         dataloader_pin_memory=torch.cuda.is_available(),
         disable_tqdm=False,  # the default follows the log level, which the quickstart lowers
     )
@@ -96,7 +95,6 @@ def make_record(
     recipe: Recipe,
     trainer: PreTrainingTrainer,
     after: dict[str, float],
-    seconds: float,
     unigram: float,
     arguments: argparse.Namespace,
 ) -> TrainingRecord:
@@ -109,5 +107,5 @@ def make_record(
         "draws": "anew every epoch",
     }
     return pretraining_record(
-        trainer, objective, name, statistics, schedule, after, seconds, unigram, [arguments.language]
+        trainer, objective, name, statistics, schedule, after, unigram, [arguments.language]
     )

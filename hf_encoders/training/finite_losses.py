@@ -9,8 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import nn
+
+from hf_encoders.training.processes import largest_of_processes
+
+
+# What a process found in a step. A loss counts for more: the gradients that come of it reach every process.
+FINITE, GRADIENT, LOSS = range(3)
+WHAT = {GRADIENT: "a gradient, though not the loss,", LOSS: "the loss"}
 
 
 class NonFiniteLossError(ValueError):
@@ -48,6 +56,9 @@ class FiniteLossWatch:
     the forward pass only. On other devices losses are read directly. Gradients, which can overflow where the loss
     does not, are looked at on a CPU only: on a GPU that would wait for the backward pass at every step. There the
     next loss shows it, and the message says that the weights are spoilt.
+
+    Several processes tell each other what they found, so that all of them stop; on GPUs that waits for the backward
+    pass.
     """
 
     def __init__(self) -> None:
@@ -69,35 +80,48 @@ class FiniteLossWatch:
         arrived.record()
         self._seen.append(SeenLoss(batch, flag, arrived))
 
-    def check(self, model: nn.Module, step: int, folder: Path, process: int) -> None:
-        """Look at the losses of the step, and on a CPU at the gradients.
+    def check(
+        self, model: nn.Module, step: int, folder: Path, process: int = 0, device: torch.device | str = "cpu"
+    ) -> None:
+        """Look at the losses of the step, and on a CPU at the gradients; all processes of a run must.
 
         Args:
             model (`nn.Module`): whose gradients they are.
             step (`int`): optimizer steps made so far.
             folder (`Path`): where the batch is saved.
             process (`int`): rank, part of the file's name.
+            device (`torch.device`): where processes exchange tensors.
 
         Raises:
-            NonFiniteLossError: if one is not finite.
+            NonFiniteLossError: if one is not finite, in any process.
         """
-        bad = [seen.batch for seen in self._seen if not seen.loss_is_finite()]
-        what = "the loss"
-        if not bad and self._seen and not gradients_are_finite(model):
-            bad, what = [seen.batch for seen in self._seen], "a gradient, though not the loss,"
+        bad, found = [seen.batch for seen in self._seen if not seen.loss_is_finite()], LOSS
         if not bad:
+            has_gradient = self._seen and not gradients_are_finite(model)
+            bad, found = ([seen.batch for seen in self._seen], GRADIENT) if has_gradient else ([], FINITE)
+        worst = largest_of_processes(found, device)
+        if worst == FINITE:
             return
+        if found < worst:
+            raise NonFiniteLossError(
+                f"{WHAT[worst]} of step {step + 1} is not finite in another process, which says where its batch is "
+                "and what to do. No step was made."
+            )
+        spoilt = sum(1 for weight in model.parameters() if not torch.isfinite(of_this_process(weight)).all())
         path = folder / f"not_finite-step-{step + 1}-process-{process}.safetensors"
-        spoilt = sum(1 for weight in model.parameters() if not torch.isfinite(weight).all())
-        message = describe(what, step, path, spoilt)
-        save_batches(bad, path, {"step": str(step + 1), "process": str(process), "message": message})
+        message = describe(WHAT[found], step, f"is saved in {path}", spoilt)
+        try:
+            save_batches(bad, path, {"step": str(step + 1), "process": str(process), "message": message})
+        except (OSError, SafetensorError) as error:
+            where = f"could not be saved in {path} ({error})"
+            raise NonFiniteLossError(describe(WHAT[found], step, where, spoilt)) from error
         raise NonFiniteLossError(message)
 
 
 def gradients_are_finite(model: nn.Module) -> bool:
     """Whether all gradients on the CPU are; of sharded ones this process's part."""
     gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
-    gradients = [gradient.to_local() if hasattr(gradient, "to_local") else gradient for gradient in gradients]
+    gradients = [of_this_process(gradient) for gradient in gradients]
     gradients = [gradient for gradient in gradients if gradient.device.type == "cpu" and not gradient.is_sparse]
     if not gradients:
         return True
@@ -105,7 +129,12 @@ def gradients_are_finite(model: nn.Module) -> bool:
     return bool(torch.isfinite(torch.stack([gradient.sum(dtype=torch.float32) for gradient in gradients])).all())
 
 
-def describe(what: str, step: int, path: Path, spoilt: int) -> str:
+def of_this_process(tensor: torch.Tensor) -> torch.Tensor:
+    """The part that this process holds of a sharded tensor: to ask for the whole, all would have to ask."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+def describe(what: str, step: int, where: str, spoilt: int) -> str:
     """The message: what happened, where the batch is, what to do."""
     if spoilt:
         remedy = (
@@ -118,7 +147,7 @@ def describe(what: str, step: int, path: Path, spoilt: int) -> str:
             "from the newest checkpoint with a lower learning_rate, a longer warm-up, max_grad_norm=1.0, or bf16 "
             "instead of fp16"
         )
-    return f"{what} of step {step + 1} is not finite. The batch is saved in {path}, and no step was made. {remedy}."
+    return f"{what} of step {step + 1} is not finite. The batch {where}, and no step was made. {remedy}."
 
 
 def save_batches(batches: list[Mapping[str, Any]], path: Path, metadata: dict[str, str]) -> None:

@@ -172,7 +172,7 @@ class HealthCallback(TrainerCallback, ExportableState):
         **kwargs: Any,
     ) -> None:
         """Stop if the step would spoil the weights."""
-        self._losses.check(model, state.global_step, Path(args.output_dir), args.process_index)
+        self._losses.check(model, state.global_step, Path(args.output_dir), args.process_index, args.device)
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -180,9 +180,8 @@ class HealthCallback(TrainerCallback, ExportableState):
         """The step is made; before a checkpoint, processes add up what they have counted."""
         self._idle_since = time.perf_counter()
         self._times.seconds += self._idle_since - self._began
-        # A process that was stopped is missed here: none of the others saves weights that its batch has spoilt.
         if control.should_save:
-            self._gather_counts()
+            self._gather_counts(args.device)
 
     def on_epoch_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -190,7 +189,7 @@ class HealthCallback(TrainerCallback, ExportableState):
         """As at the end of a step; what comes between epochs is no waiting for data."""
         self._idle_since = None
         if control.should_save:
-            self._gather_counts()
+            self._gather_counts(args.device)
 
     def on_log(
         self,
@@ -208,9 +207,7 @@ class HealthCallback(TrainerCallback, ExportableState):
         if self._idle_since is not None:
             # `Trainer` has just waited for the device to do all that it was asked for.
             self._times.seconds += time.perf_counter() - self._idle_since
-        self._gather_counts()
-        self.tokens_seen += self._window.tokens
-        self.training_seconds += self._times.seconds
+        self._add_up(args.device)
         found = self._figures(args, model)
         self._window, self._times = TokenCounts(), StepTimes()
         logs.update(found)
@@ -242,7 +239,9 @@ class HealthCallback(TrainerCallback, ExportableState):
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Leave the model alone."""
+        """Count the steps since the last log too, and leave the model alone."""
+        self._add_up(args.device)
+        self._window, self._times = TokenCounts(), StepTimes()
         self._hook.remove()
         self._hook = None
 
@@ -275,11 +274,19 @@ class HealthCallback(TrainerCallback, ExportableState):
         if loss is not None:
             self._losses.see(batch, loss)
 
-    def _gather_counts(self) -> None:
+    def _gather_counts(self, device: torch.device) -> None:
         """Add up the counts of all processes; all of them must come here."""
-        counts = torch.zeros(len(fields(TokenCounts)), dtype=torch.int64) if self._counts is None else self._counts
+        # None right after a save of the same step: on the device all the same, NCCL adds up nothing elsewhere.
+        nothing = torch.zeros(len(fields(TokenCounts)), dtype=torch.int64, device=device)
+        counts = nothing if self._counts is None else self._counts
         self._window += TokenCounts(*self._over_processes(counts).tolist())
         self._counts = None
+
+    def _add_up(self, device: torch.device) -> None:
+        """Add the window that ends to the whole run."""
+        self._gather_counts(device)
+        self.tokens_seen += self._window.tokens
+        self.training_seconds += self._times.seconds
 
     def _over_processes(self, values: torch.Tensor) -> torch.Tensor:
         return values if self._processes == 1 else reduce(values, reduction="sum")

@@ -377,7 +377,6 @@ def finish(
         corpus_statistics(training),
         {"recipe": recipe.name, "phases": phases},
         after,
-        trainer.health.state()["attributes"]["training_seconds"],
         unigram,
         [arguments.language],
     )

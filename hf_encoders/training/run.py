@@ -131,7 +131,6 @@ def training_arguments(recipe: Recipe, division: Division, output: Path, given: 
         "eval_steps": save_steps,
         "per_device_eval_batch_size": division.examples,
         "report_to": "none",
-        "include_num_input_tokens_seen": "non_padding",
         "dataloader_pin_memory": torch.cuda.is_available(),
         "use_cpu": not torch.accelerator.is_available(),
         "disable_tqdm": False,

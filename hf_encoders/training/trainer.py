@@ -40,7 +40,8 @@ class PreTrainingTrainer(FaultTolerantTrainer):
     Arguments as in `transformers.Trainer`, and `mask_rate` (`LinearMaskRate`, *optional*): a mask rate that follows
     the steps; the data collator then masks at its highest, and evaluation is at its last. An evaluation set must not
     be the training set itself, which would lose its epoch: make a second one with `redraw=False`.
-    `health` (`bool` or `HealthCallback`): the callback that watches the run; True makes one, False has none.
+    `health` (`bool` or `HealthCallback`): the callback that watches the run; True makes one, False has none. It is the
+    attribute `health` then.
 
     Raises:
         ValueError: for `label_smoothing_factor`, `compute_loss_func`, several GPUs in one process,

@@ -1,23 +1,21 @@
-"""Six steps that save after each; in step 3 the batch of process 1 has a loss that is not finite. Run by torchrun.
+"""Six steps that save after each; in step 3 the batch of process 1 has a loss that is not finite."""
 
-python spoilt_rank.py FOLDER
-"""
-
-import sys
+from pathlib import Path
 
 import torch
 from transformers import TrainingArguments
 
 from hf_encoders import HfeBertConfig, HfeBertForMaskedLM
 from hf_encoders.training import PreTrainingTrainer
+from tests.training.launched_steps import on_gloo_as_on_accelerators
 from tests.training.three_steps import SIZES, collate
 
 
 POISON = 60
 
 
-def main() -> None:
-    """Train until it is stopped."""
+def train(folder: Path, is_sharded: bool) -> None:
+    """Train until it is stopped, with DDP or FSDP2."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     model = HfeBertForMaskedLM(HfeBertConfig(**SIZES))
@@ -27,11 +25,9 @@ def main() -> None:
     ids[2 * 8 + 4 + 2, :2] = POISON  # of the third step's 2 x 4 examples, one of process 1
     examples = [{"input_ids": row, "labels": torch.where(torch.arange(6) < 2, row, -100)} for row in ids]
     arguments = TrainingArguments(
-        sys.argv[1], max_steps=6, per_device_train_batch_size=4, save_steps=1, logging_steps=2, report_to="none",
+        str(folder), fsdp=is_sharded, max_steps=6, per_device_train_batch_size=4, save_steps=1, logging_steps=2, report_to="none",
         use_cpu=True, disable_tqdm=True, train_sampling_strategy="sequential", learning_rate=0.01,
     )  # fmt: skip
+    if is_sharded:
+        on_gloo_as_on_accelerators()
     PreTrainingTrainer(model=model, args=arguments, train_dataset=examples, data_collator=collate).train()
-
-
-if __name__ == "__main__":
-    main()

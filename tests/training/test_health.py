@@ -182,6 +182,25 @@ def test_a_restarted_run_counts_on(clock, tmp_path):
     assert training_logs(trainer)[0]["tokens_seen"] == sum(lengths(EXAMPLES[:32]))
 
 
+def test_steps_after_the_last_log_are_part_of_the_run(clock, tmp_path):
+    model = clock.attach(HfeBertForMaskedLM(HfeBertConfig(**SIZES)))
+    trainer = make(tmp_path, model, max_steps=6)
+    trainer.train()
+    assert training_logs(trainer)[-1]["tokens_seen"] == sum(lengths(EXAMPLES[:32]))
+    assert trainer.health.tokens_seen == sum(lengths(EXAMPLES[:48]))
+    assert trainer.health.training_seconds == pytest.approx(6 * 2.0)
+
+
+def test_counts_are_added_up_on_the_device_that_processes_share(monkeypatch):
+    """NCCL refuses tensors of the CPU; a log right after a save of the same step has nothing new to add."""
+    devices = []
+    monkeypatch.setattr(health, "reduce", lambda values, reduction: devices.append(values.device.type) or torch.ones(6))
+    callback = HealthCallback()
+    callback._processes = 2
+    callback.on_step_end(SimpleNamespace(device="meta"), None, SimpleNamespace(should_save=True))
+    assert devices == ["meta"]
+
+
 def test_watching_changes_nothing_in_the_run(tmp_path):
     """With dropout, whose masks come from the generator that measuring the machine's rate must leave alone."""
     health.gemm_rate.cache_clear()

@@ -1,10 +1,6 @@
 """Warnings: each threshold on made-up logs, and each defect in a run that has it."""
 
 import math
-import os
-import subprocess
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -14,10 +10,11 @@ from safetensors.torch import load_file
 
 from hf_encoders import HfeBertConfig, HfeBertForMaskedLM, HfeBertForPreTraining
 from hf_encoders.training import HealthCallback, NonFiniteLossError, health
-from hf_encoders.training.finite_losses import SeenLoss
+from hf_encoders.training.finite_losses import FiniteLossWatch, SeenLoss
 from hf_encoders.training.health_warnings import RunFacts, new_warnings
+from tests.faults import processes
+from tests.training import spoilt_rank
 from tests.training.test_health import SIZES, Clock, collate, make, training_logs
-from tests.training.test_two_processes_data import TWO_PROCESSES
 from tests.training.three_steps import collate_packed
 
 
@@ -222,16 +219,27 @@ def test_weights_that_are_spoilt_already_are_named(tmp_path):
         make(tmp_path, model).train()
 
 
-def test_no_process_saves_weights_that_the_batch_of_another_has_spoilt(tmp_path):
-    """Gradients are averaged before process 1 stops: without the two waiting for each other, process 0 would save."""
-    command = [sys.executable, *TWO_PROCESSES, str(Path(__file__).with_name("spoilt_rank.py")), str(tmp_path)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
-    assert done.returncode != 0
-    assert "NonFiniteLossError: the loss of step 3 is not finite" in done.stderr
-    assert {path.name for path in tmp_path.glob("checkpoint-*")} == {"checkpoint-1", "checkpoint-2"}
-    saved = load_file(tmp_path / "not_finite-step-3-process-1.safetensors")
-    assert (saved["input_ids"] == POISON).sum() == 2
+@pytest.mark.parametrize("is_sharded", [False, True])
+def test_all_processes_stop_at_the_loss_of_one(tmp_path, is_sharded):
+    """Nothing ends process 0 but itself: it neither waits for process 1 nor saves what that one's batch has spoilt."""
+    run = tmp_path / "run"
+    both = processes.run_all(spoilt_rank.train, 2, run, is_sharded)
+    assert [one.status for one in both] == [1, 1]
+    assert "NonFiniteLossError: the loss of step 3 is not finite in another process" in both[0].told
+    assert "NonFiniteLossError: the loss of step 3 is not finite. The batch is saved in " in both[1].told
+    assert "The weights are still good." in both[1].told
+    assert {path.name for path in run.glob("checkpoint-*")} == {"checkpoint-1", "checkpoint-2"}
+    assert [path.name for path in run.glob("not_finite*")] == ["not_finite-step-3-process-1.safetensors"]
+    saved = load_file(run / "not_finite-step-3-process-1.safetensors")
+    assert (saved["input_ids"] == spoilt_rank.POISON).sum() == 2
+
+
+def test_a_batch_that_cannot_be_saved_does_not_hide_the_loss(tmp_path):
+    (tmp_path / "run").write_text("a file where the folder should be")
+    watch = FiniteLossWatch()
+    watch.see({"input_ids": torch.tensor([[7]])}, torch.tensor(float("nan")))
+    with pytest.raises(NonFiniteLossError, match="the loss of step 3 is not finite. The batch could not be saved in"):
+        watch.check(torch.nn.Linear(1, 1), 2, tmp_path / "run")
 
 
 def test_a_flag_on_its_way_from_the_gpu_is_waited_for():
