@@ -106,6 +106,4 @@ def make_record(
         "epochs": round(trainer.state.epoch, 2),
         "draws": "anew every epoch",
     }
-    return pretraining_record(
-        trainer, objective, name, statistics, schedule, after, unigram, [arguments.language]
-    )
+    return pretraining_record(trainer, objective, name, statistics, schedule, after, unigram, [arguments.language])

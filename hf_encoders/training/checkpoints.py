@@ -11,10 +11,11 @@ import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from transformers.trainer import OPTIMIZER_NAME, SCALER_NAME, SCHEDULER_NAME, TRAINER_STATE_NAME
+from transformers.trainer import OPTIMIZER_NAME, OPTIMIZER_NAME_BIN, SCALER_NAME, SCHEDULER_NAME, TRAINER_STATE_NAME
 from transformers.utils import CONFIG_NAME, SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
 from hf_encoders.models.encoder_checkpoints import problem_of_file, problem_of_shards
@@ -51,7 +52,8 @@ def newest_good_checkpoint(output_dir: str | os.PathLike, say: Callable[[str], A
         if (problem := problem_of_unfinished(unfinished)) is not None:
             say(f"passed over: {problem}")
         elif not place.exists():
-            os.rename(unfinished, place)
+            with suppress(FileNotFoundError):  # another process of the run asked too, and was quicker
+                os.rename(unfinished, place)
     passed_over = False
     for checkpoint in steps_first(Path(output_dir)):
         problem = problem_of_checkpoint(checkpoint)
@@ -136,7 +138,7 @@ def problem_by_list(checkpoint: Path) -> str | None:
     """Compare every file with the list; sizes of all first, which costs nothing."""
     try:
         files = facts_of_checkpoint(checkpoint)["files"]
-    except (ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError) as error:
         return f"{checkpoint / FILE_LIST} is damaged ({type(error).__name__}: {error})."
     for name, expected in files.items():
         path = checkpoint / name
@@ -170,7 +172,7 @@ def problem_of_state(checkpoint: Path) -> str | None:
         return f"{path} is missing: the process ended while the checkpoint was saved, or it was not copied."
     try:
         json.loads(path.read_text(encoding="utf-8"))["global_step"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         return f"{path} is damaged ({type(error).__name__}: {error})."
     return None
 
@@ -202,15 +204,19 @@ def problem_of_torch_files(checkpoint: Path) -> str | None:
     """
     names = {path.name for path in checkpoint.iterdir()}
     generators = sorted(name for name in names if re.fullmatch(r"rng_state(_\d+)?\.pth", name))
-    found = [name for name in (OPTIMIZER_NAME, SCHEDULER_NAME, SCALER_NAME) if name in names] + generators
+    # FSDP with whole state calls its optimizer otherwise.
+    optimizer = OPTIMIZER_NAME_BIN if OPTIMIZER_NAME_BIN in names else OPTIMIZER_NAME
+    found = [name for name in (optimizer, SCHEDULER_NAME, SCALER_NAME) if name in names] + generators
     for name in found:
         # The table at the end of a zip file is its last part: a file that was cut short has none.
         if not zipfile.is_zipfile(checkpoint / name):
             return f"{checkpoint / name} is damaged or cut short."
-    has_folders = any(path.is_dir() for path in checkpoint.iterdir())  # FSDP and DeepSpeed keep optimizers in them
+    has_folders = any(
+        path.is_dir() for path in checkpoint.iterdir()
+    )  # FSDP with sharded state and DeepSpeed keep optimizers in them
     if not found or has_folders:
         return None
-    needed = [OPTIMIZER_NAME, SCHEDULER_NAME, *missing_generators(generators)]
+    needed = [optimizer, SCHEDULER_NAME, *missing_generators(generators)]
     missing = [name for name in needed if name not in names]
     return f"{checkpoint / missing[0]} is missing." if missing else None
 

@@ -32,6 +32,7 @@ from hf_encoders.data.corpus import prepare_corpus, split_train_validation
 from hf_encoders.data.corpus.command import load_tokenizer
 from hf_encoders.data.corpus.report import REPORT_FILE, CorpusReport, corpus_statistics, unigram_cross_entropy
 from hf_encoders.data.corpus.segmentation import read_documents, split_sentences
+from hf_encoders.data.corpus.sentence_store import SentenceStore
 from hf_encoders.data.corpus.settings import tokenizer_fingerprint
 from hf_encoders.data.tokenizer_training import train_tokenizer
 from hf_encoders.publishing.checks import CARD_FILE
@@ -39,6 +40,7 @@ from hf_encoders.publishing.loss_curve import draw_loss_curve
 from hf_encoders.publishing.model_card import CURVE_FILE, make_model_card
 from hf_encoders.publishing.pretraining_record import pretraining_record
 from hf_encoders.publishing.publish import published_files
+from hf_encoders.training.checkpoints import UNFINISHED, problem_of_unfinished, steps_first
 from hf_encoders.training.objectives import config_class_of
 from hf_encoders.training.out_of_memory import is_out_of_memory
 from hf_encoders.training.plan import make_plan
@@ -63,7 +65,7 @@ RUN_PARTS = (
     CORPUS,
     "model",
     "checkpoint-*",
-    "_unfinished",
+    UNFINISHED,
     "trainer_state.json",
 )
 
@@ -100,6 +102,8 @@ def run(arguments: argparse.Namespace) -> int:
     split_sentences("", arguments.language)  # refuses what is no language code
     if not 0 < arguments.validation_share < 1:
         raise ValueError(f"--validation-share {arguments.validation_share}: must be above 0 and below 1.")
+    if arguments.overwrite and arguments.plan:
+        raise ValueError("--overwrite removes a run, and --plan makes none: leave one of them out.")
     processes, halves = num_processes(), bool(given.get("auto_find_batch_size"))
     if halves and processes > 1:
         raise ValueError("--auto_find_batch_size is for one process: give --per_device_train_batch_size instead.")
@@ -127,7 +131,10 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.plan and (output / "model" / CARD_FILE).is_file():
         print(f"This run is finished: {output / 'model'}. (--overwrite removes it and begins anew.)", flush=True)
         return 0
-    parts = split_train_validation(documents, validation_share=arguments.validation_share, seed=training.seed)
+    with training.main_process_first(desc="the parts of the corpus"):
+        parts = split_train_validation(documents, validation_share=arguments.validation_share, seed=training.seed)
+        # Written in one piece here, once: every data set and count that is made of a selection would write it anew.
+        parts = tuple(SentenceStore(part).dataset for part in parts)
     while True:
         try:
             set_seed(training.seed)
@@ -156,7 +163,9 @@ def run(arguments: argparse.Namespace) -> int:
 def train(trainer: PreTrainingTrainer, output: Path, how_to_resume: str) -> None:
     """Train, from the newest whole checkpoint of this run where there is one."""
     trainer.interruption.how_to_resume = how_to_resume
-    has_checkpoints = any(output.glob("checkpoint-*"))
+    # A complete one may have been about to get its name when the run was killed.
+    complete = [one for one in steps_first(output / UNFINISHED) if problem_of_unfinished(one) is None]
+    has_checkpoints = bool(complete or steps_first(output))
     trainer.train(resume_from_checkpoint=trainer.args.resume_from_checkpoint or has_checkpoints)
 
 

@@ -71,6 +71,27 @@ def test_what_is_said_of_a_damaged_file(saved, name, damage, with_list, without,
     assert str(error.value).endswith(f" The newest good one is {saved}/checkpoint-2.")
 
 
+def test_a_checkpoint_of_fsdp_by_the_stock_trainer(saved):
+    """With whole state: other names, among them the weights a second time."""
+    checkpoint = saved / "checkpoint-4"
+    (checkpoint / "checkpoint_files.json").unlink()
+    (checkpoint / "optimizer.pt").rename(checkpoint / "optimizer.bin")
+    shutil.copy(checkpoint / "optimizer.bin", checkpoint / "pytorch_model_fsdp.bin")
+    assert newest(saved) == ("checkpoint-4", [])
+    cut_short(checkpoint / "optimizer.bin")
+    assert problem_of_checkpoint(checkpoint) == f"{checkpoint / 'optimizer.bin'} is damaged or cut short."
+
+
+def test_two_processes_that_name_a_complete_checkpoint_at_once(saved, monkeypatch):
+    """The other one is quicker, between the look and the renaming."""
+    aside = saved / "_unfinished"
+    aside.mkdir(exist_ok=True)
+    (saved / "checkpoint-4").rename(aside / "checkpoint-4")
+    rename = os.rename
+    monkeypatch.setattr(os, "rename", lambda *paths: (rename(*paths), rename(*paths)))
+    assert newest(saved) == ("checkpoint-4", [])
+
+
 @pytest.mark.parametrize(
     ("name", "damage"),
     [("model.safetensors", flip_a_bit), ("optimizer.pt", cut_short), ("trainer_state.json", remove)],

@@ -194,7 +194,9 @@ def test_steps_after_the_last_log_are_part_of_the_run(clock, tmp_path):
 def test_counts_are_added_up_on_the_device_that_processes_share(monkeypatch):
     """NCCL refuses tensors of the CPU; a log right after a save of the same step has nothing new to add."""
     devices = []
-    monkeypatch.setattr(health, "reduce", lambda values, reduction: devices.append(values.device.type) or torch.ones(6))
+    monkeypatch.setattr(
+        health, "reduce", lambda values, reduction: devices.append(values.device.type) or torch.ones(6)
+    )
     callback = HealthCallback()
     callback._processes = 2
     callback.on_step_end(SimpleNamespace(device="meta"), None, SimpleNamespace(should_save=True))

@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from hf_encoders.cli import main
+from hf_encoders.data.corpus import sentence_store
 from hf_encoders.publishing.training_record import TrainingRecord
 from hf_encoders.training import pretrain_command
 from tests.end_to_end.test_quickstart import write_corpus
@@ -96,6 +97,27 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(folder, capsys):
     assert record.seconds > seconds > 0
     tokens = TrainingRecord.load(folder / "whole" / "model")
     assert record.tokens_per_second * record.seconds == pytest.approx(tokens.tokens_per_second * tokens.seconds)
+
+
+def test_a_complete_checkpoint_that_had_not_got_its_name_is_gone_on_from(folder, capsys):
+    """The first of a run, so that there is no other one."""
+    unnamed = folder / "unnamed"
+    shutil.copytree(folder / "whole", unnamed)
+    (unnamed / "_unfinished").mkdir()
+    (unnamed / "checkpoint-2").rename(unnamed / "_unfinished" / "checkpoint-2")
+    for name in ("checkpoint-4", "checkpoint-6", "model"):
+        shutil.rmtree(unnamed / name)
+    assert pretrain(folder, "unnamed") == 0
+    assert re.search(r"Going on from .*unnamed/checkpoint-2", capsys.readouterr().out)
+
+
+def test_the_corpus_is_put_in_one_piece_once(folder, monkeypatch):
+    """Not for each length of the recipe, and each count, anew."""
+    written = []
+    write = sentence_store.write_corpus
+    monkeypatch.setattr(sentence_store, "write_corpus", lambda *a, **k: written.append(a) or write(*a, **k))
+    assert pretrain(folder, "pieces", "--plan") == 0
+    assert len(written) == 2  # to train on, and held out
 
 
 def test_accumulation_changes_nothing(folder):
@@ -189,9 +211,12 @@ def test_a_tokenizer_that_lies_there_is_not_written_over(folder, capsys):
 def test_overwrite_removes_the_run_alone(folder, capsys):
     shutil.copytree(folder / "whole", folder / "over")
     (folder / "over" / "notes.txt").write_text("mine")
-    assert pretrain(folder, "over", "--overwrite", "--plan", "--seed", "5") == 0
-    assert (folder / "over" / "notes.txt").exists() and not list((folder / "over").glob("checkpoint-*"))
-    assert not (folder / "over" / "model").exists()
+    assert pretrain(folder, "over", "--overwrite", "--plan", "--seed", "5") == 2
+    assert "--overwrite removes a run, and --plan makes none" in capsys.readouterr().err
+    assert (folder / "over" / "checkpoint-6").exists()
+    assert pretrain(folder, "over", "--overwrite", "--seed", "5", "--max_steps", "2") == 0
+    assert (folder / "over" / "notes.txt").exists()
+    assert [path.name for path in (folder / "over").glob("checkpoint-*")] == ["checkpoint-2"]
 
 
 def test_a_tokenizer_of_another_recipe_is_not_taken(folder, tmp_path, capsys):
