@@ -20,8 +20,8 @@ from hf_encoders.loading import load_tokenizer, read_config
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.publishing.card_metadata import metadata_problems
 from hf_encoders.publishing.model_card import missing_facts
-from hf_encoders.publishing.other_process import WAYS, Load, compared, load_elsewhere
-from hf_encoders.publishing.probing import FP32_TOLERANCE, outputs_of, probe_batch
+from hf_encoders.publishing.other_process import WAYS, Load, load_elsewhere, problem_of
+from hf_encoders.publishing.probing import outputs_of, probe_batch
 from hf_encoders.publishing.saved_model import (
     load_source,
     pooler_arguments,
@@ -238,20 +238,11 @@ def check_loading(directories: list[Path]) -> list[Finding]:
         loads += [Load(directory, way, head, batch, arguments) for way in ways]
         expected += [outputs_of(model, batch)] * len(ways)
     for load, loaded, outputs in zip(loads, load_elsewhere(loads), expected, strict=True):
-        problem = loaded.error or _problem(compared(loaded, outputs, load.batch), loaded.missing)
-        if problem:
+        if problem := problem_of(loaded, outputs, load.batch):
             found.append(
                 _error(f"{load.directory}, loaded {WAYS[load.way]}: {problem}. Save the model again with hf_encoders.")
             )
     return found
-
-
-def _problem(seen: Any, missing: list[str]) -> str:
-    if missing:
-        return f"parameters are new: {', '.join(missing)}"
-    if not seen.is_within(FP32_TOLERANCE):
-        return f"outputs differ by up to {seen.largest:.2g}, of at most {seen.scale:.2g}"
-    return ""
 
 
 def _written_config(directory: Path) -> dict[str, Any]:

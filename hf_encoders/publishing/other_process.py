@@ -159,15 +159,25 @@ def verify_loading(directory: Path, model: PreTrainedModel, tokenizer: PreTraine
     ways = list(WAYS) if config.is_native else ["package", "remote"]
     loads = [Load(directory, way, head, batch, pooler_arguments(model, head)) for way in ways]
     for way, loaded in zip(ways, load_elsewhere(loads), strict=True):
-        if loaded.error:
-            raise RuntimeError(f"loading {directory} {WAYS[way]} failed: {loaded.error}")
-        found = compared(loaded, expected, batch)
-        print(f"  {WAYS[way]}: {loaded.class_name}, largest difference of logits {found.largest:.1e}")
-        if not found.is_within(FP32_TOLERANCE):
-            raise RuntimeError(f"{directory} gives other outputs when loaded {WAYS[way]}: {found.largest}.")
+        if problem := problem_of(loaded, expected, batch):
+            raise RuntimeError(f"{directory}, loaded {WAYS[way]}: {problem}.")
+        largest = compared(loaded, expected, batch).largest
+        print(f"  {WAYS[way]}: {loaded.class_name}, largest difference of logits {largest:.1e}")
     ids = tokenizer("The documentation says what the function returns.")["input_ids"]
     if max(ids) >= config.vocab_size:
         raise RuntimeError(f"{directory}: the tokenizer makes id {max(ids)}, and vocab_size is {config.vocab_size}.")
+
+
+def problem_of(loaded: Loaded, expected: dict[str, torch.Tensor], batch: dict[str, torch.Tensor]) -> str:
+    """What is wrong with what another process loaded; empty if nothing is."""
+    if loaded.error:
+        return loaded.error
+    if loaded.missing:
+        return f"parameters are new: {', '.join(loaded.missing)}"
+    seen = compared(loaded, expected, batch)
+    if not seen.is_within(FP32_TOLERANCE):
+        return f"outputs differ by up to {seen.largest:.2g}, of at most {seen.scale:.2g}"
+    return ""
 
 
 def compared(loaded: Loaded, expected: dict[str, torch.Tensor], batch: dict[str, torch.Tensor]) -> Difference:

@@ -75,8 +75,10 @@ class InterruptionCallback(TrainerCallback):
     ) -> None:
         """Say how to go on, and give the signals back."""
         self.restore()
-        # A signal that came after the last step.
-        self.interrupted_by = self.interrupted_by or self._received
+        if self.interrupted_by is None:
+            # A signal that came after the last step, to whichever process: all end, so that none waits for another.
+            received = largest_of_processes(self._received or 0, args.device)
+            self.interrupted_by = signal.Signals(received) if received else None
         if self.interrupted_by is not None and state.is_world_process_zero:
             print(self._message(args, state), flush=True)
 

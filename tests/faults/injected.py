@@ -14,6 +14,7 @@ from pathlib import Path
 import datasets
 import torch
 from torch.utils.data import get_worker_info
+from transformers import TrainerCallback
 
 from hf_encoders.training import checkpoint_files, checkpoints, interruption
 from tests.faults.tiny_run import AtStep, FaultyCollator, make_trainer
@@ -166,6 +167,23 @@ def signalled(folder: Path, step: int, number: int, rank: int = 0, workers: int 
     finally:
         assert [signal.getsignal(one) for one in interruption.SIGNALS] == handlers
     print("went on after train")
+
+
+class _AfterTheLastSave(TrainerCallback):
+    def __init__(self, number: int):
+        self.number = number
+
+    def on_save(self, args, state, control, **kwargs):
+        if state.global_step == state.max_steps:
+            os.kill(os.getpid(), self.number)
+
+
+def signalled_after_the_last_step(folder: Path, number: int) -> None:
+    """Process 1, when no step is left at whose end the processes would tell each other."""
+    trainer = make_trainer(folder)
+    if trainer.args.process_index == 1:
+        trainer.add_callback(_AfterTheLastSave(number))
+    trainer.train()
 
 
 def signalled_twice(folder: Path, step: int) -> None:

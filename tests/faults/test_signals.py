@@ -65,3 +65,9 @@ def test_two_processes_stop_after_the_same_step(tmp_path, rank):
     assert good_steps(run) == [2, 3] and newest(run) == ("checkpoint-3", [])
     assert (run / "checkpoint-3" / "rng_state_0.pth").exists() and (run / "checkpoint-3" / "rng_state_1.pth").exists()
     assert [one.told.count("Stopped by SIGTERM after step 3 of 8") for one in both] == [1, 0]
+
+
+def test_both_end_where_one_gets_the_signal_after_the_last_step(tmp_path):
+    both = processes.run_all(injected.signalled_after_the_last_step, 2, tmp_path / "run", signal.SIGTERM)
+    assert [one.status for one in both] == [143, 143], both
+    assert [one.told.count("Stopped by SIGTERM after step 8 of 8: training was complete.") for one in both] == [1, 0]

@@ -25,7 +25,8 @@ def train(folder: Path, is_sharded: bool) -> None:
     ids[2 * 8 + 4 + 2, :2] = POISON  # of the third step's 2 x 4 examples, one of process 1
     examples = [{"input_ids": row, "labels": torch.where(torch.arange(6) < 2, row, -100)} for row in ids]
     arguments = TrainingArguments(
-        str(folder), fsdp=is_sharded, max_steps=6, per_device_train_batch_size=4, save_steps=1, logging_steps=2, report_to="none",
+        str(folder), fsdp=is_sharded,
+        max_steps=6, per_device_train_batch_size=4, save_steps=1, logging_steps=2, report_to="none",
         use_cpu=True, disable_tqdm=True, train_sampling_strategy="sequential", learning_rate=0.01,
     )  # fmt: skip
     if is_sharded:

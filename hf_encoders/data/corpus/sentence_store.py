@@ -12,6 +12,7 @@ import datasets
 import numpy as np
 import pyarrow as pa
 from datasets.fingerprint import get_temporary_cache_files_directory
+from transformers.utils import logging
 
 from hf_encoders.data.corpus.arrow_file import (
     COLUMN,
@@ -26,6 +27,8 @@ from hf_encoders.data.corpus.arrow_file import (
 from hf_encoders.data.ragged import offsets_of
 
 
+logger = logging.get_logger(__name__)
+
 ROWS_A_STEP = 1000  # documents that are put into another order at once
 
 
@@ -35,7 +38,7 @@ class SentenceStore:
     `prepare_corpus` and `tokenize_documents` write such a table. Any other one (after `select`, `shuffle`,
     `concatenate_datasets`, a reload of `save_to_disk`, or with another integer type) is first written anew in one
     piece: next to its own file if that folder can be written to, otherwise into a temporary folder. Above 2**31 tokens
-    there is no single piece, and the tokens are copied into memory.
+    there is no single piece, and the tokens are copied into memory, which is warned of.
 
     A pickled store holds the data set, which for one on disk is a path, not the arrays. Copy tokens before changing
     them: they may be a read-only file.
@@ -62,6 +65,13 @@ class SentenceStore:
     def __init__(self, dataset: datasets.Dataset):
         self.dataset = _in_one_piece(dataset)
         blocks = [block_of(batch) for batch in self.dataset.data.to_batches()]
+        if len(blocks) > 1:
+            num_tokens = sum(len(block.tokens) for block in blocks)
+            logger.warning(
+                f"corpus of {num_tokens:,} tokens: above {MOST_TOKENS_A_RECORD_BATCH:,} they are copied into memory, "
+                f"{4e-9 * num_tokens:.1f} GB in every process. Keep it in parts to share the pages of their files "
+                "(docs/scaling.md)."
+            )
         block = blocks[0] if len(blocks) == 1 else _joined(blocks, WORD_STARTS in self.dataset.column_names)
         self.tokens = block.tokens
         self.word_starts = block.word_starts

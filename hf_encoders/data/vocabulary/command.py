@@ -25,7 +25,7 @@ from hf_encoders.data.corpus.sources import FileSource, RowSource, StreamSource,
 from hf_encoders.data.tokenizer_training import pipeline_options, tokenizer_of_words, untrained_tokenizer
 from hf_encoders.data.vocabulary.report import REPORT_FILE, TokenizerReport, sizes_table, tokenizer_statistics
 from hf_encoders.data.vocabulary.text_selection import HELD_OUT_BYTES, SelectedText
-from hf_encoders.data.vocabulary.word_counts import count_words
+from hf_encoders.data.vocabulary.word_counts import check_coverage, count_words
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.registration import CONFIGURATIONS
 
@@ -142,7 +142,8 @@ def _add_text_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Train, measure and save."""
     config_class = next(one for one in CONFIGURATIONS if kind_of(one) == arguments.kind)
-    sizes = arguments.compare_sizes or [arguments.vocab_size or config_class.vocab_size]
+    one_size = config_class.vocab_size if arguments.vocab_size is None else arguments.vocab_size
+    sizes = arguments.compare_sizes or [one_size]
     output = Path(arguments.output)
     folders = [output / str(size) for size in sizes] if arguments.compare_sizes else [output]
     options = pipeline_options(config_class, not arguments.cased, arguments.strip_accents)
@@ -230,6 +231,7 @@ def check_arguments(arguments: argparse.Namespace, sizes: list[int], options: di
                 f"--{name.replace('_', '-')} has no effect with --kind {arguments.kind}, which keeps every byte as it "
                 "is: leave it out."
             )
+    check_coverage(arguments.character_coverage)
     if arguments.max_length < 1:
         raise ValueError(f"--max-length {arguments.max_length} must be at least 1.")
     if arguments.limit is not None and not arguments.limit > 0:

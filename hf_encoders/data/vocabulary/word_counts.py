@@ -44,6 +44,14 @@ def count_words(lines: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> dic
     return dict(sorted(words.items()))
 
 
+def check_coverage(coverage: float) -> None:
+    """Refuse a share of the running characters that is out of range."""
+    if not 0 < coverage <= 1:
+        raise ValueError(
+            f"character_coverage={coverage} must be in (0, 1]: 1 keeps every character, 0.9995 drops the rarest."
+        )
+
+
 def covered_words(words: dict[str, int], coverage: float) -> dict[str, int]:
     """Leave out the words with rare characters.
 
@@ -60,10 +68,7 @@ def covered_words(words: dict[str, int], coverage: float) -> dict[str, int]:
     >>> covered_words({"aab": 3, "ab": 2, "aß": 1}, 0.9)
     {'aab': 3, 'ab': 2}
     """
-    if not 0 < coverage <= 1:
-        raise ValueError(
-            f"character_coverage={coverage} must be in (0, 1]: 1 keeps every character, 0.9995 drops the rarest."
-        )
+    check_coverage(coverage)
     if coverage == 1:
         return words
     counts = Counter()

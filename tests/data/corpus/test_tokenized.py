@@ -277,7 +277,7 @@ class TestTokenizeDocuments:
             tokenize_documents(generate(), tokenizer, cache_dir=tmp_path)
         assert list(tmp_path.iterdir()) == []
 
-    def test_record_batches_beyond_the_limit_of_arrow(self, tokenizer, monkeypatch):
+    def test_record_batches_beyond_the_limit_of_arrow(self, tokenizer, monkeypatch, transformers_log):
         monkeypatch.setattr(arrow_file, "MOST_TOKENS_A_RECORD_BATCH", 100)
         monkeypatch.setattr(sentence_store, "MOST_TOKENS_A_RECORD_BATCH", 100)
         monkeypatch.setattr(sentence_encoding, "SENTENCES_A_CALL", 5)
@@ -285,7 +285,9 @@ class TestTokenizeDocuments:
         dataset = tokenize_documents(as_text(documents), tokenizer)
         assert dataset.data.column("input_ids").num_chunks > 5
         assert dataset["input_ids"][:] == documents
+        assert "copied into memory" not in transformers_log.text
         store = SentenceStore(dataset)
+        assert f"corpus of {len(store.tokens):,} tokens: above 100 they are copied" in transformers_log.text
         assert contents(store) == documents
         assert store.dataset.cache_files == dataset.cache_files, "what cannot be one piece is not written again"
         with pytest.raises(ValueError, match="one document has about 101 tokens"):
