@@ -34,7 +34,7 @@ def test_pretraining_from_files(name, tmp_path):
     text.write_text("\n\n".join(f"This is document {i}. It has two sentences.\nAnd one more line." for i in range(60)))
     output = run_example(
         name, "--text_files", str(text), "--output_dir", str(tmp_path / "out"), "--max_steps", "2", "--vocab_size",
-        "90", "--hidden_size", "64", "--max_length", "24", "--use_cpu", "True",
+        "300", "--hidden_size", "64", "--max_length", "24", "--use_cpu", "True",
     )  # fmt: skip
     assert "eval_loss" in output
     assert {"model.safetensors", "config.json", "tokenizer.json"} <= {
