@@ -29,12 +29,12 @@ from huggingface_hub import upload_folder
 from transformers import HfArgumentParser, PreTrainedTokenizerBase, TrainingArguments, set_seed
 
 from hf_encoders.data.corpus import prepare_corpus, split_train_validation
-from hf_encoders.data.corpus.command import load_tokenizer
 from hf_encoders.data.corpus.report import REPORT_FILE, CorpusReport, corpus_statistics, unigram_cross_entropy
 from hf_encoders.data.corpus.segmentation import read_documents, split_sentences
 from hf_encoders.data.corpus.sentence_store import SentenceStore
 from hf_encoders.data.corpus.settings import tokenizer_fingerprint
 from hf_encoders.data.tokenizer_training import train_tokenizer
+from hf_encoders.loading import load_tokenizer
 from hf_encoders.publishing.checks import CARD_FILE
 from hf_encoders.publishing.loss_curve import draw_loss_curve
 from hf_encoders.publishing.model_card import CURVE_FILE, make_model_card

@@ -22,32 +22,7 @@ from hf_encoders.loading import load_tokenizer
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument(
-        "--input",
-        nargs="+",
-        metavar="PATH",
-        help="text files (a blank line between documents), .jsonl files (a document a line) or folders of them",
-    )
-    source.add_argument(
-        "--dataset", metavar="NAME", help="data set on the Hub, or a folder that datasets.load_dataset reads"
-    )
-    parser.add_argument("--config", metavar="NAME", help="configuration of --dataset (default: its only one)")
-    parser.add_argument("--split", metavar="NAME", help="split of --dataset (default: train)")
-    parser.add_argument(
-        "--streaming",
-        action="store_true",
-        help="read --dataset while it is downloaded, without keeping it; a restart reads it again from the start",
-    )
-    parser.add_argument(
-        "--text-column",
-        default="text",
-        metavar="NAME",
-        help="column of --dataset, or field of .jsonl files, with the text of a document (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--sentences-column", metavar="NAME", help="one with a list of sentences, taken as they are instead"
-    )
+    add_text_arguments(parser)
     parser.add_argument(
         "--tokenizer", required=True, metavar="DIR_OR_NAME", help="folder of a tokenizer, or a name on the Hub"
     )
@@ -81,11 +56,50 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Make the corpus and print its report."""
+def add_text_arguments(parser: argparse.ArgumentParser) -> None:
+    """Where the text is: files or a data set."""
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument(
+        "--input",
+        nargs="+",
+        metavar="PATH",
+        help="text files (a blank line between documents), .jsonl files (a document a line) or folders of them",
+    )
+    source.add_argument(
+        "--dataset", metavar="NAME", help="data set on the Hub, or a folder that datasets.load_dataset reads"
+    )
+    parser.add_argument("--config", metavar="NAME", help="configuration of --dataset (default: its only one)")
+    parser.add_argument("--split", metavar="NAME", help="split of --dataset (default: train)")
+    parser.add_argument(
+        "--streaming",
+        action="store_true",
+        help="read --dataset while it is downloaded, without keeping it; a restart reads it again from the start",
+    )
+    parser.add_argument(
+        "--text-column",
+        default="text",
+        metavar="NAME",
+        help="column of --dataset, or field of .jsonl files, with the text of a document (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--sentences-column", metavar="NAME", help="one with a list of sentences, taken as they are instead"
+    )
+
+
+def check_text_arguments(arguments: argparse.Namespace) -> None:
+    """Refuse options of the data set beside files.
+
+    Raises:
+        ValueError: naming the option.
+    """
     for name in ("config", "split", "streaming"):
         if arguments.input and getattr(arguments, name):
             raise ValueError(f"--{name} is for --dataset, not for --input: leave it out.")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Make the corpus and print its report."""
+    check_text_arguments(arguments)
     transformers.logging.set_verbosity_error()
     report = prepare_corpus(
         arguments.input or load_split(arguments),

@@ -19,7 +19,7 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
 import hf_encoders
-from hf_encoders.data.corpus.command import load_split
+from hf_encoders.data.corpus.command import add_text_arguments, check_text_arguments, load_split
 from hf_encoders.data.corpus.segmentation import one_sentence_per_line, split_sentences
 from hf_encoders.data.corpus.sources import FileSource, RowSource, StreamSource, TextReading, make_source
 from hf_encoders.data.tokenizer_training import pipeline_options, tokenizer_of_words, untrained_tokenizer
@@ -92,30 +92,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_text_arguments(parser: argparse.ArgumentParser) -> None:
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument(
-        "--input",
-        nargs="+",
-        metavar="PATH",
-        help="text files (a blank line between documents), .jsonl files (a document a line) or folders of them",
-    )
-    source.add_argument(
-        "--dataset", metavar="NAME", help="data set on the Hub, or a folder that datasets.load_dataset reads"
-    )
-    parser.add_argument("--config", metavar="NAME", help="configuration of --dataset (default: its only one)")
-    parser.add_argument("--split", metavar="NAME", help="split of --dataset (default: train)")
-    parser.add_argument(
-        "--streaming", action="store_true", help="read --dataset while it is downloaded, without keeping it"
-    )
-    parser.add_argument(
-        "--text-column",
-        default="text",
-        metavar="NAME",
-        help="column of --dataset, or field of .jsonl files, with the text of a document (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--sentences-column", metavar="NAME", help="one with a list of sentences, taken as they are instead"
-    )
+    add_text_arguments(parser)
     parser.add_argument(
         "--language",
         metavar="CODE",
@@ -222,9 +199,7 @@ def settings_of(arguments: argparse.Namespace, vocab_size: int, options: dict[st
 
 def check_arguments(arguments: argparse.Namespace, sizes: list[int], options: dict[str, bool]) -> None:
     """Refuse what would have no effect or cannot be, before anything is read."""
-    for name in ("config", "split", "streaming"):
-        if arguments.input and getattr(arguments, name):
-            raise ValueError(f"--{name} is for --dataset, not for --input: leave it out.")
+    check_text_arguments(arguments)
     for name, understood in (("lowercase", "do_lower_case" in options), ("strip_accents", len(options) > 1)):
         if getattr(arguments, name) and not understood:
             raise ValueError(
