@@ -1,4 +1,4 @@
-"""Out of memory, data that is not what it was, helpers and other processes that die."""
+"""Out of memory, data that is not what it was, workers and other processes that die."""
 
 import os
 import re
