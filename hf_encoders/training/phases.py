@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset
 
+from hf_encoders.data.corpus.sentence_store import SentenceStore
 from hf_encoders.data.examples import EpochDataset
 from hf_encoders.data.randomness import example_keys, random_bits
 from hf_encoders.training.recipe import Phase
@@ -72,6 +73,11 @@ class RunExamples(Dataset):
 
     def __len__(self) -> int:
         return self.first_items[-1]
+
+    @property
+    def store(self) -> SentenceStore:
+        """The corpus of the phases: checkpoints note it as that of any data set."""
+        return self.phases[0].dataset.store
 
     def items_of(self, place: int) -> range:
         """The micro-batches of phase `place`, from 0."""

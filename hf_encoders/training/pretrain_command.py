@@ -47,11 +47,25 @@ from hf_encoders.training.plan import make_plan
 from hf_encoders.training.recipe import TAKEN, Recipe, load_recipe, recipe_names
 from hf_encoders.training.run import Division, divide, make_trainer, num_processes, training_arguments
 from hf_encoders.training.trainer import PreTrainingTrainer
+from hf_encoders.writing import check_folder
 
 
 RUN_FILE = "run.json"
 # Options of `TrainingArguments` that the command reads itself.
 OWN = ("max_steps", "per_device_train_batch_size", "gradient_accumulation_steps", "auto_find_batch_size")
+# Options of `TrainingArguments` that a checkpoint brings along in its optimizer and schedule: going on with others
+# would go on with those of the checkpoint, and not say so.
+SHAPING = (
+    "learning_rate",
+    "warmup_steps",
+    "lr_scheduler_type",
+    "lr_scheduler_kwargs",
+    "weight_decay",
+    "adam_beta1",
+    "adam_beta2",
+    "adam_epsilon",
+    "max_grad_norm",
+)
 VALIDATION_SHARE = 0.02
 # `--push_to_hub` uploads the output folder less what begins with an underscore, and the text is not to be published.
 CORPUS = "_corpus"
@@ -111,6 +125,12 @@ def run(arguments: argparse.Namespace) -> int:
         recipe, processes, given.get("per_device_train_batch_size"), given.get("gradient_accumulation_steps")
     )
     output = Path(arguments.output)
+    check_folder(output, "--output")
+    for path in arguments.corpus:
+        if not Path(path).exists():
+            raise ValueError(
+                f"--corpus '{path}' does not exist: check the spelling, and the folder it is relative to."
+            )
     fields = {name: value for name, value in given.items() if name not in OWN}
     training = training_arguments(recipe, division, output, fields)
     transformers.logging.set_verbosity_warning()
@@ -123,7 +143,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.overwrite and is_main and not is_restart:
             remove_run(output, arguments)
         tokenizer, documents = open_corpus(arguments, recipe, output)
-        facts = run_facts(recipe, documents, tokenizer, training.seed, arguments.validation_share)
+        facts = run_facts(recipe, documents, tokenizer, training, arguments.validation_share)
         if not arguments.plan:
             is_begun = check_run(output, facts)
             if is_main and not is_begun:
@@ -314,7 +334,7 @@ def run_facts(
     recipe: Recipe,
     documents: datasets.Dataset,
     tokenizer: PreTrainedTokenizerBase,
-    seed: int,
+    training: TrainingArguments,
     validation_share: float,
 ) -> dict[str, Any]:
     """What makes two runs the same run, as it is read back from `run.json`."""
@@ -322,8 +342,9 @@ def run_facts(
         "recipe": dataclasses.asdict(recipe),
         "corpus": documents._fingerprint,
         "tokenizer": tokenizer_fingerprint(tokenizer),
-        "seed": seed,
+        "seed": training.seed,
         "validation share": validation_share,
+        "training": {name: getattr(training, name) for name in SHAPING},
     }
     return json.loads(json.dumps(facts, default=str))
 
@@ -350,10 +371,9 @@ def check_run(output: Path, facts: dict[str, Any]) -> bool:
     before = json.loads(file.read_text(encoding="utf-8"))
     for name, value in facts.items():
         if before.get(name) != value:
-            where = name
-            if name == "recipe":
-                differing = (f"recipe ({key})" for key in value if before[name].get(key) != value[key])
-                where = next(differing, name)
+            where, old = name, before.get(name)
+            if isinstance(value, dict) and isinstance(old, dict):
+                where = next((f"{name} ({key})" for key in value if old.get(key) != value[key]), name)
             raise ValueError(
                 f"--output {output} holds a run with another {where}: give its own arguments to go on with it, "
                 "another folder, or --overwrite to begin anew."

@@ -14,6 +14,7 @@ from hf_encoders.cli import main
 from hf_encoders.data.corpus import sentence_store
 from hf_encoders.publishing.training_record import TrainingRecord
 from hf_encoders.training import pretrain_command
+from hf_encoders.training.checkpoints import facts_of_checkpoint
 from tests.end_to_end.test_quickstart import write_corpus
 
 
@@ -140,6 +141,7 @@ def test_a_plan_trains_nothing(folder, capsys):
     ("words", "said"),
     [
         (("--seed", "5"), "holds a run with another seed"),
+        (("--learning_rate", "0.02"), r"holds a run with another training \(learning_rate\)"),
         (("--max_steps", "12"), r"holds a run with another recipe \(phases\)"),
         (("--foo", "5"), "unrecognized arguments: --foo 5"),
         (("--num_train_epochs", "5"), r"--num_train_epochs: use phases \(steps\)"),
@@ -261,6 +263,21 @@ def test_out_of_memory_halves_what_is_taken_at_once_and_trains_the_same(folder, 
     before, after = weights(folder / "whole" / "model"), weights(folder / "scarce" / "model")
     for name, value in before.items():
         torch.testing.assert_close(after[name], value, rtol=1e-5, atol=1e-5)
+
+
+def test_checkpoints_note_the_corpus(folder):
+    facts = facts_of_checkpoint(folder / "whole" / "checkpoint-6")
+    (corpus,) = facts["corpora"]
+    assert corpus["documents"] == 48  # of 60, a fifth of them kept apart
+
+
+def test_nothing_is_removed_or_made_for_wrong_paths(folder, capsys):
+    shutil.copytree(folder / "whole", folder / "kept")
+    assert pretrain(folder, "kept", "--overwrite", corpus="nowhere.txt") == 2
+    assert (folder / "kept" / "model").is_dir()
+    assert re.search(r"--corpus '.*nowhere.txt' does not exist", capsys.readouterr().err)
+    assert pretrain(folder, "text.txt") == 2
+    assert re.search(r"--output '.*text.txt': .* is a file: name a folder", capsys.readouterr().err)
 
 
 def test_wrong_paths(folder, capsys):
