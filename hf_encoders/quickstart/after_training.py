@@ -19,8 +19,16 @@ from transformers import (
 )
 
 from hf_encoders.models.encoder_configuration import EncoderConfig
-from hf_encoders.quickstart.text import LabelledDocument, Recipe
+from hf_encoders.quickstart.text import LabelledDocument
 from hf_encoders.training import CompactProgressCallback
+
+
+# Chosen so that fine-tuning twice takes about a minute on a CPU core.
+EPOCHS = 4
+BATCH_SIZE = 32
+LEARNING_RATE = 3e-4
+MOST_LABELS = 8
+PASSAGES_A_LABEL = 250  # of the training part
 
 
 def show_filled_masks(
@@ -58,7 +66,7 @@ def finetune(
     config: EncoderConfig,
     tokenizer: PreTrainedTokenizerBase,
     held_out: list[LabelledDocument],
-    recipe: Recipe,
+    max_length: int,
     output: Path,
     seed: int,
 ) -> dict[str, float] | None:
@@ -70,11 +78,11 @@ def finetune(
     parts = split_by_label(held_out, seed)
     counts = [Counter(document.label for document in part for _ in document.passages) for part in parts]
     enough = [label for label, _ in (counts[0] + counts[1]).most_common() if min(c[label] for c in counts) >= 10]
-    labels = sorted(enough[: recipe.most_labels])
+    labels = sorted(enough[:MOST_LABELS])
     if len(labels) < 2:
         print("  skipped: too little held-out text from two different sources (files). Give --input more files.")
         return None
-    train_set, test_set = passage_sets(parts, labels, tokenizer, recipe)
+    train_set, test_set = passage_sets(parts, labels, tokenizer, max_length)
     majority = max(Counter(test_set["labels"]).values()) / len(test_set)
     print(f"  {len(train_set):,} passages to train on, {len(test_set):,} to test on: {', '.join(labels)}")
 
@@ -89,9 +97,7 @@ def finetune(
     untrained = model_class(type(config)(**{**config.to_dict(), **names}))
     accuracies = {"majority": majority}
     for name, model in (("without", untrained), ("pretrained", pretrained)):
-        accuracies[name] = finetuned_accuracy(
-            model, tokenizer, train_set, test_set, recipe, output / "finetuned" / name, seed
-        )
+        accuracies[name] = finetuned_accuracy(model, tokenizer, train_set, test_set, output / "finetuned" / name, seed)
     return accuracies
 
 
@@ -112,11 +118,11 @@ def passage_sets(
     parts: tuple[list[LabelledDocument], list[LabelledDocument]],
     labels: list[str],
     tokenizer: PreTrainedTokenizerBase,
-    recipe: Recipe,
+    max_length: int,
 ) -> tuple[datasets.Dataset, datasets.Dataset]:
-    """Tokenised passages with labels; of the training part at most `recipe.passages_a_label` a label."""
+    """Tokenised passages with labels; of the training part at most `PASSAGES_A_LABEL` a label."""
     sets = []
-    for documents, most in zip(parts, (recipe.passages_a_label, math.inf), strict=True):
+    for documents, most in zip(parts, (PASSAGES_A_LABEL, math.inf), strict=True):
         taken: Counter = Counter()
         texts, targets = [], []
         for document in documents:
@@ -125,7 +131,7 @@ def passage_sets(
                     taken[document.label] += 1
                     texts.append(" ".join(passage))
                     targets.append(labels.index(document.label))
-        encoded = tokenizer(texts, truncation=True, max_length=recipe.max_length)
+        encoded = tokenizer(texts, truncation=True, max_length=max_length)
         sets.append(datasets.Dataset.from_dict({**encoded, "labels": targets}))
     return sets[0], sets[1]
 
@@ -135,17 +141,16 @@ def finetuned_accuracy(
     tokenizer: PreTrainedTokenizerBase,
     train_set: datasets.Dataset,
     test_set: datasets.Dataset,
-    recipe: Recipe,
     output: Path,
     seed: int,
 ) -> float:
     """Train a classifier with the stock `Trainer` and return its accuracy on the test set."""
     arguments = TrainingArguments(
         output_dir=str(output),
-        num_train_epochs=recipe.finetune_epochs,
-        per_device_train_batch_size=recipe.batch_size,
-        per_device_eval_batch_size=2 * recipe.batch_size,
-        learning_rate=recipe.finetune_learning_rate,
+        num_train_epochs=EPOCHS,
+        per_device_train_batch_size=BATCH_SIZE,
+        per_device_eval_batch_size=2 * BATCH_SIZE,
+        learning_rate=LEARNING_RATE,
         warmup_steps=20,
         optim="adamw_torch_fused",
         logging_strategy="no",

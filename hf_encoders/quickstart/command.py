@@ -1,39 +1,39 @@
 """`hf-encoders quickstart`: the whole life of an encoder in a few minutes on a laptop, without a download.
 
 Text -> tokenizer -> pre-training -> saved model -> loaded elsewhere -> fine-tuned -> figures. By default the text is
-the documentation inside the Python installation; `--input` takes the user's own.
+the documentation inside the Python installation; `--input` takes the user's own. Pre-training follows the shipped
+recipe `bert-minutes`, `roberta-minutes` or `albert-minutes`.
 """
 
 import argparse
+import dataclasses
 import math
 import time
 from pathlib import Path
 
 import transformers
-from transformers import (
-    set_seed,
-)
+from transformers import set_seed
 
-from hf_encoders.data.corpus import corpus_statistics, unigram_cross_entropy, warnings_for
+from hf_encoders.data.corpus import corpus_statistics, warnings_for
 from hf_encoders.data.tokenizer_training import train_tokenizer
-from hf_encoders.publishing.loss_curve import draw_loss_curve
-from hf_encoders.publishing.model_card import CURVE_FILE, make_model_card
+from hf_encoders.publishing.checks import CARD_FILE
+from hf_encoders.publishing.model_card import CURVE_FILE
 from hf_encoders.publishing.other_process import verify_loading
+from hf_encoders.publishing.pretrained_folder import save_pretrained_folder
 from hf_encoders.quickstart.after_training import finetune, show_filled_masks
-from hf_encoders.quickstart.pretraining import (
-    make_record,
-    make_trainer,
-    small_config,
-)
-from hf_encoders.quickstart.text import Recipe, hold_out, load_documents, tokenized
+from hf_encoders.quickstart.text import hold_out, load_documents, tokenized
 from hf_encoders.registration import CONFIGURATIONS
-from hf_encoders.training.objectives import check_objective, config_class_of, default_objective, pretraining_model
+from hf_encoders.training.objectives import OBJECTIVES, config_class_of
+from hf_encoders.training.recipe import Recipe, load_recipe
+from hf_encoders.training.run import divide, make_trainer, training_arguments
 from hf_encoders.writing import check_folder
+
+
+HELD_OUT_SHARE = 0.15  # of the documents, for evaluation and fine-tuning
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    recipe = Recipe()
     parser.add_argument(
         "--input",
         nargs="+",
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "documentation inside this Python installation",
     )
     parser.add_argument(
-        "--objective", choices=["mlm", "nsp", "sop"], help="default: nsp for bert, mlm for roberta, sop for albert"
+        "--objective", choices=OBJECTIVES, help="default: nsp for bert, mlm for roberta, sop for albert"
     )
     parser.add_argument("--family", choices=[config.model_type for config in CONFIGURATIONS], default="bert")
     parser.add_argument(
@@ -51,23 +51,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-steps",
         type=int,
-        default=recipe.max_steps,
         metavar="N",
-        help="optimizer steps of pre-training (default: %(default)s)",
+        help="optimizer steps of pre-training (default: the recipe's, 4,000)",
     )
     parser.add_argument(
         "--vocab-size",
         type=int,
-        default=recipe.vocab_size,
         metavar="N",
-        help="entries in the vocabulary (default: %(default)s)",
+        help="entries in the vocabulary (default: the recipe's, 8,000)",
     )
     parser.add_argument(
         "--max-length",
         type=int,
-        default=recipe.max_length,
         metavar="TOKENS",
-        help="longest example in tokens (default: %(default)s)",
+        help="longest example in tokens (default: the recipe's, 64)",
     )
     parser.add_argument("--cased", action="store_true", help="keep upper case (byte-level BPE always does)")
     parser.add_argument(
@@ -83,25 +80,27 @@ def run(arguments: argparse.Namespace) -> int:
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     set_seed(arguments.seed)
-    recipe = Recipe(vocab_size=arguments.vocab_size, max_length=arguments.max_length, max_steps=arguments.max_steps)
-    config_class = config_class_of(arguments.family)
-    objective = arguments.objective or default_objective(config_class)
-    check_objective(config_class, objective)
+    recipe = recipe_for(arguments)
+    config_class = config_class_of(recipe.family)
     output = Path(arguments.output)
     check_folder(output, "--output")
 
     step(1, "corpus")
-    documents = load_documents(arguments, recipe)
-    training, held_out = hold_out(documents, recipe.held_out_share, arguments.seed)
+    documents = load_documents(arguments)
+    training, held_out = hold_out(documents, HELD_OUT_SHARE, arguments.seed)
     output.mkdir(parents=True, exist_ok=True)
 
-    step(2, f"tokenizer ({config_class.TOKENIZER_CLASS}, {recipe.vocab_size:,} entries)")
+    step(2, f"tokenizer ({config_class.TOKENIZER_CLASS}, {recipe.tokenizer.vocab_size:,} entries)")
     sentences = (sentence for document in training for sentence in document.sentences)
     tokenizer = train_tokenizer(
-        sentences, config_class, recipe.vocab_size, recipe.max_length, lowercase=not arguments.cased
+        sentences,
+        config_class,
+        recipe.tokenizer.vocab_size,
+        recipe.longest,
+        lowercase=recipe.tokenizer.lowercase,
+        strip_accents=recipe.tokenizer.strip_accents,
     )
-    corpus = tokenized(training, tokenizer, recipe.max_length)
-    held_out_corpus = tokenized(held_out, tokenizer, recipe.max_length)
+    corpus, held_out_corpus = (tokenized(part, tokenizer, recipe.longest) for part in (training, held_out))
     statistics = corpus_statistics(corpus, tokenizer)
     print(
         f"  {statistics.documents:,} documents, {statistics.sentences:,} sentences, {statistics.tokens:,} tokens; "
@@ -110,11 +109,14 @@ def run(arguments: argparse.Namespace) -> int:
     for warning in warnings_for(statistics):
         print(f"  warning: {warning}")
 
-    step(3, f"pre-training ({arguments.family}, {objective})")
-    config = small_config(config_class, tokenizer, recipe)
-    model = pretraining_model(config, objective)
-    print(f"  {model.num_parameters():,} parameters, {recipe.max_steps:,} steps of {recipe.batch_size} examples")
-    trainer = make_trainer(model, tokenizer, objective, corpus, held_out_corpus, recipe, output, arguments.seed)
+    step(3, f"pre-training ({recipe.name}, {recipe.objective})")
+    division = divide(recipe, processes=1)
+    # Nothing to go on from, few evaluations: it is a matter of minutes.
+    options = {"save_strategy": "no", "eval_steps": max(1, recipe.steps // 5), "seed": arguments.seed}
+    training_options = training_arguments(recipe, division, output / "checkpoints", options)
+    trainer = make_trainer(recipe, corpus, held_out_corpus, tokenizer, training_options, division)
+    model = trainer.model
+    print(f"  {model.num_parameters():,} parameters, {recipe.steps:,} steps of {recipe.phases[0].examples} examples")
     before = trainer.evaluate()
     trainer.train()
     after = trainer.evaluate()
@@ -124,14 +126,8 @@ def run(arguments: argparse.Namespace) -> int:
     # An earlier run of another family may have left its code and tokenizer here, and all of it would be published.
     for old in [*directory.glob("*.py"), *directory.glob("tokenizer*"), *directory.glob("*.json")]:
         old.unlink()
-    trainer.save_model(str(directory))
-    tokenizer.save_pretrained(directory)
-    unigram = unigram_cross_entropy(corpus, held_out_corpus, len(tokenizer))
-    record = make_record(objective, statistics, recipe, trainer, after, unigram, arguments)
-    record.save(directory)
-    draw_loss_curve(trainer.state.log_history, directory / CURVE_FILE, f"{arguments.family} + {objective}, quickstart")
-    card = make_model_card(model, record, name=str(directory), has_curve=True, language=arguments.language)
-    card.save(directory / "README.md")
+    name = "documentation of the Python installation" if not arguments.input else ", ".join(arguments.input)
+    save_pretrained_folder(directory, trainer, recipe, name, corpus, after, arguments.language)
 
     step(5, "loading in fresh processes")
     verify_loading(directory, model, tokenizer)
@@ -140,10 +136,10 @@ def run(arguments: argparse.Namespace) -> int:
     show_filled_masks(model, tokenizer, held_out, arguments.seed)
 
     step(7, "fine-tuning on held-out documents")
-    accuracies = finetune(directory, config, tokenizer, held_out, recipe, output, arguments.seed)
+    accuracies = finetune(directory, model.config, tokenizer, held_out, recipe.longest, output, arguments.seed)
 
-    print_table(before, after, unigram, accuracies)
-    print(f"\nmodel, tokenizer, code: {directory}\ncard: {directory / 'README.md'}\ncurve: {directory / CURVE_FILE}")
+    print_table(before, after, trainer.health.unigram_cross_entropy, accuracies)
+    print(f"\nmodel, tokenizer, code: {directory}\ncard: {directory / CARD_FILE}\ncurve: {directory / CURVE_FILE}")
     print(f"all in {(time.perf_counter() - started) / 60:.1f} minutes")
     return 0
 
@@ -151,8 +147,26 @@ def run(arguments: argparse.Namespace) -> int:
 def check_arguments(arguments: argparse.Namespace) -> None:
     """Refuse numbers that no run can be made of."""
     for name, least in (("max_steps", 1), ("max_length", 8), ("vocab_size", 50)):
-        if getattr(arguments, name) < least:
+        if getattr(arguments, name) is not None and getattr(arguments, name) < least:
             raise ValueError(f"--{name.replace('_', '-')} {getattr(arguments, name)}: must be at least {least}.")
+
+
+def recipe_for(arguments: argparse.Namespace) -> Recipe:
+    """The family's shipped recipe for minutes, with what the command line changes in it."""
+    recipe = load_recipe(f"{arguments.family}-minutes")
+    if arguments.max_steps is not None:
+        recipe = recipe.of_steps(arguments.max_steps)
+    tokenizer = dataclasses.replace(recipe.tokenizer, lowercase=not arguments.cased)
+    if arguments.vocab_size is not None:
+        tokenizer = dataclasses.replace(tokenizer, vocab_size=arguments.vocab_size)
+    phases = recipe.phases
+    if arguments.max_length is not None:
+        # Phases of short examples stay as they are, where that is shorter still.
+        most, longest = arguments.max_length, recipe.longest
+        lengths = [most if phase.length == longest else min(most, phase.length) for phase in phases]
+        phases = tuple(dataclasses.replace(p, length=n) for p, n in zip(phases, lengths, strict=True))
+    objective = arguments.objective or recipe.objective
+    return dataclasses.replace(recipe, objective=objective, tokenizer=tokenizer, phases=phases)
 
 
 def step(number: int, what: str) -> None:

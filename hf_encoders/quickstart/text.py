@@ -1,4 +1,4 @@
-"""The quickstart's recipe and text: documents, where they are from, which of them are kept out."""
+"""The quickstart's text: documents, where they are from, which of them are kept out."""
 
 import argparse
 from dataclasses import dataclass
@@ -6,40 +6,14 @@ from pathlib import Path
 
 import datasets
 import numpy as np
-from transformers import (
-    PreTrainedTokenizerBase,
-)
+from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.data.corpus import read_documents, tokenize_documents
 from hf_encoders.data.corpus.python_docs import read_python_documents
 from hf_encoders.data.corpus.segmentation import split_sentences, text_files
 
 
-@dataclass
-class Recipe:
-    """The small recipe: every number that shapes the run.
-
-    Sizes and rates were chosen so that the whole quickstart ends within ten minutes on two CPU cores with a model that
-    has clearly learned.
-    """
-
-    vocab_size: int = 6000
-    max_length: int = 64
-    hidden_size: int = 128
-    num_hidden_layers: int = 2
-    num_attention_heads: int = 2
-    batch_size: int = 32
-    learning_rate: float = 3e-3
-    warmup_share: float = 0.06
-    max_steps: int = 3600
-    initializer_range: float = 0.05
-    eval_examples: int = 600
-    held_out_share: float = 0.15
-    characters_a_library: int = 1_200_000
-    finetune_epochs: int = 4
-    finetune_learning_rate: float = 3e-4
-    most_labels: int = 8
-    passages_a_label: int = 250
+CHARACTERS_A_LIBRARY = 1_200_000  # of this Python's documentation, so that none is all of the text
 
 
 @dataclass
@@ -55,14 +29,14 @@ class LabelledDocument:
         return [sentence for passage in self.passages for sentence in passage]
 
 
-def load_documents(arguments: argparse.Namespace, recipe: Recipe) -> list[LabelledDocument]:
+def load_documents(arguments: argparse.Namespace) -> list[LabelledDocument]:
     """The user's documents, labelled by file; or this Python's documentation, labelled by library."""
 
     def splitter(text: str) -> list[str]:
         return split_sentences(text, arguments.language)
 
     if not arguments.input:
-        found = read_python_documents(splitter, recipe.characters_a_library)
+        found = read_python_documents(splitter, CHARACTERS_A_LIBRARY)
         return [LabelledDocument(document.library, document.docstrings) for document in found]
     files = sorted({file.resolve() for path in arguments.input for file in text_files(Path(path))})
     documents, seen, repeated = [], set(), 0

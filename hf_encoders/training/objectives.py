@@ -48,13 +48,6 @@ def pretraining_class(config_class: type[EncoderConfig]) -> type[PreTrainedModel
     return transformers.AutoModelForPreTraining._model_mapping[config_class]
 
 
-def default_objective(config_class: type[EncoderConfig]) -> str:
-    """The objective of the family's paper."""
-    if not has_pair_head(config_class):
-        return "mlm"
-    return "sop" if pretraining_class(config_class).pair_label_name == "sentence_order_label" else "nsp"
-
-
 def check_objective(config_class: type[EncoderConfig], objective: str) -> None:
     """Refuse a pair objective for a family without a pair head.
 

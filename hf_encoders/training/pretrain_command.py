@@ -29,16 +29,14 @@ from huggingface_hub import upload_folder
 from transformers import HfArgumentParser, PreTrainedTokenizerBase, TrainingArguments, set_seed
 
 from hf_encoders.data.corpus import prepare_corpus, split_train_validation
-from hf_encoders.data.corpus.report import REPORT_FILE, CorpusReport, corpus_statistics, unigram_cross_entropy
+from hf_encoders.data.corpus.report import REPORT_FILE, CorpusReport
 from hf_encoders.data.corpus.segmentation import read_documents, split_sentences
 from hf_encoders.data.corpus.sentence_store import SentenceStore
 from hf_encoders.data.corpus.settings import tokenizer_fingerprint
 from hf_encoders.data.tokenizer_training import train_tokenizer
 from hf_encoders.loading import load_tokenizer
 from hf_encoders.publishing.checks import CARD_FILE
-from hf_encoders.publishing.loss_curve import draw_loss_curve
-from hf_encoders.publishing.model_card import CURVE_FILE, make_model_card
-from hf_encoders.publishing.pretraining_record import pretraining_record
+from hf_encoders.publishing.pretrained_folder import save_pretrained_folder
 from hf_encoders.publishing.publish import published_files
 from hf_encoders.training.checkpoints import UNFINISHED, problem_of_unfinished, steps_first
 from hf_encoders.training.objectives import config_class_of
@@ -176,7 +174,7 @@ def run(arguments: argparse.Namespace) -> int:
         # Behind the handler, which keeps the error and with it all that was on the device.
         trainer = None
         release_memory()
-    finish(trainer, recipe, parts, trainer.evaluate(), arguments)
+    finish(trainer, recipe, parts[0], trainer.evaluate(), arguments)
     return 0
 
 
@@ -384,41 +382,18 @@ def check_run(output: Path, facts: dict[str, Any]) -> bool:
 def finish(
     trainer: PreTrainingTrainer,
     recipe: Recipe,
-    parts: tuple[datasets.Dataset, datasets.Dataset],
+    documents: datasets.Dataset,
     after: dict[str, float],
     arguments: argparse.Namespace,
 ) -> None:
     """Save the model with tokenizer, record, curve and card, push it if asked to, and print the figures."""
     directory = Path(arguments.output) / "model"
-    # Internal for `Trainer` means: without pushing its own card for the one that is made here.
-    trainer.save_model(str(directory), _internal_call=True)
-    trainer.save_state()
+    trainer.save_state()  # before the card, which says that the run is finished
+    save_pretrained_folder(
+        directory, trainer, recipe, ", ".join(arguments.corpus), documents, after, arguments.language
+    )
     if trainer.args.process_index != 0:
         return
-    training, held_out = parts
-    tokenizer = trainer.processing_class
-    unigram = unigram_cross_entropy(training, held_out, len(tokenizer))
-    phases = ", ".join(f"{p.steps:,} steps of {p.examples:,} x {p.length} tokens" for p in recipe.phases)
-    record = pretraining_record(
-        trainer,
-        recipe.objective,
-        ", ".join(arguments.corpus),
-        corpus_statistics(training),
-        {"recipe": recipe.name, "phases": phases},
-        after,
-        unigram,
-        [arguments.language],
-    )
-    record.save(directory)
-    draw_loss_curve(trainer.state.log_history, directory / CURVE_FILE, recipe.name)
-    card = make_model_card(
-        trainer.accelerator.unwrap_model(trainer.model),
-        record,
-        name=str(directory),
-        has_curve=True,
-        language=arguments.language,
-    )
-    card.save(directory / CARD_FILE)
     if trainer.args.push_to_hub:
         upload_folder(
             repo_id=trainer.hub_model_id,
@@ -428,6 +403,7 @@ def finish(
             token=trainer.args.hub_token,
             revision=trainer.args.hub_revision,
         )
+    unigram = trainer.health.unigram_cross_entropy
     print(f"\nheld-out: MLM loss {after['eval_mlm_loss']:.3f} (unigram {unigram:.3f}), perplexity", end=" ")
     print(f"{after['eval_perplexity']:.1f}, accuracy {after['eval_mlm_accuracy']:.1%}", end="")
     print(f", pairs {after['eval_pair_accuracy']:.1%}" if "eval_pair_accuracy" in after else "")

@@ -36,9 +36,9 @@ from hf_encoders.data import (
 from hf_encoders.data.batches import Segments
 from hf_encoders.data.examples import TextExamples
 from hf_encoders.data.randomness import example_keys
-from hf_encoders.quickstart.pretraining import small_config
-from hf_encoders.quickstart.text import Recipe
 from hf_encoders.training.objectives import pretraining_model
+from hf_encoders.training.recipe import load_recipe
+from hf_encoders.training.run import model_config
 
 
 STOCK, OURS = "transformers", "hf_encoders"
@@ -180,14 +180,15 @@ def compare(what: str, rounds: int, contestants: dict[str, Callable[[int], dict]
 
 def waiting(tokenizer, corpus: datasets.Dataset, steps: int) -> None:
     """Train the quickstart's model with one worker; print what a step takes and what of it is waiting for a batch."""
-    recipe = Recipe()
+    recipe = load_recipe("bert-minutes")
+    length, examples = recipe.phases[-1].length, recipe.phases[-1].examples
     torch.manual_seed(0)
-    model = pretraining_model(small_config(HfeBertConfig, tokenizer, recipe), "nsp")
+    model = pretraining_model(model_config(recipe, tokenizer), "nsp")
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-    chunks = DocumentChunks(corpus, recipe.max_length, redraw=False)
-    collator = DataCollatorForNextSentencePrediction(tokenizer, recipe.max_length)
-    sampler = RandomSampler(chunks, replacement=True, num_samples=(steps + 5) * recipe.batch_size)
-    loader = iter(DataLoader(chunks, recipe.batch_size, sampler=sampler, collate_fn=collator, num_workers=1))
+    chunks = DocumentChunks(corpus, length, redraw=False)
+    collator = DataCollatorForNextSentencePrediction(tokenizer, length)
+    sampler = RandomSampler(chunks, replacement=True, num_samples=(steps + 5) * examples)
+    loader = iter(DataLoader(chunks, examples, sampler=sampler, collate_fn=collator, num_workers=1))
     waited, trained = [], []
     for _ in range(steps + 5):
         begin = time.perf_counter()
@@ -199,7 +200,7 @@ def waiting(tokenizer, corpus: datasets.Dataset, steps: int) -> None:
         trained.append(time.perf_counter() - begin - waited[-1])
     waited, trained = waited[5:], trained[5:]
     print(
-        f"\nquickstart model ({recipe.batch_size} x {recipe.max_length}), one worker, {steps} steps: "
+        f"\nquickstart model ({examples} x {length}), one worker, {steps} steps: "
         f"step {statistics.median(trained) * 1e3:.1f} ms, waiting {statistics.median(waited) * 1e3:.2f} ms (median), "
         f"{max(waited) * 1e3:.2f} ms (longest), {sum(waited) / sum(waited + trained):.1%} of the time"
     )

@@ -2,12 +2,12 @@
 
     OMP_NUM_THREADS=1 python -m tests.benchmarks.equal_wall_time bert-minutes --corpus docs.txt --output runs/beside
 
-Both get the same documents, tokenizer, model size, optimizer, learning rate, schedule and batch size. Stock: the
-family's `...ForMaskedLM`, `DataCollatorForLanguageModeling`, `Trainer`, texts cut into rows of the recipe's length as
-`run_mlm.py` does; it is spared the pair objective, for which transformers has no data. Its number of steps is what it
-does in the time of the recipe's run, from 50 steps measured beforehand. Loading and evaluation are not counted in
-either time. The time is that of the process's work on the CPU, so that what else the machine does has no part in it:
-with one thread, that is the wall time of a machine with nothing else to do.
+Both get the same documents, tokenizer, model size, optimizer, learning rate, schedule, batch sizes and lengths, phase
+by phase. Stock: the family's `...ForMaskedLM`, `DataCollatorForLanguageModeling`, `Trainer`, text cut into rows of one
+length as `run_mlm.py` does; it is spared the pair objective, for which transformers has no data. Its number of steps
+is what it does in the time of the recipe's run, from 100 steps measured beforehand. Loading and evaluation are not
+counted in either time. The time is that of the process's work on the CPU, so that what else the machine does has no
+part in it: with one thread, that is the wall time of a machine with nothing else to do.
 
 Both are evaluated alike: masked tokens of the same texts of documents kept apart, with the same masks. For a run with
 pairs those texts are not its own form of input.
@@ -21,6 +21,7 @@ from itertools import chain
 from pathlib import Path
 
 import datasets
+import numpy as np
 import torch
 import transformers
 from torch.utils.data import DataLoader, Subset
@@ -43,7 +44,7 @@ from hf_encoders.training.run import divide, make_trainer, model_config, trainin
 
 
 EVAL_BLOCKS = 1000
-CALIBRATION_STEPS = 50  # measured; the first ones, which prepare, are not
+CALIBRATION_STEPS = 100  # measured
 POINTS = 20  # of a curve
 
 
@@ -91,26 +92,45 @@ def evaluation_batches(held_out: datasets.Dataset, tokenizer, length: int) -> li
     return list(DataLoader(blocks, batch_size=50, collate_fn=DataCollatorForMaskedLM(tokenizer)))
 
 
-def stock_rows(documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, length: int) -> datasets.Dataset:
-    """Rows of special tokens and text, all of the recipe's length; what is left over at the end is dropped."""
-    first, last = tokenizer.cls_token_id, tokenizer.sep_token_id
-    tokens = list(chain.from_iterable(sentence for document in documents["input_ids"] for sentence in document))
-    inner = length - 2
-    whole = len(tokens) // inner * inner
-    rows = [[first, *tokens[i : i + inner], last] for i in range(0, whole, inner)]
-    return datasets.Dataset.from_dict({"input_ids": rows})
+class StockBatches(torch.utils.data.Dataset):
+    """What each step of stock's run is given: rows of special tokens and text, all as long as the phase says.
+
+    What is left over at the end of the text is dropped, as in `run_mlm.py`; the order is random, anew every epoch.
+    """
+
+    def __init__(self, recipe: Recipe, documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase):
+        first, last = tokenizer.cls_token_id, tokenizer.sep_token_id
+        tokens = list(chain.from_iterable(sentence for document in documents["input_ids"] for sentence in document))
+        random = np.random.default_rng(0)
+        self.steps: list[list[dict[str, list[int]]]] = []
+        for phase in recipe.phases:
+            inner = phase.length - 2
+            starts = range(0, len(tokens) // inner * inner, inner)
+            epochs = math.ceil(phase.steps * phase.examples / len(starts))
+            order = iter(np.concatenate([random.permutation(starts) for _ in range(epochs)]).tolist())
+            for _ in range(phase.steps):
+                taken = [next(order) for _ in range(phase.examples)]
+                self.steps.append([{"input_ids": [first, *tokens[i : i + inner], last]} for i in taken])
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def __getitem__(self, step: int) -> list[dict[str, list[int]]]:
+        return self.steps[step]
 
 
 def stock_trainer(
-    recipe: Recipe, config: EncoderConfig, rows: datasets.Dataset, tokenizer, steps: int, output: Path, curve: Curve
+    recipe: Recipe, config: EncoderConfig, documents: datasets.Dataset, tokenizer, output: Path, curve: Curve
 ) -> Trainer:
-    """Transformers' own classes with the recipe's settings."""
+    """Transformers' own classes with the recipe's settings, its phases included."""
     fields = {name: value for name, value in recipe.training.items() if name != "warmup_steps"}
     arguments = TrainingArguments(
         output_dir=str(output),
-        max_steps=steps,
-        per_device_train_batch_size=recipe.phases[0].examples,
-        warmup_steps=round(recipe.warmup_steps * steps / recipe.steps),
+        max_steps=recipe.steps,
+        per_device_train_batch_size=1,  # an item is all the rows of a step, whose number changes with the phase
+        train_sampling_strategy="sequential",
+        remove_unused_columns=False,
+        warmup_steps=recipe.warmup_steps,
         save_strategy="no",
         logging_strategy="no",
         report_to="none",
@@ -124,7 +144,10 @@ def stock_trainer(
     model = transformers.AutoModelForMaskedLM.from_config(auto_config)
     assert type(model).__module__.startswith("transformers.models.")
     collator = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)
-    return Trainer(model, arguments, collator, rows, processing_class=tokenizer, callbacks=[curve])
+    batches = StockBatches(recipe, documents, tokenizer)
+    return Trainer(
+        model, arguments, lambda steps: collator(steps[0]), batches, processing_class=tokenizer, callbacks=[curve]
+    )
 
 
 def _plain(config: EncoderConfig) -> dict:
@@ -135,7 +158,7 @@ def _plain(config: EncoderConfig) -> dict:
 def main() -> None:
     """Train both and write table, figures and picture."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("recipe", help="of one phase")
+    parser.add_argument("recipe", help="its name, or a file")
     parser.add_argument("--corpus", nargs="+", required=True, help="text files")
     parser.add_argument("--output", required=True, type=Path)
     parser.add_argument("--steps", type=int, help="of the recipe's run (default: its own)")
@@ -160,12 +183,12 @@ def main() -> None:
     trainer.save_state()  # for `hf-encoders plot`
 
     print("transformers' own classes")
-    config, rows = model_config(recipe, tokenizer), stock_rows(training, tokenizer, recipe.longest)
+    config = model_config(recipe, tokenizer)
     probe = Curve(batches, points=0)
-    stock_trainer(recipe, config, rows, tokenizer, CALIBRATION_STEPS, arguments.output, probe).train()
+    stock_trainer(recipe.of_steps(CALIBRATION_STEPS), config, training, tokenizer, arguments.output, probe).train()
     steps = round(CALIBRATION_STEPS * ours.seconds / probe.seconds)
     stock = Curve(batches)
-    stock_trainer(recipe, config, rows, tokenizer, steps, arguments.output, stock).train()
+    stock_trainer(recipe.of_steps(steps), config, training, tokenizer, arguments.output, stock).train()
 
     unigram = unigram_cross_entropy(training, held_out, len(tokenizer))
     figures = {"recipe": recipe.name, "unigram": unigram, "ours": ours.found, "stock": stock.found}

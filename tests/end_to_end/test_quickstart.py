@@ -1,4 +1,4 @@
-"""The quickstart on small and on hostile text, every family and objective; two steps, a tiny vocabulary."""
+"""The quickstart on small and on hostile text, every family and objective; four steps, a tiny vocabulary."""
 
 import json
 import re
@@ -33,7 +33,7 @@ def quickstart(output: Path, *arguments: str) -> list[str]:
         "--output",
         str(output),
         "--max-steps",
-        "2",
+        "4",
         "--vocab-size",
         "300",  # byte-level BPE begins with 261
         "--max-length",
@@ -66,7 +66,7 @@ def test_text_goes_in_and_a_checked_model_comes_out(family, objective, tmp_path,
     assert (model / "loss_curve.png").read_bytes().startswith(b"\x89PNG")
     assert json.loads((model / "config.json").read_text())["model_type"] == family
     card = (model / "README.md").read_text()
-    assert "model-index" in card and "| optimizer steps | 2 |" in card
+    assert "model-index" in card and "| optimizer steps | 4 |" in card
 
 
 def test_hostile_text_trains(tmp_path, capsys):
@@ -96,6 +96,7 @@ def test_hostile_text_trains(tmp_path, capsys):
         (["--input", "no/such/file.txt"], "no/such/file.txt"),
         (["--max-length", "4"], "max-length"),
         (["--max-steps", "0"], "max-steps"),
+        (["--max-steps", "1"], "max_steps=1 leaves a phase of bert-minutes without a step"),
     ],
 )
 def test_wrong_arguments_are_told_in_one_line(arguments, message, tmp_path, capsys):

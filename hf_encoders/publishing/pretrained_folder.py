@@ -1,13 +1,19 @@
-"""The record of a pre-training, from its trainer."""
+"""What a pre-training leaves: a folder of model, tokenizer and code, with record, curve and card of the run."""
 
 import math
 import shlex
 import sys
-from typing import Any
+from pathlib import Path
 
-from hf_encoders.data.corpus.report import CorpusStatistics
+import datasets
+
+from hf_encoders.data.corpus.report import corpus_statistics
 from hf_encoders.data.masking import Masking
+from hf_encoders.publishing.checks import CARD_FILE
+from hf_encoders.publishing.loss_curve import draw_loss_curve
+from hf_encoders.publishing.model_card import CURVE_FILE, make_model_card
 from hf_encoders.publishing.training_record import TrainingRecord, describe_hardware, describe_software
+from hf_encoders.training.recipe import Recipe
 from hf_encoders.training.trainer import PreTrainingTrainer
 
 
@@ -17,33 +23,57 @@ PAIR_OBJECTIVES = {
 }
 
 
+def save_pretrained_folder(
+    directory: Path,
+    trainer: PreTrainingTrainer,
+    recipe: Recipe,
+    corpus_name: str,
+    documents: datasets.Dataset,
+    after: dict[str, float],
+    language: str,
+) -> None:
+    """Save a trained model with all that is told about it. Every process of a launch calls it.
+
+    Args:
+        directory (`Path`): made if it is not there.
+        trainer, recipe, corpus_name, documents, after, language: as in `pretraining_record`.
+    """
+    # Internal for `Trainer` means: without pushing its own card for the one that is made here.
+    trainer.save_model(str(directory), _internal_call=True)
+    if trainer.args.process_index != 0:
+        return
+    record = pretraining_record(trainer, recipe, corpus_name, documents, after, language)
+    record.save(directory)
+    draw_loss_curve(trainer.state.log_history, directory / CURVE_FILE, recipe.name)
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    card = make_model_card(model, record, name=str(directory), has_curve=True, language=language)
+    card.save(directory / CARD_FILE)
+
+
 def pretraining_record(
     trainer: PreTrainingTrainer,
-    objective: str,
+    recipe: Recipe,
     corpus_name: str,
-    statistics: CorpusStatistics,
-    schedule: dict[str, Any],
+    documents: datasets.Dataset,
     after: dict[str, float],
-    unigram: float,
-    language: list[str],
+    language: str,
 ) -> TrainingRecord:
     """The facts of a run that has ended, restarts included.
 
     Args:
         trainer (`PreTrainingTrainer`): that trained, with its `health`, which counted tokens and seconds.
-        objective (`str`): `mlm`, `nsp` or `sop`.
+        recipe (`Recipe`): that it followed.
         corpus_name (`str`): what was trained on, in words.
-        statistics (`CorpusStatistics`): of it.
-        schedule (`dict`): facts that the trainer does not know: examples a step, their length.
+        documents (`datasets.Dataset`): of it, tokenised.
         after (`dict`): what the last evaluation returned.
-        unigram (`float`): nats a held-out token under token frequencies.
-        language (`list` of `str`): codes.
+        language (`str`): of the text, a code.
     """
     arguments = trainer.args
     held_out = {"task": "fill-mask", "dataset": "held-out documents of the corpus"}
     perplexity = {"metric": "perplexity", "value": round(after["eval_perplexity"], 2)}
+    unigram = math.exp(trainer.health.unigram_cross_entropy)
     evaluation = [
-        {**held_out, **perplexity, "baseline": f"unigram {math.exp(unigram):.1f}"},
+        {**held_out, **perplexity, "baseline": f"unigram {unigram:.1f}"},
         {**held_out, "metric": "accuracy", "value": round(after["eval_mlm_accuracy"], 4)},
     ]
     if "eval_pair_accuracy" in after:
@@ -55,9 +85,11 @@ def pretraining_record(
         if f"eval_{name}_loss" in after
     }
     objectives = {"masked language modelling": describe_masking(trainer.data_collator.masker.masking, trainer)}
-    if objective in PAIR_OBJECTIVES:
-        name, rule = PAIR_OBJECTIVES[objective]
+    if recipe.objective in PAIR_OBJECTIVES:
+        name, rule = PAIR_OBJECTIVES[recipe.objective]
         objectives[name] = rule
+    statistics = corpus_statistics(documents)
+    phases = (f"{p.steps:,} steps of {p.examples:,} x {p.length} tokens" for p in recipe.phases)
     return TrainingRecord(
         objectives=objectives,
         corpus={
@@ -68,7 +100,8 @@ def pretraining_record(
         },
         schedule={
             "optimizer steps": trainer.state.global_step,
-            **schedule,
+            "recipe": recipe.name,
+            "phases": ", ".join(phases),
             "optimizer": "AdamW" if trainer.optimizer_cls_and_kwargs is None else "LAMB",
             "peak learning rate": arguments.learning_rate,
             "warm-up steps": arguments.get_warmup_steps(trainer.state.max_steps),
@@ -84,7 +117,7 @@ def pretraining_record(
         tokens_per_second=trainer.health.tokens_seen / trainer.health.training_seconds,
         evaluation=evaluation,
         command=shlex.join(["hf-encoders", *sys.argv[1:]]),
-        language=language,
+        language=[language],
     )
 
 
