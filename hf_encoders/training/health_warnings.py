@@ -79,8 +79,9 @@ def unigram_plateau(entries: list[dict[str, Any]], facts: RunFacts) -> str | Non
     return (
         f"mlm_loss {fmean(losses):.3f} over the last {len(losses)} logs sits at the unigram plateau "
         f"({unigram:.3f} nats a token): the model has learned which tokens are frequent, and does not look at the "
-        "context. More steps may be all it needs; else raise learning_rate (or lower it, if grad_norm is large or the "
-        "loss went up), initializer_range (0.05 for widths below 512) or the batch."
+        "context. More steps may be all it needs; else begin with shorter examples (a first phase), raise "
+        "learning_rate (or lower it, if grad_norm is large or the loss went up), initializer_range (0.05 for widths "
+        "below 512) or the batch."
     )
 
 

@@ -38,9 +38,9 @@ from transformers import (
 from hf_encoders.data import DataCollatorForMaskedLM, SentenceBlocks, split_train_validation
 from hf_encoders.data.corpus import unigram_cross_entropy
 from hf_encoders.models.encoder_configuration import EncoderConfig
-from hf_encoders.training import pretrain_command
 from hf_encoders.training.recipe import Recipe, load_recipe
 from hf_encoders.training.run import divide, make_trainer, model_config, training_arguments
+from hf_encoders.training.run_folder import open_corpus
 
 
 EVAL_BLOCKS = 1000
@@ -165,8 +165,7 @@ def main() -> None:
     arguments = parser.parse_args()
     recipe = load_recipe(arguments.recipe)
     recipe = recipe.of_steps(arguments.steps) if arguments.steps else recipe
-    arguments.tokenizer, arguments.language = None, "en"
-    tokenizer, documents = pretrain_command.open_corpus(arguments, recipe, arguments.output)
+    tokenizer, documents = open_corpus(recipe, arguments.corpus, None, "en", arguments.output)
     training, held_out = split_train_validation(documents, validation_share=0.05, seed=0)
     batches = evaluation_batches(held_out, tokenizer, recipe.longest)
 

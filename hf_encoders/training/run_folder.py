@@ -1,0 +1,201 @@
+"""The folder of a run: its text's corpus and tokenizer, and `run.json`, which says what run it is."""
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import datasets
+from transformers import PreTrainedTokenizerBase, TrainingArguments
+
+from hf_encoders.data.corpus import prepare_corpus
+from hf_encoders.data.corpus.report import REPORT_FILE, CorpusReport
+from hf_encoders.data.corpus.segmentation import read_documents, split_sentences
+from hf_encoders.data.corpus.settings import tokenizer_fingerprint
+from hf_encoders.data.tokenizer_training import train_tokenizer
+from hf_encoders.loading import load_tokenizer
+from hf_encoders.training.checkpoints import UNFINISHED
+from hf_encoders.training.objectives import config_class_of
+from hf_encoders.training.recipe import Recipe
+
+
+RUN_FILE = "run.json"
+# Options of `TrainingArguments` that a checkpoint brings along in its optimizer and schedule: going on with others
+# would go on with those of the checkpoint, and not say so.
+SHAPING = (
+    "learning_rate",
+    "warmup_steps",
+    "lr_scheduler_type",
+    "lr_scheduler_kwargs",
+    "weight_decay",
+    "adam_beta1",
+    "adam_beta2",
+    "adam_epsilon",
+    "max_grad_norm",
+)
+# `--push_to_hub` uploads the output folder less what begins with an underscore, and the text is not to be published.
+CORPUS = "_corpus"
+TOKENIZER_RECIPE = "recipe.json"  # in the folder of a tokenizer that was trained here: what it was made of
+UNFINISHED_TOKENIZER = "_tokenizer"
+# What a run writes into its folder.
+RUN_PARTS = (
+    RUN_FILE,
+    "tokenizer",
+    UNFINISHED_TOKENIZER,
+    CORPUS,
+    "model",
+    "checkpoint-*",
+    UNFINISHED,
+    "trainer_state.json",
+)
+
+
+def open_corpus(
+    recipe: Recipe, corpus: list[str], tokenizer_name: str | None, language: str, output: Path
+) -> tuple[PreTrainedTokenizerBase, datasets.Dataset]:
+    """The prepared corpus and its tokenizer; both are made in the output folder where text was given.
+
+    Args:
+        recipe (`Recipe`): says which tokenizer is trained.
+        corpus (`list` of `str`): a prepared corpus, or files and folders of text.
+        tokenizer_name (`str`, *optional*): folder or name on the Hub; `None` trains one on the text.
+        language (`str`): of the text, a code.
+        output (`Path`): the run's folder.
+
+    Raises:
+        ValueError: if a prepared corpus comes without its tokenizer, with another one, or with further text.
+    """
+    paths = [Path(path) for path in corpus]
+    prepared = [path for path in paths if (path / REPORT_FILE).is_file()]
+    if prepared and len(paths) > 1:
+        raise ValueError(
+            f"--corpus: {prepared[0]} is a prepared corpus, which comes alone: prepare one of all the text with "
+            "`hf-encoders corpus --input ...`."
+        )
+    tokenizer = None if tokenizer_name is None else load_tokenizer(tokenizer_name)
+    if not prepared:
+        splitter = partial(split_sentences, language=language)
+        if tokenizer is None:
+            tokenizer = trained_tokenizer(recipe, paths, splitter, output / "tokenizer")
+        report = prepare_corpus(paths, output / CORPUS, tokenizer, sentence_splitter=splitter)
+        for warning in report.warnings:
+            print(f"warning: {warning}", flush=True)
+        return tokenizer, datasets.load_from_disk(str(output / CORPUS))
+    if tokenizer is None:
+        raise ValueError(f"--tokenizer is missing: give the one that the corpus {paths[0]} was made with.")
+    made_with = CorpusReport.load(paths[0]).settings["tokenizer"]["fingerprint"]
+    if tokenizer_fingerprint(tokenizer) != made_with:
+        raise ValueError(
+            f"--tokenizer {tokenizer_name!r} is not the one that the corpus {paths[0]} was made with: give that "
+            "one, or prepare the corpus again."
+        )
+    return tokenizer, datasets.load_from_disk(str(paths[0]))
+
+
+def remove_run(output: Path, read_by_the_next: list[str | None]) -> None:
+    """Remove what a run writes into its folder, and nothing else.
+
+    Args:
+        output (`Path`): the folder.
+        read_by_the_next: paths and names of what the run that comes next reads.
+
+    Raises:
+        ValueError: before anything is removed, if the new run is to read some of it.
+    """
+    found = [path for pattern in RUN_PARTS for path in output.glob(pattern)]
+    for name in read_by_the_next:
+        read = None if name is None else Path(name).resolve()
+        if read is not None and any(path.resolve() in (read, *read.parents) for path in found):
+            raise ValueError(f"--overwrite would remove {name}, which this run reads: move it out of {output} first.")
+    for path in found:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def trained_tokenizer(
+    recipe: Recipe, paths: list[Path], splitter: Callable[[str], list[str]], directory: Path
+) -> PreTrainedTokenizerBase:
+    """The recipe's tokenizer, trained on the text once and kept in the run's folder.
+
+    Raises:
+        ValueError: if the folder holds one that was made of something else.
+    """
+    made_of = {"family": recipe.family, **dataclasses.asdict(recipe.tokenizer), "text": [str(path) for path in paths]}
+    note = directory / TOKENIZER_RECIPE
+    if directory.exists():
+        if not note.is_file():
+            raise ValueError(
+                f"{directory} was not made by this command: give it as --tokenizer, or give another --output."
+            )
+        if json.loads(note.read_text(encoding="utf-8")) != made_of:
+            raise ValueError(f"{directory} was trained for another run: give another --output, or --overwrite.")
+        return load_tokenizer(str(directory))
+    print(f"Training a tokenizer of {recipe.tokenizer.vocab_size:,} entries ({directory})", flush=True)
+    documents = read_documents(paths, sentence_splitter=splitter)
+    tokenizer = train_tokenizer(
+        (sentence for document in documents for sentence in document),
+        config_class_of(recipe.family),
+        recipe.tokenizer.vocab_size,
+        recipe.longest,
+        lowercase=recipe.tokenizer.lowercase,
+        strip_accents=recipe.tokenizer.strip_accents,
+    )
+    # Whole or not there: a run that was killed meanwhile begins it anew.
+    unfinished = directory.with_name(UNFINISHED_TOKENIZER)
+    tokenizer.save_pretrained(unfinished)
+    (unfinished / TOKENIZER_RECIPE).write_text(json.dumps(made_of, indent=1) + "\n", encoding="utf-8")
+    unfinished.rename(directory)
+    return tokenizer
+
+
+def facts_of_run(
+    recipe: Recipe,
+    documents: datasets.Dataset,
+    tokenizer: PreTrainedTokenizerBase,
+    training: TrainingArguments,
+    validation_share: float,
+) -> dict[str, Any]:
+    """What makes two runs the same run, as it is read back from `run.json`."""
+    facts = {
+        "recipe": dataclasses.asdict(recipe),
+        "corpus": documents._fingerprint,
+        "tokenizer": tokenizer_fingerprint(tokenizer),
+        "seed": training.seed,
+        "validation share": validation_share,
+        "training": {name: getattr(training, name) for name in SHAPING},
+    }
+    return json.loads(json.dumps(facts, default=str))
+
+
+def write_run(output: Path, facts: dict[str, Any]) -> None:
+    """Note what the output folder's run is, whole or not at all."""
+    output.mkdir(parents=True, exist_ok=True)
+    unfinished = output / f"_{RUN_FILE}"
+    unfinished.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    unfinished.replace(output / RUN_FILE)
+
+
+def check_run(output: Path, facts: dict[str, Any]) -> bool:
+    """Whether the output folder holds this very run, begun.
+
+    Raises:
+        ValueError: if it holds another one.
+    """
+    file = output / RUN_FILE
+    if not file.is_file():
+        if any(output.glob("checkpoint-*")):
+            raise ValueError(f"--output {output} holds checkpoints of another kind of run: give another folder.")
+        return False
+    before = json.loads(file.read_text(encoding="utf-8"))
+    for name, value in facts.items():
+        if before.get(name) != value:
+            where, old = name, before.get(name)
+            if isinstance(value, dict) and isinstance(old, dict):
+                where = next((f"{name} ({key})" for key in value if old.get(key) != value[key]), name)
+            raise ValueError(
+                f"--output {output} holds a run with another {where}: give its own arguments to go on with it, "
+                "another folder, or --overwrite to begin anew."
+            )
+    return True
