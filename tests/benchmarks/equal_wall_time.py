@@ -44,15 +44,15 @@ from hf_encoders.training.run_folder import open_corpus
 
 
 EVAL_BLOCKS = 1000
-CALIBRATION_STEPS = 100  # measured
+CALIBRATION_STEPS, WARM_UP_STEPS = 120, 20  # measured are those behind the first ones
 POINTS = 20  # of a curve
 
 
 class Curve(TrainerCallback):
-    """Evaluates at even distances; tells the seconds of training alone."""
+    """Evaluates at even distances; tells the seconds of training alone, without those of the first `skipped` steps."""
 
-    def __init__(self, batches: list[dict[str, torch.Tensor]], points: int = POINTS):
-        self.batches, self.points = batches, points
+    def __init__(self, batches: list[dict[str, torch.Tensor]], points: int = POINTS, skipped: int = 0):
+        self.batches, self.points, self.skipped = batches, points, skipped
         self.seconds: float = 0.0
         self.found: list[dict[str, float]] = []
 
@@ -61,10 +61,13 @@ class Curve(TrainerCallback):
 
     def on_step_end(self, args, state, control, model=None, **kwargs) -> None:
         self.seconds += time.process_time() - self.began
-        if self.points and state.global_step % max(1, state.max_steps // self.points) == 0:
+        if state.global_step == self.skipped:
+            self.seconds = 0.0
+        step, last = state.global_step, state.max_steps
+        if self.points and (step % max(1, last // self.points) == 0 or step == last):
             loss, accuracy = masked_figures(model, self.batches)
-            self.found.append({"step": state.global_step, "seconds": self.seconds, "loss": loss, "accuracy": accuracy})
-            print(f"  step {state.global_step}, {self.seconds:.0f} s: loss {loss:.3f}", flush=True)
+            self.found.append({"step": step, "seconds": self.seconds, "loss": loss, "accuracy": accuracy})
+            print(f"  step {step}, {self.seconds:.0f} s: loss {loss:.3f}", flush=True)
         self.began = time.process_time()
 
 
@@ -183,9 +186,9 @@ def main() -> None:
 
     print("transformers' own classes")
     config = model_config(recipe, tokenizer)
-    probe = Curve(batches, points=0)
+    probe = Curve(batches, points=0, skipped=WARM_UP_STEPS)
     stock_trainer(recipe.of_steps(CALIBRATION_STEPS), config, training, tokenizer, arguments.output, probe).train()
-    steps = round(CALIBRATION_STEPS * ours.seconds / probe.seconds)
+    steps = round((CALIBRATION_STEPS - WARM_UP_STEPS) * ours.seconds / probe.seconds)
     stock = Curve(batches)
     stock_trainer(recipe.of_steps(steps), config, training, tokenizer, arguments.output, stock).train()
 
