@@ -13,7 +13,10 @@ import numpy as np
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
+from hf_encoders.publishing.training_record import NOT_RECORDED, RECORD_FILE, TrainingRecord
+from hf_encoders.training.health import HealthCallback
 from hf_encoders.training.health_warnings import WARNINGS
+from hf_encoders.training.run_folder import RUN_FILE
 
 
 REFERENCES = Path(__file__).parents[1] / "recipes" / "curves"
@@ -36,7 +39,8 @@ class Curve:
     Args:
         name (`str`): what it is called in pictures and tables.
         entries (`list[dict]`): `log_history` of `Trainer`.
-        about (`dict`): of a reference, where it comes from.
+        about (`dict`): what is known of the run: of `hardware`, `software`, `recipe`, `seed`, `training` (what shapes
+            the run, the command line's before the recipe's), `corpus` and `unigram_cross_entropy` (nats a token).
     """
 
     name: str
@@ -104,7 +108,8 @@ def read_run(path: Path) -> Curve:
         ValueError: if nothing was logged there, or a file is damaged.
     """
     if not path.is_dir():
-        return Curve(str(path), *read_log(path))
+        entries, about = read_log(path)
+        return Curve(str(path), entries, {**about_run(path.parent), **about})
     files = [path / TRAINER_STATE_NAME, *path.glob(f"{PREFIX_CHECKPOINT_DIR}-*/{TRAINER_STATE_NAME}")]
     logs = [read_log(file) for file in files if file.is_file()]
     if not logs:
@@ -112,11 +117,38 @@ def read_run(path: Path) -> Curve:
             f"{path} holds no {TRAINER_STATE_NAME}, nor checkpoints with one: give the output folder of a run that "
             "saved (save_strategy), or a file with its log."
         )
-    return Curve(str(path), *max(logs, key=lambda log: log[0][-1]["step"]))
+    entries, about = max(logs, key=lambda log: log[0][-1]["step"])
+    return Curve(str(path), entries, {**about_run(path), **about})
+
+
+def about_run(folder: Path) -> dict[str, Any]:
+    """What the output folder of a run, or of one of its checkpoints, tells of it: nothing, where nothing is noted."""
+    if folder.name.startswith(f"{PREFIX_CHECKPOINT_DIR}-"):
+        folder = folder.parent
+    found = {}
+    if (folder / RUN_FILE).is_file():
+        noted = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
+        found = {name: noted[name] for name in ("recipe", "seed", "training") if name in noted}
+    model = next((place for place in (folder, folder / "model") if (place / RECORD_FILE).is_file()), None)
+    if model is not None:
+        record = TrainingRecord.load(model)
+        found.update(hardware=record.hardware, software=record.software)
+        if record.corpus:
+            found["corpus"] = {**record.corpus, "name": without_folders(str(record.corpus.get("name", NOT_RECORDED)))}
+    return found
+
+
+def without_folders(names: str) -> str:
+    """Names of files and folders without those that they lie in, which are one machine's own.
+
+    >>> without_folders("/data/en/wiki.txt, books"), without_folders("documentation of the installation")
+    ('wiki.txt, books', 'documentation of the installation')
+    """
+    return ", ".join(Path(name).name for name in names.split(", "))
 
 
 def read_log(file: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The entries of a file, and what it says about itself.
+    """The entries of a file, and what it says about the run.
 
     Raises:
         ValueError: if there is no such file, it is no log, or the log is empty.
@@ -132,7 +164,16 @@ def read_log(file: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         raise ValueError(f"{file} holds no log: give a {TRAINER_STATE_NAME}, or a list of what Trainer logged.")
     if not all(isinstance(entry, dict) and is_number(entry.get("step")) for entry in entries):
         raise ValueError(f"{file} has entries without a step: give a {TRAINER_STATE_NAME}.")
-    return entries, content.get("about", {}) if isinstance(content, dict) else {}
+    return entries, about_log(content) if isinstance(content, dict) else {}
+
+
+def about_log(content: dict[str, Any]) -> dict[str, Any]:
+    """What a reference says of its run; of a `trainer_state.json`, the cross-entropy that the run was watched with."""
+    if "about" in content:
+        return content["about"]
+    saved = (content.get("stateful_callbacks") or {}).get(HealthCallback.__name__)
+    unigram = saved["args"].get("unigram_cross_entropy") if isinstance(saved, dict) else None
+    return {} if unigram is None else {"unigram_cross_entropy": unigram}
 
 
 def reference_names() -> list[str]:
@@ -153,13 +194,12 @@ def read_reference(name: str) -> Curve:
     return Curve(f"reference {file.stem}", *read_log(file))
 
 
-def save_reference(curve: Curve, name: str, about: dict[str, Any]) -> Path:
-    """Write a finished run's curve for others to be compared with.
+def save_reference(curve: Curve, name: str) -> Path:
+    """Write a finished run's curve, with what is known of the run, for others to be compared with.
 
     Args:
         curve (`Curve`): the run.
         name (`str`): of the reference; with a folder or `.json`, a path.
-        about (`dict`): machine, versions, command.
 
     Raises:
         ValueError: for a name that no file can have, or one that is taken.
@@ -172,7 +212,7 @@ def save_reference(curve: Curve, name: str, about: dict[str, Any]) -> Path:
     entries = [kept_figures(entry) for entry in thinned(curve.entries)]
     lines = ",\n".join(json.dumps(entry) for entry in entries)
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(f'{{"about": {json.dumps(about)},\n"entries": [\n{lines}\n]}}\n', encoding="utf-8")
+    file.write_text(f'{{"about": {json.dumps(curve.about)},\n"entries": [\n{lines}\n]}}\n', encoding="utf-8")
     return file
 
 

@@ -5,10 +5,11 @@ that were given, and where each run is beside the reference at the same tokens. 
 """
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 from hf_encoders.publishing.loss_curve import AXES, draw_runs
-from hf_encoders.publishing.training_record import RECORD_FILE, TrainingRecord, describe_hardware, describe_software
+from hf_encoders.publishing.training_record import describe_hardware, describe_software
 from hf_encoders.training.curves import Curve, compare, read_reference, read_run, save_reference
 
 
@@ -66,17 +67,11 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output:
         print(f"picture: {arguments.output}")
     if arguments.save_reference:
-        path = Path(arguments.runs[0])
-        print(f"reference: {save_reference(runs[0], arguments.save_reference, origin(path))}")
+        # A run without a record is taken to be this machine's.
+        here = {"hardware": describe_hardware(), "software": describe_software()}
+        known = replace(runs[0], about={**here, **runs[0].about})
+        print(f"reference: {save_reference(known, arguments.save_reference)}")
     return 0
-
-
-def origin(path: Path) -> dict[str, object]:
-    """What a reference curve says about the run: its record's facts, or those of this machine."""
-    if (path / RECORD_FILE).exists():
-        record = TrainingRecord.load(path)
-        return {"hardware": record.hardware, "software": record.software, "command": record.command}
-    return {"hardware": describe_hardware(), "software": describe_software()}
 
 
 def format_table(curves: list[Curve]) -> str:

@@ -1,5 +1,6 @@
 """`hf-encoders plot`: which log of a run is read, what is drawn and said, what a reference keeps."""
 
+import dataclasses
 import json
 
 import pytest
@@ -8,6 +9,7 @@ from hf_encoders.cli import main
 from hf_encoders.publishing.loss_curve import draw_runs
 from hf_encoders.training import curves
 from hf_encoders.training.curves import Curve, compare, read_run, save_reference
+from hf_encoders.training.recipe import load_recipe
 
 
 def entries(number, loss=6.0, every=10, tokens=1000):
@@ -113,7 +115,7 @@ def test_what_a_panel_holds(tmp_path, monkeypatch):
 
 def test_a_reference_is_small_and_exact_enough(references):
     log = [*entries(1000, every=1), {"step": 1000, "eval_loss": 1 / 3, "eval_mlm_loss": 1 / 3, "eval_runtime": 3.0}]
-    file = save_reference(Curve("run", log), "small-1", {"hardware": "here"})
+    file = save_reference(Curve("run", log, {"hardware": "here"}), "small-1")
     assert file == references / "small-1.json" and file.stat().st_size < 25_000
     kept = curves.read_reference("small-1")
     assert kept.about == {"hardware": "here"} and len(kept.entries) == 101
@@ -122,10 +124,52 @@ def test_a_reference_is_small_and_exact_enough(references):
     assert kept.points("mlm_loss", "tokens")[-1] == pytest.approx((1_000_000, -94.0))
 
 
+RECORD = {
+    "hardware": "1 x GPU", "software": {"torch": "2"}, "corpus": {"name": "/home/me/wiki.txt, books", "tokens": 7},
+    "command": "hf-encoders pretrain bert-minutes --corpus /home/me/wiki.txt books --output /home/me/run",
+}  # fmt: skip
+
+
+def test_a_reference_keeps_recipe_text_and_evaluations_of_its_run(tmp_path, references):
+    """Read in the run's folder, whichever log of it is named; nothing of where it lay on its machine."""
+    recipe = {"name": "bert-minutes", "phases": [{"steps": 40, "length": 32, "examples": 8}]}
+    note = {"recipe": recipe, "seed": 3, "training": {"learning_rate": 0.1}, "corpus": "a1b2", "tokenizer": "c3d4"}
+    run = tmp_path / "run"
+    log = [*entries(4), *({"step": step, "eval_loss": 5.0, "eval_mlm_loss": 5.0} for step in (20, 40, 40))]
+    health = {"args": {"unigram_cross_entropy": 6.5}, "attributes": {"tokens_seen": 4000}}
+    for folder in (run, run / "checkpoint-40"):
+        write_state(folder, log)
+        state = json.loads((folder / "trainer_state.json").read_text())
+        state["stateful_callbacks"] = {"HealthCallback": health}
+        (folder / "trainer_state.json").write_text(json.dumps(state))
+    (run / "run.json").write_text(json.dumps(note))
+    (run / "model").mkdir()
+    (run / "model" / "training_record.json").write_text(json.dumps(RECORD))
+    expected = {
+        "hardware": "1 x GPU", "software": {"torch": "2"}, "recipe": recipe, "seed": 3,
+        "training": {"learning_rate": 0.1}, "corpus": {"name": "wiki.txt, books", "tokens": 7},
+        "unigram_cross_entropy": 6.5,
+    }  # fmt: skip
+    for number, path in enumerate([run, run / "checkpoint-40", run / "checkpoint-40" / "trainer_state.json"]):
+        assert main(["plot", str(path), "--save-reference", f"kept-{number}"]) == 0
+        kept = curves.read_reference(f"kept-{number}")
+        assert kept.about == expected
+        assert kept.points("eval_mlm_loss") == [(20, 5.0), (40, 5.0)]
+
+
 def test_every_shipped_reference_can_be_read():
     for name in curves.reference_names():
         reference = curves.read_reference(name)
         assert reference.points("mlm_loss", "tokens") and reference.about["hardware"]
+
+
+def test_a_shipped_reference_is_of_the_recipe_that_is_shipped():
+    """As the run noted it. A recipe that has changed needs a new curve: the old one is of another run."""
+    for name in curves.reference_names():
+        about = curves.read_reference(name).about
+        if "recipe" in about:
+            shipped = dataclasses.asdict(load_recipe(name))
+            assert about["recipe"] == json.loads(json.dumps(shipped, default=str)), name
 
 
 @pytest.mark.parametrize(
@@ -152,6 +196,6 @@ def test_what_is_refused(tmp_path, references, capsys, monkeypatch, arguments, s
     (tmp_path / "damaged.json").write_text('{"log_history": [')
     (tmp_path / "other.json").write_text("{}")
     (tmp_path / "no_steps.json").write_text('[{"loss": 1.0}]')
-    save_reference(Curve("x", entries(3)), "taken", {})
+    save_reference(Curve("x", entries(3)), "taken")
     assert main(["plot", *arguments]) == 2
     assert said in capsys.readouterr().err
