@@ -99,6 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
         recipe.longest,
         lowercase=recipe.tokenizer.lowercase,
         strip_accents=recipe.tokenizer.strip_accents,
+        character_coverage=recipe.tokenizer.character_coverage,
     )
     corpus, held_out_corpus = (tokenized(part, tokenizer, recipe.longest) for part in (training, held_out))
     statistics = corpus_statistics(corpus, tokenizer)

@@ -43,7 +43,12 @@ def what_to_halve(args: TrainingArguments) -> str:
             "per_device_train_batch_size is 1: halve the examples or tokens of a micro-batch that the data set makes "
             "(the max_tokens of a TokenBudget) or its max_length"
         )
-    # transformers before 5.20 has only the name gradient_checkpointing, an alias since.
-    if getattr(args, "activation_checkpointing", None) or args.gradient_checkpointing:
+    if recomputes(args):
         return f"{remedy}."
     return f"{remedy}; or set activation_checkpointing=True, which keeps less and computes more."
+
+
+def recomputes(args: TrainingArguments) -> bool:
+    """Whether layers keep nothing but their inputs, and are computed again in the backward pass."""
+    # transformers before 5.20 has only the name gradient_checkpointing, an alias since.
+    return bool(getattr(args, "activation_checkpointing", None) or args.gradient_checkpointing)

@@ -39,7 +39,8 @@ def check_division(phases: Sequence[Phase], micro_batches: int) -> None:
         if phase.examples < micro_batches:
             raise ValueError(
                 f"phase {number + 1} has {phase.examples} examples a step, and processes times accumulation steps are "
-                f"{micro_batches}: use fewer of either, or give the phase more examples."
+                f"{micro_batches}: use fewer of either (a larger per_device_train_batch_size accumulates less), or "
+                "give the phase more examples."
             )
 
 

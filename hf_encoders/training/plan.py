@@ -8,6 +8,7 @@ import torch
 from transformers import PreTrainedModel, TrainingArguments
 
 from hf_encoders.benchmark.memory import peak_on_cpu, peak_on_cuda
+from hf_encoders.training.out_of_memory import recomputes
 from hf_encoders.training.phases import RunExamples
 from hf_encoders.training.recipe import Phase, Recipe
 from hf_encoders.training.run import Division
@@ -58,6 +59,20 @@ class Plan:
         """Of one device: weights, gradients, moments, and the largest pass."""
         return self.parameters * BYTES_A_PARAMETER + max(phase.activation_bytes for phase in self.phases)
 
+    @property
+    def saving(self) -> str:
+        """How often there is a checkpoint, and what of the run a crash would cost at most."""
+        steps = int(self.arguments.save_steps)
+        if self.arguments.save_strategy != "steps" or steps >= self.recipe.steps:
+            return "no checkpoint before the end; "
+        return f"a checkpoint every {steps:,} steps, {duration(self.seconds * steps / self.recipe.steps)}; "
+
+    @property
+    def left_out(self) -> list[str]:
+        """What the measured passes did without."""
+        options = {"fsdp": "takes less memory", "torch_compile": "takes less time"}
+        return [f"  ({name} {what}: not measured)" for name, what in options.items() if getattr(self.arguments, name)]
+
     def __str__(self) -> str:
         recipe, division = self.recipe, self.division
         rows = [("steps", "length", "examples a step", "micro-batch", "tokens", "epochs", "time")]
@@ -90,7 +105,8 @@ class Plan:
                 *(f"  {line}" for line in table),
                 f"  together {recipe.steps:,} steps, {tokens} tokens, {duration(self.seconds)} of passes and "
                 f"{self.bytes / 2**30:.2f} GiB on each of {division.processes} x {self.device}",
-                "  (evaluation, updates and saving come on top)",
+                f"  {self.saving}evaluation, updates and saving come on top",
+                *self.left_out,
             ]
         )
 
@@ -98,28 +114,44 @@ class Plan:
 def make_plan(trainer: PreTrainingTrainer, recipe: Recipe, division: Division) -> Plan:
     """Measure a micro-batch of every phase, and multiply. Weights, gradients and random numbers stay as they were."""
     model: PreTrainedModel = trainer.model.to(trainer.args.device)
+    if recomputes(trainer.args):  # `Trainer` turns it on when training begins
+        enable = getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)
+        enable()
     examples: RunExamples = trainer.train_dataset
     found = []
     for place, part in enumerate(examples.phases):
-        items = examples.items_of(place)
-        sample = items[:: max(1, len(items) // SAMPLED_MICRO_BATCHES)][:SAMPLED_MICRO_BATCHES]
         with torch.random.fork_rng(enabled=True):
-            batches = [trainer.data_collator(examples[item]) for item in sample]
-            tokens = sum(int(batch["cu_seq_lens_q"][-1]) for batch in batches) / len(batches)
-            seconds, activation_bytes = measured_pass(trainer, model, batches[0])
-        total = part.phase.steps * division.micro_batches
+            batches = [
+                trainer.data_collator(examples[item])
+                for item in sampled_items(examples.items_of(place), division.micro_batches)
+            ]
+            tokens = [int(batch["cu_seq_lens_q"][-1]) for batch in batches]
+            largest = max(range(len(batches)), key=tokens.__getitem__)
+            seconds, activation_bytes = measured_pass(trainer, model, batches[largest])
+        mean = sum(tokens) / len(tokens)
         found.append(
             PhasePlan(
                 part.phase,
-                tokens=tokens * total,
+                tokens=mean * part.phase.steps * division.micro_batches,
                 epochs=part.phase.steps * part.phase.examples / len(part.dataset),
-                seconds=seconds * part.phase.steps * division.accumulation,
+                seconds=seconds * mean / tokens[largest] * part.phase.steps * division.accumulation,
                 activation_bytes=activation_bytes,
             )
         )
     device = torch.cuda.get_device_name(0) if trainer.args.device.type == "cuda" else "CPU"
     parameters = sum(parameter.numel() for parameter in model.parameters())
     return Plan(recipe, trainer.args, division, parameters, device, found)
+
+
+def sampled_items(items: range, turns: int) -> list[int]:
+    """A few micro-batches of a phase, of all turns in a step alike: those of later turns may have an example more.
+
+    >>> sampled_items(range(300), turns=3)  # a hundred steps
+    [0, 48, 100, 151, 200, 251]
+    """
+    number = min(len(items), max(1, SAMPLED_MICRO_BATCHES // turns) * min(turns, SAMPLED_MICRO_BATCHES))
+    steps = len(items) // turns
+    return [items[i * steps // number * turns + i * turns // number] for i in range(number)]
 
 
 def measured_pass(trainer: PreTrainingTrainer, model: PreTrainedModel, batch: dict[str, Any]) -> tuple[float, int]:

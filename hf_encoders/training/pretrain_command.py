@@ -36,7 +36,7 @@ from hf_encoders.training.out_of_memory import is_out_of_memory
 from hf_encoders.training.plan import make_plan
 from hf_encoders.training.recipe import TAKEN, Recipe, load_recipe, recipe_names
 from hf_encoders.training.run import Division, divide, make_trainer, num_processes, training_arguments
-from hf_encoders.training.run_folder import check_run, facts_of_run, open_corpus, remove_run, write_run
+from hf_encoders.training.run_folder import check_corpus, check_run, open_corpus, remove_run, run_identity, write_run
 from hf_encoders.training.trainer import PreTrainingTrainer
 from hf_encoders.writing import check_folder
 
@@ -88,12 +88,14 @@ def run(arguments: argparse.Namespace) -> int:
     transformers.logging.set_verbosity_warning()
     tokenizer, documents = open_run(arguments, recipe, training, output)
     if not arguments.plan and (output / "model" / CARD_FILE).is_file():
+        if training.push_to_hub:
+            raise ValueError(
+                f"--push_to_hub: this run is finished. `hf-encoders publish {output / 'model'} --repo NAME` pushes it."
+            )
         print(f"This run is finished: {output / 'model'}. (--overwrite removes it and begins anew.)", flush=True)
         return 0
     with training.main_process_first(desc="the parts of the corpus"):
-        parts = split_train_validation(documents, validation_share=arguments.validation_share, seed=training.seed)
-        # Written in one piece here, once: every data set and count that is made of a selection would write it anew.
-        parts = tuple(SentenceStore(part).dataset for part in parts)
+        parts = split_documents(documents, recipe, arguments.validation_share, training.seed)
     while True:
         try:
             set_seed(training.seed)
@@ -127,11 +129,7 @@ def check_arguments(arguments: argparse.Namespace) -> None:
     if arguments.overwrite and arguments.plan:
         raise ValueError("--overwrite removes a run, and --plan makes none: leave one of them out.")
     check_folder(arguments.output, "--output")
-    for path in arguments.corpus:
-        if not Path(path).exists():
-            raise ValueError(
-                f"--corpus '{path}' does not exist: check the spelling, and the folder it is relative to."
-            )
+    check_corpus(arguments.corpus)
 
 
 def open_run(
@@ -152,11 +150,32 @@ def open_run(
             remove_run(output, [*arguments.corpus, arguments.tokenizer, arguments.recipe])
         tokenizer, documents = open_corpus(recipe, arguments.corpus, arguments.tokenizer, arguments.language, output)
         if not arguments.plan:
-            facts = facts_of_run(recipe, documents, tokenizer, training, arguments.validation_share)
+            facts = run_identity(recipe, documents, tokenizer, training, arguments.validation_share)
             is_begun = check_run(output, facts)
             if is_main and not is_begun:
                 write_run(output, facts)
     return tokenizer, documents
+
+
+def split_documents(
+    documents: datasets.Dataset, recipe: Recipe, validation_share: float, seed: int
+) -> tuple[datasets.Dataset, datasets.Dataset]:
+    """Documents to train on, and to evaluate on.
+
+    Raises:
+        ValueError: for fewer documents than both parts need.
+    """
+    # Random second segments come from another document of the same part.
+    least = 2 if recipe.objective == "nsp" else 1
+    if len(documents) < 2 * least:
+        raise ValueError(
+            f"--corpus holds {len(documents)} document(s), and {recipe.objective} needs {2 * least}: {least} to train "
+            f"on, {least} kept apart to evaluate on. Separate documents by blank lines."
+        )
+    share = max(validation_share, least / len(documents))
+    parts = split_train_validation(documents, validation_share=share, seed=seed)
+    # Written in one piece here, once: every data set and count that is made of a selection would write it anew.
+    return tuple(SentenceStore(part).dataset for part in parts)
 
 
 def train(trainer: PreTrainingTrainer, output: Path, how_to_resume: str) -> None:
@@ -176,14 +195,19 @@ def smaller_division(recipe: Recipe, division: Division, halves: bool, error: Ex
     """
     fewer = division.examples // 2
     what = f"memory was not enough for {division.examples} examples of {recipe.longest} tokens at once"
+    otherwise = "use a smaller model, or --activation_checkpointing True"
     if fewer < 1:
-        raise ValueError(f"{what}: use a smaller model, or --activation_checkpointing True.") from error
+        raise ValueError(f"{what}: {otherwise}.") from error
+    try:
+        smaller = divide(recipe, division.processes, examples=fewer)
+    except ValueError as refused:
+        raise ValueError(f"{what}, and half as many cannot be: {refused} Or {otherwise}.") from error
     if not halves:
         raise ValueError(
             f"{what}: give --per_device_train_batch_size {fewer}, which trains on the same steps, or "
             "--auto_find_batch_size True, which halves by itself."
         ) from error
-    return divide(recipe, division.processes, examples=fewer)
+    return smaller
 
 
 def parse_fields(words: list[str]) -> dict[str, Any]:

@@ -72,21 +72,26 @@ class TokenizerRecipe:
 
     Args:
         vocab_size (`int`): most entries.
-        lowercase, strip_accents (`bool`): as in `train_tokenizer`.
+        lowercase, strip_accents (`bool`), character_coverage (`float`): as in `train_tokenizer`.
 
     Raises:
-        ValueError: for a value of another kind.
+        ValueError: for a value of another kind, or out of range.
     """
 
     vocab_size: int
     lowercase: bool = True
     strip_accents: bool = False
+    character_coverage: float = 1.0
 
     def __post_init__(self):
         for one in dataclasses.fields(self):
             value = getattr(self, one.name)
             if type(value) is not one.type:
                 raise ValueError(f"tokenizer: {one.name}={value!r} must be of type {one.type.__name__}.")
+        if self.vocab_size < 1:
+            raise ValueError(f"tokenizer: vocab_size={self.vocab_size} must be at least 1.")
+        if not 0 < self.character_coverage <= 1:
+            raise ValueError(f"tokenizer: character_coverage={self.character_coverage} must be in (0, 1].")
 
 
 @dataclass(frozen=True)

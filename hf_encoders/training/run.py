@@ -10,10 +10,12 @@ import datasets
 import numpy as np
 import torch
 from torch.utils.data import Dataset, Subset
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProgressCallback, TrainingArguments
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProgressCallback, TrainingArguments, get_scheduler
+from transformers.integrations import get_reporting_integration_callbacks
 
 from hf_encoders.data.corpus import unigram_cross_entropy
 from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
+from hf_encoders.errors import first_line
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.training.callbacks import CompactProgressCallback
 from hf_encoders.training.health import HealthCallback
@@ -33,6 +35,8 @@ from hf_encoders.training.trainer import PreTrainingTrainer
 
 # What a device takes at once where nobody says otherwise: fills a GPU, and is held by a laptop.
 MICRO_BATCH_TOKENS = 16384
+# A checkpoint at least so often: about 20 minutes of 8 GPUs, or 3 hours of one, with a model of base size.
+SAVE_TOKENS = 10**9
 EVAL_EXAMPLES = 2000  # most examples of an evaluation; spread evenly over the documents kept apart
 
 
@@ -62,9 +66,10 @@ def divide(recipe: Recipe, processes: int, examples: int | None = None, accumula
     Args:
         recipe (`Recipe`): says how many examples a step has.
         processes (`int`): of the launch, a device each.
-        examples (`int`, *optional*): most examples of the longest phase that a device takes at once; shorter ones come
-            as many more. `None` takes 16,384 tokens' worth.
-        accumulation (`int`, *optional*): micro-batches a step, instead.
+        examples (`int`, *optional*): most examples of the longest phase that a device takes at once. `None` takes
+            16,384 tokens' worth, or more where a phase has too few examples a step to be divided that often.
+        accumulation (`int`, *optional*): micro-batches a step, instead. All phases have as many, for `Trainer` knows
+            one number: those of a phase with fewer tokens a step are smaller.
 
     Raises:
         ValueError: if both are given, for numbers below 1, and for a phase that has fewer examples a step than there
@@ -87,9 +92,11 @@ def divide(recipe: Recipe, processes: int, examples: int | None = None, accumula
     largest = max(phase.length * phase.examples for phase in recipe.phases)
     if accumulation is None:
         tokens = MICRO_BATCH_TOKENS if examples is None else examples * recipe.longest
-        # A phase of few examples limits how often a step can be divided.
-        fewest = min(phase.examples for phase in recipe.phases) // processes
-        accumulation = max(1, min(math.ceil(largest / (processes * tokens)), fewest))
+        accumulation = math.ceil(largest / (processes * tokens))
+        if examples is None:
+            # A phase of few examples limits how often a step can be divided.
+            fewest = min(phase.examples for phase in recipe.phases) // processes
+            accumulation = max(1, min(accumulation, fewest))
     check_division(recipe.phases, processes * accumulation)
     return Division(processes, accumulation, math.ceil(largest / recipe.longest / (processes * accumulation)))
 
@@ -122,7 +129,10 @@ def training_arguments(recipe: Recipe, division: Division, output: Path, given: 
     Raises:
         ValueError: for what transformers or the optimizer refuses.
     """
-    save_steps = max(1, recipe.steps // 10)
+    if "learning_rate" not in recipe.training and "learning_rate" not in given:
+        raise ValueError("training: learning_rate is missing: there is none that suits all models and batches.")
+    tokens_a_step = max(phase.length * phase.examples for phase in recipe.phases)
+    save_steps = max(1, min(recipe.steps // 10, SAVE_TOKENS // tokens_a_step))
     fields = {
         "logging_steps": max(1, min(500, recipe.steps // 100)),
         "save_steps": save_steps,
@@ -152,8 +162,50 @@ def training_arguments(recipe: Recipe, division: Division, output: Path, given: 
         )
     except ValueError as error:
         raise ValueError(f"TrainingArguments: {' '.join(str(error).split())}") from error
+    check_arguments(arguments)
     optimizer_class(recipe.optimizer, arguments)  # refuses what does not go together before there is text
     return arguments
+
+
+def check_arguments(arguments: TrainingArguments) -> None:
+    """Refuse what would be told only when all the text is prepared, or never.
+
+    Raises:
+        ValueError: for epochs as a strategy; for a rate that is not positive; for warm-up and decay that do not fit
+            into the run, where transformers would train on with hardly any learning rate; for options of a schedule
+            that it does not have or that are missing; for a `report_to` whose library is not there.
+    """
+    for name in ("save_strategy", "eval_strategy", "logging_strategy"):
+        if getattr(arguments, name) == "epoch":
+            raise ValueError(f"{name}=epoch: the run is one pass over its steps: use steps, and a number of them.")
+    steps, rate = arguments.max_steps, arguments.learning_rate
+    if not rate > 0:
+        raise ValueError(f"learning_rate={rate} must be above 0.")
+    warmup = arguments.get_warmup_steps(steps)
+    decay = (arguments.lr_scheduler_kwargs or {}).get("num_decay_steps", 0)
+    if warmup + decay > steps:
+        raise ValueError(
+            f"warmup_steps={warmup:,} and num_decay_steps={decay:,} do not fit into a run of {steps:,} steps: give "
+            "fewer, warmup_steps perhaps as a share such as 0.06."
+        )
+    try:
+        get_scheduler(
+            arguments.lr_scheduler_type,
+            torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=rate),
+            num_warmup_steps=warmup,
+            num_training_steps=steps,
+            scheduler_specific_kwargs=dict(arguments.lr_scheduler_kwargs or {}),
+        )
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"lr_scheduler_type={arguments.lr_scheduler_type.value} with lr_scheduler_kwargs="
+            f"{arguments.lr_scheduler_kwargs}: {first_line(error)}."
+        ) from error
+    for callback in get_reporting_integration_callbacks(arguments.report_to):
+        try:
+            callback()
+        except (ImportError, RuntimeError) as error:
+            raise ValueError(f"report_to={arguments.report_to}: {first_line(error)}") from error
 
 
 def run_examples(recipe: Recipe, documents: datasets.Dataset, division: Division, seed: int) -> RunExamples:

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase, TrainingArguments
 
 from hf_encoders.data.corpus import prepare_corpus
 from hf_encoders.data.corpus.report import REPORT_FILE, CorpusReport
-from hf_encoders.data.corpus.segmentation import read_documents, split_sentences
+from hf_encoders.data.corpus.segmentation import read_documents, split_sentences, text_files
 from hf_encoders.data.corpus.settings import tokenizer_fingerprint
 from hf_encoders.data.tokenizer_training import train_tokenizer
 from hf_encoders.loading import load_tokenizer
@@ -53,6 +53,27 @@ RUN_PARTS = (
 )
 
 
+def check_corpus(corpus: list[str]) -> None:
+    """Refuse paths that are neither a prepared corpus nor text.
+
+    Raises:
+        ValueError: for a path that is not there, is no text by its ending, or is one of several parts.
+    """
+    for path in map(Path, corpus):
+        is_prepared, what = (path / REPORT_FILE).is_file(), None
+        if is_prepared and len(corpus) > 1:
+            what = "is a prepared corpus, which comes alone"
+        elif not is_prepared and any(path.glob(f"*/{REPORT_FILE}")):
+            what = "holds prepared corpora, of which a run takes one"
+        if what is not None:
+            raise ValueError(
+                f"--corpus: {path} {what}: prepare one of all the text with `hf-encoders corpus --input ...`. (Parts "
+                "of more than 2^31 tokens together are for a script: docs/scaling.md, Train on many parts.)"
+            )
+        if not is_prepared:
+            text_files(path)
+
+
 def open_corpus(
     recipe: Recipe, corpus: list[str], tokenizer_name: str | None, language: str, output: Path
 ) -> tuple[PreTrainedTokenizerBase, datasets.Dataset]:
@@ -66,17 +87,12 @@ def open_corpus(
         output (`Path`): the run's folder.
 
     Raises:
-        ValueError: if a prepared corpus comes without its tokenizer, with another one, or with further text.
+        ValueError: if a prepared corpus comes without its tokenizer or with another one; and as `check_corpus`.
     """
+    check_corpus(corpus)
     paths = [Path(path) for path in corpus]
-    prepared = [path for path in paths if (path / REPORT_FILE).is_file()]
-    if prepared and len(paths) > 1:
-        raise ValueError(
-            f"--corpus: {prepared[0]} is a prepared corpus, which comes alone: prepare one of all the text with "
-            "`hf-encoders corpus --input ...`."
-        )
     tokenizer = None if tokenizer_name is None else load_tokenizer(tokenizer_name)
-    if not prepared:
+    if not (paths[0] / REPORT_FILE).is_file():
         splitter = partial(split_sentences, language=language)
         if tokenizer is None:
             tokenizer = trained_tokenizer(recipe, paths, splitter, output / "tokenizer")
@@ -141,6 +157,7 @@ def trained_tokenizer(
         recipe.longest,
         lowercase=recipe.tokenizer.lowercase,
         strip_accents=recipe.tokenizer.strip_accents,
+        character_coverage=recipe.tokenizer.character_coverage,
     )
     # Whole or not there: a run that was killed meanwhile begins it anew.
     unfinished = directory.with_name(UNFINISHED_TOKENIZER)
@@ -150,7 +167,7 @@ def trained_tokenizer(
     return tokenizer
 
 
-def facts_of_run(
+def run_identity(
     recipe: Recipe,
     documents: datasets.Dataset,
     tokenizer: PreTrainedTokenizerBase,

@@ -1,5 +1,6 @@
 """`hf-encoders pretrain`: text in, a model that loads anywhere out; gone on with; the same however it is divided."""
 
+import dataclasses
 import json
 import re
 import shutil
@@ -265,6 +266,36 @@ def test_out_of_memory_halves_what_is_taken_at_once_and_trains_the_same(folder, 
         torch.testing.assert_close(after[name], value, rtol=1e-5, atol=1e-5)
 
 
+def test_the_plan_measures_what_is_trained(folder, monkeypatch):
+    plans = []
+    original = pretrain_command.make_plan
+    monkeypatch.setattr(pretrain_command, "make_plan", lambda *a: plans.append(original(*a)) or plans[-1])
+    tokenizer = ("--tokenizer", str(folder / "whole" / "tokenizer"), "--plan")
+    for words in ((), ("--gradient_accumulation_steps", "3"), ("--activation_checkpointing", "True")):
+        assert pretrain(folder, "measured", *tokenizer, *words) == 0
+    whole, divided, recomputed = plans
+    for one, other in zip(whole.phases, divided.phases, strict=True):
+        assert other.tokens == pytest.approx(one.tokens, rel=0.1)  # of samples
+    assert recomputed.bytes < whole.bytes
+    assert "a checkpoint every 2 steps" in str(whole)
+    assert "no checkpoint before the end" in str(dataclasses.replace(whole, recipe=whole.recipe.of_steps(2)))
+
+
+def test_nothing_is_pushed_in_silence_after_the_end(folder, capsys):
+    assert pretrain(folder, "whole", "--push_to_hub", "True", "--hub_model_id", "me/it") == 2
+    assert re.search("this run is finished. `hf-encoders publish .*whole/model --repo NAME`", capsys.readouterr().err)
+
+
+def test_too_few_documents_are_told_with_what_they_are_for(folder, capsys):
+    (folder / "three.txt").write_text("One is here. Two is there.\n\nThree is.\nFour is.\n\nFive. Six is five.")
+    (folder / "pairs.yaml").write_text(yaml.safe_dump({**TINY, "objective": "nsp"}), encoding="utf-8")
+    tokenizer = ("--tokenizer", str(folder / "whole" / "tokenizer"))
+    assert pretrain(folder, "few", *tokenizer, corpus="three.txt", recipe="pairs.yaml") == 2
+    assert "holds 3 document(s), and nsp needs 4: 2 to train on, 2 kept apart" in capsys.readouterr().err
+    assert pretrain(folder, "parts", *tokenizer, corpus="whole") == 2
+    assert "holds prepared corpora, of which a run takes one" in capsys.readouterr().err
+
+
 def test_checkpoints_note_the_corpus(folder):
     facts = facts_of_checkpoint(folder / "whole" / "checkpoint-6")
     (corpus,) = facts["corpora"]
@@ -275,7 +306,7 @@ def test_nothing_is_removed_or_made_for_wrong_paths(folder, capsys):
     shutil.copytree(folder / "whole", folder / "kept")
     assert pretrain(folder, "kept", "--overwrite", corpus="nowhere.txt") == 2
     assert (folder / "kept" / "model").is_dir()
-    assert re.search(r"--corpus '.*nowhere.txt' does not exist", capsys.readouterr().err)
+    assert re.search(r"paths: '.*nowhere.txt' does not exist", capsys.readouterr().err)
     assert pretrain(folder, "text.txt") == 2
     assert re.search(r"--output '.*text.txt': .* is a file: name a folder", capsys.readouterr().err)
 

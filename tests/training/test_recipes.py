@@ -9,6 +9,7 @@ from transformers import TrainingArguments
 from hf_encoders.training.lamb import AlbertLamb
 from hf_encoders.training.objectives import config_class_of
 from hf_encoders.training.optimizers import optimizer_class
+from hf_encoders.training.pretrain_command import smaller_division
 from hf_encoders.training.recipe import Phase, load_recipe, recipe_names, recipe_of
 from hf_encoders.training.run import divide, model_config, training_arguments
 from tests.training.killed_run import make_tokenizer
@@ -89,6 +90,11 @@ def test_phases_keep_their_shares_in_a_shorter_run():
         ({"model": {"hidden_size": 12, "num_attention_heads": 5}}, "model: hidden_size=12 is not a multiple"),
         ({"model": {"hidden_size": "wide"}}, "model: .*hidden_size"),
         ({"tokenizer": {"vocab_size": "many"}}, "tokenizer: vocab_size='many' must be of type int"),
+        ({"tokenizer": {"vocab_size": 0}}, "tokenizer: vocab_size=0 must be at least 1"),
+        (
+            {"tokenizer": {"vocab_size": 50, "character_coverage": 1.5}},
+            r"tokenizer: character_coverage=1.5 must be in",
+        ),
         ({"examples": {"put_bak": True}}, "examples: there is no option 'put_bak' for nsp: it has .*put_back"),
         ({"examples": {"put_back": True}}, "examples: put_back=True leaves single sentences"),
         ({"objective": "mlm", "examples": {"put_back": True}}, "no option 'put_back' for mlm: it has cross_documents"),
@@ -148,9 +154,46 @@ def test_where_lamb_would_be_adam_or_fail(tmp_path, monkeypatch):
 
 def test_what_transformers_refuses_is_told_in_a_line(tmp_path):
     recipe = recipe_of("mine", MINIMAL)
-    given = {"use_cpu": True, "load_best_model_at_end": True, "save_steps": 3, "eval_steps": 2}
+    given = {"learning_rate": 1e-3, "use_cpu": True, "load_best_model_at_end": True, "save_steps": 3, "eval_steps": 2}
     with pytest.raises(ValueError, match="^TrainingArguments: .*multiple of the evaluation steps"):
         training_arguments(recipe, divide(recipe, 1), tmp_path, given)
+
+
+WSD = {"lr_scheduler_type": "warmup_stable_decay"}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "learning_rate is missing"),
+        ({"learning_rate": -1.0}, "learning_rate=-1.0 must be above 0"),
+        ({"warmup_steps": 10}, "warmup_steps=10 and num_decay_steps=0 do not fit into a run of 6 steps"),
+        (
+            {
+                "lr_scheduler_type": "warmup_stable_decay",
+                "lr_scheduler_kwargs": {"num_decay_steps": 5},
+                "warmup_steps": 2,
+            },
+            "warmup_steps=2 and num_decay_steps=5 do not fit into a run of 6 steps",
+        ),
+        (WSD, "lr_scheduler_type=warmup_stable_decay .*num_decay_steps"),
+        ({"lr_scheduler_kwargs": {"min_rate": 3}}, "lr_scheduler_type=linear .*min_rate"),
+        ({"save_strategy": "epoch"}, "save_strategy=epoch: .* use steps"),
+        ({"report_to": ["wandb"]}, "report_to=.*wandb"),
+    ],
+)
+def test_what_would_be_told_late_or_never_is_refused(given, said, tmp_path):
+    recipe = recipe_of("mine", {**MINIMAL, "phases": [{"steps": 6, "length": 24, "examples": 4}]})
+    if given and "learning_rate" not in given:
+        given = {"learning_rate": 1e-3, **given}
+    with pytest.raises(ValueError, match=said):
+        training_arguments(recipe, divide(recipe, 1), tmp_path, {"use_cpu": True, **given})
+
+
+def test_checkpoints_are_a_tenth_of_the_run_apart_and_at_most_a_billion_tokens(tmp_path):
+    for name, steps in (("bert-minutes", 400), ("bert-base", 7629), ("roberta-large", 238)):
+        recipe = load_recipe(name)
+        assert training_arguments(recipe, divide(recipe, 1), tmp_path, {"use_cpu": True}).save_steps == steps
 
 
 def test_a_file_of_ones_own(tmp_path):
@@ -172,6 +215,17 @@ def test_micro_batches_are_as_few_as_go():
     with pytest.raises(ValueError, match="one of them follows from the other"):
         divide(recipe, 1, examples=2, accumulation=2)
     assert Phase(1, 5, 1).length == 5
+
+
+def test_a_phase_of_few_examples_limits_how_small_micro_batches_get():
+    phases = [{"steps": 3, "length": 32, "examples": 2}, {"steps": 3, "length": 512, "examples": 256}]
+    recipe = recipe_of("mine", {**MINIMAL, "phases": phases})
+    division = divide(recipe, processes=1)
+    assert (division.accumulation, division.examples) == (2, 128)
+    with pytest.raises(ValueError, match="phase 1 has 2 examples a step, .* are 4"):
+        divide(recipe, 1, examples=64)
+    with pytest.raises(ValueError, match="128 examples of 512 tokens at once, and half as many cannot be: phase 1"):
+        smaller_division(recipe, division, True, MemoryError())
 
 
 def test_lamb_is_that_of_the_original_code():
