@@ -23,8 +23,8 @@ REFERENCES = Path(__file__).parents[1] / "recipes" / "curves"
 # What a reference curve keeps of each log.
 KEPT = (
     "step", "tokens_seen", "training_seconds", "loss", "mlm_loss", "mlm_accuracy", "pair_loss", "pair_accuracy",
-    "tokens_per_second", "mfu", "mask_rate", "eval_loss", "eval_mlm_loss", "eval_mlm_accuracy", "eval_pair_loss",
-    "eval_pair_accuracy",
+    "tokens_per_second", "mfu", "mask_rate", "pair_label_1_share", "eval_loss", "eval_mlm_loss",
+    "eval_mlm_accuracy", "eval_pair_loss", "eval_pair_accuracy",
 )  # fmt: skip
 MOST_ENTRIES = 100  # of a reference curve: a few kilobytes
 DIGITS = 5  # significant ones

@@ -6,7 +6,7 @@ logs. What is warned of stands in `health_warnings.py`, what stops a run in `fin
 """
 
 import time
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -78,6 +78,7 @@ class HealthCallback(TrainerCallback, ExportableState):
       * `tokens_per_second`: real tokens, padding not counted;
       * `padding_share`: in [0, 1], of all cells of the batches;
       * `mask_rate`: in [0, 1], predicted tokens of those that could have been (special ones cannot);
+      * `pair_label_1_share`: in [0, 1], sentence pairs with label 1, of those that have a label;
       * `mfu`: in [0, 1], operations that these tokens need (`hf_encoders/flops.py`) over what the processes' devices
         do in that time in a plain matrix product; for BERT, RoBERTa and ALBERT, transformers' own classes too;
       * `data_wait_share`: in [0, 1], of the time, waiting for data; of the main process;
@@ -305,12 +306,14 @@ class HealthCallback(TrainerCallback, ExportableState):
         found["padding_share"] = 1 - counts.tokens / counts.cells
         if counts.maskable:
             found["mask_rate"] = counts.predicted / counts.maskable
+        if counts.pairs:
+            found["pair_label_1_share"] = counts.label_1_pairs / counts.pairs
         if has_known_flops(model):
             rate = gemm_rate(arithmetic(args, model), args.device, torch.get_num_threads())
             # float32, not int64: MPS has no float64, and 7 digits are more than the measurement has.
             rate = float(self._over_processes(torch.tensor(rate, device=args.device)))
-            _, _, squared, predicted, _, pairs = astuple(counts)
-            needed = 3 * forward_flops_of_counts(model.config, counts.tokens, squared, predicted, pairs)
+            items = counts.squared_lengths, counts.predicted, counts.pairs
+            needed = 3 * forward_flops_of_counts(model.config, counts.tokens, *items)
             found["mfu"] = needed / seconds / rate
         wait_share = self._times.wait_share()
         if wait_share is not None:

@@ -19,9 +19,9 @@ PLATEAU_FALL = 0.01
 PLATEAU_LOGS = 10  # so many logs after warm-up
 PLATEAU_SHARE = 0.05  # and so much of the run after warm-up: a run that logs every step is not judged after ten
 
-# Accuracy of sentence pairs, of which half are of either class. Three points are one standard error of ten logs of 28
-# pairs each; with fewer pairs noise may hide that they are guessed.
-CHANCE, CHANCE_MARGIN = 0.5, 0.03
+# Pairs are guessed if accuracy is at most so much above the share of the label that is more frequent. Three points are
+# one standard error of ten logs of 28 pairs each; with fewer pairs noise may hide that they are guessed.
+EVEN, CHANCE_MARGIN = 0.5, 0.03
 CHANCE_LOGS = 20
 CHANCE_SHARE = 0.1  # pairs are learned later than frequencies are
 
@@ -86,15 +86,23 @@ def unigram_plateau(entries: list[dict[str, Any]], facts: RunFacts) -> str | Non
 
 
 def pairs_at_chance(entries: list[dict[str, Any]], facts: RunFacts) -> str | None:
-    """The classes of sentence pairs are guessed."""
+    """The classes of sentence pairs are guessed: no better than to say the same one of all."""
     accuracies = values_after_warmup(entries, "pair_accuracy", CHANCE_LOGS, CHANCE_SHARE, facts)
-    if not accuracies or max(halves(accuracies)) > CHANCE + CHANCE_MARGIN:
+    if not accuracies:
+        return None
+    # A log without the share is of a run before it was logged.
+    shares = [entry.get("pair_label_1_share", EVEN) for entry in entries if "pair_accuracy" in entry][-CHANCE_LOGS:]
+    # Of all these logs: which label is the more frequent one of a few pairs is noise.
+    if fmean(shares) < EVEN:
+        shares = [1 - share for share in shares]
+    if any(a > chance + CHANCE_MARGIN for a, chance in zip(halves(accuracies), halves(shares), strict=True)):
         return None
     return (
-        f"pair_accuracy {fmean(accuracies):.3f} over the last {len(accuracies)} logs is chance ({CHANCE}): sentence "
-        "pairs are guessed. Often they are learned only after mlm_loss has left its plateau, so give it more steps; "
-        "else look at the corpus, whose documents must be longer than a sentence, in their order and apart from each "
-        "other (hf-encoders corpus reports it), or raise learning_rate or the batch."
+        f"pair_accuracy {fmean(accuracies):.3f} over the last {len(accuracies)} logs is chance: {fmean(shares):.3f} "
+        "is what one gets who says the more frequent label of every pair. Sentence pairs are guessed. Often they are "
+        "learned only after mlm_loss has left its plateau, so give it more steps; else look at the corpus, whose "
+        "documents must be longer than a sentence, in their order and apart from each other (hf-encoders corpus "
+        "reports it), or raise learning_rate or the batch."
     )
 
 

@@ -20,6 +20,7 @@ class TokenCounts:
         predicted (`int`): tokens with a label.
         maskable (`int`): real tokens that could have been predicted, special ones left out.
         pairs (`int`): sentence pairs that are judged.
+        label_1_pairs (`int`): of these, those whose label is 1.
     """
 
     tokens: int = 0
@@ -28,6 +29,7 @@ class TokenCounts:
     predicted: int = 0
     maskable: int = 0
     pairs: int = 0
+    label_1_pairs: int = 0
 
     def __add__(self, other: "TokenCounts") -> "TokenCounts":
         return TokenCounts(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
@@ -36,7 +38,7 @@ class TokenCounts:
 def count_tokens(
     batch: Mapping[str, Any], special_ids: torch.Tensor, pair_label_name: str | None = None
 ) -> torch.Tensor:
-    """Count one batch: `int64` of shape `(6,)` on its device, in the order of `TokenCounts`.
+    """Count one batch: `int64` of shape `(7,)` on its device, in the order of `TokenCounts`.
 
     Args:
         batch: arguments of `forward`: `input_ids` `(B, T)`; `attention_mask` `(B, T)` or, of packed rows,
@@ -50,7 +52,7 @@ def count_tokens(
     >>> labels = torch.tensor([[-100, 7, -100], [-100, -100, -100]])
     >>> batch = {"input_ids": ids, "attention_mask": mask, "labels": labels}
     >>> TokenCounts(*count_tokens(batch, torch.tensor([1, 2])).tolist())
-    TokenCounts(tokens=5, cells=6, squared_lengths=13, predicted=1, maskable=2, pairs=0)
+    TokenCounts(tokens=5, cells=6, squared_lengths=13, predicted=1, maskable=2, pairs=0, label_1_pairs=0)
     """
     ids, mask, bounds = batch["input_ids"], batch.get("attention_mask"), batch.get("cu_seq_lens_q")
     has_padding = bounds is None and mask is not None and mask.shape == ids.shape
@@ -63,7 +65,7 @@ def count_tokens(
     else:
         is_predicted = maskable = torch.zeros_like(real)
     pairs = batch.get(pair_label_name)
-    pair_count = lengths.new_zeros(()) if pairs is None else (pairs != IGNORED).sum()
+    pairs = lengths.new_full((1,), IGNORED) if pairs is None else pairs
     return torch.stack(
         [
             lengths.sum(),
@@ -71,7 +73,8 @@ def count_tokens(
             lengths.square().sum(),
             is_predicted.sum(),
             maskable.sum(),
-            pair_count,
+            (pairs != IGNORED).sum(),
+            (pairs == 1).sum(),
         ]
     )
 

@@ -112,6 +112,7 @@ def test_packed_rows_and_pairs_are_counted_as_padded_ones():
     padded.cells = packed.cells
     assert padded == packed
     assert padded.pairs == sum(example["next_sentence_label"] != -100 for example in PAIRED[:7]) < 7
+    assert padded.label_1_pairs == sum(example["next_sentence_label"] == 1 for example in PAIRED[:7]) > 0
     assert padded.maskable < padded.tokens and padded.predicted == predicted(PAIRED[:7])
 
 
@@ -195,7 +196,7 @@ def test_counts_are_added_up_on_the_device_that_processes_share(monkeypatch):
     """NCCL refuses tensors of the CPU; a log right after a save of the same step has nothing new to add."""
     devices = []
     monkeypatch.setattr(
-        health, "reduce", lambda values, reduction: devices.append(values.device.type) or torch.ones(6)
+        health, "reduce", lambda values, reduction: devices.append(values.device.type) or torch.ones(7)
     )
     callback = HealthCallback()
     callback._processes = 2
@@ -232,3 +233,5 @@ def test_pairs_are_part_of_the_operations(clock, tmp_path):
     pairs = sum(example["next_sentence_label"] != -100 for example in PAIRED[:32])
     flops = 3 * forward_flops(model.config, lengths(PAIRED[:32]), predicted(PAIRED[:32]), pairs)
     assert trainer.state.log_history[0]["mfu"] == pytest.approx(flops / 8.0 / RATE)
+    of_label_1 = sum(example["next_sentence_label"] == 1 for example in PAIRED[:32])
+    assert trainer.state.log_history[0]["pair_label_1_share"] == pytest.approx(of_label_1 / pairs) != 0.5

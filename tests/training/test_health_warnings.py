@@ -78,6 +78,25 @@ def test_the_plateau_needs_warmup_to_be_over_a_share_of_the_run_and_something_to
 def test_pairs_that_are_guessed(accuracies, step):
     found = warned_at(log_of(len(accuracies), pair_accuracy=accuracies))
     assert found == ({"pairs_at_chance": step} if step else {})
+    even = log_of(len(accuracies), pair_accuracy=accuracies, pair_label_1_share=0.5)
+    assert warned_at(even) == found
+
+
+@pytest.mark.parametrize(
+    ("share", "accuracies", "step"),
+    [
+        (0.62, [0.62] * 25, 300),  # says 1 of every pair
+        (0.62, [0.64] * 25, 300),
+        (0.62, [0.66] * 25, None),
+        (0.38, [0.62] * 25, 300),  # says 0
+        (0.38, [0.66] * 25, None),
+        ([0.54] * 15 + [0.69] * 10, [0.54] * 15 + [0.69] * 10, 300),  # a phase of longer examples
+        ([0.44, 0.56] * 13, [0.54] * 26, None),  # few pairs a log: the more frequent label changes, neither is
+    ],
+)
+def test_pairs_of_labels_that_are_not_as_frequent(share, accuracies, step):
+    found = warned_at(log_of(len(accuracies), pair_accuracy=accuracies, pair_label_1_share=share))
+    assert found == ({"pairs_at_chance": step} if step else {})
 
 
 @pytest.mark.parametrize(
