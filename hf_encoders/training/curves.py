@@ -209,7 +209,7 @@ def save_reference(curve: Curve, name: str) -> Path:
         raise ValueError(f"--save-reference {name}: use letters, digits, '-', '_' and '.' only.")
     if file.exists():
         raise ValueError(f"--save-reference {name}: {file} is there already: remove it, or take another name.")
-    entries = [kept_figures(entry) for entry in thinned(curve.entries)]
+    entries = [kept_figures(entry) for entry in with_fewer_logs(curve.entries)]
     lines = ",\n".join(json.dumps(entry) for entry in entries)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(f'{{"about": {json.dumps(curve.about)},\n"entries": [\n{lines}\n]}}\n', encoding="utf-8")
@@ -227,11 +227,11 @@ def kept_figures(entry: dict[str, Any]) -> dict[str, Any]:
     return {name: value if isinstance(value, int) else float(f"{value:.{DIGITS}g}") for name, value in found.items()}
 
 
-def thinned(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def with_fewer_logs(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """At most 100 entries of training, evenly spread with the first and the last, and all evaluations.
 
     >>> entries = [{"step": step, "loss": 1.0} for step in range(1, 1001)]
-    >>> kept = thinned([*entries, {"step": 1000, "eval_loss": 1.0}, {"step": 1000, "train_runtime": 5.0}])
+    >>> kept = with_fewer_logs([*entries, {"step": 1000, "eval_loss": 1.0}, {"step": 1000, "train_runtime": 5.0}])
     >>> len(kept), kept[0]["step"], kept[-2]["step"]
     (101, 1, 1000)
     """

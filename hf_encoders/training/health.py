@@ -22,7 +22,7 @@ from hf_encoders.data.special_tokens import never_masked
 from hf_encoders.flops import forward_flops_of_counts, measure_gemm_rate
 from hf_encoders.registration import CONFIGURATIONS
 from hf_encoders.training.finite_losses import FiniteLossWatch
-from hf_encoders.training.health_warnings import WARNINGS, RunFacts, new_warnings
+from hf_encoders.training.health_warnings import WARNINGS, WarningContext, new_warnings
 from hf_encoders.training.token_counts import LabelFrequencies, TokenCounts, count_tokens
 
 
@@ -214,13 +214,13 @@ class HealthCallback(TrainerCallback, ExportableState):
         logs.update(found)
         entry = state.log_history[-1]
         entry.update(found)
-        facts = RunFacts(
+        context = WarningContext(
             args.get_warmup_steps(state.max_steps),
             state.max_steps,
             self._unigram(),
             args.dataloader_num_workers,
         )
-        warnings = new_warnings(state.log_history, facts)
+        warnings = new_warnings(state.log_history, context)
         if warnings:
             entry[WARNINGS] = warnings
         for message in warnings.values() if state.is_world_process_zero else ():

@@ -32,7 +32,7 @@ WAIT_FIRST_STEP = 20
 
 
 @dataclass(frozen=True)
-class RunFacts:
+class WarningContext:
     """What a log does not say by itself.
 
     Args:
@@ -47,30 +47,30 @@ class RunFacts:
     num_workers: int = 0
 
 
-def new_warnings(log_history: Sequence[dict[str, Any]], facts: RunFacts) -> dict[str, str]:
+def new_warnings(log_history: Sequence[dict[str, Any]], context: WarningContext) -> dict[str, str]:
     """Warnings that the last entry of a log gives rise to, `{name: message}`, without those given before.
 
     Args:
         log_history: `trainer.state.log_history`.
-        facts (`RunFacts`): the schedule.
+        context (`WarningContext`): the schedule.
 
     >>> log = [{"step": step, "loss": 7.1, "mlm_loss": 7.1} for step in range(10, 301, 10)]
-    >>> list(new_warnings(log, RunFacts(warmup_steps=100, max_steps=1000, unigram_cross_entropy=7.0)))
+    >>> list(new_warnings(log, WarningContext(warmup_steps=100, max_steps=1000, unigram_cross_entropy=7.0)))
     ['unigram_plateau']
     """
     given = {name for entry in log_history for name in entry.get(WARNINGS, ())}
     entries = [entry for entry in log_history if "loss" in entry]
     found = {}
     for judge in (unigram_plateau, pairs_at_chance, data_starvation):
-        if judge.__name__ not in given and (message := judge(entries, facts)):
+        if judge.__name__ not in given and (message := judge(entries, context)):
             found[judge.__name__] = message
     return found
 
 
-def unigram_plateau(entries: list[dict[str, Any]], facts: RunFacts) -> str | None:
+def unigram_plateau(entries: list[dict[str, Any]], context: WarningContext) -> str | None:
     """The MLM loss is where a model is that knows how frequent tokens are and nothing else."""
-    unigram = facts.unigram_cross_entropy
-    losses = values_after_warmup(entries, "mlm_loss", PLATEAU_LOGS, PLATEAU_SHARE, facts)
+    unigram = context.unigram_cross_entropy
+    losses = values_after_warmup(entries, "mlm_loss", PLATEAU_LOGS, PLATEAU_SHARE, context)
     if unigram is None or not losses:
         return None
     earlier, later = halves(losses)
@@ -85,9 +85,9 @@ def unigram_plateau(entries: list[dict[str, Any]], facts: RunFacts) -> str | Non
     )
 
 
-def pairs_at_chance(entries: list[dict[str, Any]], facts: RunFacts) -> str | None:
+def pairs_at_chance(entries: list[dict[str, Any]], context: WarningContext) -> str | None:
     """The classes of sentence pairs are guessed: no better than to say the same one of all."""
-    accuracies = values_after_warmup(entries, "pair_accuracy", CHANCE_LOGS, CHANCE_SHARE, facts)
+    accuracies = values_after_warmup(entries, "pair_accuracy", CHANCE_LOGS, CHANCE_SHARE, context)
     if not accuracies:
         return None
     # A log without the share is of a run before it was logged.
@@ -106,7 +106,7 @@ def pairs_at_chance(entries: list[dict[str, Any]], facts: RunFacts) -> str | Non
     )
 
 
-def data_starvation(entries: list[dict[str, Any]], facts: RunFacts) -> str | None:
+def data_starvation(entries: list[dict[str, Any]], context: WarningContext) -> str | None:
     """Steps wait for their batches."""
     last = [entry for entry in entries if entry["step"] >= WAIT_FIRST_STEP][-WAIT_LOGS:]
     shares = [entry.get("data_wait_share", 0.0) for entry in last]
@@ -114,16 +114,16 @@ def data_starvation(entries: list[dict[str, Any]], facts: RunFacts) -> str | Non
         return None
     return (
         f"data_wait_share: {fmean(shares):.0%} of the time of the last {len(shares)} logs went into waiting for data. "
-        f"Raise dataloader_num_workers (now {facts.num_workers}), up to the CPU cores that are free."
+        f"Raise dataloader_num_workers (now {context.num_workers}), up to the CPU cores that are free."
     )
 
 
 def values_after_warmup(
-    entries: list[dict[str, Any]], name: str, number: int, share: float, facts: RunFacts
+    entries: list[dict[str, Any]], name: str, number: int, share: float, context: WarningContext
 ) -> list[float]:
     """The last `number` values of a figure after warm-up; none before there are as many, over `share` of the run."""
-    later = [entry for entry in entries if entry["step"] > facts.warmup_steps and name in entry]
-    if len(later) < number or later[-1]["step"] - facts.warmup_steps < share * facts.max_steps:
+    later = [entry for entry in entries if entry["step"] > context.warmup_steps and name in entry]
+    if len(later) < number or later[-1]["step"] - context.warmup_steps < share * context.max_steps:
         return []
     return [entry[name] for entry in later[-number:]]
 

@@ -11,14 +11,14 @@ from safetensors.torch import load_file
 from hf_encoders import HfeBertConfig, HfeBertForMaskedLM, HfeBertForPreTraining
 from hf_encoders.training import HealthCallback, NonFiniteLossError, health
 from hf_encoders.training.finite_losses import FiniteLossWatch, SeenLoss
-from hf_encoders.training.health_warnings import RunFacts, new_warnings
+from hf_encoders.training.health_warnings import WarningContext, new_warnings
 from tests.faults import processes
 from tests.training import spoilt_rank
 from tests.training.test_health import SIZES, Clock, collate, make, training_logs
 from tests.training.three_steps import collate_packed
 
 
-FACTS = RunFacts(warmup_steps=100, max_steps=1000, unigram_cross_entropy=7.0, num_workers=2)
+CONTEXT = WarningContext(warmup_steps=100, max_steps=1000, unigram_cross_entropy=7.0, num_workers=2)
 
 
 def log_of(number, first_step=110, **values):
@@ -33,11 +33,11 @@ def log_of(number, first_step=110, **values):
     ]
 
 
-def warned_at(log, facts=FACTS):
+def warned_at(log, context=CONTEXT):
     """Steps at which each warning is first given, as the callback asks: after every entry."""
     found = {}
     for end in range(1, len(log) + 1):
-        for name in new_warnings(log[:end], facts):
+        for name in new_warnings(log[:end], context):
             found.setdefault(name, log[end - 1]["step"])
     return found
 
@@ -62,8 +62,8 @@ def test_a_loss_that_sits_at_the_plateau(losses, step):
 def test_the_plateau_needs_warmup_to_be_over_a_share_of_the_run_and_something_to_compare_with():
     log = log_of(12, mlm_loss=7.0)
     assert warned_at(log_of(20, 10, mlm_loss=7.0)) == {"unigram_plateau": 200}
-    assert warned_at(log, RunFacts(100, 10_000, 7.0)) == {}
-    assert warned_at(log, RunFacts(100, 1000, None)) == {}
+    assert warned_at(log, WarningContext(100, 10_000, 7.0)) == {}
+    assert warned_at(log, WarningContext(100, 1000, None)) == {}
 
 
 @pytest.mark.parametrize(
@@ -105,18 +105,18 @@ def test_pairs_of_labels_that_are_not_as_frequent(share, accuracies, step):
 )
 def test_steps_that_wait(shares, step):
     """The log of step 10 is of workers that have just started."""
-    found = warned_at(log_of(len(shares), 10, data_wait_share=shares), RunFacts(100, 1000))
+    found = warned_at(log_of(len(shares), 10, data_wait_share=shares), WarningContext(100, 1000))
     assert found == ({"data_starvation": step} if step else {})
 
 
 def test_each_is_given_once_with_its_reason_and_remedy():
     log = log_of(25, mlm_loss=7.1, pair_accuracy=0.5, data_wait_share=0.3)
-    found = new_warnings(log, FACTS)
+    found = new_warnings(log, CONTEXT)
     assert "7.100" in found["unigram_plateau"] and "learning_rate" in found["unigram_plateau"]
     assert "0.500" in found["pairs_at_chance"] and "more steps" in found["pairs_at_chance"]
     assert "30%" in found["data_starvation"] and "dataloader_num_workers (now 2)" in found["data_starvation"]
     log[-1]["health_warnings"] = found
-    assert new_warnings([*log, log[-2]], FACTS) == {}
+    assert new_warnings([*log, log[-2]], CONTEXT) == {}
 
 
 def random_pairs():
