@@ -12,10 +12,13 @@ from typing import Any
 
 WARNINGS = "health_warnings"  # field of a log entry: {name: message}
 
-# The loss sits at the plateau if it is not this share below the unigram cross-entropy, or above it, and has not fallen
-# by that share from the earlier to the later half of the logs.
+# The loss is at the unigram cross-entropy if it differs from it by at most this share of it, and falls if it has lost
+# this share from the earlier to the later half of the logs.
 PLATEAU_MARGIN = 0.03
 PLATEAU_FALL = 0.01
+# It has risen if it is this share above the lowest mean of half as many logs before: more than noise, also where a log
+# is of a few hundred tokens.
+RISE = 0.05
 PLATEAU_LOGS = 10  # so many logs after warm-up
 PLATEAU_SHARE = 0.05  # and so much of the run after warm-up: a run that logs every step is not judged after ten
 
@@ -61,7 +64,7 @@ def new_warnings(log_history: Sequence[dict[str, Any]], context: WarningContext)
     given = {name for entry in log_history for name in entry.get(WARNINGS, ())}
     entries = [entry for entry in log_history if "loss" in entry]
     found = {}
-    for judge in (unigram_plateau, pairs_at_chance, data_starvation):
+    for judge in (unigram_plateau, above_unigram, rising_loss, pairs_at_chance, data_starvation):
         if judge.__name__ not in given and (message := judge(entries, context)):
             found[judge.__name__] = message
     return found
@@ -69,6 +72,71 @@ def new_warnings(log_history: Sequence[dict[str, Any]], context: WarningContext)
 
 def unigram_plateau(entries: list[dict[str, Any]], context: WarningContext) -> str | None:
     """The MLM loss is where a model is that knows how frequent tokens are and nothing else."""
+    loss = stalled_loss(entries, context)
+    if loss is None or loss.has_risen or loss.lowest > (1 + PLATEAU_MARGIN) * context.unigram_cross_entropy:
+        return None
+    return (
+        f"{loss} sits at the unigram plateau ({context.unigram_cross_entropy:.3f} nats a token): the model has "
+        "learned which tokens are frequent, and does not look at the context. More steps may be all it needs; else "
+        "begin with shorter examples (a first phase), raise learning_rate (or lower it, if grad_norm is large), "
+        "initializer_range (0.05 for widths below 512) or the batch."
+    )
+
+
+def above_unigram(entries: list[dict[str, Any]], context: WarningContext) -> str | None:
+    """The MLM loss is that of a model that does not even know how frequent tokens are, and stays there."""
+    loss = stalled_loss(entries, context)
+    if loss is None or loss.has_risen or loss.lowest <= (1 + PLATEAU_MARGIN) * context.unigram_cross_entropy:
+        return None
+    return (
+        f"{loss} does not fall, and is above the unigram cross-entropy ({context.unigram_cross_entropy:.3f} nats a "
+        f"token): after {entries[-1]['step']} steps the model has not learned which tokens are frequent. More steps "
+        "may be all it needs; else raise learning_rate (or lower it, if grad_norm is large), shorten the warm-up "
+        f"({context.warmup_steps} of {context.max_steps} steps), or look at the batches: labels are the ids of the "
+        "tokenizer that the corpus was made with."
+    )
+
+
+def rising_loss(entries: list[dict[str, Any]], context: WarningContext) -> str | None:
+    """The MLM loss went up again, to where nothing is known of the context."""
+    loss = stalled_loss(entries, context)
+    if loss is None or not loss.has_risen:
+        return None
+    return (
+        f"{loss} has risen from {loss.lowest:.3f}, and is not below the unigram cross-entropy "
+        f"({context.unigram_cross_entropy:.3f} nats a token): the run diverges. Go back to a checkpoint before, and "
+        "lower learning_rate, lengthen the warm-up, or clip gradients at less (max_grad_norm)."
+    )
+
+
+@dataclass(frozen=True)
+class StalledLoss:
+    """An MLM loss that is not below the unigram cross-entropy and does not fall; in words, `str` of it.
+
+    Args:
+        value (`float`): mean of the later half of the last logs, in nats a token.
+        lowest (`float`): lowest mean of as many logs, from the first of the run on.
+        logs (`int`): how many logs the last ones are.
+    """
+
+    value: float
+    lowest: float
+    logs: int
+
+    @property
+    def has_risen(self) -> bool:
+        """Whether it was clearly lower before."""
+        return self.value > (1 + RISE) * self.lowest
+
+    def __str__(self) -> str:
+        return f"mlm_loss {self.value:.3f} over the last {self.logs // 2} logs"
+
+
+def stalled_loss(entries: list[dict[str, Any]], context: WarningContext) -> StalledLoss | None:
+    """The MLM loss of the last logs after warm-up, where it is not below the unigram cross-entropy and does not fall.
+
+    None also before there are enough logs, and where the cross-entropy is not known.
+    """
     unigram = context.unigram_cross_entropy
     losses = values_after_warmup(entries, "mlm_loss", PLATEAU_LOGS, PLATEAU_SHARE, context)
     if unigram is None or not losses:
@@ -76,13 +144,9 @@ def unigram_plateau(entries: list[dict[str, Any]], context: WarningContext) -> s
     earlier, later = halves(losses)
     if later < max((1 - PLATEAU_MARGIN) * unigram, (1 - PLATEAU_FALL) * earlier):
         return None
-    return (
-        f"mlm_loss {fmean(losses):.3f} over the last {len(losses)} logs sits at the unigram plateau "
-        f"({unigram:.3f} nats a token): the model has learned which tokens are frequent, and does not look at the "
-        "context. More steps may be all it needs; else begin with shorter examples (a first phase), raise "
-        "learning_rate (or lower it, if grad_norm is large or the loss went up), initializer_range (0.05 for widths "
-        "below 512) or the batch."
-    )
+    whole, size = [entry["mlm_loss"] for entry in entries if "mlm_loss" in entry], len(losses) // 2
+    lowest = min(fmean(whole[i : i + size]) for i in range(len(whole) - size + 1))
+    return StalledLoss(later, lowest, len(losses))
 
 
 def pairs_at_chance(entries: list[dict[str, Any]], context: WarningContext) -> str | None:

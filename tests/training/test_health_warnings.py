@@ -43,20 +43,43 @@ def warned_at(log, context=CONTEXT):
 
 
 @pytest.mark.parametrize(
-    ("losses", "step"),
+    ("losses", "warned"),
     [
-        ([7.0] * 12, 200),  # ten logs after warm-up
-        ([6.80] * 12, 200),  # 2.9 % below
-        ([6.78] * 12, None),  # 3.1 % below
-        ([9.0 - 0.2 * i for i in range(20)], None),  # passes through
-        ([7.2 - 0.005 * i for i in range(12)], 200),
-        ([7.0] * 5 + [6.7] * 10, None),
-        ([12.0] * 12, 200),  # went up
+        ([7.0] * 12, {"unigram_plateau": 200}),  # ten logs after warm-up
+        ([6.80] * 12, {"unigram_plateau": 200}),  # 2.9 % below
+        ([6.78] * 12, {}),  # 3.1 % below
+        ([7.20] * 12, {"unigram_plateau": 200}),  # 2.9 % above
+        ([7.22] * 12, {"above_unigram": 200}),  # 3.1 % above
+        ([10.3] * 12, {"above_unigram": 200}),  # has learned nothing
+        ([10.3] * 12 + [9.9, 9.4, 8.8, 8.2, 7.8, 7.4] + [7.0] * 10, {"above_unigram": 200, "unigram_plateau": 380}),
+        ([9.0 - 0.2 * i for i in range(20)], {}),  # passes through
+        ([7.2 - 0.005 * i for i in range(12)], {"unigram_plateau": 200}),
+        ([7.0] * 5 + [6.7] * 10, {}),
+        ([7.0 + 0.3 * i for i in range(11)], {"rising_loss": 200}),
+        ([7.0 + 0.03 * i for i in range(30)], {"unigram_plateau": 200, "rising_loss": 270}),  # slowly
+        ([4.0] * 12 + [7.5] * 10, {"rising_loss": 270}),
+        ([4.0] * 12 + [6.0] * 10, {}),  # went up, and knows something still
+        ([7.0] * 5 + [10.3 - 0.3 * i for i in range(12)], {"rising_loss": 200}),  # then falls
+        ([7.0] * 3 + [10.3 - 0.3 * i for i in range(12)], {}),  # fell again before there were ten
     ],
 )
-def test_a_loss_that_sits_at_the_plateau(losses, step):
-    found = warned_at(log_of(len(losses), mlm_loss=losses))
-    assert found == ({"unigram_plateau": step} if step else {})
+def test_a_loss_that_does_not_fall_below_the_unigram_cross_entropy(losses, warned):
+    assert warned_at(log_of(len(losses), mlm_loss=losses)) == warned
+
+
+def test_a_loss_that_was_lower_in_warmup_has_risen():
+    assert warned_at(log_of(20, 10, mlm_loss=[7.0] * 8 + [10.3] * 12)) == {"rising_loss": 200}
+
+
+@pytest.mark.parametrize("steps", [12, 30])
+def test_a_short_run_that_has_hardly_begun_is_told_so(steps):
+    """Every step logged, ln(30,000) all the way."""
+    log = [{"step": step, "loss": 10.31, "mlm_loss": 10.31} for step in range(1, steps + 1)]
+    context = WarningContext(warmup_steps=1, max_steps=steps, unigram_cross_entropy=7.0)
+    assert list(warned_at(log, context)) == ["above_unigram"]
+    message = new_warnings(log, context)["above_unigram"]
+    assert "10.310" in message and f"after {steps} steps" in message and "More steps" in message
+    assert "plateau" not in message and f"warm-up (1 of {steps} steps)" in message
 
 
 def test_the_plateau_needs_warmup_to_be_over_a_share_of_the_run_and_something_to_compare_with():
@@ -115,6 +138,12 @@ def test_each_is_given_once_with_its_reason_and_remedy():
     assert "7.100" in found["unigram_plateau"] and "learning_rate" in found["unigram_plateau"]
     assert "0.500" in found["pairs_at_chance"] and "more steps" in found["pairs_at_chance"]
     assert "30%" in found["data_starvation"] and "dataloader_num_workers (now 2)" in found["data_starvation"]
+    for loss, name, parts in (
+        ([10.3] * 25, "above_unigram", ("10.300", "raise learning_rate")),
+        ([7.0] * 15 + [9.0] * 10, "rising_loss", ("9.000", "from 7.000", "lower learning_rate")),
+    ):
+        message = new_warnings(log_of(25, mlm_loss=loss), CONTEXT)[name]
+        assert all(part in message for part in parts) and "plateau" not in message
     log[-1]["health_warnings"] = found
     assert new_warnings([*log, log[-2]], CONTEXT) == {}
 
