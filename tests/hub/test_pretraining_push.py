@@ -15,6 +15,7 @@ RECIPE = {
     "model": {"num_hidden_layers": 1, "hidden_size": 12, "num_attention_heads": 3, "intermediate_size": 20},
     "tokenizer": {"vocab_size": 150},
     "phases": [{"steps": 3, "length": 24, "examples": 4}],
+    "training": {"learning_rate": 1e-3},
 }
 
 
