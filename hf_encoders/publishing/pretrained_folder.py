@@ -4,8 +4,10 @@ import math
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 import datasets
+import numpy as np
 
 from hf_encoders.data.corpus.report import corpus_statistics
 from hf_encoders.data.masking import Masking
@@ -13,14 +15,14 @@ from hf_encoders.publishing.checks import CARD_FILE
 from hf_encoders.publishing.loss_curve import draw_loss_curve
 from hf_encoders.publishing.model_card import CURVE_FILE, make_model_card
 from hf_encoders.publishing.training_record import TrainingRecord, describe_hardware, describe_software
+from hf_encoders.training.mask_rate import LinearMaskRate
 from hf_encoders.training.recipe import Recipe
 from hf_encoders.training.trainer import PreTrainingTrainer
 
 
-PAIR_OBJECTIVES = {
-    "nsp": ("next-sentence prediction", "half of the second segments from another document"),
-    "sop": ("sentence-order prediction", "half of the pairs swapped"),
-}
+PAIR_OBJECTIVES = {"nsp": "next-sentence prediction", "sop": "sentence-order prediction"}
+# Shares that differ by no more are the same ones: what is left is rounding, and the drawing of few examples.
+SAME_RATE, SAME_HALF = 0.005, 0.02
 
 
 def save_pretrained_folder(
@@ -84,10 +86,17 @@ def pretraining_record(
         for name, item in (("mlm", "masked tokens"), ("pair", "sentence pairs"))
         if f"eval_{name}_loss" in after
     }
-    objectives = {"masked language modelling": describe_masking(trainer.data_collator.masker.masking, trainer)}
+    log = trainer.state.log_history
+    masking = trainer.data_collator.masker.masking
+    objectives = {
+        "masked language modelling": describe_masking(masking, trainer.mask_rate, logged_mean(log, "mask_rate"))
+    }
     if recipe.objective in PAIR_OBJECTIVES:
-        name, rule = PAIR_OBJECTIVES[recipe.objective]
-        objectives[name] = rule
+        objectives[PAIR_OBJECTIVES[recipe.objective]] = describe_pairs(
+            recipe.objective,
+            bool(recipe.examples.get("lone_sentence_is_negative")),
+            logged_mean(log, "pair_label_1_share"),
+        )
     statistics = corpus_statistics(documents)
     phases = (f"{p.steps:,} steps of {p.examples:,} x {p.length} tokens" for p in recipe.phases)
     return TrainingRecord(
@@ -121,14 +130,65 @@ def pretraining_record(
     )
 
 
-def describe_masking(masking: Masking, trainer: PreTrainingTrainer) -> str:
-    """How tokens were masked, in words."""
+def logged_mean(log_history: list[dict[str, Any]], figure: str) -> float | None:
+    """Mean over a run of a figure that is logged of the steps since the last log; None where it was not logged.
+
+    Weighted by the real tokens of those steps. A log that a resumed run made again counts once.
+
+    >>> log = [{"step": 1, "tokens_seen": 30, "mask_rate": 0.2}, {"step": 2, "tokens_seen": 40, "mask_rate": 0.4}]
+    >>> logged_mean(log, "mask_rate")
+    0.25
+    """
+    entries = {entry["step"]: entry for entry in log_history if "tokens_seen" in entry and figure in entry}
+    logs = [entries[step] for step in sorted(entries)]
+    tokens = np.diff([0, *(entry["tokens_seen"] for entry in logs)])
+    return float(np.average([entry[figure] for entry in logs], weights=tokens)) if logs else None
+
+
+def describe_masking(masking: Masking, schedule: LinearMaskRate | None, measured: float | None) -> str:
+    """How tokens were masked, in words.
+
+    Args:
+        masking (`Masking`): what was asked for.
+        schedule (`LinearMaskRate`, *optional*): of the rate.
+        measured (`float`, *optional*): share of the tokens that were predicted, as logged. A limit, and examples
+            whose special tokens count, make it another one than was asked for.
+
+    >>> describe_masking(Masking(max_predictions=20, unit="ngram"), None, 0.043)  # doctest: +NORMALIZE_WHITESPACE
+    '4.3 % of the tokens (15 %, but at most 20 an example), chosen by ngram, of those 80 % [MASK], 10 % random,
+    10 % kept'
+    """
     replaced, random = 100 * masking.mask_replace_probability, 100 * masking.random_replace_probability
-    rate = f"{100 * masking.mask_probability:.0f} %"
-    if trainer.mask_rate is not None:
-        rate = f"{100 * trainer.mask_rate.start:.0f} to {100 * trainer.mask_rate.end:.0f} %"
+    kept = 100 - replaced - random
+    rates = [masking.mask_probability] if schedule is None else [schedule.start, schedule.end]
+    rate = f"{' to '.join(f'{100 * one:.0f}' for one in rates)} %"
+    limit = "" if masking.max_predictions is None else f"at most {masking.max_predictions} an example"
+    special = ", special ones included" if masking.mask_special_tokens else ""
+    if measured is None or min(rates) - SAME_RATE <= measured <= max(rates) + SAME_RATE:
+        share = f"{rate} of the tokens{special}{limit and f', {limit}'}"
+    else:
+        meant = f"{rate}, but {limit}" if limit else f"{rate} asked for"
+        share = f"{100 * measured:.1f} % of the tokens{special} ({meant})"
     units = "" if masking.unit == "token" else f", chosen by {masking.unit}"
-    return (
-        f"{rate} of the tokens{units}, of those {replaced:.0f} % [MASK], {random:.0f} % random, "
-        f"{100 - replaced - random:.0f} % kept"
-    )
+    return f"{share}{units}, of those {replaced:.0f} % [MASK], {random:.0f} % random, {kept:.0f} % kept"
+
+
+def describe_pairs(objective: str, lone_sentences_have_label_1: bool, measured: float | None) -> str:
+    """Which sentence pairs had label 1, in words.
+
+    Args:
+        objective (`str`): `nsp` or `sop`.
+        lone_sentences_have_label_1 (`bool`): whether chunks of one sentence got a random second segment and label 1.
+        measured (`float`, *optional*): share of label 1, as logged.
+
+    >>> describe_pairs("nsp", False, 0.507)
+    'half of the second segments from another document'
+    >>> describe_pairs("sop", True, 0.553)
+    '55 % of the pairs swapped, or a single sentence with one from elsewhere'
+    """
+    share = "half" if measured is None or abs(measured - 0.5) <= SAME_HALF else f"{100 * measured:.0f} %"
+    if objective == "nsp":
+        lone = ", those behind a chunk of one sentence all" if lone_sentences_have_label_1 else ""
+        return f"{share} of the second segments from another document{lone}"
+    lone = ", or a single sentence with one from elsewhere" if lone_sentences_have_label_1 else ""
+    return f"{share} of the pairs swapped{lone}"

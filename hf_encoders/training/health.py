@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from accelerate.utils import reduce
 from torch import nn
+from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_callback import DefaultFlowCallback, ExportableState
 from transformers.utils import logging
@@ -77,7 +78,8 @@ class HealthCallback(TrainerCallback, ExportableState):
     The figures, since the last log and over all processes; time is without evaluating, saving and logging:
       * `tokens_per_second`: real tokens, padding not counted;
       * `padding_share`: in [0, 1], of all cells of the batches;
-      * `mask_rate`: in [0, 1], predicted tokens of those that could have been (special ones cannot);
+      * `mask_rate`: in [0, 1], predicted tokens of those that could have been (special ones cannot, unless the
+        collator has `mask_special_tokens=True`);
       * `pair_label_1_share`: in [0, 1], sentence pairs with label 1, of those that have a label;
       * `mfu`: in [0, 1], operations that these tokens need (`hf_encoders/flops.py`) over what the processes' devices
         do in that time in a plain matrix product; for BERT, RoBERTa and ALBERT, transformers' own classes too;
@@ -140,6 +142,7 @@ class HealthCallback(TrainerCallback, ExportableState):
         control: TrainerControl,
         model: nn.Module | None = None,
         processing_class: Any = None,
+        train_dataloader: DataLoader | None = None,
         **kwargs: Any,
     ) -> None:
         """Begin to watch the model, where a checkpoint left off."""
@@ -147,7 +150,8 @@ class HealthCallback(TrainerCallback, ExportableState):
         attributes = saved.get("attributes", {}) if isinstance(saved, dict) else {}
         self._begin_training(attributes.get("tokens_seen", 0), attributes.get("training_seconds", 0.0))
         self._processes = args.world_size
-        self._special_ids = torch.tensor(special_ids(processing_class, model), dtype=torch.int64)
+        never_predicted = [] if masks_special_tokens(train_dataloader) else special_ids(processing_class, model)
+        self._special_ids = torch.tensor(never_predicted, dtype=torch.int64)
         self._frequencies = LabelFrequencies(model.config.vocab_size) if hasattr(model.config, "vocab_size") else None
         if self._hook is not None:
             self._hook.remove()
@@ -321,6 +325,14 @@ class HealthCallback(TrainerCallback, ExportableState):
         found["tokens_seen"] = self.tokens_seen
         found["training_seconds"] = self.training_seconds
         return found
+
+
+def masks_special_tokens(data_loader: Any) -> bool:
+    """Whether the collator of a data loader predicts special tokens like others: one of this package's, told to."""
+    collator = getattr(data_loader, "collate_fn", None)
+    collator = getattr(collator, "data_collator", collator)  # `Trainer` may wrap it, to leave out unused columns
+    masking = getattr(getattr(collator, "masker", None), "masking", None)
+    return bool(getattr(masking, "mask_special_tokens", False))
 
 
 def special_ids(tokenizer: Any, model: nn.Module) -> list[int]:
