@@ -30,6 +30,8 @@ MOST_ENTRIES = 100  # of a reference curve: a few kilobytes
 DIGITS = 5  # significant ones
 SMOOTHED = 5  # logs that a comparison takes the mean of
 LIKE = 0.02  # relative difference of losses that is none: two seeds differ by as much
+SAME_TEXT = 0.01  # relative difference of unigram cross-entropies up to which the text is taken to be the same
+UNIGRAM = "unigram_cross_entropy"
 
 
 @dataclass(frozen=True)
@@ -172,8 +174,8 @@ def about_log(content: dict[str, Any]) -> dict[str, Any]:
     if "about" in content:
         return content["about"]
     saved = (content.get("stateful_callbacks") or {}).get(HealthCallback.__name__)
-    unigram = saved["args"].get("unigram_cross_entropy") if isinstance(saved, dict) else None
-    return {} if unigram is None else {"unigram_cross_entropy": unigram}
+    unigram = saved["args"].get(UNIGRAM) if isinstance(saved, dict) else None
+    return {} if unigram is None else {UNIGRAM: unigram}
 
 
 def reference_names() -> list[str]:
@@ -245,9 +247,13 @@ def compare(run: Curve, reference: Curve) -> list[str]:
     """A sentence for each loss that both have: where the run is beside the reference at the same tokens.
 
     Means of the last five logs, beside the mean of five of the reference around the same place. Where one of them did
-    not count its tokens, at the same steps; a run that went on longer than the reference, at the reference's end.
+    not count its tokens, at the same steps; a run that went on longer than the reference, at the reference's end. The
+    loss of masked tokens is taken less the unigram cross-entropy of each one's text, where both are known. A sentence
+    more, and no verdict, where the run is of another recipe or text.
     """
     against = "tokens" if run.has_tokens() and reference.has_tokens() else "steps"
+    others_are = other_things(run.about, reference.about)
+    unigrams = [curve.about.get(UNIGRAM) for curve in (run, reference)]
     sentences = []
     for figure in ("mlm_loss", "pair_loss"):
         points, others = run.points(figure, against), smooth(reference.points(figure, against))
@@ -260,22 +266,56 @@ def compare(run: Curve, reference: Curve) -> list[str]:
             continue
         at, value = last[-1]
         expected = float(np.interp(at, *zip(*others, strict=True)))
+        subtracted = unigrams if figure == "mlm_loss" and None not in unigrams else (0.0, 0.0)
+        less = " less unigram cross-entropy" if any(subtracted) else ""
+        difference = (value - subtracted[0]) - (expected - subtracted[1])
         sentences.append(
-            f"{run.name}: {figure} {value:.3f} at {at:,.0f} {against}, {reference.name} {expected:.3f}: "
-            f"{relation(value, expected)}"
+            f"{run.name}: {figure}{less} {value - subtracted[0]:.3f} at {at:,.0f} {against}, {reference.name} "
+            f"{expected - subtracted[1]:.3f}: {relation(difference, expected, has_verdict=not others_are)}"
         )
+    if others_are:
+        what = " and ".join(others_are)
+        sentences.append(f"{run.name}: of another {what} than {reference.name}: only the shape can be compared.")
     return sentences
 
 
-def relation(value: float, expected: float) -> str:
-    """How a loss lies to another one.
+def other_things(about: dict[str, Any], reference: dict[str, Any]) -> list[str]:
+    """What is known to differ between two runs, in words: their recipes, and how, and their texts.
 
-    >>> relation(4.0, 5.0), relation(5.05, 5.0)
+    Texts differ if their unigram cross-entropies do by more than another split of one text makes.
+
+    >>> other_things({"recipe": {"name": "a", "phases": [1]}}, {"recipe": {"name": "b", "phases": [2]}})
+    ['recipe (phases)']
+    >>> other_things({"unigram_cross_entropy": 6.9}, {"unigram_cross_entropy": 6.2})
+    ['text or vocabulary (unigram cross-entropy 6.900, not 6.200)']
+    >>> other_things({"recipe": {"name": "a"}, "unigram_cross_entropy": 6.9}, {"unigram_cross_entropy": 6.91})
+    []
+    """
+    found = []
+    own, other = settings_of(about), settings_of(reference)
+    fields = [name for name in own if name in other and own[name] != other[name]]
+    if fields:
+        found.append(f"recipe ({', '.join(fields)})")
+    unigrams = about.get(UNIGRAM), reference.get(UNIGRAM)
+    if None not in unigrams and abs(unigrams[0] - unigrams[1]) > SAME_TEXT * unigrams[1]:
+        found.append(f"text or vocabulary (unigram cross-entropy {unigrams[0]:.3f}, not {unigrams[1]:.3f})")
+    return found
+
+
+def settings_of(about: dict[str, Any]) -> dict[str, Any]:
+    """The recipe of a run, as far as it is noted, but for its name; and what the command line gave before it."""
+    found = {name: value for name, value in about.get("recipe", {}).items() if name != "name"}
+    return {**found, "options": about["training"]} if "training" in about else found
+
+
+def relation(difference: float, expected: float, has_verdict: bool = True) -> str:
+    """How a loss lies to another one, by how much it differs from it.
+
+    >>> relation(-1.0, 5.0), relation(0.05, 5.0)
     ('1.000 (20.0 %) below', '0.050 (1.0 %) above, which is level')
     """
-    difference = value - expected
     side = "below" if difference < 0 else "above"
-    level = ", which is level" if abs(difference) < LIKE * expected else ""
+    level = ", which is level" if has_verdict and abs(difference) < LIKE * expected else ""
     return f"{abs(difference):.3f} ({100 * abs(difference) / expected:.1f} %) {side}{level}"
 
 

@@ -80,6 +80,39 @@ def test_a_run_beside_a_reference_at_the_same_tokens():
     assert "cannot be compared yet" in sentence
 
 
+def test_losses_are_compared_less_the_unigram_cross_entropy_where_both_are_known():
+    reference = Curve("ref", entries(20), {"unigram_cross_entropy": 7.0})
+    (sentence,) = compare(Curve("run", entries(10, loss=5.5), {"unigram_cross_entropy": 7.05}), reference)
+    assert sentence == (
+        "run: mlm_loss less unigram cross-entropy -2.350 at 8,000 tokens, ref -1.800: 0.550 (10.6 %) below"
+    )
+    pairs = [{**entry, "pair_loss": 0.5} for entry in entries(20)]
+    sentences = compare(Curve("run", pairs), Curve("ref", pairs, {"unigram_cross_entropy": 7.0}))
+    assert "mlm_loss 4.200" in sentences[0] and "pair_loss 0.500" in sentences[1]
+
+
+def test_of_another_recipe_or_text_only_the_shape_is_compared():
+    recipe = {"name": "a", "model": {"hidden_size": 128}, "phases": [{"steps": 100, "length": 32, "examples": 8}]}
+    about = {"recipe": recipe, "training": {"learning_rate": 0.1}, "unigram_cross_entropy": 7.0}
+    reference = Curve("ref", entries(20), about)
+
+    def said(**changed):
+        return compare(Curve("run", entries(20), {**about, **changed}), reference)
+
+    assert len(said()) == 1 and said()[0].endswith("which is level")
+    for changed, what in (
+        ({"recipe": {**recipe, "name": "b"}}, None),
+        ({"recipe": {**recipe, "phases": [{"steps": 10, "length": 32, "examples": 8}]}}, "recipe (phases)"),
+        ({"training": {"learning_rate": 0.2}}, "recipe (options)"),
+        ({"unigram_cross_entropy": 6.0}, "text or vocabulary (unigram cross-entropy 6.000, not 7.000)"),
+        ({"recipe": {**recipe, "model": {}}, "unigram_cross_entropy": 6.0}, "recipe (model) and text or vocabulary"),
+    ):
+        sentences = said(**changed)
+        assert ("which is level" in sentences[0]) == (what is None)
+        assert (what is None and len(sentences) == 1) or f"of another {what}" in sentences[1]
+    assert sentences[1].endswith("than ref: only the shape can be compared.")
+
+
 def test_the_command_draws_prints_and_keeps_a_reference(tmp_path, references, capsys):
     pair = [{**entry, "pair_loss": 0.69, "pair_accuracy": 0.5, "mfu": 0.31} for entry in entries(12, loss=5.0)]
     pair[-1]["health_warnings"] = {"pairs_at_chance": "..."}
