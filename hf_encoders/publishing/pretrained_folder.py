@@ -98,7 +98,6 @@ def pretraining_record(
             logged_mean(log, "pair_label_1_share"),
         )
     statistics = corpus_statistics(documents)
-    phases = (f"{p.steps:,} steps of {p.examples:,} x {p.length} tokens" for p in recipe.phases)
     return TrainingRecord(
         objectives=objectives,
         corpus={
@@ -110,7 +109,7 @@ def pretraining_record(
         schedule={
             "optimizer steps": trainer.state.global_step,
             "recipe": recipe.name,
-            "phases": ", ".join(phases),
+            "phases": ", ".join(map(str, recipe.phases)),
             "optimizer": "AdamW" if trainer.optimizer_cls_and_kwargs is None else "LAMB",
             "peak learning rate": arguments.learning_rate,
             "warm-up steps": arguments.get_warmup_steps(trainer.state.max_steps),

@@ -117,7 +117,7 @@ def run(arguments: argparse.Namespace) -> int:
     training_options = training_arguments(recipe, division, output / "checkpoints", options)
     trainer = make_trainer(recipe, corpus, held_out_corpus, tokenizer, training_options, division)
     model = trainer.model
-    print(f"  {model.num_parameters():,} parameters, {recipe.steps:,} steps of {recipe.phases[0].examples} examples")
+    print(f"  {model.num_parameters():,} parameters, {', '.join(map(str, recipe.phases))}")
     before = trainer.evaluate()
     trainer.train()
     after = trainer.evaluate()

@@ -65,6 +65,9 @@ class Phase:
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ValueError(f"phases: {name}={value!r} must be a whole number, at least {least}.")
 
+    def __str__(self) -> str:
+        return f"{self.steps:,} steps of {self.examples:,} x {self.length} tokens"
+
 
 @dataclass(frozen=True)
 class TokenizerRecipe:
