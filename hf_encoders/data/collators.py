@@ -5,7 +5,6 @@ rows of any data set with a column `input_ids`, whose draws come from torch's ge
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -23,17 +22,13 @@ from hf_encoders.data.batches import (
     rows_of_mappings,
     rows_of_segments,
 )
-from hf_encoders.data.chunks import (
-    SPECIAL_TOKENS_OF_A_PAIR,
-    ChunkExamples,
-    check_pair_length,
-    join_chunks,
-    rows_as_chunks,
-)
+from hf_encoders.data.chunk_examples import ChunkExamples, join_chunks
+from hf_encoders.data.chunks import SPECIAL_TOKENS_OF_A_PAIR, check_pair_length, rows_as_chunks
 from hf_encoders.data.examples import TextExamples
 from hf_encoders.data.masking import IGNORED, MASK_RATES, TokenMasker
 from hf_encoders.data.sentence_pairs import (
     Pairs,
+    kept_lengths,
     next_sentence_pairs,
     rows_of_pairs,
     sentence_order_pairs,
@@ -134,10 +129,7 @@ class DataCollatorForMaskedLM:
         return self.mask_and_lay_out(join_rows(rows))
 
     def example_lengths(self, examples: TextExamples | ChunkExamples) -> np.ndarray:
-        """Most tokens that each example has in a batch, special ones included, `int64` of shape `(B,)`; reads no text.
-
-        Here exact.
-        """
+        """Tokens that each example has in a batch, special ones included, `int64` of shape `(B,)`; reads no text."""
         return row_lengths(
             self._text_of_chunks(examples) if isinstance(examples, ChunkExamples) else examples.segments
         )
@@ -179,9 +171,8 @@ class DataCollatorForMaskedLM:
                 "it out of DocumentChunks for masked language modelling alone."
             )
         corpus = chunks.corpus
-        begin, end = corpus.sentence_offsets[chunks.first], corpus.sentence_offsets[chunks.end]
-        end = np.minimum(end, begin + chunks.max_tokens + 1)
-        return Segments(corpus.tokens, corpus.word_starts, begin, end, np.ones(len(begin), dtype=np.int64))
+        end = np.minimum(chunks.end, chunks.begin + chunks.max_tokens + 1)
+        return Segments(corpus.tokens, corpus.word_starts, chunks.begin, end, np.ones(len(chunks), dtype=np.int64))
 
 
 class SentencePairCollator(DataCollatorForMaskedLM):
@@ -223,21 +214,11 @@ class SentencePairCollator(DataCollatorForMaskedLM):
         return {**batch, self.label_name: torch.from_numpy(np.concatenate(labels))}
 
     def example_lengths(self, examples: ChunkExamples) -> np.ndarray:
-        """Most tokens that each pair has in a batch, special ones included, `int64` of shape `(B,)`; reads no text.
-
-        Exact, but for chunks that fill an example: those count as the longest example. Few pairs made of them are
-        shorter, and drawing them all to know would take as long as making the batches.
-        """
+        """Tokens that each pair has in a batch, special ones included, `int64` of shape `(B,)`; reads no text."""
         (chunks,) = self.as_chunks([examples])
-        lengths = np.full(len(chunks), chunks.max_tokens + SPECIAL_TOKENS_OF_A_PAIR)
-        offsets = chunks.corpus.sentence_offsets
-        rest = np.flatnonzero(offsets[chunks.end] - offsets[chunks.first] < chunks.max_tokens)
-        if len(rest):
-            arrays = {name: getattr(chunks, name)[rest] for name in ("first", "end", "documents", "targets", "keys")}
-            pairs = self._fitting_pairs(replace(chunks, **arrays))
-            found = pairs.end - pairs.begin
-            lengths[rest] = found.sum(axis=1) + SPECIAL_TOKENS_OF_A_PAIR - (found[:, 1] == 0)
-        return lengths
+        pairs = self.draw_pairs(chunks)
+        lengths = kept_lengths(pairs.end - pairs.begin, chunks.max_tokens)
+        return lengths.sum(axis=1) + SPECIAL_TOKENS_OF_A_PAIR - (lengths[:, 1] == 0)
 
     def _fitting_pairs(self, chunks: ChunkExamples) -> Pairs:
         return truncate_pairs(self.draw_pairs(chunks), chunks.max_tokens, chunks.keys)
@@ -277,7 +258,8 @@ class DataCollatorForNextSentencePrediction(SentencePairCollator):
     """MLM and next-sentence prediction (BERT): half of the pairs follow each other, half are random.
 
     `next_sentence_label` is 0 where B follows A and 1 where B comes from another document; -100 for a chunk of a
-    single sentence, of which no pair can be made.
+    single sentence, of which no pair can be made. Negatives exchange their second segments, so every token of the text
+    is in exactly one example of an epoch (`whole_sentence_chunks.py`).
 
     Args:
         tokenizer: gives the special tokens and the vocabulary.
@@ -304,12 +286,12 @@ class DataCollatorForNextSentencePrediction(SentencePairCollator):
     >>> collator = DataCollatorForNextSentencePrediction(
     ...     doctest_tokenizer(), max_length=16, mask_replace_probability=0.0, random_replace_probability=0.0
     ... )
-    >>> for epoch in (0, 1):
+    >>> for epoch in (0, 2):
     ...     chunks.set_epoch(epoch)
     ...     batch = collator([chunks[0]])
     ...     print(batch["input_ids"].tolist(), batch["token_type_ids"].tolist(), batch["next_sentence_label"].tolist())
     [[1, 10, 11, 2, 12, 2]] [[0, 0, 0, 0, 1, 1]] [0]
-    [[1, 10, 11, 2, 20, 21, 2]] [[0, 0, 0, 0, 1, 1, 1]] [1]
+    [[1, 10, 11, 2, 22, 23, 24, 2]] [[0, 0, 0, 0, 1, 1, 1, 1]] [1]
     """
 
     def __init__(
@@ -329,7 +311,8 @@ class DataCollatorForNextSentencePrediction(SentencePairCollator):
 class DataCollatorForSentenceOrderPrediction(SentencePairCollator):
     """MLM and sentence-order prediction (ALBERT): half of the pairs stand in order, half are swapped.
 
-    `sentence_order_label` is 0 for pairs in order and 1 for swapped ones; -100 for a chunk of a single sentence.
+    `sentence_order_label` is 0 for pairs in order and 1 for swapped ones; -100 for a chunk of a single sentence or
+    with a part of one, and where the lengths of the segments would predict the label (`whole_sentence_chunks.py`).
 
     Args:
         tokenizer: gives the special tokens and the vocabulary.

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from hf_encoders.data.blocks import SentenceBlocks
-from hf_encoders.data.chunks import SPECIAL_TOKENS_OF_A_PAIR, ChunkExamples, DocumentChunks
+from hf_encoders.data.chunk_examples import ChunkExamples
+from hf_encoders.data.chunks import SPECIAL_TOKENS_OF_A_PAIR, DocumentChunks
 from hf_encoders.data.collators import DataCollatorForMaskedLM
 from hf_encoders.data.examples import EpochDataset, TextExamples
 from hf_encoders.data.ragged import offsets_of, ranges
@@ -46,8 +47,8 @@ class TokenBudget(EpochDataset):
     cent of a few hundred documents. An epoch with fewer examples than groups gives its first groups again. Without
     redraw the number is that of epoch 0.
 
-    Cost: when an epoch is announced, and in `__init__` for epoch 0, the lengths of all its examples are found. That
-    draws the pairs of those that do not fill `max_length` (no text is read); docs/data.md has the time it takes.
+    Cost: when an epoch is announced, and in `__init__` for epoch 0, the lengths of all its examples are found (no text
+    is read); docs/data.md has the time it takes.
 
     Args:
         dataset (`DocumentChunks` or `SentenceBlocks`): the examples; gives the seed and the epochs.
@@ -132,21 +133,10 @@ class TokenBudget(EpochDataset):
 
     def _lengths(self, dataset: DocumentChunks | SentenceBlocks) -> np.ndarray:
         """Tokens of every example of the epoch, special ones included."""
-        num_examples = examples_in_epoch(dataset)
+        num_examples = dataset.num_in_epoch() if isinstance(dataset, DocumentChunks) else len(dataset)
         bounds = [*range(0, num_examples, EXAMPLES_A_STEP), num_examples]
         steps = (np.arange(begin, end) for begin, end in zip(bounds, bounds[1:], strict=False))
         return np.concatenate([self.collator.example_lengths(dataset.examples(indices)) for indices in steps])
-
-
-def examples_in_epoch(dataset: DocumentChunks | SentenceBlocks) -> int:
-    """How many examples the announced epoch has.
-
-    For `DocumentChunks` that is not its length: it cuts every epoch anew, and its `examples` counts round and round
-    all chunks of the epoch, so those below this number are each of them once.
-    """
-    if isinstance(dataset, DocumentChunks):
-        return len(dataset.cutter.first_sentences(dataset.draw))
-    return len(dataset)
 
 
 def fill_groups(order: np.ndarray, lengths: np.ndarray, max_tokens: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,6 +1,7 @@
 """The data of the papers as their code makes it, artefacts included: options for data sets and collators.
 
-By default this package leaves the known artefacts out; each is an option by itself, and here they are put together.
+By default this package leaves the known artefacts out. `original_chunks.py` lists those of the chunks; those of
+masking are options, which are put together here.
 Sources: `create_pretraining_data.py` of google-research/bert and google-research/albert with the defaults of its
 flags; fairseq's `masked_lm` task, `mask_tokens_dataset.py` and `token_block_dataset.py` with its RoBERTa recipe.
 
@@ -16,14 +17,7 @@ from hf_encoders.data.word_starts import ContinuationStarts, SentencePieceStarts
 
 
 # google-research/bert, `create_instances_from_document`.
-BERT_CHUNKS = {
-    "short_sequence_probability": 0.1,
-    "lone_sentences": True,
-    "lone_sentence_is_negative": True,
-    "negatives_from_own_document": True,
-    "negatives_fill_up": True,
-    "put_back": True,
-}
+BERT_CHUNKS = {"original_code": True, "put_back": True}
 # `create_masked_lm_predictions`; 20 predictions are for length 128, the README has 76 to 80 for 512.
 BERT_MASKING = {
     "quota": "nearest",

@@ -18,13 +18,8 @@ from torch.utils.data import IterableDataset, get_worker_info
 from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.data.blocks import SPECIAL_TOKENS_OF_A_BLOCK, BlockLayout
-from hf_encoders.data.chunks import (
-    SPECIAL_TOKENS_OF_A_PAIR,
-    ChunkCutter,
-    ChunkExamples,
-    ChunkRule,
-    check_pair_length,
-)
+from hf_encoders.data.chunk_examples import ChunkExamples, ChunkRule
+from hf_encoders.data.chunks import SPECIAL_TOKENS_OF_A_PAIR, check_pair_length, cut_corpus
 from hf_encoders.data.corpus.segmentation import split_sentences
 from hf_encoders.data.corpus.sentence_encoding import check_max_sentence_tokens
 from hf_encoders.data.document_windows import Documents, StreamReader, WindowTokenizer, cut_windows
@@ -186,7 +181,7 @@ class StreamedChunks(StreamedExamples):
     >>> documents = ["w10 w11\nw12\nw13 w14 w15\nw16", "w20 w21\nw22"]
     >>> chunks = StreamedChunks(documents, doctest_tokenizer(), max_length=6, redraw=False)
     >>> [[sentence.tolist() for sentence in chunk.sentences(0)] for chunk in chunks]
-    [[[10, 11], [12]], [[20, 21], [22]], [[13, 14, 15], [16]]]
+    [[[16]], [[10, 11], [12]], [[13, 14, 15]], [[20, 21], [22]]]
     """
 
     def __init__(
@@ -205,20 +200,9 @@ class StreamedChunks(StreamedExamples):
     def examples_of(self, corpus: FlatCorpus, first_place: int, draw: int) -> Iterator[ChunkExamples]:
         """References to the chunks of a window."""
         _check_pairs(corpus)
-        cutter = ChunkCutter(corpus, self.max_tokens, self.seed, self.rule, first_place, first_place)
-        chunks = cutter.chunks(cutter.first_sentences(draw), draw)
+        chunks = cut_corpus(corpus, self.max_tokens, self.rule, self.seed, draw, first_place)
         for i in shuffled(chunks.keys):
-            one = slice(i, i + 1)
-            yield ChunkExamples(
-                corpus,
-                chunks.first[one],
-                chunks.end[one],
-                chunks.documents[one],
-                chunks.targets[one],
-                self.max_tokens,
-                chunks.keys[one],
-                self.rule,
-            )
+            yield chunks.take(slice(i, i + 1))
 
 
 class StreamedBlocks(StreamedExamples):

@@ -94,7 +94,7 @@ def pretraining_record(
     if recipe.objective in PAIR_OBJECTIVES:
         objectives[PAIR_OBJECTIVES[recipe.objective]] = describe_pairs(
             recipe.objective,
-            bool(recipe.examples.get("lone_sentence_is_negative")),
+            bool(recipe.examples.get("original_code")),
             logged_mean(log, "pair_label_1_share"),
         )
     statistics = corpus_statistics(documents)

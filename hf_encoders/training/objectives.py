@@ -10,7 +10,8 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_encoders.data.blocks import SentenceBlocks
-from hf_encoders.data.chunks import ChunkRule, DocumentChunks
+from hf_encoders.data.chunk_examples import ChunkRule
+from hf_encoders.data.chunks import DocumentChunks
 from hf_encoders.data.collators import (
     DataCollatorForMaskedLM,
     DataCollatorForNextSentencePrediction,

@@ -4,9 +4,12 @@ import datasets
 import numpy as np
 import pytest
 
-from hf_encoders.data.chunks import ChunkCutter, ChunkRule, DocumentChunks, is_negative, rows_as_chunks, split_places
+from hf_encoders.data.chunk_examples import ChunkRule
+from hf_encoders.data.chunks import DocumentChunks, cut_corpus, rows_as_chunks
 from hf_encoders.data.flat_corpus import FlatCorpus
+from hf_encoders.data.ragged import ranges
 from hf_encoders.data.randomness import example_keys
+from hf_encoders.data.sentence_pairs import next_sentence_pairs, sentence_order_pairs
 
 
 def corpus(num_documents=40, seed=0, shortest=2, longest=30):
@@ -31,81 +34,103 @@ def one_document(lengths):
     return FlatCorpus.from_lengths(np.arange(sum(lengths)), np.array(lengths), np.array([len(lengths)]))
 
 
+def bounds_of(chunks):
+    return list(zip(chunks.begin.tolist(), chunks.end.tolist(), strict=True))
+
+
 @pytest.mark.parametrize(
-    ("lengths", "target", "chunks"),
+    ("lengths", "max_tokens", "from_front", "from_back"),
     [
-        ([3, 4, 5, 2, 1], 6, [(0, 2), (2, 5)]),  # the last sentence joins
-        ([1] * 7, 3, [(0, 3), (3, 5), (5, 7)]),  # the last but one chunk gives a sentence
-        ([1] * 5, 2, [(0, 2), (2, 5)]),
-        ([9, 9, 9, 9], 3, [(0, 2), (2, 4)]),  # two sentences, however long
-        ([5], 3, [(0, 1)]),
-        ([2, 2, 2], 100, [(0, 3)]),
+        ([3, 4, 5, 2, 1], 7, [(0, 7), (7, 14), (14, 15)], [(0, 7), (7, 12), (12, 15)]),  # 2 + 1 + 5 do not fit
+        ([1] * 7, 3, [(0, 3), (3, 6), (6, 7)], [(0, 1), (1, 4), (4, 7)]),
+        ([4, 1, 4], 4, [(0, 4), (4, 5), (5, 9)], [(0, 4), (4, 5), (5, 9)]),
+        ([2, 2, 2], 100, [(0, 6)], [(0, 6)]),
+        ([5], 9, [(0, 5)], [(0, 5)]),
     ],
 )
-def test_documents_are_cut_greedily_and_no_sentence_is_left_alone(lengths, target, chunks):
-    cutter = ChunkCutter(one_document(lengths), target, 0, ChunkRule(short_sequence_probability=0.0))
-    found = cutter.chunks(cutter.first_sentences(0), 0)
-    assert list(zip(found.first.tolist(), found.end.tolist(), strict=True)) == chunks
+def test_documents_are_cut_greedily_from_the_front_or_from_the_back(lengths, max_tokens, from_front, from_back):
+    rule = ChunkRule(short_sequence_probability=0.0)
+    found = [tuple(bounds_of(cut_corpus(one_document(lengths), max_tokens, rule, seed, 0))) for seed in range(30)]
+    assert set(found) == {tuple(from_front), tuple(from_back)}
 
 
-def test_lone_sentences_stay_alone_in_the_original_way():
-    rule = ChunkRule(short_sequence_probability=0.0, lone_sentences=True)
-    cutter = ChunkCutter(one_document([9, 1, 1, 9, 2]), 3, 0, rule)
-    found = cutter.chunks(cutter.first_sentences(0), 0)
-    assert list(zip(found.first.tolist(), found.end.tolist(), strict=True)) == [(0, 1), (1, 4), (4, 5)]
+def test_only_a_sentence_longer_than_a_chunk_is_split_and_elsewhere_every_epoch():
+    corpus = one_document([3, 12, 2])
+    places = set()
+    for seed in range(60):
+        chunks = cut_corpus(corpus, 5, ChunkRule(short_sequence_probability=0.0), seed, 0)
+        begin = chunks.begin.tolist()
+        assert begin[0] == 0 and chunks.end[-1] == 17 and (chunks.end - chunks.begin).max() <= 5
+        inside = [place for place in begin if 3 < place < 15]
+        assert 2 <= len(inside) <= 3
+        places.update(inside)
+        # Part of a sentence would tell the order.
+        assert not chunks.has_order.any()
+    assert len(places) > 6
 
 
-def test_chunks_cover_each_document_once_and_in_order():
-    chunks = DocumentChunks(corpus(), max_length=32, short_sequence_probability=0.3)
-    for epoch in (0, 1):
+@pytest.mark.parametrize("rule", [{}, {"short_sequence_probability": 0.5}, {"segments": "sentences"}])
+@pytest.mark.parametrize("max_length", [5, 16, 32, 300])
+def test_every_token_is_in_one_example_of_an_epoch_whatever_the_objective(rule, max_length):
+    chunks = DocumentChunks(corpus(), max_length, **rule)
+    for epoch in range(3):
         chunks.set_epoch(epoch)
-        found = chunks.cutter.chunks(chunks._chunks(epoch), epoch)
-        for d in range(40):
-            mine = np.flatnonzero(found.documents == d)
-            bounds = chunks.store.document_offsets[d : d + 2]
-            assert found.first[mine[0]] == bounds[0] and found.end[mine[-1]] == bounds[1]
-            assert np.array_equal(found.first[mine[1:]], found.end[mine[:-1]])
-        assert ((found.end - found.first) >= 2).all()  # every document has two sentences
+        whole = chunks._chunks(epoch)
+        assert (whole.end - whole.begin <= max_length - 3).all()
+        for draw_pairs in (next_sentence_pairs, sentence_order_pairs):
+            pairs = draw_pairs(whole)
+            tokens = ranges(pairs.begin.ravel(), pairs.end.ravel())
+            assert np.array_equal(np.sort(tokens), np.arange(len(chunks.corpus.tokens)))
 
 
-def test_what_negatives_replace_begins_the_next_chunk():
-    rule = ChunkRule(put_back=True, lone_sentences=True)
-    cutter = ChunkCutter(FlatCorpus.of(DocumentChunks(corpus(), 32).store), 29, 0, rule)
-    found = cutter.chunks(cutter.first_sentences(3), 3)
-    sizes = found.end - found.first
-    replaced = is_negative(found.keys) & (sizes > 1)
-    expected = np.where(replaced, found.first + split_places(found.keys, sizes), found.end)
-    is_last = np.append(np.diff(found.documents) > 0, True)
-    assert np.array_equal(found.first[1:][~is_last[:-1]], expected[:-1][~is_last[:-1]])
-    assert np.array_equal(np.flatnonzero(is_last), np.flatnonzero(np.isin(expected, cutter.corpus.document_offsets)))
-    assert replaced.sum() > 100
+def test_chunks_begin_and_end_with_sentences_and_stay_in_their_document():
+    chunks = DocumentChunks(corpus(), max_length=32)
+    starts, documents = chunks.corpus.sentence_offsets, chunks.corpus.document_offsets
+    for epoch in range(3):
+        found = chunks._chunks(epoch)
+        assert np.isin(found.begin, starts).all() and np.isin(found.middle, starts).all()
+        first, last = (np.searchsorted(starts[documents], places, "right") for places in (found.begin, found.end - 1))
+        assert np.array_equal(first, last)
+        # Nobody could have taken another sentence: most chunks are as full as sentences allow.
+        assert (found.end - found.begin).mean() > 0.6 * 29
 
 
 def test_sentence_pairs_are_two_sentences():
-    documents = corpus(200, shortest=1, longest=6)
-    chunks = DocumentChunks(documents, max_length=128, segments="sentences")
-    left_out = []
-    for epoch in range(20):
+    chunks = DocumentChunks(corpus(200, shortest=1, longest=6), max_length=128, segments="sentences")
+    sizes = []
+    for epoch in range(4):
         chunks.set_epoch(epoch)
-        found = chunks.cutter.chunks(chunks._chunks(epoch), epoch)
-        assert (found.end - found.first == 2).all()
-        seen = np.zeros(chunks.store.num_sentences, dtype=int)
-        np.add.at(seen, np.concatenate([found.first, found.first + 1]), 1)
-        assert seen.max() == 1
-        sizes = np.diff(chunks.store.document_offsets)
-        assert seen.sum() == (sizes // 2 * 2).sum()
-        left_out.append(seen == 0)
-    # Of an odd number the first or the last stays out, in turns.
-    odd = np.flatnonzero((sizes % 2 == 1) & (sizes > 1))
-    firsts = chunks.store.document_offsets[odd]
-    assert abs(np.array(left_out)[:, firsts].mean() - 0.5) < 5 * np.sqrt(0.25 / (20 * len(odd)))
+        sizes += [len(all_chunks(chunks).sentences(i)) for i in range(len(chunks))]
+    assert set(sizes) == {1, 2} and 0.6 < np.mean(np.array(sizes) == 2) < 0.8
 
 
-def test_short_targets_are_drawn_for_one_document_in_ten():
-    chunks = DocumentChunks(corpus(4000, longest=3), max_length=128)
-    targets = np.concatenate([chunks.cutter._targets(np.arange(4000), draw) for draw in range(5)])
-    assert abs((targets < 125).mean() - 0.1 * 123 / 124) < 5 * np.sqrt(0.09 / 20000)
-    assert targets.min() == 2 and targets.max() == 125
+def test_one_chunk_in_ten_has_a_short_target():
+    """Sentences of one token, so that a chunk has as many as its target."""
+    documents = datasets.Dataset.from_dict({"input_ids": [[[i] for i in range(5000)]] * 20})
+    chunks = DocumentChunks(documents, 43)
+    lengths = np.concatenate([found.end - found.begin for found in map(chunks._chunks, range(5))])
+    short = np.bincount(lengths[lengths < 40], minlength=40)[2:]
+    # Those of a full target are what the ends of runs leave, one per run of 16.
+    assert lengths.max() == 40 and lengths.min() >= 1
+    assert (lengths < 40).mean() == pytest.approx(0.1 * 38 / 39 + 1 / 17, abs=0.02)
+    assert short.min() > 0.4 * short.mean()
+
+
+def test_long_documents_are_cut_in_rounds_as_few_as_a_run_has_chunks(monkeypatch):
+    """A corpus that is one document must not be cut one chunk after the other."""
+    rounds = []
+    searchsorted = np.searchsorted
+    monkeypatch.setattr(np, "searchsorted", lambda *args: rounds.append(1) or searchsorted(*args))
+    chunks = cut_corpus(one_document([7] * 30000), 61, ChunkRule(), 0, 0)
+    assert len(chunks) > 3000 and len(rounds) < 300
+
+
+def test_boundaries_are_other_ones_in_other_epochs():
+    """Of sentences of one length, which fall into step wherever they begin: as often the same as by chance."""
+    documents = datasets.Dataset.from_dict({"input_ids": [[[i] * 3 for i in range(2000)]] * 10})
+    chunks = DocumentChunks(documents, 63)
+    first, second = chunks._chunks(0).begin, chunks._chunks(1).begin
+    assert np.isin(first, second).mean() < 2.5 * len(second) / chunks.store.num_sentences
 
 
 def test_epochs_are_drawn_anew_and_evaluation_is_not():
@@ -139,12 +164,12 @@ def test_static_draws_come_again(options, draws):
 
 
 def test_an_epoch_that_is_cut_into_more_chunks_leaves_out_others_each_time():
-    documents = corpus(400)
+    documents = corpus(100)
     begins = []
-    for seed in range(8):
+    for seed in range(24):
         chunks = DocumentChunks(documents, 32, short_sequence_probability=0.5, seed=seed)
         chunks.set_epoch(1)
-        available, used = chunks._chunks(1), all_chunks(chunks).first
+        available, used = chunks._chunks(1).begin, all_chunks(chunks).begin
         assert set(used) <= set(available)
         assert len(set(used)) == min(len(available), len(chunks))
         left_out = np.flatnonzero(~np.isin(available, used))
@@ -164,7 +189,7 @@ def test_an_epoch_that_nobody_announced_is_refused():
 
 def test_indices_are_those_of_a_sequence():
     chunks = DocumentChunks(corpus(), 32, redraw=False)
-    assert chunks[-1].first == chunks[len(chunks) - 1].first
+    assert chunks[-1].begin == chunks[len(chunks) - 1].begin
     assert len(list(chunks)) == len(chunks)
     with pytest.raises(IndexError, match=f"there are {len(chunks)} examples"):
         chunks[len(chunks)]
@@ -177,13 +202,13 @@ def test_an_example_is_the_same_alone_in_a_batch_and_in_another_process():
     together = chunks.__getitems__([7, 3, 11])[0]
     for i, index in enumerate((7, 3, 11)):
         for other in (chunks[index], copied[index]):
-            assert (other.first, other.end, other.keys) == (together.first[i], together.end[i], together.keys[i])
+            assert all(getattr(other, name) == getattr(together, name)[i] for name in other.ARRAYS)
     assert len(pickle.dumps(chunks)) < 5000 + 40 * len(pickle.dumps(chunks.store))
 
 
 def test_windows_of_a_longer_corpus_cut_what_the_whole_cuts():
-    """What streaming reads: documents from the fifth on."""
-    whole = DocumentChunks(corpus(), 32, seed=5).cutter
+    """What streaming reads: documents from the fifth on; exchanged segments come from the window, though."""
+    whole = DocumentChunks(corpus(), 32, seed=5)
     sentence = whole.corpus.document_offsets[5]
     token = whole.corpus.sentence_offsets[sentence]
     window = FlatCorpus(
@@ -191,11 +216,12 @@ def test_windows_of_a_longer_corpus_cut_what_the_whole_cuts():
         whole.corpus.sentence_offsets[sentence:] - token,
         whole.corpus.document_offsets[5:] - sentence,
     )
-    cutter = ChunkCutter(window, 29, 5, ChunkRule(), first_sentence=int(sentence), first_document=5)
-    found, expected = cutter.first_sentences(3) + sentence, whole.first_sentences(3)
-    assert np.array_equal(found, expected[expected >= sentence])
-    keys = cutter.chunks(cutter.first_sentences(3), 3).keys
-    assert np.array_equal(keys, whole.chunks(found, 3).keys)
+    found = cut_corpus(window, 29, ChunkRule(), 5, 3, first_place=int(token))
+    expected = whole._chunks(3)
+    expected = expected.take(expected.begin >= token)
+    for name in ("begin", "middle", "end"):
+        assert np.array_equal(getattr(found, name) + token, getattr(expected, name))
+    assert np.array_equal(found.keys, expected.keys)
 
 
 def test_empty_documents_and_sentences_are_no_part_of_it():
@@ -227,6 +253,7 @@ def test_rows_of_plain_documents_start_anywhere_and_are_runs():
         ([[[1], [2]]], 4, "max_length=4"),
         ([[[1], [2]]], 20.5, "max_length=20.5"),
         ([[[5, 6], []], [[7], []]], 32, "no document of two sentences"),
+        ([[[1] * 20, [2] * 20]], 32, "max_length=32 leaves no room .* 20 tokens long"),
     ],
 )
 def test_what_cannot_give_pairs_is_refused(documents, max_length, message):
@@ -240,8 +267,8 @@ def test_what_cannot_give_pairs_is_refused(documents, max_length, message):
     [
         ({"segments": "words"}, "segments='words'"),
         ({"short_sequence_probability": 2}, "=2 must"),
-        ({"put_back": True}, "set lone_sentences=True"),
-        ({"segments": "sentences", "negatives_fill_up": True}, "negatives_fill_up: without effect"),
+        ({"put_back": True}, "belongs to original_code=True"),
+        ({"segments": "sentences", "original_code": True}, "original_code: no effect"),
     ],
 )
 def test_wrong_rules_are_refused(rule, message):

@@ -3,6 +3,10 @@ from dataclasses import replace
 import datasets
 import numpy as np
 import pytest
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from hf_encoders.data.chunks import DocumentChunks, rows_as_chunks
 from hf_encoders.data.randomness import example_keys
@@ -14,6 +18,7 @@ from hf_encoders.data.sentence_pairs import (
     sentence_order_pairs,
     truncate_pairs,
 )
+from hf_encoders.data.whole_sentence_chunks import partners
 from tests.data.test_chunks import all_chunks, corpus
 
 
@@ -67,6 +72,9 @@ def test_next_sentences_follow_and_random_ones_come_from_another_document(rule):
         chunks.set_epoch(epoch)
         examples = all_chunks(chunks)
         for first, second, label in segments(examples, next_sentence_pairs(examples)):
+            if label == -100:
+                assert len(second) == 0
+                continue
             labels.append(label)
             assert len(first) and len(second)
             if label == 0:
@@ -79,83 +87,68 @@ def test_next_sentences_follow_and_random_ones_come_from_another_document(rule):
 
 def test_segments_of_sentence_pairs_are_single_sentences():
     chunks = DocumentChunks(corpus(), max_length=64, segments="sentences", redraw=False)
-    examples = all_chunks(chunks)
-    pairs = next_sentence_pairs(examples)
+    pairs = next_sentence_pairs(all_chunks(chunks))
+    pairs = Pairs(*(array[pairs.labels >= 0] for array in pairs))
     starts, ends = chunks.store.sentence_offsets[:-1], chunks.store.sentence_offsets[1:]
     assert np.array_equal(pairs.end, ends[np.searchsorted(starts, pairs.begin)])
     assert set(pairs.labels.tolist()) == {0, 1}
 
 
-def test_random_segments_come_from_all_sentences_of_other_documents_alike():
-    """Sentences of one length, so that nothing but the place matters."""
-    sizes = [4, 9, 2, 14, 6]
-    documents = [[[1000 * d + i] for i in range(size)] for d, size in enumerate(sizes)]
-    chunks = DocumentChunks(
-        datasets.Dataset.from_dict({"input_ids": documents}), 64, redraw=False, segments="sentences"
-    )
-    for index, own in ((0, 0), (len(chunks) - 1, 4)):
-        examples = many_draws(chunks, index, 20000)
-        drawn = [second[0] for _, second, label in segments(examples, next_sentence_pairs(examples)) if label]
-        origins = np.unique(drawn, return_counts=True)
-        others = [token for d, document in enumerate(documents) if d != own for (token,) in document]
-        assert origins[0].tolist() == others
-        expected = len(drawn) / len(others)
-        assert abs(origins[1] - expected).max() < 5 * np.sqrt(expected)
-
-
-@pytest.mark.parametrize("longest", [6, 60])
-def test_lengths_do_not_tell_random_segments(longest):
-    """The best guess from both lengths, counted on one half of the pairs and tried on the other."""
+def test_partners_are_of_about_the_same_length_and_of_two_documents():
     random = np.random.default_rng(0)
-    documents = [
-        [[7] * int(n) for n in np.ceil(random.gamma(2, 8, random.integers(2, longest)))]
-        for _ in range(24000 // longest)
-    ]
-    chunks = DocumentChunks(datasets.Dataset.from_dict({"input_ids": documents}), 64)
-    cells, labels = [], []
-    for epoch in range(20):
-        chunks.set_epoch(epoch)
-        examples = all_chunks(chunks)
-        pairs = truncate_pairs(next_sentence_pairs(examples), 61, examples.keys)
-        lengths = (pairs.end - pairs.begin)[pairs.labels >= 0]
-        cells.append(lengths[:, 0] // 3 * 100 + lengths[:, 1] // 3)
-        labels.append(pairs.labels[pairs.labels >= 0])
-    cells, labels = np.concatenate(cells), np.concatenate(labels)
+    lengths, documents = random.geometric(0.05, 6401), random.integers(0, 9, 6401).astype(np.uint64)
+    draws = random.integers(0, 2**62, 6401).astype(np.uint64)
+    first, second = partners(lengths, documents, draws)
+    members = np.concatenate([first, second])
+    assert len(members) == len(set(members.tolist())) == 6400
+    assert (documents[first] != documents[second]).all()
+    assert (abs(lengths[first] - lengths[second]) <= 1).mean() > 0.9
+
+
+def test_a_document_that_is_most_of_the_corpus_keeps_its_surplus():
+    """Of 10 segments of one document and 3 others, 3 pairs; text is never lost to balance labels."""
+    documents = np.array([1] * 10 + [2, 3, 4], dtype=np.uint64)
+    first, second = partners(np.arange(13), documents, np.arange(13).astype(np.uint64))
+    assert len(first) == 3 and (documents[first] != documents[second]).all()
+    nobody = partners(np.arange(5), np.ones(5, dtype=np.uint64), np.arange(5).astype(np.uint64))
+    assert [len(members) for members in nobody] == [0, 0]
+
+
+def told_by_lengths(lengths, labels):
+    """Accuracy on half of the pairs of what the other half teaches about both lengths and their ratio."""
+    features = np.column_stack([lengths, lengths[:, 0] / lengths.sum(axis=1)])
     half = np.arange(len(labels)) % 2 == 0
-    guess = np.bincount(cells[half], labels[half] - 0.5, 10000) > 0
-    assert len(labels) > 50000
-    assert (guess[cells[~half]] == labels[~half]).mean() < 0.525
+    models = make_pipeline(StandardScaler(), LogisticRegression()), HistGradientBoostingClassifier(max_iter=30)
+    return max(model.fit(features[half], labels[half]).score(features[~half], labels[~half]) for model in models)
+
+
+@pytest.mark.parametrize("draw_pairs", [next_sentence_pairs, sentence_order_pairs])
+@pytest.mark.parametrize(("max_length", "longest"), [(64, 60), (64, 6), (128, 60), (512, 200)])
+def test_lengths_do_not_predict_labels(draw_pairs, max_length, longest):
+    """Documents that begin with a short heading."""
+    random = np.random.default_rng(0)
+    documents = []
+    for _ in range((1_000_000 if max_length == 512 else 250_000) // longest):
+        lengths = np.ceil(random.gamma(2, 8, random.integers(2, longest)))
+        lengths[0] = 1 + lengths[0] // 4
+        documents.append([[7] * int(n) for n in lengths])
+    chunks = DocumentChunks(datasets.Dataset.from_dict({"input_ids": documents}), max_length)
+    lengths, labels = [], []
+    for epoch in range(6):
+        examples = chunks._chunks(epoch)
+        pairs = truncate_pairs(draw_pairs(examples), examples.max_tokens, examples.keys)
+        lengths.append((pairs.end - pairs.begin)[pairs.labels >= 0])
+        labels.append(pairs.labels[pairs.labels >= 0])
+    lengths, labels = np.concatenate(lengths), np.concatenate(labels)
+    assert len(labels) > 40_000
+    assert abs(labels.mean() - 0.5) < 5 * np.sqrt(0.25 / len(labels))
+    assert told_by_lengths(lengths, labels) < 0.51
 
 
 def many_draws(chunks, index, number):
     """One chunk with many keys."""
     examples = chunks.__getitems__([index] * number)[0]
     return replace(examples, keys=example_keys(1, 0, np.arange(number)))
-
-
-@pytest.mark.parametrize(("documents", "own_share"), [(1, 1.0), (2, 2.0**-10), (3, 3.0**-10)])
-def test_own_documents_are_hit_as_often_as_ten_tries_hit_them(documents, own_share):
-    chunks = DocumentChunks(corpus(documents), 64, redraw=False, negatives_from_own_document=True)
-    examples = many_draws(chunks, 0, 60000)
-    drawn = np.array([b[0] // 1000 for _, b, label in segments(examples, next_sentence_pairs(examples)) if label])
-    share = (drawn == 0).mean()
-    assert abs(share - own_share) <= 5 * np.sqrt(own_share * (1 - own_share) / len(drawn))
-
-
-def test_random_segments_are_filled_up_to_the_target_where_asked():
-    chunks = DocumentChunks(corpus(), 64, redraw=False, negatives_fill_up=True, short_sequence_probability=0.0)
-    examples = all_chunks(chunks)
-    offsets = chunks.store.sentence_offsets
-    for first, second, label in segments(examples, next_sentence_pairs(examples)):
-        if label == 1:
-            is_document_end = second[-1] + 1 not in chunks.store.tokens
-            last_sentence = (
-                second[-1]
-                - chunks.store.tokens[offsets[:-1]][chunks.store.tokens[offsets[:-1]] <= second[-1]].max()
-                + 1
-            )
-            assert is_document_end or len(second) >= 61 - len(first) or len(second) == last_sentence
-            assert len(second) - last_sentence < max(61 - len(first), 1)
 
 
 def test_textbook_sentences_in_both_orders():
@@ -167,36 +160,34 @@ def test_textbook_sentences_in_both_orders():
 
 
 def test_textbook_next_sentences():
-    """ "the man went to the store", then "he bought milk" (0) or, of another document, "penguins are birds" (1)."""
-    store, milk, penguins = [10, 11, 12, 13, 10, 14], [15, 16, 17], [20, 21, 22]
-    documents = datasets.Dataset.from_dict({"input_ids": [[store, milk], [penguins]]})
-    chunks = many_draws(DocumentChunks(documents, 16, redraw=False), 0, 20)
-    seen = {label: (a.tolist(), b.tolist()) for a, b, label in segments(chunks, next_sentence_pairs(chunks))}
-    assert seen == {0: (store, milk), 1: (store, penguins)}
+    """ "the man went to the store", then "he bought milk" (0) or, of another document, "penguins fly" (1)."""
+    store, milk, birds, fly = [10, 11, 12, 13, 10, 14], [15, 16, 17], [20, 21], [22, 23]
+    chunks = DocumentChunks(datasets.Dataset.from_dict({"input_ids": [[store, milk], [birds, fly]]}), 16)
+    seen = set()
+    for epoch in range(20):
+        whole = chunks._chunks(epoch)
+        pairs = segments(whole, next_sentence_pairs(whole))
+        seen.add(tuple((*first.tolist(), *second.tolist(), label) for first, second, label in pairs))
+    assert seen == {((*store, *milk, 0), (*birds, *fly, 0)), ((*store, *fly, 1), (*birds, *milk, 1))}
 
 
 def test_swaps_and_splits_are_balanced():
     rows = [[np.array([i]) for i in range(5)]] * 8000
     chunks = rows_as_chunks(rows, example_keys(0, 0, np.arange(8000)), 9)
-    chunks = replace(chunks, first=chunks.corpus.document_offsets[:-1], end=chunks.corpus.document_offsets[1:])
     pairs = list(segments(chunks, sentence_order_pairs(chunks)))
     assert abs(np.mean([label for _, _, label in pairs]) - 0.5) < 5 * np.sqrt(0.25 / 8000)
-    lengths = np.bincount([len(b if label else a) for a, b, label in pairs], minlength=6)
-    assert lengths[[0, 5]].sum() == 0
-    assert abs(lengths[1:5] - 2000).max() < 5 * np.sqrt(8000 * 0.25 * 0.75)
+    in_order = [(len(b), len(a)) if label else (len(a), len(b)) for a, b, label in pairs]
+    first, second = (np.bincount(lengths, minlength=6) for lengths in zip(*in_order, strict=True))
+    assert first[[0, 5]].sum() == 0 and (first[1:5] > 400).all()
+    assert abs(first - second).max() < 5 * np.sqrt(first.max() + second.max())
 
 
 @pytest.mark.parametrize("draw", [sentence_order_pairs, next_sentence_pairs])
-def test_a_single_sentence_has_no_pair_label_or_is_a_negative(draw):
+def test_a_single_sentence_has_no_pair_label(draw):
     documents = datasets.Dataset.from_dict({"input_ids": [[[7, 8]], [[10, 11], [12, 13]]]})
-    for rule, expected in (
-        ({}, {((7, 8), (), -100)}),
-        ({"lone_sentence_is_negative": True}, {((7, 8), (10, 11), 1), ((7, 8), (12, 13), 1)}),
-    ):
-        chunks = many_draws(DocumentChunks(documents, 32, redraw=False, **rule), 0, 50)
-        assert {
-            (tuple(a.tolist()), tuple(b.tolist()), label) for a, b, label in segments(chunks, draw(chunks))
-        } == expected
+    chunks = many_draws(DocumentChunks(documents, 32, redraw=False), 0, 50)
+    found = {(tuple(a.tolist()), tuple(b.tolist()), label) for a, b, label in segments(chunks, draw(chunks))}
+    assert found == {((7, 8), (), -100)}
 
 
 def test_next_sentences_need_two_documents():
@@ -207,4 +198,4 @@ def test_next_sentences_need_two_documents():
 
 def test_sentence_order_does_not_go_with_put_back_chunks():
     with pytest.raises(ValueError, match="put_back=True"):
-        sentence_order_pairs(DocumentChunks(corpus(), 32, redraw=False, put_back=True)[0])
+        sentence_order_pairs(DocumentChunks(corpus(), 32, redraw=False, original_code=True, put_back=True)[0])

@@ -67,13 +67,12 @@ def pairs(tokenizer):
 def test_a_stream_of_one_window_gives_the_chunks_of_the_stored_corpus(tokenizer, pairs, epoch):
     """With their random segments and all that is masked."""
     stored = DocumentChunks(make_dataset(documents()), LENGTH, seed=5)
-    cutter = stored.cutter
-    expected = cutter.chunks(cutter.first_sentences(epoch), epoch)
+    expected = stored._chunks(epoch)
     for given in (stream(), documents(), as_text(documents())):
         streamed = StreamedChunks(given, tokenizer, LENGTH, seed=5, repeat=False)
         streamed.set_epoch(epoch)
-        examples = sorted(streamed, key=lambda example: example.first[0])
-        for name in ("first", "end", "documents", "targets", "keys"):
+        examples = sorted(streamed, key=lambda example: example.begin[0])
+        for name in expected.ARRAYS:
             assert np.array_equal(np.concatenate([getattr(one, name) for one in examples]), getattr(expected, name))
         assert pairs(examples)["input_ids"].tolist() == pairs([expected])["input_ids"].tolist()
 
