@@ -53,6 +53,7 @@ def main(argv: list[str] | None = None) -> int:
     if further and not getattr(arguments, "takes_further_options", False):
         parser.error(f"unrecognized arguments: {' '.join(further)}")
     arguments.further_options = further
+    arguments.typed = sys.argv[1:] if argv is None else argv
     try:
         return arguments.run(arguments)
     except (ValueError, OSError) as error:

@@ -1,7 +1,6 @@
 """The table that people read and the JSON that programs read."""
 
 import platform
-import shlex
 import statistics
 import sys
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from hf_encoders.benchmark.contenders import Contender
 from hf_encoders.benchmark.measuring import Measurements, Turn
 from hf_encoders.benchmark.settings import Setting
 from hf_encoders.publishing.training_record import describe_hardware, describe_software
+from hf_encoders.redaction import published_command
 
 
 class Spread(NamedTuple):
@@ -153,7 +153,7 @@ def format_table(table: Table) -> str:
 def make_json(tables: list[Table], threads: int) -> dict[str, Any]:
     """All figures, all rounds, and what they were measured with."""
     return {
-        "command": shlex.join(["hf-encoders", *sys.argv[1:]]),
+        "command": published_command(["hf-encoders", *sys.argv[1:]]),
         "machine": {
             "hardware": describe_hardware(),
             "cpu": cpu_model(),

@@ -30,6 +30,7 @@ from hf_encoders.finetuning.report import RESULTS_FILE, format_table, make_recor
 from hf_encoders.finetuning.runs import CHECKPOINTS, RunResult, RunSettings, finetune
 from hf_encoders.finetuning.task import PreparedTask
 from hf_encoders.loading import CLASSES, load_config, load_tokenizer, longest_input
+from hf_encoders.publishing.training_record import command_of
 from hf_encoders.writing import check_folder
 
 
@@ -136,12 +137,14 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"\nseed {seed}", flush=True)
         result = finetune(task, tokenizer, settings, seed, folder / f"seed-{seed}")
         save_run(result, task, tokenizer, folder / f"seed-{seed}")
-        make_record(result, [result], task, settings, source, arguments.hub_task).save(folder / f"seed-{seed}")
+        record = make_record(result, [result], task, settings, source, arguments.hub_task, command_of(arguments))
+        record.save(folder / f"seed-{seed}")
         # Only its figures are needed from here on.
         result.model = result.predictions = None
         results.append(result)
     for result in results if len(results) > 1 else ():
-        make_record(result, results, task, settings, source, arguments.hub_task).save(folder / f"seed-{result.seed}")
+        record = make_record(result, results, task, settings, source, arguments.hub_task, command_of(arguments))
+        record.save(folder / f"seed-{result.seed}")
     path = write_results(results, task, settings, source, folder)
     print_outcome(results, task, path)
     return 0

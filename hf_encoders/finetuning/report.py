@@ -2,9 +2,7 @@
 
 import json
 import math
-import shlex
 import statistics
-import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -12,8 +10,13 @@ from typing import Any
 from hf_encoders.finetuning.data_files import DataSource
 from hf_encoders.finetuning.runs import RunResult, RunSettings, majority_share
 from hf_encoders.finetuning.task import PreparedTask
-from hf_encoders.finetuning.training_options import DEFAULTS
-from hf_encoders.publishing.training_record import TrainingRecord, describe_hardware, describe_software
+from hf_encoders.publishing.training_record import (
+    TrainingRecord,
+    describe_hardware,
+    describe_software,
+    name_of_checkpoint,
+)
+from hf_encoders.redaction import published
 
 
 RESULTS_FILE = "results.json"
@@ -61,7 +64,7 @@ def format_table(results: list[RunResult], task: PreparedTask) -> str:
 def write_results(
     results: list[RunResult], task: PreparedTask, settings: RunSettings, source: DataSource, folder: Path
 ) -> Path:
-    """Write `results.json`: settings, each seed's figures, and their mean and spread."""
+    """Write `results.json`: settings, each seed's figures, and their mean and spread; paths as base names."""
     summary = {
         name: {figure: _summary(_over_seeds(results, name, figure)) for figure in figures_of_all(results, name)}
         for name in results[0].figures
@@ -75,7 +78,7 @@ def write_results(
         "settings": {key: value for key, value in vars(settings).items() if value is not None},
     }
     path = folder / RESULTS_FILE
-    path.write_text(json.dumps(_finite(content), indent=2, default=str) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(_finite(published(content)), indent=2, default=str) + "\n", encoding="utf-8")
     return path
 
 
@@ -109,6 +112,7 @@ def make_record(
     settings: RunSettings,
     source: DataSource,
     hub_task: str,
+    command: str,
 ) -> TrainingRecord:
     """The facts of one seed's model, for its card.
 
@@ -117,17 +121,12 @@ def make_record(
         results: of all seeds; with several, the evaluation has their figures beside the model's own.
         task, settings, source: what the runs were made of.
         hub_task (`str`): the Hub's name of the task.
+        command (`str`): what started the runs (`command_of`).
     """
-    training = {**DEFAULTS, **settings.training}
-    rows = training["per_device_train_batch_size"] * training["gradient_accumulation_steps"]
     schedule = {
         "optimizer steps": result.steps,
         "epochs": result.epochs,
-        "rows a step on each device": rows,
-        "optimizer": str(training.get("optim", "adamw_torch_fused")),
-        "peak learning rate": training["learning_rate"],
-        "warm-up (steps, or their share)": training["warmup_steps"],
-        "weight decay": training["weight_decay"],
+        **result.optimization,
         "kept weights": f"those after step {result.best_step or result.steps}",
         "seed": result.seed,
     }
@@ -147,8 +146,8 @@ def make_record(
         seconds=result.seconds,
         tokens_per_second=result.tokens_per_second,
         evaluation=list(_evaluation(result, results, task, source, hub_task)),
-        command=shlex.join(["hf-encoders", *sys.argv[1:]]),
-        base_model=None if settings.from_scratch else settings.model,
+        command=command,
+        base_model=None if settings.from_scratch else name_of_checkpoint(settings.model),
         dataset_ids=[source.dataset] if is_on_hub else [],
     )
 

@@ -29,6 +29,7 @@ from hf_encoders.finetuning.task import PreparedTask
 from hf_encoders.finetuning.training_options import DEFAULTS
 from hf_encoders.loading import load_config
 from hf_encoders.training import CompactProgressCallback
+from hf_encoders.training.optimizers import optimization_facts
 
 
 CHECKPOINTS = ("best", "last")
@@ -85,6 +86,7 @@ class RunResult:
         tokens_per_second (`float`): real tokens trained on, padding not counted.
         training_loss (`float`): mean over the run, in nats an item, or squared error.
         model, predictions: the trained model; evaluation set -> what the model put out for it.
+        optimization (`dict`): optimizer, schedule and precision, in words (`optimization_facts`).
     """
 
     seed: int
@@ -97,6 +99,7 @@ class RunResult:
     training_loss: float
     model: PreTrainedModel = field(repr=False)
     predictions: dict[str, Any] = field(repr=False)
+    optimization: dict[str, Any] = field(default_factory=dict)
 
 
 def finetune(
@@ -140,6 +143,7 @@ def finetune(
         seconds=seconds,
         tokens_per_second=trainer.state.num_input_tokens_seen / seconds,
         training_loss=outcome.training_loss,
+        optimization=optimization_facts(trainer),
         model=model,
         predictions=predictions,
     )

@@ -13,7 +13,6 @@ import yaml
 from huggingface_hub import ModelCard
 from huggingface_hub.repocard import REGEX_YAML_BLOCK
 from safetensors import SafetensorError, safe_open
-from transformers.dynamic_module_utils import get_relative_import_files
 
 from hf_encoders.errors import first_line
 from hf_encoders.loading import load_tokenizer, read_config
@@ -22,16 +21,19 @@ from hf_encoders.publishing.card_metadata import metadata_problems
 from hf_encoders.publishing.model_card import missing_facts
 from hf_encoders.publishing.other_process import WAYS, Load, load_elsewhere, problem_of
 from hf_encoders.publishing.probing import outputs_of, probe_batch
-from hf_encoders.publishing.saved_model import (
-    load_source,
-    pooler_arguments,
-    saved_head,
+from hf_encoders.publishing.saved_files import (
+    CARD_FILE,
+    code_files,
+    foreign_code,
+    leads_out,
+    published_files,
+    secrets_of_files,
     weight_files,
 )
+from hf_encoders.publishing.saved_model import load_source, pooler_arguments, saved_head
 from hf_encoders.publishing.training_record import RECORD_FILE, TrainingRecord
 
 
-CARD_FILE = "README.md"
 LINKED_FILE = re.compile(r"!\[[^\]]*\]\(([^)\s]+)")
 
 
@@ -50,11 +52,12 @@ class Finding(NamedTuple):
         return f"{'error' if self.is_error else 'warning'}: {self.text}"
 
 
-def check_directory(directory: str | Path) -> list[Finding]:
+def check_directory(directory: str | Path, trust_remote_code: bool = False) -> list[Finding]:
     """All checks of a saved directory but those of its card, which publishing writes itself.
 
     Args:
         directory: what `save_pretrained` wrote, tokenizer included.
+        trust_remote_code (`bool`): whether code of the directory may run that is not this package's own.
 
     Returns:
         What was found, errors first; the model is loaded in other processes only if the files are in order.
@@ -62,7 +65,7 @@ def check_directory(directory: str | Path) -> list[Finding]:
     directory = Path(directory)
     found = check_files(directory)
     if not any(finding.is_error for finding in found):
-        found += check_loading([directory])
+        found += check_loading([directory], trust_remote_code)
     return sorted(found, key=lambda finding: not finding.is_error)
 
 
@@ -73,8 +76,11 @@ def check_files(directory: Path) -> list[Finding]:
     try:
         config = read_config(directory)
         saved_head(config)
+        links = [name for name in sorted(published_files(directory)) if leads_out(directory, name)]
     except ValueError as error:
         return [_error(str(error))]
+    if links:
+        return [_error(f"{', '.join(links)}: links out of {directory}: put the files themselves there.")]
     return [
         *check_weights(directory),
         *check_code(directory, config),
@@ -84,12 +90,8 @@ def check_files(directory: Path) -> list[Finding]:
 
 def check_weights(directory: Path) -> list[Finding]:
     """Weights are safetensors, all shards are there, each can be opened, and every number is finite."""
-    try:
-        names = weight_files(directory)
-    except ValueError as error:
-        return [_error(str(error))]
     found = []
-    for name in names:
+    for name in weight_files(directory):
         path = directory / name
         if not path.exists():
             found.append(_error(f"{name} is missing, and the index of shards names it: save the model again."))
@@ -124,27 +126,6 @@ def check_code(directory: Path, config: EncoderConfig) -> list[Finding]:
     if missing:
         return [_error(f"{', '.join(missing)}: code that config.json names is not in the directory: {remedy}")]
     return []
-
-
-def code_files(directory: Path, written: dict[str, Any]) -> list[str]:
-    """Names of the Python files that the classes named in config.json are made of, there or not.
-
-    Args:
-        directory: where they lie.
-        written (`dict`): config.json.
-    """
-    references = [reference for reference in (written.get("auto_map") or {}).values() if isinstance(reference, str)]
-    references += [entry["impl"] for entry in (written.get("custom_pipelines") or {}).values() if "impl" in entry]
-    # "owner/repository--module.Class" is code of another repository.
-    pending = {f"{reference.split('.')[0]}.py" for reference in references if "--" not in reference}
-    names = set(pending)
-    for name in pending:
-        if (directory / name).exists():
-            try:
-                names |= {Path(path).name for path in get_relative_import_files(str(directory / name))}
-            except FileNotFoundError as error:
-                names.add(Path(error.filename).name)
-    return sorted(names)
 
 
 def check_tokenizer(directory: Path, config: EncoderConfig) -> list[Finding]:
@@ -210,14 +191,38 @@ def shown_files(card: str) -> set[str]:
     return {link for link in LINKED_FILE.findall(card) if "://" not in link and not link.startswith("data:")}
 
 
-def check_loading(directories: list[Path]) -> list[Finding]:
+def check_secrets(directory: Path, names: set[str], texts: dict[str, str]) -> list[Finding]:
+    """No file has what looks like a token, or names the home folder of this user.
+
+    Args:
+        directory, names: what is to be published.
+        texts (`dict`): what some of the files will hold, by name.
+    """
+    remedy = "take it out, here and wherever it is used, for it may have been read"
+    return [
+        Finding(is_secret, f"{what}: {remedy if 'looks like' in what else 'write what means something to others'}.")
+        for is_secret, what in secrets_of_files(directory, names, texts)
+    ]
+
+
+def check_loading(directories: list[Path], trust_remote_code: bool = False) -> list[Finding]:
     """Each directory loads where this package cannot be imported, and computes what it computes here.
 
     With `trust_remote_code=True`, and with plain transformers where that can express the configuration; all in one
-    other process. Outputs may differ by `FP32_TOLERANCE` of the largest.
+    other process. Outputs may differ by `FP32_TOLERANCE` of the largest. Code that is not this package's own, byte for
+    byte, runs with `trust_remote_code` alone; without it is an error.
     """
     found, loads, expected = [], [], []
     for directory in directories:
+        if (foreign := foreign_code(directory)) and not trust_remote_code:
+            found.append(
+                _error(
+                    f"{directory}: {', '.join(foreign)}: not this package's own code, of which nothing was run: "
+                    "load the model with hf_encoders and call save_pretrained again, or give --trust-remote-code to "
+                    "run and publish the code as it is, if you know what it does."
+                )
+            )
+            continue
         config = read_config(directory)
         head = saved_head(config)
         try:
@@ -237,7 +242,7 @@ def check_loading(directories: list[Path]) -> list[Finding]:
             )
         loads += [Load(directory, way, head, batch, arguments) for way in ways]
         expected += [outputs_of(model, batch)] * len(ways)
-    for load, loaded, outputs in zip(loads, load_elsewhere(loads), expected, strict=True):
+    for load, loaded, outputs in zip(loads, load_elsewhere(loads, trust_remote_code), expected, strict=True):
         if problem := problem_of(loaded, outputs, load.batch):
             found.append(
                 _error(f"{load.directory}, loaded {WAYS[load.way]}: {problem}. Save the model again with hf_encoders.")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import site
 import subprocess
 import sys
 import tempfile
@@ -12,9 +13,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+import hf_encoders
 from hf_encoders.loading import read_config
 from hf_encoders.publishing.probing import FP32_TOLERANCE, Difference, difference, outputs_of, probe_batch
+from hf_encoders.publishing.saved_files import foreign_code
 from hf_encoders.publishing.saved_model import pooler_arguments, saved_head
+from hf_encoders.redaction import has_secret_name, without_tokens
 
 
 WAYS = {
@@ -22,6 +26,12 @@ WAYS = {
     "remote": "without hf_encoders, trust_remote_code=True",
     "plain": "without hf_encoders, plain transformers",
 }
+# Of the environment, what Python, torch and transformers need to begin; a token may be called anything.
+KEPT_VARIABLES = (
+    "PATH", "LANG", "LC_", "TMP", "TEMP", "SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "COMSPEC", "NUMBER_OF_PROCESSORS",
+    "PROCESSOR_", "LD_", "DYLD_", "PYTHON", "VIRTUAL_ENV", "CONDA", "OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_",
+    "CUDA", "NVIDIA_", "ROCR_", "HIP_", "HSA_", "TORCH", "PYTORCH_", "TRANSFORMERS_", "HF_", "COVERAGE_",
+)  # fmt: skip
 # Text, because it runs where the package is not: any import of `hf_encoders` fails in that process.
 LOAD = """
 import json, sys
@@ -29,6 +39,8 @@ given, answer, tensors = sys.argv[1:]
 request = json.load(open(given, encoding="utf-8"))
 if request["is_blocked"]:
     sys.modules["hf_encoders"] = None
+else:
+    sys.path.append(request["package_folder"])
 import torch, transformers
 from safetensors.torch import load_file, save_file
 transformers.logging.set_verbosity_error()
@@ -93,15 +105,30 @@ class Loaded(NamedTuple):
     outputs: dict[str, torch.Tensor]
 
 
-def load_elsewhere(loads: list[Load]) -> list[Loaded]:
+def load_elsewhere(loads: list[Load], trust_remote_code: bool = False) -> list[Loaded]:
     """Do all loads in fresh processes, offline, those without the package in one that cannot import it.
+
+    The processes get no tokens: neither variables that may hold one, nor the file of `hf auth login`; and they import
+    nothing from the current directory.
+
+    Args:
+        loads: what to load.
+        trust_remote_code (`bool`): whether code of a directory may run that is not this package's own, byte for byte.
 
     Raises:
         RuntimeError: if a process cannot even begin.
     """
     answers: dict[int, Loaded] = {}
+    for number, load in enumerate(loads):
+        if load.way == "remote" and not trust_remote_code and (foreign := foreign_code(load.directory)):
+            error = f"{', '.join(foreign)}: not this package's own code, of which nothing was run"
+            answers[number] = Loaded(error, "", [], {})
     for is_blocked in (True, False):
-        numbers = [number for number, load in enumerate(loads) if (load.way != "package") == is_blocked]
+        numbers = [
+            number
+            for number, load in enumerate(loads)
+            if (load.way != "package") == is_blocked and number not in answers
+        ]
         if numbers:
             answers |= dict(zip(numbers, _ask([loads[number] for number in numbers], is_blocked), strict=True))
     return [answers[number] for number in range(len(loads))]
@@ -116,16 +143,22 @@ def _ask(loads: list[Load], is_blocked: bool) -> list[Loaded]:
             save_file({name: value.contiguous() for name, value in load.batch.items()}, batch)
             reference = read_config(load.directory).AUTO_MAP[load.auto_class] if load.way == "package" else ""
             requests.append(
-                {**load._asdict(), "directory": str(load.directory), "batch": batch}
+                {**load._asdict(), "directory": str(Path(load.directory).absolute()), "batch": batch}
                 | {"class_name": reference.rpartition(".")[2]}
             )
-        request = {"is_blocked": is_blocked, "threads": torch.get_num_threads(), "loads": requests}
+        request = {
+            "is_blocked": is_blocked,
+            "package_folder": str(Path(hf_encoders.__file__).absolute().parents[1]),
+            "threads": torch.get_num_threads(),
+            "loads": requests,
+        }
         Path(given).write_text(json.dumps(request), encoding="utf-8")
-        # A cache of modules of its own: code of an earlier version must not answer for the files in the directory.
-        settings = {"HF_HUB_OFFLINE": "1", "HF_MODULES_CACHE": str(Path(folder, "modules"))}
+        # Python 3.10 has no -P: there the first place to import from is `folder`, in which there is no code.
+        safe_path = ["-P"] if sys.version_info >= (3, 11) else []
         child = subprocess.run(
-            [sys.executable, "-c", LOAD, given, answer, tensors],
-            env=os.environ | settings,
+            [sys.executable, *safe_path, "-c", LOAD, given, answer, tensors],
+            env=environment_without_secrets(folder),
+            cwd=folder,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -144,6 +177,32 @@ def _ask(loads: list[Load], is_blocked: bool) -> list[Loaded]:
         )
         for number, result in enumerate(results)
     ]
+
+
+def environment_without_secrets(home: str) -> dict[str, str]:
+    """Variables of a process that is to load a directory: no tokens, and homes and caches of its own.
+
+    Args:
+        home (`str`): an empty folder. A cache of modules there, because code of an earlier version must not answer for
+            the files in the directory.
+    """
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name.upper().startswith(KEPT_VARIABLES) and not has_secret_name(name) and without_tokens(value) == value
+    }
+    own = {
+        "HOME": home,
+        "USERPROFILE": home,
+        "HF_HOME": str(Path(home, "hf")),
+        "HF_MODULES_CACHE": str(Path(home, "modules")),
+        "HF_TOKEN_PATH": str(Path(home, "no-token")),
+        "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1",
+        "HF_HUB_OFFLINE": "1",
+        # Packages that were installed with `pip install --user` lie in the real home.
+        "PYTHONUSERBASE": site.getuserbase(),
+    }
+    return kept | own
 
 
 def verify_loading(directory: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:

@@ -1,8 +1,6 @@
 """What a pre-training leaves: a folder of model, tokenizer and code, with record, curve and card of the run."""
 
 import math
-import shlex
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +9,13 @@ import numpy as np
 
 from hf_encoders.data.corpus.report import corpus_statistics
 from hf_encoders.data.masking import Masking
-from hf_encoders.publishing.checks import CARD_FILE
 from hf_encoders.publishing.loss_curve import draw_loss_curve
-from hf_encoders.publishing.model_card import CURVE_FILE, make_model_card
+from hf_encoders.publishing.model_card import make_model_card
+from hf_encoders.publishing.saved_files import CARD_FILE, CURVE_FILE
 from hf_encoders.publishing.training_record import TrainingRecord, describe_hardware, describe_software
+from hf_encoders.redaction import published_path
 from hf_encoders.training.mask_rate import LinearMaskRate
+from hf_encoders.training.optimizers import optimization_facts
 from hf_encoders.training.recipe import Recipe
 from hf_encoders.training.trainer import PreTrainingTrainer
 
@@ -33,22 +33,24 @@ def save_pretrained_folder(
     documents: datasets.Dataset,
     after: dict[str, float],
     language: str,
+    command: str,
 ) -> None:
     """Save a trained model with all that is told about it. Every process of a launch calls it.
 
     Args:
         directory (`Path`): made if it is not there.
-        trainer, recipe, corpus_name, documents, after, language: as in `pretraining_record`.
+        trainer, recipe, corpus_name, documents, after, language, command: as in `pretraining_record`.
     """
     # Internal for `Trainer` means: without pushing its own card for the one that is made here.
     trainer.save_model(str(directory), _internal_call=True)
     if trainer.args.process_index != 0:
         return
-    record = pretraining_record(trainer, recipe, corpus_name, documents, after, language)
+    record = pretraining_record(trainer, recipe, corpus_name, documents, after, language, command)
     record.save(directory)
     draw_loss_curve(trainer.state.log_history, directory / CURVE_FILE, recipe.name)
     model = trainer.accelerator.unwrap_model(trainer.model)
-    card = make_model_card(model, record, name=str(directory), has_curve=True, language=language)
+    name = trainer.hub_model_id if trainer.args.push_to_hub else published_path(str(directory))
+    card = make_model_card(model, record, name=name, has_curve=True, language=language)
     card.save(directory / CARD_FILE)
 
 
@@ -59,6 +61,7 @@ def pretraining_record(
     documents: datasets.Dataset,
     after: dict[str, float],
     language: str,
+    command: str,
 ) -> TrainingRecord:
     """The facts of a run that has ended, restarts included.
 
@@ -69,6 +72,7 @@ def pretraining_record(
         documents (`datasets.Dataset`): of it, tokenised.
         after (`dict`): what the last evaluation returned.
         language (`str`): of the text, a code.
+        command (`str`): what started the run (`command_of`).
     """
     arguments = trainer.args
     held_out = {"task": "fill-mask", "dataset": "held-out documents of the corpus"}
@@ -110,12 +114,8 @@ def pretraining_record(
             "optimizer steps": trainer.state.global_step,
             "recipe": recipe.name,
             "phases": ", ".join(map(str, recipe.phases)),
-            "optimizer": "AdamW" if trainer.optimizer_cls_and_kwargs is None else "LAMB",
-            "peak learning rate": arguments.learning_rate,
-            "warm-up steps": arguments.get_warmup_steps(trainer.state.max_steps),
-            "schedule after warm-up": "linear to 0"
-            if arguments.lr_scheduler_type == "linear"
-            else str(getattr(arguments.lr_scheduler_type, "value", arguments.lr_scheduler_type)),
+            # Rows and batches are those of the phases: to `Trainer`, an example is a whole micro-batch.
+            **{name: fact for name, fact in optimization_facts(trainer).items() if not name.startswith("rows")},
             "seed": arguments.seed,
         },
         losses=losses,
@@ -124,7 +124,7 @@ def pretraining_record(
         seconds=trainer.health.training_seconds,
         tokens_per_second=trainer.health.tokens_seen / trainer.health.training_seconds,
         evaluation=evaluation,
-        command=shlex.join(["hf-encoders", *sys.argv[1:]]),
+        command=command,
         language=[language],
     )
 

@@ -1,7 +1,6 @@
 """Publishes a saved directory on the Hub: checks, card, and one commit that arrives whole or not at all."""
 
 import hashlib
-import json
 import os
 import re
 import tempfile
@@ -15,37 +14,23 @@ from huggingface_hub.hf_api import RepoFile
 from hf_encoders.errors import first_line
 from hf_encoders.loading import read_config
 from hf_encoders.publishing.card_metadata import is_repo_id
-from hf_encoders.publishing.checks import (
-    CARD_FILE,
-    Finding,
-    check_card,
-    check_directory,
-    code_files,
-    shown_files,
-)
+from hf_encoders.publishing.checks import Finding, check_card, check_directory, check_secrets, shown_files
 from hf_encoders.publishing.hub_errors import PublishError, one_line
-from hf_encoders.publishing.model_card import CURVE_FILE, make_model_card, was_edited
-from hf_encoders.publishing.saved_model import load_source, saved_head, weight_files
+from hf_encoders.publishing.model_card import make_model_card, was_edited
+from hf_encoders.publishing.saved_files import (
+    CARD_FILE,
+    CURVE_FILE,
+    INDEX_FILE,
+    TOKENIZER_FILES,
+    is_plain,
+    leads_out,
+    published_files,
+)
+from hf_encoders.publishing.saved_model import load_source, saved_head
 from hf_encoders.publishing.training_record import RECORD_FILE, TrainingRecord
 from hf_encoders.writing import check_folder
 
 
-INDEX_FILE = "model.safetensors.index.json"
-# What tokenizers are saved as, in transformers 5 and before. Anything else in the directory stays on this machine:
-# checkpoint-* folders, optimizer states, logs, pickles, and what the user may keep there.
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.txt",
-    "vocab.json",
-    "merges.txt",
-    "spiece.model",
-    "sentencepiece.bpe.model",
-    "unigram.json",
-)
-OTHER_FILES = (CARD_FILE, RECORD_FILE, CURVE_FILE, "results.json", "LICENSE", "LICENSE.txt", "LICENSE.md", "NOTICE")
 COMMIT_HASH = re.compile("[0-9a-f]{40}")
 OLD_WEIGHTS = ("*.safetensors", INDEX_FILE, "pytorch_model*.bin", "pytorch_model.bin.index.json")
 
@@ -87,6 +72,7 @@ def plan_publication(
     license_name: str | None = None,
     language: list[str] | None = None,
     new_card: bool = False,
+    trust_remote_code: bool = False,
 ) -> Plan:
     """Check a directory, make its card, and list what goes to the Hub. Touches no network and writes nothing.
 
@@ -97,6 +83,7 @@ def plan_publication(
         language (`list` of `str`, *optional*): codes of the corpus's languages; kept in the record.
         new_card (`bool`): replace a card that was edited by hand; otherwise one in the directory is published as it
             is, and one on the Hub keeps a generated card from being pushed over it.
+        trust_remote_code (`bool`): run code of the directory, to check it, that is not this package's own.
 
     Raises:
         ValueError: for a name that is none, or for facts that a card edited by hand would not say.
@@ -104,7 +91,7 @@ def plan_publication(
     directory = Path(directory)
     if not is_repo_id(repo_id) or "/" not in repo_id:
         raise ValueError(f"repo={repo_id!r} is no name of a repository: use owner/name, of letters, digits, - _ and .")
-    findings = check_directory(directory)
+    findings = check_directory(directory, trust_remote_code)
     if any(finding.is_error for finding in findings):
         return Plan(directory, repo_id, {}, [], findings, {})
     record = TrainingRecord.load(directory)
@@ -113,25 +100,18 @@ def plan_publication(
     has_curve = (directory / CURVE_FILE).exists()
     card, note = _card(directory, repo_id, record, has_curve, new_card, any(stated.values()))
     texts = {CARD_FILE: card}
-    if any(stated.values()):
+    path = directory / RECORD_FILE
+    # Also where it was written by hand, or by an earlier version: what is local or secret is not in it any more.
+    if any(stated.values()) or (path.exists() and record.to_json() != path.read_text(encoding="utf-8")):
         texts[RECORD_FILE] = record.to_json()
     pictures = {name for name in shown_files(card) if _lies_in(directory, name)}
     names = published_files(directory) | set(texts) | pictures
+    findings += check_secrets(directory, names, texts)
     sizes = {name: len(texts[name].encode()) if name in texts else (directory / name).stat().st_size for name in names}
     gone = {Path(name).parts[0] for name in names}
     left = sorted(path.name + "/" * path.is_dir() for path in directory.iterdir() if path.name not in gone)
     findings = sorted([*findings, *check_card(card, record, list(names))], key=lambda finding: not finding.is_error)
     return Plan(directory, repo_id, dict(sorted(sizes.items())), left, findings, texts, [note], new_card)
-
-
-def published_files(directory: Path) -> set[str]:
-    """Names of the files in a directory that belong to its model."""
-    written = json.loads((directory / "config.json").read_text(encoding="utf-8"))
-    weights = weight_files(directory)
-    names = {"config.json", *weights, *code_files(directory, written), *TOKENIZER_FILES, *OTHER_FILES}
-    if weights != ["model.safetensors"]:
-        names.add(INDEX_FILE)
-    return {name for name in names if (directory / name).is_file()}
 
 
 def check_branch(revision: str | None) -> None:
@@ -349,7 +329,7 @@ def _card(
 
 def _lies_in(directory: Path, name: str) -> bool:
     """Whether a name that a card links to is a file in the directory, and not elsewhere on this machine."""
-    return ".." not in Path(name).parts and not Path(name).is_absolute() and (directory / name).is_file()
+    return is_plain(name) and not leads_out(directory, name) and (directory / name).is_file()
 
 
 def _replace(path: Path, text: str) -> None:

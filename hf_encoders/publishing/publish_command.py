@@ -31,6 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--new-card", action="store_true", help="generate the card also where README.md was edited, here or on the Hub"
     )
     parser.add_argument(
+        "--trust-remote-code",
+        action="store_true",
+        help="run the code in DIR, to check it, also where it is not this package's own; read it first",
+    )
+    parser.add_argument(
         "--dry-run", action="store_true", help="check, and list what would be pushed; no network, nothing written"
     )
 
@@ -46,6 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
         license_name=arguments.license,
         language=arguments.language,
         new_card=arguments.new_card,
+        trust_remote_code=arguments.trust_remote_code,
     )
     print_plan(plan)
     if plan.errors:

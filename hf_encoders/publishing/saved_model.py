@@ -1,6 +1,5 @@
-"""What a saved directory says of itself: the head that was saved, the model that reads it, its weight files."""
+"""What a saved directory says of itself: the head that was saved, the model that reads it."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -79,21 +78,3 @@ def load_source(source: str | Path, auto_class: str) -> PreTrainedModel:
 def pooler_arguments(model: PreTrainedModel, auto_class: str) -> dict[str, bool]:
     """What `from_pretrained` must be told, so that a base model without pooler gets no random one."""
     return {"add_pooling_layer": False} if auto_class == "AutoModel" and model.pooler is None else {}
-
-
-def weight_files(directory: Path) -> list[str]:
-    """Names of the safetensors files that loaders read: one, or those of the index.
-
-    Raises:
-        ValueError: if there are none, or an index that cannot be read.
-    """
-    index = directory / "model.safetensors.index.json"
-    # As in transformers: the single file is what is read where both are there.
-    if (directory / "model.safetensors").exists():
-        return ["model.safetensors"]
-    if not index.exists():
-        raise ValueError(f"{directory} has no model.safetensors: save the model with save_pretrained.")
-    try:
-        return sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    except (json.JSONDecodeError, KeyError, AttributeError) as error:
-        raise ValueError(f"{index} is no index of shards ({error!r}): save the model again.") from error

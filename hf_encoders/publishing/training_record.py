@@ -1,13 +1,17 @@
 """The facts of a training run, recorded when they happen and kept beside the weights."""
 
+import argparse
 import json
 import platform
+import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
+
+from hf_encoders.redaction import base_name, published, published_command
 
 
 RECORD_FILE = "training_record.json"
@@ -17,6 +21,9 @@ NOT_RECORDED = "not recorded"
 @dataclass
 class TrainingRecord:
     """What a model card is made of. Whatever stays empty reads "not recorded" there.
+
+    It is published: tokens are taken out of all fields, and paths outside of the working directory are base names
+    (`redaction.py`), whoever wrote them.
 
     Args:
         objectives (`dict`): each objective, or the task of a fine-tuning, and its settings.
@@ -33,7 +40,8 @@ class TrainingRecord:
             seeds by seed, of which `value` is this one's).
         new_heads (`list` of `str`): parameters that were not trained.
         command (`str`): what started the run.
-        base_model (`str`, *optional*): name on the Hub, or folder, of the checkpoint that a fine-tuning began from.
+        base_model (`str`, *optional*): name on the Hub of the checkpoint that a fine-tuning began from, or what a
+            folder is called (`name_of_checkpoint`).
         dataset_ids (`list` of `str`): data sets on the Hub that were trained on.
         language (`list` of `str`): codes of the corpus's languages.
         license (`str`, *optional*): the Hub's identifier of the licence of the weights, as the user states it.
@@ -59,7 +67,9 @@ class TrainingRecord:
     license: str | None = None
 
     def __post_init__(self) -> None:
-        """Check the entries of `evaluation`, which a card cannot do without."""
+        """Check the entries of `evaluation`, which a card cannot do without, and take out what is not public."""
+        for name, value in vars(self).items():
+            setattr(self, name, published_command(value) if name == "command" else published(value, name))
         for entry in self.evaluation:
             given = entry if isinstance(entry, dict) else {}
             missing = [name for name in ("task", "dataset", "metric", "value") if given.get(name) is None]
@@ -95,6 +105,21 @@ class TrainingRecord:
                 f"{path} is not a training record ({error}): restore the file, or remove it to have a card that says "
                 f"{NOT_RECORDED!r}."
             ) from error
+
+
+def command_of(arguments: argparse.Namespace) -> str:
+    """The command line that a command's arguments were parsed from, as it may be published."""
+    return published_command(["hf-encoders", *getattr(arguments, "typed", sys.argv[1:])])
+
+
+def name_of_checkpoint(name: str) -> str:
+    """What a record calls the checkpoint that a training began from: a name on the Hub, or what its folder is called.
+
+    >>> name_of_checkpoint("google-bert/bert-base-uncased")
+    'google-bert/bert-base-uncased'
+    """
+    # With a blank, which no name on the Hub has: the card must not link to a stranger's model of that name.
+    return f"{base_name(Path(name).absolute())} (a local folder)" if Path(name).exists() else name
 
 
 def describe_hardware() -> str:

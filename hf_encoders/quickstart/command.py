@@ -16,12 +16,13 @@ from transformers import set_seed
 
 from hf_encoders.data.corpus import corpus_statistics, warnings_for
 from hf_encoders.data.tokenizer_training import train_tokenizer
-from hf_encoders.publishing.checks import CARD_FILE
-from hf_encoders.publishing.model_card import CURVE_FILE
 from hf_encoders.publishing.other_process import verify_loading
 from hf_encoders.publishing.pretrained_folder import save_pretrained_folder
+from hf_encoders.publishing.saved_files import CARD_FILE, CURVE_FILE
+from hf_encoders.publishing.training_record import command_of
 from hf_encoders.quickstart.after_training import finetune, show_filled_masks
 from hf_encoders.quickstart.text import hold_out, load_documents, tokenized
+from hf_encoders.redaction import base_name
 from hf_encoders.registration import CONFIGURATIONS
 from hf_encoders.training.objectives import OBJECTIVES, config_class_of
 from hf_encoders.training.recipe import Recipe, load_recipe
@@ -127,8 +128,8 @@ def run(arguments: argparse.Namespace) -> int:
     # An earlier run of another family may have left its code and tokenizer here, and all of it would be published.
     for old in [*directory.glob("*.py"), *directory.glob("tokenizer*"), *directory.glob("*.json")]:
         old.unlink()
-    name = "documentation of the Python installation" if not arguments.input else ", ".join(arguments.input)
-    save_pretrained_folder(directory, trainer, recipe, name, corpus, after, arguments.language)
+    name = ", ".join(map(base_name, arguments.input or ["documentation of the Python installation"]))
+    save_pretrained_folder(directory, trainer, recipe, name, corpus, after, arguments.language, command_of(arguments))
 
     step(5, "loading in fresh processes")
     verify_loading(directory, model, tokenizer)

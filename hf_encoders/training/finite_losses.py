@@ -108,7 +108,8 @@ class FiniteLossWatch:
                 "and what to do. No step was made."
             )
         spoilt = sum(1 for weight in model.parameters() if not torch.isfinite(of_this_process(weight)).all())
-        path = folder / f"not_finite-step-{step + 1}-process-{process}.safetensors"
+        # `Trainer` pushes its output folder less what begins with an underscore, and this is text of the corpus.
+        path = folder / f"_not_finite-step-{step + 1}-process-{process}.safetensors"
         message = describe(WHAT[found], step, f"is saved in {path}", spoilt)
         try:
             save_batches(bad, path, {"step": str(step + 1), "process": str(process), "message": message})

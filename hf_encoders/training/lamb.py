@@ -17,6 +17,7 @@ class AlbertLamb(Lamb):
     """
 
     clamp = math.inf
+    PUBLISHED_NAME = "LAMB"
 
     def __init__(self, params: Any, **options: Any):
         groups = list(params)

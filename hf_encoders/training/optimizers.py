@@ -5,7 +5,8 @@ AdamW is torch's, LAMB that of `pytorch_optimizer`, told to be the one that ALBE
 
 from typing import Any
 
-from transformers import TrainingArguments
+from transformers import Trainer, TrainingArguments
+from transformers.trainer_pt_utils import LayerWiseDummyOptimizer
 
 from hf_encoders.training.launch import asks_for_sharding
 
@@ -38,3 +39,50 @@ def optimizer_class(name: str, arguments: TrainingArguments) -> tuple[type, dict
 
     betas = (arguments.adam_beta1, arguments.adam_beta2)
     return AlbertLamb, {"lr": arguments.learning_rate, "betas": betas, "eps": arguments.adam_epsilon}
+
+
+def optimization_facts(trainer: Trainer) -> dict[str, Any]:
+    """Optimizer, rates, schedule, batch and precision of a training, as they were and not as they were asked for.
+
+    Args:
+        trainer (`Trainer`): that has trained.
+    """
+    optimizer = _unwrapped(trainer.optimizer, "optimizer")
+    if optimizer is None:
+        return {}
+    if isinstance(optimizer, LayerWiseDummyOptimizer):  # one for each parameter, of one kind
+        optimizer = next(iter(optimizer.optimizer_dict.values()))
+    kind, groups = type(optimizer), optimizer.param_groups
+    rows = trainer.state.train_batch_size // max(trainer.args.n_gpu, 1)
+    return {
+        "optimizer": getattr(kind, "PUBLISHED_NAME", kind.__name__),
+        "peak learning rate": max(float(group.get("initial_lr", group["lr"])) for group in groups),
+        "weight decay": max(group.get("weight_decay", 0.0) for group in groups),
+        "warm-up steps": trainer.args.get_warmup_steps(trainer.state.max_steps),
+        "schedule after warm-up": _schedule(trainer),
+        "rows a step on each device": rows * trainer.args.gradient_accumulation_steps,
+        "precision": _precision(trainer),
+    }
+
+
+def _unwrapped(wrapped: Any, name: str) -> Any:
+    """What accelerate, and what it wraps itself, have put around an optimizer or a schedule."""
+    while hasattr(wrapped, name):
+        wrapped = getattr(wrapped, name)
+    return wrapped
+
+
+def _schedule(trainer: Trainer) -> str:
+    """Name of the schedule of the learning rate, with the options that were given."""
+    if not trainer._created_lr_scheduler:  # the user's own
+        return type(_unwrapped(trainer.lr_scheduler, "scheduler")).__name__
+    name, options = trainer.args.lr_scheduler_type.value, trainer.args.lr_scheduler_kwargs
+    options = f" ({', '.join(f'{key}={value}' for key, value in options.items())})" if options else ""
+    return ("linear to 0" if name == "linear" else name) + options
+
+
+def _precision(trainer: Trainer) -> str:
+    """Kind of the weights' numbers, and that of autocast where it was on."""
+    kinds = sorted({str(weight.dtype).removeprefix("torch.") for weight in trainer.model.parameters()})
+    autocast = {"fp16": ", autocast to float16", "bf16": ", autocast to bfloat16"}
+    return " and ".join(kinds) + autocast.get(trainer.accelerator.mixed_precision, "")

@@ -28,9 +28,11 @@ from transformers import HfArgumentParser, PreTrainedTokenizerBase, TrainingArgu
 from hf_encoders.data.corpus import split_train_validation
 from hf_encoders.data.corpus.segmentation import split_sentences
 from hf_encoders.data.corpus.sentence_store import SentenceStore
-from hf_encoders.publishing.checks import CARD_FILE
+from hf_encoders.publishing.checks import check_secrets
 from hf_encoders.publishing.pretrained_folder import save_pretrained_folder
-from hf_encoders.publishing.publish import published_files
+from hf_encoders.publishing.saved_files import CARD_FILE, published_files
+from hf_encoders.publishing.training_record import command_of
+from hf_encoders.redaction import base_name
 from hf_encoders.training.checkpoints import UNFINISHED, problem_of_unfinished, steps_first
 from hf_encoders.training.out_of_memory import is_out_of_memory
 from hf_encoders.training.plan import make_plan
@@ -51,6 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("recipe", metavar="RECIPE", help=f"{', '.join(recipe_names())}; or a YAML file")
     parser.add_argument(
         "--corpus", required=True, nargs="+", metavar="DIR", help="a prepared corpus, or text files or folders of them"
+    )
+    parser.add_argument(
+        "--corpus-name", metavar="NAME", help="what card and record call the text (default: the names of --corpus)"
     )
     parser.add_argument("--output", required=True, metavar="DIR", help="folder of the run")
     parser.add_argument("--tokenizer", metavar="DIR_OR_NAME", help="default, for text: trained as the recipe says")
@@ -254,16 +259,20 @@ def finish(
     """Save the model with tokenizer, record, curve and card, push it if asked to, and print the figures."""
     directory = Path(arguments.output) / "model"
     trainer.save_state()  # before the card, which says that the run is finished
+    corpus_name = arguments.corpus_name or ", ".join(map(base_name, arguments.corpus))
     save_pretrained_folder(
-        directory, trainer, recipe, ", ".join(arguments.corpus), documents, after, arguments.language
+        directory, trainer, recipe, corpus_name, documents, after, arguments.language, command_of(arguments)
     )
     if trainer.args.process_index != 0:
         return
     if trainer.args.push_to_hub:
+        names = published_files(directory)
+        if errors := [finding.text for finding in check_secrets(directory, names, {}) if finding.is_error]:
+            raise ValueError(f"{directory} was saved, and not pushed: {' '.join(errors)}")
         upload_folder(
             repo_id=trainer.hub_model_id,
             folder_path=directory,
-            allow_patterns=sorted(published_files(directory)),
+            allow_patterns=sorted(names),
             commit_message="End of training",
             token=trainer.args.hub_token,
             revision=trainer.args.hub_revision,
