@@ -34,13 +34,16 @@ KEPT_VARIABLES = (
 )  # fmt: skip
 # Text, because it runs where the package is not: any import of `hf_encoders` fails in that process.
 LOAD = """
-import json, sys
+import importlib.util, json, sys
 given, answer, tensors = sys.argv[1:]
 request = json.load(open(given, encoding="utf-8"))
 if request["is_blocked"]:
     sys.modules["hf_encoders"] = None
 else:
-    sys.path.append(request["package_folder"])
+    # By its file: its folder, perhaps the current directory, may hold other modules.
+    found = importlib.util.spec_from_file_location("hf_encoders", request["package"])
+    sys.modules["hf_encoders"] = importlib.util.module_from_spec(found)
+    found.loader.exec_module(sys.modules["hf_encoders"])
 import torch, transformers
 from safetensors.torch import load_file, save_file
 transformers.logging.set_verbosity_error()
@@ -148,7 +151,7 @@ def _ask(loads: list[Load], is_blocked: bool) -> list[Loaded]:
             )
         request = {
             "is_blocked": is_blocked,
-            "package_folder": str(Path(hf_encoders.__file__).absolute().parents[1]),
+            "package": str(Path(hf_encoders.__file__).absolute()),
             "threads": torch.get_num_threads(),
             "loads": requests,
         }

@@ -17,6 +17,8 @@ from transformers import (
 from transformers.dynamic_module_utils import custom_object_save
 from transformers.utils import logging
 
+from hf_encoders.training.model_uploads import watch_pushes
+
 
 logger = logging.get_logger(__name__)
 
@@ -52,13 +54,13 @@ def epoch_datasets(data_set: Any) -> Iterator[Any]:
 
 
 class HubCodeCallback(TrainerCallback):
-    """Puts the model's code beside the weights before every push, and warns of pushes that failed.
+    """Puts the model's code beside the weights before every push, has the model alone pushed, and warns of failures.
 
     `Trainer` pushes the code files with its last push only; with `hub_strategy="every_save"` the repository could not
     be loaded until then. It pushes in the background, and says nothing where that fails.
 
     Args:
-        trainer (`Trainer`, *optional*): whose pushes are watched; without, only the code is put there.
+        trainer (`Trainer`, *optional*): of whose failed pushes is warned.
     """
 
     def __init__(self, trainer: Trainer | None = None):
@@ -79,6 +81,7 @@ class HubCodeCallback(TrainerCallback):
         By the process that pushes: with `push_to_hub` of `Trainer`, all of them come here.
         """
         self._report(state)
+        watch_pushes(args.output_dir)
         # An adapter around a model answers for its attributes too, and is pushed without the model and its code.
         if state.is_world_process_zero and isinstance(model, PreTrainedModel) and model._auto_class is not None:
             custom_object_save(model, args.output_dir)

@@ -15,7 +15,7 @@ from typing import Any
 from safetensors import SafetensorError
 from torch import nn
 from transformers import Trainer
-from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer import TRAINER_STATE_NAME, TRAINING_ARGS_NAME
 from transformers.trainer_utils import SaveStrategy, TrainOutput, sort_checkpoints
 from transformers.utils import logging
 
@@ -46,7 +46,7 @@ class FaultTolerantTrainer(Trainer):
     Differs from `Trainer` in what happens when something goes wrong: `_save_checkpoint` makes whole checkpoints or
     none, in all processes; older ones are removed only after that. `train(resume_from_checkpoint=True)` takes the
     newest whole one. Ctrl-C and SIGTERM end it as `InterruptionCallback` says. A checkpoint holds one file more,
-    `checkpoint_files.json`.
+    `checkpoint_files.json`, and no `training_args.bin`, which nothing reads and which would hold `hub_token`.
     """
 
     def __init__(self, *args: Any, **kwargs: Any):
@@ -181,10 +181,16 @@ class FaultTolerantTrainer(Trainer):
         self._last_checkpoint = place
         if self._has_push_waiting:
             self._has_push_waiting = False
-            super()._push_from_checkpoint(str(place))
+            self._push_from_checkpoint(str(place))
         if self.args.should_save:
             self._remove_surplus(Path(run_folder), place)
             remove_folder(aside)
+
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
+        """As in `Trainer`, without the pickle of the arguments."""
+        super()._save(output_dir, state_dict)
+        if self.args.should_save:
+            Path(output_dir or self.args.output_dir, TRAINING_ARGS_NAME).unlink(missing_ok=True)
 
     def _get_output_dir(self, trial: Any) -> str:
         """As in `Trainer`; while a checkpoint is written, the folder for what is unfinished."""
@@ -197,6 +203,8 @@ class FaultTolerantTrainer(Trainer):
             self._has_push_waiting = True
         else:
             super()._push_from_checkpoint(checkpoint_folder)
+            if self.args.should_save:
+                Path(self.args.output_dir, TRAINING_ARGS_NAME).unlink(missing_ok=True)
 
     def _note_best_checkpoint(self, run_folder: str, unfinished: Path) -> None:
         """Put the final path of the best checkpoint into the state, where `Trainer` looked for it aside."""

@@ -67,7 +67,7 @@ def api(hub: LoopbackHub) -> HfApi:
 @pytest.fixture
 def unloaded(monkeypatch: pytest.MonkeyPatch) -> None:
     """No loads in other processes, which take seconds each: `tests/publishing/test_checks.py` tests them."""
-    monkeypatch.setattr(publishing, "check_directory", lambda directory: check_files(Path(directory)))
+    monkeypatch.setattr(publishing, "check_directory", lambda directory, trust: check_files(Path(directory)))
 
 
 @pytest.fixture(scope="module")
@@ -229,9 +229,11 @@ def test_a_push_of_unknown_end_is_not_said_to_have_failed(hub, api, directory, m
     assert hub.files("user/encoder")["LICENSE"] == b"MIT"
 
 
-def test_a_linked_file_is_replaced_and_not_written_through(hub, api, directory, tmp_path):
+def test_a_linked_file_is_replaced_and_not_written_through(hub, api, trained, tmp_path, unloaded):
     """As in a snapshot of the Hub's cache, whose files are links."""
-    blob = tmp_path / "blob"
+    directory = Path(shutil.copytree(trained, tmp_path / "models--user--encoder" / "snapshots" / "a1b2"))
+    blob = tmp_path / "models--user--encoder" / "blobs" / "c3d4"
+    blob.parent.mkdir()
     blob.write_text(signed("# An earlier card"))
     (directory / "README.md").symlink_to(blob)
     publish(plan_publication(directory, "user/encoder"), api=api)

@@ -153,19 +153,19 @@ def test_a_padding_id_of_another_is_worth_a_warning(directory):
     assert not finding.is_error and "pads with id 0, and pad_token_id=1" in finding.text
 
 
-def test_code_that_computes_something_else_is_found(directory, monkeypatch):
+def test_code_that_computes_something_else_is_found(directory):
     path = directory / "modeling_bert.py"
     text = path.read_text()
     assert "return self.decoder(self.transform(hidden_states))" in text
     path.write_text(text.replace("return self.decoder(", "return 1.01 * self.decoder("))
-    (text,) = errors(check_loading([directory]))
+    (text,) = errors(check_loading([directory], trust_remote_code=True))
     assert "without hf_encoders, trust_remote_code=True: outputs differ by up to" in text
 
 
 def test_code_that_needs_the_package_is_found(directory):
     path = directory / "encoder_tokens.py"
     path.write_text(path.read_text() + "\nimport hf_encoders\n")
-    (text,) = errors(check_loading([directory]))
+    (text,) = errors(check_loading([directory], trust_remote_code=True))
     assert "trust_remote_code=True" in text and "hf_encoders" in text
 
 

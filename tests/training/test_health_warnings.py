@@ -236,7 +236,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_before_the_step(tmp_path, data_
     for one, other in zip(four_steps.model.parameters(), trainer.model.parameters(), strict=True):
         assert torch.equal(one, other)
 
-    path = tmp_path / "not_finite-step-5-process-0.safetensors"
+    path = tmp_path / "_not_finite-step-5-process-0.safetensors"
     assert str(path) in str(error.value)
     expected = data_collator(poisoned_examples()[16 + 4 - 4 // accumulation : 20])
     saved = load_file(path)
@@ -256,7 +256,7 @@ def test_a_gradient_that_is_not_finite_stops_the_run_too(tmp_path):
     with pytest.raises(NonFiniteLossError, match="a gradient, though not the loss, of step 1"):
         trainer.train()
     assert all(torch.equal(before[name], weight) for name, weight in model.named_parameters() if name in before)
-    assert {"0.input_ids", "1.input_ids"} <= load_file(tmp_path / "not_finite-step-1-process-0.safetensors").keys()
+    assert {"0.input_ids", "1.input_ids"} <= load_file(tmp_path / "_not_finite-step-1-process-0.safetensors").keys()
 
 
 def test_weights_that_are_spoilt_already_are_named(tmp_path):
@@ -277,8 +277,8 @@ def test_all_processes_stop_at_the_loss_of_one(tmp_path, is_sharded):
     assert "NonFiniteLossError: the loss of step 3 is not finite. The batch is saved in " in both[1].told
     assert "The weights are still good." in both[1].told
     assert {path.name for path in run.glob("checkpoint-*")} == {"checkpoint-1", "checkpoint-2"}
-    assert [path.name for path in run.glob("not_finite*")] == ["not_finite-step-3-process-1.safetensors"]
-    saved = load_file(run / "not_finite-step-3-process-1.safetensors")
+    assert [path.name for path in run.glob("_not_finite*")] == ["_not_finite-step-3-process-1.safetensors"]
+    saved = load_file(run / "_not_finite-step-3-process-1.safetensors")
     assert (saved["input_ids"] == spoilt_rank.POISON).sum() == 2
 
 

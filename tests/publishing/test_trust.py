@@ -1,0 +1,154 @@
+"""Publishing runs no code but the package's own, gives it no tokens, and follows no name out of the directory."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hf_encoders.publishing.checks import check_directory, check_files, check_loading
+from hf_encoders.publishing.other_process import Load, environment_without_secrets, load_elsewhere
+from hf_encoders.publishing.probing import probe_batch
+from hf_encoders.publishing.publish import plan_publication
+from hf_encoders.publishing.saved_files import foreign_code, published_files
+from tests.hub.tiny_checkpoints import BERT, make_config
+
+from .saved import save
+
+
+MLM = "AutoModelForMaskedLM"
+# What people have in their environment.
+SECRET_VARIABLES = (
+    "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "GITHUB_TOKEN", "WANDB_API_KEY", "OPENAI_API_KEY", "AWS_ACCESS_KEY_ID",
+    "AWS_SESSION", "CLIENT_SECRET", "PGPASSWORD", "DATABASE_URL", "SSH_AUTH_SOCK", "MY_PAT", "PYTHON_KEYRING_PASSWORD",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save(BERT, MLM, tmp_path_factory.mktemp("good") / "model")
+
+
+@pytest.fixture
+def directory(good: Path, tmp_path: Path) -> Path:
+    """A copy to spoil."""
+    return Path(shutil.copytree(good, tmp_path / "model"))
+
+
+def errors(found) -> list[str]:
+    return [finding.text for finding in found if finding.is_error]
+
+
+def edit_config(directory: Path, **fields) -> None:
+    path = directory / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+
+
+def run_on_import(path: Path, code: str) -> None:
+    """Put a line into a module that is run when it is imported."""
+    path.write_text(f"{code}\n{path.read_text() if path.exists() else ''}")
+
+
+@pytest.mark.parametrize("name", ["modeling_bert.py", "encoder_dropout.py", "question_answering_pipeline.py"])
+def test_code_that_is_not_the_package_s_own_is_not_run(directory, name):
+    trace = directory.parent / "trace"
+    run_on_import(directory / name, f"open({str(trace)!r}, 'w')")
+    if name == "question_answering_pipeline.py":
+        edit_config(directory, custom_pipelines={"x": {"impl": "question_answering_pipeline.X", "pt": [MLM]}})
+    for found in (check_directory(directory), check_loading([directory])):
+        (text,) = errors(found)
+        assert name in text and "of which nothing was run" in text and "--trust-remote-code" in text
+    (text,) = plan_publication(directory, "me/encoder").errors
+    assert name in text
+    batch = probe_batch(make_config(BERT), MLM, 8)
+    (loaded,) = load_elsewhere([Load(directory, "remote", MLM, batch)])
+    assert name in loaded.error and not trace.exists()
+
+
+def test_code_of_another_repository_is_not_run(directory):
+    edit_config(directory, auto_map={"AutoModelForMaskedLM": "other/repo--modeling.Model"})
+    assert foreign_code(directory) == ["other/repo--modeling.Model"]
+
+
+def test_trusted_code_gets_no_token_and_nothing_of_the_current_directory(directory, tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    (home / ".cache" / "huggingface").mkdir(parents=True)
+    (home / ".cache" / "huggingface" / "token").write_text("a token")
+    monkeypatch.setenv("HOME", str(home))
+    for name in SECRET_VARIABLES:
+        monkeypatch.setenv(name, "a token")
+    monkeypatch.setenv("PYTHON_NOTE", "https://bob:password@host")
+    folder = tmp_path / "current"
+    folder.mkdir()
+    for name in ("transformers", "torch", "safetensors", "kernels", "json"):
+        (folder / f"{name}.py").write_text(f"open({str(tmp_path / 'trace')!r}, 'w')")
+    monkeypatch.chdir(folder)
+    seen = tmp_path / "seen"
+    run_on_import(
+        directory / "modeling_bert.py",
+        "import huggingface_hub, json, os, sys; "
+        f"json.dump([dict(os.environ), huggingface_hub.get_token(), os.getcwd(), sys.path], open({str(seen)!r}, 'w'))",
+    )
+    assert errors(check_loading([Path("..") / directory.name], trust_remote_code=True)) == []
+    environment, token, current, path = json.loads(seen.read_text())
+    assert token is None and not set(SECRET_VARIABLES) & set(environment) and "PYTHON_NOTE" not in environment
+    assert Path(current) != folder and str(folder) not in path
+    assert environment["PATH"] == os.environ["PATH"] and environment["HOME"] != str(home)
+    assert not (tmp_path / "trace").exists()
+
+
+def test_the_environment_keeps_what_a_process_needs(monkeypatch):
+    for name in ("LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "PYTHONPATH"):
+        monkeypatch.setenv(name, "kept")
+    environment = environment_without_secrets("/home")
+    assert [environment[name] for name in ("LD_LIBRARY_PATH", "OMP_NUM_THREADS", "PYTHONPATH")] == ["kept"] * 3
+    assert environment["HF_TOKEN_PATH"].startswith("/home")
+
+
+@pytest.mark.parametrize("name", ["{outside}/secret.safetensors", "../secret.safetensors", "a/../../s.safetensors", 3])
+def test_shards_lie_in_the_directory(directory, tmp_path, name):
+    shutil.copy(directory / "model.safetensors", tmp_path / "secret.safetensors")
+    (directory / "model.safetensors").unlink()
+    name = name if isinstance(name, int) else name.format(outside=tmp_path)
+    (directory / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"x": name}}))
+    (text,) = errors(check_files(directory))
+    assert "model.safetensors.index.json" in text and str(name) in text
+    with pytest.raises(ValueError, match="is no safetensors file of the directory"):
+        published_files(directory)
+
+
+@pytest.mark.parametrize("reference", ["{outside}/secret.X", "../secret.X", "a.b.X", "secret", 3])
+@pytest.mark.parametrize("field", ["auto_map", "tokenizer", "custom_pipelines"])
+def test_code_lies_in_the_directory(directory, tmp_path, reference, field):
+    (tmp_path / "secret.py").write_text("X = 1")
+    reference = reference if isinstance(reference, int) else reference.format(outside=tmp_path)
+    auto_map = json.loads((directory / "config.json").read_text())["auto_map"]
+    if field == "custom_pipelines":
+        edit_config(directory, custom_pipelines={"x": {"impl": reference}})
+    else:
+        edit_config(
+            directory, auto_map={**auto_map, "AutoMine": [None, reference] if field == "tokenizer" else reference}
+        )
+    (text,) = errors(check_files(directory))
+    assert "is no module.Class of a file in" in text and repr(reference) in text
+
+
+@pytest.mark.parametrize(
+    "name", ["README.md", "training_record.json", "tokenizer.json", "modeling_bert.py", "LICENSE"]
+)
+def test_links_out_of_the_directory_are_refused(directory, tmp_path, name):
+    (directory / name).unlink(missing_ok=True)
+    (tmp_path / "secret").write_text("{}")
+    (directory / name).symlink_to(tmp_path / "secret")
+    assert errors(check_files(directory)) == [f"{name}: links out of {directory}: put the files themselves there."]
+
+
+def test_the_hub_s_cache_is_made_of_links(directory, tmp_path):
+    snapshot, blobs = tmp_path / "models--me--x" / "snapshots" / "a1", tmp_path / "models--me--x" / "blobs"
+    snapshot.mkdir(parents=True)
+    blobs.mkdir()
+    for path in directory.iterdir():
+        shutil.move(path, blobs / path.name)
+        (snapshot / path.name).symlink_to(Path("../../blobs") / path.name)
+    assert check_files(snapshot) == []
