@@ -58,8 +58,7 @@ def optimization_facts(trainer: Trainer) -> dict[str, Any]:
         "optimizer": getattr(kind, "PUBLISHED_NAME", kind.__name__),
         "peak learning rate": max(float(group.get("initial_lr", group["lr"])) for group in groups),
         "weight decay": max(group.get("weight_decay", 0.0) for group in groups),
-        "warm-up steps": trainer.args.get_warmup_steps(trainer.state.max_steps),
-        "schedule after warm-up": _schedule(trainer),
+        **_schedule(trainer),
         "rows a step on each device": rows * trainer.args.gradient_accumulation_steps,
         "precision": _precision(trainer),
     }
@@ -72,17 +71,23 @@ def _unwrapped(wrapped: Any, name: str) -> Any:
     return wrapped
 
 
-def _schedule(trainer: Trainer) -> str:
-    """Name of the schedule of the learning rate, with the options that were given."""
-    if not trainer._created_lr_scheduler:  # the user's own
-        return type(_unwrapped(trainer.lr_scheduler, "scheduler")).__name__
-    name, options = trainer.args.lr_scheduler_type.value, trainer.args.lr_scheduler_kwargs
-    options = f" ({', '.join(f'{key}={value}' for key, value in options.items())})" if options else ""
-    return ("linear to 0" if name == "linear" else name) + options
+def _schedule(trainer: Trainer) -> dict[str, Any]:
+    """Warm-up and schedule of the learning rate, with the options that were given."""
+    arguments, after = trainer.args, "schedule after warm-up"
+    if not trainer._created_lr_scheduler:  # the user's own, with whatever warm-up
+        return {after: type(_unwrapped(trainer.lr_scheduler, "scheduler")).__name__}
+    name, options = arguments.lr_scheduler_type.value, arguments.lr_scheduler_kwargs or {}
+    told = ", ".join(f"{key}={value}" for key, value in options.items())
+    return {
+        "warm-up steps": arguments.get_warmup_steps(trainer.state.max_steps),
+        after: ("linear to 0" if name == "linear" else name) + (f" ({told})" if told else ""),
+    }
 
 
 def _precision(trainer: Trainer) -> str:
-    """Kind of the weights' numbers, and that of autocast where it was on."""
+    """Kind of the weights' numbers, and that of autocast where it was on: fp16 on a CPU turns nothing on."""
     kinds = sorted({str(weight.dtype).removeprefix("torch.") for weight in trainer.model.parameters()})
-    autocast = {"fp16": ", autocast to float16", "bf16": ", autocast to bfloat16"}
-    return " and ".join(kinds) + autocast.get(trainer.accelerator.mixed_precision, "")
+    autocast = {"fp16": "float16", "bf16": "bfloat16"}
+    accelerator = trainer.accelerator
+    asked = autocast.get(accelerator.mixed_precision, accelerator.mixed_precision)
+    return " and ".join(kinds) + (f", autocast to {asked}" if accelerator.native_amp else "")

@@ -69,7 +69,7 @@ def test_two_seeds_give_two_models_and_a_table(bert, files, tmp_path, capsys):
         "baseline": "most frequent label 0.667",
         "seeds": {"3": round(values[0], 4), "8": round(values[1], 4)},
     }
-    assert record.base_model == str(bert)
+    assert record.base_model == f"{bert.name} (a local folder)"
     assert (record.schedule["seed"], record.schedule["optimizer steps"]) == (8, 3)
     assert record.corpus == {"name": "Cats", "training examples": 24}
     assert "test" in record.losses
