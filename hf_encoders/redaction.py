@@ -142,7 +142,7 @@ def base_name(path: str | PurePath) -> str:
     """
     kind = PureWindowsPath if "\\" in str(path) else PurePosixPath
     name = kind(str(path)).name
-    is_home = str(path).rstrip("/\\") in (str(Path.home()), "~") or name.startswith("~") or name in _local_names()
+    is_home = str(path).rstrip("/\\") in (home_folder(), "~") or name.startswith("~") or name in _local_names()
     return "folder" if is_home or name in ("", ".", "..") else name
 
 
@@ -163,14 +163,19 @@ def leads_outside(text: str) -> bool:
 def _base_name_of_match(found: re.Match) -> str:
     path = found[0]
     # One part below the root is as likely a unit (`tokens /s`) as a folder, and tells nothing.
-    is_short = path.startswith("/") and path.rstrip("/").count("/") == 1 and path.rstrip("/") != str(Path.home())
+    is_short = path.startswith("/") and path.rstrip("/").count("/") == 1 and path.rstrip("/") != home_folder()
     return path if is_short else base_name(path)
+
+
+def home_folder() -> str:
+    """This user's, as text; `~` where nothing tells."""
+    return os.path.expanduser("~")
 
 
 def _local_names() -> set[str]:
     """Names of this user and this machine."""
     host = socket.gethostname()
-    names = {Path.home().name, os.environ.get("USER"), os.environ.get("LOGNAME"), host, host.partition(".")[0]}
+    names = {Path(home_folder()).name, os.environ.get("USER"), os.environ.get("LOGNAME"), host, host.partition(".")[0]}
     return {name for name in names if name} - {"localhost"}
 
 
@@ -179,14 +184,17 @@ def without_tokens(text: str) -> str:
     spans = sorted({span for *_, span in _secrets(text)})
     for begin, end in reversed(spans):
         text = text[:begin] + REDACTED + text[end:]
-    return _without_secret_queries(text)
+    return _without_secrets_of_urls(text)
 
 
-def _without_secret_queries(text: str) -> str:
+def _without_secrets_of_urls(text: str) -> str:
     def replaced(found: re.Match) -> str:
         return f"{found[1]}{found[2]}={REDACTED}" if is_secret(found[2], found[3]) else found[0]
 
-    return re.sub(r"([?&])([\w.-]+)=([^&\s\"'`]+)", replaced, text) if "://" in text else text
+    if "://" not in text:
+        return text
+    text = re.sub(r"(?<=://)[^\s/@\"'`<>]+(?=@)", REDACTED, text)  # a user alone may be a token too
+    return re.sub(r"([?&])([\w.-]+)=([^&\s\"'`]+)", replaced, text)
 
 
 def secrets_in(text: str) -> Iterator[tuple[int, str]]:
@@ -219,9 +227,11 @@ def _secrets(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
 
 def homes_in(text: str) -> Iterator[tuple[int, str]]:
     """Line, from 1, and path of all home folders that a text names, each once."""
-    own = re.escape(str(Path.home()))
+    own = home_folder()
+    # A home such as `/` or `/root` may stand inside of other paths.
+    form = rf"(?<![\w.-]){re.escape(own)}(?=[/\\])|{HOMES.pattern}" if len(own) > 1 else HOMES.pattern
     seen = set()
-    for found in re.finditer(rf"{own}(?=[/\\])|{HOMES.pattern}", text):
+    for found in re.finditer(form, text):
         if found[0] not in seen:
             seen.add(found[0])
             yield text.count("\n", 0, found.start()) + 1, found[0]

@@ -51,7 +51,7 @@ def test_a_token_is_known_by_its_form_wherever_it_stands(kind):
         ["--hub_token", "x"], ["--hub-token", "x"], ["--hub_token=x"], ["--trainer", "a=1", "hub_token=x"],
         ["--hub_token", "x="], ["--api_key", "x"], ["--password", "x"], ["--wandb-api-key=x"], ["--auth-token", "x"],
         ["--fsdp_config", '{"deep": {"secret": "x"}}'], ["https://host/corpus?access_token=x&page=2"],
-        ["--clientSecret", "x"], ["HF_TOKEN=x"], ["--note", "token=x"],
+        ["https://x@host/y"], ["--clientSecret", "x"], ["HF_TOKEN=x"], ["--note", "token=x"],
     ],
 )  # fmt: skip
 def test_a_value_is_kept_back_for_its_name(words):
@@ -114,6 +114,13 @@ def test_values_that_look_random_are_found_by_the_name_before_them():
         assert random not in what and "40 characters" in what
     # A commit is none.
     assert list(secrets_in(f"revision: {random}")) == []
+
+
+def test_a_home_at_the_root_is_no_part_of_other_paths(monkeypatch):
+    monkeypatch.setenv("HOME", "/root")
+    assert list(homes_in("/data/root/x\n/root/x")) == [(2, "/root")] and published("/root") == "folder"
+    monkeypatch.setenv("HOME", "/")
+    assert list(homes_in("https://host//x")) == []
 
 
 def test_home_folders_are_found():

@@ -10,7 +10,7 @@ from transformers.dynamic_module_utils import get_relative_import_files
 
 from hf_encoders import models
 from hf_encoders.publishing.training_record import RECORD_FILE
-from hf_encoders.redaction import homes_in, secrets_in
+from hf_encoders.redaction import home_folder, homes_in, secrets_in
 
 
 CARD_FILE = "README.md"
@@ -164,7 +164,7 @@ def secrets_of_files(
         directory, names: the files; of weights the metadata and the names of the tensors are read.
         texts (`dict`, *optional*): what some of the files will hold, by name.
     """
-    own_home = str(Path.home())
+    own_home = home_folder()
     for name in sorted(names):
         text = texts[name] if texts and name in texts else _text_of(directory / name)
         for line, what in secrets_in(text):

@@ -9,6 +9,7 @@ from transformers import PreTrainedModel
 
 from hf_encoders.loading import read_config
 from hf_encoders.models.encoder_configuration import EncoderConfig
+from hf_encoders.publishing.saved_files import INDEX_FILE, weight_files
 
 
 def saved_head(config: EncoderConfig, head: str | None = None) -> str:
@@ -60,8 +61,11 @@ def load_source(source: str | Path, auto_class: str) -> PreTrainedModel:
         auto_class (`str`): the head; a base model comes without pooler where the weights have none.
 
     Raises:
-        ValueError: if parameters of the head are not in the weights: they would be random numbers.
+        ValueError: if parameters of the head are not in the weights: they would be random numbers; and for an index
+            that names shards outside of the directory.
     """
+    if (Path(source) / INDEX_FILE).is_file():
+        weight_files(Path(source))  # refuses shards outside of the directory, which transformers would read
     kind = model_class(read_config(source), auto_class)
     ways: list[dict[str, Any]] = [{}, {"add_pooling_layer": False}] if auto_class == "AutoModel" else [{}]
     for arguments in ways:

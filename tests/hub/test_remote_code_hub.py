@@ -291,8 +291,9 @@ def test_code_of_every_commit_is_complete_and_public(trained: Trained, job: str)
         assert auto_map == family.config_class.AUTO_MAP
         assert {f"{reference.split('.')[0]}.py" for reference in auto_map.values()} <= files.keys()
         assert not any(path.startswith("_") or "/" in path for path in files)
-        # `Trainer` itself pushes its arguments as a pickle, which no loader reads.
-        assert [path for path in files if path.endswith((".bin", ".pt", ".pkl"))] == ["training_args.bin"]
+        # `Trainer` without our callbacks pushes its arguments as a pickle, which no loader reads.
+        pickles = [path for path in files if path.endswith((".bin", ".pt", ".pkl"))]
+        assert pickles == ["training_args.bin"] * (job == "tokens")
 
 
 def test_checkpoint_from_the_hub_can_be_saved_again_as_a_directory(pushed: Pushed, family: Family) -> None:

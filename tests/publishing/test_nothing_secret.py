@@ -282,3 +282,9 @@ def test_pushes_of_trainer_with_our_callbacks(home, hub, kind):
     with pytest.raises(ValueError, match=r"README\.md, line 1, has what looks like") as refused:
         transformers.trainer.hf_api().upload_folder(folder_path=home / "run", repo_id="me/tiny")
     assert TOKEN not in str(refused.value)
+
+
+def test_tokenizer(home):
+    words = ["--kind", "wordpiece", "--vocab-size", "200", "--max-length", "32", "--output", str(home / "tokenizer")]
+    assert main(["tokenizer", "--input", str(home / "text.txt"), *words]) == 0
+    assert_clean(files_in(home / "tokenizer"))

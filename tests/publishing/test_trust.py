@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hf_encoders.publishing.checks import check_directory, check_files, check_loading
+from hf_encoders.publishing.export import export_checkpoint
 from hf_encoders.publishing.other_process import Load, environment_without_secrets, load_elsewhere
 from hf_encoders.publishing.probing import probe_batch
 from hf_encoders.publishing.publish import plan_publication
@@ -114,8 +115,10 @@ def test_shards_lie_in_the_directory(directory, tmp_path, name):
     (directory / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"x": name}}))
     (text,) = errors(check_files(directory))
     assert "model.safetensors.index.json" in text and str(name) in text
-    with pytest.raises(ValueError, match="is no safetensors file of the directory"):
-        published_files(directory)
+    for reads in (published_files, lambda source: export_checkpoint(source, "native", tmp_path / "out")):
+        with pytest.raises(ValueError, match="is no safetensors file of the directory"):
+            reads(directory)
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("reference", ["{outside}/secret.X", "../secret.X", "a.b.X", "secret", 3])

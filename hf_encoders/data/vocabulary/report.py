@@ -12,6 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.data.corpus.sentence_encoding import SENTENCES_A_CALL, make_encoder
 from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
+from hf_encoders.redaction import published
 
 
 REPORT_FILE = "tokenizer_report.json"
@@ -121,8 +122,8 @@ class TokenizerReport:
     versions: dict[str, str]
 
     def save(self, directory: Path) -> None:
-        """Write `tokenizer_report.json`."""
-        text = json.dumps(asdict(self), indent=2, ensure_ascii=False)
+        """Write `tokenizer_report.json`; paths as base names, for the folder may be pushed."""
+        text = json.dumps(published(asdict(self)), indent=2, ensure_ascii=False)
         (directory / REPORT_FILE).write_text(text + "\n", encoding="utf-8")
 
     @property
