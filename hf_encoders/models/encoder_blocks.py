@@ -1,5 +1,6 @@
 """The blocks of every encoder here: embeddings, layers, poolers, and the model that runs them over flat tokens."""
 
+import re
 from typing import Any
 
 import torch
@@ -232,6 +233,9 @@ class EncoderPreTrainedModel(PreTrainedModel):
     _can_record_outputs = {"hidden_states": HiddenStateRecorder, "attentions": EncoderSelfAttention}
     # Checkpoints of before 2023 hold a table of positions 0..T-1 that is no parameter.
     _keys_to_ignore_on_load_unexpected = [r"embeddings\.position_ids$"]
+    # Patterns of all names of the weights in a family's pooler and heads of pre-training.
+    pretraining_heads: tuple[str, ...] = ()
+    left_heads: frozenset[str] = frozenset()  # those weights of the checkpoint that this class has no place for
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
@@ -245,6 +249,17 @@ class EncoderPreTrainedModel(PreTrainedModel):
                 there, unless `output_loading_info=True` returns the report on them.
         """
         return load_checked(super().from_pretrained, pretrained_model_name_or_path, *args, **kwargs)
+
+    def _adjust_missing_and_unexpected_keys(self, loading_info: Any) -> None:
+        """Keep heads of pre-training that this class does not have out of the report that transformers logs.
+
+        To leave them is what loading a pre-trained checkpoint for something else means. `output_loading_info=True` has
+        all names (see `load_checked`).
+        """
+        super()._adjust_missing_and_unexpected_keys(loading_info)
+        heads = re.compile("|".join(self.pretraining_heads))
+        self.left_heads = frozenset(name for name in loading_info.unexpected_keys if heads.fullmatch(name))
+        loading_info.unexpected_keys -= self.left_heads
 
     def save_pretrained(self, save_directory: Any, **kwargs: Any) -> None:
         """As in transformers, under today's parameter names whatever names the checkpoint was loaded from.

@@ -87,6 +87,7 @@ def load_checked(
         if problem is None:
             raise
         raise OSError(problem) from error
+    report["unexpected_keys"] |= model.left_heads
     missing = missing_encoder_weights(model, report) if source is not None else set()
     mismatched = [] if ignore_mismatched_sizes else sorted(report["mismatched_keys"])
     if (missing or mismatched) and (problem := problem_of_files(source, **kwargs)) is not None:

@@ -175,6 +175,11 @@ class HfeAlbertPreTrainedModel(EncoderPreTrainedModel):
 
     config_class = HfeAlbertConfig
     base_model_prefix = "albert"
+    pretraining_heads = (
+        r"(albert\.)?pooler\.(weight|bias)",
+        r"predictions\.(bias|(LayerNorm|dense|decoder)\.(weight|bias))",
+        r"sop_classifier\.classifier\.(weight|bias)",
+    )
     _no_split_modules = ["EncoderEmbeddings", "AlbertLayer"]
 
     @torch.no_grad()

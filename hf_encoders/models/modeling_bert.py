@@ -61,6 +61,11 @@ class HfeBertPreTrainedModel(EncoderPreTrainedModel):
 
     config_class = HfeBertConfig
     base_model_prefix = "bert"
+    pretraining_heads = (
+        r"(bert\.)?pooler\.dense\.(weight|bias)",
+        r"cls\.predictions\.(bias|(decoder|transform\.(dense|LayerNorm))\.(weight|bias))",
+        r"cls\.seq_relationship\.(weight|bias)",
+    )
     _no_split_modules = ["EncoderEmbeddings", "EncoderLayer"]
 
     @torch.no_grad()

@@ -85,6 +85,10 @@ class HfeRobertaPreTrainedModel(EncoderPreTrainedModel):
 
     config_class = HfeRobertaConfig
     base_model_prefix = "roberta"
+    pretraining_heads = (
+        r"(roberta\.)?pooler\.dense\.(weight|bias)",
+        r"lm_head\.(bias|(dense|layer_norm|decoder)\.(weight|bias))",
+    )
     _no_split_modules = ["RobertaEmbeddings", "EncoderLayer"]
 
     @torch.no_grad()

@@ -347,3 +347,31 @@ def test_new_models_are_drawn_as_in_transformers(model_class: type[PreTrainedMod
             assert 0.25 < parameter.std() < 0.75, name
         if name.endswith("word_embeddings.weight"):
             assert not parameter[config.pad_token_id].any()
+
+
+@pytest.mark.parametrize("pretrained_class", [*PRETRAINING, *MASKED_LM])
+def test_heads_of_pre_training_that_a_class_leaves_are_not_logged_and_other_names_are(
+    pretrained_class: type[PreTrainedModel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged: list[str] = []
+    monkeypatch.setattr(transformers.modeling_utils.logger, "warning", logged.append)
+    pretrained = tiny_model(pretrained_class)
+    pretrained.save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    family = [cls for cls in ALL_MODELS if cls.config_class is pretrained_class.config_class]
+    for receiver in family:
+        logged.clear()
+        _, info = receiver.from_pretrained(tmp_path, output_loading_info=True)
+        assert not any("UNEXPECTED" in text for text in logged)
+        # Who asks is told all the same, as by transformers' class.
+        _, theirs = stock_class(receiver).from_pretrained(tmp_path, output_loading_info=True)
+        assert info["unexpected_keys"] == theirs["unexpected_keys"]
+    base = pretrained.base_model_prefix
+    head = next(name.partition(".")[0] for name in sorted(weights) if not name.startswith(base))
+    strangers = {f"{head}.stranger.weight", f"{base}.pooler.stranger", "other.bias"}
+    save_file({**weights, **{name: torch.zeros(2) for name in strangers}}, tmp_path / "model.safetensors")
+    for receiver in family:
+        logged.clear()
+        receiver.from_pretrained(tmp_path)
+        (report,) = (text for text in logged if "UNEXPECTED" in text)
+        assert report.count("stranger") == 2 and "other.bias" in report
