@@ -1,10 +1,12 @@
 """The command `hf-encoders`."""
 
 import argparse
+import re
 import sys
 from pathlib import Path
 
 from hf_encoders import __version__
+from hf_encoders.writing import storage_problem
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -48,19 +50,34 @@ def main(argv: list[str] | None = None) -> int:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         module.add_arguments(command)
-        command.set_defaults(run=module.run)
-    arguments, further = parser.parse_known_args(argv)
+        command.set_defaults(run=module.run, parser=command)
+    arguments, further = parser.parse_known_args(with_hyphens(sys.argv[1:] if argv is None else argv))
     if further and not getattr(arguments, "takes_further_options", False):
-        parser.error(f"unrecognized arguments: {' '.join(further)}")
+        arguments.parser.error(f"unrecognized arguments: {' '.join(further)}")
     arguments.further_options = further
     arguments.typed = sys.argv[1:] if argv is None else argv
     try:
         return arguments.run(arguments)
-    except (ValueError, OSError) as error:
-        if not raised_by_this_package(error):
+    except Exception as error:
+        if isinstance(error, ValueError | OSError) and raised_by_this_package(error):
+            problem = str(error)
+        elif (problem := storage_problem(error)) is not None:
+            problem += ": free some space there, or name another folder or file."
+        else:
             raise
-        print(f"hf-encoders {arguments.command}: {error}", file=sys.stderr)
+        print(f"hf-encoders {arguments.command}: {problem}", file=sys.stderr)
         return 2
+
+
+def with_hyphens(words: list[str]) -> list[str]:
+    """Options with hyphens in their names, as all are defined here; users of transformers type underscores.
+
+    >>> with_hyphens(["--learning_rate=1e-4", "--data-name", "my_data", "--", "--a_file"])
+    ['--learning-rate=1e-4', '--data-name', 'my_data', '--', '--a_file']
+    """
+    end = words.index("--") if "--" in words else len(words)
+    option = re.compile(r"^--\w[\w-]*(?==|$)")
+    return [option.sub(lambda name: name[0].replace("_", "-"), word) for word in words[:end]] + words[end:]
 
 
 def raised_by_this_package(error: BaseException) -> bool:

@@ -6,7 +6,6 @@ seed's model, with tokenizer, code and record, goes to `DIR/seed-N`, all figures
 
 import argparse
 import inspect
-import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -26,11 +25,21 @@ from hf_encoders.finetuning import (
 )
 from hf_encoders.finetuning.class_weights import read_class_weights
 from hf_encoders.finetuning.data_files import DataSource, load_data
-from hf_encoders.finetuning.report import RESULTS_FILE, format_table, make_record, write_results
-from hf_encoders.finetuning.runs import CHECKPOINTS, RunResult, RunSettings, finetune
+from hf_encoders.finetuning.repeated_rows import describe_repeated, repeated_rows
+from hf_encoders.finetuning.report import RESULTS_FILE, baseline_warnings, format_table, make_record, write_results
+from hf_encoders.finetuning.runs import (
+    CHECKPOINTS,
+    RunResult,
+    RunSettings,
+    finetune,
+    num_steps,
+    training_arguments,
+    with_defaults,
+)
 from hf_encoders.finetuning.task import PreparedTask
 from hf_encoders.loading import CLASSES, load_config, load_tokenizer, longest_input
 from hf_encoders.publishing.training_record import command_of
+from hf_encoders.training.hyperparameters import check_training_arguments
 from hf_encoders.writing import check_folder
 
 
@@ -58,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         data_files.add_arguments(task)
         module.add_arguments(task.add_argument_group("task"))
         training_options.add_arguments(task)
-        task.set_defaults(task_module=module, hub_task=hub_task)
+        task.set_defaults(task_module=module, hub_task=hub_task, parser=task)
 
 
 def add_model_arguments(group: argparse._ArgumentGroup) -> None:
@@ -120,7 +129,9 @@ def run(arguments: argparse.Namespace) -> int:
     task = arguments.task_module.prepare(data, tokenizer, max_length=max_length, **task_options(arguments))
     if held_out is not None:
         task.plan.insert(0, held_out)
-    settings = RunSettings(
+    repeated = repeated_rows(data, task.input_columns)
+    of_data = describe_repeated(repeated, data, task.input_columns)
+    given = RunSettings(
         model=arguments.model,
         classes=arguments.classes,
         from_scratch=arguments.from_scratch,
@@ -129,23 +140,30 @@ def run(arguments: argparse.Namespace) -> int:
         patience=arguments.patience,
         training=training_options.training_fields(arguments),
     )
+    settings = with_defaults(given, config, task)
+    steps = num_steps(settings.training, len(task.train_set))
+    checked = training_arguments(task, settings, arguments.seeds[0], folder)
+    check_training_arguments(checked, steps, training_options.OPTIONS)
     print_plan(task, settings, max_length, arguments.seeds)
+    print_choices(given.training, settings.training, config, len(task.train_set))
+    for warning in of_data:
+        print(f"WARNING: {warning}")
     # Not before all else is right: a wrong option must not cost earlier results.
     clear_output(folder, arguments.seeds)
-    results: list[RunResult] = []
+    command, results = command_of(arguments), []
     for seed in arguments.seeds:
         print(f"\nseed {seed}", flush=True)
         result = finetune(task, tokenizer, settings, seed, folder / f"seed-{seed}")
         save_run(result, task, tokenizer, folder / f"seed-{seed}")
-        record = make_record(result, [result], task, settings, source, arguments.hub_task, command_of(arguments))
+        record = make_record(result, [result], task, settings, source, arguments.hub_task, command, of_data)
         record.save(folder / f"seed-{seed}")
         # Only its figures are needed from here on.
         result.model = result.predictions = None
         results.append(result)
     for result in results if len(results) > 1 else ():
-        record = make_record(result, results, task, settings, source, arguments.hub_task, command_of(arguments))
+        record = make_record(result, results, task, settings, source, arguments.hub_task, command, of_data)
         record.save(folder / f"seed-{result.seed}")
-    path = write_results(results, task, settings, source, folder)
+    path = write_results(results, task, settings, source, folder, repeated)
     print_outcome(results, task, path)
     return 0
 
@@ -196,11 +214,9 @@ def task_options(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def print_plan(task: PreparedTask, settings: RunSettings, max_length: int, seeds: list[int]) -> None:
     """What is about to be done."""
-    training = {**training_options.DEFAULTS, **settings.training}
+    training = settings.training
     rows = training["per_device_train_batch_size"] * training["gradient_accumulation_steps"]
-    steps = training["max_steps"]
-    if steps <= 0:
-        steps = math.ceil(-(-len(task.train_set) // rows) * training["num_train_epochs"])
+    steps = num_steps(training, len(task.train_set))
     print(f"model: {settings.model}, classes of {settings.classes}{', from scratch' * settings.from_scratch}")
     for line in (f"longest input: {max_length} tokens", *task.plan):
         print(f"  {line}")
@@ -208,6 +224,23 @@ def print_plan(task: PreparedTask, settings: RunSettings, max_length: int, seeds
     if settings.class_weights is not None:
         shown = zip(task.label_names, settings.class_weights, strict=True)
         print(f"  class weights: {', '.join(f'{name} {weight:.3g}' for name, weight in shown)}")
+
+
+def print_choices(given: dict[str, Any], chosen: dict[str, Any], config: PreTrainedConfig, examples: int) -> None:
+    """Which of learning rate and epochs the user did not give, and a warning of a rate far above what is usual."""
+    usual = training_options.defaults(config, examples, chosen)
+    options = [("learning_rate", "learning rate")]
+    if chosen["max_steps"] == -1:
+        options.append(("num_train_epochs", "epochs"))
+    made = [f"{name} {chosen[field]:g}" for field, name in options if field not in given]
+    if made:
+        width = getattr(config, "hidden_size", "unknown")
+        print(f"  chosen for width {width} and {examples:,} training examples: {', '.join(made)}")
+    if chosen["learning_rate"] > training_options.FAR_ABOVE * usual["learning_rate"]:
+        print(
+            f"WARNING: --learning-rate {chosen['learning_rate']:g} is far above {usual['learning_rate']:g}, what an "
+            "encoder of this width is usually trained with: it may diverge."
+        )
 
 
 def save_run(result: RunResult, task: PreparedTask, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
@@ -224,5 +257,8 @@ def print_outcome(results: list[RunResult], task: PreparedTask, path: Path) -> N
     print(f"\n{format_table(results, task)}")
     if "validation" in task.eval_sets and results[0].best_step is not None:
         print("the validation set chose the weights: its figures are better than those of new data would be")
+    for result in results:
+        for warning in baseline_warnings(result, task):
+            print(f"WARNING: seed {result.seed}, {warning}")
     seconds = sum(result.seconds for result in results)
     print(f"{seconds:.0f} s of training, {results[0].tokens_per_second:,.0f} tokens/s; {path}")

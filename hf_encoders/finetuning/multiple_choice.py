@@ -13,6 +13,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from hf_encoders.finetuning.baselines import Baseline, constant_figures, most_frequent
 from hf_encoders.finetuning.data_files import require_columns
 from hf_encoders.finetuning.sequence_inputs import describe_lengths, encode_texts
 from hf_encoders.finetuning.task import PreparedTask
@@ -86,14 +87,25 @@ def prepare(
         encoded[split] = datasets.Dataset.from_dict(
             {**{name: grouped(values, num_choices) for name, values in columns.items()}, "labels": labels}
         )
+    train_set = encoded.pop("train")
+    scores = most_frequent(train_set["labels"][:], num_choices)
     return PreparedTask(
         auto_class=AutoModelForMultipleChoice,
         config_fields={},
-        train_set=encoded.pop("train"),
+        train_set=train_set,
         eval_sets=encoded,
         data_collator=DataCollatorForMultipleChoice(tokenizer),
         compute_metrics=lambda split: choice_accuracy,
         main_metric="accuracy",
+        baseline=Baseline(
+            "chance, or the most frequent ending",
+            lambda split: {
+                "accuracy": max(
+                    1 / num_choices, *constant_figures(choice_accuracy, scores, encoded[split]["labels"][:]).values()
+                )
+            },
+        ),
+        input_columns=(prompt_column, *ending_columns),
         plan=[*plan, f"{num_choices} endings a row"],
     )
 

@@ -27,6 +27,7 @@ from hf_encoders.finetuning.answer_windows import (
     label_windows,
     read_questions,
 )
+from hf_encoders.finetuning.baselines import Baseline
 from hf_encoders.finetuning.data_files import require_columns
 from hf_encoders.finetuning.right_padding import padding_at_the_end
 from hf_encoders.finetuning.task import PreparedTask
@@ -152,6 +153,8 @@ def prepare(
         data_collator=WindowCollator(padding_at_the_end(tokenizer)),
         compute_metrics=metrics,
         main_metric="f1",
+        baseline=Baseline("never an answer", lambda split: unanswered(questions[split])) if allow_no_answer else None,
+        input_columns=(question_column, context_column),
         write_predictions=lambda path, split, predictions: write_answers(
             path, questions[split], decoded(split, predictions), allow_no_answer
         ),
@@ -202,6 +205,12 @@ def answer_figures(
     for name in ("best_exact_thresh", "best_f1_thresh"):
         figures[name] = [ranked[0] - 1, *ranked][int(figures[name])]
     return figures
+
+
+def unanswered(questions: list[Question]) -> dict[str, float]:
+    """The figures of SQuAD 2.0 for giving no answer at all, in per cent: the share of questions that have none."""
+    share = 100 * sum(not one.golds for one in questions) / len(questions)
+    return {"exact": share, "f1": share}
 
 
 def write_answers(path: Path, questions: list[Question], decoded: list[list[Answer]], allow_no_answer: bool) -> None:

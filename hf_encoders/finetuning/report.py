@@ -7,6 +7,11 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import datasets
+import numpy as np
+
+from hf_encoders.finetuning.baselines import compared
+from hf_encoders.finetuning.class_weights import IGNORED
 from hf_encoders.finetuning.data_files import DataSource
 from hf_encoders.finetuning.runs import RunResult, RunSettings, majority_share
 from hf_encoders.finetuning.task import PreparedTask
@@ -44,27 +49,63 @@ def shown_spread(values: list[float], digits: int = 3) -> str:
 
 
 def format_table(results: list[RunResult], task: PreparedTask) -> str:
-    """One row a figure of each evaluation set: every seed, then mean ± standard deviation."""
+    """One row a figure of each evaluation set: every seed, mean ± standard deviation, and the task's baseline."""
     rows = [["set", "figure", *(f"seed {result.seed}" for result in results), "mean ± standard deviation"]]
+    if task.baseline is not None:
+        rows[0].append(f"baseline: {task.baseline.name}")
     for name in results[0].figures:
-        majority = majority_share(task, name)
+        baseline = baseline_figures(task, name)
         for figure in figures_of_all(results, name):
             values = [result.figures[name][figure] for result in results]
             rows.append([name, figure, *(f"{value:.{DIGITS}f}" for value in values), shown_spread(values, DIGITS)])
-        if majority is not None:
-            rows.append(
-                [name, "accuracy of the most frequent label", *([""] * len(results)), f"{majority:.{DIGITS}f}"]
-            )
+            if task.baseline is not None:
+                rows[-1].append(f"{baseline[figure]:.{DIGITS}f}" if figure in baseline else "")
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     )
 
 
+def baseline_figures(task: PreparedTask, name: str) -> dict[str, float]:
+    """What is reached on an evaluation set without reading the input; empty for a task without such figures."""
+    return {} if task.baseline is None else task.baseline.figures(name)
+
+
+def baseline_warnings(result: RunResult, task: PreparedTask) -> list[str]:
+    """A warning for each evaluation set on which the task's main figure does not stand out from its baseline."""
+    if task.baseline is None:
+        return []
+    found = (
+        compared(task.main_metric, figures[task.main_metric], task.baseline, name, _num_items(task.eval_sets[name]))
+        for name, figures in result.figures.items()
+    )
+    return [warning for warning in found if warning is not None]
+
+
+def _num_items(rows: datasets.Dataset) -> int:
+    """Labels that a figure is a mean over: of rows, or of words."""
+    if "labels" not in rows.column_names:
+        return len(rows)
+    return int(sum((np.asarray(labels) != IGNORED).sum() for labels in rows["labels"]))
+
+
 def write_results(
-    results: list[RunResult], task: PreparedTask, settings: RunSettings, source: DataSource, folder: Path
+    results: list[RunResult],
+    task: PreparedTask,
+    settings: RunSettings,
+    source: DataSource,
+    folder: Path,
+    repeated: dict[str, int] | None = None,
 ) -> Path:
-    """Write `results.json`: settings, each seed's figures, and their mean and spread; paths as base names."""
+    """Write `results.json`: settings, each seed's figures, their mean and spread, and the baselines. Paths become base
+    names.
+
+    Args:
+        results: of all seeds.
+        task, settings, source: what the runs were made of.
+        folder: to write to.
+        repeated (*optional*): rows of each evaluation set that are training rows too.
+    """
     summary = {
         name: {figure: _summary(_over_seeds(results, name, figure)) for figure in figures_of_all(results, name)}
         for name in results[0].figures
@@ -73,6 +114,9 @@ def write_results(
         "main_metric": task.main_metric,
         "summary": summary,
         "majority": {name: majority_share(task, name) for name in task.eval_sets},
+        "baseline": {name: baseline_figures(task, name) for name in task.eval_sets},
+        "repeated_rows": repeated or {},
+        "warnings": {result.seed: found for result in results if (found := baseline_warnings(result, task))},
         "seeds": [{f.name: getattr(result, f.name) for f in fields(result) if f.repr} for result in results],
         "data": {key: value for key, value in vars(source).items() if value is not None},
         "settings": {key: value for key, value in vars(settings).items() if value is not None},
@@ -113,6 +157,7 @@ def make_record(
     source: DataSource,
     hub_task: str,
     command: str,
+    warnings: list[str] | tuple[str, ...] = (),
 ) -> TrainingRecord:
     """The facts of one seed's model, for its card.
 
@@ -122,6 +167,7 @@ def make_record(
         task, settings, source: what the runs were made of.
         hub_task (`str`): the Hub's name of the task.
         command (`str`): what started the runs (`command_of`).
+        warnings (`list` of `str`): what is known to be wrong with the data.
     """
     schedule = {
         "optimizer steps": result.steps,
@@ -149,6 +195,7 @@ def make_record(
         command=command,
         base_model=None if settings.from_scratch else name_of_checkpoint(settings.model),
         dataset_ids=[source.dataset] if is_on_hub else [],
+        warnings=[*warnings, *baseline_warnings(result, task)],
     )
 
 
@@ -156,7 +203,7 @@ def _evaluation(
     result: RunResult, results: list[RunResult], task: PreparedTask, source: DataSource, hub_task: str
 ) -> Any:
     for name in result.figures:
-        majority = majority_share(task, name)
+        baseline = baseline_figures(task, name)
         for figure in figures_of_all(results, name):
             values = _over_seeds(results, name, figure)
             if figure == "loss" or figure.endswith(COUNTS) or not all(math.isfinite(value) for value in values):
@@ -168,8 +215,8 @@ def _evaluation(
                 "metric": figure,
                 "value": round(result.figures[name][figure], DIGITS),
             }
-            if figure == "accuracy" and majority is not None:
-                entry["baseline"] = f"most frequent label {majority:.3f}"
+            if figure in baseline:
+                entry["baseline"] = f"{task.baseline.name} {baseline[figure]:.3f}"
             if len(results) > 1:
                 entry["seeds"] = {
                     str(one.seed): round(value, DIGITS) for one, value in zip(results, values, strict=True)

@@ -5,9 +5,10 @@ dropout 8 rows at once and 2 at a time accumulated 4 times train the same model.
 not sorted by length.
 """
 
+import math
 import shutil
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 import torch
 from transformers import (
     EarlyStoppingCallback,
+    PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     ProgressCallback,
@@ -26,9 +28,10 @@ from transformers import (
 from hf_encoders.finetuning.class_weights import class_weighted_loss
 from hf_encoders.finetuning.new_head import load_model
 from hf_encoders.finetuning.task import PreparedTask
-from hf_encoders.finetuning.training_options import DEFAULTS
+from hf_encoders.finetuning.training_options import defaults, steps_per_epoch
 from hf_encoders.loading import load_config
 from hf_encoders.training import CompactProgressCallback
+from hf_encoders.training.hyperparameters import check_precision
 from hf_encoders.training.optimizers import optimization_facts
 
 
@@ -49,7 +52,7 @@ class RunSettings:
         checkpoint (`str`): `best` keeps the weights with the best `main_metric` on `validation` of all evaluations,
             `last` those after the last update. Without a validation set it is the last.
         patience (`int`, *optional*): stop after so many evaluations without a better figure.
-        training (`dict`): fields of `TrainingArguments`; others are those of `training_options.DEFAULTS`.
+        training (`dict`): fields of `TrainingArguments`; others are those of `training_options.defaults`.
 
     Raises:
         ValueError: for a value out of range.
@@ -87,6 +90,7 @@ class RunResult:
         training_loss (`float`): mean over the run, in nats an item, or squared error.
         model, predictions: the trained model; evaluation set -> what the model put out for it.
         optimization (`dict`): optimizer, schedule and precision, in words (`optimization_facts`).
+        training (`dict`): fields of `TrainingArguments`, the settings' and the defaults that were chosen.
     """
 
     seed: int
@@ -100,6 +104,7 @@ class RunResult:
     model: PreTrainedModel = field(repr=False)
     predictions: dict[str, Any] = field(repr=False)
     optimization: dict[str, Any] = field(default_factory=dict)
+    training: dict[str, Any] = field(default_factory=dict, repr=False)
 
 
 def finetune(
@@ -121,6 +126,7 @@ def finetune(
         raise ValueError("--patience needs a validation set: give --validation, or --held-out SHARE.")
     set_seed(seed)
     config = load_config(settings.model, settings.classes)
+    settings = with_defaults(settings, config, task)
     model = load_model(settings.model, task.auto_class, config, task.config_fields, settings.from_scratch)
     trainer = make_trainer(model, task, tokenizer, settings, seed, Path(folder) / "checkpoints")
     outcome = trainer.train()
@@ -146,7 +152,21 @@ def finetune(
         optimization=optimization_facts(trainer),
         model=model,
         predictions=predictions,
+        training=settings.training,
     )
+
+
+def with_defaults(settings: RunSettings, config: PreTrainedConfig, task: PreparedTask) -> RunSettings:
+    """The settings with all of `training_options.defaults` that they leave open."""
+    given = {name: value for name, value in settings.training.items() if value is not None}
+    return replace(settings, training={**defaults(config, len(task.train_set), given), **given})
+
+
+def num_steps(training: dict[str, Any], examples: int) -> int:
+    """Optimizer steps of a run in one process, from the fields that `with_defaults` completed."""
+    if training["max_steps"] > 0:
+        return training["max_steps"]
+    return math.ceil(steps_per_epoch(training, examples) * training["num_train_epochs"])
 
 
 def check_scores(predictions: Any, where: str) -> None:
@@ -194,12 +214,16 @@ def make_trainer(
 
 
 def training_arguments(task: PreparedTask, settings: RunSettings, seed: int, checkpoints: Path) -> TrainingArguments:
-    """`settings.training` over the defaults, and what follows from the task and its sets."""
+    """`settings.training`, which has all of the defaults, and what follows from the task and its sets.
+
+    Raises:
+        ValueError: for what transformers refuses, and float16 on a CPU.
+    """
     fields = {
-        **DEFAULTS,
         "disable_tqdm": False,
         "report_to": "none",
         "optim": "adamw_torch_fused",
+        "use_cpu": not torch.accelerator.is_available(),
         "dataloader_pin_memory": torch.cuda.is_available(),
         "include_num_input_tokens_seen": "non_padding",
         **settings.training,
@@ -210,15 +234,20 @@ def training_arguments(task: PreparedTask, settings: RunSettings, seed: int, che
     chooses = settings.checkpoint == "best" and fields["eval_strategy"] != "no"
     if chooses:
         fields |= {"save_steps": fields.get("eval_steps", 500), "save_total_limit": 1, "save_only_model": True}
-    return TrainingArguments(
-        output_dir=str(checkpoints),
-        seed=seed,
-        save_strategy=fields["eval_strategy"] if chooses else "no",
-        load_best_model_at_end=chooses,
-        metric_for_best_model=task.main_metric if chooses else None,
-        greater_is_better=True if chooses else None,
-        **fields,
-    )
+    try:
+        arguments = TrainingArguments(
+            output_dir=str(checkpoints),
+            seed=seed,
+            save_strategy=fields["eval_strategy"] if chooses else "no",
+            load_best_model_at_end=chooses,
+            metric_for_best_model=task.main_metric if chooses else None,
+            greater_is_better=True if chooses else None,
+            **fields,
+        )
+    except ValueError as error:
+        raise ValueError(f"TrainingArguments: {' '.join(str(error).split())}") from error
+    check_precision(arguments)
+    return arguments
 
 
 def majority_share(task: PreparedTask, eval_set: str) -> float | None:

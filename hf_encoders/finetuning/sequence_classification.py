@@ -14,8 +14,14 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from hf_encoders.finetuning.baselines import Baseline, constant_figures, most_frequent, most_frequent_set
 from hf_encoders.finetuning.label_values import class_fields, read_labels
-from hf_encoders.finetuning.sequence_inputs import add_text_arguments, encode_splits, require_text_columns
+from hf_encoders.finetuning.sequence_inputs import (
+    add_text_arguments,
+    encode_splits,
+    input_columns,
+    require_text_columns,
+)
 from hf_encoders.finetuning.task import PreparedTask
 from hf_encoders.metrics import F1, Accuracy, MatthewsCorrelation
 
@@ -84,6 +90,8 @@ def prepare(
         for split, values in labels.items()
     }
     encoded, plan = encode_splits(data, text_column, text_pair_column, numbers, tokenizer, max_length)
+    figures = multi_label_figures if multi_label else single_label_figures
+    scores = most_frequent_set(numbers["train"]) if multi_label else most_frequent(numbers["train"], len(names))
     problem_type = "multi_label_classification" if multi_label else "single_label_classification"
     return PreparedTask(
         auto_class=AutoModelForSequenceClassification,
@@ -91,9 +99,14 @@ def prepare(
         train_set=encoded.pop("train"),
         eval_sets=encoded,
         data_collator=DataCollatorWithPadding(tokenizer),
-        compute_metrics=lambda split: multi_label_figures if multi_label else single_label_figures,
+        compute_metrics=lambda split: figures,
         main_metric="f1_micro" if multi_label else best_metric,
         label_names=names,
+        baseline=Baseline(
+            "most frequent labels" if multi_label else "most frequent label",
+            lambda split: constant_figures(figures, scores, numbers[split]),
+        ),
+        input_columns=input_columns(text_column, text_pair_column),
         plan=[*plan, f"{len(names)} classes: {', '.join(names[:10])}{' ...' if len(names) > 10 else ''}"],
     )
 

@@ -36,6 +36,11 @@ def require_text_columns(
                     raise ValueError(f"{split} data, row {row}: {column} is {text!r}, not text.")
 
 
+def input_columns(text_column: str, text_pair_column: str | None) -> tuple[str, ...]:
+    """The columns that the encoder reads."""
+    return (text_column,) if text_pair_column is None else (text_column, text_pair_column)
+
+
 def encode_texts(
     texts: list[str], pairs: list[str] | None, tokenizer: PreTrainedTokenizerBase, max_length: int
 ) -> tuple[dict[str, list], int]:

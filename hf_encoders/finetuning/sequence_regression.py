@@ -16,7 +16,13 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from hf_encoders.finetuning.sequence_inputs import add_text_arguments, encode_splits, require_text_columns
+from hf_encoders.finetuning.baselines import Baseline, constant_figures
+from hf_encoders.finetuning.sequence_inputs import (
+    add_text_arguments,
+    encode_splits,
+    input_columns,
+    require_text_columns,
+)
 from hf_encoders.finetuning.task import PreparedTask
 from hf_encoders.metrics import PearsonCorrelation, SpearmanCorrelation
 
@@ -61,6 +67,7 @@ def prepare(
                 f"{split} data: {label_column} is hidden ({HIDDEN:g} in every row): use --{split}-split none."
             )
     encoded, plan = encode_splits(data, text_column, text_pair_column, numbers, tokenizer, max_length)
+    mean = [sum(numbers["train"]) / len(numbers["train"])]
     return PreparedTask(
         auto_class=AutoModelForSequenceClassification,
         config_fields={"num_labels": 1, "problem_type": "regression"},
@@ -69,6 +76,10 @@ def prepare(
         data_collator=DataCollatorWithPadding(tokenizer),
         compute_metrics=lambda split: correlations,
         main_metric="pearsonr",
+        baseline=Baseline(
+            "mean of the training numbers", lambda split: constant_figures(correlations, mean, numbers[split])
+        ),
+        input_columns=input_columns(text_column, text_pair_column),
         plan=[*plan, f"numbers from {min(numbers['train']):g} to {max(numbers['train']):g}"],
     )
 

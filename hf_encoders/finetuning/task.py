@@ -23,6 +23,8 @@ from typing import Any
 import datasets
 from transformers import EvalPrediction
 
+from hf_encoders.finetuning.baselines import Baseline
+
 
 @dataclass
 class PreparedTask:
@@ -44,6 +46,9 @@ class PreparedTask:
             classes: for class weights and the record.
         write_predictions (`Callable`, *optional*): called with a path, the name of the evaluation set and
             `Trainer.predict`'s predictions; writes them in the task's usual form.
+        baseline (`Baseline`, *optional*): what is reached without reading the input, where the task has such a figure.
+        input_columns (`tuple` of `str`): of the raw rows, what the encoder reads: rows that are equal in them are the
+            same example.
         plan (`list` of `str`): lines about the prepared data, printed before training starts: the share of truncated
             examples, the number of windows, the labels.
     """
@@ -57,4 +62,6 @@ class PreparedTask:
     main_metric: str
     label_names: list[str] | None = None
     write_predictions: Callable[[Path, str, Any], None] | None = None
+    baseline: Baseline | None = None
+    input_columns: tuple[str, ...] = ()
     plan: list[str] = field(default_factory=list)

@@ -21,6 +21,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from hf_encoders.finetuning.baselines import Baseline
 from hf_encoders.finetuning.data_files import require_columns
 from hf_encoders.finetuning.label_values import class_fields, class_name, class_names
 from hf_encoders.finetuning.right_padding import padding_at_the_end
@@ -121,14 +122,16 @@ def prepare(
     rows = {
         split: label_windows(found, splits[split].tags, names, label_all_tokens) for split, found in windows.items()
     }
-    default = _default_tag(names, splits["train"].tags)
+    frequent = Counter(tag for tags in splits["train"].tags for tag in tags).most_common(1)[0][0]
+    default = OUTSIDE if OUTSIDE in names else frequent  # the tag of a word without a token
     has_entities = all(ENTITY_TAG.fullmatch(name) for name in names)
 
     def predicted(split: str, predictions: np.ndarray) -> list[list[str]]:
         return predicted_tags(rows[split], predictions, splits[split].words, names, default)
 
+    figures = entity_figures if has_entities else word_figures
+
     def metrics(split: str) -> Callable[[EvalPrediction], dict[str, float]]:
-        figures = entity_figures if has_entities else word_figures
         return lambda prediction: figures(predicted(split, prediction.predictions), splits[split].tags, names)
 
     return PreparedTask(
@@ -140,6 +143,11 @@ def prepare(
         compute_metrics=metrics,
         main_metric="overall_f1" if has_entities else "accuracy",
         label_names=names,
+        baseline=Baseline(
+            "most frequent tag",
+            lambda split: figures([[frequent] * len(tags) for tags in splits[split].tags], splits[split].tags, names),
+        ),
+        input_columns=(tokens_column,),
         write_predictions=lambda path, split, predictions: write_tags(
             path, *splits[split], predicted(split, predictions)
         ),
@@ -157,13 +165,6 @@ def _combination_fields(layers: list[int] | None, layer_combination: str | None)
     if layers is None:
         return {}
     return {"combined_layers": layers, "layer_combination": layer_combination or LAYER_COMBINATIONS[0]}
-
-
-def _default_tag(names: list[str], train_tags: list[list[str]]) -> str:
-    """The tag of a word without a token: `O`, or, if there is no such tag, the most frequent one."""
-    if OUTSIDE in names:
-        return OUTSIDE
-    return Counter(tag for tags in train_tags for tag in tags).most_common(1)[0][0]
 
 
 def _class_names_of(feature: Any) -> list[str] | None:

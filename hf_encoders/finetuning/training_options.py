@@ -2,23 +2,43 @@
 
 import argparse
 import dataclasses
+import math
 from typing import Any
 
 import torch
-from transformers import HfArgumentParser, TrainingArguments
+from transformers import HfArgumentParser, PreTrainedConfig, TrainingArguments
+
+from hf_encoders.training.hyperparameters import check_ranges
 
 
-# Batch, epochs and learning rate lie in the ranges of BERT, appendix A.3; ten per cent of warm-up as there.
+# Batch, epochs and learning rate lie in the ranges of BERT, appendix A.3; ten per cent of warm-up as there. The two of
+# them that `defaults` raises for narrower encoders are those of the papers' width.
+BASE_WIDTH = 768
+BASE_RATE = 5e-5
+BASE_EPOCHS = 3.0
+HIGHEST_RATE = 1e-3
+LEAST_STEPS = 500
+MOST_EPOCHS = 50
+FAR_ABOVE = 30  # times the usual learning rate from which a user is warned
 DEFAULTS: dict[str, Any] = {
-    "learning_rate": 5e-5,
     "per_device_train_batch_size": 32,
     "per_device_eval_batch_size": 64,
-    "num_train_epochs": 3.0,
     "max_steps": -1,
     "warmup_steps": 0.1,
     "weight_decay": 0.01,
     "gradient_accumulation_steps": 1,
     "bf16": False,
+    "fp16": False,
+}
+OPTIONS = {
+    "learning_rate": "--learning-rate",
+    "per_device_train_batch_size": "--batch-size",
+    "gradient_accumulation_steps": "--accumulation",
+    "per_device_eval_batch_size": "--eval-batch-size",
+    "num_train_epochs": "--epochs",
+    "max_steps": "--max-steps",
+    "warmup_steps": "--warmup",
+    "weight_decay": "--weight-decay",
 }
 # What the loop in runs.py sets itself: field -> what to use instead.
 TAKEN = {
@@ -47,28 +67,78 @@ class _FieldParser(HfArgumentParser):
         raise ValueError(f"--trainer: {message}. See the fields of transformers.TrainingArguments.")
 
 
+def defaults(config: PreTrainedConfig, examples: int, given: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The fields of `TrainingArguments` that a fine-tuning has unless the user says otherwise.
+
+    For encoders of width 768 and more those of the papers: 5e-5, 3 epochs. A narrower one needs larger steps and more
+    of them; with those of the papers it often stays at the most frequent class. So, for a hidden size H below 768:
+
+    - learning rate: 5e-5 x (768 / H)^2, at most 1e-3: 1.1e-4 for 512, 2e-4 for 384, 4.5e-4 for 256, 1e-3 for 172 and
+      below;
+    - epochs: as many as 500 optimizer steps take, from 3 to 50.
+
+    docs/finetuning.md has the measurements.
+
+    Args:
+        config: of the encoder, with `hidden_size`.
+        examples (`int`): rows, or windows, of the training set.
+        given (*optional*): the fields that the user set; the batch decides how many steps an epoch has.
+
+    >>> from transformers import BertConfig
+    >>> for width, examples in ((768, 1600), (256, 1600), (128, 100_000), (64, 40)):
+    ...     found = defaults(BertConfig(hidden_size=width), examples)
+    ...     print(width, found["learning_rate"], found["num_train_epochs"])
+    768 5e-05 3.0
+    256 0.00045 10.0
+    128 0.001 3.0
+    64 0.001 50.0
+    """
+    width = getattr(config, "hidden_size", BASE_WIDTH)
+    rate, epochs = BASE_RATE, BASE_EPOCHS
+    if width < BASE_WIDTH:
+        rate = min(HIGHEST_RATE, float(f"{BASE_RATE * (BASE_WIDTH / width) ** 2:.1e}"))
+        needed = math.ceil(LEAST_STEPS / steps_per_epoch({**DEFAULTS, **(given or {})}, examples))
+        epochs = float(min(max(needed, BASE_EPOCHS), MOST_EPOCHS))
+    return {**DEFAULTS, "learning_rate": rate, "num_train_epochs": epochs}
+
+
+def steps_per_epoch(training: dict[str, Any], examples: int) -> int:
+    """Optimizer steps of one pass over the examples, in one process."""
+    rows = training["per_device_train_batch_size"] * training["gradient_accumulation_steps"]
+    return math.ceil(examples / rows)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `training_fields`."""
     training = parser.add_argument_group("training")
-    for option, field, kind, metavar, text in (
-        ("--learning-rate", "learning_rate", float, "RATE", "peak; linear to 0 after warm-up"),
-        ("--batch-size", "per_device_train_batch_size", int, "ROWS", "rows of a forward pass, on each device"),
-        ("--accumulation", "gradient_accumulation_steps", int, "N", "forward passes an update; the loss stays exact"),
-        ("--eval-batch-size", "per_device_eval_batch_size", int, "ROWS", "rows of a forward pass in evaluation"),
-        ("--epochs", "num_train_epochs", float, "N", "passes over the training rows"),
-        ("--max-steps", "max_steps", int, "N", "updates, instead of --epochs; -1: by --epochs"),
-        ("--warmup", "warmup_steps", float, "N", "updates of warm-up, or below 1 their share"),
-        ("--weight-decay", "weight_decay", float, "X", "of AdamW, not on biases and LayerNorms"),
+    by_width = {
+        "learning_rate": f"{BASE_RATE:g} from width {BASE_WIDTH}, up to {HIGHEST_RATE:g} for narrower encoders",
+        "num_train_epochs": f"{BASE_EPOCHS:g}; for narrower encoders as many as {LEAST_STEPS} updates take, up to "
+        f"{MOST_EPOCHS}",
+    }
+    for field, kind, metavar, text in (
+        ("learning_rate", float, "RATE", "peak; linear to 0 after warm-up"),
+        ("per_device_train_batch_size", int, "ROWS", "rows of a forward pass, on each device"),
+        ("gradient_accumulation_steps", int, "N", "forward passes an update; the loss stays exact"),
+        ("per_device_eval_batch_size", int, "ROWS", "rows of a forward pass in evaluation"),
+        ("num_train_epochs", float, "N", "passes over the training rows"),
+        ("max_steps", int, "N", "updates, instead of --epochs; -1: by --epochs"),
+        ("warmup_steps", float, "N", "updates of warm-up, or below 1 their share"),
+        ("weight_decay", float, "X", "of AdamW, not on biases and LayerNorms"),
     ):
         training.add_argument(
-            option,
+            OPTIONS[field],
             dest=field,
             type=kind,
-            default=DEFAULTS[field],
             metavar=metavar,
-            help=f"{text} (default: %(default)s)",
+            help=f"{text} (default: {by_width.get(field, DEFAULTS.get(field))})",
         )
-    training.add_argument("--bf16", action="store_true", help="autocast to bfloat16; weights stay float32")
+    training.add_argument(
+        "--bf16", action="store_true", default=None, help="autocast to bfloat16; weights stay float32"
+    )
+    training.add_argument(
+        "--fp16", action="store_true", default=None, help="autocast to float16, on a GPU; weights stay float32"
+    )
     training.add_argument(
         "--eval-steps", type=int, metavar="N", help="evaluate every N updates (default: after every epoch)"
     )
@@ -83,27 +153,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def training_fields(arguments: argparse.Namespace) -> dict[str, Any]:
-    """`TrainingArguments` fields from the parsed options.
+    """The `TrainingArguments` fields that the user gave.
 
     Raises:
         ValueError: for a number out of range, and `--trainer` fields that there are not, or that have an option of
             their own.
     """
-    fields = {name: getattr(arguments, name) for name in DEFAULTS} | parse_fields(arguments.trainer)
-    for option, field, least in (
-        ("--learning-rate", "learning_rate", 0),
-        ("--batch-size", "per_device_train_batch_size", 1),
-        ("--accumulation", "gradient_accumulation_steps", 1),
-        ("--eval-batch-size", "per_device_eval_batch_size", 1),
-        ("--epochs", "num_train_epochs", 0),
-        ("--warmup", "warmup_steps", 0),
-        ("--weight-decay", "weight_decay", 0),
-    ):
-        if not least <= fields[field] < float("inf"):
-            raise ValueError(f"{option} {fields[field]}: must be a finite number, at least {least}.")
-    if fields["max_steps"] < 1 and fields["max_steps"] != -1:
+    names = {**DEFAULTS, **OPTIONS}
+    fields = {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
+    fields |= parse_fields(arguments.trainer)
+    check_ranges(fields, OPTIONS)
+    if fields.get("max_steps", -1) < 1 and fields.get("max_steps", -1) != -1:
         raise ValueError(f"--max-steps {fields['max_steps']}: must be at least 1, or -1 for as many as --epochs has.")
-    if fields["num_train_epochs"] == 0 and fields["max_steps"] == -1:
+    if fields.get("num_train_epochs") == 0 and "max_steps" not in fields:
         raise ValueError("--epochs 0: nothing would be trained; give more, or --max-steps.")
     if arguments.eval_steps is not None:
         if arguments.eval_steps < 1:
@@ -140,5 +202,8 @@ def parse_fields(words: list[str]) -> dict[str, Any]:
     parsed = parser.parse_args([f"--{name}={value}" for name, value in given.items()])
     values = {name: getattr(parsed, name) for name in given}
     # argparse knows these fields as text; TrainingArguments turns them into what they are.
-    made = TrainingArguments(output_dir="unused", **{"use_cpu": not torch.cuda.is_available(), **values})
+    try:
+        made = TrainingArguments(output_dir="unused", **{"use_cpu": not torch.accelerator.is_available(), **values})
+    except ValueError as error:
+        raise ValueError(f"--trainer {' '.join(words)}: {' '.join(str(error).split())}") from error
     return {name: getattr(made, name) for name in given}

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_encoders.training.curves import Curve
+from hf_encoders.writing import check_file
 
 
 OBJECTIVES = {"mlm_loss": "masked tokens", "pair_loss": "sentence pairs"}
@@ -82,6 +83,24 @@ def draw_runs(
     if not drawn:
         raise ValueError(f"{', '.join(run.name for run in runs)}: no loss was logged: set logging_steps in the run.")
     return draw(drawn, path, title, AXES[against])
+
+
+def check_picture(path: str | Path, option: str) -> None:
+    """Refuse a picture of a form that is not drawn, or in a place that cannot be written.
+
+    Args:
+        path: file to write; its suffix says the form.
+        option (`str`): what named it, for the error.
+
+    Raises:
+        ValueError: names the option, the file and the remedy.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    forms = FigureCanvasAgg.get_supported_filetypes()
+    if Path(path).suffix[1:].lower() not in forms:
+        raise ValueError(f"{option} {path}: must end in one of {', '.join(f'.{form}' for form in sorted(forms))}.")
+    check_file(path, option)
 
 
 def draw(panels: Sequence[tuple[str, list[Line]]], path: Path, title: str, x_label: str) -> Path:

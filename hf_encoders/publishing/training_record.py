@@ -38,6 +38,8 @@ class TrainingRecord:
             `dataset` (its name in words), `metric` (`accuracy`, `f1` ...) and `value`; perhaps `dataset_id` (on the
             Hub), `config`, `split`, `baseline` (what to compare with, in words), `seeds` (values of models of several
             seeds by seed, of which `value` is this one's).
+        warnings (`list` of `str`): what readers of the evaluation must know: figures no better than their baseline,
+            rows that were trained on.
         new_heads (`list` of `str`): parameters that were not trained.
         command (`str`): what started the run.
         base_model (`str`, *optional*): name on the Hub of the checkpoint that a fine-tuning began from, or what a
@@ -59,6 +61,7 @@ class TrainingRecord:
     seconds: float | None = None
     tokens_per_second: float | None = None
     evaluation: list[dict[str, Any]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
     new_heads: list[str] = field(default_factory=list)
     command: str = NOT_RECORDED
     base_model: str | None = None

@@ -14,6 +14,8 @@ from transformers import TrainingArguments
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import logging
 
+from hf_encoders.training.hyperparameters import check_precision
+
 
 logger = logging.get_logger(__name__)
 
@@ -27,8 +29,9 @@ def check_launch(args: TrainingArguments, accelerator: Accelerator) -> None:
 
     Raises:
         ValueError: If one process runs where `WORLD_SIZE` or `accelerate launch --num_processes` asked for more, or if
-            FSDP was asked for and is not in effect.
+            FSDP was asked for and is not in effect; and for float16 on a CPU.
     """
+    check_precision(args)
     if args.world_size == 1:
         _check_alone()
     if asks_for_sharding(args) and accelerator.distributed_type != DistributedType.FSDP:

@@ -1,6 +1,6 @@
 """Lay the curves of runs over each other and over the reference of a shipped recipe.
 
-Writes a PNG with a panel for each objective's loss and one for the speed, prints a table of last values, the warnings
+Draws a panel for each objective's loss and one for the speed, prints a table of last values, the warnings
 that were given, and where each run is beside the reference at the same tokens. docs/health.md tells how to read it.
 """
 
@@ -8,9 +8,10 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from hf_encoders.publishing.loss_curve import AXES, draw_runs
+from hf_encoders.publishing.loss_curve import AXES, check_picture, draw_runs
 from hf_encoders.publishing.training_record import describe_hardware, describe_software
-from hf_encoders.training.curves import Curve, compare, read_reference, read_run, save_reference
+from hf_encoders.training.curves import Curve, compare, read_reference, read_run, reference_file, save_reference
+from hf_encoders.writing import check_folder
 
 
 # Figure of the log, heading, form.
@@ -38,7 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="output folder of a run, one of its checkpoints, or a file with its log (trainer_state.json)",
     )
     parser.add_argument("--reference", metavar="NAME", help="a shipped curve, or a .json file of --save-reference")
-    parser.add_argument("--output", metavar="PNG", help="picture to write; without, only the table is printed")
+    parser.add_argument(
+        "--output", metavar="FILE", help="picture to write: .png, .svg, .pdf ...; without, only the table is printed"
+    )
     parser.add_argument("--against", choices=list(AXES), default="steps", help="horizontal axis (default: steps)")
     parser.add_argument("--title", default="", help="heading of the picture")
     parser.add_argument(
@@ -52,8 +55,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Read, draw, print."""
     if arguments.save_reference and len(arguments.runs) > 1:
         raise ValueError(f"--save-reference is for one run, and {len(arguments.runs)} were given: give one.")
-    if arguments.output and not Path(arguments.output).absolute().parent.is_dir():
-        raise ValueError(f"--output {arguments.output}: its folder does not exist: make it first.")
+    if arguments.output:
+        check_picture(arguments.output, "--output")
+    if arguments.save_reference:
+        check_folder(reference_file(arguments.save_reference).parent, "--save-reference")
     runs = [read_run(Path(path)) for path in arguments.runs]
     reference = read_reference(arguments.reference) if arguments.reference else None
     if arguments.output:

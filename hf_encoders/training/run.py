@@ -10,15 +10,14 @@ import datasets
 import numpy as np
 import torch
 from torch.utils.data import Dataset, Subset
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProgressCallback, TrainingArguments, get_scheduler
-from transformers.integrations import get_reporting_integration_callbacks
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProgressCallback, TrainingArguments
 
 from hf_encoders.data.corpus import unigram_cross_entropy
 from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
-from hf_encoders.errors import first_line
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.training.callbacks import CompactProgressCallback
 from hf_encoders.training.health import HealthCallback
+from hf_encoders.training.hyperparameters import check_training_arguments
 from hf_encoders.training.objectives import (
     collator_for,
     config_class_of,
@@ -127,7 +126,8 @@ def training_arguments(recipe: Recipe, division: Division, output: Path, given: 
     """What `Trainer` is told: the recipe's fields, the user's before them, and what makes item k micro-batch k.
 
     Raises:
-        ValueError: for what transformers or the optimizer refuses.
+        ValueError: for epochs as a strategy, and for what transformers, `check_training_arguments` or the optimizer
+            refuses.
     """
     if "learning_rate" not in recipe.training and "learning_rate" not in given:
         raise ValueError("training: learning_rate is missing: there is none that suits all models and batches.")
@@ -162,50 +162,12 @@ def training_arguments(recipe: Recipe, division: Division, output: Path, given: 
         )
     except ValueError as error:
         raise ValueError(f"TrainingArguments: {' '.join(str(error).split())}") from error
-    check_arguments(arguments)
-    optimizer_class(recipe.optimizer, arguments)  # refuses what does not go together before there is text
-    return arguments
-
-
-def check_arguments(arguments: TrainingArguments) -> None:
-    """Refuse what would be told only when all the text is prepared, or never.
-
-    Raises:
-        ValueError: for epochs as a strategy; for a rate that is not positive; for warm-up and decay that do not fit
-            into the run, where transformers would train on with hardly any learning rate; for options of a schedule
-            that it does not have or that are missing; for a `report_to` whose library is not there.
-    """
     for name in ("save_strategy", "eval_strategy", "logging_strategy"):
         if getattr(arguments, name) == "epoch":
             raise ValueError(f"{name}=epoch: the run is one pass over its steps: use steps, and a number of them.")
-    steps, rate = arguments.max_steps, arguments.learning_rate
-    if not rate > 0:
-        raise ValueError(f"learning_rate={rate} must be above 0.")
-    warmup = arguments.get_warmup_steps(steps)
-    decay = (arguments.lr_scheduler_kwargs or {}).get("num_decay_steps", 0)
-    if warmup + decay > steps:
-        raise ValueError(
-            f"warmup_steps={warmup:,} and num_decay_steps={decay:,} do not fit into a run of {steps:,} steps: give "
-            "fewer, warmup_steps perhaps as a share such as 0.06."
-        )
-    try:
-        get_scheduler(
-            arguments.lr_scheduler_type,
-            torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=rate),
-            num_warmup_steps=warmup,
-            num_training_steps=steps,
-            scheduler_specific_kwargs=dict(arguments.lr_scheduler_kwargs or {}),
-        )
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"lr_scheduler_type={arguments.lr_scheduler_type.value} with lr_scheduler_kwargs="
-            f"{arguments.lr_scheduler_kwargs}: {first_line(error)}."
-        ) from error
-    for callback in get_reporting_integration_callbacks(arguments.report_to):
-        try:
-            callback()
-        except (ImportError, RuntimeError) as error:
-            raise ValueError(f"report_to={arguments.report_to}: {first_line(error)}") from error
+    check_training_arguments(arguments, arguments.max_steps)
+    optimizer_class(recipe.optimizer, arguments)  # refuses what does not go together before there is text
+    return arguments
 
 
 def run_examples(recipe: Recipe, documents: datasets.Dataset, division: Division, seed: int) -> RunExamples:
