@@ -7,12 +7,14 @@ name. A form that fails the check is removed again.
 import dataclasses
 import importlib.util
 import inspect
+import logging
 import math
 import shutil
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -138,8 +140,9 @@ def write_onnx(model: PreTrainedModel, head: str, folder: Path) -> None:
     names = list(outputs_of(model, batch))
     is_large = sum(p.numel() * p.element_size() for p in model.parameters()) > PROTOBUF_LIMIT
     arguments: dict[str, Any] = {"output_names": names, "verbose": False, "external_data": is_large}
-    with warnings.catch_warnings():
-        # On names of axes that repeat, values that a trace fixes, and deprecations inside of torch: the check judges.
+    with warnings.catch_warnings(), only_errors_of(logging.getLogger("torch.onnx")):
+        # On names of axes that repeat, values that a trace fixes, operators of torchvision that no encoder has, and
+        # deprecations inside of torch: the check judges.
         warnings.simplefilter("ignore")
         if model.config.is_native:
             longest = model.base_model.longest_row()
@@ -152,6 +155,17 @@ def write_onnx(model: PreTrainedModel, head: str, folder: Path) -> None:
             _trace_to_onnx(model, batch, folder / ONNX_FILE, dict.fromkeys(batch, sizes), arguments)
     # Not by save_pretrained, which would put the code of a configuration of ours beside it.
     plain_config(model, head).to_json_file(folder / "config.json")
+
+
+@contextmanager
+def only_errors_of(logger: logging.Logger) -> Iterator[None]:
+    """Let a logger and those below it write errors alone."""
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def _trace_to_onnx(

@@ -134,6 +134,37 @@ def test_regression_and_choices_from_files(tmp_path, capsys):
     assert {"accuracy", "loss"} == set(figures(tmp_path / "two", "validation"))
 
 
+def test_training_rows_in_the_test_set_and_figures_no_better_than_the_baseline_are_warned_of(
+    bert, files, tmp_path, capsys
+):
+    output = tmp_path / "out"
+    words = ("text-classification", "--model", bert, "--train", files["train"], "--test", files["train"])
+    finetune(*words, "--output", output, "--max-steps", 1, "--seeds", 3, 4, "--bf16", "--trainer", "disable_tqdm=True")
+    printed = capsys.readouterr().out
+    leak = "test: 24 of 24 rows are in the training data too, with the same text: "
+    assert f"WARNING: {leak}" in printed
+    assert "chosen for width 36 and 24 training examples: learning rate 0.001" in printed
+    assert "1 steps of 32 rows a device, learning rate 0.001" in printed
+    results = json.loads((output / "results.json").read_text())
+    assert results["repeated_rows"] == {"test": 24}
+    assert results["baseline"]["test"]["accuracy"] == pytest.approx(16 / 24)
+    assert results["settings"]["training"]["learning_rate"] == 1e-3 and results["settings"]["training"]["bf16"] is True
+    for seed in (3, 4):
+        (found,) = results["warnings"][str(seed)]
+        assert found.startswith("test: accuracy 0.") and "the baseline" in found
+        assert f"WARNING: seed {seed}, {found}" in printed
+        record = TrainingRecord.load(output / f"seed-{seed}")
+        assert record.warnings[0].startswith(leak) and record.warnings[1:] == [found]
+        assert record.schedule["peak learning rate"] == 1e-3
+
+
+def test_a_learning_rate_far_above_the_usual_one_is_warned_of(bert, files, tmp_path, capsys):
+    words = ("text-classification", "--model", bert, "--train", files["train"], "--max-steps", 1)
+    finetune(*words, "--output", tmp_path / "out", "--learning-rate", 0.5, "--trainer", "disable_tqdm=True")
+    printed = capsys.readouterr().out
+    assert "WARNING: --learning-rate 0.5 is far above 0.001" in printed and "chosen for width" not in printed
+
+
 def figures(output, name):
     return json.loads((output / "results.json").read_text())["summary"][name]
 
@@ -176,6 +207,15 @@ def test_results_are_not_overwritten_unasked(bert, files, tmp_path):
         (("--accumulation", "0"), "--accumulation 0"),
         (("--learning-rate", "-1"), "--learning-rate -1.0"),
         (("--learning-rate", "nan"), "--learning-rate nan"),
+        (("--learning-rate", "10"), "--learning-rate 10.0: must be above 0 and at most 1"),
+        (("--learning-rate", "0"), "--learning-rate 0.0: must be above 0"),
+        (("--weight-decay", "3000"), "learning rate 0.001 x weight decay 3000.0: must be below 1"),
+        (("--warmup", "5000"), "warmup_steps=5,000 .* do not fit into a run of 50 steps"),
+        (("--trainer", "adam_beta1=1"), "adam_beta1=1.0 must be at least 0 and below 1"),
+        (("--trainer", "label_smoothing_factor=1.5"), "label_smoothing_factor=1.5 must be"),
+        (("--trainer", "report_to=wandb"), "report_to=.*wandb"),
+        (("--trainer", "tf32=true"), "--trainer tf32=true: "),
+        (("--fp16", "--trainer", "use_cpu=true"), "fp16: a CPU has no mixed precision of float16"),
         (("--max-steps", "0"), "--max-steps 0"),
         (("--epochs", "0"), "nothing would be trained"),
         (("--model", "./nowhere at all"), "--model .* has no readable config.json"),

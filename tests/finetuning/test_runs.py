@@ -1,16 +1,18 @@
 """The training loop: exact under accumulation, the best checkpoint, seeds, classes."""
 
+import math
 import shutil
 from functools import partial
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import BertConfig
 
 from hf_encoders.finetuning import multiple_choice, sequence_classification, sequence_regression
 from hf_encoders.finetuning.new_head import load_model
 from hf_encoders.finetuning.report import figures_of_all, format_table
-from hf_encoders.finetuning.runs import RunResult, RunSettings, finetune, majority_share
+from hf_encoders.finetuning.runs import RunResult, RunSettings, finetune, majority_share, num_steps, with_defaults
 from hf_encoders.loading import load_config, longest_input
 from tests.hub.tiny_checkpoints import ALBERT, BERT, FAMILIES, ROBERTA
 
@@ -258,3 +260,45 @@ def test_what_cannot_be_loaded_is_refused(tmp_path, encoders):
     del task.eval_sets["validation"]
     with pytest.raises(ValueError, match="--patience needs a validation set"):
         run(task, BERT, encoders, tmp_path, patience=2)
+
+
+@pytest.mark.parametrize(
+    ("width", "examples", "given", "rate", "epochs"),
+    [
+        (768, 100, {}, 5e-5, 3),
+        (1024, 100, {}, 5e-5, 3),
+        (512, 32 * 100, {}, 1.1e-4, 5),
+        (384, 32 * 500, {}, 2e-4, 3),
+        (256, 1600, {}, 4.5e-4, 10),
+        (256, 1600, {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2}, 4.5e-4, 5),
+        (256, 1600, {"num_train_epochs": 2.0}, 4.5e-4, 2),
+        (256, 1600, {"learning_rate": 3e-5}, 3e-5, 10),
+        (36, 24, {}, 1e-3, 50),
+    ],
+)
+def test_what_the_user_leaves_open_follows_from_the_encoders_width_and_the_number_of_examples(
+    width, examples, given, rate, epochs
+):
+    task = classification(BERT, count=examples)
+    settings = with_defaults(RunSettings("any", training=given), BertConfig(hidden_size=width), task)
+    assert (settings.training["learning_rate"], settings.training["num_train_epochs"]) == (rate, epochs)
+    assert with_defaults(settings, BertConfig(hidden_size=768), task) == settings
+    rows = settings.training["per_device_train_batch_size"] * settings.training["gradient_accumulation_steps"]
+    assert num_steps(settings.training, examples) == math.ceil(examples / rows) * epochs
+    assert num_steps({**settings.training, "max_steps": 7}, examples) == 7
+
+
+def test_a_run_without_options_trains_with_the_defaults_of_its_width(encoders, tmp_path):
+    task = classification(BERT, count=40)
+    result = run(task, BERT, encoders, tmp_path, training={"num_train_epochs": 2.0})
+    assert (result.training["learning_rate"], result.steps) == (1e-3, 4)
+
+
+def test_float16_on_a_cpu_is_refused_and_bfloat16_is_not(encoders, tmp_path):
+    with pytest.raises(ValueError, match="fp16: a CPU has no mixed precision of float16: use bf16"):
+        run(classification(BERT), BERT, encoders, tmp_path, training={**DESCENT, "fp16": True, "use_cpu": True})
+    training = {**DESCENT, "bf16": True, "use_cpu": True}
+    rounded = run(classification(BERT), BERT, encoders, tmp_path, training=training)
+    exact = run(classification(BERT), BERT, encoders, tmp_path, training={**DESCENT, "use_cpu": True})
+    assert rounded.training_loss != exact.training_loss
+    assert rounded.training_loss == pytest.approx(exact.training_loss, rel=0.02)

@@ -1,6 +1,8 @@
 """Exports compute what the checkpoint computes, need no code of this package, and are refused when they are wrong."""
 
 import json
+import logging
+import resource
 import warnings
 from pathlib import Path
 
@@ -164,6 +166,56 @@ def test_onnx_runs_in_onnx_runtime_at_other_shapes(family, head, positions, tmp_
     found = dict(zip(names, map(torch.from_numpy, values), strict=True))
     model = make_model(family, head, position_embedding_type=positions)
     assert difference(found, outputs_of(model, batch), batch["attention_mask"]).largest < 1e-5 > seen.largest
+
+
+def test_exporting_to_onnx_prints_nothing_of_torchs_own(tmp_path, monkeypatch, capfd):
+    find_spec = export.importlib.util.find_spec
+    monkeypatch.setattr(
+        export.importlib.util,
+        "find_spec",
+        lambda name, *rest: None if name == "torchvision" else find_spec(name, *rest),
+    )
+    records = []
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    handler = logging.Handler()
+    handler.emit = records.append
+    logger.addHandler(handler)
+    try:
+        assert (
+            cli.main(
+                [
+                    "export",
+                    str(save(BERT, MLM, tmp_path / "source")),
+                    "--to",
+                    "onnx",
+                    "--output",
+                    str(tmp_path / "onnx"),
+                ]
+            )
+            == 0
+        )
+    finally:
+        logger.removeHandler(handler)
+    printed = capfd.readouterr()
+    assert "torchvision" not in printed.err + printed.out and records == []
+    assert logger.level == level
+
+
+def test_a_full_disk_is_told_in_one_line_and_leaves_nothing(tmp_path, monkeypatch, capsys):
+    source = save(BERT, MLM, tmp_path / "source")
+    for form in ("native", "safetensors-bf16", "onnx"):
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+        # As a full disk does, but for the number of the error: no file may grow beyond 2,000 bytes.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limit[1]))
+        try:
+            code = cli.main(["export", str(source), "--to", form, "--output", str(tmp_path / "out")])
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        said = capsys.readouterr().err.strip().splitlines()
+        assert code == 2 and len(said) == 1
+        assert said[0].startswith("hf-encoders export: ") and "File too large" in said[0]
+        assert [path.name for path in tmp_path.iterdir()] == ["source"]
 
 
 def test_a_wrong_onnx_graph_is_refused(tmp_path, monkeypatch):

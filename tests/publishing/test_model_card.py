@@ -1,5 +1,6 @@
 """Cards hold what was recorded, say where nothing was, and keep their text."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,14 @@ def test_the_text_of_a_card():
     model = HfeAlbertForPreTraining(HfeAlbertConfig(embedding_size=8, **SIZES))
     card = make_model_card(model, RECORD, name="me/encoder", has_curve=True, language="en", license_name="apache-2.0")
     assert str(card) == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_warnings_stand_below_the_figures():
+    model = HfeAlbertForPreTraining(HfeAlbertConfig(embedding_size=8, **SIZES))
+    record = dataclasses.replace(RECORD, warnings=["test: accuracy 0.5 is no better.", "test: 3 rows."])
+    plain, warned = (str(make_model_card(model, one, name="me/encoder")) for one in (RECORD, record))
+    told = "\n\n**Warning:** test: accuracy 0.5 is no better.\n\n**Warning:** test: 3 rows.\n\n## Limits"
+    assert warned.partition("## Limits")[0] + "## Limits" == plain.partition("\n\n## Limits")[0] + told
 
 
 def test_the_metadata_is_what_the_hub_reads():

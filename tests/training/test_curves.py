@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from hf_encoders import writing
 from hf_encoders.cli import main
 from hf_encoders.publishing.loss_curve import draw_runs
 from hf_encoders.training import curves
@@ -215,6 +216,11 @@ def test_a_shipped_reference_is_of_the_recipe_that_is_shipped():
         (["no_steps.json"], "without a step"),
         (["run", "--reference", "unknown"], "those that are there: taken"),
         (["run", "--output", "nowhere/x.png"], "its folder does not exist"),
+        (["run", "--output", "x.docx"], "--output x.docx: must end in one of "),
+        (["run", "--output", "x"], "--output x: must end in one of "),
+        (["run", "--output", "empty"], "must end in one of "),
+        (["run", "--output", "closed/x.png"], "closed/x.png: may not be written: name another file"),
+        (["run", "--save-reference", "closed/x.json"], "may not be written to: name another folder"),
         (["run", "run", "--save-reference", "x"], "for one run"),
         (["run", "--save-reference", "taken"], "is there already"),
         (["run", "--save-reference", "a b"], "letters, digits"),
@@ -226,6 +232,9 @@ def test_what_is_refused(tmp_path, references, capsys, monkeypatch, arguments, s
     write_state(tmp_path / "run", entries(3))
     write_state(tmp_path / "bare", [{"step": 1, "loss": 2.0}])
     (tmp_path / "empty").mkdir()
+    (tmp_path / "closed").mkdir()
+    access = writing.os.access
+    monkeypatch.setattr(writing.os, "access", lambda path, mode: "closed" not in str(path) and access(path, mode))
     (tmp_path / "damaged.json").write_text('{"log_history": [')
     (tmp_path / "other.json").write_text("{}")
     (tmp_path / "no_steps.json").write_text('[{"loss": 1.0}]')

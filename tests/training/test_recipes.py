@@ -167,6 +167,11 @@ WSD = {"lr_scheduler_type": "warmup_stable_decay"}
     [
         ({}, "learning_rate is missing"),
         ({"learning_rate": -1.0}, "learning_rate=-1.0 must be above 0"),
+        ({"learning_rate": 10.0}, "learning_rate=10.0 must be above 0 and at most 1"),
+        ({"adam_beta2": 1.0}, "adam_beta2=1.0 must be at least 0 and below 1"),
+        ({"max_grad_norm": -1.0}, "max_grad_norm=-1.0 must be a finite number, at least 0"),
+        ({"weight_decay": 2000.0}, "learning rate .* x weight decay 2000.0: must be below 1"),
+        ({"fp16": True, "use_cpu": True}, "fp16: a CPU has no mixed precision of float16: use bf16"),
         ({"warmup_steps": 10}, "warmup_steps=10 and num_decay_steps=0 do not fit into a run of 6 steps"),
         (
             {

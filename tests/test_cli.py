@@ -1,0 +1,88 @@
+"""The command line as a whole: spelling of options, usage of what was called, and errors in one line."""
+
+import errno
+
+import pytest
+from safetensors import SafetensorError
+
+from hf_encoders import cli
+from hf_encoders.finetuning import command as finetune
+from hf_encoders.publishing import export_command as export
+from hf_encoders.training import pretrain_command as pretrain
+
+
+@pytest.fixture
+def called(monkeypatch):
+    """The arguments that the commands were run with."""
+    seen = []
+    for module in (finetune, export, pretrain):
+        monkeypatch.setattr(module, "run", lambda arguments: seen.append(arguments) or 0)
+    return seen
+
+
+def test_underscores_and_hyphens_are_the_same_in_options_and_nowhere_else(called):
+    words = ["finetune", "text-classification", "--model", "a_b", "--output=c_d", "--train", "e_f.csv"]
+    assert cli.main([*words, "--learning-rate=2e-3", "--batch-size", "7", "--text-column", "my_text"]) == 0
+    assert cli.main([*words, "--learning_rate=2e-3", "--batch_size", "7", "--text_column", "my_text"]) == 0
+    for arguments in called:
+        assert (arguments.model, arguments.output, arguments.train) == ("a_b", "c_d", "e_f.csv")
+        assert (arguments.learning_rate, arguments.per_device_train_batch_size) == (2e-3, 7)
+        assert arguments.text_column == "my_text"
+    assert len(called) == 2
+
+
+def test_fields_of_training_arguments_are_options_of_pretrain_in_both_spellings(called):
+    for rate, share in (("--learning_rate", "--validation-share"), ("--learning-rate", "--validation_share")):
+        assert (
+            cli.main(["pretrain", "bert-minutes", "--corpus", "c", "--output", "o", rate, "1e-4", share, "0.1"]) == 0
+        )
+    assert [pretrain.parse_fields(one.further_options) for one in called] == [{"learning_rate": 1e-4}] * 2
+    assert [one.validation_share for one in called] == [0.1, 0.1]
+
+
+@pytest.mark.parametrize(
+    ("words", "usage"),
+    [
+        (
+            ["finetune", "text-classification", "--model", "m", "--output", "o", "--nope"],
+            "finetune text-classification",
+        ),
+        (["finetune", "text-classification"], "finetune text-classification"),
+        (["export", "m", "--to", "native", "--output", "o", "--nope"], "export"),
+        (["--nope", "export", "m", "--to", "native", "--output", "o"], "export"),
+        (["nope"], "[-h]"),
+    ],
+)
+def test_a_wrong_option_shows_the_usage_of_the_command_that_was_called(words, usage, capsys, called):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words)
+    assert ended.value.code == 2 and called == []
+    assert capsys.readouterr().err.startswith(f"usage: hf-encoders {usage} ")
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device", "a/model.onnx"), "No space left on device: 'a/model.onnx'"),
+        (SafetensorError("Error while serializing: I/O error: ... (os error 30)"), "Read-only file system"),
+    ],
+)
+def test_a_disk_that_cannot_be_written_is_told_in_one_line_whoever_met_it(error, told, monkeypatch, capsys):
+    def fail(arguments):
+        raise RuntimeError("of a library") from error
+
+    monkeypatch.setattr(export, "run", fail)
+    assert cli.main(["export", "m", "--to", "native", "--output", "o"]) == 2
+    assert (
+        capsys.readouterr().err
+        == f"hf-encoders export: {told}: free some space there, or name another folder or file.\n"
+    )
+
+
+def test_other_errors_keep_their_traceback(monkeypatch):
+    def fail(arguments):
+        raise KeyError("a fault of the program")
+
+    monkeypatch.setattr(export, "run", fail)
+    with pytest.raises(KeyError, match="a fault of the program"):
+        cli.main(["export", "m", "--to", "native", "--output", "o"])
