@@ -100,6 +100,6 @@ def compared(metric: str, value: float, baseline: Baseline, eval_set: str, items
             f"not clearly better than {least:.4f} of the baseline ({baseline.name}): {items:,} items leave ±{luck:.3f}"
         )
     return (
-        f"{eval_set}: {metric} {value:.4f} is {what}. Nothing that this figure shows was learned: try a higher "
+        f"{eval_set}: {metric} {value:.4f} is {what}. The model may have learned nothing: try a higher "
         "learning rate, more epochs, more rows, or another encoder."
     )
