@@ -1,11 +1,22 @@
-"""Whether results can be written where they are to go, asked before the work that would be lost."""
+"""Whether results can be written where they are to go, asked before the work that would be lost; and by whom."""
 
 import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+
+# In the folder that is locked, and left there: unlinked, it would be another lock to who opened it before. Trainer
+# does not push what begins with an underscore.
+LOCK_FILE = "_lock"
 
 
 def check_folder(folder: str | Path, option: str) -> None:
-    """Refuse a folder that cannot be made, or that may not be written to. Nothing is made.
+    """Refuse a folder that cannot be made, or that cannot be written to. Nothing that stays is made.
 
     Args:
         folder: it, or its parents, need not be there yet.
@@ -18,8 +29,8 @@ def check_folder(folder: str | Path, option: str) -> None:
     there = next(parent for parent in (folder, *folder.parents) if parent.exists())
     if not there.is_dir():
         raise ValueError(f"{option} {str(folder)!r}: {there} is a file: name a folder.")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise ValueError(f"{option} {str(folder)!r}: {there} may not be written to: name another folder.")
+    if reason := _why_not_writable(there):
+        raise ValueError(f"{option} {str(folder)!r}: {there} may not be written to ({reason}): name another folder.")
 
 
 def check_file(path: str | Path, option: str) -> None:
@@ -33,9 +44,58 @@ def check_file(path: str | Path, option: str) -> None:
         ValueError: names the option, the file and what is in the way.
     """
     path = Path(path)
+    folder = path.absolute().parent
     if path.is_dir():
         raise ValueError(f"{option} {path}: is a folder: name a file.")
-    if not path.absolute().parent.is_dir():
+    if not folder.is_dir():
         raise ValueError(f"{option} {path}: its folder does not exist: make it first.")
-    if not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
+    if not os.access(path, os.W_OK) if path.exists() else _why_not_writable(folder):
         raise ValueError(f"{option} {path}: may not be written: name another file.")
+
+
+@contextmanager
+def locked(folder: str | Path, option: str, wait: bool) -> Iterator[None]:
+    """Keep other processes, on all machines that see the folder, from making something in it at the same time.
+
+    The operating system lets go of the lock when a process ends, however it ends.
+
+    Args:
+        folder: made if it is not there.
+        option (`str`): what named it, for the error.
+        wait (`bool`): whether to wait for another process that has it locked, and say so; otherwise that is an error.
+
+    Raises:
+        ValueError: if another process has it locked, and `wait` is False.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / LOCK_FILE)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        if not wait:
+            raise ValueError(
+                f"{option} {str(folder)!r}: another process writes there: wait for its end, or name another folder."
+            ) from None
+        print(f"Waiting for another process that is writing to {folder}", file=sys.stderr, flush=True)
+        lock.acquire(poll_interval=0.2)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def holds_files(folder: Path) -> bool:
+    """Whether a folder is there and holds anything but a lock."""
+    return folder.is_dir() and any(path.name != LOCK_FILE for path in folder.iterdir())
+
+
+def _why_not_writable(folder: Path) -> str | None:
+    """Why no file can be written in a folder, found by writing one: permissions do not tell of all."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(2**16))
+            file.flush()
+    except OSError as error:
+        return error.strerror
+    return None
