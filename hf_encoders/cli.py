@@ -1,10 +1,12 @@
 """The command `hf-encoders`."""
 
 import argparse
+import contextlib
 import sys
 from pathlib import Path
 
 from hf_encoders import __version__
+from hf_encoders.errors import problem_of_the_disk
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -54,11 +56,16 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(f"unrecognized arguments: {' '.join(further)}")
     arguments.further_options = further
     try:
-        return arguments.run(arguments)
-    except (ValueError, OSError) as error:
-        if not raised_by_this_package(error):
+        with contextlib.ExitStack() as arguments.until_end:  # what a command enters, and leaves at its end
+            return arguments.run(arguments)
+    except Exception as error:
+        if isinstance(error, (ValueError, OSError)) and raised_by_this_package(error):
+            said = str(error)
+        elif problem := problem_of_the_disk(error):
+            said = f"{problem}: free space, or change permissions, and run it again; or write to another disk."
+        else:
             raise
-        print(f"hf-encoders {arguments.command}: {error}", file=sys.stderr)
+        print(f"hf-encoders {arguments.command}: {said}", file=sys.stderr)
         return 2
 
 

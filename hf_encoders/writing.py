@@ -10,9 +10,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 
-# In the folder that is locked, and left there: unlinked, it would be another lock to who opened it before. Trainer
-# does not push what begins with an underscore.
-LOCK_FILE = "_lock"
+LOCK_FILE = "_lock"  # in the folder that is locked; Trainer does not push what begins with an underscore
 
 
 def check_folder(folder: str | Path, option: str) -> None:
@@ -68,6 +66,7 @@ def locked(folder: str | Path, option: str, wait: bool) -> Iterator[None]:
         ValueError: if another process has it locked, and `wait` is False.
     """
     folder = Path(folder)
+    is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / LOCK_FILE)
     try:
@@ -82,12 +81,17 @@ def locked(folder: str | Path, option: str, wait: bool) -> Iterator[None]:
     try:
         yield
     finally:
+        # Where others may wait it stays: unlinked, it would be another lock to who opened it before.
+        if not wait:
+            (folder / LOCK_FILE).unlink(missing_ok=True)
+            if is_new and not holds_files(folder):
+                folder.rmdir()  # what was to be written in it has failed
         lock.release()
 
 
 def holds_files(folder: Path) -> bool:
     """Whether a folder is there and holds anything but a lock."""
-    return folder.is_dir() and any(path.name != LOCK_FILE for path in folder.iterdir())
+    return folder.exists() and any(path.name != LOCK_FILE for path in folder.iterdir())
 
 
 def _why_not_writable(folder: Path) -> str | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from hf_encoders.publishing.loss_curve import AXES, draw_runs
 from hf_encoders.publishing.training_record import describe_hardware, describe_software
 from hf_encoders.training.curves import Curve, compare, read_reference, read_run, save_reference
+from hf_encoders.writing import check_file
 
 
 # Figure of the log, heading, form.
@@ -52,8 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Read, draw, print."""
     if arguments.save_reference and len(arguments.runs) > 1:
         raise ValueError(f"--save-reference is for one run, and {len(arguments.runs)} were given: give one.")
-    if arguments.output and not Path(arguments.output).absolute().parent.is_dir():
-        raise ValueError(f"--output {arguments.output}: its folder does not exist: make it first.")
+    if arguments.output:
+        check_file(arguments.output, "--output")
     runs = [read_run(Path(path)) for path in arguments.runs]
     reference = read_reference(arguments.reference) if arguments.reference else None
     if arguments.output:

@@ -21,6 +21,7 @@ import pyarrow as pa
 from hf_encoders.data.ragged import offsets_of, ranges
 
 
+ARROW_FILE = "corpus.arrow"  # in the folder of a corpus
 COLUMN = "input_ids"
 WORD_STARTS = "word_starts"
 MOST_IN_A_LIST_COLUMN = 2**31 - 1  # tokens, or sentences; more are large lists

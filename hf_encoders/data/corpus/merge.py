@@ -12,7 +12,7 @@ import pyarrow as pa
 from datasets.utils import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from hf_encoders.data.corpus.arrow_file import SentenceBatch, chosen_documents, write_arrow_file
+from hf_encoders.data.corpus.arrow_file import ARROW_FILE, SentenceBatch, chosen_documents, write_arrow_file
 from hf_encoders.data.corpus.pieces import piece_blocks
 from hf_encoders.data.corpus.report import (
     REPORT_FILE,
@@ -24,9 +24,6 @@ from hf_encoders.data.corpus.report import (
 )
 from hf_encoders.data.corpus.settings import library_versions
 from hf_encoders.data.corpus.tokenized import NO_TOKENS
-
-
-ARROW_FILE = "corpus.arrow"
 
 
 def first_of_each(hashes: list[np.ndarray]) -> list[np.ndarray]:

@@ -13,9 +13,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from transformers import PreTrainedTokenizerBase
 
 import hf_encoders
+from hf_encoders.data.corpus.arrow_file import ARROW_FILE
 from hf_encoders.data.corpus.function_description import describe_function
 from hf_encoders.data.corpus.report import REPORT_FILE, CorpusReport
 from hf_encoders.data.corpus.settings_differences import differences
@@ -25,7 +27,7 @@ from hf_encoders.writing import check_folder, holds_files
 
 SETTINGS_FILE = "settings.json"
 # What is written into the folder of a corpus; the last two by `datasets` and `SentenceStore`.
-_OWN_FILES = (REPORT_FILE, "corpus.arrow", "state.json", "dataset_info.json", "cache-*.arrow", "corpus-*.arrow")
+_OWN_FILES = (REPORT_FILE, ARROW_FILE, "state.json", "dataset_info.json", "cache-*.arrow", "corpus-*.arrow")
 _PIECES = "pieces-*"
 
 
@@ -124,6 +126,11 @@ def finished_report(output: Path, settings: dict[str, Any], is_new: bool = False
     if (output / REPORT_FILE).exists():
         report = CorpusReport.load(output)
         check_same_settings(output, "a corpus", report.settings, settings)
+        if _num_documents(output) != report.statistics.documents:
+            raise ValueError(
+                f"output='{output}' holds a damaged corpus: corpus.json tells of {report.statistics.documents:,} "
+                f"documents, and {ARROW_FILE} does not hold them: begin anew with overwrite=True (--overwrite)."
+            )
         if settings["source"].get("dataset") == "streaming" and not is_new:
             raise ValueError(
                 f"output='{output}' holds a finished corpus, and a streaming data set does not tell whether it is the "
@@ -155,6 +162,15 @@ def remove_corpus(output: Path) -> None:
             file.unlink()
     for folder in output.glob(_PIECES):
         shutil.rmtree(folder)
+
+
+def _num_documents(output: Path) -> int | None:
+    """Rows of the Arrow file, of which nothing but the headers is read; `None` if it is not there or not whole."""
+    try:
+        with pa.memory_map(str(output / ARROW_FILE)) as file:
+            return sum(batch.num_rows for batch in pa.ipc.open_stream(file))
+    except (OSError, pa.ArrowInvalid):
+        return None
 
 
 def _holds_corpus(output: Path) -> bool:

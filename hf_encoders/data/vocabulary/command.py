@@ -28,6 +28,7 @@ from hf_encoders.data.vocabulary.text_selection import HELD_OUT_BYTES, SelectedT
 from hf_encoders.data.vocabulary.word_counts import check_coverage, count_words
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.registration import CONFIGURATIONS
+from hf_encoders.writing import check_folder, holds_files, locked
 
 
 SIZES_FILE = "tokenizer_sizes.md"
@@ -127,6 +128,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_arguments(arguments, sizes, options)
     for folder in folders:
         check_output(folder, arguments.overwrite)
+    arguments.until_end.enter_context(locked(output, "--output", wait=False))
     transformers.logging.set_verbosity_error()
 
     began = time.perf_counter()
@@ -219,10 +221,9 @@ def check_arguments(arguments: argparse.Namespace, sizes: list[int], options: di
 
 
 def check_output(folder: Path, overwrite: bool) -> None:
-    """Refuse a folder that holds anything but, with --overwrite, a tokenizer of this command."""
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"--output '{folder}' is a file: name a folder.")
-    if folder.exists() and any(folder.iterdir()):
+    """Refuse a folder that is closed, or holds anything but, with --overwrite, a tokenizer of this command."""
+    check_folder(folder, "--output")
+    if holds_files(folder):
         if not (folder / REPORT_FILE).exists():
             raise ValueError(f"--output '{folder}' holds files that this command did not write: name a new folder.")
         if not overwrite:
