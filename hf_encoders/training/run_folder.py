@@ -116,7 +116,7 @@ def open_corpus(
     """
     parts = check_corpus(corpus)
     paths = [Path(path) for path in corpus]
-    tokenizer = None if tokenizer_name is None else load_tokenizer(tokenizer_name)
+    tokenizer = None if tokenizer_name is None else load_tokenizer(tokenizer_name, "--tokenizer")
     if not parts:
         splitter = partial(split_sentences, language=language)
         if tokenizer is None:
