@@ -225,6 +225,13 @@ class CorpusReport:
         fields = json.loads((Path(directory) / REPORT_FILE).read_text(encoding="utf-8"))
         return cls(**(fields | {"statistics": CorpusStatistics(**fields["statistics"])}))
 
+    def __repr__(self) -> str:
+        counts = self.statistics
+        return (
+            f"CorpusReport({counts.documents:,} documents, {counts.sentences:,} sentences, {counts.tokens:,} tokens, "
+            f"{len(self.warnings)} warnings)"
+        )
+
     def __str__(self) -> str:
         counts, run, speed = self.statistics, self.run, self.run["megabytes_per_second"]
         read = counts.documents + counts.dropped_duplicates
@@ -243,16 +250,21 @@ class CorpusReport:
             rows.insert(5, ("duplicates kept", _with_share(counts.duplicate_documents, counts.documents)))
         if run["kept_pieces"]:
             rows.append(("kept from an earlier run", f"{run['kept_pieces']:,} of {run['pieces']:,} pieces"))
-        if damaged := self.reading.get("damaged_sentences"):
-            rows.append(
-                ("with U+FFFD or NUL", _with_share(damaged, self.reading["sentences"], "of the sentences read"))
-            )
-        if skipped := self.reading.get("skipped_files"):
-            kinds = [f"{number:,} {kind}" for kind, number in skipped.items()]
-            more = [f"{len(kinds) - KINDS_SHOWN} other kinds"] if len(kinds) > KINDS_SHOWN else []
-            rows.append(("skipped in folders", ", ".join(kinds[:KINDS_SHOWN] + more)))
+        rows += reading_rows(self.reading)
         lines = [f"{name:<25} {value}" for name, value in rows]
         return "\n".join(lines + [f"warning: {warning}" for warning in self.warnings])
+
+
+def reading_rows(reading: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What was damaged and what was not read, for a table; `reading` as in `CorpusReport`."""
+    rows = []
+    if damaged := reading.get("damaged_sentences"):
+        rows.append(("with U+FFFD or NUL", _with_share(damaged, reading["sentences"], "of the sentences read")))
+    if skipped := reading.get("skipped_files"):
+        kinds = [f"{number:,} {kind}" for kind, number in skipped.items()]
+        more = [f"{len(kinds) - KINDS_SHOWN} other kinds"] if len(kinds) > KINDS_SHOWN else []
+        rows.append(("skipped in folders", ", ".join(kinds[:KINDS_SHOWN] + more)))
+    return rows
 
 
 def _with_share(count: int, total: int, of: str = "") -> str:

@@ -132,7 +132,8 @@ def run(arguments: argparse.Namespace) -> int:
     transformers.logging.set_verbosity_error()
 
     began = time.perf_counter()
-    text = selected_text(arguments)
+    source = text_source(arguments)
+    text = selected_text(arguments, source)
     words = count_words(text, untrained_tokenizer(config_class, options))
     counting_seconds = time.perf_counter() - began
     reports = []
@@ -146,10 +147,10 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.max_length,
             options,
             arguments.character_coverage,
-            show_progress=sys.stderr.isatty(),
         )
         seconds = {"counting_seconds": counting_seconds, "learning_seconds": time.perf_counter() - began}
-        reports.append(make_report(learned, text, words, settings_of(arguments, size, options), seconds))
+        reading = text.reading._asdict() | {"skipped_files": dict(source.skipped_files)}
+        reports.append(make_report(learned, text, words, settings_of(arguments, size, options), seconds, reading))
         remove_tokenizer(folder)
         learned.save_pretrained(folder)
         reports[-1].save(folder)
@@ -163,6 +164,7 @@ def make_report(
     words: dict[str, int],
     settings: dict[str, Any],
     seconds: dict[str, float],
+    reading: dict[str, Any],
 ) -> TokenizerReport:
     """Measure a tokenizer on what was kept apart, or on what it was trained on where nothing was."""
     return TokenizerReport(
@@ -177,6 +179,7 @@ def make_report(
         | {name: round(value, 2) for name, value in seconds.items()},
         versions={"hf_encoders": hf_encoders.__version__}
         | {name: version(name) for name in ("tokenizers", "transformers")},
+        reading=reading,
     )
 
 
@@ -236,14 +239,18 @@ def remove_tokenizer(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-def selected_text(arguments: argparse.Namespace) -> SelectedText:
-    """The input, with what is kept apart, and the limit."""
+def text_source(arguments: argparse.Namespace) -> FileSource | RowSource | StreamSource:
+    """The input."""
     splitter = one_sentence_per_line
     if arguments.language:
         split_sentences("", arguments.language)  # refuses what is no language code
         splitter = partial(split_sentences, language=arguments.language)
     reading = TextReading(splitter, arguments.text_column, arguments.sentences_column)
-    source = make_source(arguments.input or load_split(arguments), reading)
+    return make_source(arguments.input or load_split(arguments), reading)
+
+
+def selected_text(arguments: argparse.Namespace, source: FileSource | RowSource | StreamSource) -> SelectedText:
+    """The input, with what is kept apart, and the limit."""
     limit = None if arguments.limit is None else max(int(arguments.limit * 1e6), 1)
     return SelectedText(documents_of(source), arguments.held_out, limit, source.text_bytes)
 
