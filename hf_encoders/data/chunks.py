@@ -107,6 +107,11 @@ class ChunkExamples:
     def __len__(self) -> int:
         return len(self.keys)
 
+    def __repr__(self) -> str:
+        tokens = int((self.corpus.sentence_offsets[self.end] - self.corpus.sentence_offsets[self.first]).sum())
+        longest = self.max_tokens + SPECIAL_TOKENS_OF_A_PAIR
+        return f"{type(self).__name__}({len(self):,} chunks, {tokens:,} tokens, max_length={longest})"
+
     def sentences(self, i: int) -> list[np.ndarray]:
         """Token ids of each sentence of chunk `i`; to look at."""
         offsets = self.corpus.sentence_offsets
@@ -178,6 +183,11 @@ class DocumentChunks(EpochDataset):
 
     def __len__(self) -> int:
         return self.num_chunks
+
+    def facts(self) -> list[str]:
+        """What the data set is of, for its `repr`."""
+        longest = self.max_tokens + SPECIAL_TOKENS_OF_A_PAIR
+        return [f"{len(self):,} chunks of {self.store!r}", f"max_length={longest}"]
 
     def set_epoch(self, epoch: int) -> None:
         """Announce the epoch, from 0, and cut it here and now: workers that start later need not do it each."""

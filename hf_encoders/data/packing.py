@@ -90,6 +90,10 @@ class TokenBudget(EpochDataset):
     def __len__(self) -> int:
         return self.num_groups
 
+    def facts(self) -> list[str]:
+        """What the data set is of, for its `repr`."""
+        return [f"{len(self):,} groups of {self.dataset!r}", f"max_tokens={self.max_tokens}"]
+
     @property
     def epoch(self) -> int:
         """The epoch that was announced to the examples' data set; raises as there."""

@@ -118,6 +118,11 @@ class StreamedExamples(IterableDataset, EpochDataset):
         self.repeat = redraw if repeat is None else repeat
         self._process, self._num_processes = 0, 1
 
+    def facts(self) -> list[str]:
+        """What the stream is of, for its `repr`."""
+        documents = type(self.reader.documents).__name__
+        return [f"{documents} of {self.reader.num_shards} shards", f"window_documents={self.window_documents}"]
+
     def examples_of(self, corpus: FlatCorpus, first_place: int, draw: int) -> Iterator[TextExamples | ChunkExamples]:
         """The examples of a window in random order, a batch of one each; its places begin at `first_place`."""
         raise NotImplementedError

@@ -5,8 +5,9 @@ columns will do.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import datasets
 import numpy as np
@@ -81,6 +82,10 @@ class SentenceStore:
         """Tokens of every sentence, `int64` of shape `(S,)`."""
         return np.diff(self.sentence_offsets)
 
+    def __repr__(self) -> str:
+        counts = f"{self.num_documents:,} documents, {self.num_sentences:,} sentences, {len(self.tokens):,} tokens"
+        return f"SentenceStore({counts}{'' if self.word_starts is None else ', word starts'})"
+
     def __getstate__(self) -> dict[str, datasets.Dataset]:
         return {"dataset": self.dataset}
 
@@ -90,6 +95,8 @@ class SentenceStore:
 
 def _in_one_piece(dataset: datasets.Dataset) -> datasets.Dataset:
     """The corpus itself if its table is one chunk of the right types in the order of its rows, else such a copy."""
+    if not isinstance(dataset, datasets.Dataset):
+        raise ValueError(f"documents is a {type(dataset).__name__}, not a tokenised corpus: {_remedy(dataset)}.")
     if COLUMN not in dataset.column_names:
         raise ValueError(
             f"dataset has {dataset.column_names}, no column {COLUMN!r}: make it with prepare_corpus or "
@@ -117,6 +124,20 @@ def _in_one_piece(dataset: datasets.Dataset) -> datasets.Dataset:
     writable = [folder for folder in own_folders if os.access(folder, os.W_OK)]
     folder = Path(writable[0] if writable else get_temporary_cache_files_directory())
     return write_corpus(blocks, folder, has_word_starts=has_word_starts)
+
+
+def _remedy(documents: Any) -> str:
+    """How a corpus is made of what was given in place of one."""
+    if isinstance(documents, (str, os.PathLike)):
+        return f"open it with datasets.load_from_disk({str(documents)!r})"
+    if isinstance(documents, Mapping):
+        return "give one split, for example dataset['train']"
+    if isinstance(documents, datasets.IterableDataset):
+        return "give a stream to StreamedChunks or StreamedBlocks"
+    return (
+        "text becomes one with prepare_corpus or tokenize_documents, lists of token ids with "
+        "datasets.Dataset.from_dict({'input_ids': documents})"
+    )
 
 
 def _chosen_documents(dataset: datasets.Dataset, rows: np.ndarray) -> Iterator[SentenceBatch]:
