@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from hf_encoders.cli import main
-from hf_encoders.data.corpus import arrow_file, prepare_corpus, sentence_store
+from hf_encoders.data.corpus import arrow_file, prepare_corpus, sentence_encoding, sentence_store
 from hf_encoders.loading import load_tokenizer
 from hf_encoders.publishing.training_record import TrainingRecord
 from hf_encoders.training import pretrain_command
@@ -324,15 +324,16 @@ def test_wrong_paths(folder, capsys):
 def test_prepared_parts_are_one_corpus_also_beyond_the_limit_of_list_columns(folder, capsys, monkeypatch):
     documents = (folder / "text.txt").read_text().split("\n\n")
     tokenizer = load_tokenizer(folder / "whole" / "tokenizer")
+    monkeypatch.setattr(sentence_encoding, "SENTENCES_A_CALL", 5)
     for number, is_large in enumerate((True, False)):
         (folder / f"part{number}.txt").write_text("\n\n".join(documents[number::2]))
         with monkeypatch.context() as limit:
             if is_large:
-                limit.setattr(arrow_file, "MOST_IN_A_LIST_COLUMN", 50)
+                limit.setattr(arrow_file, "MOST_IN_A_LIST_COLUMN", 300)
             part = folder / "parts" / f"part-{number}"
             prepare_corpus([folder / f"part{number}.txt"], part, tokenizer, workers=1)
     arguments = ("--tokenizer", str(folder / "whole" / "tokenizer"))
-    monkeypatch.setattr(arrow_file, "MOST_IN_A_LIST_COLUMN", 50)
+    monkeypatch.setattr(arrow_file, "MOST_IN_A_LIST_COLUMN", 300)
     assert pretrain(folder, "of-parts", *arguments, corpus="parts") == 0
     assert (folder / "of-parts" / "model" / "model.safetensors").is_file()
     assert pretrain(folder, "of-parts", *arguments, corpus="parts") == 0

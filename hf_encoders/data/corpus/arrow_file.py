@@ -188,7 +188,10 @@ class _RecordBatchOnDisk:
                 _narrow(self.paths[name])
         sink = _Sink(file)
         schema = corpus_schema(self.has_word_starts, is_large)
-        with contextlib.ExitStack() as files, pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), schema) as writer:
+        # Readers other than Arrow's own in C++ may refuse what is longer than 2**31; nothing else can be done there.
+        options = pa.ipc.IpcWriteOptions(allow_64bit=is_large)
+        target = pa.PythonFile(sink, mode="w")
+        with contextlib.ExitStack() as files, pa.ipc.new_stream(target, schema, options=options) as writer:
             arrays = {}
             for name, path in self.paths.items():
                 # An empty file cannot be mapped, and the one of tokens is empty for a corpus without documents.
