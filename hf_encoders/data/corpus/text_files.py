@@ -101,10 +101,14 @@ def has_text(path: Path) -> bool:
     return path.is_file() or any(file.suffix.lower() in TEXT_ENDINGS for file in _walk(path)[0])
 
 
-def check_is_text(path: Path) -> None:
+def check_is_text(path: Path, option: str = "paths: ") -> None:
     """Refuse a file that its first bytes tell to be no UTF-8 text.
 
     A few damaged characters pass: `reading_warnings` counts them.
+
+    Args:
+        path (`Path`): A file; what is none passes.
+        option (`str`): What named it, for the error.
 
     Raises:
         ValueError: names the file, what it is, and the remedy.
@@ -115,27 +119,27 @@ def check_is_text(path: Path) -> None:
         with open(path, "rb") as file:
             sample = file.read(SAMPLE_BYTES)
     except OSError as error:
-        raise ValueError(f"paths: '{path}' cannot be read ({error.strerror}): change its permissions.") from error
+        raise ValueError(f"{option}'{path}' cannot be read ({error.strerror}): change its permissions.") from error
     for mark, name in _OTHER_BYTE_ORDER_MARKS.items():
         if sample.startswith(mark):
             raise ValueError(
-                f"paths: '{path}' is {name} by its byte order mark, and text is read as UTF-8: convert it, for "
+                f"{option}'{path}' is {name} by its byte order mark, and text is read as UTF-8: convert it, for "
                 f"example with iconv -f {name} -t UTF-8."
             )
     for signature, (what, remedy) in _SIGNATURES.items():
         if sample.startswith(signature):
-            raise ValueError(f"paths: '{path}' is {what} by its first bytes, and not text: {remedy}.")
+            raise ValueError(f"{option}'{path}' is {what} by its first bytes, and not text: {remedy}.")
     controls = len(sample) - len(sample.translate(None, _CONTROLS))
     if controls > max(MOST_CONTROLS * len(sample), FEW):
         raise ValueError(
-            f"paths: '{path}' is a binary file, and not text ({controls / len(sample):.0%} of its first bytes are "
+            f"{option}'{path}' is a binary file, and not text ({controls / len(sample):.0%} of its first bytes are "
             "control characters): leave it out; if it is UTF-16, convert it with iconv -f UTF-16 -t UTF-8."
         )
     decoded = sample.decode("utf-8", "replace")
     undecodable = decoded.count("\ufffd") - sample.count("\ufffd".encode())
     if undecodable > max(MOST_UNDECODABLE * len(decoded), FEW):
         raise ValueError(
-            f"paths: '{path}' is not UTF-8 ({undecodable / len(decoded):.0%} of its first characters are not): "
+            f"{option}'{path}' is not UTF-8 ({undecodable / len(decoded):.0%} of its first characters are not): "
             "convert it from what it is, for example with iconv -f WINDOWS-1251 -t UTF-8, or leave it out."
         )
 
