@@ -25,7 +25,7 @@ FAILURES = [
     (EXPORT.replace("MODEL", "FOLDER"), "FOLDER has no config.json: give a folder that save_pretrained wrote"),
     (PUBLISH.replace("MODEL", "FOLDER"), "not published: 1 error(s) above"),
     (PUBLISH.replace("MODEL", "GONE"), "not published: 1 error(s) above"),
-    (EXPORT.replace("MODEL", "ROWS"), "ROWS has no readable config.json"),
+    (EXPORT.replace("MODEL", "ROWS"), "ROWS is a file: give the folder that it is in"),
     # A model without its tokenizer, or without its weights.
     (FINETUNE.replace("MODEL", "BARE"), "BARE' has no tokenizer, or one that knows no words: save it there"),
     (EVALUATE.replace("MODEL", "BARE"), "BARE' has no tokenizer, or one that knows no words: save it there"),
