@@ -1,6 +1,7 @@
 """The command `hf-encoders`."""
 
 import argparse
+import contextlib
 import re
 import sys
 from pathlib import Path
@@ -57,7 +58,8 @@ def main(argv: list[str] | None = None) -> int:
     arguments.further_options = further
     arguments.typed = sys.argv[1:] if argv is None else argv
     try:
-        return arguments.run(arguments)
+        with contextlib.ExitStack() as arguments.until_end:  # what a command enters, and leaves at its end
+            return arguments.run(arguments)
     except Exception as error:
         if isinstance(error, ValueError | OSError) and raised_by_this_package(error):
             problem = str(error)

@@ -3,10 +3,18 @@
 Whatever is missing, damaged or of another kind is a `ValueError` that names the option, its value and the remedy.
 """
 
+import os
 from pathlib import Path
 
 import torch
-from huggingface_hub.errors import StrictDataclassError
+from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    HFValidationError,
+    RepositoryNotFoundError,
+    StrictDataclassError,
+)
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import find_adapter_config_file
@@ -18,6 +26,9 @@ from hf_encoders.registration import CONFIGURATIONS
 
 CLASSES = ("hf_encoders", "transformers")
 REMEDY = "give a folder that save_pretrained wrote, or the name of a model on the Hub."
+_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt", "spiece.model")  # one is downloaded
+NOT_HERE = "is no folder here, it has not been downloaded, and the Hub cannot be reached"
+SECONDS_TO_ANSWER = 10  # of the Hub, when it is asked whether it has a name
 
 
 def load_config(name: str, classes: str = "hf_encoders") -> PreTrainedConfig:
@@ -36,7 +47,7 @@ def load_config(name: str, classes: str = "hf_encoders") -> PreTrainedConfig:
         return read_config(name, "--model", other_family="use --classes transformers")
     _config_fields(name, "--model")
     try:
-        return AutoConfig.from_pretrained(name, trust_remote_code=False)
+        return AutoConfig.from_pretrained(name, trust_remote_code=False, local_files_only=is_local(name, "--model"))
     except (OSError, ValueError, StrictDataclassError) as error:
         raise ValueError(f"--model {name!r} cannot be loaded ({first_line(error)}): {REMEDY}") from error
 
@@ -62,7 +73,7 @@ def read_config(
     for config_class in CONFIGURATIONS:
         if model_type in (config_class.model_type, f"hfe_{config_class.model_type}"):
             try:
-                return config_class.from_pretrained(str(source))
+                return config_class.from_pretrained(str(source), local_files_only=is_local(source, option))
             except StrictDataclassError as error:
                 said = " ".join(str(error).split())
                 raise ValueError(f"{what}: config.json is not of this kind of model ({said}): {REMEDY}") from error
@@ -72,11 +83,11 @@ def read_config(
 
 def _config_fields(source: str | Path, option: str | None) -> dict:
     """What config.json holds."""
-    what = _named(source, option)
+    what, local = _named(source, option), is_local(source, option)
     try:
         # Loaders look for an adapter before the model's own weights.
-        adapter = find_adapter_config_file(str(source))
-        fields = {} if adapter else PreTrainedConfig.get_config_dict(str(source))[0]
+        adapter = find_adapter_config_file(str(source), local_files_only=local)
+        fields = {} if adapter else PreTrainedConfig.get_config_dict(str(source), local_files_only=local)[0]
     except (OSError, ValueError) as error:
         raise ValueError(f"{what} has no readable config.json ({first_line(error)}): {REMEDY}") from error
     if adapter:
@@ -97,23 +108,97 @@ def load_tokenizer(
     """The tokenizer of a directory or repository. Code that lies beside it is not run.
 
     Args:
-        source: folder, or name on the Hub.
+        source: folder, the `tokenizer.json` in one, or name on the Hub.
         option (`str`, *optional*): of the command line that named it, for errors.
         config (*optional*): of the model beside it; transformers does not look for one then.
 
     Raises:
         ValueError: if there is none that loads, or one without words.
     """
-    what = _named(source, option)
+    if Path(source).is_file():
+        source = _folder_of_tokenizer(Path(source), option)
+    what, local = _named(source, option), is_local(source, option)
     remedy = f"save it there with tokenizer.save_pretrained({str(source)!r}), or give another folder or name."
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(source), config=config, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(
+            str(source), config=config, trust_remote_code=False, local_files_only=local
+        )
     except Exception as error:  # those of the tokenizers library have no class of their own
         raise ValueError(f"{what} has no tokenizer that loads ({first_line(error)}): {remedy}") from error
     # Without files transformers 5 makes one that knows its special tokens alone, and all words are unknown to it.
     if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
         raise ValueError(f"{what} has no tokenizer, or one that knows no words: {remedy}")
     return tokenizer
+
+
+def is_local(source: str | Path, option: str | None = None) -> bool:
+    """Whether what a user named is to be looked for on this machine alone: a folder, or a name without a network.
+
+    Without a network transformers would try again and again for a minute.
+
+    Args:
+        source: folder, or name on the Hub.
+        option (`str`, *optional*): of the command line that named it, for errors.
+
+    Raises:
+        ValueError: if it is neither: a file, a path to nothing, a name that the Hub does not have, or one that has not
+            been downloaded, where the Hub cannot be reached.
+    """
+    what, name = _named(source, option), str(source)
+    if Path(name).is_dir():
+        return True
+    if Path(name).exists():
+        raise ValueError(f"{what} is a file: give the folder that it is in, as save_pretrained wrote it.")
+    if isinstance(source, Path) or name.startswith((".", "~", os.sep)) or name.endswith(os.sep) or name.count("/") > 1:
+        raise ValueError(f"{what} does not exist: check the spelling, and the folder it is relative to.")
+    reason = why_unreachable(name, what)
+    if reason and not any(isinstance(try_to_load_from_cache(name, file), str) for file in _FILES):
+        raise ValueError(f"{what} {NOT_HERE} ({reason}): check the spelling and the connection.")
+    return reason is not None
+
+
+def why_unreachable(name: str, what: str, repo_type: str | None = None) -> str | None:
+    """Why the Hub cannot be asked for a repository, found by asking once; `None` if it answers.
+
+    Args:
+        name (`str`): of the repository.
+        what (`str`): who named it, for errors.
+        repo_type (`str`, *optional*): `"dataset"`, or `None` for a model.
+
+    Raises:
+        ValueError: if the name cannot be one, or the Hub does not have it.
+    """
+    try:
+        get_hf_file_metadata(hf_hub_url(name, "README.md", repo_type=repo_type), timeout=SECONDS_TO_ANSWER)
+    except HFValidationError as error:
+        raise ValueError(f"{what} is no folder, and no name on the Hub ({first_line(error)}): {REMEDY}") from error
+    except RepositoryNotFoundError as error:
+        if isinstance(error, GatedRepoError):
+            return None
+        raise ValueError(
+            f"{what} is no folder here, and the Hub has no such repository, or none for you: check the spelling; for "
+            "a private one, log in (hf auth login)."
+        ) from error
+    except HfHubHTTPError:
+        return None  # it answers: no such file, or a failure that others know when to try again after
+    except Exception as error:  # offline mode, and whatever the HTTP library in use calls a failed connection
+        return first_line(error)
+    return None
+
+
+def _folder_of_tokenizer(file: Path, option: str | None) -> Path:
+    """The folder that is meant by a file of a tokenizer."""
+    if file.name in ("tokenizer.json", "tokenizer_config.json"):
+        return file.parent
+    if file.suffix in (".model", ".spm", ".spiece"):
+        raise ValueError(
+            f"{_named(file, option)} is a bare SentencePiece model: copy it into a folder as spiece.model, write the "
+            "tokenizer there with transformers.AlbertTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) (needs "
+            "pip install 'hf_encoders[sentencepiece]'), and give the folder."
+        )
+    raise ValueError(
+        f"{_named(file, option)} is a file: give the folder of a tokenizer, as tokenizer.save_pretrained wrote it."
+    )
 
 
 def longest_input(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> int:
@@ -136,7 +221,12 @@ def load_weights(name: str, auto_class: type, config: PreTrainedConfig) -> tuple
     """
     try:
         model, found = auto_class.from_pretrained(
-            name, config=config, dtype=torch.float32, output_loading_info=True, trust_remote_code=False
+            name,
+            config=config,
+            dtype=torch.float32,
+            output_loading_info=True,
+            trust_remote_code=False,
+            local_files_only=is_local(name, "--model"),
         )
     except (OSError, RuntimeError, ValueError, SafetensorError) as error:
         raise ValueError(

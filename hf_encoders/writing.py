@@ -1,10 +1,18 @@
-"""Whether results can be written where they are to go, asked before the work that would be lost."""
+"""Whether results can be written where they are to go, asked before the work that would be lost; and by whom."""
 
 import errno
 import os
 import re
+import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+
+LOCK_FILE = "_lock"  # in the folder that is locked; Trainer does not push what begins with an underscore
 
 
 # What stands in the way of writing that is the machine's and not a fault of a program.
@@ -16,7 +24,7 @@ OF_STORAGE = {
 
 
 def check_folder(folder: str | Path, option: str) -> None:
-    """Refuse a folder that cannot be made, or that may not be written to. Nothing is made.
+    """Refuse a folder that cannot be made, or that cannot be written to. Nothing that stays is made.
 
     Args:
         folder: it, or its parents, need not be there yet.
@@ -29,8 +37,8 @@ def check_folder(folder: str | Path, option: str) -> None:
     there = next(parent for parent in (folder, *folder.parents) if parent.exists())
     if not there.is_dir():
         raise ValueError(f"{option} {str(folder)!r}: {there} is a file: name a folder.")
-    if not _takes_files(there):
-        raise ValueError(f"{option} {str(folder)!r}: {there} may not be written to: name another folder.")
+    if reason := _why_not_writable(there):
+        raise ValueError(f"{option} {str(folder)!r}: {there} may not be written to ({reason}): name another folder.")
 
 
 def check_file(path: str | Path, option: str) -> None:
@@ -44,23 +52,67 @@ def check_file(path: str | Path, option: str) -> None:
         ValueError: names the option, the file and what is in the way.
     """
     path = Path(path)
+    folder = path.absolute().parent
     if path.is_dir():
         raise ValueError(f"{option} {path}: is a folder: name a file.")
-    if not path.absolute().parent.is_dir():
+    if not folder.is_dir():
         raise ValueError(f"{option} {path}: its folder does not exist: make it first.")
-    if not (os.access(path, os.W_OK) if path.exists() else _takes_files(path.absolute().parent)):
+    if not os.access(path, os.W_OK) if path.exists() else _why_not_writable(folder):
         raise ValueError(f"{option} {path}: may not be written: name another file.")
 
 
-def _takes_files(folder: Path) -> bool:
-    """Whether a file can be made in a folder: tried, for rights alone do not say so of /proc or of a full disk."""
-    if not os.access(folder, os.W_OK | os.X_OK):
-        return False
+@contextmanager
+def locked(folder: str | Path, option: str, wait: bool) -> Iterator[None]:
+    """Keep other processes, on all machines that see the folder, from making something in it at the same time.
+
+    The operating system lets go of the lock when a process ends, however it ends.
+
+    Args:
+        folder: made if it is not there.
+        option (`str`): what named it, for the error.
+        wait (`bool`): whether to wait for another process that has it locked, and say so; otherwise that is an error.
+
+    Raises:
+        ValueError: if another process has it locked, and `wait` is False.
+    """
+    folder = Path(folder)
+    is_new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / LOCK_FILE)
     try:
-        with tempfile.TemporaryFile(dir=folder):
-            return True
-    except OSError:
-        return False
+        lock.acquire(blocking=False)
+    except Timeout:
+        if not wait:
+            raise ValueError(
+                f"{option} {str(folder)!r}: another process writes there: wait for its end, or name another folder."
+            ) from None
+        print(f"Waiting for another process that is writing to {folder}", file=sys.stderr, flush=True)
+        lock.acquire(poll_interval=0.2)
+    try:
+        yield
+    finally:
+        # Where others may wait it stays: unlinked, it would be another lock to who opened it before.
+        if not wait:
+            (folder / LOCK_FILE).unlink(missing_ok=True)
+            if is_new and not holds_files(folder):
+                folder.rmdir()  # what was to be written in it has failed
+        lock.release()
+
+
+def holds_files(folder: Path) -> bool:
+    """Whether a folder is there and holds anything but a lock."""
+    return folder.exists() and any(path.name != LOCK_FILE for path in folder.iterdir())
+
+
+def _why_not_writable(folder: Path) -> str | None:
+    """Why no file can be written in a folder, found by writing one: permissions do not tell of all."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(2**16))
+            file.flush()
+    except OSError as error:
+        return error.strerror
+    return None
 
 
 def storage_problem(error: BaseException) -> str | None:

@@ -56,6 +56,9 @@ class Segments(NamedTuple):
     end: np.ndarray
     counts: np.ndarray
 
+    def __repr__(self) -> str:
+        return f"Segments({len(self.counts):,} rows of {len(self.begin):,} pieces, of {len(self.tokens):,} tokens)"
+
 
 def row_lengths(segments: Segments) -> np.ndarray:
     """Tokens of the rows that `rows_of_segments` makes, `int64` of shape `(B,)`, without making them.

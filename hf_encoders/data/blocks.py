@@ -91,6 +91,13 @@ class SentenceBlocks(EpochDataset):
     def __len__(self) -> int:
         return len(self.blocks)
 
+    def facts(self) -> list[str]:
+        """What the data set is of, for its `repr`."""
+        longest = self.layout.target_tokens + SPECIAL_TOKENS_OF_A_BLOCK
+        options = ("cross_documents", "sentence_separators", "cut_long_sentences")
+        given = [f"{name}={getattr(self.layout, name)}" for name in options]
+        return [f"{len(self):,} blocks of {self.store!r}", f"max_length={longest}", *given]
+
     def examples(self, indices: np.ndarray) -> TextExamples:
         """References to blocks; nothing of the text is read."""
         segments = self.layout.segments(self.corpus, self.document_starts, self.blocks[indices])

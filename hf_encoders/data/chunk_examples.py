@@ -9,6 +9,8 @@ import numpy as np
 from hf_encoders.data.flat_corpus import FlatCorpus
 
 
+SPECIAL_TOKENS_OF_A_PAIR = 3  # [CLS] A [SEP] B [SEP]
+
 # Streams of random numbers that both ways of cutting use, one per decision.
 TARGET_STREAM, SPLIT_STREAM, NEGATIVE_STREAM = range(1, 4)
 
@@ -97,6 +99,10 @@ class ChunkExamples:
 
     def __len__(self) -> int:
         return len(self.keys)
+
+    def __repr__(self) -> str:
+        tokens, longest = int((self.end - self.begin).sum()), self.max_tokens + SPECIAL_TOKENS_OF_A_PAIR
+        return f"{type(self).__name__}({len(self):,} chunks, {tokens:,} tokens, max_length={longest})"
 
     def take(self, chosen: np.ndarray | slice) -> "ChunkExamples":
         """Some of the chunks."""

@@ -5,7 +5,7 @@ from typing import Any
 import datasets
 import numpy as np
 
-from hf_encoders.data.chunk_examples import SPLIT_STREAM, TARGET_STREAM, ChunkExamples, ChunkRule
+from hf_encoders.data.chunk_examples import SPECIAL_TOKENS_OF_A_PAIR, SPLIT_STREAM, TARGET_STREAM, ChunkExamples, ChunkRule
 from hf_encoders.data.corpus.sentence_store import SentenceStore
 from hf_encoders.data.examples import EpochDataset
 from hf_encoders.data.flat_corpus import FlatCorpus
@@ -14,7 +14,6 @@ from hf_encoders.data.randomness import example_keys, integers_below, uniforms
 from hf_encoders.data.whole_sentence_chunks import whole_sentence_chunks
 
 
-SPECIAL_TOKENS_OF_A_PAIR = 3  # [CLS] A [SEP] B [SEP]
 ROTATION_STREAM = 4  # of random numbers
 
 
@@ -91,6 +90,11 @@ class DocumentChunks(EpochDataset):
 
     def __len__(self) -> int:
         return self.num_chunks
+
+    def facts(self) -> list[str]:
+        """What the data set is of, for its `repr`."""
+        longest = self.max_tokens + SPECIAL_TOKENS_OF_A_PAIR
+        return [f"{len(self):,} chunks of {self.store!r}", f"max_length={longest}"]
 
     def set_epoch(self, epoch: int) -> None:
         """Announce the epoch, from 0, and cut it here and now: workers that start later need not do it each."""

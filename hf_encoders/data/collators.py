@@ -5,6 +5,7 @@ rows of any data set with a column `input_ids`, whose draws come from torch's ge
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from itertools import groupby
 from typing import Any
 
@@ -22,8 +23,8 @@ from hf_encoders.data.batches import (
     rows_of_mappings,
     rows_of_segments,
 )
-from hf_encoders.data.chunk_examples import ChunkExamples, join_chunks
-from hf_encoders.data.chunks import SPECIAL_TOKENS_OF_A_PAIR, check_pair_length, rows_as_chunks
+from hf_encoders.data.chunk_examples import SPECIAL_TOKENS_OF_A_PAIR, ChunkExamples, join_chunks
+from hf_encoders.data.chunks import check_pair_length, rows_as_chunks
 from hf_encoders.data.examples import TextExamples
 from hf_encoders.data.masking import IGNORED, MASK_RATES, TokenMasker
 from hf_encoders.data.sentence_pairs import (
@@ -122,6 +123,15 @@ class DataCollatorForMaskedLM:
         self.pad_to_multiple_of = pad_to_multiple_of
         self.packed = packed
         self.first_position = first_position
+
+    def __repr__(self) -> str:
+        masking = self.masker.masking
+        shown = {"mask_probability": masking.mask_probability, "unit": masking.unit}
+        shown |= {f.name: getattr(masking, f.name) for f in fields(masking) if getattr(masking, f.name) != f.default}
+        own = ("max_length", "packed", "pad_to_multiple_of", "first_position")
+        shown = {name: value for name in own if (value := getattr(self, name, None))} | shown
+        options = (f"{name}={getattr(value, '__name__', None) or repr(value)}" for name, value in shown.items())
+        return f"{type(self).__name__}({', '.join(options)})"
 
     def __call__(self, features: Sequence[Feature]) -> dict[str, torch.Tensor | int]:
         """Make a batch of all examples in `features`."""
@@ -241,6 +251,12 @@ class SentencePairCollator(DataCollatorForMaskedLM):
             )
         if self.max_length is None:
             raise ValueError("max_length is needed for rows of a plain data set: give it to the data collator.")
+        others = [list(feature) for feature in features if "input_ids" not in feature]
+        if others:
+            raise ValueError(
+                f"input_ids is missing, a row of the batch has {others[0]}: make a corpus of text with "
+                "prepare_corpus or tokenize_documents, and DocumentChunks of it."
+            )
         rows = [
             [np.asarray(sentence, dtype=np.int64) for sentence in feature["input_ids"] if np.size(sentence)]
             for feature in features

@@ -34,6 +34,10 @@ class TextExamples:
     def __len__(self) -> int:
         return len(self.keys)
 
+    def __repr__(self) -> str:
+        tokens = int((self.segments.end - self.segments.begin).sum())
+        return f"{type(self).__name__}({len(self):,} examples, {tokens:,} tokens)"
+
     def pieces(self, i: int) -> list[np.ndarray]:
         """Token ids of each piece of example `i`; to look at."""
         bounds = zip(self.segments.begin.tolist(), self.segments.end.tolist(), strict=True)
@@ -70,9 +74,27 @@ class EpochDataset(Dataset):
         # In shared memory, so that workers that live longer than an epoch see it change. -1: not announced yet.
         self._announced = torch.full((), -1, dtype=torch.int64).share_memory_()
 
-    def __getitem__(self, index: int) -> Any:
-        """The example as a batch of one."""
-        return self.__getitems__([index])[0]
+    def __getitem__(self, index: int | slice | Sequence[int]) -> Any:
+        """The example as a batch of one; of a slice or of several indices, a batch of all."""
+        if isinstance(index, slice):
+            index = range(*index.indices(len(self)))
+        return self.__getitems__([index] if np.ndim(index) == 0 else index)[0]
+
+    def __repr__(self) -> str:
+        announced = int(self._announced)
+        options = {
+            "seed": self.seed,
+            "redraw": self.redraw,
+            "epochs_per_draw": self.epochs_per_draw if self.epochs_per_draw > 1 else None,
+            "dupe_factor": self.dupe_factor,
+            "epoch": announced if self.redraw and announced >= 0 else None,
+        }
+        given = [f"{name}={value}" for name, value in options.items() if value is not None]
+        return f"{type(self).__name__}({', '.join([*self.facts(), *given])})"
+
+    def facts(self) -> list[str]:
+        """What the data set is of, for its `repr`."""
+        return [f"{len(self):,} examples"]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """All examples of a batch as a list with one object in it."""

@@ -39,6 +39,10 @@ class FlatCorpus(NamedTuple):
         """The arrays of a corpus on disk, without empty sentences and documents."""
         return cls(store.tokens, store.sentence_offsets, store.document_offsets, store.word_starts).without_empty()
 
+    def __repr__(self) -> str:
+        sentences = len(self.sentence_offsets) - 1
+        return f"FlatCorpus({self.num_documents:,} documents, {sentences:,} sentences, {len(self.tokens):,} tokens)"
+
     @property
     def num_documents(self) -> int:
         """Number of documents, D."""

@@ -22,6 +22,8 @@ from typing import Any
 import datasets
 import pyarrow
 
+from hf_encoders.data.corpus.text_files import check_is_text
+
 
 FORMS = ("csv", "tsv", "jsonl", "conll", "squad")
 FORM_OF_SUFFIX = {
@@ -63,11 +65,12 @@ def read_file(
         quotes (`bool`, *optional*): whether quotation marks enclose fields; default: in CSV yes, in TSV no.
 
     Raises:
-        ValueError: for a file that is not there, has no rows, or is not of the form; names file and line.
+        ValueError: for a file that is not there, is binary, has no rows, or is not of the form; names file and line.
     """
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"{path} is not a file: give the path of a {', '.join(FORMS)} file.")
+    check_is_text(path, option="")
     try:
         return _read_form(path, form or form_of(path), columns, conll_columns, quotes)
     except UnicodeDecodeError as error:

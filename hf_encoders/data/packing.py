@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from hf_encoders.data.blocks import SentenceBlocks
-from hf_encoders.data.chunk_examples import ChunkExamples
-from hf_encoders.data.chunks import SPECIAL_TOKENS_OF_A_PAIR, DocumentChunks
+from hf_encoders.data.chunk_examples import SPECIAL_TOKENS_OF_A_PAIR, ChunkExamples
+from hf_encoders.data.chunks import DocumentChunks
 from hf_encoders.data.collators import DataCollatorForMaskedLM
 from hf_encoders.data.examples import EpochDataset, TextExamples
 from hf_encoders.data.ragged import offsets_of, ranges
@@ -90,6 +90,10 @@ class TokenBudget(EpochDataset):
 
     def __len__(self) -> int:
         return self.num_groups
+
+    def facts(self) -> list[str]:
+        """What the data set is of, for its `repr`."""
+        return [f"{len(self):,} groups of {self.dataset!r}", f"max_tokens={self.max_tokens}"]
 
     @property
     def epoch(self) -> int:

@@ -1,6 +1,20 @@
 """The special tokens that examples are built with, whatever the tokenizer calls them."""
 
+import os
+
 from transformers import PreTrainedTokenizerBase
+
+
+def check_tokenizer(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Refuse what is no tokenizer, such as the name of one.
+
+    Raises:
+        ValueError: says how to get one.
+    """
+    if not isinstance(tokenizer, PreTrainedTokenizerBase):
+        what = repr(tokenizer) if isinstance(tokenizer, (str, os.PathLike)) else f"a {type(tokenizer).__name__}"
+        name = repr(str(tokenizer)) if isinstance(tokenizer, (str, os.PathLike)) else "..."
+        raise ValueError(f"tokenizer is {what}: give the object, transformers.AutoTokenizer.from_pretrained({name}).")
 
 
 def sequence_ends(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
@@ -9,6 +23,7 @@ def sequence_ends(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
     Raises:
         ValueError: if the tokenizer has neither pair.
     """
+    check_tokenizer(tokenizer)
     first = tokenizer.cls_token_id if tokenizer.cls_token_id is not None else tokenizer.bos_token_id
     last = tokenizer.sep_token_id if tokenizer.sep_token_id is not None else tokenizer.eos_token_id
     if first is None or last is None:
@@ -25,6 +40,7 @@ def mask_and_padding(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
     Raises:
         ValueError: if the tokenizer has no mask token or no padding token.
     """
+    check_tokenizer(tokenizer)
     if tokenizer.mask_token_id is None:
         raise ValueError(
             "tokenizer has no mask_token, which masked language modelling needs: use the tokenizer of an encoder, or "

@@ -18,8 +18,8 @@ from torch.utils.data import IterableDataset, get_worker_info
 from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.data.blocks import SPECIAL_TOKENS_OF_A_BLOCK, BlockLayout
-from hf_encoders.data.chunk_examples import ChunkExamples, ChunkRule
-from hf_encoders.data.chunks import SPECIAL_TOKENS_OF_A_PAIR, check_pair_length, cut_corpus
+from hf_encoders.data.chunk_examples import SPECIAL_TOKENS_OF_A_PAIR, ChunkExamples, ChunkRule
+from hf_encoders.data.chunks import check_pair_length, cut_corpus
 from hf_encoders.data.corpus.segmentation import split_sentences
 from hf_encoders.data.corpus.sentence_encoding import check_max_sentence_tokens
 from hf_encoders.data.document_windows import Documents, StreamReader, WindowTokenizer, cut_windows
@@ -112,6 +112,11 @@ class StreamedExamples(IterableDataset, EpochDataset):
         self.window_documents, self.window_length = window_documents, window_length
         self.repeat = redraw if repeat is None else repeat
         self._process, self._num_processes = 0, 1
+
+    def facts(self) -> list[str]:
+        """What the stream is of, for its `repr`."""
+        documents = type(self.reader.documents).__name__
+        return [f"{documents} of {self.reader.num_shards} shards", f"window_documents={self.window_documents}"]
 
     def examples_of(self, corpus: FlatCorpus, first_place: int, draw: int) -> Iterator[TextExamples | ChunkExamples]:
         """The examples of a window in random order, a batch of one each; its places begin at `first_place`."""

@@ -6,6 +6,7 @@ The training itself is the `tokenizers` library's. The same text and settings gi
 """
 
 import inspect
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -21,7 +22,7 @@ def train_tokenizer(
     sentences: Iterable[str],
     config_class: type[EncoderConfig],
     vocab_size: int,
-    max_length: int,
+    max_length: int = 512,
     lowercase: bool = True,
     strip_accents: bool = False,
     character_coverage: float = 1.0,
@@ -32,7 +33,7 @@ def train_tokenizer(
         sentences: the corpus.
         config_class: the family's configuration class, which names its tokenizer class.
         vocab_size (`int`): most entries in the vocabulary, special tokens included; a small corpus may give fewer.
-        max_length (`int`): longest sequence in tokens, recorded as `model_max_length`.
+        max_length (`int`): longest sequence in tokens, recorded as `model_max_length`; that of the published models.
         lowercase (`bool`): whether text is lower-cased, as in the uncased BERT and the ALBERT models; byte-level BPE
             never is.
         strip_accents (`bool`): whether combining marks are removed, as in those models. They carry meaning in most
@@ -67,7 +68,6 @@ def tokenizer_of_words(
     max_length: int,
     options: dict[str, Any],
     character_coverage: float = 1.0,
-    show_progress: bool = False,
 ) -> PreTrainedTokenizerBase:
     """A family's tokenizer with a vocabulary learned from words.
 
@@ -75,7 +75,6 @@ def tokenizer_of_words(
         words (`dict[str, int]`): from `count_words` with the untrained tokenizer of the same options.
         config_class, vocab_size, max_length, character_coverage: as for `train_tokenizer`.
         options (`dict`): from `pipeline_options`.
-        show_progress (`bool`): whether progress is drawn on stderr.
 
     Raises:
         ValueError: if the vocabulary is too small for the characters of the words.
@@ -84,7 +83,8 @@ def tokenizer_of_words(
     is_byte_level = len(untrained.backend_tokenizer.pre_tokenizer.pre_tokenize_str("é")[0][0]) > 1
     if not is_byte_level:
         words = covered_words(words, character_coverage)
-    vocabulary = learn_vocabulary(words, untrained, vocab_size, show_progress)
+    # Unigram takes minutes for large text. In a log, bars would be thousands of lines.
+    vocabulary = learn_vocabulary(words, untrained, vocab_size, show_progress=sys.stderr.isatty())
     return _tokenizer_class(config_class)(**options, **vocabulary, model_max_length=max_length)
 
 

@@ -27,7 +27,7 @@ from hf_encoders.registration import CONFIGURATIONS
 from hf_encoders.training.objectives import OBJECTIVES, config_class_of
 from hf_encoders.training.recipe import Recipe, load_recipe
 from hf_encoders.training.run import divide, make_trainer, training_arguments
-from hf_encoders.writing import check_folder
+from hf_encoders.writing import check_folder, locked
 
 
 HELD_OUT_SHARE = 0.15  # of the documents, for evaluation and fine-tuning
@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
     step(1, "corpus")
     documents = load_documents(arguments)
     training, held_out = hold_out(documents, HELD_OUT_SHARE, arguments.seed)
-    output.mkdir(parents=True, exist_ok=True)
+    arguments.until_end.enter_context(locked(output, "--output", wait=False))
 
     step(2, f"tokenizer ({config_class.TOKENIZER_CLASS}, {recipe.tokenizer.vocab_size:,} entries)")
     sentences = (sentence for document in training for sentence in document.sentences)

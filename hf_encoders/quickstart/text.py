@@ -10,7 +10,8 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.data.corpus import read_documents, tokenize_documents
 from hf_encoders.data.corpus.python_docs import read_python_documents
-from hf_encoders.data.corpus.segmentation import split_sentences, text_files
+from hf_encoders.data.corpus.segmentation import split_sentences
+from hf_encoders.data.corpus.text_files import text_files
 
 
 CHARACTERS_A_LIBRARY = 1_200_000  # of this Python's documentation, so that none is all of the text

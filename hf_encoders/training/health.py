@@ -114,6 +114,11 @@ class HealthCallback(TrainerCallback, ExportableState):
         self._hook = None
         self._begin_training(0, 0.0)
 
+    def __repr__(self) -> str:
+        unigram = self.unigram_cross_entropy
+        known = "to be estimated" if unigram is None else f"{unigram:.3f}"
+        return f"HealthCallback(unigram_cross_entropy={known}, tokens_seen={self.tokens_seen:,})"
+
     def attach(self, trainer: Trainer) -> "HealthCallback":
         """Come before all callbacks of a trainer but the one that decides when it logs and saves."""
         callbacks = trainer.callback_handler.callbacks

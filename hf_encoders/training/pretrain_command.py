@@ -40,7 +40,7 @@ from hf_encoders.training.recipe import TAKEN, Recipe, load_recipe, recipe_names
 from hf_encoders.training.run import Division, divide, make_trainer, num_processes, training_arguments
 from hf_encoders.training.run_folder import check_corpus, check_run, open_corpus, remove_run, run_identity, write_run
 from hf_encoders.training.trainer import PreTrainingTrainer
-from hf_encoders.writing import check_folder
+from hf_encoders.writing import check_folder, locked
 
 
 # Options of `TrainingArguments` that the command reads itself.
@@ -146,6 +146,8 @@ def open_run(
         ValueError: if the folder holds another run; and as `open_corpus`.
     """
     is_main = training.process_index == 0
+    if is_main and not (arguments.plan and check_corpus(arguments.corpus)):  # that plan writes nothing
+        arguments.until_end.enter_context(locked(output, "--output", wait=False))
     # torchrun starts the same command again after a crash, to go on.
     is_restart = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
     if num_processes() > 1 and is_main:

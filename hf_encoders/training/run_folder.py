@@ -13,8 +13,9 @@ from transformers import PreTrainedTokenizerBase, TrainingArguments
 
 from hf_encoders.data.corpus import prepare_corpus
 from hf_encoders.data.corpus.report import REPORT_FILE, CorpusReport
-from hf_encoders.data.corpus.segmentation import read_documents, split_sentences, text_files
+from hf_encoders.data.corpus.segmentation import read_documents, split_sentences
 from hf_encoders.data.corpus.settings import tokenizer_fingerprint
+from hf_encoders.data.corpus.text_files import has_text, text_files
 from hf_encoders.data.tokenizer_training import train_tokenizer
 from hf_encoders.loading import load_tokenizer
 from hf_encoders.training.checkpoints import UNFINISHED
@@ -53,25 +54,49 @@ RUN_PARTS = (
 )
 
 
-def check_corpus(corpus: list[str]) -> None:
-    """Refuse paths that are neither a prepared corpus nor text.
+def check_corpus(corpus: list[str]) -> list[Path]:
+    """The prepared corpora among paths, or in folders of them; none if all is text.
 
     Raises:
-        ValueError: for a path that is not there, is no text by its ending, or is one of several parts.
+        ValueError: for a path that is not there, is no text by its ending, or is text beside a prepared corpus.
     """
-    for path in map(Path, corpus):
-        is_prepared, what = (path / REPORT_FILE).is_file(), None
-        if is_prepared and len(corpus) > 1:
-            what = "is a prepared corpus, which comes alone"
-        elif not is_prepared and any(path.glob(f"*/{REPORT_FILE}")):
-            what = "holds prepared corpora, of which a run takes one"
-        if what is not None:
+    prepared = {path: prepared_parts(path) for path in map(Path, corpus)}
+    parts = [part for found in prepared.values() for part in found]
+    for path, found in prepared.items():
+        is_text = not found or (found != [path] and has_text(path))
+        if is_text and parts:
             raise ValueError(
-                f"--corpus: {path} {what}: prepare one of all the text with `hf-encoders corpus --input ...`. (Parts "
-                "of more than 2^31 tokens together are for a script: docs/scaling.md, Train on many parts.)"
+                f"--corpus: {path} holds text, and {parts[0]} is a prepared corpus: give one or the other, or prepare "
+                "all of the text with `hf-encoders corpus --input ...`."
             )
-        if not is_prepared:
+        if is_text:
             text_files(path)
+    return parts
+
+
+def prepared_parts(path: Path) -> list[Path]:
+    """The prepared corpus that a folder is, or those that it holds, sorted."""
+    if (path / REPORT_FILE).is_file():
+        return [path]
+    return sorted(report.parent for report in path.glob(f"*/{REPORT_FILE}"))
+
+
+def open_parts(parts: list[Path]) -> datasets.Dataset:
+    """Prepared corpora as one.
+
+    Raises:
+        ValueError: if some have word starts and others do not.
+    """
+    opened = [datasets.load_from_disk(str(part)) for part in parts]
+    other = next((i for i, one in enumerate(opened) if one.column_names != opened[0].column_names), None)
+    if other is not None:
+        raise ValueError(
+            f"--corpus: {parts[0]} and {parts[other]} differ in their columns ({', '.join(opened[0].column_names)}; "
+            f"{', '.join(opened[other].column_names)}): prepare them alike."
+        )
+    # A part of more than 2^31 tokens has lists of another kind.
+    large = next((one.features for one in opened if one.features != opened[0].features), None)
+    return datasets.concatenate_datasets(opened if large is None else [one.cast(large) for one in opened])
 
 
 def open_corpus(
@@ -81,7 +106,7 @@ def open_corpus(
 
     Args:
         recipe (`Recipe`): says which tokenizer is trained.
-        corpus (`list` of `str`): a prepared corpus, or files and folders of text.
+        corpus (`list` of `str`): prepared corpora, folders of them, or files and folders of text.
         tokenizer_name (`str`, *optional*): folder or name on the Hub; `None` trains one on the text.
         language (`str`): of the text, a code.
         output (`Path`): the run's folder.
@@ -89,10 +114,10 @@ def open_corpus(
     Raises:
         ValueError: if a prepared corpus comes without its tokenizer or with another one; and as `check_corpus`.
     """
-    check_corpus(corpus)
+    parts = check_corpus(corpus)
     paths = [Path(path) for path in corpus]
-    tokenizer = None if tokenizer_name is None else load_tokenizer(tokenizer_name)
-    if not (paths[0] / REPORT_FILE).is_file():
+    tokenizer = None if tokenizer_name is None else load_tokenizer(tokenizer_name, "--tokenizer")
+    if not parts:
         splitter = partial(split_sentences, language=language)
         if tokenizer is None:
             tokenizer = trained_tokenizer(recipe, paths, splitter, output / "tokenizer")
@@ -101,14 +126,15 @@ def open_corpus(
             print(f"warning: {warning}", flush=True)
         return tokenizer, datasets.load_from_disk(str(output / CORPUS))
     if tokenizer is None:
-        raise ValueError(f"--tokenizer is missing: give the one that the corpus {paths[0]} was made with.")
-    made_with = CorpusReport.load(paths[0]).settings["tokenizer"]["fingerprint"]
-    if tokenizer_fingerprint(tokenizer) != made_with:
-        raise ValueError(
-            f"--tokenizer {tokenizer_name!r} is not the one that the corpus {paths[0]} was made with: give that "
-            "one, or prepare the corpus again."
-        )
-    return tokenizer, datasets.load_from_disk(str(paths[0]))
+        raise ValueError(f"--tokenizer is missing: give the one that the corpus {parts[0]} was made with.")
+    fingerprint = tokenizer_fingerprint(tokenizer)
+    for part in parts:
+        if CorpusReport.load(part).settings["tokenizer"]["fingerprint"] != fingerprint:
+            raise ValueError(
+                f"--tokenizer {tokenizer_name!r} is not the one that the corpus {part} was made with: give that "
+                "one, or prepare the corpus again."
+            )
+    return tokenizer, open_parts(parts)
 
 
 def remove_run(output: Path, read_by_the_next: list[str | None]) -> None:

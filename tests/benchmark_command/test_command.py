@@ -107,7 +107,7 @@ def test_cuda_that_is_not_there_is_refused(folder, capsys, monkeypatch):
         (("--rounds", "0"), "--rounds 0: must be at least 1"),
         (("--dropout", "1"), r"--dropout 1.0: must be a probability in \[0, 1\)"),
         (("--model", "nowhere"), "--model 'nowhere' holds no configuration"),
-        (("--tokenizer", "nowhere/at/all"), "--tokenizer 'nowhere/at/all' has no tokenizer that loads"),
+        (("--tokenizer", "nowhere/at/all"), "--tokenizer 'nowhere/at/all' does not exist"),
         (("--json", "nowhere/out.json"), "--json nowhere/out.json: its folder does not exist"),
     ],
 )

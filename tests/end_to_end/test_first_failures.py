@@ -3,6 +3,7 @@
 Each row is a command line; `NAME` in capitals is something in the folder that `place` makes.
 """
 
+import errno
 import shutil
 from pathlib import Path
 
@@ -25,7 +26,7 @@ FAILURES = [
     (EXPORT.replace("MODEL", "FOLDER"), "FOLDER has no config.json: give a folder that save_pretrained wrote"),
     (PUBLISH.replace("MODEL", "FOLDER"), "not published: 1 error(s) above"),
     (PUBLISH.replace("MODEL", "GONE"), "not published: 1 error(s) above"),
-    (EXPORT.replace("MODEL", "ROWS"), "ROWS has no readable config.json"),
+    (EXPORT.replace("MODEL", "ROWS"), "ROWS is a file: give the folder that it is in"),
     # A model without its tokenizer, or without its weights.
     (FINETUNE.replace("MODEL", "BARE"), "BARE' has no tokenizer, or one that knows no words: save it there"),
     (EVALUATE.replace("MODEL", "BARE"), "BARE' has no tokenizer, or one that knows no words: save it there"),
@@ -53,10 +54,13 @@ FAILURES = [
     (CORPUS.replace("OUT", "ROWS/out"), "ROWS is a file: name a folder"),
     (EXPORT.replace("OUT", "ROWS/out"), "ROWS is a file: name a folder"),
     ("quickstart --input TEXT --output ROWS/out", "ROWS is a file: name a folder"),
-    (FINETUNE.replace("OUT", "CLOSED/out"), "CLOSED may not be written to: name another folder"),
-    (CORPUS.replace("OUT", "CLOSED/out"), "CLOSED may not be written to: name another folder"),
-    (EXPORT.replace("OUT", "CLOSED/out"), "CLOSED may not be written to: name another folder"),
-    ("quickstart --input TEXT --output CLOSED/out", "CLOSED may not be written to: name another folder"),
+    (FINETUNE.replace("OUT", "CLOSED/out"), "CLOSED may not be written to (Permission denied)"),
+    (CORPUS.replace("OUT", "CLOSED/out"), "CLOSED may not be written to (Permission denied)"),
+    (EXPORT.replace("OUT", "CLOSED/out"), "CLOSED may not be written to (Permission denied)"),
+    (
+        "quickstart --input TEXT --output CLOSED/out",
+        "CLOSED may not be written to (Permission denied)",
+    ),
     (f"{EVALUATE} --json CLOSED/out.json", "CLOSED/out.json: may not be written: name another file"),
     ("benchmark --length 16 --json CLOSED/out.json", "CLOSED/out.json: may not be written: name another file"),
 ]
@@ -84,8 +88,14 @@ def place(model, tmp_path, monkeypatch) -> Path:
     (tmp_path / "EMPTY").write_text("")
     (tmp_path / "TEXT").write_text("One sentence. Another one.\n")
     (tmp_path / "LONG").write_text("One sentence.\n" + "word " * 60)
-    access = writing.os.access
-    monkeypatch.setattr(writing.os, "access", lambda path, mode: "CLOSED" not in str(path) and access(path, mode))
+    opened = writing.tempfile.TemporaryFile
+
+    def closed(*arguments, dir=None, **options):
+        if "CLOSED" in str(dir):
+            raise PermissionError(errno.EACCES, "Permission denied", str(dir))
+        return opened(*arguments, dir=dir, **options)
+
+    monkeypatch.setattr(writing.tempfile, "TemporaryFile", closed)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -218,7 +218,7 @@ def test_results_are_not_overwritten_unasked(bert, files, tmp_path):
         (("--fp16", "--trainer", "use_cpu=true"), "fp16: a CPU has no mixed precision of float16"),
         (("--max-steps", "0"), "--max-steps 0"),
         (("--epochs", "0"), "nothing would be trained"),
-        (("--model", "./nowhere at all"), "--model .* has no readable config.json"),
+        (("--model", "./nowhere at all"), "--model .* does not exist"),
     ],
 )
 def test_wrong_options_are_refused_before_a_model_is_loaded(bert, files, tmp_path, monkeypatch, words, message):

@@ -12,10 +12,12 @@ from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from hf_encoders.cli import main
-from hf_encoders.data.corpus import sentence_store
+from hf_encoders.data.corpus import arrow_file, prepare_corpus, sentence_encoding, sentence_store
+from hf_encoders.loading import load_tokenizer
 from hf_encoders.publishing.training_record import TrainingRecord
 from hf_encoders.training import pretrain_command
 from hf_encoders.training.checkpoints import facts_of_checkpoint
+from hf_encoders.training.run_folder import open_parts
 from tests.end_to_end.test_quickstart import write_corpus
 
 
@@ -170,7 +172,7 @@ def test_a_prepared_corpus_needs_its_tokenizer(folder, capsys):
     assert pretrain(folder, "second", "--tokenizer", str(folder / "edited"), corpus="whole/_corpus") == 2
     assert "is not the one that the corpus" in capsys.readouterr().err
     assert pretrain(folder, "second", "--corpus", str(folder / "whole/_corpus"), str(folder / "text.txt")) == 2
-    assert "is a prepared corpus, which comes alone" in capsys.readouterr().err
+    assert "holds text, and" in capsys.readouterr().err
 
 
 def test_a_finished_run_is_not_run_again(folder, capsys):
@@ -292,8 +294,6 @@ def test_too_few_documents_are_told_with_what_they_are_for(folder, capsys):
     tokenizer = ("--tokenizer", str(folder / "whole" / "tokenizer"))
     assert pretrain(folder, "few", *tokenizer, corpus="three.txt", recipe="pairs.yaml") == 2
     assert "holds 3 document(s), and nsp needs 4: 2 to train on, 2 kept apart" in capsys.readouterr().err
-    assert pretrain(folder, "parts", *tokenizer, corpus="whole") == 2
-    assert "holds prepared corpora, of which a run takes one" in capsys.readouterr().err
 
 
 def test_checkpoints_note_the_corpus(folder):
@@ -319,3 +319,27 @@ def test_wrong_paths(folder, capsys):
     (folder / "empty.txt").write_text("")
     assert pretrain(folder, "third", corpus="empty.txt") == 2
     assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+def test_prepared_parts_are_one_corpus_also_beyond_the_limit_of_list_columns(folder, capsys, monkeypatch):
+    documents = (folder / "text.txt").read_text().split("\n\n")
+    tokenizer = load_tokenizer(folder / "whole" / "tokenizer")
+    monkeypatch.setattr(sentence_encoding, "SENTENCES_A_CALL", 5)
+    for number, is_large in enumerate((True, False)):
+        (folder / f"part{number}.txt").write_text("\n\n".join(documents[number::2]))
+        with monkeypatch.context() as limit:
+            if is_large:
+                limit.setattr(arrow_file, "MOST_IN_A_LIST_COLUMN", 300)
+            part = folder / "parts" / f"part-{number}"
+            prepare_corpus([folder / f"part{number}.txt"], part, tokenizer, workers=1)
+    arguments = ("--tokenizer", str(folder / "whole" / "tokenizer"))
+    monkeypatch.setattr(arrow_file, "MOST_IN_A_LIST_COLUMN", 300)
+    assert pretrain(folder, "of-parts", *arguments, corpus="parts") == 0
+    assert (folder / "of-parts" / "model" / "model.safetensors").is_file()
+    assert pretrain(folder, "of-parts", *arguments, corpus="parts") == 0
+    assert "This run is finished" in capsys.readouterr().out, "the same parts are the same corpus"
+    opened = open_parts([folder / "parts" / f"part-{number}" for number in range(2)])
+    assert len(opened) == len(set(documents))
+    (folder / "parts" / "more.txt").write_text("One. Two.")
+    assert pretrain(folder, "mixed", *arguments, corpus="parts") == 2
+    assert "holds text, and" in capsys.readouterr().err

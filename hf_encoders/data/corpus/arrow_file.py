@@ -1,7 +1,8 @@
 """The Arrow file of a corpus: whole documents as flat arrays, written in one record batch.
 
 A row is a document, a list in it a sentence: `input_ids` of `list<list<int32>>`, and in a corpus made with a word
-segmenter `word_starts` of `list<list<uint8>>`, shaped like it.
+segmenter `word_starts` of `list<list<uint8>>`, shaped like it. Arrow counts what a `list` column holds in 32 bits;
+above that it is a `large_list`, which counts in 64.
 """
 
 import contextlib
@@ -20,20 +21,21 @@ import pyarrow as pa
 from hf_encoders.data.ragged import offsets_of, ranges
 
 
+ARROW_FILE = "corpus.arrow"  # in the folder of a corpus
 COLUMN = "input_ids"
 WORD_STARTS = "word_starts"
-# Arrow counts the tokens of one list column in 32 bits, so that a longer corpus needs several record batches.
-MOST_TOKENS_A_RECORD_BATCH = 2**31 - 1
+MOST_IN_A_LIST_COLUMN = 2**31 - 1  # tokens, or sentences; more are large lists
 BYTES_A_WRITE = 2**26  # bytes that are copied from one file to another at once
 
 _VALUES = {COLUMN: pa.int32(), WORD_STARTS: pa.uint8()}
-# `SentenceBatch` field -> type of the numbers in its file while a record batch grows.
+# `SentenceBatch` field -> type of the numbers in its file while a record batch grows; of lengths, the offsets.
 _NUMBERS = {
     "tokens": np.int32,
-    "sentence_lengths": np.int32,
-    "document_lengths": np.int32,
+    "sentence_lengths": np.int64,
+    "document_lengths": np.int64,
     "word_starts": np.uint8,
 }
+_HASHED = _NUMBERS | {"sentence_lengths": np.int32, "document_lengths": np.int32}  # of the lengths themselves
 
 
 class SentenceBatch(NamedTuple):
@@ -45,15 +47,25 @@ class SentenceBatch(NamedTuple):
     word_starts: np.ndarray | None = None  # one a token, in a corpus that has them
 
 
-def corpus_schema(has_word_starts: bool) -> pa.Schema:
-    """The Arrow schema of a corpus, as `datasets` writes it."""
+def corpus_schema(has_word_starts: bool, is_large: bool = False) -> pa.Schema:
+    """The Arrow schema of a corpus, as `datasets` writes it; of large lists if asked for."""
+    list_of = pa.large_list if is_large else pa.list_
     names = [COLUMN, WORD_STARTS] if has_word_starts else [COLUMN]
-    schema = pa.schema({name: pa.list_(pa.list_(_VALUES[name])) for name in names})
+    schema = pa.schema({name: list_of(list_of(_VALUES[name])) for name in names})
     return datasets.Features.from_arrow_schema(schema).arrow_schema
 
 
 def record_batch(block: SentenceBatch) -> pa.RecordBatch:
-    """The documents as rows; offsets are counted in 32 bits."""
+    """The documents as rows.
+
+    Raises:
+        ValueError: If they are too long for a list column.
+    """
+    if max(len(block.tokens), len(block.sentence_lengths)) > MOST_IN_A_LIST_COLUMN:
+        raise ValueError(
+            f"documents: one document has about {len(block.tokens):,} tokens, and at most {MOST_IN_A_LIST_COLUMN:,} "
+            "are tokenised at once: separate documents by blank lines."
+        )
     offsets = [offsets_of(lengths).astype(np.int32) for lengths in (block.sentence_lengths, block.document_lengths)]
     arrays = {COLUMN: block.tokens}
     if block.word_starts is not None:
@@ -94,35 +106,25 @@ def write_corpus(blocks: Iterable[SentenceBatch], directory: Path, *, has_word_s
 
 
 def write_arrow_file(blocks: Iterable[SentenceBatch], path: Path, *, has_word_starts: bool) -> str:
-    """Write documents into one Arrow file, in one record batch where they fit, with memory for one block.
+    """Write documents into one Arrow file, in one record batch, with memory for one block.
 
     While it is written there are files beside it that take as much space again.
 
     Returns:
         `str`: A hash of the contents, 32 hexadecimal digits; how they came in blocks does not change it.
     """
-    schema = corpus_schema(has_word_starts)
     with (
         tempfile.TemporaryDirectory(dir=path.parent) as scratch,
         contextlib.closing(_RecordBatchOnDisk(Path(scratch), has_word_starts)) as growing,
         open(path, "wb") as file,
     ):
-        sink = _Sink(file)
         # One for each array there is: a corpus without word starts is never taken for one with them.
         digests = {name: hashlib.blake2b(digest_size=16) for name in growing.names}
-        with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), schema) as writer:
-            for block in blocks:
-                if len(block.tokens) > MOST_TOKENS_A_RECORD_BATCH:
-                    raise ValueError(
-                        f"documents: one document has about {len(block.tokens):,} tokens, and Arrow stores at most "
-                        f"{MOST_TOKENS_A_RECORD_BATCH:,} in a row: separate documents by blank lines."
-                    )
-                if growing.num_tokens + len(block.tokens) > MOST_TOKENS_A_RECORD_BATCH:
-                    growing.move_to(writer, sink)
-                growing.append(block)
-                for name in growing.names:
-                    digests[name].update(np.ascontiguousarray(getattr(block, name), _NUMBERS[name]))
-            growing.move_to(writer, sink)
+        for block in blocks:
+            growing.append(block)
+            for name in growing.names:
+                digests[name].update(np.ascontiguousarray(getattr(block, name), _HASHED[name]))
+        growing.move_to(file)
     return hashlib.blake2b(b"".join(d.digest() for d in digests.values()), digest_size=16).hexdigest()
 
 
@@ -158,9 +160,13 @@ class _RecordBatchOnDisk:
     """The buffers of one Arrow record batch, grown in files and handed to the writer as memory maps."""
 
     def __init__(self, directory: Path, has_word_starts: bool):
+        self.has_word_starts = has_word_starts
         self.names = [name for name in SentenceBatch._fields if has_word_starts or name != "word_starts"]
         self.paths = {name: directory / name for name in self.names}
-        self._start()
+        self.num_tokens = self.num_sentences = 0
+        self.files = {name: open(path, "wb") for name, path in self.paths.items()}  # noqa: SIM115 - see `close`
+        for name in ("sentence_lengths", "document_lengths"):
+            self.files[name].write(np.zeros(1, dtype=_NUMBERS[name]))
 
     def append(self, block: SentenceBatch) -> None:
         arrays = block._asdict() | {
@@ -172,52 +178,66 @@ class _RecordBatchOnDisk:
         self.num_tokens += len(block.tokens)
         self.num_sentences += len(block.sentence_lengths)
 
-    def move_to(self, writer: pa.ipc.RecordBatchStreamWriter, sink: _Sink) -> None:
+    def move_to(self, file: BinaryIO) -> None:
         self.close()
-        with contextlib.ExitStack() as files:
+        is_large = max(self.num_tokens, self.num_sentences) > MOST_IN_A_LIST_COLUMN
+        numbers = dict(_NUMBERS)
+        if not is_large:
+            for name in ("sentence_lengths", "document_lengths"):
+                numbers[name] = np.int32
+                _narrow(self.paths[name])
+        sink = _Sink(file)
+        schema = corpus_schema(self.has_word_starts, is_large)
+        # Readers other than Arrow's own in C++ may refuse what is longer than 2**31; nothing else can be done there.
+        options = pa.ipc.IpcWriteOptions(allow_64bit=is_large)
+        target = pa.PythonFile(sink, mode="w")
+        with contextlib.ExitStack() as files, pa.ipc.new_stream(target, schema, options=options) as writer:
             arrays = {}
             for name, path in self.paths.items():
                 # An empty file cannot be mapped, and the one of tokens is empty for a corpus without documents.
                 pages = b""
                 if path.stat().st_size:
-                    file = files.enter_context(open(path, "rb"))
-                    pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                    mapped = files.enter_context(open(path, "rb"))
+                    pages = mmap.mmap(mapped.fileno(), 0, access=mmap.ACCESS_READ)
                     sink.maps.append(pages)
-                arrays[name] = np.frombuffer(pages, dtype=_NUMBERS[name])
+                arrays[name] = np.frombuffer(pages, dtype=numbers[name])
             values = {COLUMN: arrays["tokens"]}
             if "word_starts" in arrays:
                 values[WORD_STARTS] = arrays["word_starts"]
             writer.write_batch(_record_batch(values, arrays["sentence_lengths"], arrays["document_lengths"]))
-        sink.maps.clear()
-        self._start()
 
     def close(self) -> None:
         for file in self.files.values():
             file.close()
 
-    def _start(self) -> None:
-        self.num_tokens = self.num_sentences = 0
-        self.files = {name: open(path, "wb") for name, path in self.paths.items()}  # noqa: SIM115 - see `close`
-        for name in ("sentence_lengths", "document_lengths"):
-            self.files[name].write(np.zeros(1, dtype=np.int32))
+
+def _narrow(path: Path) -> None:
+    """Write a file of 64-bit integers anew as one of 32-bit integers, in steps."""
+    narrow = path.with_suffix(".narrow")
+    with open(path, "rb") as wide, open(narrow, "wb") as file:
+        while len(numbers := np.fromfile(wide, np.int64, BYTES_A_WRITE // 8)):
+            file.write(numbers.astype(np.int32))
+    os.replace(narrow, path)
 
 
 def _record_batch(
     values: dict[str, np.ndarray], sentence_offsets: np.ndarray, document_offsets: np.ndarray
 ) -> pa.RecordBatch:
-    """Columns of lists of lists over flat arrays, which are not copied."""
+    """Columns of lists of lists over flat arrays, which are not copied; of large lists for offsets of 64 bits."""
+    is_large = sentence_offsets.dtype == np.int64
+    list_of = pa.large_list if is_large else pa.list_
     columns = []
     for name, array in values.items():
         kind, column = _VALUES[name], pa.Array.from_buffers(_VALUES[name], len(array), [None, pa.py_buffer(array)])
         for offsets in (sentence_offsets, document_offsets):
-            kind = pa.list_(kind)
+            kind = list_of(kind)
             buffers = [None, pa.py_buffer(offsets)]
             column = pa.Array.from_buffers(kind, len(offsets) - 1, buffers, children=[column])
         columns.append(column)
-    return pa.record_batch(columns, schema=corpus_schema(WORD_STARTS in values))
+    return pa.record_batch(columns, schema=corpus_schema(WORD_STARTS in values, is_large))
 
 
-def _flat(documents: pa.ListArray, name: str) -> SentenceBatch:
+def _flat(documents: pa.ListArray | pa.LargeListArray, name: str) -> SentenceBatch:
     sentences = documents.flatten()
     tokens = sentences.flatten()
     if documents.null_count or sentences.null_count or tokens.null_count:

@@ -17,7 +17,7 @@ from hf_encoders.data.corpus.preparation import prepare_corpus
 from hf_encoders.data.corpus.segmentation import one_sentence_per_line, split_sentences
 from hf_encoders.data.corpus.word_segmentation import jieba_segmenter
 from hf_encoders.errors import first_line
-from hf_encoders.loading import load_tokenizer
+from hf_encoders.loading import NOT_HERE, load_tokenizer, why_unreachable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -129,12 +129,18 @@ def sentence_splitter(arguments: argparse.Namespace) -> Callable[[str], list[str
 
 def load_split(arguments: argparse.Namespace) -> datasets.Dataset | datasets.IterableDataset:
     """The split of a data set that was asked for."""
+    name = arguments.dataset
+    if not Path(name).exists():
+        # datasets would try again and again before it looks into its cache.
+        reason = why_unreachable(name, f"--dataset {name!r}", "dataset")
+        if reason and not Path(datasets.config.HF_DATASETS_CACHE, name.replace("/", "___")).exists():
+            raise ValueError(f"--dataset {name!r} {NOT_HERE} ({reason}): check the spelling and the connection.")
     try:
         return datasets.load_dataset(
-            arguments.dataset, arguments.config, split=arguments.split or "train", streaming=arguments.streaming
+            name, arguments.config, split=arguments.split or "train", streaming=arguments.streaming
         )
     except (OSError, ValueError) as error:
         raise ValueError(
-            f"--dataset {arguments.dataset!r} cannot be loaded ({first_line(error)}): check --dataset, "
+            f"--dataset {name!r} cannot be loaded ({first_line(error)}): check --dataset, "
             "--config and --split, and the connection."
         ) from error

@@ -30,6 +30,7 @@ from hf_encoders.data.corpus.segmentation import split_sentences
 from hf_encoders.data.corpus.sentence_encoding import check_max_sentence_tokens, make_encoder
 from hf_encoders.data.corpus.settings import corpus_settings, finished_report, pieces_folder, start_pieces
 from hf_encoders.data.corpus.sources import TextReading
+from hf_encoders.writing import locked
 
 
 try:
@@ -51,8 +52,8 @@ class CorpusTasks:
 
     With `parts=1`, the documents in the order of the tasks give the `corpus.arrow` that `prepare_corpus` makes of them
     in that order, byte for byte; datatrove's readers give task `i` the files `i`, `i + tasks`, ... of the sorted ones.
-    With more, `part-00000` and so on in `output` are such corpora each: Arrow holds 2**31 tokens in one piece, and a
-    stream wants a file for every process that reads it. Duplicates are left out over all parts; the first stays.
+    With more, `part-00000` and so on in `output` are such corpora each: they are merged by as many tasks, and a stream
+    wants a file for every process that reads it. Duplicates are left out over all parts; the first stays.
 
     Killed tasks are run again by the executor, which knows the finished ones by its `logging_dir`; to make a corpus
     anew, remove `output` and both folders of logs.
@@ -168,9 +169,18 @@ class _MergePieces(_CorpusStep):
         corpus, output = self.corpus, Path(self.corpus.output)
         self._check_tasks(world_size, corpus.parts, "parts")
         settings, folder = corpus.settings(), corpus.folders()[rank]
-        if (folder / REPORT_FILE).exists() and finished_report(folder, settings):
-            return
-        began, pieces = time.perf_counter(), pieces_folder(output, settings)
+        # An executor may start a task again whose first process still runs.
+        with locked(folder, "output", wait=True):
+            if not (folder / REPORT_FILE).exists() or not finished_report(folder, settings):
+                self._merge(settings, folder, rank)
+            if all((other / REPORT_FILE).exists() for other in corpus.folders()):
+                # The task of another part may come to the same conclusion at the same time.
+                shutil.rmtree(pieces_folder(output, settings), ignore_errors=True)
+
+    def _merge(self, settings: dict[str, Any], folder: Path, rank: int) -> None:
+        """Make a part in its folder."""
+        corpus = self.corpus
+        began, pieces = time.perf_counter(), pieces_folder(Path(corpus.output), settings)
         missing = [task for task in range(corpus.tasks) if not piece_path(pieces, task).exists()]
         if missing:
             raise ValueError(
@@ -179,11 +189,7 @@ class _MergePieces(_CorpusStep):
             )
         made = pieces / f"part-{rank:05d}"
         made.mkdir(exist_ok=True)
-        folder.mkdir(exist_ok=True)
         finish_corpus(self._make(settings, pieces, made, rank, began), made, folder)
-        if all((other / REPORT_FILE).exists() for other in corpus.folders()):
-            # The task of another part may come to the same conclusion at the same time.
-            shutil.rmtree(pieces, ignore_errors=True)
 
     def _make(self, settings: dict[str, Any], pieces: Path, made: Path, rank: int, began: float) -> CorpusReport:
         """Write a part into folder `made`."""
@@ -193,7 +199,7 @@ class _MergePieces(_CorpusStep):
         statistics, fingerprint = merge_pieces(
             pieces, numbers, is_first, corpus.keep_duplicates, corpus.tokenizer, made, has_word_starts=has_word_starts
         )
-        write_dataset_files(made, fingerprint, has_word_starts=has_word_starts)
+        write_dataset_files(made, fingerprint)
         runs = [json.loads(_run_path(pieces, number).read_text(encoding="utf-8")) for number in numbers]
         seconds = sum(run["seconds"] for run in runs) + time.perf_counter() - began
         megabytes = sum(run["bytes"] for run in runs) / 1e6

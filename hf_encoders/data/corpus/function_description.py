@@ -6,6 +6,7 @@ neither code nor plain values (a loaded model, say), which may be another in eve
 
 import dis
 import hashlib
+import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -31,7 +32,7 @@ def describe_function(function: Callable | None) -> str | None:
         function (`Callable`, *optional*): From this package or Python: its name. From another installed distribution:
             name and version. Else (a module of the user's own, an editable installation, `__main__`, a lambda): name
             and a hash of its code, defaults and closure, and of the user's functions that it calls. Of a `partial`
-            also the arguments.
+            also the arguments that are not defaults: with none it is the function.
 
     >>> from hf_encoders.data.corpus.segmentation import split_sentences
     >>> describe_function(partial(split_sentences, language="de"))
@@ -40,15 +41,36 @@ def describe_function(function: Callable | None) -> str | None:
     if function is None:
         return None
     if isinstance(function, partial):
-        arguments = [*map(_argument, function.args)]
-        arguments += [f"{name}={_argument(value)}" for name, value in function.keywords.items()]
-        return f"{describe_function(function.func)}({', '.join(arguments)})"
+        described = describe_function(function.func)
+        arguments = [
+            _argument(value) if name is None else f"{name}={_argument(value)}" for name, value in _set(function)
+        ]
+        return f"{described}({', '.join(arguments)})" if arguments else described
     if name := _installed_name(function):
         return name
     digest = hashlib.blake2b(digest_size=8)
     for part in _parts(function, {}):
         digest.update(part.encode("utf-8", "surrogatepass") + b"\0")
     return f"{_name(function)}#{digest.hexdigest()}"
+
+
+def _set(function: partial) -> list[tuple[str | None, Any]]:
+    """The arguments of a partial that are not the function's defaults, by name where the signature tells it."""
+    try:
+        signature = inspect.signature(function.func)
+        bound = signature.bind_partial(*function.args, **function.keywords)
+    except (TypeError, ValueError):  # some functions of C have no signature
+        return [*((None, value) for value in function.args), *sorted(function.keywords.items())]
+    given: list[tuple[str | None, Any]] = []
+    for name, value in bound.arguments.items():
+        kind, default = signature.parameters[name].kind, signature.parameters[name].default
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            given += [(None, one) for one in value]
+        elif kind is inspect.Parameter.VAR_KEYWORD:
+            given += sorted(value.items())
+        elif default is inspect.Parameter.empty or _argument(value) != _argument(default):
+            given.append((name, value))
+    return given
 
 
 def _argument(value: Any) -> str:

@@ -8,10 +8,11 @@ from typing import Any
 
 import datasets
 import numpy as np
+import pyarrow as pa
 from datasets.utils import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from hf_encoders.data.corpus.arrow_file import SentenceBatch, chosen_documents, corpus_schema, write_arrow_file
+from hf_encoders.data.corpus.arrow_file import ARROW_FILE, SentenceBatch, chosen_documents, write_arrow_file
 from hf_encoders.data.corpus.pieces import piece_blocks
 from hf_encoders.data.corpus.report import (
     REPORT_FILE,
@@ -23,9 +24,6 @@ from hf_encoders.data.corpus.report import (
 )
 from hf_encoders.data.corpus.settings import library_versions
 from hf_encoders.data.corpus.tokenized import NO_TOKENS
-
-
-ARROW_FILE = "corpus.arrow"
 
 
 def first_of_each(hashes: list[np.ndarray]) -> list[np.ndarray]:
@@ -95,12 +93,13 @@ def merge_pieces(
     return counter.statistics(duplicate_documents=0, dropped_duplicates=duplicates), fingerprint
 
 
-def write_dataset_files(directory: Path, fingerprint: str, *, has_word_starts: bool) -> None:
+def write_dataset_files(directory: Path, fingerprint: str) -> None:
     """What `datasets.load_from_disk` needs beside the Arrow file.
 
     `Dataset.save_to_disk` would write the corpus anew, in many record batches.
     """
-    features = datasets.Features.from_arrow_schema(corpus_schema(has_word_starts))
+    with pa.memory_map(str(directory / ARROW_FILE)) as file:
+        features = datasets.Features.from_arrow_schema(pa.ipc.open_stream(file).schema)
     datasets.DatasetInfo(features=features).write_to_directory(str(directory))
     state = {
         "_data_files": [{"filename": ARROW_FILE}],

@@ -76,6 +76,13 @@ class Reading(NamedTuple):
     sentences: int = 0
     damaged_sentences: int = 0  # with a U+FFFD, which bytes that are not UTF-8 become, or a NUL
 
+    def with_document(self, document: list[str]) -> "Reading":
+        """The counts with one more document."""
+        text, damaged = "".join(document), 0
+        if "\ufffd" in text or "\0" in text:
+            damaged = sum("\ufffd" in sentence or "\0" in sentence for sentence in document)
+        return Reading(self.sentences + len(document), self.damaged_sentences + damaged)
+
 
 class _CountedDocuments:
     """Documents on their way, and the bytes of their sentences."""
@@ -87,13 +94,8 @@ class _CountedDocuments:
 
     def __iter__(self) -> Iterator[list[str]]:
         for document in self.documents:
-            text = "".join(document)
-            self.bytes += len(text.encode("utf-8", "surrogatepass"))
-            damaged = 0
-            if "\ufffd" in text or "\0" in text:
-                damaged = sum("\ufffd" in sentence or "\0" in sentence for sentence in document)
-            sentences, damaged_before = self.reading
-            self.reading = Reading(sentences + len(document), damaged_before + damaged)
+            self.bytes += len("".join(document).encode("utf-8", "surrogatepass"))
+            self.reading = self.reading.with_document(document)
             yield document
 
 

@@ -42,7 +42,14 @@ from hf_encoders.data.corpus.pieces import (
 from hf_encoders.data.corpus.report import CorpusReport
 from hf_encoders.data.corpus.segmentation import split_sentences
 from hf_encoders.data.corpus.sentence_encoding import check_max_sentence_tokens, make_encoder
-from hf_encoders.data.corpus.settings import corpus_settings, finished_report, remove_corpus, start_pieces
+from hf_encoders.data.corpus.settings import (
+    check_output,
+    corpus_settings,
+    finished_report,
+    remove_corpus,
+    report_time,
+    start_pieces,
+)
 from hf_encoders.data.corpus.sources import (
     FileSource,
     RowSource,
@@ -51,6 +58,7 @@ from hf_encoders.data.corpus.sources import (
     Unit,
     make_source,
 )
+from hf_encoders.writing import locked
 
 
 UNITS_A_WORKER = 2  # units that are given out at once: no worker waits, and the text of a stream does not pile up
@@ -74,14 +82,15 @@ def prepare_corpus(
     """Make a corpus of text files or a data set: split into sentences, tokenised, in a folder to train from.
 
     `datasets.load_from_disk(output)` opens it, memory mapped, also where this package is not installed; all of it is
-    one record batch up to 2**31 tokens, so that `SentenceStore` copies nothing. `output` holds `corpus.arrow`,
-    `state.json` and `dataset_info.json` of `datasets`, and the report, `corpus.json`.
+    one record batch (above 2**31 tokens of large lists), so that `SentenceStore` copies nothing. `output` holds
+    `corpus.arrow`, `state.json` and `dataset_info.json` of `datasets`, and the report, `corpus.json`.
 
     A run that was killed goes on where it was when it is called with the same arguments again, and gives the same
     bytes; `workers` may be another number. A streaming data set is read again from the start then, without being
     tokenised again. A finished corpus with the same arguments is left as it is. Other arguments are refused, and so is
     a function whose code was changed (see `describe_function`); the same tokenizer or the same files in another folder
-    are no difference.
+    are no difference. Of several processes that make the same corpus at once, such as the ranks of a launch, one works
+    and the others wait for it (a lock in the folder, `_lock`, which ends with the process).
 
     Documents and sentences that give no token are left out, and so are documents with the same tokens as an earlier
     one. Special tokens and their names are treated as by `tokenize_documents`.
@@ -137,25 +146,39 @@ def prepare_corpus(
         source.identity(), reading, tokenizer, word_segmenter, max_sentence_tokens, keep_duplicates
     )
     if overwrite:
-        remove_corpus(output)
-    if report := finished_report(output, settings):
+        check_output(output)
+    elif report := finished_report(output, settings):
         return report
-    pieces = start_pieces(output, settings)
-    maker = PieceMaker(pieces, source.reader(), encoder, max_sentence_tokens, word_segmenter is not None)
-    with one_core_a_process():
-        run = _make_pieces(source, maker, workers)
-    if source.identity() != settings["source"]:
-        raise ValueError("source: files were changed while they were read: run it again with overwrite=True.")
-    is_first = first_of_each(piece_hashes(pieces, run.pieces))
-    statistics, fingerprint = merge_pieces(
-        pieces, range(run.pieces), is_first, keep_duplicates, tokenizer, pieces, has_word_starts=maker.has_word_starts
-    )
-    write_dataset_files(pieces, fingerprint, has_word_starts=maker.has_word_starts)
-    read = piece_readings(pieces, range(run.pieces))._asdict() | {"skipped_files": source.skipped_files}
-    report = make_report(settings, statistics, read, run.as_report(time.perf_counter() - began))
-    finish_corpus(report, pieces, output)
-    shutil.rmtree(pieces)
-    return report
+    before = report_time(output)
+    with locked(output, "output", wait=True):
+        # What another process has finished in the meantime is used, as it would be made here, also to replace.
+        is_new = report_time(output) != before
+        if overwrite and not is_new:
+            remove_corpus(output)
+        if report := finished_report(output, settings, is_new):
+            return report
+        pieces = start_pieces(output, settings)
+        maker = PieceMaker(pieces, source.reader(), encoder, max_sentence_tokens, word_segmenter is not None)
+        with one_core_a_process():
+            run = _make_pieces(source, maker, workers)
+        if source.identity() != settings["source"]:
+            raise ValueError("source: files were changed while they were read: run it again with overwrite=True.")
+        is_first = first_of_each(piece_hashes(pieces, run.pieces))
+        statistics, fingerprint = merge_pieces(
+            pieces,
+            range(run.pieces),
+            is_first,
+            keep_duplicates,
+            tokenizer,
+            pieces,
+            has_word_starts=maker.has_word_starts,
+        )
+        write_dataset_files(pieces, fingerprint)
+        read = piece_readings(pieces, range(run.pieces))._asdict() | {"skipped_files": source.skipped_files}
+        report = make_report(settings, statistics, read, run.as_report(time.perf_counter() - began))
+        finish_corpus(report, pieces, output)
+        shutil.rmtree(pieces)
+        return report
 
 
 @dataclass

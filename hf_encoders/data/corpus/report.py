@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from hf_encoders.data.ragged import offsets_of
 
 REPORT_FILE = "corpus.json"
 TOKENS_A_STEP = 2**18  # tokens that statistics look at at once
-ENDINGS_SHOWN = 5
+KINDS_SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,7 @@ class StatisticsCounter:
         self.one_sentence_documents += int(np.count_nonzero(block.document_lengths == 1))
         self.longest_sentence_tokens = max(self.longest_sentence_tokens, int(block.sentence_lengths.max(initial=0)))
         if self.knows_unknown:
-            for begin in range(0, len(block.tokens), TOKENS_A_STEP):
-                tokens = block.tokens[begin : begin + TOKENS_A_STEP]
+            for tokens in _in_steps(block.tokens):
                 self.unknown += int(np.count_nonzero(tokens == self.unknown_id))
 
     def statistics(self, *, duplicate_documents: int, dropped_duplicates: int = 0) -> CorpusStatistics:
@@ -204,7 +203,8 @@ class CorpusReport:
             tokenised), `megabytes_per_second`, `pieces`, `kept_pieces` (finished by an earlier run).
         versions (`dict`): Python and libraries.
         reading (`dict`): What was read: `sentences`; `damaged_sentences`, those with U+FFFD (bytes that are not UTF-8
-            become it) or NUL; `skipped_files`, files in folders that were not read, number by ending.
+            become it) or NUL; `skipped_files`, what in folders was not read, number by kind: files by ending, broken
+            links.
     """
 
     settings: dict[str, Any]
@@ -225,6 +225,13 @@ class CorpusReport:
         fields = json.loads((Path(directory) / REPORT_FILE).read_text(encoding="utf-8"))
         return cls(**(fields | {"statistics": CorpusStatistics(**fields["statistics"])}))
 
+    def __repr__(self) -> str:
+        counts = self.statistics
+        return (
+            f"CorpusReport({counts.documents:,} documents, {counts.sentences:,} sentences, {counts.tokens:,} tokens, "
+            f"{len(self.warnings)} warnings)"
+        )
+
     def __str__(self) -> str:
         counts, run, speed = self.statistics, self.run, self.run["megabytes_per_second"]
         read = counts.documents + counts.dropped_duplicates
@@ -243,16 +250,21 @@ class CorpusReport:
             rows.insert(5, ("duplicates kept", _with_share(counts.duplicate_documents, counts.documents)))
         if run["kept_pieces"]:
             rows.append(("kept from an earlier run", f"{run['kept_pieces']:,} of {run['pieces']:,} pieces"))
-        if damaged := self.reading.get("damaged_sentences"):
-            rows.append(
-                ("with U+FFFD or NUL", _with_share(damaged, self.reading["sentences"], "of the sentences read"))
-            )
-        if skipped := self.reading.get("skipped_files"):
-            endings = [f"{number:,} {ending}" for ending, number in skipped.items()]
-            more = [f"{len(endings) - ENDINGS_SHOWN} other endings"] if len(endings) > ENDINGS_SHOWN else []
-            rows.append(("files skipped in folders", ", ".join(endings[:ENDINGS_SHOWN] + more)))
+        rows += reading_rows(self.reading)
         lines = [f"{name:<25} {value}" for name, value in rows]
         return "\n".join(lines + [f"warning: {warning}" for warning in self.warnings])
+
+
+def reading_rows(reading: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What was damaged and what was not read, for a table; `reading` as in `CorpusReport`."""
+    rows = []
+    if damaged := reading.get("damaged_sentences"):
+        rows.append(("with U+FFFD or NUL", _with_share(damaged, reading["sentences"], "of the sentences read")))
+    if skipped := reading.get("skipped_files"):
+        kinds = [f"{number:,} {kind}" for kind, number in skipped.items()]
+        more = [f"{len(kinds) - KINDS_SHOWN} other kinds"] if len(kinds) > KINDS_SHOWN else []
+        rows.append(("skipped in folders", ", ".join(kinds[:KINDS_SHOWN] + more)))
+    return rows
 
 
 def _with_share(count: int, total: int, of: str = "") -> str:
@@ -269,6 +281,14 @@ def unigram_cross_entropy(corpus: datasets.Dataset, held_out: datasets.Dataset, 
         corpus, held_out (`datasets.Dataset`): tokenised documents.
         vocab_size (`int`): entries of the tokenizer.
     """
-    counts = np.bincount(SentenceStore(corpus).tokens, minlength=vocab_size) + 1.0
+    # In steps, because both would first make 64-bit numbers of all tokens.
+    counts = np.ones(vocab_size)
+    for tokens in _in_steps(SentenceStore(corpus).tokens):
+        counts += np.bincount(tokens, minlength=vocab_size)
+    nats = -np.log(counts / counts.sum())
     tokens = SentenceStore(held_out).tokens
-    return float(-np.log(counts / counts.sum())[tokens].mean())
+    return sum(float(nats[step].sum()) for step in _in_steps(tokens)) / len(tokens)
+
+
+def _in_steps(tokens: np.ndarray) -> Iterator[np.ndarray]:
+    return (tokens[begin : begin + TOKENS_A_STEP] for begin in range(0, len(tokens), TOKENS_A_STEP))

@@ -8,10 +8,8 @@ The rules for where a sentence ends belong to the library `sentencex`. Leaves ou
 tokens, after the tokenizer (`tokenize_documents` in `tokenized.py`).
 """
 
-import codecs
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -21,6 +19,7 @@ import datasets
 import sentencex
 
 from hf_encoders.data.corpus.byte_ranges import ByteRange, lines_before, open_range
+from hf_encoders.data.corpus.text_files import text_files
 from hf_encoders.data.language_codes import is_language_code
 
 
@@ -32,17 +31,6 @@ WINDOW_CHARACTERS = 2000
 MARGIN_CHARACTERS = 32
 
 ROWS_A_READ = 100  # rows of a data set held in memory at once
-
-TEXT_ENDINGS = (".txt", ".jsonl")
-# Endings that cannot be meant as plain text: read as such, they would train a model on noise.
-NOT_TEXT_ENDINGS = (".arrow", ".bz2", ".gz", ".json", ".parquet", ".pdf", ".tar", ".xz", ".zip", ".zst")
-# Of files that are not UTF-8; the longer ones first, because UTF-32 begins like UTF-16.
-_OTHER_BYTE_ORDER_MARKS = {
-    codecs.BOM_UTF32_LE: "UTF-32",
-    codecs.BOM_UTF32_BE: "UTF-32",
-    codecs.BOM_UTF16_LE: "UTF-16",
-    codecs.BOM_UTF16_BE: "UTF-16",
-}
 
 _LINE_BREAK = re.compile(r"\r\n?|\n")
 # White space above ASCII: sentencex 1.0.32 panics where it stands between a letter and a full stop ("A\u00a0."). One
@@ -158,7 +146,8 @@ def read_documents(
 
     Args:
         paths (`Sequence[str | Path]`): Files, or folders in which all files `*.txt` and `*.jsonl` are read, sorted by
-            path; `skipped_endings` tells which others a folder holds. A file with another ending is read as text.
+            path, hidden ones and those behind symbolic links too; `skipped_files` tells what else a folder holds. A
+            file with another ending is read as text.
         sentence_splitter (`Callable[[str], list[str]]`, *optional*, defaults to `split_sentences`): Gets a line of a
             text file or the text of a JSON document.
         text_field (`str`, *optional*, defaults to `"text"`): Field of a JSON document that holds its text.
@@ -168,9 +157,9 @@ def read_documents(
         `Iterator[list[str]]`: Sentences of one document each; documents without a sentence are left out.
 
     Raises:
-        ValueError: At once, if a path does not exist, a folder holds no such file, an ending cannot be text, or a file
-            begins with the byte order mark of UTF-16 or UTF-32. While reading, if a line is not a JSON object with the
-            field, or the splitter does not give a list of `str`.
+        ValueError: At once, if a path does not exist or cannot be read, a folder holds no such file, or a file is no
+            text by its ending or its first bytes. While reading, if a line is not a JSON object with the field, or the
+            splitter does not give a list of `str`.
     """
     if isinstance(paths, (str, Path)):
         raise ValueError(f"paths={str(paths)!r} is a single path: give a list, [{str(paths)!r}].")
@@ -267,59 +256,6 @@ def _sentence_spans(line: str, language: str) -> Iterator[tuple[int, int]]:
             sentence_start = end
         # Without an end, go on behind this window, far enough back to see once more what had too little context.
         window_start = sentence_start if believed else window_end - 2 * MARGIN_CHARACTERS
-
-
-def text_files(path: Path) -> list[Path]:
-    """Files to read for one path given by the user."""
-    if path.is_dir():
-        files = sorted(file for file in _files_in(path) if file.suffix.lower() in TEXT_ENDINGS)
-        if not files:
-            others = ", ".join(f"{count} {ending}" for ending, count in skipped_endings([path]).items())
-            raise ValueError(
-                f"paths: the folder '{path}' holds no *.txt and no *.jsonl file{f', but {others}' if others else ''}: "
-                "name the files instead."
-            )
-    elif not path.exists():
-        raise ValueError(f"paths: '{path}' does not exist: check the spelling, and the folder it is relative to.")
-    elif path.suffix.lower() in NOT_TEXT_ENDINGS:
-        raise ValueError(
-            f"paths: '{path}' is not a text file by its ending: decompress it, rename JSON lines to .jsonl, or load "
-            "it with datasets.load_dataset and use documents_from_dataset."
-        )
-    else:
-        files = [path]
-    for file in files:
-        _check_encoding(file)
-    return files
-
-
-def skipped_endings(paths: Sequence[str | Path]) -> dict[str, int]:
-    """Endings of the files in folders that are not read because of them, and how many there are, most first.
-
-    Args:
-        paths (`Sequence[str | Path]`): As for `read_documents`.
-    """
-    files = [file for path in map(Path, paths) if path.is_dir() for file in _files_in(path)]
-    endings = (file.suffix.lower() or "without ending" for file in files)
-    return dict(Counter(ending for ending in endings if ending not in TEXT_ENDINGS).most_common())
-
-
-def _files_in(folder: Path) -> Iterator[Path]:
-    return (file for file in folder.rglob("*") if file.is_file())
-
-
-def _check_encoding(path: Path) -> None:
-    """Refuse UTF-16 and UTF-32 where the file says so itself; read as UTF-8 it would be noise."""
-    if not path.is_file():
-        return  # a pipe would be empty afterwards
-    with open(path, "rb") as file:
-        start = file.read(4)
-    for mark, name in _OTHER_BYTE_ORDER_MARKS.items():
-        if start.startswith(mark):
-            raise ValueError(
-                f"paths: '{path}' is {name} by its byte order mark, and text is read as UTF-8: convert it, for "
-                f"example with iconv -f {name} -t UTF-8."
-            )
 
 
 def _read_text(part: ByteRange, sentence_splitter: Callable[[str], list[str]]) -> Iterator[list[str]]:

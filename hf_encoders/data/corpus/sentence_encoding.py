@@ -13,6 +13,7 @@ from hf_encoders.data.corpus.arrow_file import COLUMN, SentenceBatch
 from hf_encoders.data.corpus.segmentation import replace_lone_surrogates
 from hf_encoders.data.corpus.word_segmentation import word_starts_of_tokens
 from hf_encoders.data.ragged import offsets_of
+from hf_encoders.data.special_tokens import check_tokenizer
 
 
 SENTENCES_A_CALL = 2000  # sentences a call of the tokenizer
@@ -45,6 +46,7 @@ def make_encoder(
     Raises:
         ValueError: If there is a segmenter, and the tokenizer is a slow one, which does not tell where tokens are.
     """
+    check_tokenizer(tokenizer)
     if tokenizer.is_fast:
         # A copy, because truncation and padding are state that the tokenizer keeps from its last call or its file.
         backend = copy.deepcopy(tokenizer.backend_tokenizer)

@@ -5,18 +5,17 @@ columns will do.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import datasets
 import numpy as np
 import pyarrow as pa
 from datasets.fingerprint import get_temporary_cache_files_directory
-from transformers.utils import logging
 
 from hf_encoders.data.corpus.arrow_file import (
     COLUMN,
-    MOST_TOKENS_A_RECORD_BATCH,
     WORD_STARTS,
     SentenceBatch,
     block_of,
@@ -27,8 +26,6 @@ from hf_encoders.data.corpus.arrow_file import (
 from hf_encoders.data.ragged import offsets_of
 
 
-logger = logging.get_logger(__name__)
-
 ROWS_A_STEP = 1000  # documents that are put into another order at once
 
 
@@ -37,8 +34,7 @@ class SentenceStore:
 
     `prepare_corpus` and `tokenize_documents` write such a table. Any other one (after `select`, `shuffle`,
     `concatenate_datasets`, a reload of `save_to_disk`, or with another integer type) is first written anew in one
-    piece: next to its own file if that folder can be written to, otherwise into a temporary folder. Above 2**31 tokens
-    there is no single piece, and the tokens are copied into memory, which is warned of.
+    piece: next to its own file if that folder can be written to, otherwise into a temporary folder.
 
     A pickled store holds the data set, which for one on disk is a path, not the arrays. Copy tokens before changing
     them: they may be a read-only file.
@@ -64,15 +60,8 @@ class SentenceStore:
 
     def __init__(self, dataset: datasets.Dataset):
         self.dataset = _in_one_piece(dataset)
-        blocks = [block_of(batch) for batch in self.dataset.data.to_batches()]
-        if len(blocks) > 1:
-            num_tokens = sum(len(block.tokens) for block in blocks)
-            logger.warning(
-                f"corpus of {num_tokens:,} tokens: above {MOST_TOKENS_A_RECORD_BATCH:,} they are copied into memory, "
-                f"{4e-9 * num_tokens:.1f} GB in every process. Keep it in parts to share the pages of their files "
-                "(docs/scaling.md)."
-            )
-        block = blocks[0] if len(blocks) == 1 else _joined(blocks, WORD_STARTS in self.dataset.column_names)
+        batches = self.dataset.data.to_batches()  # one, or none
+        block = block_of(batches[0]) if batches else _no_documents(WORD_STARTS in self.dataset.column_names)
         self.tokens = block.tokens
         self.word_starts = block.word_starts
         self.sentence_offsets = offsets_of(block.sentence_lengths)
@@ -93,6 +82,10 @@ class SentenceStore:
         """Tokens of every sentence, `int64` of shape `(S,)`."""
         return np.diff(self.sentence_offsets)
 
+    def __repr__(self) -> str:
+        counts = f"{self.num_documents:,} documents, {self.num_sentences:,} sentences, {len(self.tokens):,} tokens"
+        return f"SentenceStore({counts}{'' if self.word_starts is None else ', word starts'})"
+
     def __getstate__(self) -> dict[str, datasets.Dataset]:
         return {"dataset": self.dataset}
 
@@ -102,6 +95,8 @@ class SentenceStore:
 
 def _in_one_piece(dataset: datasets.Dataset) -> datasets.Dataset:
     """The corpus itself if its table is one chunk of the right types in the order of its rows, else such a copy."""
+    if not isinstance(dataset, datasets.Dataset):
+        raise ValueError(f"documents is a {type(dataset).__name__}, not a tokenised corpus: {_remedy(dataset)}.")
     if COLUMN not in dataset.column_names:
         raise ValueError(
             f"dataset has {dataset.column_names}, no column {COLUMN!r}: make it with prepare_corpus or "
@@ -111,29 +106,54 @@ def _in_one_piece(dataset: datasets.Dataset) -> datasets.Dataset:
     dataset = dataset.select_columns(names)
     for name in names:
         _check_sentences(name, dataset.data.column(name).type)
-    schema = corpus_schema(WORD_STARTS in names)
+    has_word_starts = WORD_STARTS in names
     # `select` and `shuffle` leave the table as it is and keep a list of rows beside it, which has no public name.
     if dataset._indices is not None:
-        rows = dataset._indices.column(0).to_numpy()
-        blocks = _chosen_documents(SentenceStore(datasets.Dataset(dataset.data)), rows)
+        rows = dataset._indices.column(0).to_numpy().astype(np.int64)
+        blocks = _chosen_documents(datasets.Dataset(dataset.data), rows)
     else:
         batches = dataset.data.to_batches()
-        num_tokens = sum(len(block_of(batch).tokens) for batch in batches)
-        has_types = all(dataset.data.column(name).type == schema.field(name).type for name in names)
-        if has_types and (len(batches) == 1 or num_tokens > MOST_TOKENS_A_RECORD_BATCH):
+        schemas = [corpus_schema(has_word_starts, is_large) for is_large in (False, True)]
+        has_types = any(
+            all(dataset.data.column(name).type == schema.field(name).type for name in names) for schema in schemas
+        )
+        if has_types and len(batches) <= 1:
             return dataset
-        blocks = (block_of(_cast(batch, schema)) for batch in batches)
+        blocks = (block_of(_cast(batch, schemas[1])) for batch in batches)
     own_folders = [os.path.dirname(file["filename"]) for file in dataset.cache_files]
     writable = [folder for folder in own_folders if os.access(folder, os.W_OK)]
     folder = Path(writable[0] if writable else get_temporary_cache_files_directory())
-    return write_corpus(blocks, folder, has_word_starts=WORD_STARTS in names)
+    return write_corpus(blocks, folder, has_word_starts=has_word_starts)
 
 
-def _chosen_documents(store: SentenceStore, rows: np.ndarray) -> Iterator[SentenceBatch]:
+def _remedy(documents: Any) -> str:
+    """How a corpus is made of what was given in place of one."""
+    if isinstance(documents, (str, os.PathLike)):
+        return f"open it with datasets.load_from_disk({str(documents)!r})"
+    if isinstance(documents, Mapping):
+        return "give one split, for example dataset['train']"
+    if isinstance(documents, datasets.IterableDataset):
+        return "give a stream to StreamedChunks or StreamedBlocks"
+    return (
+        "text becomes one with prepare_corpus or tokenize_documents, lists of token ids with "
+        "datasets.Dataset.from_dict({'input_ids': documents})"
+    )
+
+
+def _chosen_documents(dataset: datasets.Dataset, rows: np.ndarray) -> Iterator[SentenceBatch]:
     """Documents `rows` of a corpus, in that order."""
-    block = SentenceBatch(store.tokens, np.empty(0), np.empty(0), store.word_starts)
-    for i in range(0, len(rows), ROWS_A_STEP):
-        yield chosen_between(block, store.sentence_offsets, store.document_offsets, rows[i : i + ROWS_A_STEP])
+    if (rows[1:] < rows[:-1]).any():
+        dataset = _in_one_piece(dataset)  # not ascending, so a step may want documents of all pieces
+    first, schema = 0, corpus_schema(WORD_STARTS in dataset.column_names, is_large=True)
+    batches = dataset.data.to_batches()
+    for batch in batches:
+        block = block_of(_cast(batch, schema))
+        sentence_offsets, document_offsets = offsets_of(block.sentence_lengths), offsets_of(block.document_lengths)
+        end = first + batch.num_rows
+        own = rows if len(batches) == 1 else rows[np.searchsorted(rows, first) : np.searchsorted(rows, end)]
+        for i in range(0, len(own), ROWS_A_STEP):
+            yield chosen_between(block, sentence_offsets, document_offsets, own[i : i + ROWS_A_STEP] - first)
+        first = end
 
 
 def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -153,9 +173,6 @@ def _check_sentences(name: str, kind: pa.DataType) -> None:
         )
 
 
-def _joined(blocks: list[SentenceBatch], has_word_starts: bool) -> SentenceBatch:
-    """One block of several, or of none; copies."""
-    empty = SentenceBatch(*(np.empty(0, np.int32) for _ in range(3)), np.empty(0, np.uint8))
-    arrays = [*zip(*(block[:3] for block in [empty, *blocks]), strict=True)]
-    starts = np.concatenate([block.word_starts for block in [empty, *blocks]]) if has_word_starts else None
-    return SentenceBatch(*map(np.concatenate, arrays), starts)
+def _no_documents(has_word_starts: bool) -> SentenceBatch:
+    none = np.empty(0, np.int32)
+    return SentenceBatch(none, none, none, np.empty(0, np.uint8) if has_word_starts else None)

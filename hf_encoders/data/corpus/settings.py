@@ -13,18 +13,21 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from transformers import PreTrainedTokenizerBase
 
 import hf_encoders
+from hf_encoders.data.corpus.arrow_file import ARROW_FILE
 from hf_encoders.data.corpus.function_description import describe_function
 from hf_encoders.data.corpus.report import REPORT_FILE, CorpusReport
+from hf_encoders.data.corpus.settings_differences import differences
 from hf_encoders.data.corpus.sources import TextReading
-from hf_encoders.writing import check_folder
+from hf_encoders.writing import check_folder, holds_files
 
 
 SETTINGS_FILE = "settings.json"
 # What is written into the folder of a corpus; the last two by `datasets` and `SentenceStore`.
-_OWN_FILES = (REPORT_FILE, "corpus.arrow", "state.json", "dataset_info.json", "cache-*.arrow", "corpus-*.arrow")
+_OWN_FILES = (REPORT_FILE, ARROW_FILE, "state.json", "dataset_info.json", "cache-*.arrow", "corpus-*.arrow")
 _PIECES = "pieces-*"
 
 
@@ -94,29 +97,51 @@ def pieces_folder(output: Path, settings: dict[str, Any]) -> Path:
     return output / _PIECES.replace("*", hashlib.blake2b(text.encode(), digest_size=8).hexdigest())
 
 
-def finished_report(output: Path, settings: dict[str, Any]) -> CorpusReport | None:
+def check_output(output: Path) -> None:
+    """Refuse a folder that cannot be written to, or that holds anything but a corpus or a begun one."""
+    check_folder(output, "--output")
+    if holds_files(output) and not _holds_corpus(output):
+        raise ValueError(f"output='{output}' holds files that are no corpus: name a new or empty folder.")
+
+
+def report_time(output: Path) -> int | None:
+    """When the report of a finished corpus was written, in nanoseconds; `None` if there is none."""
+    try:
+        return (output / REPORT_FILE).stat().st_mtime_ns
+    except OSError:
+        return None
+
+
+def finished_report(output: Path, settings: dict[str, Any], is_new: bool = False) -> CorpusReport | None:
     """Look at what is in the folder of a corpus: the report of a finished one, or `None` if there is work to do.
+
+    Args:
+        output (`Path`): The folder.
+        settings (`dict`): From `corpus_settings`.
+        is_new (`bool`): Whether what is there was made while this process waited for it.
 
     Raises:
         ValueError: If the folder holds something else: a corpus, or a begun one, with other settings, or other files.
     """
-    check_folder(output, "--output")
     if (output / REPORT_FILE).exists():
         report = CorpusReport.load(output)
-        _check_same(output, "a corpus", report.settings, settings)
-        if settings["source"].get("dataset") == "streaming":
+        check_same_settings(output, "a corpus", report.settings, settings)
+        if _num_documents(output) != report.statistics.documents:
+            raise ValueError(
+                f"output='{output}' holds a damaged corpus: corpus.json tells of {report.statistics.documents:,} "
+                f"documents, and {ARROW_FILE} does not hold them: begin anew with overwrite=True (--overwrite)."
+            )
+        if settings["source"].get("dataset") == "streaming" and not is_new:
             raise ValueError(
                 f"output='{output}' holds a finished corpus, and a streaming data set does not tell whether it is the "
                 "one it was made of: name another folder, or replace the corpus with overwrite=True (--overwrite)."
             )
         return report
-    pieces = pieces_folder(output, settings)
+    check_output(output)
     for folder in output.glob(_PIECES):
-        if folder != pieces and (folder / SETTINGS_FILE).exists():
+        if folder != pieces_folder(output, settings) and (folder / SETTINGS_FILE).exists():
             found = json.loads((folder / SETTINGS_FILE).read_text(encoding="utf-8"))
-            _check_same(output, "an unfinished corpus", found, settings)
-    if not pieces.exists() and output.exists() and any(output.iterdir()):
-        raise ValueError(f"output='{output}' holds files that are no corpus: name a new or empty folder.")
+            check_same_settings(output, "an unfinished corpus", found, settings)
     return None
 
 
@@ -130,7 +155,7 @@ def start_pieces(output: Path, settings: dict[str, Any]) -> Path:
 
 def remove_corpus(output: Path) -> None:
     """Remove a corpus or a begun one, and no other file."""
-    if not (output / REPORT_FILE).exists() and not any(output.glob(_PIECES)):
+    if not _holds_corpus(output):
         return
     for pattern in _OWN_FILES:
         for file in output.glob(pattern):
@@ -139,20 +164,38 @@ def remove_corpus(output: Path) -> None:
         shutil.rmtree(folder)
 
 
+def _num_documents(output: Path) -> int | None:
+    """Rows of the Arrow file, of which nothing but the headers is read; `None` if it is not there or not whole."""
+    try:
+        with pa.memory_map(str(output / ARROW_FILE)) as file:
+            return sum(batch.num_rows for batch in pa.ipc.open_stream(file))
+    except (OSError, pa.ArrowInvalid):
+        return None
+
+
+def _holds_corpus(output: Path) -> bool:
+    return (output / REPORT_FILE).exists() or any(output.glob(_PIECES))
+
+
+def check_same_settings(output: Path, what: str, found: dict[str, Any], wanted: dict[str, Any]) -> None:
+    """Refuse a corpus that was made with other settings, a line for each difference.
+
+    Raises:
+        ValueError: With the differences, and the remedy.
+    """
+    ours, theirs = _deciding(wanted), _deciding(found)
+    other = [name for name in {**theirs, **ours} if theirs.get(name) != ours.get(name)]
+    if other:
+        lines = [f"\n- {line}" for name in other for line in differences(name, found.get(name), wanted.get(name))]
+        raise ValueError(
+            f"output='{output}' holds {what} made with other settings:{''.join(lines)}\nGive the same settings, name "
+            "another folder, or begin anew with overwrite=True (--overwrite)."
+        )
+
+
 def _deciding(settings: dict[str, Any]) -> dict[str, Any]:
     """Settings less what may differ: folder and class of the same tokenizer, folders of the same files."""
     source = settings["source"]
     if "files" in source:
         source = source | {"files": [[Path(path).name, *rest] for path, *rest in source["files"]]}
     return settings | {"source": source, "tokenizer": settings["tokenizer"]["fingerprint"]}
-
-
-def _check_same(output: Path, what: str, found: dict[str, Any], wanted: dict[str, Any]) -> None:
-    ours, theirs = _deciding(wanted), _deciding(found)
-    other = [name for name in {**theirs, **ours} if theirs.get(name) != ours.get(name)]
-    if other:
-        differences = "; ".join(f"{name}: {found.get(name)!r:.100}, now {wanted.get(name)!r:.100}" for name in other)
-        raise ValueError(
-            f"output='{output}' holds {what} made with other settings ({differences}): name another folder, or "
-            "begin anew with overwrite=True (--overwrite)."
-        )

@@ -14,13 +14,8 @@ from typing import Any, NamedTuple
 import datasets
 
 from hf_encoders.data.corpus.byte_ranges import ByteRange, byte_ranges
-from hf_encoders.data.corpus.segmentation import (
-    read_range,
-    sentences_of_values,
-    skipped_endings,
-    text_files,
-    values_of_rows,
-)
+from hf_encoders.data.corpus.segmentation import read_range, sentences_of_values, values_of_rows
+from hf_encoders.data.corpus.text_files import skipped_files, text_files
 
 
 BYTES_A_UNIT = 2**22  # bytes of a file, or of the text of rows
@@ -69,7 +64,7 @@ class FileSource:
         ValueError: If a path does not exist, is not a regular file, cannot be text, or there is none.
 
     Attributes:
-        skipped_files (`dict[str, int]`): Files in the folders that are not read, by ending.
+        skipped_files (`dict[str, int]`): What in the folders is not read: files by ending, broken links.
         text_bytes (`int`): Size of the text, here with the markup of JSON lines; `None` in other sources where it is
             not known.
     """
@@ -79,7 +74,7 @@ class FileSource:
     def __init__(self, paths: Sequence[str | Path], reading: TextReading):
         self.reading = reading
         self.files = [file for path in paths for file in text_files(Path(path))]
-        self.skipped_files = skipped_endings(paths)
+        self.skipped_files = skipped_files(paths)
         if not self.files:
             raise ValueError(f"source={paths!r} names no file: give text files, JSON lines or folders of them.")
         for file in self.files:

@@ -28,6 +28,7 @@ from hf_encoders.data.vocabulary.text_selection import HELD_OUT_BYTES, SelectedT
 from hf_encoders.data.vocabulary.word_counts import check_coverage, count_words
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.registration import CONFIGURATIONS
+from hf_encoders.writing import check_folder, holds_files, locked
 
 
 SIZES_FILE = "tokenizer_sizes.md"
@@ -127,10 +128,12 @@ def run(arguments: argparse.Namespace) -> int:
     check_arguments(arguments, sizes, options)
     for folder in folders:
         check_output(folder, arguments.overwrite)
+    arguments.until_end.enter_context(locked(output, "--output", wait=False))
     transformers.logging.set_verbosity_error()
 
     began = time.perf_counter()
-    text = selected_text(arguments)
+    source = text_source(arguments)
+    text = selected_text(arguments, source)
     words = count_words(text, untrained_tokenizer(config_class, options))
     counting_seconds = time.perf_counter() - began
     reports = []
@@ -144,10 +147,10 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.max_length,
             options,
             arguments.character_coverage,
-            show_progress=sys.stderr.isatty(),
         )
         seconds = {"counting_seconds": counting_seconds, "learning_seconds": time.perf_counter() - began}
-        reports.append(make_report(learned, text, words, settings_of(arguments, size, options), seconds))
+        reading = text.reading._asdict() | {"skipped_files": dict(source.skipped_files)}
+        reports.append(make_report(learned, text, words, settings_of(arguments, size, options), seconds, reading))
         remove_tokenizer(folder)
         learned.save_pretrained(folder)
         reports[-1].save(folder)
@@ -161,6 +164,7 @@ def make_report(
     words: dict[str, int],
     settings: dict[str, Any],
     seconds: dict[str, float],
+    reading: dict[str, Any],
 ) -> TokenizerReport:
     """Measure a tokenizer on what was kept apart, or on what it was trained on where nothing was."""
     return TokenizerReport(
@@ -175,6 +179,7 @@ def make_report(
         | {name: round(value, 2) for name, value in seconds.items()},
         versions={"hf_encoders": hf_encoders.__version__}
         | {name: version(name) for name in ("tokenizers", "transformers")},
+        reading=reading,
     )
 
 
@@ -219,10 +224,9 @@ def check_arguments(arguments: argparse.Namespace, sizes: list[int], options: di
 
 
 def check_output(folder: Path, overwrite: bool) -> None:
-    """Refuse a folder that holds anything but, with --overwrite, a tokenizer of this command."""
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"--output '{folder}' is a file: name a folder.")
-    if folder.exists() and any(folder.iterdir()):
+    """Refuse a folder that is closed, or holds anything but, with --overwrite, a tokenizer of this command."""
+    check_folder(folder, "--output")
+    if holds_files(folder):
         if not (folder / REPORT_FILE).exists():
             raise ValueError(f"--output '{folder}' holds files that this command did not write: name a new folder.")
         if not overwrite:
@@ -235,14 +239,18 @@ def remove_tokenizer(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-def selected_text(arguments: argparse.Namespace) -> SelectedText:
-    """The input, with what is kept apart, and the limit."""
+def text_source(arguments: argparse.Namespace) -> FileSource | RowSource | StreamSource:
+    """The input."""
     splitter = one_sentence_per_line
     if arguments.language:
         split_sentences("", arguments.language)  # refuses what is no language code
         splitter = partial(split_sentences, language=arguments.language)
     reading = TextReading(splitter, arguments.text_column, arguments.sentences_column)
-    source = make_source(arguments.input or load_split(arguments), reading)
+    return make_source(arguments.input or load_split(arguments), reading)
+
+
+def selected_text(arguments: argparse.Namespace, source: FileSource | RowSource | StreamSource) -> SelectedText:
+    """The input, with what is kept apart, and the limit."""
     limit = None if arguments.limit is None else max(int(arguments.limit * 1e6), 1)
     return SelectedText(documents_of(source), arguments.held_out, limit, source.text_bytes)
 

@@ -2,6 +2,8 @@
 
 from transformers import PreTrainedTokenizerBase
 
+from hf_encoders.data.special_tokens import check_tokenizer
+
 
 # Tensor cores want the sizes of a product to be multiples of 8 (16-bit) to 64 (NVIDIA's guide to matrix products,
 # "Requirements to use Tensor Cores": 128 bytes on an A100, so 64 values of 16 bits).
@@ -29,6 +31,7 @@ def padded_vocab_size(tokenizer: PreTrainedTokenizerBase, multiple_of: int = MUL
     >>> len(doctest_tokenizer()), padded_vocab_size(doctest_tokenizer())
     (60, 64)
     """
+    check_tokenizer(tokenizer)
     if multiple_of < 1:
         raise ValueError(f"multiple_of={multiple_of}: must be at least 1, which pads nothing.")
     least = max(tokenizer.get_vocab().values()) + 1

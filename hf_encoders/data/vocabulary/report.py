@@ -1,17 +1,20 @@
 """What a trained tokenizer makes of text, and what its vocabulary costs: figures, a table and a JSON file."""
 
 import json
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
+from hf_encoders.data.corpus.report import reading_rows, reading_warnings
 from hf_encoders.data.corpus.sentence_encoding import SENTENCES_A_CALL, make_encoder
 from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
+from hf_encoders.data.word_starts import UNSPACED_NAMES
 from hf_encoders.redaction import published
 
 
@@ -21,6 +24,8 @@ WIDTHS = (128, 256, 768)
 # Occurrences from which on a piece counts as seen often, and the share of unknown tokens that is warned of: this
 # package's choice; `corpus` warns of the same share.
 OFTEN, MUCH_UNKNOWN = 100, 0.05
+# Share of the letters from scripts without spaces from which on words, as spaces part them, say nothing.
+MUCH_UNSPACED = 0.25
 
 
 @dataclass(frozen=True)
@@ -30,10 +35,11 @@ class TokenizerStatistics:
     Args:
         entries (`int`): Ids, special tokens included.
         rows (`int`): `entries` rounded up to a multiple of 64, `vocab_size` of a model.
-        words (`int`): Words of the text measured, what stands between white space; meaningless for scripts without.
+        words (`int`, *optional*): Words of the text measured, what stands between white space; `None` where more than
+            a quarter of its letters are of scripts without spaces.
         tokens (`int`): Its tokens, without special ones.
         unknown_share (`float`): Share of them that are the unknown token, in [0, 1].
-        tokens_a_word (`float`): Also known as fertility.
+        tokens_a_word (`float`, *optional*): Also known as fertility; `None` without words.
         characters_a_token (`float`): Characters, spaces included.
         used_share (`float`): Share of the entries, special tokens left out, that the training text has at all when it
             is tokenised, in [0, 1].
@@ -43,10 +49,10 @@ class TokenizerStatistics:
 
     entries: int
     rows: int
-    words: int
+    words: int | None
     tokens: int
     unknown_share: float
-    tokens_a_word: float
+    tokens_a_word: float | None
     characters_a_token: float
     used_share: float
     often_used_share: float
@@ -74,7 +80,7 @@ def tokenizer_statistics(
         unknown += int(np.count_nonzero(ids == tokenizer.unk_token_id))
     if tokens == 0:
         raise ValueError("lines: no token comes out of them: measure on text.")
-    num_words = sum(len(line.split()) for line in lines)
+    num_words = None if _is_unspaced(lines) else sum(len(line.split()) for line in lines)
     rows = padded_vocab_size(tokenizer)
     counts = piece_counts(tokenizer, words)
     ordinary = set(tokenizer.get_vocab().values()) - set(tokenizer.all_special_ids)
@@ -84,12 +90,21 @@ def tokenizer_statistics(
         words=num_words,
         tokens=tokens,
         unknown_share=unknown / tokens,
-        tokens_a_word=tokens / max(num_words, 1),
+        tokens_a_word=None if num_words is None else tokens / max(num_words, 1),
         characters_a_token=sum(map(len, lines)) / tokens,
         used_share=sum(counts[i] > 0 for i in ordinary) / max(len(ordinary), 1),
         often_used_share=sum(counts[i] >= OFTEN for i in ordinary) / max(len(ordinary), 1),
         embedding_parameters={str(width): rows * width for width in WIDTHS},
     )
+
+
+def _is_unspaced(lines: Sequence[str]) -> bool:
+    """Whether much of a text is in scripts that are written without spaces."""
+    counts = Counter(character for line in lines for character in line)
+    letters = {character: count for character, count in counts.items() if character.isalpha()}
+    names = {character: unicodedata.name(character, "") for character in letters}
+    unspaced = sum(count for letter, count in letters.items() if names[letter].startswith(UNSPACED_NAMES))
+    return unspaced > MUCH_UNSPACED * sum(letters.values())
 
 
 def piece_counts(tokenizer: PreTrainedTokenizerBase, words: dict[str, int]) -> Counter[int]:
@@ -113,6 +128,7 @@ class TokenizerReport:
         run (`dict`): `megabytes` (10**6 bytes of UTF-8 trained on), `held_out_megabytes`, `distinct_words`,
             `counting_seconds` (reading included), `learning_seconds`.
         versions (`dict`): Libraries.
+        reading (`dict`): What was read, as in `CorpusReport`.
     """
 
     settings: dict[str, Any]
@@ -120,6 +136,7 @@ class TokenizerReport:
     is_held_out: bool
     run: dict[str, Any]
     versions: dict[str, str]
+    reading: dict[str, Any] = field(default_factory=dict)
 
     def save(self, directory: Path) -> None:
         """Write `tokenizer_report.json`; paths as base names, for the folder may be pushed."""
@@ -129,7 +146,7 @@ class TokenizerReport:
     @property
     def warnings(self) -> list[str]:
         """What is likely wrong, and the remedy."""
-        warnings = []
+        warnings = reading_warnings(self.reading) if self.reading else []
         if not self.is_held_out:
             warnings.append(
                 "the text is too short to keep a part of it: the figures are those of the text trained on, and better "
@@ -156,15 +173,23 @@ class TokenizerReport:
         rows = [
             ("entries", f"{counts.entries:,}; a model's vocab_size: {counts.rows:,}"),
             ("unknown tokens", f"{counts.unknown_share:.3%} ({where})"),
-            ("tokens a word", f"{counts.tokens_a_word:.3f} ({where}, {counts.words:,} words)"),
+            _length_row(counts, where),
             ("characters a token", f"{counts.characters_a_token:.3f} ({where})"),
             ("entries used", f"{counts.used_share:.1%}; {OFTEN} times and more: {counts.often_used_share:.1%}"),
             ("embedding parameters", parameters),
             ("trained on", f"{run['megabytes']:,.1f} MB, {run['distinct_words']:,} distinct words"),
             ("time", f"{run['counting_seconds']:,.1f} s to count, {run['learning_seconds']:,.1f} s to learn"),
+            *reading_rows(self.reading),
         ]
         lines = [f"{name:<22} {value}" for name, value in rows]
         return "\n".join(lines + [f"warning: {warning}" for warning in self.warnings])
+
+
+def _length_row(counts: TokenizerStatistics, where: str) -> tuple[str, str]:
+    """How much longer text is in tokens than in what it is written in."""
+    if counts.tokens_a_word is None:
+        return "tokens a character", f"{1 / counts.characters_a_token:.3f} ({where}; a script without spaces)"
+    return "tokens a word", f"{counts.tokens_a_word:.3f} ({where}, {counts.words:,} words)"
 
 
 def sizes_table(reports: Sequence[TokenizerReport]) -> str:
@@ -175,8 +200,9 @@ def sizes_table(reports: Sequence[TokenizerReport]) -> str:
     for report in reports:
         one = report.statistics
         parameters = " | ".join(f"{one.embedding_parameters[str(width)] / 1e6:.2f}" for width in WIDTHS)
+        tokens_a_word = "-" if one.tokens_a_word is None else f"{one.tokens_a_word:.3f}"
         lines.append(
-            f"| {one.entries:,} | {one.rows:,} | {one.unknown_share:.3%} | {one.tokens_a_word:.3f} | "
+            f"| {one.entries:,} | {one.rows:,} | {one.unknown_share:.3%} | {tokens_a_word} | "
             f"{one.characters_a_token:.3f} | {one.used_share:.1%} | {one.often_used_share:.1%} | {parameters} | "
             f"{report.run['learning_seconds']:.1f} |"
         )

@@ -6,6 +6,7 @@ sorted by anything.
 
 from collections.abc import Iterable, Iterator
 
+from hf_encoders.data.corpus.pieces import Reading
 from hf_encoders.data.corpus.segmentation import replace_lone_surrogates
 
 
@@ -32,6 +33,7 @@ class SelectedText:
         held_out (`list[str]`): lines kept apart; empty where there were fewer than `FIRST_HELD_OUT` passages.
         sample (`list[str]`): the first lines passed on, to be measured where nothing was kept apart.
         trained_bytes, held_out_bytes (`int`): UTF-8 text passed on and kept apart.
+        reading (`Reading`): lines read, and those with U+FFFD or NUL.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class SelectedText:
         self.held_out: list[str] = []
         self.sample: list[str] = []
         self.trained_bytes = self.held_out_bytes = 0
+        self.reading = Reading()
 
     def __iter__(self) -> Iterator[str]:
         seen = 0
@@ -81,5 +84,6 @@ class SelectedText:
 
     def _passages(self) -> Iterator[list[str]]:
         for document in self.documents:
+            self.reading = self.reading.with_document(document)
             for begin in range(0, len(document), LINES_A_PASSAGE):
                 yield [replace_lone_surrogates(line) for line in document[begin : begin + LINES_A_PASSAGE]]

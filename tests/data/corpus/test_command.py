@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import random
@@ -5,13 +6,18 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
+from pathlib import Path
 
 import datasets
 import pytest
+from transformers import AutoTokenizer
 
+from hf_encoders import writing
 from hf_encoders.cli import main
-from hf_encoders.data.corpus import command, sources
+from hf_encoders.data.corpus import arrow_file, command, prepare_corpus, sources, split_sentences
 from hf_encoders.data.corpus.pieces import PieceMaker
+from hf_encoders.data.corpus.report import CorpusReport
 
 
 # The command, with units so small that many pieces are finished when it is killed.
@@ -179,3 +185,58 @@ def test_help_tells_units_and_defaults(capsys):
     help_text = " ".join(capsys.readouterr().out.split())
     for part in ("(default: train)", "(default: en)", "4 bytes a token", "one core each (default: as many as"):
         assert part in help_text
+
+
+def test_the_command_and_python_recognise_each_others_corpora(tokenizer_folder, text, tmp_path, capsys):
+    from_python = AutoTokenizer.from_pretrained(tokenizer_folder)
+    common = ("--input", text, "--tokenizer", tokenizer_folder, "--output")
+    assert corpus(*common, tmp_path / "command") == 0
+    report = prepare_corpus([text], tmp_path / "command", from_python)
+    assert report == CorpusReport.load(tmp_path / "command")
+    prepare_corpus(text, tmp_path / "python", from_python)
+    changed = (tmp_path / "python" / "corpus.arrow").stat().st_mtime_ns
+    assert corpus(*common, tmp_path / "python") == 0
+    assert corpus(*common, tmp_path / "python", "--language", "en") == 0
+    assert (tmp_path / "python" / "corpus.arrow").stat().st_mtime_ns == changed
+    german = partial(split_sentences, language="de")
+    assert corpus(*common, tmp_path / "german", "--language", "de") == 0
+    for same in (german, partial(split_sentences, language="de"), partial(partial(german), language="de")):
+        prepare_corpus([text], tmp_path / "german", from_python, sentence_splitter=same)
+    capsys.readouterr()
+    assert corpus(*common, tmp_path / "german", "--keep-duplicates", "--max-sentence-tokens", "5") == 2
+    assert capsys.readouterr().err.splitlines()[-5:] == [
+        f"hf-encoders corpus: output='{tmp_path / 'german'}' holds a corpus made with other settings:",
+        "- sentence_splitter: split_sentences(language='de') there, split_sentences now",
+        "- max_sentence_tokens: None there, 5 now",
+        "- keep_duplicates: False there, True now",
+        "Give the same settings, name another folder, or begin anew with overwrite=True (--overwrite).",
+    ]
+
+
+def test_a_closed_or_full_disk_is_told_in_one_line(tokenizer_folder, text, tmp_path, capsys, monkeypatch):
+    common = ("--input", text, "--tokenizer", tokenizer_folder, "--output", tmp_path / "out")
+    with monkeypatch.context() as broken:
+        broken.setattr(writing.tempfile, "TemporaryFile", no_space)
+        for overwrite in ([], ["--overwrite"]):
+            assert corpus(*common, *overwrite) == 2
+            error = capsys.readouterr().err.strip().splitlines()[-1]
+            assert f"{tmp_path} may not be written to (No space left on device): name another folder." in error
+        assert not (tmp_path / "out").exists()
+    with monkeypatch.context() as broken:
+        broken.setattr(arrow_file.pa.ipc, "new_stream", no_space)
+        assert corpus(*common, "--workers", "1") == 2
+    assert "free some space" in capsys.readouterr().err.strip().splitlines()[-1]
+
+
+def no_space(*_, **__):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("damage", [lambda file: file.write_bytes(file.read_bytes()[:-400]), Path.unlink])
+def test_a_damaged_corpus_is_not_finished(tokenizer_folder, text, tmp_path, capsys, damage):
+    common = ("--input", text, "--tokenizer", tokenizer_folder, "--output", tmp_path / "out")
+    assert corpus(*common) == 0
+    damage(tmp_path / "out" / "corpus.arrow")
+    assert corpus(*common) == 2
+    assert "holds a damaged corpus: corpus.json tells of 2 documents" in capsys.readouterr().err
+    assert corpus(*common, "--overwrite") == 0

@@ -44,7 +44,7 @@ class TestSameCorpus:
         for workers in (1, 3):
             prepare_corpus([file], tmp_path / str(workers), tokenizer, workers=workers)
         assert arrow_bytes(tmp_path / "1") == arrow_bytes(tmp_path / "3")
-        names = ["corpus.arrow", "corpus.json", "dataset_info.json", "state.json"]
+        names = ["_lock", "corpus.arrow", "corpus.json", "dataset_info.json", "state.json"]
         assert sorted(file.name for file in (tmp_path / "1").iterdir()) == names
 
     def test_files_are_written_in_steps(self, tokenizer, tmp_path, monkeypatch):
@@ -224,8 +224,8 @@ class TestReport:
             write_text(folder / name, ["w5\nw6", "w7\nw8"])
         report = prepare_corpus([folder], tmp_path / "out", tokenizer, workers=1)
         assert report.reading["skipped_files"] == {".md": 2, "without ending": 1} | {f".e{i}": 1 for i in range(5)}
-        assert "files skipped in folders  2 .md, 1 " in str(report)
-        assert str(report).count("2 other endings") == 1
+        assert "skipped in folders        2 .md, 1 " in str(report)
+        assert str(report).count("2 other kinds") == 1
         single = prepare_corpus([folder / "a.txt"], tmp_path / "single", tokenizer, workers=1)
         assert single.reading["skipped_files"] == {} and "skipped" not in str(single)
 

@@ -92,9 +92,12 @@ class TestResume:
     @pytest.mark.parametrize(
         ("options", "name"),
         [
-            ({"max_sentence_tokens": 3}, "max_sentence_tokens: None, now 3"),
+            ({"max_sentence_tokens": 3}, "max_sentence_tokens: None there, 3 now"),
             ({"sentence_splitter": one_sentence_per_line}, "sentence_splitter"),
-            ({"sentence_splitter": partial(split_sentences, language="de")}, "sentence_splitter: .*language='de'"),
+            (
+                {"sentence_splitter": partial(split_sentences, language="de")},
+                "sentence_splitter: split_sentences there, split_sentences.language='de'. now",
+            ),
             ({"sentence_splitter": lambda text: [text]}, "sentence_splitter: .*lambda"),
             ({"keep_duplicates": True}, "keep_duplicates"),
             ({"word_segmenter": str.split}, "word_segmenter"),
@@ -108,7 +111,7 @@ class TestResume:
         else:
             self.begin(made, source, out, tokenizer, stop_at=2)
         made()
-        with pytest.raises(ValueError, match=f"other settings .*{name}.*overwrite=True"):
+        with pytest.raises(ValueError, match=rf"other settings:\n- {name}.*\nGive the same .*overwrite=True"):
             prepare_corpus(source, out, tokenizer, **options)
         assert made() == []
         prepare_corpus(source, out, tokenizer, workers=1)
@@ -121,14 +124,14 @@ class TestResume:
             unk_token="[UNK]",
         )
         self.begin(made, [file], out, tokenizer, stop_at=2)
-        with pytest.raises(ValueError, match="tokenizer: .*fingerprint"):
+        with pytest.raises(ValueError, match="\n- tokenizer: another one of the same name and size"):
             prepare_corpus([file], out, other)
-        with pytest.raises(ValueError, match="source: "):
+        with pytest.raises(ValueError, match="- text files only there: a.txt\n- text files only now: b.txt\n"):
             prepare_corpus([write_text(tmp_path / "b.txt", texts(30))], out, tokenizer)
         write_text(file, [*texts(30), "w5"])
-        with pytest.raises(ValueError, match="source: .*a.txt"):
+        with pytest.raises(ValueError, match=r"- text file a.txt: [\d,]+ bytes of .* there, [\d,]+ bytes of .* now\n"):
             prepare_corpus([file], out, tokenizer)
-        with pytest.raises(ValueError, match="source: "):
+        with pytest.raises(ValueError, match=r"- text: text files \(a.txt\) there, data set of 30 rows now\n"):
             prepare_corpus(datasets.Dataset.from_dict({"text": texts(30)}), out, tokenizer)
         assert made() == []
         report = prepare_corpus([file], out, tokenizer, workers=1, overwrite=True)
@@ -175,7 +178,7 @@ class TestResume:
         module.write_text("def split(text):\n    return text.split('.')\n")
         importlib.invalidate_caches()
         importlib.reload(splitter_that_is_edited)
-        with pytest.raises(ValueError, match="other settings .*sentence_splitter"):
+        with pytest.raises(ValueError, match="- sentence_splitter: splitter_that_is_edited.split has other code"):
             prepare_corpus(source, out, tokenizer, sentence_splitter=splitter_that_is_edited.split, workers=1)
 
     def test_a_stream_in_another_order_is_refused(self, tokenizer, tmp_path, made):

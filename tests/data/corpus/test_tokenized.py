@@ -1,6 +1,7 @@
 import json
 import logging
 import os
+import pickle
 
 import datasets
 import numpy as np
@@ -15,10 +16,10 @@ from hf_encoders.data.corpus import (
     arrow_file,
     corpus_statistics,
     documents_from_dataset,
+    prepare_corpus,
     read_documents,
     report,
     sentence_encoding,
-    sentence_store,
     split_train_validation,
     tokenize_documents,
     warnings_for,
@@ -277,21 +278,39 @@ class TestTokenizeDocuments:
             tokenize_documents(generate(), tokenizer, cache_dir=tmp_path)
         assert list(tmp_path.iterdir()) == []
 
-    def test_record_batches_beyond_the_limit_of_arrow(self, tokenizer, monkeypatch, transformers_log):
-        monkeypatch.setattr(arrow_file, "MOST_TOKENS_A_RECORD_BATCH", 100)
-        monkeypatch.setattr(sentence_store, "MOST_TOKENS_A_RECORD_BATCH", 100)
-        monkeypatch.setattr(sentence_encoding, "SENTENCES_A_CALL", 5)
+    @pytest.mark.parametrize("segmenter", [None, str.split])
+    def test_beyond_the_limit_of_list_columns(self, tokenizer, monkeypatch, tmp_path, segmenter):
         documents = random_documents(60)
-        dataset = tokenize_documents(as_text(documents), tokenizer)
-        assert dataset.data.column("input_ids").num_chunks > 5
-        assert dataset["input_ids"][:] == documents
-        assert "copied into memory" not in transformers_log.text
-        store = SentenceStore(dataset)
-        assert f"corpus of {len(store.tokens):,} tokens: above 100 they are copied" in transformers_log.text
-        assert contents(store) == documents
-        assert store.dataset.cache_files == dataset.cache_files, "what cannot be one piece is not written again"
+        small = tokenize_documents(as_text(documents), tokenizer, word_segmenter=segmenter, cache_dir=tmp_path)
+        monkeypatch.setattr(sentence_encoding, "SENTENCES_A_CALL", 5)
+        monkeypatch.setattr(arrow_file, "MOST_IN_A_LIST_COLUMN", 100)
+        large = tokenize_documents(as_text(documents), tokenizer, word_segmenter=segmenter)
+        column = large.data.column("input_ids")
+        assert (column.num_chunks, column.type) == (1, pa.large_list(pa.large_list(pa.int32())))
+        assert large["input_ids"][:] == documents
+        store = SentenceStore(large)
+        assert store.tokens.__array_interface__["data"][0] == column.chunk(0).buffers()[-1].address, "not copied"
+        assert contents(store) == documents == contents(pickle.loads(pickle.dumps(store)))
+        for name in ("tokens", "sentence_offsets", "document_offsets", "word_starts"):
+            ours, others = getattr(store, name), getattr(SentenceStore(small), name)
+            assert (ours is None) == (others is None) == (name == "word_starts" and segmenter is None)
+            assert np.array_equal(ours, others) and (ours is None or ours.dtype == others.dtype)
+
+    def test_what_is_joined_and_chosen_beyond_the_limit_is_one_piece(self, tokenizer, monkeypatch):
+        documents = random_documents(60)
+        parts = [tokenize_documents(as_text(documents[i : i + 20]), tokenizer) for i in (0, 20, 40)]
+        monkeypatch.setattr(arrow_file, "MOST_IN_A_LIST_COLUMN", 100)
+        joined = datasets.concatenate_datasets(parts)
+        for dataset in (joined, joined.shuffle(seed=1), SentenceStore(joined).dataset.select(range(5, 50))):
+            store = SentenceStore(dataset)
+            assert contents(store) == dataset["input_ids"][:]
+            assert store.dataset.data.column("input_ids").num_chunks == 1
+
+    def test_one_document_beyond_the_limit_is_refused(self, tokenizer, monkeypatch, tmp_path):
+        monkeypatch.setattr(arrow_file, "MOST_IN_A_LIST_COLUMN", 100)
+        (tmp_path / "a.txt").write_text("w5 " * 101)
         with pytest.raises(ValueError, match="one document has about 101 tokens"):
-            tokenize_documents([["w5 " * 101]], tokenizer)
+            prepare_corpus([tmp_path / "a.txt"], tmp_path / "out", tokenizer, workers=1)
 
     def test_wrong_input_is_refused(self, tokenizer):
         with pytest.raises(ValueError, match="max_sentence_tokens=0"):

@@ -5,6 +5,7 @@ from transformers import AutoTokenizer, BertTokenizer
 
 from hf_encoders.cli import main
 from hf_encoders.data.vocabulary.text_selection import SelectedText
+from hf_encoders.writing import locked
 from tests.data.vocabulary.trained import lines
 
 
@@ -90,13 +91,23 @@ def test_the_limit_is_spread_over_the_text():
         (["--vocab-size", "0"], "--vocab-size 0 must be at least 1"),
         (["--language", "German"], "language='German' is not a language code"),
         (["--streaming"], "--streaming is for --dataset"),
+        (["--input", "PICTURE"], "is a picture by its first bytes"),
+        (["--input", "TABLE"], "is not a text file by its ending"),
+        (["--output", "/proc/out"], "/proc may not be written to"),
     ],
 )
 def test_wrong_input_is_told_in_one_line(text, tmp_path, capsys, arguments, message):
     (tmp_path / "empty.txt").write_text("\n")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes").write_text("")
-    names = {"EMPTY": str(tmp_path / "empty.txt"), "FULL": str(tmp_path / "full")}
+    (tmp_path / "x.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")
+    (tmp_path / "x.csv").write_text("text,label\na,0\n")
+    names = {
+        "PICTURE": str(tmp_path / "x.png"),
+        "TABLE": str(tmp_path / "x.csv"),
+        "EMPTY": str(tmp_path / "empty.txt"),
+        "FULL": str(tmp_path / "full"),
+    }
     arguments = [names.get(argument, argument) for argument in arguments]
     for option, value in (("--input", text), ("--output", str(tmp_path / "out")), ("--kind", "wordpiece")):
         if option not in arguments:
@@ -122,3 +133,52 @@ def test_help_tells_units_and_defaults(capsys):
     printed = " ".join(capsys.readouterr().out.split())
     assert "wordpiece 30,522, bpe 50,265, unigram 30,000" in printed
     assert "10**6 bytes of UTF-8" in printed and "(default: 0.01)" in printed
+
+
+def test_what_is_damaged_and_not_read_is_told(tmp_path, capsys):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a.txt").write_bytes("\n\n".join(lines()).encode("latin-1", "replace"))
+    (folder / "b.md").write_text("not read")
+    (folder / "gone.txt").symlink_to("nowhere")
+    out = tmp_path / "out"
+    assert tokenizer("--kind", "wordpiece", "--input", folder, "--output", out, "--vocab-size", 200) == 0
+    printed = capsys.readouterr().out
+    assert "sentences read have a character U+FFFD or NUL: the text is probably not UTF-8" in printed
+    assert "skipped in folders     1 .md, 1 broken link" in printed
+    reading = json.loads((out / "tokenizer_report.json").read_text())["reading"]
+    assert reading["damaged_sentences"] > 300 and reading["sentences"] == 403
+
+
+def test_text_without_spaces_is_measured_in_characters(tmp_path, capsys):
+    (tmp_path / "zh.txt").write_text("中文字中文，人民中国。\n\n" * 40 + "with some English words\n", encoding="utf-8")
+    common = ("--kind", "wordpiece", "--input", tmp_path / "zh.txt", "--output", tmp_path / "out")
+    assert tokenizer(*common, "--vocab-size", 100) == 0
+    assert "tokens a character     1.000 (held out; a script without spaces)" in capsys.readouterr().out
+    figures = json.loads((tmp_path / "out" / "tokenizer_report.json").read_text())["statistics"]
+    assert figures["words"] is None and figures["tokens_a_word"] is None
+    assert tokenizer(*common, "--overwrite", "--compare-sizes", 90, 100) == 0
+    assert "| - | 1.000 |" in capsys.readouterr().out
+
+
+def test_a_disk_that_is_full_in_the_end_is_told_in_one_line(text, tmp_path, capsys, monkeypatch):
+    def no_space(*_, **__):
+        raise Exception("No space left on device (os error 28)")  # as the tokenizers library does
+
+    monkeypatch.setattr(BertTokenizer, "save_pretrained", no_space)
+    common = ("--kind", "wordpiece", "--input", text, "--output", tmp_path / "out", "--vocab-size", 200)
+    assert tokenizer(*common) == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert error.startswith("hf-encoders tokenizer: No space left on device: free some space")
+    assert not (tmp_path / "out").exists()
+
+
+def test_two_processes_do_not_write_into_one_folder(text, tmp_path, capsys):
+    common = ("--kind", "wordpiece", "--input", text, "--output", tmp_path / "out", "--vocab-size", 200)
+    with locked(tmp_path / "out", "--output", wait=False):
+        assert tokenizer(*common) == 2
+        assert "another process writes there" in capsys.readouterr().err
+    (tmp_path / "out").mkdir(exist_ok=True)
+    (tmp_path / "out" / "_lock").write_bytes(b"")  # of a process that was killed
+    assert tokenizer(*common) == 0
+    assert "_lock" not in {path.name for path in (tmp_path / "out").iterdir()}

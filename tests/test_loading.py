@@ -1,0 +1,114 @@
+"""What the user names is found at once, or told at once with the remedy."""
+
+from types import SimpleNamespace
+
+import pytest
+from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
+from transformers import AutoConfig, AutoTokenizer
+
+from hf_encoders import loading
+from hf_encoders.cli import main
+from hf_encoders.data.corpus import command
+from hf_encoders.loading import is_local, load_config, load_tokenizer, read_config
+
+
+@pytest.fixture
+def saved(tokenizer, tmp_path):
+    tokenizer.save_pretrained(tmp_path / "tok")
+    return tmp_path / "tok"
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    """A Hub that answers as is set, and counts the questions."""
+
+    def answer(url, timeout):
+        answer.urls.append(url)
+        if answer.error is not None:
+            raise answer.error
+
+    answer.urls, answer.error = [], None
+    monkeypatch.setattr(loading, "get_hf_file_metadata", answer)
+    return answer
+
+
+def refusing(*_, **__):
+    raise AssertionError("transformers was asked")
+
+
+@pytest.fixture
+def no_network(hub, monkeypatch):
+    hub.error = OSError("[Errno -2] Name or service not known")
+    for auto in (AutoTokenizer, AutoConfig):
+        monkeypatch.setattr(auto, "from_pretrained", refusing)
+
+
+@pytest.mark.parametrize("load", [load_tokenizer, load_config, read_config])
+def test_a_name_without_a_network_is_asked_for_once(no_network, hub, load):
+    with pytest.raises(
+        ValueError, match="'?no-such'? is no folder here, it has not been downloaded, and .* not known"
+    ):
+        load("no-such")
+    assert len(hub.urls) == 1 and "no-such" in hub.urls[0]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["corpus", "--input", "TEXT", "--output", "OUT", "--tokenizer", "no-such"],
+        ["corpus", "--dataset", "no-such", "--output", "OUT", "--tokenizer", "TOK"],
+        ["tokenizer", "--kind", "bpe", "--dataset", "no-such", "--output", "OUT"],
+        ["pretrain", "bert-minutes", "--corpus", "TEXT", "--output", "OUT", "--tokenizer", "no-such"],
+        ["finetune", "text-classification", "--model", "no-such", "--train", "TEXT", "--output", "OUT"],
+        ["evaluate", "--model", "no-such", "--text", "TEXT"],
+    ],
+)
+def test_every_command_tells_it_in_one_line(no_network, saved, tmp_path, capsys, monkeypatch, words):
+    monkeypatch.setattr(command, "load_tokenizer", lambda name, option: load_tokenizer(name, option))
+    monkeypatch.setattr(command.datasets, "load_dataset", refusing)
+    if "TOK" in words:
+        monkeypatch.setattr(command, "load_tokenizer", lambda *_: None)
+    (tmp_path / "a.txt").write_text("w5 w6")
+    names = {"TEXT": str(tmp_path / "a.txt"), "OUT": str(tmp_path / "out"), "TOK": str(saved)}
+    assert main([names.get(word, word) for word in words]) == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert "'no-such' is no folder here, it has not been downloaded, and the Hub cannot be reached" in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_was_downloaded_is_loaded_without_a_network(hub, monkeypatch):
+    hub.error = OSError("no network")
+    monkeypatch.setattr(loading, "try_to_load_from_cache", lambda name, file: "x" if file == "vocab.txt" else None)
+    assert is_local("org/name") is True
+    hub.error = None
+    assert is_local("org/name") is False
+
+
+def test_what_the_hub_says_is_told(hub):
+    response = SimpleNamespace(headers={}, request=None, status_code=404)
+    hub.error = RepositoryNotFoundError("404", response=response)
+    with pytest.raises(ValueError, match="the Hub has no such repository, or none for you: check the spelling"):
+        load_tokenizer("no-such")
+    hub.error = HfHubHTTPError("429", response=response)
+    assert is_local("busy/name") is False, "transformers tries again"
+
+
+@pytest.mark.parametrize("name", ["./no-such", "/no/such", "a/b/c", "~/no-such", "no-such/"])
+def test_a_path_to_nothing_is_no_question_for_the_hub(hub, name):
+    with pytest.raises(ValueError, match=f"{name} does not exist: check the spelling"):
+        load_tokenizer(name)
+    assert hub.urls == []
+
+
+def test_files_of_a_tokenizer(saved, hub, tmp_path):
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        assert load_tokenizer(saved / name).get_vocab() == load_tokenizer(str(saved)).get_vocab()
+    (tmp_path / "sp.model").write_bytes(b"\n\x0e\n\x05<pad>")
+    with pytest.raises(ValueError, match="--tokenizer '.*sp.model' is a bare SentencePiece model: .*spiece.model"):
+        load_tokenizer(tmp_path / "sp.model", "--tokenizer")
+    (tmp_path / "vocab.txt").write_text("[PAD]")
+    with pytest.raises(ValueError, match="is a file: give the folder of a tokenizer"):
+        load_tokenizer(tmp_path / "vocab.txt")
+    with pytest.raises(ValueError, match="is a file: give the folder that it is in"):
+        read_config(tmp_path / "vocab.txt")
+    assert hub.urls == []
