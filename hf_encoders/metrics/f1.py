@@ -92,7 +92,5 @@ def _figure_names(labels: Sequence[int], label_names: Sequence[str] | None) -> l
         raise ValueError(f"label_names has no name for one of the classes {list(labels)}: name all.") from None
     figures = [f"f1_{name}" for name in names]
     if twice := [name for name in figures if figures.count(name) > 1]:
-        raise ValueError(
-            f"{twice[0]} would be of several classes: labels and label_names must differ from each other."
-        )
+        raise ValueError(f"{twice[0]} would be the figure of two classes: give each a name of its own.")
     return figures
