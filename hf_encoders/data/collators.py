@@ -5,7 +5,7 @@ rows of any data set with a column `input_ids`, whose draws come from torch's ge
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import groupby
 from typing import Any
 
@@ -30,8 +30,9 @@ from hf_encoders.data.chunks import (
     join_chunks,
     rows_as_chunks,
 )
+from hf_encoders.data.collator_options import refuse_unknown_options, with_options_of
 from hf_encoders.data.examples import TextExamples
-from hf_encoders.data.masking import IGNORED, MASK_RATES, TokenMasker
+from hf_encoders.data.masking import IGNORED, MASK_RATES, Masking, TokenMasker
 from hf_encoders.data.sentence_pairs import (
     Pairs,
     next_sentence_pairs,
@@ -102,6 +103,7 @@ class DataCollatorForMaskedLM:
     labels [[-100, 10, 11, -100, -100, -100, -100, 20, -100]]
     """
 
+    @with_options_of(Masking)
     def __init__(
         self,
         tokenizer: PreTrainedTokenizerBase,
@@ -110,6 +112,9 @@ class DataCollatorForMaskedLM:
         first_position: int | None = None,
         **masking: Any,
     ):
+        refuse_unknown_options(self, masking, (field.name for field in fields(Masking)))
+        if isinstance(tokenizer, str):
+            raise ValueError(f"tokenizer={tokenizer!r} is a name: pass AutoTokenizer.from_pretrained({tokenizer!r}).")
         self.ends = sequence_ends(tokenizer)
         self.padding_id = mask_and_padding(tokenizer)[1]
         self.masker = TokenMasker(tokenizer, **masking)
@@ -195,6 +200,7 @@ class SentencePairCollator(DataCollatorForMaskedLM):
         options: the other arguments of `DataCollatorForMaskedLM`.
     """
 
+    @with_options_of(DataCollatorForMaskedLM)
     def __init__(
         self,
         tokenizer: PreTrainedTokenizerBase,
@@ -312,6 +318,7 @@ class DataCollatorForNextSentencePrediction(SentencePairCollator):
     [[1, 10, 11, 2, 20, 21, 2]] [[0, 0, 0, 0, 1, 1, 1]] [1]
     """
 
+    @with_options_of(DataCollatorForMaskedLM)
     def __init__(
         self,
         tokenizer: PreTrainedTokenizerBase,
@@ -367,6 +374,7 @@ class DataCollatorForSentenceOrderPrediction(SentencePairCollator):
     ([[0, 0, 0, 0, 1, 1, 0, 0, 0, 1, 1, 1]], [0, 1])
     """
 
+    @with_options_of(DataCollatorForMaskedLM)
     def __init__(
         self,
         tokenizer: PreTrainedTokenizerBase,
