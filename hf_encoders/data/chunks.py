@@ -5,7 +5,13 @@ from typing import Any
 import datasets
 import numpy as np
 
-from hf_encoders.data.chunk_examples import SPECIAL_TOKENS_OF_A_PAIR, SPLIT_STREAM, TARGET_STREAM, ChunkExamples, ChunkRule
+from hf_encoders.data.chunk_examples import (
+    SPECIAL_TOKENS_OF_A_PAIR,
+    SPLIT_STREAM,
+    TARGET_STREAM,
+    ChunkExamples,
+    ChunkRule,
+)
 from hf_encoders.data.corpus.sentence_store import SentenceStore
 from hf_encoders.data.examples import EpochDataset
 from hf_encoders.data.flat_corpus import FlatCorpus

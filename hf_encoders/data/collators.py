@@ -25,8 +25,9 @@ from hf_encoders.data.batches import (
 )
 from hf_encoders.data.chunk_examples import SPECIAL_TOKENS_OF_A_PAIR, ChunkExamples, join_chunks
 from hf_encoders.data.chunks import check_pair_length, rows_as_chunks
+from hf_encoders.data.collator_options import refuse_unknown_options, with_options_of
 from hf_encoders.data.examples import TextExamples
-from hf_encoders.data.masking import IGNORED, MASK_RATES, TokenMasker
+from hf_encoders.data.masking import IGNORED, MASK_RATES, Masking, TokenMasker
 from hf_encoders.data.sentence_pairs import (
     Pairs,
     kept_lengths,
@@ -98,6 +99,7 @@ class DataCollatorForMaskedLM:
     labels [[-100, 10, 11, -100, -100, -100, -100, 20, -100]]
     """
 
+    @with_options_of(Masking)
     def __init__(
         self,
         tokenizer: PreTrainedTokenizerBase,
@@ -106,6 +108,9 @@ class DataCollatorForMaskedLM:
         first_position: int | None = None,
         **masking: Any,
     ):
+        refuse_unknown_options(self, masking, (field.name for field in fields(Masking)))
+        if isinstance(tokenizer, str):
+            raise ValueError(f"tokenizer={tokenizer!r} is a name: pass AutoTokenizer.from_pretrained({tokenizer!r}).")
         self.ends = sequence_ends(tokenizer)
         self.padding_id = mask_and_padding(tokenizer)[1]
         self.masker = TokenMasker(tokenizer, **masking)
@@ -196,6 +201,7 @@ class SentencePairCollator(DataCollatorForMaskedLM):
         options: the other arguments of `DataCollatorForMaskedLM`.
     """
 
+    @with_options_of(DataCollatorForMaskedLM)
     def __init__(
         self,
         tokenizer: PreTrainedTokenizerBase,
@@ -310,6 +316,7 @@ class DataCollatorForNextSentencePrediction(SentencePairCollator):
     [[1, 10, 11, 2, 22, 23, 24, 2]] [[0, 0, 0, 0, 1, 1, 1, 1]] [1]
     """
 
+    @with_options_of(DataCollatorForMaskedLM)
     def __init__(
         self,
         tokenizer: PreTrainedTokenizerBase,
@@ -366,6 +373,7 @@ class DataCollatorForSentenceOrderPrediction(SentencePairCollator):
     ([[0, 0, 0, 0, 1, 1, 0, 0, 0, 1, 1, 1]], [0, 1])
     """
 
+    @with_options_of(DataCollatorForMaskedLM)
     def __init__(
         self,
         tokenizer: PreTrainedTokenizerBase,

@@ -28,6 +28,7 @@ from hf_encoders.finetuning.right_padding import padding_at_the_end
 from hf_encoders.finetuning.task import PreparedTask
 from hf_encoders.finetuning.word_windows import WordWindow, word_windows
 from hf_encoders.metrics import F1, Accuracy, Seqeval
+from hf_encoders.metrics.seqeval import name_in_figures
 from hf_encoders.models.encoder_configuration import LAYER_COMBINATIONS
 
 
@@ -287,7 +288,7 @@ def entity_figures(predicted: list[list[str]], gold: list[list[str]], names: Ite
     figures = Seqeval(keep_in_memory=True).compute(predictions=predicted, references=gold)
     for kind in sorted({name[2:] for name in names if name != OUTSIDE}):
         for name, nothing in (("precision", 0.0), ("recall", 0.0), ("f1", 0.0), ("number", 0)):
-            figures.setdefault(f"{kind}_{name}", nothing)
+            figures.setdefault(f"{name_in_figures(kind)}_{name}", nothing)
     return figures
 
 

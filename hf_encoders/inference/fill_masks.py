@@ -12,7 +12,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_encoders.data.special_tokens import mask_and_padding
-from hf_encoders.inference.masked_scores import check_length, evaluating, masked_token_scores
+from hf_encoders.inference.masked_scores import check_length, for_evaluation, masked_token_scores
 
 
 ORDERS = ("left_to_right", "confidence", "at_once")
@@ -51,7 +51,7 @@ def fill_masks(
     """Replace every mask token of a text by a token.
 
     Args:
-        model (`PreTrainedModel`): with an MLM head; it is used in `eval()`.
+        model (`PreTrainedModel`): with an MLM head; a copy of its modules is used in `eval()`, and it stays as it is.
         tokenizer (`PreTrainedTokenizerBase`): the model's.
         text (`str`): with `tokenizer.mask_token` at one place or more.
         order (`str`): `left_to_right`; `confidence`, the mask whose best token is most probable first, asked anew
@@ -70,8 +70,8 @@ def fill_masks(
         raise ValueError(f"order={order!r}: must be one of {', '.join(ORDERS)}.")
     if num_beams < 1:
         raise ValueError(f"num_beams={num_beams}: must be at least 1.")
-    filler = _MaskFiller(model, tokenizer, text)
-    with evaluating(model):
+    filler = _MaskFiller(for_evaluation(model), tokenizer, text)
+    with torch.no_grad():
         return filler.search(order, num_beams)
 
 

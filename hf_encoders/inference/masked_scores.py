@@ -3,8 +3,9 @@
 Models of this package compute nothing on padding either. transformers' own are stopped before their last projection.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import OrderedDict
+from functools import partial
+from types import MethodType
 from typing import Any
 
 import torch
@@ -37,45 +38,66 @@ def masked_token_scores(
             attention_mask, input_ids=input_ids, token_type_ids=None, position_ids=None, inputs_embeds=None
         )
         return model.mlm_head(outputs.last_hidden_state[outputs.tokens.flatten(is_wanted)]).float()
-    decoder = model.get_output_embeddings()
-    if decoder is None:
+    if model.get_output_embeddings() is None:
         raise ValueError(
             f"model is a {type(model).__name__}, which has no MLM head: load it with AutoModelForMaskedLM."
         )
-    with _input_reduced_to(decoder, is_wanted):
-        outputs = model(input_ids=input_ids, attention_mask=attention_mask)
-    scores = outputs.logits if "logits" in outputs else outputs.prediction_logits
-    # A model may call its decoder in a way the hook does not see (compiled graphs, flat tokens).
-    return (scores if scores.dim() == 2 else scores[is_wanted.to(scores.device)]).float()
-
-
-@contextmanager
-def _input_reduced_to(decoder: nn.Module, is_wanted: torch.Tensor) -> Iterator[None]:
-    """Let a decoder see `(P, D)` of the `(B, T, D)` it is called with."""
 
     def reduce(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Let the decoder see `(P, D)` of the `(B, T, D)` it is called with."""
         hidden_states, *others = inputs
         if hidden_states.dim() == 3:
             hidden_states = hidden_states[is_wanted.to(hidden_states.device)]
         return (hidden_states, *others)
 
-    handle = decoder.register_forward_pre_hook(reduce)
-    try:
-        yield
-    finally:
-        handle.remove()
+    # The hook is the copy's: another thread that uses the model does not see it.
+    model = copy_of_modules(model)
+    model.get_output_embeddings().register_forward_pre_hook(reduce)
+    outputs = model(input_ids=input_ids, attention_mask=attention_mask)
+    scores = outputs.logits if "logits" in outputs else outputs.prediction_logits
+    # A model may call its decoder in a way the hook does not see (compiled graphs, flat tokens).
+    return (scores if scores.dim() == 2 else scores[is_wanted.to(scores.device)]).float()
 
 
-@contextmanager
-def evaluating(model: PreTrainedModel) -> Iterator[None]:
-    """`eval()` and no gradients, and the mode the model was in afterwards."""
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        model.train(was_training)
+def for_evaluation(model: PreTrainedModel) -> PreTrainedModel:
+    """The model in `eval()`: a copy without weights of its own, so that the given one stays as it is.
+
+    Threads may evaluate one model at the same time, and go on training it, each in its own mode.
+    """
+    return copy_of_modules(model).eval()
+
+
+def copy_of_modules(model: nn.Module) -> nn.Module:
+    """A copy of all modules of a model, with hooks and modes of their own, over the very same weights and buffers.
+
+    Compiled modules come back as what was compiled.
+    """
+    copies: dict[nn.Module, nn.Module] = {}
+
+    def copied(module: nn.Module | None) -> nn.Module | None:
+        if module is None or module in copies:
+            return copies.get(module)
+        if "_orig_mod" in module._modules:
+            return copied(module._orig_mod)
+        copies[module] = copy = type(module).__new__(type(module))
+        for name, value in vars(module).items():
+            # Hooks: only the copy's own may be added to it.
+            copy.__dict__[name] = value.copy() if isinstance(value, OrderedDict) else _rebound(value, module, copy)
+        copy.__dict__["_modules"] = {name: copied(child) for name, child in module._modules.items()}
+        copy.__dict__.pop("_compiled_call_impl", None)
+        return copy
+
+    return copied(model)
+
+
+def _rebound(value: Any, module: nn.Module, copy: nn.Module) -> Any:
+    """What a module keeps of itself, of its copy: accelerate and torch.compile put a `forward` there."""
+    value = getattr(value, "_torchdynamo_orig_callable", value)
+    if isinstance(value, MethodType) and value.__self__ is module:
+        return MethodType(value.__func__, copy)
+    if isinstance(value, partial):
+        return partial(value.func, *(copy if one is module else one for one in value.args), **value.keywords)
+    return value
 
 
 def check_length(name: str, num_tokens: int, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:

@@ -16,7 +16,7 @@ from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_encoders.data.ragged import offsets_of
 from hf_encoders.data.special_tokens import mask_and_padding
-from hf_encoders.inference.masked_scores import check_length, evaluating, masked_token_scores
+from hf_encoders.inference.masked_scores import check_length, for_evaluation, masked_token_scores
 
 
 # Of a batch. Caches of a core hold less (2048 took a tenth less time than 8192 there), a GPU has work for more.
@@ -51,7 +51,7 @@ def token_log_probabilities(
     vocabulary. Texts with the same tokens are computed once, so their figures are the same to the last bit.
 
     Args:
-        model (`PreTrainedModel`): with an MLM head; it is used in `eval()`.
+        model (`PreTrainedModel`): with an MLM head; a copy of its modules is used in `eval()`, and it stays as it is.
         tokenizer (`PreTrainedTokenizerBase`): the model's.
         texts (`Sequence` of `str`): sentences.
         mask_rest_of_word (`bool`): hide the tokens of a word that follow the predicted one too, so that a rare word is
@@ -74,7 +74,8 @@ def token_log_probabilities(
     distinct = list(dict.fromkeys(rows))
     copies = MaskedCopies(distinct, mask_id, pad_id)
     found = np.empty(len(copies.text))
-    with evaluating(model), tqdm(total=len(found), disable=not progress, unit="copy", leave=False) as bar:
+    model = for_evaluation(model)
+    with torch.no_grad(), tqdm(total=len(found), disable=not progress, unit="copy", leave=False) as bar:
         for chosen in copies.batches(max_tokens):
             batch = {name: tensor.to(model.device) for name, tensor in copies.make_batch(chosen).items()}
             scores = masked_token_scores(model, **batch)

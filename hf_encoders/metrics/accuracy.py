@@ -1,9 +1,8 @@
 """Accuracy: the share of items whose predicted class is the true one."""
 
+import datasets
 import evaluate
 import sklearn.metrics
-
-from .class_features import class_features
 
 
 class Accuracy(evaluate.Metric):
@@ -16,11 +15,16 @@ class Accuracy(evaluate.Metric):
     """
 
     def _info(self) -> evaluate.MetricInfo:
+        if self.config_name not in ("default", "multilabel"):
+            raise ValueError(f"config_name={self.config_name!r}: must be 'default' or 'multilabel'.")
+        classes = datasets.Value("int64")
+        if self.config_name == "multilabel":
+            classes = datasets.Sequence(classes)
         return evaluate.MetricInfo(
             description=__doc__,
             citation="",
             inputs_description=self._compute.__doc__,
-            features=class_features(self.config_name),
+            features=datasets.Features({"predictions": classes, "references": classes}),
         )
 
     def _compute(

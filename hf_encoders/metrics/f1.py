@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 
+import datasets
 import evaluate
 import sklearn.metrics
-
-from .class_features import class_features
 
 
 AVERAGES = ("binary", "macro", "micro", "weighted", "per_class")
@@ -23,11 +22,16 @@ class F1(evaluate.Metric):
     """
 
     def _info(self) -> evaluate.MetricInfo:
+        if self.config_name not in ("default", "multilabel"):
+            raise ValueError(f"config_name={self.config_name!r}: must be 'default' or 'multilabel'.")
+        classes = datasets.Value("int64")
+        if self.config_name == "multilabel":
+            classes = datasets.Sequence(classes)
         return evaluate.MetricInfo(
             description=__doc__,
             citation="",
             inputs_description=self._compute.__doc__,
-            features=class_features(self.config_name),
+            features=datasets.Features({"predictions": classes, "references": classes}),
         )
 
     def _compute(
@@ -58,7 +62,8 @@ class F1(evaluate.Metric):
             `f1`, in [0, 1]; with `per_class` `f1_<id or name>` for each class instead.
 
         Raises:
-            ValueError: for another `average`; for `binary` with more than two classes (scikit-learn).
+            ValueError: for another `average`; for `binary` with more than two classes (scikit-learn); for a class
+                without a name, and for two of the same, whose figures could not be told apart.
         """
         if average not in AVERAGES:
             raise ValueError(f"average={average!r}: must be one of {', '.join(AVERAGES)}.")
@@ -77,5 +82,15 @@ class F1(evaluate.Metric):
             labels = range(len(found))
         elif labels is None:
             labels = sorted({*predictions, *references})
+        return dict(zip(_figure_names(labels, label_names), map(float, found), strict=True))
+
+
+def _figure_names(labels: Sequence[int], label_names: Sequence[str] | None) -> list[str]:
+    try:
         names = labels if label_names is None else [label_names[label] for label in labels]
-        return {f"f1_{name}": float(value) for name, value in zip(names, found, strict=True)}
+    except LookupError:
+        raise ValueError(f"label_names has no name for one of the classes {list(labels)}: name all.") from None
+    figures = [f"f1_{name}" for name in names]
+    if twice := [name for name in figures if figures.count(name) > 1]:
+        raise ValueError(f"{twice[0]} would be the figure of two classes: give each a name of its own.")
+    return figures

@@ -1,9 +1,13 @@
 """Entity precision, recall and F1 of token classification, overall and by type, over seqeval."""
 
+from functools import partial
+
 import datasets
 import evaluate
 import seqeval.metrics
 import seqeval.scheme
+from seqeval.metrics import sequence_labeling, v1
+from seqeval.metrics.sequence_labeling import get_entities
 
 
 SCHEMES = ("IOB1", "IOB2", "IOE1", "IOE2", "IOBES", "BILOU")
@@ -52,6 +56,7 @@ class Seqeval(evaluate.Metric):
             `overall_precision`, `overall_recall`, `overall_f1` (of all entities together), `overall_accuracy` (share
             of words with the right tag); for each type `<type>_precision`, `<type>_recall`, `<type>_f1`; all in
             [0, 1], 0 where nothing is predicted or nothing is true; and `<type>_number`, true entities of the type.
+            A type that is called `overall` is `overall_` there, so that it is not taken for all types.
 
         Raises:
             ValueError: for sentences with more or fewer tags than words, for another `mode` or `scheme`, and for one
@@ -59,23 +64,38 @@ class Seqeval(evaluate.Metric):
         """
         _check_lengths(predictions, references)
         strict = _strict_arguments(mode, scheme)
-        report = seqeval.metrics.classification_report(
-            references, predictions, suffix=suffix, output_dict=True, zero_division=0, **strict
-        )
-        overall = report.pop("micro avg")
+        # Not `classification_report`, in which averages overwrite a type that is called like them.
+        if strict:
+            score = v1.precision_recall_fscore_support
+            kinds = v1.unique_labels(references, predictions, strict["scheme"], suffix)
+        else:
+            score = sequence_labeling.precision_recall_fscore_support
+            found = [*get_entities(references, suffix), *get_entities(predictions, suffix)]
+            kinds = sorted({kind for kind, _, _ in found})
+        scores = partial(score, references, predictions, suffix=suffix, zero_division=0, **strict)
+        precision, recall, f1, _ = scores(average="micro")
         figures = {
-            "overall_precision": float(overall["precision"]),
-            "overall_recall": float(overall["recall"]),
-            "overall_f1": float(overall["f1-score"]),
+            "overall_precision": float(precision),
+            "overall_recall": float(recall),
+            "overall_f1": float(f1),
             "overall_accuracy": float(seqeval.metrics.accuracy_score(references, predictions)),
         }
-        for name, values in report.items():
-            if name not in ("macro avg", "weighted avg"):
-                figures[f"{name}_precision"] = float(values["precision"])
-                figures[f"{name}_recall"] = float(values["recall"])
-                figures[f"{name}_f1"] = float(values["f1-score"])
-                figures[f"{name}_number"] = int(values["support"])
+        for kind, precision, recall, f1, number in zip(kinds, *scores(average=None), strict=True):
+            name = name_in_figures(kind)
+            figures[f"{name}_precision"] = float(precision)
+            figures[f"{name}_recall"] = float(recall)
+            figures[f"{name}_f1"] = float(f1)
+            figures[f"{name}_number"] = int(number)
         return figures
+
+
+def name_in_figures(kind: str) -> str:
+    """What an entity type is called in the figures: itself, unless that is the name of those of all types.
+
+    >>> [name_in_figures(kind) for kind in ("PER", "overall", "overall_")]
+    ['PER', 'overall_', 'overall__']
+    """
+    return f"{kind}_" if kind.rstrip("_") == "overall" else kind
 
 
 def _check_lengths(predictions: list[list[str]], references: list[list[str]]) -> None:
@@ -96,4 +116,4 @@ def _strict_arguments(mode: str | None, scheme: str | None) -> dict[str, object]
     name = "IOBES" if scheme == "BIOES" else scheme
     if name not in SCHEMES:
         raise ValueError(f"scheme={scheme!r}: must be one of {', '.join(SCHEMES)}.")
-    return {"mode": mode, "scheme": getattr(seqeval.scheme, name)}
+    return {"scheme": getattr(seqeval.scheme, name)}

@@ -1,11 +1,16 @@
 """SQuAD 2.0: answers that may not exist (Rajpurkar et al. 2018, https://arxiv.org/abs/1806.03822)."""
 
 import itertools
+import re
+import string
+from collections import Counter
 
 import datasets
 import evaluate
 
-from .answer_overlap import in_order_of_references, is_exact_match, normalised_words, word_f1
+
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 
 
 class SquadV2(evaluate.Metric):
@@ -67,7 +72,9 @@ class SquadV2(evaluate.Metric):
         has_answer = [bool(reference["answers"]["text"]) for reference in references]
         pairs = list(zip(texts, map(_gold_answers, references), strict=True))
         raw = {
-            "exact": [max(float(is_exact_match(text, gold)) for gold in golds) for text, golds in pairs],
+            "exact": [
+                max(float(normalised_words(text) == normalised_words(gold)) for gold in golds) for text, golds in pairs
+            ],
             "f1": [max(_f1(text, gold) for gold in golds) for text, golds in pairs],
         }
         # Above the threshold the answer is dropped, which is right where there is none.
@@ -138,3 +145,52 @@ def _means(scores: dict[str, list[float]], chosen: list[bool], prefix: str) -> d
         return {}
     sums = {name: sum(itertools.compress(values, chosen)) for name, values in scores.items()}
     return {f"{prefix}{name}": 100.0 * value / total for name, value in sums.items()} | {f"{prefix}total": total}
+
+
+# The rules of both versions (Rajpurkar et al. 2016, section 6.1). Each metric is one file, so that it may be copied
+# alone; a test keeps these functions the same in the two.
+
+
+def normalised_words(answer: str) -> list[str]:
+    """The words that are compared: lower-case, without ASCII punctuation and English articles.
+
+    Punctuation goes first, so "a-b" is the one word "ab"; other scripts' punctuation stays.
+
+    >>> normalised_words("The  cat's (an) A-team, «now»")
+    ['cats', 'ateam', '«now»']
+    """
+    return _ARTICLES.sub(" ", answer.lower().translate(_PUNCTUATION)).split()
+
+
+def word_f1(prediction: str, gold: str) -> float:
+    """F1 of the bags of normalised words, in [0, 1]; 0 without a common word, so also between two empty answers.
+
+    >>> word_f1("the red cat", "A cat")
+    0.6666666666666666
+    """
+    predicted, true = normalised_words(prediction), normalised_words(gold)
+    common = (Counter(predicted) & Counter(true)).total()
+    if common == 0:
+        return 0.0
+    precision, recall = common / len(predicted), common / len(true)
+    return 2 * precision * recall / (precision + recall)
+
+
+def in_order_of_references(predictions: list[dict], references: list[dict]) -> list[dict]:
+    """The predictions for the references, matched by `id`.
+
+    Raises:
+        ValueError: if an id comes twice, or has no counterpart.
+    """
+    by_id = {prediction["id"]: prediction for prediction in predictions}
+    wanted = [reference["id"] for reference in references]
+    for name, rows in (("predictions", predictions), ("references", references)):
+        ids = Counter(row["id"] for row in rows)
+        if len(ids) < len(rows):
+            raise ValueError(f"{name} has the id {ids.most_common(1)[0][0]!r} twice: pass one row a question.")
+    if missing := [question for question in wanted if question not in by_id]:
+        raise ValueError(
+            f"predictions has no row for the question {missing[0]!r} and {len(missing) - 1} others: pass "
+            "prediction_text='' where there is no answer."
+        )
+    return [by_id[question] for question in wanted]

@@ -26,7 +26,7 @@ from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .encoder_dropout import draw_seed, draws_16_bits, random_bits, scaled_mask
-from .encoder_matmul import matmul_dtype, project
+from .encoder_matmul import is_eager, matmul_dtype, project
 from .encoder_tokens import FlatTokens
 
 
@@ -95,7 +95,7 @@ class EncoderSelfAttention(nn.Module):
             if is_ragged or (tokens.is_full and self._drops_by_mask(query)):
                 return self._attend_per_sequence(query, key, value, tokens), None
         elif is_ragged and not self._has_distances:
-            if implementation == "sdpa" and query.device.type == "cuda":
+            if implementation == "sdpa" and query.device.type == "cuda" and is_eager():
                 return attend_jagged(query, key, value, tokens, self.scaling, self._dropout), None
             if implementation.startswith("flash_attention"):
                 return self._attend_with_flash(query, key, value, tokens, implementation), None

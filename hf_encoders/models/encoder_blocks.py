@@ -13,6 +13,7 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 from transformers.utils.output_capturing import capture_outputs
 
+from .encoder_arguments import WITHOUT_EFFECT, arguments_of, check_configuration, check_ids, refuse_unknown_arguments
 from .encoder_attention import EncoderSelfAttention
 from .encoder_checkpoints import load_checked
 from .encoder_dropout import EncoderDropout
@@ -237,6 +238,10 @@ class EncoderPreTrainedModel(PreTrainedModel):
     pretraining_heads: tuple[str, ...] = ()
     left_heads: frozenset[str] = frozenset()  # those weights of the checkpoint that this class has no place for
 
+    def __init__(self, config: PreTrainedConfig, *args: Any, **kwargs: Any):
+        check_configuration(type(self), config)
+        super().__init__(config, *args, **kwargs)
+
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
         """As in transformers, but from whole safetensors files only, and with no encoder weight drawn at random.
@@ -276,6 +281,13 @@ class EncoderModel(EncoderPreTrainedModel):
     A family's model sets `embeddings`, `encoder` and, if `add_pooling_layer`, `pooler`.
     """
 
+    # Names that `forward` takes.
+    arguments: frozenset[str]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.arguments = arguments_of(cls)
+
     def get_input_embeddings(self) -> nn.Embedding:
         """The word embeddings."""
         return self.embeddings.word_embeddings
@@ -314,15 +326,16 @@ class EncoderModel(EncoderPreTrainedModel):
             keep_padding (`bool`): compute padding too, for losses that read it.
             flat_output (`bool`): return flat tokens instead of padded ones.
             output_attentions, output_hidden_states: as in transformers; None means as the configuration says.
-            kwargs: other arguments of transformers' attention interface; ignored.
+            kwargs: arguments of transformers that change nothing here, such as `max_length_q` and `use_cache`.
 
         Returns:
             `last_hidden_state` of shape `(B, T, D)`, zero at padding, and `pooler_output` of shape `(S, D)`.
 
         Raises:
             ValueError: for missing or conflicting inputs, a row longer than the position table, ids outside of
-                a table.
+                a table, and arguments that nothing reads.
         """
+        refuse_unknown_arguments(self, kwargs, WITHOUT_EFFECT)
         self._check_inputs(input_ids, token_type_ids, position_ids, inputs_embeds)
         source = input_ids if inputs_embeds is None else inputs_embeds
         tokens = flat_tokens(
@@ -392,20 +405,3 @@ class EncoderModel(EncoderPreTrainedModel):
                 f"max_position_embeddings={self.config.max_position_embeddings} allows {self.longest_row()}: truncate "
                 f"(max_length={self.longest_row()}) or configure a longer table."
             )
-
-
-def check_ids(
-    name: str,
-    ids: torch.Tensor | None,
-    size: int,
-    size_name: str,
-    remedy: str = "check that the tokenizer belongs to this model, or configure a larger table",
-) -> None:
-    """Raise ValueError if an id has no row in its table; not inside a traced graph, where values are not known."""
-    if ids is None or ids.numel() == 0 or torch.compiler.is_compiling() or torch.jit.is_tracing() or ids.is_meta:
-        return
-    low, high = (int(bound) for bound in ids.aminmax())
-    if low < 0 or high >= size:
-        raise ValueError(
-            f"{name} holds {low if low < 0 else high}, outside of [0, {size - 1}] ({size_name}={size}): {remedy}."
-        )

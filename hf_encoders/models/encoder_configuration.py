@@ -1,5 +1,8 @@
 """Fields, checks and file form that the BERT, RoBERTa and ALBERT configurations share."""
 
+import difflib
+from collections.abc import Iterable
+from dataclasses import fields
 from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
@@ -18,6 +21,7 @@ CUSTOM_PIPELINES = {
     }
 }
 POSITION_EMBEDDING_TYPES = ("absolute", "relative_key", "relative_key_query")
+SAME_WORD = 0.92  # of `difflib`: hiden_size is hidden_size, num_layers is no field's name
 CLASSIFIER_DROPOUTS = ("classifier_dropout", "classifier_dropout_prob")
 
 
@@ -93,10 +97,18 @@ class EncoderConfig(PreTrainedConfig):
         # What `to_dict` wrote for files; an instance has the family's own name.
         if kwargs.get("model_type") == f"hfe_{type(self).model_type}":
             del kwargs["model_type"]
+        self._refuse_misspelt(kwargs)
         kwargs.setdefault("tokenizer_class", self.TOKENIZER_CLASS)
         super().__post_init__(**kwargs)
         self.auto_map = {**(getattr(self, "auto_map", None) or {}), **self.AUTO_MAP}
         self._check()
+
+    def _refuse_misspelt(self, others: Iterable[str]) -> None:
+        """Refuse names that are nearly a field's. Others are kept, as in transformers: files of any version load."""
+        own = [field.name for field in fields(self)]
+        for name in others:
+            if not name.startswith("_") and (meant := difflib.get_close_matches(name, own, n=1, cutoff=SAME_WORD)):
+                raise ValueError(f"{name} is no field of {type(self).__name__}: did you mean {meant[0]}?")
 
     def _check(self) -> None:
         for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):

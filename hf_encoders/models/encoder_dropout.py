@@ -7,13 +7,16 @@ really kept, so the mean is exact.
 No mask is kept for the way back: its seed is, which comes from torch's generator, so that `torch.manual_seed` and
 gradient checkpointing repeat it, and the bits are drawn a second time there.
 
-On other devices, and inside compiled graphs, torch's own dropout runs: it is one fused kernel there.
+On other devices, and inside compiled graphs, torch's own dropout runs: it is one fused kernel there; and under
+`torch.func`.
 """
 
 from typing import Any
 
 import torch
 from torch import nn
+
+from .encoder_matmul import is_eager
 
 
 STEPS = 2**16  # of a probability
@@ -34,8 +37,7 @@ class EncoderDropout(nn.Dropout):
 
 def draws_16_bits(tensor: torch.Tensor, probability: float) -> bool:
     """Whether masks for `tensor` are drawn here rather than by torch."""
-    is_eager = not (torch.compiler.is_compiling() or torch.jit.is_tracing())
-    return tensor.device.type == "cpu" and is_eager and 0 < round(probability * STEPS) < STEPS
+    return tensor.device.type == "cpu" and is_eager() and 0 < round(probability * STEPS) < STEPS
 
 
 def draw_seed(num_elements: int) -> int:

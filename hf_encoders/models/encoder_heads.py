@@ -12,7 +12,8 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, logging
 from transformers.utils.generic import can_return_tuple
 
-from .encoder_blocks import EncoderPreTrainedModel, check_ids
+from .encoder_arguments import check_ids, refuse_unknown_arguments
+from .encoder_blocks import EncoderPreTrainedModel
 from .encoder_linear_loss import linear_classification_sums
 from .encoder_losses import IGNORED, ObjectiveSums, classification_sums, normalised, pair_share_of_batch
 from .encoder_matmul import is_bare
@@ -47,6 +48,7 @@ class HeadModel(EncoderPreTrainedModel):
         attention_mask: torch.Tensor | None,
         labels: torch.Tensor | None = None,
         classes: tuple[str, int] = ("num_labels", 0),
+        /,
         **inputs: Any,
     ) -> FlatEncoderOutput:
         """Run the base model for a head: flat output, and padding computed only if `labels` ask for it.
@@ -58,8 +60,10 @@ class HeadModel(EncoderPreTrainedModel):
             inputs: the other arguments of the base model.
 
         Raises:
-            ValueError: for labels of another shape or range, before anything is computed; and as the base model does.
+            ValueError: for labels of another shape or range and for arguments that nothing reads, before anything is
+                computed; and as the base model does.
         """
+        refuse_unknown_arguments(self, inputs, self.base_model.arguments)
         for name in ("input_ids", "inputs_embeds"):
             if inputs[name] is not None:
                 check_labels("labels", labels, inputs[name].shape[:2], *classes)
@@ -244,6 +248,7 @@ class PreTrainingModel(MaskedTokenPrediction):
         num_items_in_batch: torch.Tensor | int | None,
         num_pairs_in_batch: torch.Tensor | int | None,
         return_logits: bool | None,
+        /,
         **inputs: Any,
     ) -> HfeForPreTrainingOutput:
         """Both objectives, or the one whose labels are given; arguments as in a family's `forward`."""

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from .encoder_losses import ObjectiveSums, classification_sums
-from .encoder_matmul import is_bare_linear, matmul_dtype, with_spare_rows, without_autocast
+from .encoder_matmul import is_bare_linear, is_eager, matmul_dtype, with_spare_rows, without_autocast
 
 
 CHUNK_SCORES = 2**24  # 549 items with a vocabulary of 30,522
@@ -28,7 +28,7 @@ def linear_classification_sums(hidden_states: torch.Tensor, linear: nn.Module, l
             or offloaded weights) is called as it is, on all items at once.
         labels (`torch.LongTensor` of shape `(P,)`): classes in [0, V), none of them ignored.
     """
-    if not is_bare_linear(linear) or linear.bias is None or torch.jit.is_tracing():
+    if not is_bare_linear(linear) or linear.bias is None or not is_eager():
         return classification_sums(linear(hidden_states), labels)
     nll, correct = _LinearCrossEntropy.apply(
         hidden_states, linear.weight, linear.bias, labels.long(), matmul_dtype(hidden_states), torch.is_grad_enabled()

@@ -30,7 +30,7 @@ def project(linear: nn.Module, hidden_states: torch.Tensor, activation: nn.Modul
 
 def _keeps_little(linear: nn.Module, hidden_states: torch.Tensor, activation: nn.Module | None) -> bool:
     """Whether `_Projection` does what the modules would do."""
-    if torch.compiler.is_compiling() or torch.jit.is_tracing() or not torch.is_grad_enabled():
+    if not is_eager() or not torch.is_grad_enabled():
         return False
     if not is_bare_linear(linear) or linear.bias is None:
         return False
@@ -129,8 +129,7 @@ def spare_rows(tensor: torch.Tensor) -> int:
     0
     """
     is_16_bit = torch.finfo(matmul_dtype(tensor)).bits == 16
-    is_eager = not (torch.compiler.is_compiling() or torch.jit.is_tracing())
-    if tensor.device.type != "cpu" or not is_16_bit or not is_eager:
+    if tensor.device.type != "cpu" or not is_16_bit or not is_eager():
         return 0
     rows = tensor.shape[0]
     return -rows % 2 ** max((rows // 32).bit_length() - 1, 0)
@@ -140,6 +139,15 @@ def with_spare_rows(tensor: torch.Tensor) -> torch.Tensor:
     """`(rows, width)` with `spare_rows` behind it."""
     spare = spare_rows(tensor)
     return nn.functional.pad(tensor, (0, 0, 0, spare)) if spare else tensor
+
+
+def is_eager() -> bool:
+    """Whether operations run as they come: neither traced or compiled, nor transformed by `torch.func`.
+
+    Only then are the functions of this package, whose backward passes are their own, put in the place of torch's.
+    """
+    is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
+    return not (is_traced or torch._C._are_functorch_transforms_active())
 
 
 def is_bare(module: nn.Module) -> bool:

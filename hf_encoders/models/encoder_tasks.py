@@ -257,7 +257,10 @@ class QuestionAnswerer(HeadModel):
             `start_logits` and `end_logits` of shape `(B, T)`, the lowest finite number at padding that is not
             computed.
         """
-        has_labels = start_positions is not None and end_positions is not None
+        has_labels = start_positions is not None
+        if has_labels != (end_positions is not None):
+            name, other = ("end_positions", "start_positions") if has_labels else ("start_positions", "end_positions")
+            raise ValueError(f"{name} is None and {other} is not: pass both to train, or none.")
         # Trainer's count belongs to `labels`, which this head does not have: micro-batches are averaged by Trainer.
         kwargs.pop("num_items_in_batch", None)
         outputs = self.encode(

@@ -68,10 +68,17 @@ def finish_checkpoint(unfinished: Path, place: Path, facts: dict[str, Any]) -> N
 
 
 def remove_checkpoint(checkpoint: Path, aside: Path) -> None:
-    """Remove a checkpoint, moved to the folder `aside` first: a kill leaves no checkpoint with some of its files."""
-    aside.mkdir(exist_ok=True)
+    """Remove a checkpoint, moved to the folder `aside` first: a kill leaves no checkpoint with some of its files.
+
+    What cannot be removed is told, and does not end a training.
+    """
     target = aside / f"removed-{checkpoint.name}"
-    os.rename(checkpoint, target)
+    try:
+        aside.mkdir(exist_ok=True)
+        os.rename(checkpoint, target)
+    except OSError as error:
+        logger.warning(f"{checkpoint} is one more than save_total_limit and stays ({error}): remove it by hand.")
+        return
     remove_folder(target)
 
 

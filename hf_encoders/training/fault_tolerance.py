@@ -28,7 +28,7 @@ from hf_encoders.training.checkpoints import (
     newest_good_checkpoint,
 )
 from hf_encoders.training.interruption import InterruptionCallback
-from hf_encoders.training.out_of_memory import is_out_of_memory, what_to_halve
+from hf_encoders.training.out_of_memory import is_out_of_memory, what_to_lower
 from hf_encoders.training.processes import any_process, largest_of_processes
 from hf_encoders.training.run_facts import check_same_corpus, facts_of_run, what_differs
 
@@ -73,7 +73,7 @@ class FaultTolerantTrainer(Trainer):
             ValueError: before any compute: if `output_dir` cannot be written to, there is no whole checkpoint, the
                 named one is damaged (`DamagedCheckpointError`), or it is of another corpus.
             CheckpointNotSavedError: if a checkpoint cannot be written.
-            MemoryError: with the setting to halve, where memory was not enough.
+            MemoryError: with the setting to lower, where memory was not enough.
             SystemExit: with status 130 after Ctrl-C and 143 after SIGTERM, when all is saved.
         """
         self._check_output_folder()
@@ -85,7 +85,7 @@ class FaultTolerantTrainer(Trainer):
             self._say_how_to_go_on(error)
             if is_out_of_memory(error):
                 first_line = str(error).partition("\n")[0]
-                raise MemoryError(f"out of memory ({first_line}). {what_to_halve(self.args)}") from error
+                raise MemoryError(f"out of memory ({first_line}). {what_to_lower(self.args)}") from error
             raise
         finally:
             self.interruption.restore()
@@ -181,7 +181,8 @@ class FaultTolerantTrainer(Trainer):
         self._last_checkpoint = place
         if self._has_push_waiting:
             self._has_push_waiting = False
-            self._push_from_checkpoint(str(place))
+            with self._in_all_processes(place, "pushed"):
+                self._push_from_checkpoint(str(place))
         if self.args.should_save:
             self._remove_surplus(Path(run_folder), place)
             remove_folder(aside)
@@ -217,19 +218,26 @@ class FaultTolerantTrainer(Trainer):
                 self.state.save_to_json(str(unfinished / TRAINER_STATE_NAME))
 
     def _remove_surplus(self, run_folder: Path, newest: Path) -> None:
-        """As `Trainer` does by `save_total_limit`, oldest first; never the new checkpoint nor the best one."""
+        """As `Trainer` does by `save_total_limit`, oldest first; never the new checkpoint nor the best one.
+
+        It never ends the training: one process alone does it, and the others would wait for it.
+        """
         limit = self.args.save_total_limit
         if limit is None or limit <= 0:
             return
         # By time, as `Trainer`: checkpoints of higher steps may be left from before a restart.
-        found = [Path(path) for path in sort_checkpoints(str(run_folder), use_mtime=True)]
+        try:
+            found = [Path(path) for path in sort_checkpoints(str(run_folder), use_mtime=True)]
+        except OSError as error:
+            logger.warning(f"{run_folder} could not be looked through for surplus checkpoints ({error}): all stay.")
+            return
         kept = {newest} | {Path(path) for path in [self.state.best_model_checkpoint] if path is not None}
         surplus = len(found) - max(limit, len(kept.intersection(found)))
         for checkpoint in [path for path in found if path not in kept][: max(surplus, 0)]:
             remove_checkpoint(checkpoint, run_folder / UNFINISHED)
 
     @contextmanager
-    def _in_all_processes(self, place: Path) -> Iterator[None]:
+    def _in_all_processes(self, place: Path, what: str = "saved") -> Iterator[None]:
         """Fail in all processes where one fails to write; those that are done wait here for the others."""
         failure = None
         try:
@@ -245,7 +253,7 @@ class FaultTolerantTrainer(Trainer):
         free.append(shutil.disk_usage(place.parent).free / 1e6)
         reason = "another process failed" if failure is None else str(failure).partition("\n")[0]
         raise CheckpointNotSavedError(
-            f"{place} could not be saved ({reason}); {free[0]:,.1f} MB were free then, {free[1]:,.1f} MB are "
+            f"{place} could not be {what} ({reason}); {free[0]:,.1f} MB were free then, {free[1]:,.1f} MB are "
             f"without what was written of it. {self._what_is_left()} On a full disk, make room first, or keep "
             "fewer checkpoints by save_total_limit."
         ) from failure

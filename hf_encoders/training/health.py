@@ -24,7 +24,7 @@ from hf_encoders.flops import forward_flops_of_counts, measure_gemm_rate
 from hf_encoders.registration import CONFIGURATIONS
 from hf_encoders.training.finite_losses import FiniteLossWatch
 from hf_encoders.training.health_warnings import WARNINGS, WarningContext, new_warnings
-from hf_encoders.training.token_counts import LabelFrequencies, TokenCounts, count_tokens
+from hf_encoders.training.token_counts import LabelFrequencies, TokenCounts, count_tokens, token_labels
 
 
 logger = logging.get_logger(__name__)
@@ -157,7 +157,9 @@ class HealthCallback(TrainerCallback, ExportableState):
         self._processes = args.world_size
         never_predicted = [] if masks_special_tokens(train_dataloader) else special_ids(processing_class, model)
         self._special_ids = torch.tensor(never_predicted, dtype=torch.int64)
-        self._frequencies = LabelFrequencies(model.config.vocab_size) if hasattr(model.config, "vocab_size") else None
+        self._predicts_tokens = predicts_tokens(model)
+        knows_vocabulary = self._predicts_tokens and hasattr(model.config, "vocab_size")
+        self._frequencies = LabelFrequencies(model.config.vocab_size) if knows_vocabulary else None
         if self._hook is not None:
             self._hook.remove()
         see = torch.compiler.disable(self._see) if args.torch_compile else self._see
@@ -271,18 +273,21 @@ class HealthCallback(TrainerCallback, ExportableState):
 
     def _see(self, model: nn.Module, args: tuple, batch: dict[str, Any], output: Any) -> None:
         """Hook: after each forward pass."""
-        if not model.training or "input_ids" not in batch:
+        if not model.training:
             return
-        device = batch["input_ids"].device
-        self._special_ids = self._special_ids.to(device)
-        counts = count_tokens(batch, self._special_ids, getattr(model, "pair_label_name", None))
-        self._counts = counts if self._counts is None else self._counts + counts
-        labels = batch.get("labels")
-        if self._frequencies is not None and self.unigram_cross_entropy is None and labels is not None:
-            self._frequencies.add(labels)
         loss = getattr(output, "loss", None)
         if loss is not None:
             self._losses.see(batch, loss)
+        if "input_ids" not in batch:
+            return
+        if not self._predicts_tokens:
+            batch = {name: value for name, value in batch.items() if name != "labels"}
+        self._special_ids = self._special_ids.to(batch["input_ids"].device)
+        counts = count_tokens(batch, self._special_ids, getattr(model, "pair_label_name", None))
+        self._counts = counts if self._counts is None else self._counts + counts
+        labels = token_labels(batch)
+        if self._frequencies is not None and self.unigram_cross_entropy is None and labels is not None:
+            self._frequencies.add(labels)
 
     def _gather_counts(self, device: torch.device) -> None:
         """Add up the counts of all processes; all of them must come here."""
@@ -347,6 +352,12 @@ def special_ids(tokenizer: Any, model: nn.Module) -> list[int]:
     names = ("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
     found = {getattr(model.config, name, None) for name in names}
     return sorted(id for id in found if isinstance(id, int))
+
+
+def predicts_tokens(model: nn.Module) -> bool:
+    """Whether labels may be tokens: not those of a model that says it projects nothing to the vocabulary."""
+    output_embeddings = getattr(model, "get_output_embeddings", None)  # adapters hand on the model's
+    return output_embeddings is None or output_embeddings() is not None
 
 
 def has_known_flops(model: nn.Module) -> bool:

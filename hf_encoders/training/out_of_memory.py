@@ -1,4 +1,4 @@
-"""Out of memory: how it is recognised, and which setting to halve."""
+"""Out of memory: how it is recognised, and which setting to lower."""
 
 import errno
 
@@ -26,17 +26,18 @@ def is_out_of_memory(error: BaseException) -> bool:
     return should_reduce_batch_size(error)
 
 
-def what_to_halve(args: TrainingArguments) -> str:
-    """One sentence: the setting to halve, and what keeps the training the same.
+def what_to_lower(args: TrainingArguments) -> str:
+    """One sentence: the setting to lower, and what keeps the training the same.
 
-    Halving the rows of a micro-batch and doubling the accumulation leaves the batch of an optimizer step, and the loss
-    of `PreTrainingTrainer`, as they were.
+    Fewer rows in a micro-batch, at most half, and as many more micro-batches a step leave the batch of an optimizer
+    step, and the loss of `PreTrainingTrainer`, as they were.
     """
     rows, accumulation = args.per_device_train_batch_size, args.gradient_accumulation_steps
     if rows > 1:
+        fewer, more = smaller_micro_batches(rows, accumulation)
         remedy = (
-            f"Halve per_device_train_batch_size={rows} to {rows // 2} and double gradient_accumulation_steps="
-            f"{accumulation} to {2 * accumulation}, which trains on the same batches"
+            f"Lower per_device_train_batch_size={rows} to {fewer} and raise gradient_accumulation_steps="
+            f"{accumulation} to {more}, which trains on the same batches"
         )
     else:
         remedy = (
@@ -46,6 +47,17 @@ def what_to_halve(args: TrainingArguments) -> str:
     if recomputes(args):
         return f"{remedy}."
     return f"{remedy}; or set activation_checkpointing=True, which keeps less and computes more."
+
+
+def smaller_micro_batches(rows: int, accumulation: int) -> tuple[int, int]:
+    """The most rows, at most half as many, that make the same step, and in how many micro-batches.
+
+    >>> smaller_micro_batches(4, 1), smaller_micro_batches(3, 1), smaller_micro_batches(5, 4)
+    ((2, 2), (1, 3), (2, 10))
+    """
+    step = rows * accumulation
+    fewer = next(number for number in range(rows // 2, 0, -1) if step % number == 0)
+    return fewer, step // fewer
 
 
 def recomputes(args: TrainingArguments) -> bool:

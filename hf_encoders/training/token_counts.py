@@ -41,8 +41,9 @@ def count_tokens(
     """Count one batch: `int64` of shape `(7,)` on its device, in the order of `TokenCounts`.
 
     Args:
-        batch: arguments of `forward`: `input_ids` `(B, T)`; `attention_mask` `(B, T)` or, of packed rows,
-            `cu_seq_lens_q` `(S + 1,)`; without both, nothing is padding. `labels` `(B, T)` where tokens are predicted.
+        batch: arguments of `forward`: `input_ids` `(B, T)`, or `(B, choices, T)`; `attention_mask` of the same shape
+            or, of packed rows, `cu_seq_lens_q` `(S + 1,)`; without both, nothing is padding. `labels` of the same
+            shape where tokens are predicted; others are not looked at.
         special_ids (`torch.LongTensor` of shape `(K,)`): ids that are never predicted, on the batch's device.
         pair_label_name (`str`, *optional*): what the batch calls the labels of sentence pairs, `(S,)`.
 
@@ -57,9 +58,9 @@ def count_tokens(
     ids, mask, bounds = batch["input_ids"], batch.get("attention_mask"), batch.get("cu_seq_lens_q")
     has_padding = bounds is None and mask is not None and mask.shape == ids.shape
     real = mask.bool() if has_padding else torch.ones_like(ids, dtype=torch.bool)
-    lengths = real.sum(dim=1) if bounds is None else bounds.diff().to(torch.int64)
-    labels = batch.get("labels")
-    if labels is not None and labels.shape == ids.shape:
+    lengths = real.sum(dim=-1).flatten() if bounds is None else bounds.diff().to(torch.int64)
+    labels = token_labels(batch)
+    if labels is not None:
         is_predicted = labels != IGNORED
         maskable = real & (is_predicted | ~torch.isin(ids, special_ids))
     else:
@@ -77,6 +78,13 @@ def count_tokens(
             (pairs == 1).sum(),
         ]
     )
+
+
+def token_labels(batch: Mapping[str, Any]) -> torch.Tensor | None:
+    """The labels of a batch if there is a class for each token; None for classes or numbers of sequences."""
+    labels, ids = batch.get("labels"), batch["input_ids"]
+    is_one_a_token = torch.is_tensor(labels) and labels.shape == ids.shape and not labels.is_floating_point()
+    return labels if is_one_a_token else None
 
 
 class LabelFrequencies:

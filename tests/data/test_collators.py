@@ -1,3 +1,6 @@
+import dataclasses
+import inspect
+
 import datasets
 import numpy as np
 import pytest
@@ -19,6 +22,7 @@ from hf_encoders.data.collators import (
     DataCollatorForNextSentencePrediction,
     DataCollatorForSentenceOrderPrediction,
 )
+from hf_encoders.data.masking import Masking
 from tests.data.corpora import TINY_MODEL
 
 
@@ -295,3 +299,55 @@ def test_chunks_of_another_objective_are_refused(tokenizer):
             collator([chunks[0]])
     with pytest.raises(ValueError, match="max_length=4"):
         DataCollatorForSentenceOrderPrediction(tokenizer, max_length=4)
+
+
+COLLATORS = [
+    DataCollatorForMaskedLM,
+    DataCollatorForNextSentencePrediction,
+    DataCollatorForSentenceOrderPrediction,
+]
+
+
+@pytest.mark.parametrize("collator_class", COLLATORS)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mlm_probability": 0.15}, "takes no 'mlm_probability': it is mask_probability here"),
+        ({"return_tensors": "pt"}, "'return_tensors': leave it out, batches are torch tensors"),
+        ({"mlm": True}, "'mlm': leave it out, tokens are always masked"),
+        ({"mask_replace_prob": 0.8}, "it is mask_replace_probability here"),
+        ({"random_replace_prob": 0.1}, "it is random_replace_probability here"),
+        ({"whole_word_mask": True}, "write unit='word'"),
+        ({"seed": 1}, "'seed': leave it out, the data set has it"),
+        ({"mask_probabilty": 0.2}, "did you mean 'mask_probability'"),
+        ({"foo": 1}, "'foo': its options are tokenizer, .*pad_to_multiple_of, .*mask_probability, .*random_tokens"),
+    ],
+)
+def test_names_of_others_are_told_as_ours(tokenizer, collator_class, options, message):
+    with pytest.raises(ValueError, match=message) as raised:
+        collator_class(tokenizer, **options)
+    assert str(raised.value).startswith(f"{collator_class.__name__} takes no ")
+
+
+@pytest.mark.parametrize("collator_class", COLLATORS)
+def test_options_are_in_the_signature(tokenizer, collator_class):
+    parameters = inspect.signature(collator_class).parameters
+    expected = {field.name: field.default for field in dataclasses.fields(Masking)}
+    assert {name: parameters[name].default for name in expected} == expected
+    assert {"tokenizer", "packed", "pad_to_multiple_of", "first_position"} < parameters.keys()
+    assert all(one.kind is not one.VAR_KEYWORD for one in parameters.values()) and len(parameters) == len(
+        {*parameters}
+    )
+    defaults = {name: one.default for name, one in parameters.items() if one.default is not one.empty}
+    assert collator_class(tokenizer, **defaults).masker.masking == Masking()
+
+
+def test_a_name_is_no_tokenizer():
+    with pytest.raises(ValueError, match=r"tokenizer='bert-base' is a name: pass AutoTokenizer"):
+        DataCollatorForMaskedLM("bert-base")
+
+
+def test_multiples_work_in_every_collator(tokenizer):
+    for collator_class in COLLATORS[1:]:
+        batch = collator_class(tokenizer, pad_to_multiple_of=8)([DocumentChunks(documents(), 16, redraw=False)[0]])
+        assert batch["input_ids"].shape[1] % 8 == 0

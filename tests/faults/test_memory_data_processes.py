@@ -15,13 +15,13 @@ from tests.faults.saved_state import good_steps, is_as_if_never_stopped, is_unto
 from tests.training.killed_run import make_documents
 
 
-def test_out_of_memory_says_which_setting_to_halve(untouched, tmp_path):
+def test_out_of_memory_says_which_setting_to_lower(untouched, tmp_path):
     run = tmp_path / "run"
     ended = processes.run(injected.out_of_memory, run, 4)
     assert ended.status == 1
     assert "MemoryError: out of memory (" in ended.told and "DefaultCPUAllocator: can't allocate memory" in ended.told
     assert (
-        "Halve per_device_train_batch_size=4 to 2 and double gradient_accumulation_steps=1 to 2, which trains on the "
+        "Lower per_device_train_batch_size=4 to 2 and raise gradient_accumulation_steps=1 to 2, which trains on the "
         "same batches; or set activation_checkpointing=True" in ended.told
     )
     assert (

@@ -10,7 +10,7 @@ from tokenizers import normalizers
 from transformers import EvalPrediction, PreTrainedTokenizerBase
 
 from hf_encoders.finetuning.runs import RunSettings, finetune
-from hf_encoders.finetuning.token_classification import add_arguments, prepare
+from hf_encoders.finetuning.token_classification import add_arguments, entity_figures, prepare
 from hf_encoders.finetuning.word_windows import word_windows
 from tests.hub.tiny_checkpoints import ALBERT, BERT, FAMILIES, ROBERTA, Family
 
@@ -143,6 +143,15 @@ def test_every_type_has_figures_in_every_run() -> None:
         assert [figures[0][f"{kind}_{name}"] for name in ("precision", "recall", "f1", "number")] == [0.0] * 3 + [0]
     assert (figures[0]["X_f1"], figures[0]["X_number"]) == (1.0, 1)
     assert len(figures[0]) == 4 + 3 * 4
+
+
+def test_a_type_called_overall_is_not_taken_for_all_types() -> None:
+    names = ["O", "B-overall", "B-PER"]
+    figures = entity_figures([["B-PER", "O"]], [["B-PER", "B-overall"]], names)
+    without = entity_figures([["B-PER"]], [["B-PER"]], names)
+    assert figures.keys() == without.keys() and len(figures) == 4 + 2 * 4
+    assert figures["overall_f1"] == pytest.approx(2 / 3) and figures["overall__f1"] == 0.0
+    assert without["overall_f1"] == 1.0 and without["overall__number"] == 0
 
 
 def test_one_wrong_word_is_one_wrong_word() -> None:

@@ -115,3 +115,24 @@ def test_tags_may_have_the_kind_first(metric):
 def test_wrong_input_is_a_value_error(metric, arguments, message):
     with pytest.raises(ValueError, match=message):
         metric.compute(**{"predictions": [["O", "O"]], "references": [["O", "B-X"]], **arguments})
+
+
+@pytest.mark.parametrize("arguments", [{}, {"mode": "strict", "scheme": "IOB2"}])
+@pytest.mark.parametrize("kind", ["overall", "overall_", "micro avg", "macro avg", "weighted avg", "accuracy", "f1"])
+def test_a_type_may_be_called_like_a_figure(metric, kind, arguments):
+    """One of two entities of that type is found, and one of two of another, besides one that is wrong."""
+    references = [["B-X", "O", "B-X", "O"], [f"B-{kind}", "O", f"B-{kind}", "O"]]
+    predictions = [["B-X", "O", "O", "O"], [f"B-{kind}", "B-X", "O", "O"]]
+    found = metric.compute(predictions=predictions, references=references, **arguments)
+    plain = [[[tag.replace(kind, "OTHER") for tag in tags] for tags in rows] for rows in (predictions, references)]
+    expected = metric.compute(predictions=plain[0], references=plain[1], **arguments)
+    assert expected["overall_f1"] == pytest.approx(4 / 7) and expected["OTHER_f1"] == pytest.approx(2 / 3)
+    name = f"{kind}_" if kind.startswith("overall") else kind
+    assert found == {figure.replace("OTHER_", f"{name}_"): value for figure, value in expected.items()}
+
+
+def test_types_called_overall_with_any_underscores_are_told_apart(metric):
+    tags = [["B-overall", "B-overall_", "B-overall__", "B-PER"]]
+    found = metric.compute(predictions=[["B-overall", "O", "O", "B-PER"]], references=tags)
+    assert [found[f"{name}_f1"] for name in ("overall_", "overall__", "overall___", "PER")] == [1.0, 0.0, 0.0, 1.0]
+    assert found["overall_f1"] == pytest.approx(2 / 3)

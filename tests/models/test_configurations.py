@@ -169,3 +169,30 @@ def test_values_out_of_range_are_named(config_class: type[EncoderConfig], field:
 def test_values_out_of_a_familys_range_are_named(config_class: type, fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         tiny_config(config_class, **fields)
+
+
+@pytest.mark.parametrize("config_class", CONFIGURATIONS)
+@pytest.mark.parametrize(
+    ("misspelt", "meant"),
+    [
+        ("hiden_size", "hidden_size"),
+        ("num_hidden_layer", "num_hidden_layers"),
+        ("vocabsize", "vocab_size"),
+        ("max_position_embedding", "max_position_embeddings"),
+        ("hidden_dropout_probs", "hidden_dropout_prob"),
+    ],
+)
+def test_a_misspelt_field_is_refused(config_class, misspelt, meant):
+    with pytest.raises(ValueError, match=f"{misspelt} is no field of {config_class.__name__}: did you mean {meant}?"):
+        config_class(**{misspelt: 3})
+
+
+@pytest.mark.parametrize("config_class", CONFIGURATIONS)
+def test_other_fields_are_kept_as_in_transformers(config_class):
+    """Published files have such: of other versions, of other frameworks, of the user."""
+    others = {
+        "output_past": True, "pooler_num_fc_layers": 3, "_hidden_size": 7, "layer_norm_epsilon": 1e-5,
+        "directionality": "bidi", "hidden_dropout": 0, "sep_token_id": 3, "net_structure_type": 0, "team": "search",
+    }  # fmt: skip
+    config = config_class(**others)
+    assert {name: getattr(config, name) for name in others} == others

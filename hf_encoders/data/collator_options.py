@@ -1,0 +1,53 @@
+"""Options of the data collators: all are in their signatures, and names of other libraries are told as ours."""
+
+import difflib
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any
+
+
+# What transformers, other libraries and the papers' code call it -> what to write here.
+NAMES_ELSEWHERE = {
+    "mlm_probability": "it is mask_probability here",
+    "mlm_prob": "it is mask_probability here",
+    "masked_lm_prob": "it is mask_probability here",
+    "mask_replace_prob": "it is mask_replace_probability here",
+    "random_replace_prob": "it is random_replace_probability here",
+    "max_predictions_per_seq": "it is max_predictions here",
+    "whole_word_mask": "write unit='word'",
+    "do_whole_word_mask": "write unit='word'",
+    "mlm": "leave it out, tokens are always masked",
+    "return_tensors": "leave it out, batches are torch tensors",
+    "padding": "leave it out, rows are padded to the longest of the batch, or packed with packed=True",
+    "max_length": "leave it out, the data set has it",
+    "max_seq_length": "it is max_length, of the data set and of the collators of sentence pairs",
+    "short_seq_prob": "it is short_sequence_probability of the data set",
+    "seed": "leave it out, the data set has it (rows of a plain one follow torch.manual_seed)",
+    "processing_class": "it is tokenizer here",
+}
+
+
+def with_options_of(source: Callable) -> Callable[[Callable], Callable]:
+    """Let the signature of a function that takes `**options` for another show them, to `help` and to completion."""
+
+    def decorate(function: Callable) -> Callable:
+        own = inspect.signature(function).parameters
+        named = [one for one in own.values() if one.kind is not one.VAR_KEYWORD]
+        more = [one for one in inspect.signature(source).parameters.values() if one.name not in own]
+        more = [one.replace(kind=one.KEYWORD_ONLY) for one in more]
+        function.__signature__ = inspect.Signature([*named, *more])
+        return function
+
+    return decorate
+
+
+def refuse_unknown_options(collator: object, options: dict[str, Any], known: Iterable[str]) -> None:
+    """Raise ValueError for an option that is not among `known`, with what it is called here."""
+    own = list(inspect.signature(type(collator)).parameters)
+    for name in sorted(options.keys() - set(known)):
+        start = f"{type(collator).__name__} takes no {name!r}: "
+        if name in NAMES_ELSEWHERE:
+            raise ValueError(f"{start}{NAMES_ELSEWHERE[name]}.")
+        if alike := difflib.get_close_matches(name, own, n=1, cutoff=0.75):
+            raise ValueError(f"{start}did you mean {alike[0]!r}?")
+        raise ValueError(f"{start}its options are {', '.join(own)}.")
