@@ -20,6 +20,7 @@ def main(argv: list[str] | None = None) -> int:
     from hf_encoders.publishing import export_command as export
     from hf_encoders.publishing import publish_command as publish
     from hf_encoders.quickstart import command as quickstart
+    from hf_encoders.quickstart import sample_command as sample
     from hf_encoders.training import plot_command as plot
     from hf_encoders.training import pretrain_command as pretrain
 
@@ -34,6 +35,7 @@ def main(argv: list[str] | None = None) -> int:
             quickstart,
             "from text to a fine-tuned encoder in minutes, here, without a download",
         ),
+        ("sample", sample, "text and labelled passages to try the other commands on, without a download"),
         ("tokenizer", tokenizer, "text files or a data set to a tokenizer of a family's own kind, with a report"),
         ("corpus", corpus, "text files or a data set to a tokenised corpus to train from, with a report"),
         ("pretrain", pretrain, "a recipe and a corpus to an encoder: planned, resumable, in one process or many"),
