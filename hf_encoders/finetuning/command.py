@@ -7,7 +7,6 @@ seed's model, with tokenizer, code and record, goes to `DIR/seed-N`, all figures
 import argparse
 import inspect
 import math
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from hf_encoders.finetuning.report import RESULTS_FILE, format_table, make_recor
 from hf_encoders.finetuning.runs import CHECKPOINTS, RunResult, RunSettings, finetune
 from hf_encoders.finetuning.task import PreparedTask
 from hf_encoders.loading import CLASSES, load_config, load_tokenizer, longest_input
-from hf_encoders.writing import check_folder
+from hf_encoders.writing import check_folder, replaced_folder
 
 
 # Name, module, the Hub's name of the task, summary.
@@ -129,14 +128,13 @@ def run(arguments: argparse.Namespace) -> int:
         training=training_options.training_fields(arguments),
     )
     print_plan(task, settings, max_length, arguments.seeds)
-    # Not before all else is right: a wrong option must not cost earlier results.
-    clear_output(folder, arguments.seeds)
     results: list[RunResult] = []
     for seed in arguments.seeds:
         print(f"\nseed {seed}", flush=True)
-        result = finetune(task, tokenizer, settings, seed, folder / f"seed-{seed}")
-        save_run(result, task, tokenizer, folder / f"seed-{seed}")
-        make_record(result, [result], task, settings, source, arguments.hub_task).save(folder / f"seed-{seed}")
+        with replaced_folder(folder / f"seed-{seed}") as unfinished:
+            result = finetune(task, tokenizer, settings, seed, unfinished)
+            save_run(result, task, tokenizer, unfinished)
+            make_record(result, [result], task, settings, source, arguments.hub_task).save(unfinished)
         # Only its figures are needed from here on.
         result.model = result.predictions = None
         results.append(result)
@@ -157,13 +155,6 @@ def check_output(folder: Path, seeds: list[int], overwrite: bool) -> None:
     for earlier in (*(folder / f"seed-{seed}" for seed in seeds), folder / RESULTS_FILE):
         if earlier.exists() and not overwrite:
             raise ValueError(f"{earlier} is there already: take another --output, or --overwrite.")
-
-
-def clear_output(folder: Path, seeds: list[int]) -> None:
-    """Make room for the seeds' results."""
-    for seed in seeds:
-        shutil.rmtree(folder / f"seed-{seed}", ignore_errors=True)
-    folder.mkdir(parents=True, exist_ok=True)
 
 
 def chosen_length(arguments: argparse.Namespace, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> int:

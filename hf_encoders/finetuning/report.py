@@ -14,6 +14,7 @@ from hf_encoders.finetuning.runs import RunResult, RunSettings, majority_share
 from hf_encoders.finetuning.task import PreparedTask
 from hf_encoders.finetuning.training_options import DEFAULTS
 from hf_encoders.publishing.training_record import TrainingRecord, describe_hardware, describe_software
+from hf_encoders.writing import write_whole
 
 
 RESULTS_FILE = "results.json"
@@ -75,7 +76,7 @@ def write_results(
         "settings": {key: value for key, value in vars(settings).items() if value is not None},
     }
     path = folder / RESULTS_FILE
-    path.write_text(json.dumps(_finite(content), indent=2, default=str) + "\n", encoding="utf-8")
+    write_whole(path, json.dumps(_finite(content), indent=2, default=str) + "\n")
     return path
 
 
