@@ -29,6 +29,7 @@ from hf_encoders.finetuning.task import PreparedTask
 from hf_encoders.finetuning.training_options import DEFAULTS
 from hf_encoders.loading import load_config
 from hf_encoders.training import CompactProgressCallback
+from hf_encoders.training.threads import chosen_before, set_threads, work_of_rows
 
 
 CHECKPOINTS = ("best", "last")
@@ -120,6 +121,9 @@ def finetune(
     config = load_config(settings.model, settings.classes)
     model = load_model(settings.model, task.auto_class, config, task.config_fields, settings.from_scratch)
     trainer = make_trainer(model, task, tokenizer, settings, seed, Path(folder) / "checkpoints")
+    _, told = set_threads(trainer, lambda: work_of_rows(trainer), recorded=chosen_before())
+    if told:
+        print(f"  {told}", flush=True)
     outcome = trainer.train()
     figures, predictions = {}, {}
     for name, rows in task.eval_sets.items():
