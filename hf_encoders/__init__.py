@@ -1,5 +1,14 @@
 """Pre-train, fine-tune and publish BERT, RoBERTa and ALBERT encoders with the Hugging Face stack."""
 
+import os
+import sys
+
+
+if os.path.basename(sys.argv[0]) in ("hf-encoders", "hf-encoders.exe", "-m"):
+    # The command alone, before torch loads OpenMP: threads that wait for others are to sleep instead of spin. Beside
+    # other work, spinning ones take the core from the one that they wait for.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 from hf_encoders.models.configuration_albert import HfeAlbertConfig
 from hf_encoders.models.configuration_bert import HfeBertConfig
 from hf_encoders.models.configuration_roberta import HfeRobertaConfig

@@ -1,13 +1,16 @@
-"""Whether results can be written where they are to go, asked before the work that would be lost; and by whom."""
+"""Results on the disk: whether they can be written, asked before the work; by one process; whole or not at all."""
 
 import errno
+import json
 import os
 import re
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -135,3 +138,57 @@ def storage_problem(error: BaseException) -> str | None:
             return os.strerror(number) + (f": {str(name)!r}" if name else "")
         seen = seen.__cause__ or seen.__context__
     return None
+
+
+@contextmanager
+def replaced_folder(folder: Path) -> Iterator[Path]:
+    """A new folder to write into, which gets the name of `folder` when the block has ended without an error.
+
+    What `folder` held before stays as it is until then, and is removed after that. Both lie beside it meanwhile, with
+    an underscore in front, which `Trainer` does not push to the Hub.
+
+    Args:
+        folder (`Path`): need not be there yet, nor its parents.
+    """
+    new, earlier = folder.with_name(f"_{folder.name}"), folder.with_name(f"_replaced_{folder.name}")
+    if earlier.exists() and not folder.exists():
+        earlier.rename(folder)  # a process was killed between the two renames below
+    for left in (new, earlier):
+        if left.exists():
+            shutil.rmtree(left)
+    new.mkdir(parents=True)
+    try:
+        yield new
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)
+        raise
+    if folder.exists():
+        folder.rename(earlier)
+    new.rename(folder)
+    shutil.rmtree(earlier, ignore_errors=True)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a text file, or leave the one that is there as it is."""
+    unfinished = path.with_name(f"_{path.name}")
+    unfinished.write_text(text, encoding="utf-8")
+    unfinished.replace(path)
+
+
+def read_json(path: Path, remedy: str) -> dict[str, Any]:
+    """Read a JSON file that this package wrote.
+
+    Args:
+        path (`Path`): the file.
+        remedy (`str`): what the user can do where it is damaged.
+
+    Raises:
+        ValueError: if it holds no JSON object; names the file, the problem and the remedy.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(found, dict):
+            raise ValueError(f"it holds a {type(found).__name__}, not an object")
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} is damaged ({error}): {remedy}") from error
+    return found

@@ -6,7 +6,6 @@ seed's model, with tokenizer, code and record, goes to `DIR/seed-N`, all figures
 
 import argparse
 import inspect
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,7 @@ from hf_encoders.finetuning.task import PreparedTask
 from hf_encoders.loading import CLASSES, load_config, load_tokenizer, longest_input
 from hf_encoders.publishing.training_record import command_of
 from hf_encoders.training.hyperparameters import check_training_arguments
-from hf_encoders.writing import check_folder
+from hf_encoders.writing import check_folder, replaced_folder
 
 
 # Name, module, the Hub's name of the task, summary.
@@ -148,15 +147,14 @@ def run(arguments: argparse.Namespace) -> int:
     print_choices(given.training, settings.training, config, len(task.train_set))
     for warning in of_data:
         print(f"WARNING: {warning}")
-    # Not before all else is right: a wrong option must not cost earlier results.
-    clear_output(folder, arguments.seeds)
     command, results = command_of(arguments), []
     for seed in arguments.seeds:
         print(f"\nseed {seed}", flush=True)
-        result = finetune(task, tokenizer, settings, seed, folder / f"seed-{seed}")
-        save_run(result, task, tokenizer, folder / f"seed-{seed}")
-        record = make_record(result, [result], task, settings, source, arguments.hub_task, command, of_data)
-        record.save(folder / f"seed-{seed}")
+        with replaced_folder(folder / f"seed-{seed}") as unfinished:
+            result = finetune(task, tokenizer, settings, seed, unfinished)
+            save_run(result, task, tokenizer, unfinished)
+            record = make_record(result, [result], task, settings, source, arguments.hub_task, command, of_data)
+            record.save(unfinished)
         # Only its figures are needed from here on.
         result.model = result.predictions = None
         results.append(result)
@@ -178,13 +176,6 @@ def check_output(folder: Path, seeds: list[int], overwrite: bool) -> None:
     for earlier in (*(folder / f"seed-{seed}" for seed in seeds), folder / RESULTS_FILE):
         if earlier.exists() and not overwrite:
             raise ValueError(f"{earlier} is there already: take another --output, or --overwrite.")
-
-
-def clear_output(folder: Path, seeds: list[int]) -> None:
-    """Make room for the seeds' results."""
-    for seed in seeds:
-        shutil.rmtree(folder / f"seed-{seed}", ignore_errors=True)
-    folder.mkdir(parents=True, exist_ok=True)
 
 
 def chosen_length(arguments: argparse.Namespace, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> int:

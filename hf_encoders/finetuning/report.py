@@ -22,6 +22,7 @@ from hf_encoders.publishing.training_record import (
     name_of_checkpoint,
 )
 from hf_encoders.redaction import published
+from hf_encoders.writing import write_whole
 
 
 RESULTS_FILE = "results.json"
@@ -122,7 +123,7 @@ def write_results(
         "settings": {key: value for key, value in vars(settings).items() if value is not None},
     }
     path = folder / RESULTS_FILE
-    path.write_text(json.dumps(_finite(published(content)), indent=2, default=str) + "\n", encoding="utf-8")
+    write_whole(path, json.dumps(_finite(published(content)), indent=2, default=str) + "\n")
     return path
 
 

@@ -33,6 +33,7 @@ from hf_encoders.loading import load_config
 from hf_encoders.training import CompactProgressCallback
 from hf_encoders.training.hyperparameters import check_precision
 from hf_encoders.training.optimizers import optimization_facts
+from hf_encoders.training.threads import chosen_before, set_threads, work_of_rows
 
 
 CHECKPOINTS = ("best", "last")
@@ -129,6 +130,9 @@ def finetune(
     settings = with_defaults(settings, config, task)
     model = load_model(settings.model, task.auto_class, config, task.config_fields, settings.from_scratch)
     trainer = make_trainer(model, task, tokenizer, settings, seed, Path(folder) / "checkpoints")
+    _, told = set_threads(trainer, lambda: work_of_rows(trainer), recorded=chosen_before())
+    if told:
+        print(f"  {told}", flush=True)
     outcome = trainer.train()
     figures, predictions = {}, {}
     for name, rows in task.eval_sets.items():

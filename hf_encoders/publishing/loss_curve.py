@@ -1,7 +1,9 @@
 """Draws the losses of runs from what `Trainer` logged: one run for its model card, or several over each other."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from hf_encoders.writing import check_file
 
 OBJECTIVES = {"mlm_loss": "masked tokens", "pair_loss": "sentence pairs"}
 LOSS_UNIT = "loss (nats an item)"
+BASELINE_COLOUR = "0.45"
 AXES = {"steps": "optimizer steps", "tokens": "real tokens", "minutes": "minutes of training"}
 
 
@@ -31,23 +34,46 @@ class Line:
     colour: str | None = None
 
 
-def draw_loss_curve(log_history: list[dict[str, Any]], path: Path, title: str) -> Path:
+def draw_loss_curve(
+    log_history: list[dict[str, Any]],
+    path: Path,
+    title: str,
+    unigram: float | None = None,
+    phases: Sequence[tuple[int, str]] = (),
+) -> Path:
     """Write a PNG of the losses over optimizer steps: training as lines, evaluation as points.
 
-    Of a pre-training each objective's loss; of any other run the one that `Trainer` logs.
+    Of a pre-training a panel for each objective's loss, with what a model that knows nothing would have; of any other
+    run the loss that `Trainer` logs.
 
     Args:
         log_history: `trainer.state.log_history`.
         path (`Path`): file to write.
         title (`str`): heading of the picture.
+        unigram (`float`, *optional*): cross-entropy of the tokens' frequencies, in nats a token.
+        phases: steps and name of each phase of the run; where one ends and the next begins is marked.
     """
     run = Curve("", log_history)
+    baselines = {
+        "mlm_loss": (unigram, "unigram cross-entropy"),
+        "pair_loss": (math.log(2), "chance"),
+    }
     has_objectives = any(run.points(prefix + name) for name in OBJECTIVES for prefix in ("", "eval_"))
-    lines = []
+    panels = []
     for name, label in (OBJECTIVES if has_objectives else {"loss": "loss"}).items():
-        lines.append(Line(run.points(name), "-", f"{label}, training"))
-        lines.append(Line(run.points(f"eval_{name}"), "o", f"{label}, held-out"))
-    return draw([(LOSS_UNIT, lines)], path, title, AXES["steps"])
+        training, held_out = run.points(name), run.points(f"eval_{name}")
+        if not training and not held_out:
+            continue
+        lines = [Line(training, "-", "training"), Line(held_out, "o", "held-out")]
+        value, known = baselines.get(name, (None, ""))
+        if value is not None:
+            steps = [step for step, _ in (*training, *held_out)]
+            ends = [(0, value), (max(steps), value)]
+            lines.append(Line(ends, "--", f"{known}: {value:.2f}", BASELINE_COLOUR))
+        panels.append((f"{label}: {LOSS_UNIT}" if has_objectives else LOSS_UNIT, lines))
+    last_steps = list(accumulate(steps for steps, _ in phases))
+    changes = list(zip(last_steps, (name for _, name in phases[1:]), strict=False))
+    return draw(panels, path, title, AXES["steps"], changes)
 
 
 def draw_runs(
@@ -103,24 +129,46 @@ def check_picture(path: str | Path, option: str) -> None:
     check_file(path, option)
 
 
-def draw(panels: Sequence[tuple[str, list[Line]]], path: Path, title: str, x_label: str) -> Path:
-    """Write a PNG of panels below each other: what is up its side, and its lines; empty lines are left out."""
+def draw(
+    panels: Sequence[tuple[str, list[Line]]],
+    path: Path,
+    title: str,
+    x_label: str,
+    changes: Sequence[tuple[float, str]] = (),
+) -> Path:
+    """Write a PNG of panels below each other: what is up its side, and its lines; empty lines are left out.
+
+    Args:
+        panels, path, title, x_label: what to draw, where, the heading, and what is along the bottom.
+        changes: places along the bottom, and what begins there; a dotted line through all panels.
+    """
     import matplotlib
 
     matplotlib.use("Agg")  # no window, also where there is no screen
     from matplotlib import pyplot
 
     height = 4 if len(panels) == 1 else 3 * len(panels)
-    figure, rows = pyplot.subplots(len(panels), figsize=(7, height), layout="constrained", squeeze=False)
-    for (unit, lines), axes in zip(panels, rows[:, 0], strict=True):
+    figure, rows = pyplot.subplots(
+        max(len(panels), 1), figsize=(7, height), layout="constrained", squeeze=False, sharex=True
+    )
+    shown: list[str] = []
+    for (unit, lines), axes in zip(panels, rows[:, 0], strict=False):
         for line in lines:
             if line.points:
                 places, values = zip(*line.points, strict=True)
                 axes.plot(places, values, line.style, label=line.label, color=line.colour, markersize=5)
-        axes.set(xlabel=x_label, ylabel=unit)
-        axes.set_ylim(bottom=0)
+        axes.set(ylabel=unit)
         axes.grid(alpha=0.3)
-        axes.legend()
+        for place, name in changes:
+            axes.axvline(place, color=BASELINE_COLOUR, linestyle=":")
+            axes.annotate(
+                f" {name}", (place, 0.02), xycoords=("data", "axes fraction"), color=BASELINE_COLOUR, fontsize="small"
+            )
+        labels = axes.get_legend_handles_labels()[1]
+        if labels != shown:  # the same runs in each panel are named once
+            axes.legend()
+        shown = labels
+    rows[-1, 0].set_xlabel(x_label)
     rows[0, 0].set_title(title)
     figure.savefig(path, dpi=120)
     pyplot.close(figure)

@@ -18,6 +18,7 @@ from hf_encoders.training.mask_rate import LinearMaskRate
 from hf_encoders.training.optimizers import optimization_facts
 from hf_encoders.training.recipe import Recipe
 from hf_encoders.training.trainer import PreTrainingTrainer
+from hf_encoders.writing import replaced_folder
 
 
 PAIR_OBJECTIVES = {"nsp": "next-sentence prediction", "sop": "sentence-order prediction"}
@@ -38,20 +39,28 @@ def save_pretrained_folder(
     """Save a trained model with all that is told about it. Every process of a launch calls it.
 
     Args:
-        directory (`Path`): made if it is not there.
+        directory (`Path`): made if it is not there; a model that it holds is removed only when the new one is whole.
         trainer, recipe, corpus_name, documents, after, language, command: as in `pretraining_record`.
     """
-    # Internal for `Trainer` means: without pushing its own card for the one that is made here.
-    trainer.save_model(str(directory), _internal_call=True)
     if trainer.args.process_index != 0:
+        trainer.save_model(str(directory), _internal_call=True)  # gathers shards; the first process writes
         return
-    record = pretraining_record(trainer, recipe, corpus_name, documents, after, language, command)
-    record.save(directory)
-    draw_loss_curve(trainer.state.log_history, directory / CURVE_FILE, recipe.name)
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    name = trainer.hub_model_id if trainer.args.push_to_hub else published_path(str(directory))
-    card = make_model_card(model, record, name=name, has_curve=True, language=language)
-    card.save(directory / CARD_FILE)
+    with replaced_folder(directory) as folder:
+        # Internal for `Trainer` means: without pushing its own card for the one that is made here.
+        trainer.save_model(str(folder), _internal_call=True)
+        record = pretraining_record(trainer, recipe, corpus_name, documents, after, language, command)
+        record.save(folder)
+        draw_loss_curve(
+            trainer.state.log_history,
+            folder / CURVE_FILE,
+            recipe.name,
+            unigram=trainer.health.unigram_cross_entropy,
+            phases=[(phase.steps, f"{phase.length} tokens") for phase in recipe.phases],
+        )
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        name = trainer.hub_model_id if trainer.args.push_to_hub else published_path(str(directory))
+        card = make_model_card(model, record, name=name, has_curve=True, language=language)
+        card.save(folder / CARD_FILE)
 
 
 def pretraining_record(

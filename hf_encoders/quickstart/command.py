@@ -2,7 +2,9 @@
 
 Text -> tokenizer -> pre-training -> saved model -> loaded elsewhere -> fine-tuned -> figures. By default the text is
 the documentation inside the Python installation; `--input` takes the user's own. Pre-training follows the shipped
-recipe `bert-minutes`, `roberta-minutes` or `albert-minutes`.
+recipe `bert-minutes`, `roberta-minutes` or `albert-minutes`, but with fewer steps.
+
+Stopped with Ctrl-C or killed, the same command goes on; with a larger --max-steps, also when it is finished.
 """
 
 import argparse
@@ -11,26 +13,37 @@ import math
 import time
 from pathlib import Path
 
+import datasets
 import transformers
 from transformers import set_seed
 
 from hf_encoders.data.corpus import corpus_statistics, warnings_for
-from hf_encoders.data.tokenizer_training import train_tokenizer
 from hf_encoders.publishing.other_process import verify_loading
 from hf_encoders.publishing.pretrained_folder import save_pretrained_folder
 from hf_encoders.publishing.saved_files import CARD_FILE, CURVE_FILE
 from hf_encoders.publishing.training_record import command_of
 from hf_encoders.quickstart.after_training import finetune, show_filled_masks
-from hf_encoders.quickstart.text import hold_out, load_documents, tokenized
+from hf_encoders.quickstart.text import HELD_OUT_SHARE, prepared_text
 from hf_encoders.redaction import base_name
 from hf_encoders.registration import CONFIGURATIONS
 from hf_encoders.training.objectives import OBJECTIVES, config_class_of
-from hf_encoders.training.recipe import Recipe, load_recipe
-from hf_encoders.training.run import divide, make_trainer, training_arguments
+from hf_encoders.training.recipe import Phase, Recipe, load_recipe
+from hf_encoders.training.run import divide, make_trainer, train_to_the_end, training_arguments
+from hf_encoders.training.run_folder import (
+    IS_FINISHED,
+    begin_or_go_on,
+    choose_threads,
+    phases_of,
+    read_run_file,
+    remove_run,
+    run_identity,
+    write_run,
+)
 from hf_encoders.writing import check_folder, locked
 
 
-HELD_OUT_SHARE = 0.15  # of the documents, for evaluation and fine-tuning
+# Fewer steps than the recipes' own: until the model has learned what the neighbours of a token say, and little longer.
+PHASES = (Phase(1000, length=32, examples=64), Phase(500, length=64, examples=32))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-steps",
         type=int,
         metavar="N",
-        help="optimizer steps of pre-training (default: the recipe's, 4,000)",
+        help=f"optimizer steps of pre-training (default: {sum(phase.steps for phase in PHASES):,})",
     )
     parser.add_argument(
         "--vocab-size",
@@ -71,6 +84,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--language", default="en", metavar="CODE", help="language of --input, for sentence splitting (default: en)"
     )
+    parser.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="begin anew where --output holds a quickstart; its model stays until the new one is there",
+    )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of everything random (default: 0)")
 
 
@@ -80,65 +98,60 @@ def run(arguments: argparse.Namespace) -> int:
     check_arguments(arguments)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    set_seed(arguments.seed)
+    datasets.disable_progress_bars()
     recipe = recipe_for(arguments)
     config_class = config_class_of(recipe.family)
     output = Path(arguments.output)
     check_folder(output, "--output")
+    arguments.until_end.enter_context(locked(output, "--output", wait=False))
+    if arguments.overwrite:
+        remove_run(output, arguments.input or [])
+    noted = read_run_file(output)
+    if noted is not None:
+        recipe = recipe.lengthened(phases_of(noted), is_scaled=arguments.max_steps is not None)
 
     step(1, "corpus")
-    documents = load_documents(arguments)
-    training, held_out = hold_out(documents, HELD_OUT_SHARE, arguments.seed)
-    arguments.until_end.enter_context(locked(output, "--output", wait=False))
-
-    step(2, f"tokenizer ({config_class.TOKENIZER_CLASS}, {recipe.tokenizer.vocab_size:,} entries)")
-    sentences = (sentence for document in training for sentence in document.sentences)
-    tokenizer = train_tokenizer(
-        sentences,
-        config_class,
-        recipe.tokenizer.vocab_size,
-        recipe.longest,
-        lowercase=recipe.tokenizer.lowercase,
-        strip_accents=recipe.tokenizer.strip_accents,
-        character_coverage=recipe.tokenizer.character_coverage,
-    )
-    corpus, held_out_corpus = (tokenized(part, tokenizer, recipe.longest) for part in (training, held_out))
-    statistics = corpus_statistics(corpus, tokenizer)
+    size = f"{config_class.TOKENIZER_CLASS}, {recipe.tokenizer.vocab_size:,} entries"
+    text = prepared_text(arguments, recipe, output, lambda how: step(2, f"tokenizer ({size}), {how}"))
+    tokenizer = text.tokenizer
+    statistics = corpus_statistics(text.corpus, tokenizer)
     print(
         f"  {statistics.documents:,} documents, {statistics.sentences:,} sentences, {statistics.tokens:,} tokens; "
-        f"{len(held_out):,} more documents are kept out"
+        f"{len(text.held_out):,} more documents are kept out"
     )
     for warning in warnings_for(statistics):
         print(f"  warning: {warning}")
 
     step(3, f"pre-training ({recipe.name}, {recipe.objective})")
     division = divide(recipe, processes=1)
-    # Nothing to go on from, few evaluations: it is a matter of minutes.
-    options = {"save_strategy": "no", "eval_steps": max(1, recipe.steps // 5), "seed": arguments.seed}
-    training_options = training_arguments(recipe, division, output / "checkpoints", options)
-    trainer = make_trainer(recipe, corpus, held_out_corpus, tokenizer, training_options, division)
+    options = {"seed": arguments.seed, "save_total_limit": 1}
+    training = training_arguments(recipe, division, output, options)
+    facts = run_identity(recipe, text.corpus, tokenizer, training, HELD_OUT_SHARE)
+    noted = begin_or_go_on(output, recipe, facts, is_main=True)
+    set_seed(arguments.seed)
+    trainer = make_trainer(recipe, text.corpus, text.held_out_corpus, tokenizer, training, division)
     model = trainer.model
     print(f"  {model.num_parameters():,} parameters, {', '.join(map(str, recipe.phases))}")
+    choose_threads(trainer, output, noted)
     before = trainer.evaluate()
-    trainer.train()
-    after = trainer.evaluate()
+    after = train_to_the_end(trainer, "give the same command again" + " without --overwrite" * arguments.overwrite)
 
     step(4, "saving")
     directory = output / "model"
-    # An earlier run of another family may have left its code and tokenizer here, and all of it would be published.
-    for old in [*directory.glob("*.py"), *directory.glob("tokenizer*"), *directory.glob("*.json")]:
-        old.unlink()
     name = ", ".join(map(base_name, arguments.input or ["documentation of the Python installation"]))
-    save_pretrained_folder(directory, trainer, recipe, name, corpus, after, arguments.language, command_of(arguments))
+    trainer.save_state()
+    command = command_of(arguments)
+    save_pretrained_folder(directory, trainer, recipe, name, text.corpus, after, arguments.language, command)
+    write_run(output, {**noted, IS_FINISHED: True})
 
     step(5, "loading in fresh processes")
     verify_loading(directory, model, tokenizer)
 
     step(6, "filling masks in held-out sentences")
-    show_filled_masks(model, tokenizer, held_out, arguments.seed)
+    show_filled_masks(model, tokenizer, text.held_out, arguments.seed)
 
     step(7, "fine-tuning on held-out documents")
-    accuracies = finetune(directory, model.config, tokenizer, held_out, recipe.longest, output, arguments.seed)
+    accuracies = finetune(directory, model.config, tokenizer, text.held_out, recipe.longest, arguments.seed)
 
     print_table(before, after, trainer.health.unigram_cross_entropy, accuracies)
     print(f"\nmodel, tokenizer, code: {directory}\ncard: {directory / CARD_FILE}\ncurve: {directory / CURVE_FILE}")
@@ -155,7 +168,7 @@ def check_arguments(arguments: argparse.Namespace) -> None:
 
 def recipe_for(arguments: argparse.Namespace) -> Recipe:
     """The family's shipped recipe for minutes, with what the command line changes in it."""
-    recipe = load_recipe(f"{arguments.family}-minutes")
+    recipe = dataclasses.replace(load_recipe(f"{arguments.family}-minutes"), name="quickstart", phases=PHASES)
     if arguments.max_steps is not None:
         recipe = recipe.of_steps(arguments.max_steps)
     tokenizer = dataclasses.replace(recipe.tokenizer, lowercase=not arguments.cased)

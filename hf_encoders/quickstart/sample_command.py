@@ -11,11 +11,10 @@ import csv
 from collections import Counter
 from pathlib import Path
 
-from hf_encoders.quickstart.text import LabelledDocument, hold_out, load_documents
+from hf_encoders.quickstart.text import HELD_OUT_SHARE, LabelledDocument, hold_out, load_documents
 from hf_encoders.writing import check_folder, holds_files
 
 
-HELD_OUT_SHARE = 0.15  # of the documents, for labelled passages
 LABELS = 8  # libraries with the most text that is kept out
 FEWEST_WORDS = 8  # of a passage that is to be told from those of other libraries
 TEST_SHARE = 0.3  # of the documents that are kept out

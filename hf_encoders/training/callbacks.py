@@ -1,10 +1,12 @@
 """Callbacks that make the stock `Trainer` do what pre-training and publishing need."""
 
+import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from typing import Any
 
 from torch.utils.data import DataLoader
+from tqdm.auto import tqdm
 from transformers import (
     PreTrainedModel,
     ProgressCallback,
@@ -15,6 +17,7 @@ from transformers import (
     TrainingArguments,
 )
 from transformers.dynamic_module_utils import custom_object_save
+from transformers.trainer_utils import has_length
 from transformers.utils import logging
 
 from hf_encoders.training.model_uploads import watch_pushes
@@ -116,9 +119,33 @@ class HubCodeCallback(TrainerCallback):
 
 
 class CompactProgressCallback(ProgressCallback):
-    """`Trainer`'s progress bar with the current losses behind it, and one line an evaluation instead of whole logs."""
+    """`Trainer`'s progress bar with the current losses behind it, and one line an evaluation instead of whole logs.
+
+    The bars are labelled, that of an evaluation goes when it ends, and in a file they write a line now and then only.
+    """
 
     SHOWN = ("mlm_loss", "mlm_accuracy", "pair_loss", "pair_accuracy", "accuracy")
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """As in `ProgressCallback`; a resumed run's bar begins where the run does."""
+        if state.is_world_process_zero:
+            self.training_bar = labelled_bar("training", state.max_steps, initial=state.global_step)
+        self.current_step = state.global_step
+
+    def on_prediction_step(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        eval_dataloader: DataLoader | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """As in `ProgressCallback`."""
+        if state.is_world_process_zero and self.prediction_bar is None and has_length(eval_dataloader):
+            self.prediction_bar = labelled_bar("evaluating", len(eval_dataloader), leave=False)
+        super().on_prediction_step(args, state, control, eval_dataloader=eval_dataloader, **kwargs)
 
     def on_log(
         self,
@@ -137,3 +164,9 @@ class CompactProgressCallback(ProgressCallback):
         held_out = [f"{name} {logs[f'eval_{name}']:.3f}" for name in self.SHOWN if f"eval_{name}" in logs]
         if held_out:
             self.training_bar.write(f"  step {state.global_step}: held-out {', '.join(held_out)}")
+
+
+def labelled_bar(label: str, total: int, **options: Any) -> tqdm:
+    """A progress bar; where nobody sees it move, it writes every half minute."""
+    is_seen = sys.stderr.isatty()
+    return tqdm(desc=label, total=total, dynamic_ncols=True, mininterval=0.1 if is_seen else 30.0, **options)

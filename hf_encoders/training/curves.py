@@ -17,6 +17,7 @@ from hf_encoders.publishing.training_record import NOT_RECORDED, RECORD_FILE, Tr
 from hf_encoders.training.health import HealthCallback
 from hf_encoders.training.health_warnings import WARNINGS
 from hf_encoders.training.run_folder import RUN_FILE
+from hf_encoders.writing import read_json
 
 
 REFERENCES = Path(__file__).parents[1] / "recipes" / "curves"
@@ -129,7 +130,7 @@ def about_run(folder: Path) -> dict[str, Any]:
         folder = folder.parent
     found = {}
     if (folder / RUN_FILE).is_file():
-        noted = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
+        noted = read_json(folder / RUN_FILE, "restore it, or give a trainer_state.json copied to another folder.")
         found = {name: noted[name] for name in ("recipe", "seed", "training") if name in noted}
     model = next((place for place in (folder, folder / "model") if (place / RECORD_FILE).is_file()), None)
     if model is not None:

@@ -147,6 +147,13 @@ class FaultTolerantTrainer(Trainer):
             print(f"Going on from {checkpoint}", flush=True)
         return checkpoint
 
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        """As in `Trainer`, but for weights that are there under another name: those that are tied are saved once."""
+        parameters, missing = dict(self.model.named_parameters(remove_duplicate=False)), load_result.missing_keys
+        there = {id(value) for name, value in parameters.items() if name not in missing}
+        missing = [name for name in missing if id(parameters.get(name)) not in there]
+        super()._issue_warnings_after_load(load_result._replace(missing_keys=missing))
+
     def _say_how_to_go_on(self, error: Exception) -> None:
         if self.args.process_index == 0 and self._last_checkpoint is not None:
             step, kind = self.state.global_step, type(error).__name__
@@ -158,6 +165,16 @@ class FaultTolerantTrainer(Trainer):
         return f"{self._last_checkpoint} is whole. To go on from it, {self.interruption.how_to_resume}."
 
     # --- saving ---
+
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
+        """As in `Trainer`, without a progress bar for each file of weights."""
+        was_enabled = logging.is_progress_bar_enabled()
+        logging.disable_progress_bar()
+        try:
+            super()._save(output_dir, state_dict)
+        finally:
+            if was_enabled:
+                logging.enable_progress_bar()
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         """As in `Trainer`, out of sight until the checkpoint is whole."""

@@ -9,14 +9,16 @@ Every field of transformers.TrainingArguments is an option too and goes before t
 warm-up keep their shares. --per_device_train_batch_size N is how many examples of the longest phase a device takes at
 once; steps keep the recipe's number of examples, by accumulation.
 
-Started again with the same arguments, a run goes on from its newest whole checkpoint. In several processes:
-torchrun --nproc_per_node N --no-python hf-encoders pretrain ...
+Started again with the same arguments, a run goes on from its newest whole checkpoint. With a larger --max_steps, or a
+recipe whose last phase is longer or has others behind it, it becomes a longer run, also when it is finished.
+In several processes: torchrun --nproc_per_node N --no-python hf-encoders pretrain ...
 """
 
 import argparse
 import dataclasses
 import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import datasets
@@ -33,12 +35,32 @@ from hf_encoders.publishing.pretrained_folder import save_pretrained_folder
 from hf_encoders.publishing.saved_files import CARD_FILE, published_files
 from hf_encoders.publishing.training_record import command_of
 from hf_encoders.redaction import base_name
-from hf_encoders.training.checkpoints import UNFINISHED, problem_of_unfinished, steps_first
 from hf_encoders.training.out_of_memory import is_out_of_memory
-from hf_encoders.training.plan import make_plan
+from hf_encoders.training.plan import Plan, make_plan, measure_passes
 from hf_encoders.training.recipe import TAKEN, Recipe, load_recipe, recipe_names
-from hf_encoders.training.run import Division, divide, make_trainer, num_processes, training_arguments
-from hf_encoders.training.run_folder import check_corpus, check_run, open_corpus, remove_run, run_identity, write_run
+from hf_encoders.training.run import (
+    Division,
+    divide,
+    make_trainer,
+    model_config,
+    num_processes,
+    run_collator,
+    run_examples,
+    train_to_the_end,
+    training_arguments,
+)
+from hf_encoders.training.run_folder import (
+    IS_FINISHED,
+    begin_or_go_on,
+    check_corpus,
+    choose_threads,
+    open_corpus,
+    phases_of,
+    read_run_file,
+    remove_run,
+    run_identity,
+    write_run,
+)
 from hf_encoders.training.trainer import PreTrainingTrainer
 from hf_encoders.writing import check_folder, locked
 
@@ -70,6 +92,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="share of the documents that is kept apart and evaluated on, in (0, 1) (default: %(default)s)",
     )
     parser.add_argument("--plan", action="store_true", help="print the plan and end")
+    parser.add_argument(
+        "--measure", action="store_true", help="with --plan: run a pass of each phase instead of estimating its time"
+    )
     parser.add_argument("--overwrite", action="store_true", help="remove the run that is in --output first")
     parser.set_defaults(takes_further_options=True)
 
@@ -81,35 +106,45 @@ def run(arguments: argparse.Namespace) -> int:
     if "max_steps" in given:
         recipe = recipe.of_steps(given["max_steps"])
     check_arguments(arguments)
+    output = Path(arguments.output)
+    noted = None if overwrites(arguments) else read_run_file(output)
+    if noted is not None:
+        recipe = recipe.lengthened(phases_of(noted), is_scaled="max_steps" in given)
     processes, halves = num_processes(), bool(given.get("auto_find_batch_size"))
     if halves and processes > 1:
         raise ValueError("--auto_find_batch_size is for one process: give --per_device_train_batch_size instead.")
     division = divide(
         recipe, processes, given.get("per_device_train_batch_size"), given.get("gradient_accumulation_steps")
     )
-    output = Path(arguments.output)
     fields = {name: value for name, value in given.items() if name not in OWN}
     training = training_arguments(recipe, division, output, fields)
     transformers.logging.set_verbosity_warning()
-    tokenizer, documents = open_run(arguments, recipe, training, output)
-    if not arguments.plan and (output / "model" / CARD_FILE).is_file():
+    tokenizer, documents, noted = open_run(arguments, recipe, training, output)
+    if noted.get(IS_FINISHED) and (output / "model" / CARD_FILE).is_file() and not arguments.plan:
         if training.push_to_hub:
             raise ValueError(
                 f"--push_to_hub: this run is finished. `hf-encoders publish {output / 'model'} --repo NAME` pushes it."
             )
-        print(f"This run is finished: {output / 'model'}. (--overwrite removes it and begins anew.)", flush=True)
+        print(
+            f"This run is finished: {output / 'model'}. (A larger --max_steps makes it longer, --overwrite begins it "
+            "anew.)",
+            flush=True,
+        )
         return 0
     with training.main_process_first(desc="the parts of the corpus"):
         parts = split_documents(documents, recipe, arguments.validation_share, training.seed)
+    if arguments.plan:
+        print(plan_of_run(recipe, division, parts, tokenizer, fields, arguments.measure), flush=True)
+        return 0
     while True:
         try:
             set_seed(training.seed)
             trainer = make_trainer(recipe, *parts, tokenizer, training, division)
+            choose_threads(trainer, output, noted)
             if training.process_index == 0:
-                print(make_plan(trainer, recipe, division), flush=True)
-            if arguments.plan:
-                return 0
-            train(trainer, output, "give the same command again" + " without --overwrite" * arguments.overwrite)
+                print(plan_of_trainer(trainer, recipe, division), flush=True)
+            how = "give the same command again" + " without --overwrite" * arguments.overwrite
+            after = train_to_the_end(trainer, how)
             break
         except Exception as error:
             if not is_out_of_memory(error):
@@ -122,8 +157,38 @@ def run(arguments: argparse.Namespace) -> int:
         # Behind the handler, which keeps the error and with it all that was on the device.
         trainer = None
         release_memory()
-    finish(trainer, recipe, parts[0], trainer.evaluate(), arguments)
+    finish(trainer, recipe, parts[0], after, arguments, noted)
     return 0
+
+
+def overwrites(arguments: argparse.Namespace) -> bool:
+    """Whether the run in the output folder is to be removed: once, not when torchrun starts the command again."""
+    return arguments.overwrite and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) == 0
+
+
+def plan_of_run(
+    recipe: Recipe,
+    division: Division,
+    parts: tuple[datasets.Dataset, datasets.Dataset],
+    tokenizer: PreTrainedTokenizerBase,
+    fields: dict[str, Any],
+    is_measured: bool,
+) -> Plan:
+    """The plan alone: nothing is written into the output folder, and no model is made unless it is to be measured."""
+    with TemporaryDirectory() as elsewhere:
+        training = training_arguments(recipe, division, Path(elsewhere), fields)
+        if not is_measured:
+            examples = run_examples(recipe, parts[0], division, training.seed)
+            collator, config = run_collator(recipe, tokenizer), model_config(recipe, tokenizer)
+            return make_plan(recipe, division, training, examples, collator, config)
+        trainer = make_trainer(recipe, *parts, tokenizer, training, division)
+        return measure_passes(plan_of_trainer(trainer, recipe, division), trainer)
+
+
+def plan_of_trainer(trainer: PreTrainingTrainer, recipe: Recipe, division: Division) -> Plan:
+    """The plan of a run whose trainer is there."""
+    parts = trainer.train_dataset, trainer.data_collator, trainer.model.config
+    return make_plan(recipe, division, trainer.args, *parts)
 
 
 def check_arguments(arguments: argparse.Namespace) -> None:
@@ -133,14 +198,18 @@ def check_arguments(arguments: argparse.Namespace) -> None:
         raise ValueError(f"--validation-share {arguments.validation_share}: must be above 0 and below 1.")
     if arguments.overwrite and arguments.plan:
         raise ValueError("--overwrite removes a run, and --plan makes none: leave one of them out.")
+    if arguments.measure and not arguments.plan:
+        raise ValueError("--measure is for --plan: add it, or leave --measure out.")
     check_folder(arguments.output, "--output")
     check_corpus(arguments.corpus)
 
 
 def open_run(
     arguments: argparse.Namespace, recipe: Recipe, training: TrainingArguments, output: Path
-) -> tuple[PreTrainedTokenizerBase, datasets.Dataset]:
-    """Tokenizer and corpus of the run that the output folder holds or that is begun there; others wait for the first.
+) -> tuple[PreTrainedTokenizerBase, datasets.Dataset, dict[str, Any]]:
+    """Tokenizer, corpus and `run.json` of the run that the output folder holds or that is begun there.
+
+    Other processes wait for the first.
 
     Raises:
         ValueError: if the folder holds another run; and as `open_corpus`.
@@ -148,20 +217,17 @@ def open_run(
     is_main = training.process_index == 0
     if is_main and not (arguments.plan and check_corpus(arguments.corpus)):  # that plan writes nothing
         arguments.until_end.enter_context(locked(output, "--output", wait=False))
-    # torchrun starts the same command again after a crash, to go on.
-    is_restart = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
     if num_processes() > 1 and is_main:
         print(f"The others wait for the corpus at most {training.ddp_timeout} s (--ddp_timeout).", flush=True)
     with training.main_process_first(desc="the corpus"):
-        if arguments.overwrite and is_main and not is_restart:
+        if overwrites(arguments) and is_main:
             remove_run(output, [*arguments.corpus, arguments.tokenizer, arguments.recipe])
         tokenizer, documents = open_corpus(recipe, arguments.corpus, arguments.tokenizer, arguments.language, output)
+        noted: dict[str, Any] = {}
         if not arguments.plan:
             facts = run_identity(recipe, documents, tokenizer, training, arguments.validation_share)
-            is_begun = check_run(output, facts)
-            if is_main and not is_begun:
-                write_run(output, facts)
-    return tokenizer, documents
+            noted = begin_or_go_on(output, recipe, facts, is_main)
+    return tokenizer, documents, noted
 
 
 def split_documents(
@@ -183,15 +249,6 @@ def split_documents(
     parts = split_train_validation(documents, validation_share=share, seed=seed)
     # Written in one piece here, once: every data set and count that is made of a selection would write it anew.
     return tuple(SentenceStore(part).dataset for part in parts)
-
-
-def train(trainer: PreTrainingTrainer, output: Path, how_to_resume: str) -> None:
-    """Train, from the newest whole checkpoint of this run where there is one."""
-    trainer.interruption.how_to_resume = how_to_resume
-    # A complete one may have been about to get its name when the run was killed.
-    complete = [one for one in steps_first(output / UNFINISHED) if problem_of_unfinished(one) is None]
-    has_checkpoints = bool(complete or steps_first(output))
-    trainer.train(resume_from_checkpoint=trainer.args.resume_from_checkpoint or has_checkpoints)
 
 
 def smaller_division(recipe: Recipe, division: Division, halves: bool, error: Exception) -> Division:
@@ -257,16 +314,18 @@ def finish(
     documents: datasets.Dataset,
     after: dict[str, float],
     arguments: argparse.Namespace,
+    noted: dict[str, Any],
 ) -> None:
     """Save the model with tokenizer, record, curve and card, push it if asked to, and print the figures."""
     directory = Path(arguments.output) / "model"
-    trainer.save_state()  # before the card, which says that the run is finished
+    trainer.save_state()
     corpus_name = arguments.corpus_name or ", ".join(map(base_name, arguments.corpus))
     save_pretrained_folder(
         directory, trainer, recipe, corpus_name, documents, after, arguments.language, command_of(arguments)
     )
     if trainer.args.process_index != 0:
         return
+    write_run(Path(arguments.output), {**noted, IS_FINISHED: True})
     if trainer.args.push_to_hub:
         names = published_files(directory)
         if errors := [finding.text for finding in check_secrets(directory, names, {}) if finding.is_error]:

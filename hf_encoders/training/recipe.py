@@ -191,6 +191,39 @@ class Recipe:
         phases = tuple(dataclasses.replace(p, steps=n) for p, n in zip(self.phases, counts, strict=True))
         return dataclasses.replace(self, phases=phases, training=training)
 
+    def lengthened(self, before: "tuple[Phase, ...]", is_scaled: bool) -> "Recipe":
+        """This recipe, as it continues a run that was begun with other phases, where it can.
+
+        Steps that were made cannot be made otherwise: the phases before stay as they were, the last may have become
+        longer, and others may come behind it. Learning rate and mask rate follow the steps of the longer run.
+
+        Args:
+            before (`tuple` of `Phase`): of the run so far.
+            is_scaled (`bool`): whether the phases of this recipe come from `of_steps`; it is the number of steps that
+                was asked for then, and all further ones are the last phase's.
+
+        Returns:
+            The recipe with the phases of the longer run, or itself where it does not continue the other.
+
+        >>> before, recipe = load_recipe("bert-minutes").phases, load_recipe("bert-minutes").of_steps(8000)
+        >>> [phase.steps for phase in recipe.phases], [p.steps for p in recipe.lengthened(before, True).phases]
+        ([2000, 6000], [1000, 7000])
+        """
+        further = self.steps - sum(phase.steps for phase in before)
+        shapes = [[(phase.length, phase.examples) for phase in phases] for phases in (self.phases, before)]
+        if not is_scaled or shapes[0] != shapes[1] or further < 0:
+            return self
+        last = dataclasses.replace(before[-1], steps=before[-1].steps + further)
+        return dataclasses.replace(self, phases=(*before[:-1], last))
+
+    def continues(self, before: "tuple[Phase, ...]") -> bool:
+        """Whether all steps of a run with those phases are steps of this one too, and this one has more."""
+        if len(self.phases) < len(before) or self.phases[: len(before) - 1] != before[:-1]:
+            return False
+        is_longer = self.steps > sum(phase.steps for phase in before)
+        last, now = before[-1], self.phases[len(before) - 1]
+        return is_longer and (now.length, now.examples) == (last.length, last.examples) and now.steps >= last.steps
+
 
 class _Loader(yaml.SafeLoader):
     """YAML in which `1e-4` is a number, as in YAML 1.2; to PyYAML, which reads 1.1, only `1.0e-4` is one."""

@@ -12,10 +12,12 @@ import torch
 from torch.utils.data import Dataset, Subset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProgressCallback, TrainingArguments
 
+from hf_encoders.data.collators import DataCollatorForMaskedLM
 from hf_encoders.data.corpus import unigram_cross_entropy
 from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.training.callbacks import CompactProgressCallback
+from hf_encoders.training.checkpoints import UNFINISHED, problem_of_unfinished, steps_first
 from hf_encoders.training.health import HealthCallback
 from hf_encoders.training.hyperparameters import check_training_arguments
 from hf_encoders.training.objectives import (
@@ -36,6 +38,7 @@ from hf_encoders.training.trainer import PreTrainingTrainer
 MICRO_BATCH_TOKENS = 16384
 # A checkpoint at least so often: about 20 minutes of 8 GPUs, or 3 hours of one, with a model of base size.
 SAVE_TOKENS = 10**9
+FEWEST_SAVE_STEPS = 50  # between two checkpoints and evaluations, where nobody says otherwise
 EVAL_EXAMPLES = 2000  # most examples of an evaluation; spread evenly over the documents kept apart
 
 
@@ -132,7 +135,7 @@ def training_arguments(recipe: Recipe, division: Division, output: Path, given: 
     if "learning_rate" not in recipe.training and "learning_rate" not in given:
         raise ValueError("training: learning_rate is missing: there is none that suits all models and batches.")
     tokens_a_step = max(phase.length * phase.examples for phase in recipe.phases)
-    save_steps = max(1, min(recipe.steps // 10, SAVE_TOKENS // tokens_a_step))
+    save_steps = max(1, min(max(recipe.steps // 10, FEWEST_SAVE_STEPS), SAVE_TOKENS // tokens_a_step))
     fields = {
         "logging_steps": max(1, min(500, recipe.steps // 100)),
         "save_steps": save_steps,
@@ -186,6 +189,14 @@ def held_out_examples(recipe: Recipe, documents: datasets.Dataset, seed: int) ->
     return Subset(examples, spread.tolist())
 
 
+def run_collator(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> DataCollatorForMaskedLM:
+    """The data collator of the run, which masks at its highest rate."""
+    options = dict(recipe.masking)
+    if recipe.mask_rate is not None:
+        options["mask_probability"] = recipe.mask_rate.highest
+    return collator_for(recipe.objective, tokenizer, config_class_of(recipe.family), packed=True, **options)
+
+
 def make_trainer(
     recipe: Recipe,
     documents: datasets.Dataset,
@@ -205,17 +216,12 @@ def make_trainer(
         division (`Division`): from `divide`.
         model (`PreTrainedModel`, *optional*): what to go on from; `None` begins with fresh weights.
     """
-    config_class = config_class_of(recipe.family)
-    options = dict(recipe.masking)
-    if recipe.mask_rate is not None:
-        options["mask_probability"] = recipe.mask_rate.highest
-    collator = collator_for(recipe.objective, tokenizer, config_class, packed=True, **options)
     trainer = PreTrainingTrainer(
         model=pretraining_model(model_config(recipe, tokenizer), recipe.objective) if model is None else model,
         args=arguments,
         train_dataset=run_examples(recipe, documents, division, arguments.seed),
         eval_dataset=held_out_examples(recipe, held_out, arguments.seed),
-        data_collator=collator,
+        data_collator=run_collator(recipe, tokenizer),
         processing_class=tokenizer,
         mask_rate=recipe.mask_rate,
         health=HealthCallback(unigram_cross_entropy(documents, held_out, len(tokenizer))),
@@ -225,6 +231,29 @@ def make_trainer(
         trainer.remove_callback(ProgressCallback)
         trainer.add_callback(CompactProgressCallback)
     return trainer
+
+
+def train_to_the_end(trainer: PreTrainingTrainer, how_to_resume: str) -> dict[str, float]:
+    """Train, from the newest whole checkpoint of the run where there is one.
+
+    Args:
+        trainer (`PreTrainingTrainer`): of the run.
+        how_to_resume (`str`): what the user is told to do to go on, after "To go on, ".
+
+    Returns:
+        The figures of the evaluation after the last step.
+    """
+    trainer.interruption.how_to_resume = how_to_resume
+    output = Path(trainer.args.output_dir)
+    # A complete one may have been about to get its name when the run was killed.
+    complete = [one for one in steps_first(output / UNFINISHED) if problem_of_unfinished(one) is None]
+    has_checkpoints = bool(complete or steps_first(output))
+    trainer.train(resume_from_checkpoint=trainer.args.resume_from_checkpoint or has_checkpoints)
+    if not trainer.args.load_best_model_at_end:
+        for entry in reversed(trainer.state.log_history):
+            if entry["step"] == trainer.state.global_step and "eval_loss" in entry:
+                return {name: value for name, value in entry.items() if name.startswith("eval_")}
+    return trainer.evaluate()
 
 
 def num_processes() -> int:

@@ -3,13 +3,13 @@
 import dataclasses
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import datasets
-from transformers import PreTrainedTokenizerBase, TrainingArguments
+from transformers import PreTrainedTokenizerBase, Trainer, TrainingArguments
 
 from hf_encoders.data.corpus import prepare_corpus
 from hf_encoders.data.corpus.report import REPORT_FILE, CorpusReport
@@ -18,9 +18,11 @@ from hf_encoders.data.corpus.settings import tokenizer_fingerprint
 from hf_encoders.data.corpus.text_files import has_text, text_files
 from hf_encoders.data.tokenizer_training import train_tokenizer
 from hf_encoders.loading import load_tokenizer
-from hf_encoders.training.checkpoints import UNFINISHED
+from hf_encoders.training.checkpoints import UNFINISHED, steps_first
 from hf_encoders.training.objectives import config_class_of
-from hf_encoders.training.recipe import Recipe
+from hf_encoders.training.recipe import Phase, Recipe
+from hf_encoders.training.threads import set_threads, work_of_run
+from hf_encoders.writing import read_json, replaced_folder, write_whole
 
 
 RUN_FILE = "run.json"
@@ -40,18 +42,24 @@ SHAPING = (
 # `--push_to_hub` uploads the output folder less what begins with an underscore, and the text is not to be published.
 CORPUS = "_corpus"
 TOKENIZER_RECIPE = "recipe.json"  # in the folder of a tokenizer that was trained here: what it was made of
-UNFINISHED_TOKENIZER = "_tokenizer"
-# What a run writes into its folder.
+# What a run writes into its folder, but for the model: that of the run before stays until there is a new one.
 RUN_PARTS = (
     RUN_FILE,
     "tokenizer",
-    UNFINISHED_TOKENIZER,
+    "_tokenizer",
     CORPUS,
-    "model",
+    "_text",
+    "__text",
+    "_model",
     "checkpoint-*",
     UNFINISHED,
     "trainer_state.json",
 )
+# Facts of `run_identity` that another number of steps changes.
+OF_STEPS = ("warmup_steps", "lr_scheduler_kwargs")
+# Entries of `run.json` beside those facts: the number of threads that a CPU computes with, and whether there is a
+# model of all steps.
+THREADS, IS_FINISHED = "threads", "is_finished"
 
 
 def check_corpus(corpus: list[str]) -> list[Path]:
@@ -138,7 +146,7 @@ def open_corpus(
 
 
 def remove_run(output: Path, read_by_the_next: list[str | None]) -> None:
-    """Remove what a run writes into its folder, and nothing else.
+    """Remove what a run writes into its folder, and nothing else; its model stays until the next one is whole.
 
     Args:
         output (`Path`): the folder.
@@ -171,26 +179,24 @@ def trained_tokenizer(
             raise ValueError(
                 f"{directory} was not made by this command: give it as --tokenizer, or give another --output."
             )
-        if json.loads(note.read_text(encoding="utf-8")) != made_of:
+        if read_json(note, f"give {directory} as --tokenizer, or remove it.") != made_of:
             raise ValueError(f"{directory} was trained for another run: give another --output, or --overwrite.")
         return load_tokenizer(str(directory))
     print(f"Training a tokenizer of {recipe.tokenizer.vocab_size:,} entries ({directory})", flush=True)
     documents = read_documents(paths, sentence_splitter=splitter)
-    tokenizer = train_tokenizer(
-        (sentence for document in documents for sentence in document),
-        config_class_of(recipe.family),
-        recipe.tokenizer.vocab_size,
-        recipe.longest,
-        lowercase=recipe.tokenizer.lowercase,
-        strip_accents=recipe.tokenizer.strip_accents,
-        character_coverage=recipe.tokenizer.character_coverage,
-    )
+    tokenizer = recipe_tokenizer(recipe, (sentence for document in documents for sentence in document))
     # Whole or not there: a run that was killed meanwhile begins it anew.
-    unfinished = directory.with_name(UNFINISHED_TOKENIZER)
-    tokenizer.save_pretrained(unfinished)
-    (unfinished / TOKENIZER_RECIPE).write_text(json.dumps(made_of, indent=1) + "\n", encoding="utf-8")
-    unfinished.rename(directory)
+    with replaced_folder(directory) as unfinished:
+        tokenizer.save_pretrained(unfinished)
+        (unfinished / TOKENIZER_RECIPE).write_text(json.dumps(made_of, indent=1) + "\n", encoding="utf-8")
     return tokenizer
+
+
+def recipe_tokenizer(recipe: Recipe, sentences: Iterable[str]) -> PreTrainedTokenizerBase:
+    """The recipe's tokenizer, trained on sentences."""
+    return train_tokenizer(
+        sentences, config_class_of(recipe.family), max_length=recipe.longest, **dataclasses.asdict(recipe.tokenizer)
+    )
 
 
 def run_identity(
@@ -212,33 +218,110 @@ def run_identity(
     return json.loads(json.dumps(facts, default=str))
 
 
-def write_run(output: Path, facts: dict[str, Any]) -> None:
-    """Note what the output folder's run is, whole or not at all."""
-    output.mkdir(parents=True, exist_ok=True)
-    unfinished = output / f"_{RUN_FILE}"
-    unfinished.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
-    unfinished.replace(output / RUN_FILE)
-
-
-def check_run(output: Path, facts: dict[str, Any]) -> bool:
-    """Whether the output folder holds this very run, begun.
+def read_run_file(output: Path) -> dict[str, Any] | None:
+    """What the output folder's `run.json` says; None where there is no run.
 
     Raises:
-        ValueError: if it holds another one.
+        ValueError: if the file is damaged, or the folder holds checkpoints without it.
     """
     file = output / RUN_FILE
     if not file.is_file():
         if any(output.glob("checkpoint-*")):
             raise ValueError(f"--output {output} holds checkpoints of another kind of run: give another folder.")
-        return False
-    before = json.loads(file.read_text(encoding="utf-8"))
-    for name, value in facts.items():
-        if before.get(name) != value:
-            where, old = name, before.get(name)
-            if isinstance(value, dict) and isinstance(old, dict):
-                where = next((f"{name} ({key})" for key in value if old.get(key) != value[key]), name)
+        return None
+    remedy = "it says which run the checkpoints are of: restore it, or give --overwrite to begin anew."
+    found = read_json(file, remedy)
+    try:
+        phases_of(found)
+        found["training"]["learning_rate"], found["corpus"], found["tokenizer"]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{file} is damaged (no {error}): {remedy}") from error
+    return found
+
+
+def phases_of(noted: dict[str, Any]) -> tuple[Phase, ...]:
+    """The phases of a run by its `run.json`."""
+    return tuple(Phase(**phase) for phase in noted["recipe"]["phases"])
+
+
+def write_run(output: Path, facts: dict[str, Any]) -> None:
+    """Note what the output folder's run is, whole or not at all."""
+    output.mkdir(parents=True, exist_ok=True)
+    write_whole(output / RUN_FILE, json.dumps(facts, indent=1) + "\n")
+
+
+def begin_or_go_on(output: Path, recipe: Recipe, facts: dict[str, Any], is_main: bool) -> dict[str, Any]:
+    """What `run.json` of the output folder says of this run from now on; it is written by the main process.
+
+    Raises:
+        ValueError: if the folder holds another run, or a finished one that cannot be made longer.
+    """
+    before = read_run_file(output)
+    if before is None:
+        noted = facts
+    elif recipe.continues(phases_of(before)):
+        check_same(without_steps(before), without_steps(facts), output)
+        steps, checkpoints = sum(phase.steps for phase in phases_of(before)), steps_first(output)
+        if before.get(IS_FINISHED) and not checkpoints:
             raise ValueError(
-                f"--output {output} holds a run with another {where}: give its own arguments to go on with it, "
+                f"--output {output} holds a finished run of {steps:,} steps without a checkpoint to go on from: give "
                 "another folder, or --overwrite to begin anew."
             )
-    return True
+        noted = {**before, **facts, IS_FINISHED: False}
+        if is_main:
+            phases = ", ".join(map(str, recipe.phases))
+            print(
+                f"This run had {steps:,} steps and goes on to {recipe.steps:,} ({phases}): "
+                "learning rate and mask rate are those of a run of so many steps from here on.",
+                flush=True,
+            )
+    else:
+        check_same(before, facts, output)
+        noted = before
+    if is_main and noted != before:
+        write_run(output, noted)
+    return noted
+
+
+def without_steps(facts: dict[str, Any]) -> dict[str, Any]:
+    """Facts of a run but for how long it is."""
+    recipe, training = facts["recipe"], facts["training"]
+
+    def kept(options: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in options.items() if name not in OF_STEPS}
+
+    recipe = {**recipe, "phases": None, "training": kept(recipe["training"])}
+    return {**facts, "recipe": recipe, "training": kept(training)}
+
+
+def check_same(before: dict[str, Any], facts: dict[str, Any], output: Path) -> None:
+    """Refuse a run that is another one than the output folder holds; what its recipe is called does not matter.
+
+    Raises:
+        ValueError: naming what differs first.
+    """
+    before, facts = ({**one, "recipe": {**one["recipe"], "name": None}} for one in (before, facts))
+    for name, value in facts.items():
+        if before.get(name) != value:
+            where, old, hint = name, before.get(name), ""
+            if isinstance(value, dict) and isinstance(old, dict):
+                where = next((f"{name} ({key})" for key in value if old.get(key) != value[key]), name)
+            if where == "recipe (phases)":
+                phases = ", ".join(map(str, phases_of(before)))
+                hint = f"It has {phases}; a longer run keeps these, and adds to the last (--max_steps) or behind it."
+            raise ValueError(
+                f"--output {output} holds a run with another {where}: give its own arguments to go on with it, "
+                f"another folder, or --overwrite to begin anew. {hint}".rstrip()
+            )
+
+
+def choose_threads(trainer: Trainer, output: Path, noted: dict[str, Any]) -> None:
+    """Set the number of threads that a CPU trains with, note it for restarts, and say it. See `threads.py`."""
+    threads, told = set_threads(trainer, lambda: work_of_run(trainer), noted.get(THREADS))
+    if trainer.args.process_index != 0:
+        return
+    if noted.get(THREADS) != threads:
+        noted[THREADS] = threads
+        write_run(output, noted)
+    if told:
+        print(f"  {told}", flush=True)

@@ -8,13 +8,17 @@ Launches that are refused, and what FSDP2 shards: `launch.py`.
 
 import inspect
 import math
+import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import nn
+from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
+from transformers import TrainerState
+from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import EvalLoopOutput
 
 from hf_encoders.data.packing import TokenBudget
@@ -75,6 +79,34 @@ class PreTrainingTrainer(FaultTolerantTrainer):
         """As in `Trainer`; where FSDP2 was asked for, of the model's shards (see `launch.shard`)."""
         shard(self.accelerator, self.model)
         return super().create_optimizer(model)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        """As in `Trainer`; a run that has become longer has the learning rate of its longer schedule at once.
+
+        The optimizer's state brings the rate of the schedule that the checkpoint was written under, which `Trainer`
+        would take one step more, and the intervals of logs, evaluations and checkpoints that were right for it.
+        """
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint is None or not isinstance(self.lr_scheduler, LambdaLR):
+            return
+        state = TrainerState.load_from_json(os.path.join(checkpoint, TRAINER_STATE_NAME))
+        if state.max_steps == self.args.max_steps or self.args.max_steps <= 0:
+            return
+        self.state.compute_steps(self.args, self.args.max_steps)
+        before, schedule = self.optimizer.param_groups[0]["lr"], self.lr_scheduler
+        rates = [
+            base * factor(schedule.last_epoch)
+            for base, factor in zip(schedule.base_lrs, schedule.lr_lambdas, strict=True)
+        ]
+        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
+        schedule._last_lr = rates
+        if self.args.process_index == 0:
+            print(
+                f"Of {self.args.max_steps:,} steps instead of {state.max_steps:,}: the learning rate of step "
+                f"{state.global_step:,} is {rates[0]:.3g}, and was {before:.3g}.",
+                flush=True,
+            )
 
     def get_batch_samples(
         self, epoch_iterator: Iterator, num_batches: int, device: torch.device

@@ -2,13 +2,19 @@
 
 import json
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import TrainerCallback
 
 from hf_encoders.cli import main
+from hf_encoders.quickstart import command
+from hf_encoders.quickstart import text as quickstart_text
 
 
 NOUNS = ("cat", "dog", "house", "river", "teacher", "engine", "song", "mountain", "letter", "garden")
@@ -69,6 +75,78 @@ def test_text_goes_in_and_a_checked_model_comes_out(family, objective, tmp_path,
     assert "model-index" in card and "| optimizer steps | 4 |" in card
 
 
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    """Options of two files of text."""
+    folder = tmp_path_factory.mktemp("text")
+    files = [write_corpus(folder / f"{topic}.txt", 120, topic) for topic in ("alpha", "beta")]
+    return ["--input", *map(str, files)]
+
+
+@pytest.fixture
+def without_other_processes(monkeypatch):
+    """Loading in fresh processes is tested above."""
+    monkeypatch.setattr(command, "verify_loading", lambda *arguments: None)
+
+
+def test_stopped_it_goes_on_to_the_same_model_and_finished_it_becomes_longer(
+    text, tmp_path, capsys, monkeypatch, without_other_processes
+):
+    make_trainer = command.make_trainer
+
+    class Stop(TrainerCallback):
+        def on_step_begin(self, args, state, control, **kwargs):
+            if state.global_step == 2:
+                signal.raise_signal(signal.SIGINT)
+
+    def stopped_trainer(*arguments):
+        trainer = make_trainer(*arguments)
+        trainer.add_callback(Stop())
+        return trainer
+
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    assert main(quickstart(whole, *text)) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(command, "make_trainer", stopped_trainer)
+        with pytest.raises(SystemExit) as ended:
+            main(quickstart(stopped, *text))
+    assert ended.value.code == 128 + signal.SIGINT
+    printed = capsys.readouterr().out
+    assert "nothing is lost. To go on, give the same command again." in printed
+    assert [path.name for path in stopped.glob("checkpoint-*")] == ["checkpoint-3"]
+    monkeypatch.setattr(quickstart_text, "load_documents", None)  # what was made of the text is there
+    assert main(quickstart(stopped, *text)) == 0
+    assert "Going on from" in capsys.readouterr().out
+    before = load_file(whole / "model" / "model.safetensors")
+    after = load_file(stopped / "model" / "model.safetensors")
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+    assert main([*quickstart(stopped, *text), "--max-steps", "6"]) == 0
+    assert "This run had 4 steps and goes on to 6" in capsys.readouterr().out
+    assert "| optimizer steps | 6 |" in (stopped / "model" / "README.md").read_text()
+
+
+def test_every_run_into_one_folder_ends_well(text, tmp_path, capsys, without_other_processes):
+    """The same again; of another family only with --overwrite, and nothing of the first is left then."""
+    output = tmp_path / "out"
+    tables = []
+    for _ in range(3):
+        assert main(quickstart(output, *text)) == 0
+        tables.append(capsys.readouterr().out.partition("to compare with")[2].partition("all in")[0])
+    assert len(set(tables)) == 1
+    model = output / "model"
+    names = {path.name for path in model.iterdir()}
+    before = {path.name: path.read_bytes() for path in model.iterdir()}
+    other = ["--family", "roberta"]
+    assert main(quickstart(output, *text, *other)) == 2
+    told = capsys.readouterr().err
+    assert "holds a quickstart with another family" in told and "--overwrite" in told and told.count("\n") == 1
+    assert {path.name: path.read_bytes() for path in model.iterdir()} == before
+    assert main(quickstart(output, *text, *other, "--overwrite")) == 0
+    assert names - {path.name for path in model.iterdir()} == {"modeling_bert.py", "configuration_bert.py"}
+    assert not list(output.glob("_model*")) and not list(output.glob("_replaced*"))
+
+
 def test_hostile_text_trains(tmp_path, capsys):
     """Empty documents, one-sentence documents, a line of 100,000 characters, invalid UTF-8, NUL bytes, emoji, CRLF."""
     blocks = [
@@ -96,7 +174,7 @@ def test_hostile_text_trains(tmp_path, capsys):
         (["--input", "no/such/file.txt"], "no/such/file.txt"),
         (["--max-length", "4"], "max-length"),
         (["--max-steps", "0"], "max-steps"),
-        (["--max-steps", "1"], "max_steps=1 leaves a phase of bert-minutes without a step"),
+        (["--max-steps", "1"], "max_steps=1 leaves a phase of quickstart without a step"),
     ],
 )
 def test_wrong_arguments_are_told_in_one_line(arguments, message, tmp_path, capsys):

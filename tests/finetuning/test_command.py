@@ -169,7 +169,7 @@ def figures(output, name):
     return json.loads((output / "results.json").read_text())["summary"][name]
 
 
-def test_results_are_not_overwritten_unasked(bert, files, tmp_path):
+def test_results_are_not_overwritten_unasked(bert, files, tmp_path, monkeypatch):
     words = ("text-classification", "--model", bert, "--train", files["train"], "--output", tmp_path / "out", *QUICK)
     finetune(*words)
     with pytest.raises(ValueError, match="seed-0 is there already"):
@@ -180,6 +180,11 @@ def test_results_are_not_overwritten_unasked(bert, files, tmp_path):
     with pytest.raises(ValueError, match="--label-column"):
         finetune(*words, "--overwrite", "--label-column", "lable")
     assert (tmp_path / "out" / "seed-0" / "old").exists()
+    with monkeypatch.context() as patch:
+        patch.setattr(command, "make_record", lambda *arguments: (_ for _ in ()).throw(OSError("full")))
+        with pytest.raises(OSError, match="full"):
+            finetune(*words, "--overwrite")
+    assert (tmp_path / "out" / "seed-0" / "old").exists() and not (tmp_path / "out" / "_seed-0").exists()
     finetune(*words, "--overwrite")
     assert not (tmp_path / "out" / "seed-0" / "old").exists()
 

@@ -2,11 +2,13 @@
 
 import dataclasses
 import json
+import math
 
 import pytest
 
 from hf_encoders import writing
 from hf_encoders.cli import main
+from hf_encoders.publishing import loss_curve
 from hf_encoders.publishing.loss_curve import draw_runs
 from hf_encoders.training import curves
 from hf_encoders.training.curves import Curve, compare, read_run, save_reference
@@ -132,8 +134,6 @@ def test_the_command_draws_prints_and_keeps_a_reference(tmp_path, references, ca
 
 
 def test_what_a_panel_holds(tmp_path, monkeypatch):
-    from hf_encoders.publishing import loss_curve
-
     drawn = {}
     monkeypatch.setattr(loss_curve, "draw", lambda panels, path, title, x: drawn.update(panels) or drawn.update(x=x))
     log = [*entries(3), {"step": 30, "eval_mlm_loss": 5.0}]
@@ -145,6 +145,36 @@ def test_what_a_panel_holds(tmp_path, monkeypatch):
     assert lines["run, held-out"].points == [(1.5, 5.0)] and lines["ref"].style == "--"
     with pytest.raises(ValueError, match="no loss was logged"):
         draw_runs([Curve("run", [{"step": 1}])], None, tmp_path / "x.png")
+
+
+def test_the_curve_of_a_run_has_a_panel_for_each_loss_its_baselines_and_its_phases(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(loss_curve, "draw", lambda *arguments: drawn.append(arguments))
+    log = [{**entry, "pair_loss": 0.69} for entry in entries(3)] + [{"step": 30, "eval_mlm_loss": 5.0}]
+    phases = [(10, "32 tokens"), (15, "64 tokens"), (5, "128 tokens")]
+    loss_curve.draw_loss_curve(log, tmp_path / "x.png", "run", unigram=6.43, phases=phases)
+    panels, _, _, _, changes = drawn[0]
+    assert [unit for unit, _ in panels] == [
+        f"{what}: loss (nats an item)" for what in ("masked tokens", "sentence pairs")
+    ]
+    first, second = ({line.label: line.points for line in lines} for _, lines in panels)
+    assert first["unigram cross-entropy: 6.43"] == [(0, 6.43), (30, 6.43)] and first["held-out"] == [(30, 5.0)]
+    assert second["training"] == [(10, 0.69), (20, 0.69), (30, 0.69)]
+    assert second["chance: 0.69"] == [(0, math.log(2)), (30, math.log(2))]
+    assert changes == [(10, "64 tokens"), (25, "128 tokens")]
+    # Without pairs one panel; of another run than a pre-training what it logged, without baselines.
+    loss_curve.draw_loss_curve(entries(3), tmp_path / "x.png", "run")
+    loss_curve.draw_loss_curve([{"step": 1, "loss": 2.0}], tmp_path / "x.png", "run", unigram=6.43)
+    labels = [[line.label for _, lines in panels for line in lines] for panels, *_ in drawn[1:]]
+    assert labels == [["training", "held-out"], ["training", "held-out"]]
+
+
+def test_runs_are_named_once_and_a_damaged_run_file_is_told(tmp_path, capsys):
+    one = write_state(tmp_path / "one", [{**entry, "pair_loss": 0.69} for entry in entries(3)])
+    assert main(["plot", str(one), "--output", str(tmp_path / "x.png")]) == 0
+    (one / "run.json").write_text('{"recipe": ')
+    assert main(["plot", str(one)]) == 2
+    assert "run.json is damaged" in capsys.readouterr().err
 
 
 def test_a_reference_is_small_and_exact_enough(references):

@@ -9,7 +9,7 @@ import pytest
 import torch
 import yaml
 from safetensors.torch import load_file
-from transformers import AutoModelForMaskedLM, AutoTokenizer
+from transformers import AutoModelForMaskedLM, AutoTokenizer, TrainerCallback
 
 from hf_encoders.cli import main
 from hf_encoders.data.corpus import arrow_file, prepare_corpus, sentence_encoding, sentence_store
@@ -140,12 +140,23 @@ def test_a_plan_trains_nothing(folder, capsys):
     assert not list((folder / "planned").glob("checkpoint-*"))
 
 
+@pytest.mark.parametrize("words", [(), ("--measure",)])
+def test_a_plan_of_a_prepared_corpus_leaves_nothing(folder, words, capsys):
+    tokenizer = ("--tokenizer", str(folder / "whole" / "tokenizer"))
+    assert pretrain(folder, "nothing/of it", "--plan", *tokenizer, *words, corpus="whole/_corpus") == 0
+    assert ("measured: a forward" if words else "estimated: ") in capsys.readouterr().out
+    assert not (folder / "nothing").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (("--seed", "5"), "holds a run with another seed"),
         (("--learning_rate", "0.02"), r"holds a run with another training \(learning_rate\)"),
-        (("--max_steps", "12"), r"holds a run with another recipe \(phases\)"),
+        (("--max_steps", "3"), r"recipe \(phases\).* It has 4 steps of 6 x 24 tokens, 2 steps of 3 x 40 tokens"),
+        (("--max_steps", "9", "--learning_rate", "0.02"), r"holds a run with another training \(learning_rate\)"),
+        (("--max_steps", "9", "--seed", "5"), "holds a run with another seed"),
+        (("--measure",), "--measure is for --plan"),
         (("--foo", "5"), "unrecognized arguments: --foo 5"),
         (("--num_train_epochs", "5"), r"--num_train_epochs: use phases \(steps\)"),
         (("--optim", "sgd"), "--optim: use optimizer"),
@@ -173,6 +184,125 @@ def test_a_prepared_corpus_needs_its_tokenizer(folder, capsys):
     assert "is not the one that the corpus" in capsys.readouterr().err
     assert pretrain(folder, "second", "--corpus", str(folder / "whole/_corpus"), str(folder / "text.txt")) == 2
     assert "holds text, and" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("how", ["max_steps", "last phase", "phase behind"])
+def test_a_finished_run_becomes_longer_with_the_schedule_of_the_longer_run(folder, how, capsys, monkeypatch):
+    """Its steps stay as they were; what is killed of the rest and resumed is as if it had not been killed."""
+    output, words, recipe = f"longer {how}", [], dict(TINY)
+    first, last = TINY["phases"]
+    if how == "max_steps":
+        words = ["--max_steps", "10"]
+    elif how == "last phase":
+        recipe["phases"] = [first, {**last, "steps": 6}]
+    else:
+        recipe["phases"] = [first, last, {"steps": 4, "length": 32, "examples": 4}]
+    (folder / "tiny.yaml").rename(folder / "kept.yaml")
+    (folder / "tiny.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
+    shutil.copytree(folder / "whole", folder / output)
+    used, make_trainer = [], pretrain_command.make_trainer
+
+    class Rates(TrainerCallback):
+        def on_pre_optimizer_step(self, args, state, control, optimizer=None, **kwargs):
+            used.append(optimizer.param_groups[0]["lr"])
+
+    def watched_trainer(*arguments):
+        trainer = make_trainer(*arguments)
+        trainer.add_callback(Rates())
+        return trainer
+
+    monkeypatch.setattr(pretrain_command, "make_trainer", watched_trainer)
+    try:
+        assert pretrain(folder, output, *words) == 0
+        printed = capsys.readouterr().out
+        assert "This run had 6 steps and goes on to 10 (4 steps of 6 x 24 tokens, " in printed
+        # 3 steps of warm-up, then linear over 7: at step 6 of 10, 4 of these are left.
+        assert "Of 10 steps instead of 6: the learning rate of step 6 is 0.00571, and was 0." in printed
+        assert used == pytest.approx([0.01 * left / 7 for left in (4, 3, 2, 1)])
+        state = json.loads((folder / output / "checkpoint-10" / "trainer_state.json").read_text())
+        rates = {entry["step"]: entry["learning_rate"] for entry in state["log_history"] if "learning_rate" in entry}
+        assert [rates[step] for step in range(6, 11)] == pytest.approx(
+            [0.0025, *(0.01 * left / 7 for left in (4, 3, 2, 1))]
+        )
+        record = TrainingRecord.load(folder / output / "model")
+        assert record.schedule["optimizer steps"] == 10 and record.schedule["phases"].startswith("4 steps of 6 x 24")
+        after = weights(folder / output / "model")
+        assert any(not torch.equal(after[name], old) for name, old in weights(folder / "whole" / "model").items())
+        shutil.rmtree(folder / output / "checkpoint-10")
+        shutil.rmtree(folder / output / "model")
+        assert pretrain(folder, output, *words) == 0
+        assert re.search(r"Going on from .*/checkpoint-8", capsys.readouterr().out)
+        again = weights(folder / output / "model")
+        assert all(torch.equal(after[name], again[name]) for name in after)
+        assert pretrain(folder, output, *words) == 0
+        assert "This run is finished" in capsys.readouterr().out
+    finally:
+        (folder / "kept.yaml").replace(folder / "tiny.yaml")
+    assert how != "max_steps" or pretrain(folder, output) == 2
+
+
+def test_what_cannot_be_made_longer_is_left_as_it_is(folder, capsys):
+    """Phases that are over cannot be longer; without a checkpoint there is nothing to go on from."""
+    first, last = TINY["phases"]
+    recipe = {**TINY, "phases": [{**first, "steps": 5}, last]}
+    (folder / "other_first.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
+    assert pretrain(folder, "whole", recipe="other_first.yaml") == 2
+    assert "a longer run keeps these, and adds to the last (--max_steps) or behind it" in capsys.readouterr().err
+    shutil.copytree(folder / "whole", folder / "no checkpoint")
+    for step in (2, 4, 6):
+        shutil.rmtree(folder / "no checkpoint" / f"checkpoint-{step}")
+    before = (folder / "no checkpoint" / "run.json").read_text()
+    assert pretrain(folder, "no checkpoint", "--max_steps", "9") == 2
+    assert "a finished run of 6 steps without a checkpoint to go on from" in capsys.readouterr().err
+    assert (folder / "no checkpoint" / "run.json").read_text() == before
+
+
+@pytest.mark.parametrize(
+    "content", [b'{"recipe": {"pha', b"[]", b"{}", b'{"recipe": {"phases": [{"steps": 1}]}}', b"\xff", b""]
+)
+def test_a_damaged_run_file_is_told_with_the_remedy(folder, content, capsys):
+    damaged = folder / "damaged"
+    shutil.copytree(folder / "whole", damaged, dirs_exist_ok=True)
+    (damaged / "run.json").write_bytes(content)
+    for words in ((), ("--plan",), ("--max_steps", "9")):
+        assert pretrain(folder, "damaged", *words) == 2
+        said = capsys.readouterr().err
+        assert re.search(r"damaged/run.json is damaged \(.*restore it, or give --overwrite to begin anew", said)
+        assert said.count("\n") == 1
+    (damaged / "run.json").write_text((folder / "whole" / "run.json").read_text())
+    (damaged / "tokenizer" / "recipe.json").write_text("{")
+    assert pretrain(folder, "damaged") == 2
+    assert "tokenizer/recipe.json is damaged" in capsys.readouterr().err
+
+
+def test_a_model_stays_until_the_next_one_is_whole(folder, monkeypatch):
+    shutil.copytree(folder / "whole", folder / "replaced")
+    (folder / "replaced" / "model" / "modeling_of_another_family.py").write_text("")
+    before = {path.name: path.read_bytes() for path in (folder / "replaced" / "model").iterdir()}
+
+    def full_disk(*arguments, **options):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("hf_encoders.publishing.pretrained_folder.draw_loss_curve", full_disk)
+        with pytest.raises(OSError, match="No space left"):
+            pretrain(folder, "replaced", "--overwrite", "--seed", "7", "--max_steps", "2")
+    assert {path.name: path.read_bytes() for path in (folder / "replaced" / "model").iterdir()} == before
+    assert not (folder / "replaced" / "_model").exists()
+    assert pretrain(folder, "replaced", "--seed", "7", "--max_steps", "2") == 0
+    assert TrainingRecord.load(folder / "replaced" / "model").schedule["seed"] == 7
+    assert not (folder / "replaced" / "model" / "modeling_of_another_family.py").exists()
+    assert not list((folder / "replaced").glob("_*model*"))
+
+
+def test_resuming_does_not_warn_of_tied_weights(folder, capsys, caplog):
+    shutil.copytree(folder / "whole", folder / "quiet")
+    shutil.rmtree(folder / "quiet" / "checkpoint-6")
+    shutil.rmtree(folder / "quiet" / "model")
+    assert pretrain(folder, "quiet") == 0
+    out, err = capsys.readouterr()
+    assert "Going on from" in out
+    assert "missing keys" not in out + err + caplog.text and "Writing model shards" not in out + err
 
 
 def test_a_finished_run_is_not_run_again(folder, capsys):
@@ -268,11 +398,12 @@ def test_out_of_memory_halves_what_is_taken_at_once_and_trains_the_same(folder, 
         torch.testing.assert_close(after[name], value, rtol=1e-5, atol=1e-5)
 
 
-def test_the_plan_measures_what_is_trained(folder, monkeypatch):
+@pytest.mark.parametrize("measured", [(), ("--measure",)])
+def test_the_plan_is_of_what_is_trained(folder, monkeypatch, measured):
     plans = []
-    original = pretrain_command.make_plan
-    monkeypatch.setattr(pretrain_command, "make_plan", lambda *a: plans.append(original(*a)) or plans[-1])
-    tokenizer = ("--tokenizer", str(folder / "whole" / "tokenizer"), "--plan")
+    original = pretrain_command.plan_of_run
+    monkeypatch.setattr(pretrain_command, "plan_of_run", lambda *a: plans.append(original(*a)) or plans[-1])
+    tokenizer = ("--tokenizer", str(folder / "whole" / "tokenizer"), "--plan", *measured)
     for words in ((), ("--gradient_accumulation_steps", "3"), ("--activation_checkpointing", "True")):
         assert pretrain(folder, "measured", *tokenizer, *words) == 0
     whole, divided, recomputed = plans

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import transformers
@@ -151,9 +152,7 @@ def run(arguments: argparse.Namespace) -> int:
         seconds = {"counting_seconds": counting_seconds, "learning_seconds": time.perf_counter() - began}
         reading = text.reading._asdict() | {"skipped_files": dict(source.skipped_files)}
         reports.append(make_report(learned, text, words, settings_of(arguments, size, options), seconds, reading))
-        remove_tokenizer(folder)
-        learned.save_pretrained(folder)
-        reports[-1].save(folder)
+        save_tokenizer(learned, reports[-1], folder)
     show(reports, output, is_comparison=bool(arguments.compare_sizes))
     return 0
 
@@ -233,10 +232,14 @@ def check_output(folder: Path, overwrite: bool) -> None:
             raise ValueError(f"--output '{folder}' holds a tokenizer: name another folder, or add --overwrite.")
 
 
-def remove_tokenizer(folder: Path) -> None:
-    """Remove what an earlier run wrote, and no other file."""
-    for name in (REPORT_FILE, "tokenizer.json", "tokenizer_config.json"):
-        (folder / name).unlink(missing_ok=True)
+def save_tokenizer(tokenizer: PreTrainedTokenizerBase, report: TokenizerReport, folder: Path) -> None:
+    """Put tokenizer and report into a folder, over those of an earlier run, when they are whole; others stay."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix="_", dir=folder) as unfinished:
+        tokenizer.save_pretrained(unfinished)
+        report.save(Path(unfinished))
+        for file in Path(unfinished).iterdir():
+            file.replace(folder / file.name)
 
 
 def text_source(arguments: argparse.Namespace) -> FileSource | RowSource | StreamSource:

@@ -4,6 +4,7 @@ import pytest
 from transformers import AutoTokenizer, BertTokenizer
 
 from hf_encoders.cli import main
+from hf_encoders.data.vocabulary.report import TokenizerReport
 from hf_encoders.data.vocabulary.text_selection import SelectedText
 from hf_encoders.writing import locked
 from tests.data.vocabulary.trained import lines
@@ -118,11 +119,17 @@ def test_wrong_input_is_told_in_one_line(text, tmp_path, capsys, arguments, mess
     assert not (tmp_path / "out").exists()
 
 
-def test_an_existing_tokenizer_is_kept_unless_told(text, tmp_path, capsys):
+def test_an_existing_tokenizer_is_kept_until_a_new_one_is_whole(text, tmp_path, capsys, monkeypatch):
     common = ("--kind", "wordpiece", "--input", text, "--output", tmp_path / "out", "--vocab-size")
     assert tokenizer(*common, 200) == 0
     assert tokenizer(*common, 210) == 2
     assert "holds a tokenizer: name another folder, or add --overwrite" in capsys.readouterr().err
+    before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    with monkeypatch.context() as patch:
+        patch.setattr(TokenizerReport, "save", lambda *arguments: (_ for _ in ()).throw(OSError("full")))
+        with pytest.raises(OSError, match="full"):
+            tokenizer(*common, 210, "--overwrite")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
     assert tokenizer(*common, 210, "--overwrite") == 0
     assert len(AutoTokenizer.from_pretrained(tmp_path / "out")) == 210
 

@@ -1,0 +1,95 @@
+"""The plan's estimates beside what is measured; the bars and intervals of a run."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from hf_encoders import HfeAlbertConfig, HfeAlbertForPreTraining, HfeBertConfig, HfeBertForPreTraining
+from hf_encoders.benchmark.memory import peak_on_cpu
+from hf_encoders.flops import forward_flops
+from hf_encoders.training import plan as plans
+from hf_encoders.training.plan import activation_bytes, make_plan
+from hf_encoders.training.recipe import Phase, load_recipe
+from hf_encoders.training.run import divide, model_config, run_collator, run_examples, training_arguments
+from hf_encoders.training.token_counts import TokenCounts
+from tests.training.killed_run import make_documents, make_tokenizer
+
+
+SMALL = {
+    "vocab_size": 700,
+    "hidden_size": 64,
+    "intermediate_size": 256,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 64,
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes", "precision", "recomputes"),
+    [
+        (HfeBertForPreTraining, {"hidden_size": 64}, torch.float32, False),
+        (HfeBertForPreTraining, {"intermediate_size": 512, "vocab_size": 9000}, torch.float32, False),
+        (HfeBertForPreTraining, {"hidden_size": 96, "intermediate_size": 384}, torch.bfloat16, False),
+        (HfeBertForPreTraining, {"hidden_size": 64}, torch.float32, True),
+        (HfeAlbertForPreTraining, {"hidden_size": 64, "embedding_size": 32}, torch.float32, False),
+    ],
+)
+def test_estimated_memory_is_what_a_pass_holds(kind, sizes, precision, recomputes):
+    config_class = HfeAlbertConfig if kind is HfeAlbertForPreTraining else HfeBertConfig
+    config = config_class(**{**SMALL, **sizes})
+    model = kind(config).train()
+    if recomputes:
+        model.gradient_checkpointing_enable()
+    ids = torch.randint(5, config.vocab_size, (24, 40))
+    labels = torch.where(torch.rand(24, 40) < 0.2, ids, -100)
+    batch = {"input_ids": ids, "labels": labels, model.pair_label_name: torch.randint(0, 2, (24,))}
+
+    def run():
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == torch.bfloat16):
+            loss = model(**batch).loss
+        loss.backward()
+
+    run()
+    counts = TokenCounts(tokens=960, predicted=int((labels != -100).sum()))
+    assert activation_bytes(config, counts, precision, recomputes) == pytest.approx(peak_on_cpu(run), rel=0.25)
+
+
+def a_plan(phases, *words, **changed):
+    recipe = dataclasses.replace(load_recipe("bert-minutes"), phases=phases, **changed)
+    tokenizer, documents = make_tokenizer(), make_documents()
+    division = divide(recipe, processes=1)
+    arguments = training_arguments(recipe, division, "nowhere", {})
+    examples = run_examples(recipe, documents, division, seed=0)
+    config = model_config(recipe, tokenizer)
+    return make_plan(recipe, division, arguments, examples, run_collator(recipe, tokenizer), config), config
+
+
+def test_estimated_time_is_operations_over_a_rate(monkeypatch, tmp_path):
+    """Three chunks of 21 tokens a step; at the mean of the mask rates, 0.225 of the 18 tokens that are not special."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(plans, "gemm_rate", lambda *arguments: 1e9)
+    monkeypatch.setattr(plans, "memory_rate", lambda device: 1e8)
+    plan, config = a_plan((Phase(80, 24, 3),), examples={"short_sequence_probability": 0.0})
+    highest, half_width = plans.REACHED_SHARES[torch.float32]
+    rate = 1e9 * highest * 128 / (128 + half_width)
+    predicted = round(0.225 * 54)
+    passes = [3 * forward_flops(config, [21] * 3, predicted + more, pairs=3) / rate for more in (-4, 4)]
+    update = (plans.BYTES_OF_AN_UPDATE + plans.BYTES_OF_A_PASS[torch.float32]) * plan.parameters / 1e8
+    assert passes[0] < plan.seconds / 80 - update < passes[1]
+    assert plan.phases[0].tokens == 80 * 63
+    assert "estimated: " in str(plan) and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("steps", "saved", "logged"), [(10, 50, 1), (400, 50, 4), (4000, 400, 40)])
+def test_short_runs_are_not_evaluated_at_every_step(steps, saved, logged):
+    recipe = load_recipe("bert-minutes").of_steps(steps)
+    arguments = training_arguments(recipe, divide(recipe, processes=1), "nowhere", {})
+    assert arguments.save_steps == arguments.eval_steps == saved and arguments.logging_steps == logged
+
+
+def test_one_step_is_not_one_steps(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    plan, _ = a_plan((Phase(1, 24, 3),))
+    assert "together 1 step," in str(plan) and "1 step of warm-up" in str(plan)
