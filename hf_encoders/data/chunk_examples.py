@@ -76,6 +76,7 @@ class ChunkExamples:
             sentence, which has none.
         random_begin, random_end (`np.ndarray` of `int64`, shape `(B,)`): the segment from elsewhere that follows the
             first one in a negative of next-sentence prediction; empty in a positive.
+        has_next (`np.ndarray` of `bool`, shape `(B,)`): whether next-sentence prediction has a label for the chunk.
         has_order (`np.ndarray` of `bool`, shape `(B,)`): whether sentence-order prediction has a label for the chunk.
         keys (`np.ndarray` of `uint64`, shape `(B,)`): from `example_keys`; decide the other draws for each example.
         max_tokens (`int`): most tokens of a pair, special tokens not counted.
@@ -89,13 +90,14 @@ class ChunkExamples:
     end: np.ndarray
     random_begin: np.ndarray
     random_end: np.ndarray
+    has_next: np.ndarray
     has_order: np.ndarray
     keys: np.ndarray
     max_tokens: int
     rule: ChunkRule
     is_whole_corpus: bool = True
 
-    ARRAYS = ("begin", "middle", "end", "random_begin", "random_end", "has_order", "keys")
+    ARRAYS = ("begin", "middle", "end", "random_begin", "random_end", "has_next", "has_order", "keys")
 
     def __len__(self) -> int:
         return len(self.keys)

@@ -150,7 +150,9 @@ def cut_corpus(
 
 
 def rows_as_chunks(rows: list[list[np.ndarray]], keys: np.ndarray, max_tokens: int) -> ChunkExamples:
-    """Examples from rows of sentences: a run from a random place of each, two sentences at least where there are two.
+    """Examples from rows of sentences: as many sentences as fit, from a random place of each on, or up to it.
+
+    Only a sentence that is longer than an example is truncated.
 
     Args:
         rows (`list[list[np.ndarray]]`): non-empty sentences of token ids, one or more a row.
@@ -169,15 +171,14 @@ def rows_as_chunks(rows: list[list[np.ndarray]], keys: np.ndarray, max_tokens: i
     last_fitting = np.searchsorted(offsets, offsets[first] + max_tokens, "right") - 1
     first_fitting = np.searchsorted(offsets, offsets[end] - max_tokens)
     first, end = (
-        np.where(from_back, np.maximum(np.minimum(first_fitting, end - 2), row_first), first),
-        np.where(from_back, end, np.minimum(np.maximum(last_fitting, first + 2), row_end)),
+        np.where(from_back, np.maximum(np.minimum(first_fitting, end - 1), row_first), first),
+        np.where(from_back, end, np.minimum(np.maximum(last_fitting, first + 1), row_end)),
     )
     split = first + 1 + integers_below(keys, SPLIT_STREAM, 0, np.maximum(end - first - 1, 1))
     begin, middle, end = offsets[first], offsets[np.minimum(split, end)], offsets[end]
-    none = np.zeros_like(begin)
-    return ChunkExamples(
-        corpus, begin, middle, end, none, none, middle < end, keys, max_tokens, ChunkRule(), is_whole_corpus=False
-    )
+    none, nothing = np.zeros_like(begin), np.zeros(len(begin), dtype=bool)
+    arrays = (begin, middle, end, none, none, nothing, middle < end, keys)
+    return ChunkExamples(corpus, *arrays, max_tokens, ChunkRule(), is_whole_corpus=False)
 
 
 def check_pair_length(max_length: int) -> None:

@@ -58,6 +58,7 @@ def original_chunks(corpus: FlatCorpus, max_tokens: int, rule: ChunkRule, keys_o
         offsets[end],
         random_begin,
         random_end,
+        is_random | (end - first > 1),
         end - first > 1,
         keys,
         max_tokens,

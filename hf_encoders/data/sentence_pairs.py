@@ -36,6 +36,8 @@ class Pairs(NamedTuple):
 def next_sentence_pairs(chunks: ChunkExamples) -> Pairs:
     """A segment and, with probability 1/2 each, what follows it (0) or a run from elsewhere (1) (BERT, section 3.1).
 
+    Chunks without a label have what follows.
+
     Raises:
         ValueError: if there are no segments from elsewhere, because the corpus is not known or has a single document.
     """
@@ -46,8 +48,7 @@ def next_sentence_pairs(chunks: ChunkExamples) -> Pairs:
         np.where(is_random, chunks.random_begin, chunks.middle),
         np.where(is_random, chunks.random_end, chunks.end),
     )
-    has_pair = is_random | (chunks.middle < chunks.end)
-    return pairs._replace(labels=np.where(has_pair, is_random.astype(np.int64), NO_PAIR))
+    return pairs._replace(labels=np.where(chunks.has_next, is_random.astype(np.int64), NO_PAIR))
 
 
 def sentence_order_pairs(chunks: ChunkExamples) -> Pairs:

@@ -7,8 +7,8 @@ Three things keep the lengths of the segments from predicting a pair's label:
 
 - A chunk that is filled from its front begins with a sentence that did not fit before, so with a long one. Runs of a
   document are therefore cut from the front or from the back, with probability 1/2 each.
-- Negatives of next-sentence prediction exchange second segments of about the same length. Both labels then have the
-  same segments, and no text is lost or repeated.
+- Negatives of next-sentence prediction exchange second segments of about the same length, where both fit. Both labels
+  then have the same segments, and no text is lost or repeated. A chunk without such a partner gets no label.
 - What is left in sentence-order prediction is the text's own (headings are short, for example). Where one order of two
   lengths is more frequent than the other, the surplus gets no label.
 """
@@ -25,12 +25,15 @@ from hf_encoders.data.chunk_examples import (
     inner_boundaries,
 )
 from hf_encoders.data.flat_corpus import FlatCorpus
-from hf_encoders.data.ragged import offsets_of, ranges
+from hf_encoders.data.ragged import ranges
 from hf_encoders.data.randomness import integers_below, random_bits, uniforms
 
 
 EXAMPLES_A_RUN = 16  # a document is cut in runs of about that many examples, each from its front or from its back
-SEGMENTS_A_BLOCK = 64  # that are exchanged: few enough to be of one length, enough for several documents
+ROUNDS = 16  # of looking for partners: all but one in a thousand find one where no document is most of the text
+# Segments are as long as each other if they differ by no more than such a part of an example; in a small text, by no
+# more than so many chunks of it are apart on average.
+ALIKE, CHUNKS_APART = 1 / 50, 8
 LABELS_A_CELL = 20  # of two lengths, in which both orders are made equally frequent; fewer cost more labels
 
 RUN_STREAM, EXCHANGE_STREAM, BALANCE_STREAM = range(13, 16)  # of random numbers; others are in other modules
@@ -66,11 +69,15 @@ def whole_sentence_chunks(corpus: FlatCorpus, max_tokens: int, rule: ChunkRule, 
     has_second = first < last
     split = first + integers_below(keys, SPLIT_STREAM, 0, last - first)  # any sentence inside alike
     middle = np.where(has_second, offsets[split], end)
-    random_begin, random_end = _exchanged(corpus, begin, middle, end, keys, keys_of)
-    # Part of a sentence would tell the order: it stands at the outer end of a pair in order.
+    random_begin, random_end, has_next = _exchanged(
+        corpus, np.flatnonzero(has_second), (begin, middle, end), keys, max_tokens
+    )
+    # A chunk that begins or ends inside of a sentence would give its order away.
     has_order = has_second & (offsets[first - 1] == begin) & (offsets[last] == end)
     has_order[has_order] = _balanced((middle - begin)[has_order], (end - middle)[has_order], keys[has_order])
-    return ChunkExamples(corpus, begin, middle, end, random_begin, random_end, has_order, keys, max_tokens, rule)
+    return ChunkExamples(
+        corpus, begin, middle, end, random_begin, random_end, has_next, has_order, keys, max_tokens, rule
+    )
 
 
 def _runs(corpus: FlatCorpus, num_tokens: int, keys_of: KeysOf) -> tuple[np.ndarray, np.ndarray]:
@@ -128,72 +135,85 @@ def _part(lengths: np.ndarray, max_tokens: int, keys: np.ndarray, counter: int) 
 
 
 def _exchanged(
-    corpus: FlatCorpus, begin: np.ndarray, middle: np.ndarray, end: np.ndarray, keys: np.ndarray, keys_of: KeysOf
-) -> tuple[np.ndarray, np.ndarray]:
+    corpus: FlatCorpus, chunks: np.ndarray, bounds: tuple[np.ndarray, ...], keys: np.ndarray, max_tokens: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Pairs of chunks from two documents exchange their second segments, each pair with probability 1/2.
 
+    Args:
+        corpus: where the chunks are.
+        chunks (`np.ndarray` of `int64`, shape `(P,)`): those that have a second segment.
+        bounds (three `np.ndarray` of `int64`, shape `(B,)`): begin, middle and end of all chunks.
+        keys (`np.ndarray` of `uint64`, shape `(B,)`): of all chunks.
+        max_tokens (`int`): most tokens of a chunk.
+
     Returns:
-        The segments that chunks get, empty for those that keep their own; two arrays of shape `(B,)`.
+        The segments that chunks get, empty for those that keep their own, and whether they have a partner: three
+        arrays of shape `(B,)`.
     """
-    chunks = np.flatnonzero(middle < end)
-    bounds = corpus.sentence_offsets[corpus.document_offsets]
-    own = bounds[np.searchsorted(bounds, begin[chunks], "right") - 1]
-    documents, draws = random_bits(keys_of(own), EXCHANGE_STREAM, 0), random_bits(keys[chunks], EXCHANGE_STREAM, 1)
-    first, second = (chunks[members] for members in partners((end - middle)[chunks], documents, draws))
+    begin, middle, end = bounds
+    starts = corpus.sentence_offsets[corpus.document_offsets]
+    documents = np.searchsorted(starts, begin[chunks], "right")
+    lengths = np.stack([middle - begin, end - middle], axis=1)[chunks]
+    draws = random_bits(keys[chunks], EXCHANGE_STREAM, 0)
+    first, second = (chunks[members] for members in partners(lengths, documents, draws, max_tokens))
+    has_partner = np.zeros(len(begin), dtype=bool)
+    has_partner[first] = has_partner[second] = True
     is_exchanged = uniforms(keys[first], NEGATIVE_STREAM, 0) < 0.5
     first, second = first[is_exchanged], second[is_exchanged]
     random_begin, random_end = np.zeros_like(begin), np.zeros_like(begin)
     random_begin[first], random_end[first] = middle[second], end[second]
     random_begin[second], random_end[second] = middle[first], end[first]
-    return random_begin, random_end
+    return random_begin, random_end, has_partner
 
 
-def partners(lengths: np.ndarray, documents: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs of segments of about the same length from two documents; each segment is in one pair, few are in none.
+def partners(
+    lengths: np.ndarray, documents: np.ndarray, draws: np.ndarray, max_tokens: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs of chunks of two documents whose second segments are about as long, and fit in the other chunk.
 
-    Segments are sorted by length and divided into blocks. In a block they are sorted by document, and each is paired
-    with the one half a block further on: another document's, unless one document has more than half of the block.
-    The surplus of such a document has no partner; neither has one segment of an odd number.
+    Chunks are sorted by the length of the second segment, and neighbours are paired where they may be; those that are
+    left over are neighbours in the next round.
 
     Args:
-        lengths (`np.ndarray` of `int64`, shape `(B,)`): tokens of each segment.
-        documents (`np.ndarray` of `uint64`, shape `(B,)`): a number of each segment's document, drawn at random.
-        draws (`np.ndarray` of `uint64`, shape `(B,)`): decide between segments of one length, or one document.
+        lengths (`np.ndarray` of `int64`, shape `(B, 2)`): tokens of both segments.
+        documents (`np.ndarray` of `int64`, shape `(B,)`): number of each chunk's document.
+        draws (`np.ndarray` of `uint64`, shape `(B,)`): decide between segments of one length.
+        max_tokens (`int`): most tokens of two segments.
 
     Returns:
-        Indices of the first and of the second segment of each pair, `int64` of shape `(P,)`, P at most B / 2.
+        Indices of the first and of the second chunk of each pair, `int64` of shape `(P,)`, P at most B / 2.
 
-    >>> draws = np.arange(5, dtype=np.uint64)
-    >>> partners(np.array([4, 2, 4, 2, 3]), documents=np.array([7, 7, 1, 1, 1]), draws=draws)
-    (array([3, 4]), array([0, 1]))
+    >>> lengths = np.array([[1, 4], [3, 2], [2, 4], [1, 2], [5, 3]])
+    >>> partners(lengths, documents=np.array([7, 7, 1, 1, 1]), draws=np.arange(5, dtype=np.uint64), max_tokens=8)
+    (array([1, 0]), array([3, 2]))
     """
-    if len(lengths) == 0:
-        return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
-    num_blocks = max(1, len(lengths) // SEGMENTS_A_BLOCK)
-    blocks = np.empty(len(lengths), dtype=np.int64)
-    blocks[np.lexsort((draws, lengths))] = np.minimum(np.arange(len(lengths)) // SEGMENTS_A_BLOCK, num_blocks - 1)
-    order = np.lexsort((draws, documents, blocks))
-    blocks, documents = blocks[order], documents[order]
-
-    firsts = np.flatnonzero(np.append(True, (documents[1:] != documents[:-1]) | (blocks[1:] != blocks[:-1])))
-    counts = np.diff(np.append(firsts, len(order)))  # segments of each document in each block
-    sizes, most = np.bincount(blocks), np.zeros(num_blocks, dtype=np.int64)
-    np.maximum.at(most, blocks[firsts], counts)
-    surplus = np.maximum(2 * most - sizes, 0)
-    places = np.arange(len(order)) - np.repeat(firsts, counts)
-    is_left = (np.repeat(counts < most[blocks[firsts]], counts)) | (places >= surplus[blocks])
-    is_left[(np.cumsum(sizes) - 1)[(sizes - surplus) % 2 == 1]] = False
-
-    order, blocks = order[is_left], blocks[is_left]
-    halves = np.bincount(blocks, minlength=num_blocks) // 2
-    is_first = np.arange(len(order)) - 2 * offsets_of(halves)[blocks] < halves[blocks]
-    return order[is_first], order[~is_first]
+    left = np.lexsort((draws, lengths[:, 1]))
+    furthest = max(1, int(max_tokens * max(ALIKE, min(1, CHUNKS_APART / max(len(left), 1)))))
+    found = [(left[:0], left[:0])]
+    for number in range(ROUNDS):
+        first, second = left[number % 2 : -1 : 2], left[1 + number % 2 :: 2]
+        may_be = documents[first] != documents[second]
+        may_be &= abs(lengths[first, 1] - lengths[second, 1]) <= furthest
+        for one, other in ((first, second), (second, first)):
+            may_be &= lengths[one, 0] + lengths[other, 1] <= max_tokens
+        found.append((first[may_be], second[may_be]))
+        is_left = np.ones(len(left), dtype=bool)
+        places = number % 2 + 2 * np.flatnonzero(may_be)
+        is_left[places] = is_left[places + 1] = False
+        left = left[is_left]
+    first, second = (np.concatenate(members) for members in zip(*found, strict=True))
+    return first, second
 
 
 def _balanced(first: np.ndarray, second: np.ndarray, keys: np.ndarray) -> np.ndarray:
     """Which pairs of lengths keep a label of order, so that `(a, b)` is as frequent among them as `(b, a)`.
 
-    Lengths are counted in quantiles, and a pair of the more frequent order is kept with the quotient of both counts.
+    Both lengths are divided into the same bins (quantiles), which makes a square of cells; a cell and the one mirrored
+    at the diagonal have the same lengths in two orders. Of the fuller one a share is kept that makes both alike.
+
+    >>> is_kept = _balanced(np.array([1, 1, 1, 9]), np.array([9, 9, 9, 1]), np.arange(4, dtype=np.uint64))
+    >>> bool(is_kept[3]), int(is_kept[:3].sum())
+    (True, 1)
     """
     bins = max(1, int(np.sqrt(len(first) / LABELS_A_CELL)))
     edges = np.quantile(np.concatenate([first, second]), np.arange(1, bins) / bins) if bins > 1 else first[:0]

@@ -167,7 +167,7 @@ class FaultTolerantTrainer(Trainer):
     # --- saving ---
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
-        """As in `Trainer`, without a progress bar for each file of weights."""
+        """As in `Trainer`, without the pickle of the arguments and a progress bar for each file of weights."""
         was_enabled = logging.is_progress_bar_enabled()
         logging.disable_progress_bar()
         try:
@@ -175,6 +175,8 @@ class FaultTolerantTrainer(Trainer):
         finally:
             if was_enabled:
                 logging.enable_progress_bar()
+        if self.args.should_save:
+            Path(output_dir or self.args.output_dir, TRAINING_ARGS_NAME).unlink(missing_ok=True)
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         """As in `Trainer`, out of sight until the checkpoint is whole."""
@@ -203,12 +205,6 @@ class FaultTolerantTrainer(Trainer):
         if self.args.should_save:
             self._remove_surplus(Path(run_folder), place)
             remove_folder(aside)
-
-    def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
-        """As in `Trainer`, without the pickle of the arguments."""
-        super()._save(output_dir, state_dict)
-        if self.args.should_save:
-            Path(output_dir or self.args.output_dir, TRAINING_ARGS_NAME).unlink(missing_ok=True)
 
     def _get_output_dir(self, trial: Any) -> str:
         """As in `Trainer`; while a checkpoint is written, the folder for what is unfinished."""

@@ -27,7 +27,7 @@ from hf_encoders.training.trainer import PreTrainingTrainer
 
 
 BYTES_A_PARAMETER = 16  # float32 weight, gradient, and Adam's two moments
-SAMPLED_MICRO_BATCHES = 8
+SAMPLED_MICRO_BATCHES = 32
 # Share of the rate of a large matrix product that training reaches, by width: highest, and the width of half of it.
 # Between what was measured on a quiet core (docs/performance.md: float32 57 % at width 128, 82 % at 768; 16 bits 17 %
 # at 256, 33 % at 768) and beside other work (36 % and 60 %): either is about a fifth off.

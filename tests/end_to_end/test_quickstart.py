@@ -25,10 +25,7 @@ def write_corpus(path: Path, documents: int, topic: str) -> Path:
     blocks = []
     for i in range(documents):
         noun, other = NOUNS[i % 10], NOUNS[(i * 3 + 1) % 10]
-        blocks.append(
-            f"The {noun} number {i} of {topic} is here.\nIt saw the {other} yesterday.\nNobody knows why, says "
-            f"{topic}."
-        )
+        blocks.append(f"{noun} {i} is in {topic}.\n{topic} saw {other}.\nNobody says why.")
     path.write_text("\n\n".join(blocks), encoding="utf-8")
     return path
 

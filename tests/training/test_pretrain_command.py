@@ -285,8 +285,7 @@ def test_a_model_stays_until_the_next_one_is_whole(folder, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr("hf_encoders.publishing.pretrained_folder.draw_loss_curve", full_disk)
-        with pytest.raises(OSError, match="No space left"):
-            pretrain(folder, "replaced", "--overwrite", "--seed", "7", "--max_steps", "2")
+        assert pretrain(folder, "replaced", "--overwrite", "--seed", "7", "--max_steps", "2") == 2
     assert {path.name: path.read_bytes() for path in (folder / "replaced" / "model").iterdir()} == before
     assert not (folder / "replaced" / "_model").exists()
     assert pretrain(folder, "replaced", "--seed", "7", "--max_steps", "2") == 0
