@@ -12,6 +12,7 @@ from hf_encoders.data.chunk_examples import (
     ChunkExamples,
     ChunkRule,
 )
+from hf_encoders.data.collator_options import refuse_unknown_options, with_options_of
 from hf_encoders.data.corpus.sentence_store import SentenceStore
 from hf_encoders.data.examples import EpochDataset
 from hf_encoders.data.flat_corpus import FlatCorpus
@@ -53,6 +54,7 @@ class DocumentChunks(EpochDataset):
     [[[10, 11], [12]], [[13, 14, 15]], [[16]], [[20, 21], [22]]]
     """
 
+    @with_options_of(ChunkRule)
     def __init__(
         self,
         documents: datasets.Dataset,
@@ -63,6 +65,7 @@ class DocumentChunks(EpochDataset):
         dupe_factor: int | None = None,
         **rule: Any,
     ):
+        refuse_unknown_options(self, rule, ChunkRule.__dataclass_fields__)
         super().__init__(seed, redraw, epochs_per_draw, dupe_factor)
         check_pair_length(max_length)
         self.rule = ChunkRule(**rule)

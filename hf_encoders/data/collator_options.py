@@ -1,4 +1,4 @@
-"""Options of the data collators: all are in their signatures, and names of other libraries are told as ours."""
+"""Options of data sets and collators: all are in their signatures; names of other libraries are answered with ours."""
 
 import difflib
 import inspect
@@ -9,6 +9,8 @@ from typing import Any
 # What transformers, other libraries and the papers' code call it -> what to write here.
 NAMES_ELSEWHERE = {
     "mlm_probability": "it is mask_probability here",
+    "mask_prob": "it is mask_probability here",
+    "mlm_ratio": "it is mask_probability here",
     "mlm_prob": "it is mask_probability here",
     "masked_lm_prob": "it is mask_probability here",
     "mask_replace_prob": "it is mask_replace_probability here",
@@ -21,7 +23,8 @@ NAMES_ELSEWHERE = {
     "padding": "leave it out, rows are padded to the longest of the batch, or packed with packed=True",
     "max_length": "leave it out, the data set has it",
     "max_seq_length": "it is max_length, of the data set and of the collators of sentence pairs",
-    "short_seq_prob": "it is short_sequence_probability of the data set",
+    "short_seq_prob": "it is short_sequence_probability, of DocumentChunks",
+    "block_size": "it is max_length of the data set",
     "seed": "leave it out, the data set has it (rows of a plain one follow torch.manual_seed)",
     "processing_class": "it is tokenizer here",
 }
@@ -41,11 +44,17 @@ def with_options_of(source: Callable) -> Callable[[Callable], Callable]:
     return decorate
 
 
-def refuse_unknown_options(collator: object, options: dict[str, Any], known: Iterable[str]) -> None:
+def check_return_tensors(kind: str) -> None:
+    """Raise ValueError for anything but torch's tensors."""
+    if kind != "pt":
+        raise ValueError(f"return_tensors={kind!r}: batches are torch tensors ('pt'); leave it out.")
+
+
+def refuse_unknown_options(owner: object, options: dict[str, Any], known: Iterable[str]) -> None:
     """Raise ValueError for an option that is not among `known`, with what it is called here."""
-    own = list(inspect.signature(type(collator)).parameters)
+    own = list(inspect.signature(type(owner)).parameters)
     for name in sorted(options.keys() - set(known)):
-        start = f"{type(collator).__name__} takes no {name!r}: "
+        start = f"{type(owner).__name__} takes no {name!r}: "
         if name in NAMES_ELSEWHERE:
             raise ValueError(f"{start}{NAMES_ELSEWHERE[name]}.")
         if alike := difflib.get_close_matches(name, own, n=1, cutoff=0.75):

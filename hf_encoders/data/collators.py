@@ -25,7 +25,7 @@ from hf_encoders.data.batches import (
 )
 from hf_encoders.data.chunk_examples import SPECIAL_TOKENS_OF_A_PAIR, ChunkExamples, join_chunks
 from hf_encoders.data.chunks import check_pair_length, rows_as_chunks
-from hf_encoders.data.collator_options import refuse_unknown_options, with_options_of
+from hf_encoders.data.collator_options import check_return_tensors, refuse_unknown_options, with_options_of
 from hf_encoders.data.examples import TextExamples
 from hf_encoders.data.masking import IGNORED, MASK_RATES, Masking, TokenMasker
 from hf_encoders.data.sentence_pairs import (
@@ -138,8 +138,9 @@ class DataCollatorForMaskedLM:
         options = (f"{name}={getattr(value, '__name__', None) or repr(value)}" for name, value in shown.items())
         return f"{type(self).__name__}({', '.join(options)})"
 
-    def __call__(self, features: Sequence[Feature]) -> dict[str, torch.Tensor | int]:
-        """Make a batch of all examples in `features`."""
+    def __call__(self, features: Sequence[Feature], return_tensors: str = "pt") -> dict[str, torch.Tensor | int]:
+        """Make a batch of all examples in `features`; `return_tensors` is there for callers of other collators."""
+        check_return_tensors(return_tensors)
         rows = [self.build_rows(kind, list(group)) for kind, group in groupby(features, type)]
         return self.mask_and_lay_out(join_rows(rows))
 
@@ -219,8 +220,9 @@ class SentencePairCollator(DataCollatorForMaskedLM):
         """The objective."""
         raise NotImplementedError
 
-    def __call__(self, features: Sequence[Feature]) -> dict[str, torch.Tensor | int]:
+    def __call__(self, features: Sequence[Feature], return_tensors: str = "pt") -> dict[str, torch.Tensor | int]:
         """Make a batch of all examples in `features`, a pair of each."""
+        check_return_tensors(return_tensors)
         rows, labels = [], []
         for chunks in self.as_chunks(features):
             pairs = self._fitting_pairs(chunks)

@@ -8,6 +8,7 @@ Leaves out: a place to resume at. `Trainer` skips what it has seen by reading it
 `StreamedExamples` tells; a corpus from `prepare_corpus` has no such cost.
 """
 
+import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from itertools import count
@@ -20,6 +21,7 @@ from transformers import PreTrainedTokenizerBase
 from hf_encoders.data.blocks import SPECIAL_TOKENS_OF_A_BLOCK, BlockLayout
 from hf_encoders.data.chunk_examples import SPECIAL_TOKENS_OF_A_PAIR, ChunkExamples, ChunkRule
 from hf_encoders.data.chunks import check_pair_length, cut_corpus
+from hf_encoders.data.collator_options import refuse_unknown_options, with_options_of
 from hf_encoders.data.corpus.segmentation import split_sentences
 from hf_encoders.data.corpus.sentence_encoding import check_max_sentence_tokens
 from hf_encoders.data.document_windows import Documents, StreamReader, WindowTokenizer, cut_windows
@@ -106,7 +108,7 @@ class StreamedExamples(IterableDataset, EpochDataset):
         check_max_sentence_tokens(max_sentence_tokens)
         for name, value, least in (("window_documents", window_documents, 2), ("window_length", window_length, 1)):
             if value < least:
-                raise ValueError(f"{name}={value} must be at least {least}; leave it out for a value that is well.")
+                raise ValueError(f"{name}={value} must be at least {least}; leave it out for the default.")
         self.reader = StreamReader(documents, column)
         self.reading = (tokenizer, sentence_splitter, word_segmenter, max_sentence_tokens)
         self.window_documents, self.window_length = window_documents, window_length
@@ -189,6 +191,8 @@ class StreamedChunks(StreamedExamples):
     [[[16]], [[10, 11], [12]], [[13, 14, 15]], [[20, 21], [22]]]
     """
 
+    @with_options_of(ChunkRule)
+    @with_options_of(StreamedExamples)
     def __init__(
         self,
         documents: Documents,
@@ -197,6 +201,7 @@ class StreamedChunks(StreamedExamples):
         **options: Any,
     ):
         rule = {field.name: options.pop(field.name) for field in fields(ChunkRule) if field.name in options}
+        refuse_unknown_options(self, options, inspect.signature(StreamedExamples).parameters)
         super().__init__(documents, tokenizer, **options)
         check_pair_length(max_length)
         self.rule = ChunkRule(**rule)
@@ -230,6 +235,7 @@ class StreamedBlocks(StreamedExamples):
     [[[10, 11, 12], [20, 21]], [[22, 23, 24]]]
     """
 
+    @with_options_of(StreamedExamples)
     def __init__(
         self,
         documents: Documents,
@@ -241,6 +247,7 @@ class StreamedBlocks(StreamedExamples):
         cut_long_sentences: bool = True,
         **options: Any,
     ):
+        refuse_unknown_options(self, options, inspect.signature(StreamedExamples).parameters)
         super().__init__(documents, tokenizer, **options)
         if max_length <= SPECIAL_TOKENS_OF_A_BLOCK:
             raise ValueError(f"max_length={max_length} leaves no room for a token: use at least 3.")

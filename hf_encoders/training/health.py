@@ -80,6 +80,7 @@ class HealthCallback(TrainerCallback, ExportableState):
       * `padding_share`: in [0, 1], of all cells of the batches;
       * `mask_rate`: in [0, 1], predicted tokens of those that could have been (special ones cannot, unless the
         collator has `mask_special_tokens=True`);
+      * `pair_share`: in [0, 1], examples of a pair objective that have a label;
       * `pair_label_1_share`: in [0, 1], sentence pairs with label 1, of those that have a label;
       * `mfu`: in [0, 1], operations that these tokens need (`hf_encoders/flops.py`) over what the processes' devices
         do in that time in a plain matrix product; for BERT, RoBERTa and ALBERT, transformers' own classes too;
@@ -320,6 +321,8 @@ class HealthCallback(TrainerCallback, ExportableState):
         found["padding_share"] = 1 - counts.tokens / counts.cells
         if counts.maskable:
             found["mask_rate"] = counts.predicted / counts.maskable
+        if counts.pair_examples:
+            found["pair_share"] = counts.pairs / counts.pair_examples
         if counts.pairs:
             found["pair_label_1_share"] = counts.label_1_pairs / counts.pairs
         if has_known_flops(model):

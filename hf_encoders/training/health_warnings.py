@@ -28,6 +28,9 @@ EVEN, CHANCE_MARGIN = 0.5, 0.03
 CHANCE_LOGS = 20
 CHANCE_SHARE = 0.1  # pairs are learned later than frequencies are
 
+# Hardly any example has two sentences, or a label that lengths do not tell: the pair head learns from almost nothing.
+FEW_PAIRS, FEW_PAIRS_LOGS = 0.02, 3
+
 # A tenth is what a faster loader could win; the first steps wait for workers that have just started.
 WAIT_SHARE = 0.1
 WAIT_LOGS = 3
@@ -64,7 +67,7 @@ def new_warnings(log_history: Sequence[dict[str, Any]], context: WarningContext)
     given = {name for entry in log_history for name in entry.get(WARNINGS, ())}
     entries = [entry for entry in log_history if "loss" in entry]
     found = {}
-    for judge in (unigram_plateau, above_unigram, rising_loss, pairs_at_chance, data_starvation):
+    for judge in (unigram_plateau, above_unigram, rising_loss, few_pairs, pairs_at_chance, data_starvation):
         if judge.__name__ not in given and (message := judge(entries, context)):
             found[judge.__name__] = message
     return found
@@ -147,6 +150,18 @@ def stalled_loss(entries: list[dict[str, Any]], context: WarningContext) -> Stal
     whole, size = [entry["mlm_loss"] for entry in entries if "mlm_loss" in entry], len(losses) // 2
     lowest = min(fmean(whole[i : i + size]) for i in range(len(whole) - size + 1))
     return StalledLoss(later, lowest, len(losses))
+
+
+def few_pairs(entries: list[dict[str, Any]], context: WarningContext) -> str | None:
+    """Hardly any example has a pair label, so that MLM is trained almost alone."""
+    shares = [entry["pair_share"] for entry in entries if "pair_share" in entry][-FEW_PAIRS_LOGS:]
+    if len(shares) < FEW_PAIRS_LOGS or max(shares) > FEW_PAIRS:
+        return None
+    return (
+        f"pair_share {fmean(shares):.1%}: hardly any example has a sentence-pair label, and the pair head learns "
+        "nothing. Raise max_length if an example has room for one sentence only; give a text of several documents of "
+        "several sentences, none of which is most of it; or train with mlm alone."
+    )
 
 
 def pairs_at_chance(entries: list[dict[str, Any]], context: WarningContext) -> str | None:

@@ -21,6 +21,7 @@ class TokenCounts:
         maskable (`int`): real tokens that could have been predicted, special ones left out.
         pairs (`int`): sentence pairs that are judged.
         label_1_pairs (`int`): of these, those whose label is 1.
+        pair_examples (`int`): examples of a pair objective, with or without a label.
     """
 
     tokens: int = 0
@@ -30,6 +31,7 @@ class TokenCounts:
     maskable: int = 0
     pairs: int = 0
     label_1_pairs: int = 0
+    pair_examples: int = 0
 
     def __add__(self, other: "TokenCounts") -> "TokenCounts":
         return TokenCounts(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
@@ -38,7 +40,7 @@ class TokenCounts:
 def count_tokens(
     batch: Mapping[str, Any], special_ids: torch.Tensor, pair_label_name: str | None = None
 ) -> torch.Tensor:
-    """Count one batch: `int64` of shape `(7,)` on its device, in the order of `TokenCounts`.
+    """Count one batch: `int64` of shape `(8,)` on its device, in the order of `TokenCounts`.
 
     Args:
         batch: arguments of `forward`: `input_ids` `(B, T)`, or `(B, choices, T)`; `attention_mask` of the same shape
@@ -52,8 +54,9 @@ def count_tokens(
     >>> ids, mask = torch.tensor([[1, 7, 2], [1, 8, 0]]), torch.tensor([[1, 1, 1], [1, 1, 0]])
     >>> labels = torch.tensor([[-100, 7, -100], [-100, -100, -100]])
     >>> batch = {"input_ids": ids, "attention_mask": mask, "labels": labels}
-    >>> TokenCounts(*count_tokens(batch, torch.tensor([1, 2])).tolist())
-    TokenCounts(tokens=5, cells=6, squared_lengths=13, predicted=1, maskable=2, pairs=0, label_1_pairs=0)
+    >>> TokenCounts(*count_tokens(batch, torch.tensor([1, 2])).tolist())  # doctest: +NORMALIZE_WHITESPACE
+    TokenCounts(tokens=5, cells=6, squared_lengths=13, predicted=1, maskable=2, pairs=0, label_1_pairs=0,
+    pair_examples=0)
     """
     ids, mask, bounds = batch["input_ids"], batch.get("attention_mask"), batch.get("cu_seq_lens_q")
     has_padding = bounds is None and mask is not None and mask.shape == ids.shape
@@ -66,7 +69,7 @@ def count_tokens(
     else:
         is_predicted = maskable = torch.zeros_like(real)
     pairs = batch.get(pair_label_name)
-    pairs = lengths.new_full((1,), IGNORED) if pairs is None else pairs
+    pairs = lengths.new_empty((0,)) if pairs is None else pairs
     return torch.stack(
         [
             lengths.sum(),
@@ -76,6 +79,7 @@ def count_tokens(
             maskable.sum(),
             (pairs != IGNORED).sum(),
             (pairs == 1).sum(),
+            lengths.new_full((), pairs.numel()),
         ]
     )
 

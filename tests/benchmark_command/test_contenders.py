@@ -20,7 +20,8 @@ OBJECTIVES = [("bert", "mlm"), ("roberta", "mlm"), ("albert", "mlm"), ("bert", "
 
 @pytest.mark.parametrize(("family", "objective"), OBJECTIVES)
 def test_all_compute_the_same_loss_and_gradients_of_the_same_rows(tokenizer, family, objective):
-    setting = tiny_setting(family, objective=objective)
+    # Room for pairs: without one in the batch, the loss of transformers' class is not a number.
+    setting = tiny_setting(family, objective=objective, length=13 if objective == "mlm" else 40)
     contenders = contenders_of(setting, tokenizer)
     batches = contenders[0].batches
     losses, gradients = {}, {}

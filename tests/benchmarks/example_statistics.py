@@ -3,8 +3,7 @@ much of the text is in none, and how well the lengths of the segments alone pred
 
     python tests/benchmarks/example_statistics.py docs.txt
 
-Prints a Markdown table. Tokenizers of 30,000 entries are trained on the text itself: WordPiece for BERT, Unigram for
-ALBERT.
+Prints a Markdown table. A WordPiece tokenizer of 8,000 entries is trained on the text itself.
 """
 
 import argparse
@@ -15,10 +14,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from hf_encoders import HfeAlbertConfig, HfeBertConfig
+from hf_encoders import HfeBertConfig
+from hf_encoders.data import DataCollatorForNextSentencePrediction as NSP
+from hf_encoders.data import DataCollatorForSentenceOrderPrediction as SOP
 from hf_encoders.data import (
-    DataCollatorForNextSentencePrediction,
-    DataCollatorForSentenceOrderPrediction,
     DocumentChunks,
     paper_modes,
     read_documents,
@@ -29,7 +28,7 @@ from hf_encoders.data.ragged import ranges
 from hf_encoders.data.sentence_pairs import truncate_pairs
 
 
-PASSES, ROWS = 4, 256
+PASSES, ROWS, LENGTHS = 4, 256, (32, 64, 128, 512)
 
 
 def main() -> None:
@@ -37,34 +36,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text", nargs="+", help="text files, a blank line between documents")
     documents = list(read_documents(parser.parse_args().text))
-    bert = train_tokenizer((s for d in documents for s in d), HfeBertConfig, 30000, 512)
-    albert = train_tokenizer((s for d in documents for s in d), HfeAlbertConfig, 30000, 512)
-    corpora = {id(tokenizer): tokenize_documents(documents, tokenizer) for tokenizer in (bert, albert)}
-    next_sentence, sentence_order = DataCollatorForNextSentencePrediction, DataCollatorForSentenceOrderPrediction
-    bert_76 = {**paper_modes.BERT_MASKING, "max_predictions": 76}
-    albert_77 = {**paper_modes.ALBERT_MASKING, "max_predictions": 77}
+    tokenizer = train_tokenizer((s for d in documents for s in d), HfeBertConfig, 8000)
+    corpus = tokenize_documents(documents, tokenizer)
     print(
-        "| examples | number | with a label | label 1 | mean length | masked | [MASK]/random/kept | in no example of "
-        "an epoch | of four | lengths predict |"
+        "| examples | number | with a label | label 1 | mean length | masked | in no example of an epoch | of four | "
+        "lengths predict |"
     )
-    print("|---|---|---|---|---|---|---|---|---|---|")
-    bert_paper, albert_paper = (paper_modes.BERT_CHUNKS, bert_76), (paper_modes.ALBERT_CHUNKS, albert_77)
-    for name, tokenizer, collator_class, length, chunk_rule, masking in (
-        *((f"BERT, {length}", bert, next_sentence, length, {}, {}) for length in (32, 64, 128, 512)),
-        *((f"BERT, {length}, paper", bert, next_sentence, length, *bert_paper) for length in (64, 128, 512)),
-        *(
-            (f"ALBERT, {length}", albert, sentence_order, length, {}, {"unit": "ngram"})
-            for length in (32, 64, 128, 512)
-        ),
-        *((f"ALBERT, {length}, paper", albert, sentence_order, length, *albert_paper) for length in (64, 128, 512)),
+    print("|---|---|---|---|---|---|---|---|---|")
+    albert = {**paper_modes.ALBERT_MASKING, "max_predictions": 77, "word_starts": None}
+    for name, collator_class, paper_rule, paper_masking in (
+        ("NSP", NSP, paper_modes.BERT_CHUNKS, {**paper_modes.BERT_MASKING, "max_predictions": 76}),
+        ("SOP", SOP, paper_modes.ALBERT_CHUNKS, {key: value for key, value in albert.items() if value is not None}),
     ):
-        chunks = DocumentChunks(corpora[id(tokenizer)], length, **chunk_rule)
-        print(f"| {name} | {row(chunks, collator_class(tokenizer, length, **masking), tokenizer)} |", flush=True)
+        for mode, rule, masking in (("", {}, {}), (", paper", paper_rule, paper_masking)):
+            for length in LENGTHS:
+                chunks = DocumentChunks(corpus, length, **rule)
+                print(
+                    f"| {name}{mode}, {length} | {row(chunks, collator_class(tokenizer, length, **masking))} |",
+                    flush=True,
+                )
 
 
-def row(chunks: DocumentChunks, collator, tokenizer) -> str:
+def row(chunks: DocumentChunks, collator) -> str:
     """One line of the table."""
-    labels, lengths, kinds, pairs = [], [], np.zeros(3), []
+    labels, lengths, num_predicted, pairs, documents = [], [], 0, [], []
+    starts = chunks.corpus.sentence_offsets[chunks.corpus.document_offsets]
     is_in_none, left_out = np.ones(len(chunks.corpus.tokens), dtype=bool), []
     for epoch in range(PASSES):
         chunks.set_epoch(epoch)
@@ -74,31 +70,30 @@ def row(chunks: DocumentChunks, collator, tokenizer) -> str:
             drawn = truncate_pairs(collator.draw_pairs(examples), examples.max_tokens, examples.keys)
             is_in_none_of_epoch[ranges(drawn.begin.ravel(), drawn.end.ravel())] = False
             pairs.append(drawn.end - drawn.begin)
+            documents.append(np.searchsorted(starts, examples.begin, "right"))
             batch = collator([examples])
             labels += batch[collator.label_name].tolist()
             lengths += batch["attention_mask"].sum(dim=1).tolist()
-            predicted = batch["labels"] != -100
-            ids, originals = batch["input_ids"][predicted], batch["labels"][predicted]
-            is_mask, is_kept = ids == tokenizer.mask_token_id, ids == originals
-            kinds += [int(kind.sum()) for kind in (is_mask, ~is_mask & ~is_kept, is_kept)]
+            num_predicted += int((batch["labels"] != -100).sum())
         left_out.append(is_in_none_of_epoch.mean())
         is_in_none &= is_in_none_of_epoch
-    labels, lengths = np.array(labels), np.array(lengths)
-    shares = "/".join(f"{share:.3f}" for share in kinds / kinds.sum())
-    predicted = predicted_by_lengths(np.concatenate(pairs)[labels >= 0], labels[labels >= 0])
+    labels, lengths, is_pair = np.array(labels), np.array(lengths), np.array(labels) >= 0
+    predicted = predicted_by_lengths(
+        np.concatenate(pairs)[is_pair], labels[is_pair], np.concatenate(documents)[is_pair]
+    )
     return (
-        f"{len(labels) // PASSES:,} | {np.mean(labels >= 0):.3f} | {np.mean(labels[labels >= 0]):.3f} | "
-        f"{lengths.mean():.1f} | {kinds.sum() / lengths.sum():.4f} | {shares} | {np.mean(left_out):.3f} | "
-        f"{is_in_none.mean():.3f} | {predicted:.3f}"
+        f"{len(labels) // PASSES:,} | {is_pair.mean():.2f} | {labels[is_pair].mean():.3f} | {lengths.mean():.1f} | "
+        f"{num_predicted / lengths.sum():.4f} | {np.mean(left_out):.1%} | {is_in_none.mean():.1%} | {predicted:.3f}"
     )
 
 
-def predicted_by_lengths(lengths: np.ndarray, labels: np.ndarray) -> float:
-    """Accuracy on half of the pairs of what the other half teaches about both lengths and their ratio: the better of a
-    logistic regression and gradient boosting.
+def predicted_by_lengths(lengths: np.ndarray, labels: np.ndarray, documents: np.ndarray) -> float:
+    """Accuracy on half of the documents of what the other half teaches about both lengths, their ratio and their sum:
+    the better of a logistic regression and gradient boosting.
     """
-    features = np.column_stack([lengths, lengths[:, 0] / lengths.sum(axis=1)])
-    half = np.arange(len(labels)) % 2 == 0
+    total = lengths.sum(axis=1)
+    features = np.column_stack([lengths, lengths[:, 0] / total, total])
+    half = documents % 2 == 0
     models = make_pipeline(StandardScaler(), LogisticRegression()), HistGradientBoostingClassifier()
     return max(model.fit(features[half], labels[half]).score(features[~half], labels[~half]) for model in models)
 

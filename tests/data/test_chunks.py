@@ -265,6 +265,9 @@ def test_what_cannot_give_pairs_is_refused(documents, max_length, message):
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
+        ({"short_seq_prob": 0.1}, "DocumentChunks takes no 'short_seq_prob': it is short_sequence_probability"),
+        ({"segment": "runs"}, "takes no 'segment': did you mean 'segments'"),
+        ({"lone_sentences": True}, "takes no 'lone_sentences': its options are documents, max_length"),
         ({"segments": "words"}, "segments='words'"),
         ({"short_sequence_probability": 2}, "=2 must"),
         ({"put_back": True}, "belongs to original_code=True"),

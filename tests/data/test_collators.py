@@ -351,3 +351,10 @@ def test_multiples_work_in_every_collator(tokenizer):
     for collator_class in COLLATORS[1:]:
         batch = collator_class(tokenizer, pad_to_multiple_of=8)([DocumentChunks(documents(), 16, redraw=False)[0]])
         assert batch["input_ids"].shape[1] % 8 == 0
+
+
+def test_batches_are_torch_tensors_as_callers_of_other_collators_ask_for(tokenizer):
+    collator, rows = DataCollatorForMaskedLM(tokenizer), [{"input_ids": [1, 10, 11, 2]}]
+    assert collator(rows, return_tensors="pt")["input_ids"].shape == (1, 4)
+    with pytest.raises(ValueError, match="return_tensors='np': batches are torch tensors"):
+        collator(rows, return_tensors="np")

@@ -34,7 +34,7 @@ def test_pretraining_from_files(name, tmp_path):
     text.write_text("\n\n".join(f"This is document {i}. It has two sentences.\nAnd one more line." for i in range(60)))
     output = run_example(
         name, "--text_files", str(text), "--output_dir", str(tmp_path / "out"), "--max_steps", "2", "--vocab_size",
-        "300", "--hidden_size", "64", "--max_length", "24", "--use_cpu", "True",
+        "300", "--hidden_size", "64", "--max_length", "64", "--use_cpu", "True",
     )  # fmt: skip
     assert "eval_loss" in output
     assert {"model.safetensors", "config.json", "tokenizer.json"} <= {
@@ -69,10 +69,12 @@ def test_one_file_without_the_other_is_refused(path, given, tmp_path, monkeypatc
 def test_what_sentence_pairs_teach(tmp_path):
     text = tmp_path / "text.txt"
     line = "This is line {} of {}. It has two sentences."
-    text.write_text("\n\n".join(f"{line.format(1, i)}\n{line.format(2, i)}" for i in range(60)))
+    lines = ((line.format(1, i), f"And {line.format(2, i)}") for i in range(60))
+    # The longer line first and second: otherwise the lengths would tell the order, and no pair had a label.
+    text.write_text("\n\n".join("\n".join(two if i % 2 else reversed(two)) for i, two in enumerate(map(list, lines))))
     output = run_example(
         "sentence_pair_objectives.py", "--text_files", str(text), "--output_dir", str(tmp_path / "out"),
-        "--max_steps", "2", "--vocab_size", "90", "--max_length", "24", "--use_cpu", "True",
+        "--max_steps", "2", "--vocab_size", "90", "--max_length", "64", "--use_cpu", "True",
     )  # fmt: skip
     assert "sop_probe" in output
     figures = json.loads((tmp_path / "out" / "figures.json").read_text())
@@ -109,7 +111,7 @@ def test_comparisons_write_a_table_and_a_picture(name, tmp_path):
     text.write_text("\n\n".join(f"{line.format(1, i)}\n{line.format(2, i)}" for i in range(40)))
     output = run_example(
         name, *COMPARISONS[name], "--text_files", str(text), "--output_dir", str(tmp_path / "out"), "--max_length",
-        "24", "--use_cpu", "True", "--logging_steps", "1",
+        "64", "--use_cpu", "True", "--logging_steps", "1",
     )  # fmt: skip
     figures = json.loads((tmp_path / "out" / "figures.json").read_text())
     assert list(figures) == VARIANTS[name]

@@ -295,3 +295,11 @@ def test_a_flag_on_its_way_from_the_gpu_is_waited_for():
     flag = torch.tensor(True)
     arrived = SimpleNamespace(synchronize=lambda: flag.fill_(False))
     assert SeenLoss({}, flag, arrived).loss_is_finite() is False
+
+
+@pytest.mark.parametrize(
+    ("shares", "step"),
+    [([0.02] * 3, 130), ([0.0, 0.01, 0.5, 0.02, 0.02, 0.0], 160), ([0.05] * 9, None), ([0.01] * 2, None)],
+)
+def test_hardly_any_pair_has_a_label(shares, step):
+    assert warned_at(log_of(len(shares), pair_share=shares)) == ({"few_pairs": step} if step else {})

@@ -73,7 +73,8 @@ def test_one_makes_the_corpus_and_the_others_use_it(tokenizer, tmp_path, slow, d
     for process in processes:
         process.join()
     assert found == [expected] * 3
-    assert slow.value == num_pieces, "made once"
+    # One that is to overwrite, and comes when another has finished, makes it again.
+    assert slow.value == num_pieces or (kind == "overwrite" and slow.value % num_pieces == 0), "made once"
     assert arrow_bytes(tmp_path / "out") == arrow_bytes(tmp_path / "alone")
     assert not list((tmp_path / "out").glob("pieces-*"))
 
