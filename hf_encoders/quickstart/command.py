@@ -43,7 +43,7 @@ from hf_encoders.writing import check_folder, locked
 
 
 # Fewer steps than the recipes' own: until the model has learned what the neighbours of a token say, and little longer.
-PHASES = (Phase(1000, length=32, examples=64), Phase(500, length=64, examples=32))
+PHASES = (Phase(1000, length=32, examples=88), Phase(500, length=64, examples=44))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
