@@ -33,7 +33,7 @@ EXAMPLES_A_RUN = 16  # a document is cut in runs of about that many examples, ea
 ROUNDS = 16  # of looking for partners: all but one in a thousand find one where no document is most of the text
 # Segments are as long as each other if they differ by no more than such a part of an example; in a small text, by no
 # more than so many chunks of it are apart on average.
-ALIKE, CHUNKS_APART = 1 / 50, 8
+ALIKE, CHUNKS_APART = 1 / 100, 4
 LABELS_A_CELL = 20  # of two lengths, in which both orders are made equally frequent; fewer cost more labels
 
 RUN_STREAM, EXCHANGE_STREAM, BALANCE_STREAM = range(13, 16)  # of random numbers; others are in other modules
