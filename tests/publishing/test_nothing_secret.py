@@ -26,7 +26,7 @@ from tests.hub.tiny_checkpoints import BERT
 from .saved import RECORD, save
 
 
-TOKEN = "hf_" + "Planted0Token1Planted2Token"
+TOKEN = "hf_" + "Planted0Token1Planted2Token3Secret"
 SHORT = "xq7"  # looks like nothing: only its option tells
 USER, HOST = "alice-acme", "node17-acme"
 SENTENCE = "The zygote of Wuppertal hid quixotically behind seven violet xylophones"
@@ -215,7 +215,7 @@ def test_publish_refuses_a_token_wherever_it_is(directory, put, where):
     put(directory)
     plan = plan_publication(directory, "me/encoder")
     (error,) = [text for text in plan.errors if "looks like" in text]
-    assert error.startswith(where) and "a Hugging Face token (hf_P..., 30 characters)" in error and TOKEN not in error
+    assert error.startswith(where) and "a Hugging Face token (hf_P..., 37 characters)" in error and TOKEN not in error
     with pytest.raises(ValueError, match="cannot be published"):
         publish(plan)
 
