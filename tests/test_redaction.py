@@ -175,7 +175,8 @@ def test_a_path_inside_of_a_text_is_its_last_part():
 
 def test_fields_with_secret_names_and_others_like_them():
     given = {"hub_token": "x", "push_to_hub_token": None, "mask_token": "[MASK]", "num_input_tokens_seen": "all",
-             "label_key": "label", "primary-key": "document-id-2019-0001", "token": "2", "api_key": "x", "tokens": 3, "bf16": True}  # fmt: skip
+             "label_key": "label", "primary-key": "document-id-2019-0001", "token": "2",
+             "api_key": "x", "tokens": 3, "bf16": True}  # fmt: skip
     assert published(given) == {**given, "hub_token": REDACTED, "api_key": REDACTED}
     # However short, and a number too.
     assert published({"password": "1234", "api_key": "2"}) == {"password": REDACTED, "api_key": REDACTED}
