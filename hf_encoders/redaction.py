@@ -1,137 +1,175 @@
 """What may be published of a run's command line, arguments and paths, and what looks like a secret in a text.
 
 Secrets are found by their form (the prefixes that services give their tokens) and by the name that they are given
-under; paths outside of the run become base names, so that neither user nor client names appear.
+under. Paths out of the working directory become base names where a path can stand: in command lines and in fields such
+as `base_model` or `output_dir`. Other texts, names and labels among them, lose only what lies below a home folder.
 """
 
 import json
-import math
 import os
 import re
 import shlex
-import socket
-from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
+from pathlib import PurePath, PurePosixPath, PureWindowsPath
 from typing import Any
 
 
 REDACTED = "REDACTED"
-# Kind, and its form. Prefixes as the services document them for secret scanners.
+# 16 letters and digits in a row, one letter behind a digit, or a UUID: not words, which have hyphens between them or a
+# year at the end.
+MIXED = r"(?=[A-Za-z0-9]*\d[A-Za-z])[A-Za-z0-9]"
+RANDOM = re.compile(
+    rf"{MIXED}{{16,}}|(?<![\w+/])(?=\S*\d)[A-Za-z0-9+/]{{40}}(?![\w+/])|[0-9a-f]{{8}}(?:-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}"
+)
+# Behind `_`, or an encoded character such as `%3D`, too.
+START = r"(?:(?<![A-Za-z0-9])|(?<=%[0-9A-Fa-f]{2}))"
+# Kind, and its form, or that of its group. Prefixes as the services document them for secret scanners; forms
+# that may contain others come first.
 TOKEN_FORMS = {
-    # Not names such as hf_encoders or hf_hub_download: a token has a capital letter or a digit, or is long.
-    "a Hugging Face token": r"\b(?:hf_(?:oauth_|jwt_|app_)?(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{8,}|hf_[a-z]{30,}"
-    r"|api_org_[A-Za-z0-9]{20,})",
-    "a GitHub token": r"\b(?:gh[opsur]_[A-Za-z0-9]{16,}|github_pat_\w{20,})",
-    "a GitLab token": r"\bgl(?:pat|dt|rt|ptt|cbt)-[\w-]{16,}",
-    "an AWS key": r"\b(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}\b",
-    "an OpenAI or Anthropic key": r"\bsk-(?=[\w-]*[A-Z0-9])[\w-]{20,}",
-    "a Weights & Biases key": r"\b(?:wandb_v\d_\w{16,}|local-[0-9a-f]{40}\b)",
-    "a Google key": r"\b(?:AIza[\w-]{30,}|ya29\.[\w-]{20,}|GOCSPX-[\w-]{20,})",
-    "a Slack token": r"\bxox[abeoprs]-[\w-]{10,}",
-    "a Stripe key": r"\b[rs]k_(?:live|test)_[A-Za-z0-9]{16,}",
-    "a PyPI token": r"\bpypi-[\w-]{20,}",
-    "an npm token": r"\bnpm_[A-Za-z0-9]{30,}",
-    "a Databricks, Replicate, Groq or DigitalOcean token": r"\b(?:dapi[0-9a-f]{32}|r8_[A-Za-z0-9]{30,}"
-    r"|gsk_[A-Za-z0-9]{30,}|do[opr]_v1_[0-9a-f]{40,})",
-    "a JSON web token": r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*",
-    "a private key": r"-----BEGIN [A-Z ]*PRIVATE KEY-----",
-    "a password in a URL": r"(?<=://)[^\s/@:\"'`<>]*:[^\s/@\"'`<>]+(?=@)",
-    "a bearer token": r"(?i)(?<=\bbearer )[\w.~+/-]{16,}",
+    "a private key": r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?:[\s\S]*?-----END [A-Z ]*PRIVATE KEY-----)?",
+    # Not a port, after which comes a path.
+    "a password in a URL": r"(?<=://)[^\s/@:\"'`<>]*:(?!\d+/)[^\s@\"'`<>]+(?=@)",
+    "a Slack hook": r"hooks\.slack\.com/(?P<secret>(?:services|workflows|triggers)/[\w/+-]{10,})",
+    "a signature in a URL": r"(?<=[?&]sig=)[\w%+/=-]{8,}",
+    "an authorization": r"(?i:authorization[\"']?\s*[:=]\s*[\"']?(?:basic|bearer|token)\s+)(?P<header>(?=\S*[A-Z0-9=])"
+    r"[\w.~+/=-]{6,})|(?i:\bbearer\s+)(?P<secret>(?=\S*\d)[\w.~+/-]{16,})",
+    "a Hugging Face token": START + r"(?:hf_(?:oauth_|jwt_|app_)?[A-Za-z0-9]{30,}|api_org_[A-Za-z0-9]{20,})",
+    "a GitHub token": START + r"(?:gh[opsur]_[A-Za-z0-9]{16,}|github_pat_\w{20,})",
+    "a GitLab token": START + r"gl(?:pat|dt|rt|ptt|cbt)-[\w-]{16,}",
+    "an AWS key": START + r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}\b",
+    "an OpenAI, Anthropic, NVIDIA, xAI or Perplexity key": START
+    + rf"(?:sk|nvapi|xai|pplx)-(?:[\w-]*[_-])?{MIXED}{{20,}}[\w-]*",
+    "a Weights & Biases key": START + r"(?:wandb_v\d_\w{16,}|local-[0-9a-f]{40}\b)",
+    "a Google key": START + r"(?:AIza[\w-]{30,}|ya29\.[\w-]{20,}|GOCSPX-[\w-]{20,})",
+    "a Slack token": START + r"(?:xox[abeoprs]|xapp)-\d[\w-]{10,}",
+    "a Stripe key": START + r"[rs]k_(?:live|test)_[A-Za-z0-9]{16,}",
+    "a PyPI token": START + r"pypi-AgE[\w-]{16,}",
+    "an npm token": START + r"npm_[A-Za-z0-9]{30,}",
+    "a SendGrid or Vault token": START + r"(?:SG\.[\w-]{16,}\.[\w-]{16,}|hv[sb]\.[\w-]{20,})",
+    "a token of another service": START
+    + r"(?:dapi[0-9a-f]{32}|r8_[A-Za-z0-9]{30,}|gsk_[A-Za-z0-9]{30,}|do[opr]_v1_[0-9a-f]{40,}|dckr_pat_[\w-]{20,}"
+    r"|shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}|lin_api_[A-Za-z0-9]{30,}|ntn_[A-Za-z0-9]{30,}|figd_[\w-]{30,}"
+    r"|tgp_v1_[\w-]{20,})",
+    "a JSON web token": START + r"eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*",
 }
 TOKENS = {kind: re.compile(form) for kind, form in TOKEN_FORMS.items()}
 # A value behind a name: `name=value`, `"name": "value"`, `--name value`.
 ASSIGNED = re.compile(
-    r"(?P<name>(?P<option>--)?[A-Za-z][\w-]*)[\"']?(?:\s*[:=]\s*|(?(option)\s+|(?!)))[\"'`]?(?P<value>[\w+/.~=-]{16,})"
+    r"(?P<name>(?P<option>--)?[A-Za-z][\w-]*)[\"']?(?:\s*[:=]\s*|(?(option)\s+|(?!)))[\"'`]?(?P<value>[\w+/.~=%-]{16,})"
 )
+QUERY = re.compile(r"([?&])([\w.-]+)=([^&\s\"'`]+)")
 SECRET_WORDS = {
-    "token", "secret", "secrets", "password", "passwd", "passphrase", "pwd", "credential", "credentials", "apikey",
+    "secret", "secrets", "password", "passwd", "passphrase", "pwd", "credential", "credentials", "apikey",
     "authorization", "bearer", "signature", "pat",
 }  # fmt: skip
 KEY_WORDS = {"api", "access", "secret", "private", "account", "encryption", "ssh", "auth", "wandb", "hub", "hf"}
 SPECIAL_TOKENS = {"mask", "pad", "unk", "cls", "sep", "bos", "eos", "additional", "special", "image", "extra"}
-INNER = r"[^\s/\"'`,;:<>|()\[\]{}=*\\]+"
-# Absolute, `~` and `file:` paths, and those that climb, inside of a longer text. Not `/` alone, nor parts of URLs.
-PATHS = re.compile(
-    rf"(?<![\w./~:\\-])(?:file:/{{1,3}}|~(?:[A-Za-z][\w.-]*)?/|/|(?:{INNER}/)*\.\./)(?:{INNER}/)*{INNER}/?"
-    rf"|(?<=\w:)/(?!/)(?:{INNER}/)*{INNER}/?"
-    rf"|(?<!\w)(?:[A-Za-z]:\\|\\\\)(?:[^\s\\\"'`,;<>|]+\\)*[^\s\\\"'`,;<>|]+"
+# Last words of the names of fields that hold paths, and of options whose values are names.
+PATH_WORDS = {
+    "path", "paths", "dir", "directory", "folder", "file", "files", "model", "tokenizer", "checkpoint", "deepspeed",
+    "input", "output", "ids",
+}  # fmt: skip
+NAME_WORDS = {"name", "names", "column", "columns", "weights", "separator", "label", "labels"}
+# What the user calls the data with an option (from its shortest form on) stands for the files given with the others.
+NAMED = {"--corpus-n": ("--corpus",), "--data-n": ("--train", "--validation", "--test", "--dataset")}
+REMOTE = r"[\w.-]+@[\w.-]+:"
+# A whole text: absolute, of a home folder, a variable, a drive, another machine or a store that is not of the web, or
+# one that climbs.
+OUTSIDE = re.compile(
+    rf"/.|~[\w.-]*(?:/|$)|\$\{{?\w+\}}?/|%\w+%[\\/]|[A-Za-z]:\\|\\\\|{REMOTE}|[\w.-]+:/(?!/)"
+    r"|(?!(?:https?|ftp|hf)://)[a-z][\w+.-]*://|(?:.*[/\\])?\.\.(?:[/\\]|$)",
+    re.IGNORECASE,
 )
-HOMES = re.compile(r"(?:/home/|/Users/|[A-Za-z]:\\Users\\)[\w.-]+")
-PUBLIC_SCHEMES = ("http", "https", "hf")
 
 
 def published(value: Any, name: str = "") -> Any:
-    """A value as it may be published: dictionaries, lists and texts with what is secret or local taken out.
+    """A value without the secrets that are known by form or name, without home folders and this `user@host`.
+
+    Paths out of the working directory become base names if they are `Path`s or in fields for paths (`PATH_WORDS`).
+    Other texts keep them: they may be names or labels, such as `/r/science`.
 
     Args:
-        value: of any kind; numbers, truth values and None stay as they are.
+        value: of any kind; numbers, truth values and None stay as they are. Keys of dictionaries are texts too.
         name (`str`): what the value is called, `hub_token` for example.
 
-    >>> published({"hub_token": "x", "train": "/home/me/client/train.csv", "steps": 10})
-    {'hub_token': 'REDACTED', 'train': 'train.csv', 'steps': 10}
+    >>> published({"hub_token": "x", "output_dir": "/data/client/run", "label": "/r/science", "steps": 10})
+    {'hub_token': 'REDACTED', 'output_dir': 'run', 'label': '/r/science', 'steps': 10}
     """
     if isinstance(value, dict):
-        return {key: published(inner, str(key)) for key, inner in value.items()}
+        return {published(key): published(inner, str(key)) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return type(value)(published(inner, name) for inner in value)
     if isinstance(value, PurePath):
-        return published_path(str(value))
+        return published_path(without_tokens(str(value)))
     if not isinstance(value, str):
         return value
     if is_secret(name, value):
         return REDACTED
-    value = without_tokens(value)
-    return published_path(value) if leads_outside(value) else PATHS.sub(_base_name_of_match, value)
+    if set(_words(name)[-1:]) & PATH_WORDS:
+        return published_path(without_tokens(value))
+    return _without_homes(without_tokens(value))
 
 
 def published_command(command: str | list[str]) -> str:
-    """A command line as it may be published.
+    """A command line as it may be published; files are called what the user calls the data.
 
     >>> published_command(["pretrain", "/home/me/my.yaml", "--hub_token", "x", "--output=../client/run"])
     'pretrain my.yaml --hub_token REDACTED --output=run'
+    >>> published_command("pretrain --corpus client/a.txt client/b.txt --corpus-name Mine")
+    'pretrain --corpus Mine --corpus-name Mine'
     """
     if isinstance(command, str):
         try:
             command = shlex.split(command)
         except ValueError:  # words, not a command
             return published(command)
-    words, option = [], ""
+    # Option, whether its value stands behind `=`, and its words, which are all up to the next option.
+    groups: list[tuple[str, str, list[str]]] = [("", "", [])]
     for word in command:
-        name, equals, value = word.partition("=")
-        # What an option's name says holds for all words up to the next option.
-        option = name if word.startswith("--") else option
-        if option != name and is_secret(option, word):
-            words.append(REDACTED)
-        elif equals and re.fullmatch(r"[\w-]+", name):
-            words.append(f"{name}={_published_word(value, name)}")
+        option, equals, value = word.partition("=")
+        if not word.startswith("--"):
+            groups[-1][2].append(word)
+        elif equals:
+            groups += [(option, equals, [value]), ("", "", [])]
         else:
-            words.append(_published_word(word))
+            groups.append((option, "", []))
+    given = [(option, values[0]) for option, _, values in groups if any(values)]
+    names = {
+        other: name for option, name in given for full in NAMED if option.startswith(full) for other in NAMED[full]
+    }
+    words = []
+    for option, equals, values in groups:
+        # A data set on the Hub is no file of the user's.
+        has_name = option in names and values and (option != "--dataset" or os.path.exists(values[0]))
+        shown = [published(names[option])] if has_name else [_published_word(value, option) for value in values]
+        option = without_tokens(option)
+        words += [f"{option}={shown[0]}"] if equals else [option, *shown][not option :]
     return shlex.join(words)
 
 
-def _published_word(word: str, name: str = "") -> str:
+def _published_word(word: str, name: str) -> str:
+    if set(_words(name)[-1:]) & NAME_WORDS:
+        return published(word)
+    if is_secret(name, word):
+        return REDACTED
     if word[:1] in ("{", "["):
         try:
-            return json.dumps(published(json.loads(word)))
+            return json.dumps(published(json.loads(word), name))
         except ValueError:
             pass
-    if word in _local_names():
-        return REDACTED
-    word = published(word, name)
-    # Relative paths of the run may stay, unless a folder on the way is called like the user or the machine.
-    return published_path(word) if _local_names() & set(PurePosixPath(word).parts) else word
+    inner, equals, value = word.partition("=")
+    if equals and re.fullmatch(r"[\w.-]+", inner):
+        return f"{without_tokens(inner)}={_published_word(value, inner)}"
+    return _without_homes(published_path(without_tokens(word)))
 
 
 def published_path(path: str) -> str:
-    """A path's last part, where the whole may tell of the user or the machine; relative ones stay.
+    """A path's last part, where the whole may tell of the user or the machine; relative ones and URLs stay.
 
     >>> published_path("/home/me/client/corpus/"), published_path("runs/model"), published_path("../corpus")
     ('corpus', 'runs/model', 'corpus')
     """
-    if not leads_outside(path) and not _local_names() & set(PurePosixPath(path).parts):
-        return path
-    return base_name(path)
+    return base_name(path) if OUTSIDE.match(path) else path
 
 
 def base_name(path: str | PurePath) -> str:
@@ -140,31 +178,10 @@ def base_name(path: str | PurePath) -> str:
     >>> base_name("/home/me/client/corpus/"), base_name("."), base_name("s3://client/corpus")
     ('corpus', 'folder', 'corpus')
     """
-    kind = PureWindowsPath if "\\" in str(path) else PurePosixPath
-    name = kind(str(path)).name
-    is_home = str(path).rstrip("/\\") in (home_folder(), "~") or name.startswith("~") or name in _local_names()
+    text = re.sub(f"^{REMOTE}", "", str(path)).rstrip("/\\")
+    name = (PureWindowsPath if "\\" in text else PurePosixPath)(text).name
+    is_home = re.fullmatch(_homes(), text) or name.startswith(("~", "$", "%"))
     return "folder" if is_home or name in ("", ".", "..") else name
-
-
-def leads_outside(text: str) -> bool:
-    """Whether a whole text is a path outside of the working directory: absolute, `~`, climbing, or not of the web."""
-    scheme, separator, _ = text.partition("://")
-    if separator and re.fullmatch(r"[A-Za-z][\w+.-]*", scheme):
-        return scheme.lower() not in PUBLIC_SCHEMES
-    if re.match(r"[A-Za-z]:[\\/]|\\\\|file:", text):
-        return True
-    if text.startswith("~"):
-        return re.match(r"~([A-Za-z][\w.-]*)?(/|$)", text) is not None
-    # A sentence may begin with a path: then only that goes.
-    is_path = text.startswith("/") and len(text) > 1 and (" /" not in text and ", " not in text)
-    return is_path or bool(re.match(r"\S*$", text) and ".." in re.split(r"[/\\]", text))
-
-
-def _base_name_of_match(found: re.Match) -> str:
-    path = found[0]
-    # One part below the root is as likely a unit (`tokens /s`) as a folder, and tells nothing.
-    is_short = path.startswith("/") and path.rstrip("/").count("/") == 1 and path.rstrip("/") != home_folder()
-    return path if is_short else base_name(path)
 
 
 def home_folder() -> str:
@@ -172,36 +189,36 @@ def home_folder() -> str:
     return os.path.expanduser("~")
 
 
-def _local_names() -> set[str]:
-    """Names of this user and this machine."""
-    host = socket.gethostname()
-    names = {Path(home_folder()).name, os.environ.get("USER"), os.environ.get("LOGNAME"), host, host.partition(".")[0]}
-    return {name for name in names if name} - {"localhost"}
+def _homes() -> str:
+    """The form of home folders; not parts of other paths or URLs."""
+    own = home_folder()
+    own = rf"{re.escape(own)}(?![\w-])|" if len(own) > 1 else ""
+    return rf"(?<![\w.~-])(?:{own}(?:/home/|(?:[A-Za-z]:)?[/\\]+Users[/\\]+)[\w.-]*\w)"
+
+
+def _without_homes(text: str) -> str:
+    """A text with each path below a home folder as its last part, and without this user's `user@host`."""
+    path = rf"(?:file://)?{_homes()}(?:[/\\]+[^\s/\\\"'`,;:<>|()\[\]{{}}=*]+)*[/\\]?"
+    text = re.sub(path, lambda found: base_name(found[0].removeprefix("file://")), text)
+    names = {PurePath(home_folder()).name, os.environ.get("USER"), os.environ.get("LOGNAME")} - {"", None}
+    return re.sub(rf"(?<![\w.@-])(?:{'|'.join(map(re.escape, names))})@\w[\w.-]*", REDACTED, text) if names else text
 
 
 def without_tokens(text: str) -> str:
     """A text with everything that looks like a secret replaced."""
-    spans = sorted({span for *_, span in _secrets(text)})
-    for begin, end in reversed(spans):
+    for _, (begin, end) in sorted(_secrets(text), key=lambda secret: secret[1], reverse=True):
         text = text[:begin] + REDACTED + text[end:]
-    return _without_secrets_of_urls(text)
-
-
-def _without_secrets_of_urls(text: str) -> str:
-    def replaced(found: re.Match) -> str:
-        return f"{found[1]}{found[2]}={REDACTED}" if is_secret(found[2], found[3]) else found[0]
-
-    if "://" not in text:
-        return text
     text = re.sub(r"(?<=://)[^\s/@\"'`<>]+(?=@)", REDACTED, text)  # a user alone may be a token too
-    return re.sub(r"([?&])([\w.-]+)=([^&\s\"'`]+)", replaced, text)
+    return QUERY.sub(
+        lambda found: f"{found[1]}{found[2]}={REDACTED}" if is_secret(*found.groups()[1:]) else found[0], text
+    )
 
 
 def secrets_in(text: str) -> Iterator[tuple[int, str]]:
     r"""Line, from 1, and description of all that looks like a secret in a text; none is named whole.
 
-    >>> list(secrets_in("a line\ntoken: hf_" + "Ab1" * 9))
-    [(2, 'a Hugging Face token (hf_A..., 30 characters)')]
+    >>> list(secrets_in("a line\ntoken: hf_" + "Ab1" * 11))
+    [(2, 'a Hugging Face token (hf_A..., 36 characters)')]
     """
     seen = set()
     for kind, (begin, end) in _secrets(text):
@@ -212,26 +229,22 @@ def secrets_in(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _secrets(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Kind and place of each, none within another."""
+    found = [(kind, one.span(one.lastgroup or 0)) for kind, form in TOKENS.items() for one in form.finditer(text)]
+    for one in ASSIGNED.finditer(text):
+        if is_secret(one["name"], one["value"]) and RANDOM.search(one["value"]):
+            found.append((f"a value of {one['name'].lstrip('-')}", one.span("value")))
     taken: list[tuple[int, int]] = []
-    for kind, form in TOKENS.items():
-        for found in form.finditer(text):
-            taken.append(found.span())
-            yield kind, found.span()
-    for found in ASSIGNED.finditer(text):
-        name, value = found["name"], found["value"]
-        begin, end = found.span("value")
-        is_new = all(end <= first or last <= begin for first, last in taken)
-        if is_new and value != REDACTED and has_secret_name(name) and looks_random(value):
-            yield f"a value of {name.lstrip('-')}", (begin, end)
+    for kind, (begin, end) in found:
+        if all(end <= first or last <= begin for first, last in taken):
+            taken.append((begin, end))
+            yield kind, (begin, end)
 
 
 def homes_in(text: str) -> Iterator[tuple[int, str]]:
     """Line, from 1, and path of all home folders that a text names, each once."""
-    own = home_folder()
-    # A home such as `/` or `/root` may stand inside of other paths.
-    form = rf"(?<![\w.-]){re.escape(own)}(?=[/\\])|{HOMES.pattern}" if len(own) > 1 else HOMES.pattern
     seen = set()
-    for found in re.finditer(form, text):
+    for found in re.finditer(_homes(), text):
         if found[0] not in seen:
             seen.add(found[0])
             yield text.count("\n", 0, found.start()) + 1, found[0]
@@ -240,36 +253,21 @@ def homes_in(text: str) -> Iterator[tuple[int, str]]:
 def is_secret(name: str, value: str) -> bool:
     """Whether a value is to be kept back for what it is called.
 
+    A password is, whatever it looks like, and so is an API key or a hub token. Any other key has to look random, and
+    what is just a token must not be a number.
+
     >>> is_secret("--hub_token", "x"), is_secret("mask_token", "[MASK]"), is_secret("label_key", "label")
     (True, False, False)
     """
+    *before, last = _words(name) or [""]
     if value.lower() in ("", "true", "false", "none", "null"):
         return False
-    words = _words(name)
-    if words[-1:] in (["key"], ["auth"], ["keys"]):
-        return len(words) == 1 or words[-2] in KEY_WORDS or looks_random(value)
-    return has_secret_name(name)
-
-
-def has_secret_name(name: str) -> bool:
-    """Whether a name is one of secrets: `HF_TOKEN`, `api-key`, but not `mask_token` nor `num_tokens`."""
-    words = _words(name)
-    if words[-1:] in (["key"], ["keys"], ["auth"]):
+    if last in SECRET_WORDS or (last in ("token", "key", "keys", "auth") and set(before[-1:]) & KEY_WORDS):
         return True
-    return words[-1:] != [] and words[-1] in SECRET_WORDS and not SPECIAL_TOKENS & set(words[:-1])
+    if last in ("token", "auth"):
+        return not SPECIAL_TOKENS & set(before) and not re.fullmatch(r"-?[\d.,]{1,8}", value)
+    return last in ("key", "keys") and RANDOM.search(value) is not None
 
 
 def _words(name: str) -> list[str]:
     return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name)]
-
-
-def looks_random(value: str) -> bool:
-    """Whether a text of 16 characters or more has letters, digits and at least 3 bits a character.
-
-    >>> looks_random("9f86d081884c7d659a2feaa0"), looks_random("a-hyphenated-name-of-words")
-    (True, False)
-    """
-    if len(value) < 16 or not re.search(r"\d", value) or not re.search(r"[A-Za-z]", value):
-        return False
-    shares = [count / len(value) for count in Counter(value).values()]
-    return -sum(share * math.log2(share) for share in shares) >= 3

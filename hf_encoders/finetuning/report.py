@@ -21,7 +21,7 @@ from hf_encoders.publishing.training_record import (
     describe_software,
     name_of_checkpoint,
 )
-from hf_encoders.redaction import published
+from hf_encoders.redaction import published, published_path
 from hf_encoders.writing import write_whole
 
 
@@ -98,8 +98,8 @@ def write_results(
     folder: Path,
     repeated: dict[str, int] | None = None,
 ) -> Path:
-    """Write `results.json`: settings, each seed's figures, their mean and spread, and the baselines. Paths become base
-    names.
+    """Write `results.json`: settings, each seed's figures, their mean and spread, and the baselines. Paths out of the
+    working directory become base names, and with a `data_name` files are called by it.
 
     Args:
         results: of all seeds.
@@ -119,12 +119,20 @@ def write_results(
         "repeated_rows": repeated or {},
         "warnings": {result.seed: found for result in results if (found := baseline_warnings(result, task))},
         "seeds": [{f.name: getattr(result, f.name) for f in fields(result) if f.repr} for result in results],
-        "data": {key: value for key, value in vars(source).items() if value is not None},
+        "data": _public_source(source),
         "settings": {key: value for key, value in vars(settings).items() if value is not None},
     }
     path = folder / RESULTS_FILE
     write_whole(path, json.dumps(_finite(published(content)), indent=2, default=str) + "\n")
     return path
+
+
+def _public_source(source: DataSource) -> dict[str, Any]:
+    given = {key: value for key, value in vars(source).items() if value is not None}
+    for name in {"train", "validation", "test", "dataset"} & set(given):
+        is_named = source.data_name is not None and Path(given[name]).exists()
+        given[name] = source.data_name if is_named else published_path(given[name])
+    return given
 
 
 def _summary(values: list[float]) -> dict[str, float | None]:

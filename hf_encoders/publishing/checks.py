@@ -198,10 +198,13 @@ def check_secrets(directory: Path, names: set[str], texts: dict[str, str]) -> li
         directory, names: what is to be published.
         texts (`dict`): what some of the files will hold, by name.
     """
-    remedy = "take it out, here and wherever it is used, for it may have been read"
+    remedies = {
+        True: "take it out, here and wherever it is used, for it may have been read",
+        False: "write what means something to others",
+    }
     return [
-        Finding(is_secret, f"{what}: {remedy if 'looks like' in what else 'write what means something to others'}.")
-        for is_secret, what in secrets_of_files(directory, names, texts)
+        Finding(leak.is_error, f"{leak.text}: {remedies[leak.is_secret]}.")
+        for leak in secrets_of_files(directory, names, texts)
     ]
 
 

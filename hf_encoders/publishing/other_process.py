@@ -18,7 +18,7 @@ from hf_encoders.loading import read_config
 from hf_encoders.publishing.probing import FP32_TOLERANCE, Difference, difference, outputs_of, probe_batch
 from hf_encoders.publishing.saved_files import foreign_code
 from hf_encoders.publishing.saved_model import pooler_arguments, saved_head
-from hf_encoders.redaction import has_secret_name, without_tokens
+from hf_encoders.redaction import is_secret, without_tokens
 
 
 WAYS = {
@@ -192,7 +192,7 @@ def environment_without_secrets(home: str) -> dict[str, str]:
     kept = {
         name: value
         for name, value in os.environ.items()
-        if name.upper().startswith(KEPT_VARIABLES) and not has_secret_name(name) and without_tokens(value) == value
+        if name.upper().startswith(KEPT_VARIABLES) and not is_secret(name, value) and without_tokens(value) == value
     }
     own = {
         "HOME": home,

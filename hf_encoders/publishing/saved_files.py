@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from safetensors import SafetensorError, safe_open
 from transformers.dynamic_module_utils import get_relative_import_files
@@ -155,10 +155,22 @@ def leads_out(directory: Path, name: str) -> bool:
     return not any(target.is_relative_to(place) for place in allowed)
 
 
-def secrets_of_files(
-    directory: Path, names: set[str], texts: dict[str, str] | None = None
-) -> Iterator[tuple[bool, str]]:
-    """Whether it is a secret, and where and what it is: all in some files that nobody else should read.
+class Leak(NamedTuple):
+    """Something in a file that nobody else should read.
+
+    Attributes:
+        is_secret (`bool`): whether it looks like a token; otherwise it is the path of a home folder.
+        is_error (`bool`): whether it must not go out, as a token and this user's home folder.
+        text (`str`): where and what it is.
+    """
+
+    is_secret: bool
+    is_error: bool
+    text: str
+
+
+def secrets_of_files(directory: Path, names: set[str], texts: dict[str, str] | None = None) -> Iterator[Leak]:
+    """All in some files that nobody else should read.
 
     Args:
         directory, names: the files; of weights the metadata and the names of the tensors are read.
@@ -168,9 +180,10 @@ def secrets_of_files(
     for name in sorted(names):
         text = texts[name] if texts and name in texts else _text_of(directory / name)
         for line, what in secrets_in(text):
-            yield True, f"{name}, line {line}, has what looks like {what}"
+            yield Leak(True, True, f"{name}, line {line}, has what looks like {what}")
         for line, home in homes_in(text):
-            yield home == own_home, f"{name}, line {line}, has a path of {'this' if home == own_home else 'a'} machine"
+            whose = "this" if home == own_home else "a"
+            yield Leak(False, home == own_home, f"{name}, line {line}, has a path of {whose} machine")
 
 
 def _text_of(path: Path) -> str:

@@ -22,8 +22,9 @@ NOT_RECORDED = "not recorded"
 class TrainingRecord:
     """What a model card is made of. Whatever stays empty reads "not recorded" there.
 
-    It is published: tokens are taken out of all fields, and paths outside of the working directory are base names
-    (`redaction.py`), whoever wrote them.
+    It is published: whoever wrote it, tokens of known forms are taken out of all fields, and paths below a home folder
+    become base names. Other paths out of the working directory become base names in `command`, `base_model`,
+    `dataset_ids` and fields that are called like a path (`redaction.py`), not in texts and names. Relative ones stay.
 
     Args:
         objectives (`dict`): each objective, or the task of a fine-tuning, and its settings.

@@ -64,7 +64,7 @@ def check_upload(folder: Path, names: set[str]) -> None:
     Raises:
         ValueError: naming file and line.
     """
-    if found := [what for is_secret, what in secrets_of_files(folder, names) if is_secret]:
+    if found := [leak.text for leak in secrets_of_files(folder, names) if leak.is_error]:
         raise ValueError(f"{folder} was not pushed: {'; '.join(found)}: take it out, and push again.")
 
 

@@ -26,8 +26,8 @@ from tests.hub.tiny_checkpoints import BERT
 from .saved import RECORD, save
 
 
-TOKEN = "hf_" + "Planted0Token1Planted2Token"
-SHORT = "xq7"  # looks like nothing: only its option tells
+TOKEN = "hf_" + "Planted0Token1Planted2Token3Secret"
+SHORT = "xq7kzw"  # looks like nothing: only its option tells; long enough not to be in weights by chance
 USER, HOST = "alice-acme", "node17-acme"
 SENTENCE = "The zygote of Wuppertal hid quixotically behind seven violet xylophones"
 PLANTED = (TOKEN, SHORT, USER, HOST, SENTENCE, "training_args", "not_finite")
@@ -117,12 +117,17 @@ def test_pretrain_with_pushes_on_the_way(home, hub):
     assert "--hub_token REDACTED --run_name REDACTED --push_to_hub --hub_model_id me/tiny" in record.command
 
 
-def test_the_user_names_the_corpus(home):
-    words = ["--corpus", str(home / "text.txt"), "--output", str(home / "run"), "--corpus-name", "letters of 1900"]
+def test_the_user_names_the_corpus(home, monkeypatch):
+    monkeypatch.chdir(home)
+    (home / "clients").mkdir()
+    shutil.move(home / "text.txt", home / "clients" / "acme-text.txt")
+    words = ["--corpus", "clients/acme-text.txt", "--output", "run", "--corpus-name", "letters of 1900"]
     assert main(["pretrain", str(home / "tiny.yaml"), *words, "--disable_tqdm", "True"]) == 0
     assert TrainingRecord.load(home / "run" / "model").corpus["name"] == "letters of 1900"
     card = (home / "run" / "model" / "README.md").read_text()
-    assert "| corpus: name | letters of 1900 |" in card and "\n# model\n" in card
+    assert "| corpus: name | letters of 1900 |" in card and "\n# run/model\n" in card
+    for name, content in files_in(home / "run" / "model").items():
+        assert b"clients" not in content and b"acme-text" not in content, name
 
 
 def test_quickstart(home):
@@ -133,6 +138,24 @@ def test_quickstart(home):
     assert_clean(files_in(home / "out" / "model"))
     assert_clean(what_publish_sends(home / "out" / "model"))
     assert TrainingRecord.load(home / "out" / "model").corpus["name"] == "text.txt, more.txt"
+
+
+def test_the_user_names_the_labelled_rows(home, monkeypatch):
+    """Labels and the name look like paths, and stay."""
+    encoder = save(BERT, "AutoModelForMaskedLM", home / "encoder")
+    monkeypatch.chdir(home)
+    (home / "clients").mkdir()
+    rows = [f"{number} is it,/r/{'cat' if number % 2 else 'dog'}\n" for number in range(20)]
+    (home / "clients" / "acme-rows.csv").write_text("text,label\n" + "".join(rows))
+    words = ["--model", str(encoder), "--train", "clients/acme-rows.csv", "--data-name", "/r/pets", "--max-steps", "1"]
+    words += ["--class-weights", "/r/cat=2", "--output", "out"]
+    assert main(["finetune", "text-classification", *words]) == 0
+    for name, content in files_in(home / "out").items():
+        assert b"clients" not in content and b"acme-rows" not in content, name
+    record = TrainingRecord.load(home / "out" / "seed-0")
+    assert "--train /r/pets --data-name /r/pets --max-steps 1 --class-weights /r/cat=2" in record.command
+    assert record.corpus["name"] == record.evaluation[0]["dataset"] == "/r/pets"
+    assert json.loads((home / "out" / "results.json").read_text())["data"]["train"] == "/r/pets"
 
 
 def test_finetune(home):
@@ -215,7 +238,7 @@ def test_publish_refuses_a_token_wherever_it_is(directory, put, where):
     put(directory)
     plan = plan_publication(directory, "me/encoder")
     (error,) = [text for text in plan.errors if "looks like" in text]
-    assert error.startswith(where) and "a Hugging Face token (hf_P..., 30 characters)" in error and TOKEN not in error
+    assert error.startswith(where) and "a Hugging Face token (hf_P..., 37 characters)" in error and TOKEN not in error
     with pytest.raises(ValueError, match="cannot be published"):
         publish(plan)
 
