@@ -251,7 +251,7 @@ def test_a_shipped_reference_is_of_the_recipe_that_is_shipped():
         (["run", "--output", "x"], "--output x: must end in one of "),
         (["run", "--output", "empty"], "must end in one of "),
         (["run", "--output", "closed/x.png"], "closed/x.png: may not be written: name another file"),
-        (["run", "--save-reference", "closed/x.json"], "may not be written to (Permission denied): name another folder"),
+        (["run", "--save-reference", "closed/x.json"], "written to (Permission denied): name another folder"),
         (["run", "run", "--save-reference", "x"], "for one run"),
         (["run", "--save-reference", "taken"], "is there already"),
         (["run", "--save-reference", "a b"], "letters, digits"),
