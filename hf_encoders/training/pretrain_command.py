@@ -50,6 +50,7 @@ from hf_encoders.training.run import (
     training_arguments,
 )
 from hf_encoders.training.run_folder import (
+    CORPUS,
     IS_FINISHED,
     begin_or_go_on,
     check_corpus,
@@ -91,7 +92,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="X",
         help="share of the documents that is kept apart and evaluated on, in (0, 1) (default: %(default)s)",
     )
-    parser.add_argument("--plan", action="store_true", help="print the plan and end")
+    parser.add_argument(
+        "--plan",
+        action="store_true",
+        help="print the plan and end; of text, tokenizer and corpus are made for it, and stay in --output for the run",
+    )
     parser.add_argument(
         "--measure", action="store_true", help="with --plan: run a pass of each phase instead of estimating its time"
     )
@@ -135,6 +140,8 @@ def run(arguments: argparse.Namespace) -> int:
         parts = split_documents(documents, recipe, arguments.validation_share, training.seed)
     if arguments.plan:
         print(plan_of_run(recipe, division, parts, tokenizer, fields, arguments.measure), flush=True)
+        if (output / CORPUS).is_dir():
+            print(f"  (the corpus made for it stays for the run: {output / CORPUS})", flush=True)
         return 0
     while True:
         try:

@@ -138,6 +138,20 @@ def test_a_plan_trains_nothing(folder, capsys):
     assert "tiny: albert, sop" in printed and "together 6 steps" in printed
     assert "3 x 2" in printed and "2 x 2" in printed
     assert not list((folder / "planned").glob("checkpoint-*"))
+    # Made once: the run goes on with what the plan of text needed.
+    assert f"the corpus made for it stays for the run: {folder / 'planned' / '_corpus'}" in printed
+    with pytest.raises(SystemExit):
+        main(["pretrain", "--help"])
+    assert "corpus are made for it, and stay in --output" in " ".join(capsys.readouterr().out.split())
+
+
+def test_numbers_of_a_plan_are_rounded_and_grouped(folder, capsys):
+    tokenizer = ("--tokenizer", str(folder / "whole" / "tokenizer"))
+    assert pretrain(folder, "huge", "--plan", "--max_steps", "6000000000", *tokenizer, corpus="whole/_corpus") == 0
+    printed = capsys.readouterr().out
+    numbers = re.findall(r"[\d.,]+(?= |$)", printed)
+    assert "together 6,000,000,000 steps" in printed
+    assert not any(re.search(r"\d{4,}|\d,\d+\.\d", number) for number in numbers), printed
 
 
 @pytest.mark.parametrize("words", [(), ("--measure",)])
