@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import re
+import signal
 import sys
 from pathlib import Path
 
@@ -10,8 +11,25 @@ from hf_encoders import __version__
 from hf_encoders.writing import storage_problem
 
 
+RESUMED = ("quickstart", "corpus", "pretrain")  # commands that go on where they were stopped
+
+
 def main(argv: list[str] | None = None) -> int:
-    """Run a command; 2 for wrong input, which is told in one line."""
+    """Run a command; 2 for wrong input and 130 for Ctrl-C, each told in one line."""
+    words = sys.argv[1:] if argv is None else argv
+    try:
+        return run_command(words)
+    except KeyboardInterrupt:
+        command = words[0] if words else ""
+        how = "the same command begins again"
+        if command in RESUMED:
+            how = "the same command goes on" + ", without --overwrite" * ("--overwrite" in words)
+        print(f"\nhf-encoders {command}: stopped by Ctrl-C; {how}.", file=sys.stderr)
+        return 128 + signal.SIGINT
+
+
+def run_command(words: list[str]) -> int:
+    """Parse the words of a command line, and run its command."""
     from hf_encoders.benchmark import command as benchmark
     from hf_encoders.data.corpus import command as corpus
     from hf_encoders.data.vocabulary import command as tokenizer
@@ -54,11 +72,11 @@ def main(argv: list[str] | None = None) -> int:
         )
         module.add_arguments(command)
         command.set_defaults(run=module.run, parser=command)
-    arguments, further = parser.parse_known_args(with_hyphens(sys.argv[1:] if argv is None else argv))
+    arguments, further = parser.parse_known_args(with_hyphens(words))
     if further and not getattr(arguments, "takes_further_options", False):
         arguments.parser.error(f"unrecognized arguments: {' '.join(further)}")
     arguments.further_options = further
-    arguments.typed = sys.argv[1:] if argv is None else argv
+    arguments.typed = words
     try:
         with contextlib.ExitStack() as arguments.until_end:  # what a command enters, and leaves at its end
             return arguments.run(arguments)

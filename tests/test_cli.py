@@ -1,6 +1,7 @@
 """The command line as a whole: spelling of options, usage of what was called, and errors in one line."""
 
 import errno
+import signal
 
 import pytest
 from safetensors import SafetensorError
@@ -77,6 +78,28 @@ def test_a_disk_that_cannot_be_written_is_told_in_one_line_whoever_met_it(error,
         capsys.readouterr().err
         == f"hf-encoders export: {told}: free some space there, or name another folder or file.\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "how"),
+    [
+        (["pretrain", "r", "--corpus", "c", "--output", "o"], "goes on."),
+        (["pretrain", "r", "--corpus", "c", "--output", "o", "--overwrite"], "goes on, without --overwrite."),
+        (["export", "m", "--to", "native", "--output", "o"], "begins again."),
+    ],
+)
+def test_ctrl_c_is_told_in_one_line(words, how, monkeypatch, capsys):
+    left = []
+
+    def stopped(arguments):
+        arguments.until_end.callback(left.append, "the folder is unlocked")
+        signal.raise_signal(signal.SIGINT)
+
+    for module in (export, pretrain):
+        monkeypatch.setattr(module, "run", stopped)
+    assert cli.main(words) == 130
+    assert capsys.readouterr().err == f"\nhf-encoders {words[0]}: stopped by Ctrl-C; the same command {how}\n"
+    assert left == ["the folder is unlocked"]
 
 
 def test_other_errors_keep_their_traceback(monkeypatch):

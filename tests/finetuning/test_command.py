@@ -1,6 +1,7 @@
 """`hf-encoders finetune`: from files to models with figures, and refusals before anything is trained."""
 
 import argparse
+import contextlib
 import csv
 import json
 import shutil
@@ -24,7 +25,8 @@ def finetune(*words):
     parser = argparse.ArgumentParser(prog="hf-encoders finetune")
     command.add_arguments(parser)
     arguments = parser.parse_args([str(word) for word in words])
-    return command.run(arguments)
+    with contextlib.ExitStack() as arguments.until_end:
+        return command.run(arguments)
 
 
 @pytest.fixture(scope="module")
@@ -192,6 +194,21 @@ def test_results_are_not_overwritten_unasked(bert, files, tmp_path, monkeypatch)
     assert (tmp_path / "out" / "seed-0" / "old").exists() and not (tmp_path / "out" / "_seed-0").exists()
     finetune(*words, "--overwrite")
     assert not (tmp_path / "out" / "seed-0" / "old").exists()
+
+
+def test_two_commands_do_not_write_into_one_folder(bert, files, tmp_path, monkeypatch):
+    words = ("text-classification", "--model", bert, "--train", files["train"], "--output", tmp_path / "out")
+    train = command.finetune
+
+    def train_while_another_is_started(*arguments):
+        monkeypatch.setattr(command, "finetune", lambda *_: pytest.fail("trained beside the other"))
+        with pytest.raises(ValueError, match="--output .*out': another process writes there"):
+            finetune(*words, *QUICK, "--overwrite")
+        return train(*arguments)
+
+    monkeypatch.setattr(command, "finetune", train_while_another_is_started)
+    assert finetune(*words, *QUICK) == 0
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["results.json", "seed-0"]
 
 
 @pytest.mark.parametrize(
