@@ -55,6 +55,7 @@ from hf_encoders.training.run_folder import (
     begin_or_go_on,
     check_corpus,
     choose_threads,
+    note_when_training_begins,
     open_corpus,
     phases_of,
     read_run_file,
@@ -147,7 +148,8 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             set_seed(training.seed)
             trainer = make_trainer(recipe, *parts, tokenizer, training, division)
-            choose_threads(trainer, output, noted)
+            choose_threads(trainer, noted)
+            note_when_training_begins(trainer, output, noted)
             if training.process_index == 0:
                 print(plan_of_trainer(trainer, recipe, division), flush=True)
             how = "give the same command again" + " without --overwrite" * arguments.overwrite
@@ -230,6 +232,7 @@ def open_run(
         if overwrites(arguments) and is_main:
             remove_run(output, [*arguments.corpus, arguments.tokenizer, arguments.recipe])
         tokenizer, documents = open_corpus(recipe, arguments.corpus, arguments.tokenizer, arguments.language, output)
+        model_config(recipe, tokenizer)  # refuses too few rows of a table
         noted: dict[str, Any] = {}
         if not arguments.plan:
             facts = run_identity(recipe, documents, tokenizer, training, arguments.validation_share)
