@@ -102,7 +102,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--measure", action="store_true", help="with --plan: run a pass of each phase instead of estimating its time"
     )
     parser.add_argument("--overwrite", action="store_true", help="remove the run that is in --output first")
-    parser.set_defaults(takes_further_options=True)
+    parser.set_defaults(takes_further_options={one.name for one in dataclasses.fields(TrainingArguments) if one.init})
 
 
 def run(arguments: argparse.Namespace) -> int:
