@@ -3,15 +3,35 @@
 import argparse
 import contextlib
 import re
+import signal
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 from hf_encoders import __version__
+from hf_encoders.option_names import names_here
 from hf_encoders.writing import storage_problem
 
 
+RESUMED = ("quickstart", "corpus", "pretrain")  # commands that go on where they were stopped
+
+
 def main(argv: list[str] | None = None) -> int:
-    """Run a command; 2 for wrong input, which is told in one line."""
+    """Run a command; 2 for wrong input and 130 for Ctrl-C, each told in one line."""
+    words = sys.argv[1:] if argv is None else argv
+    try:
+        return run_command(words)
+    except KeyboardInterrupt:
+        command = words[0] if words else ""
+        how = "the same command begins again"
+        if command in RESUMED:
+            how = "the same command goes on" + ", without --overwrite" * ("--overwrite" in words)
+        print(f"\nhf-encoders {command}: stopped by Ctrl-C; {how}.", file=sys.stderr)
+        return 128 + signal.SIGINT
+
+
+def run_command(words: list[str]) -> int:
+    """Parse the words of a command line, and run its command."""
     from hf_encoders.benchmark import command as benchmark
     from hf_encoders.data.corpus import command as corpus
     from hf_encoders.data.vocabulary import command as tokenizer
@@ -24,9 +44,7 @@ def main(argv: list[str] | None = None) -> int:
     from hf_encoders.training import plot_command as plot
     from hf_encoders.training import pretrain_command as pretrain
 
-    parser = argparse.ArgumentParser(
-        prog="hf-encoders", description="Pre-train, fine-tune and publish BERT-family encoders."
-    )
+    parser = _Parser(prog="hf-encoders", description="Pre-train, fine-tune and publish BERT-family encoders.")
     parser.add_argument("--version", action="version", version=f"hf_encoders {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     for name, module, summary in (
@@ -54,11 +72,19 @@ def main(argv: list[str] | None = None) -> int:
         )
         module.add_arguments(command)
         command.set_defaults(run=module.run, parser=command)
-    arguments, further = parser.parse_known_args(with_hyphens(sys.argv[1:] if argv is None else argv))
-    if further and not getattr(arguments, "takes_further_options", False):
+    arguments, further = parser.parse_known_args(with_hyphens(words))
+    typed = dict(zip(with_hyphens(words), words, strict=True))
+    further = [typed.get(word, word) for word in further]
+    taken = getattr(arguments, "takes_further_options", ())
+    arguments.parser.given = [
+        word for word in further if word.partition("=")[0].strip("-").replace("-", "_") not in taken
+    ]
+    if further and not taken:
         arguments.parser.error(f"unrecognized arguments: {' '.join(further)}")
+    if names_here(arguments.parser.given, arguments.parser):
+        arguments.parser.error("unrecognized arguments")
     arguments.further_options = further
-    arguments.typed = sys.argv[1:] if argv is None else argv
+    arguments.typed = words
     try:
         with contextlib.ExitStack() as arguments.until_end:  # what a command enters, and leaves at its end
             return arguments.run(arguments)
@@ -73,12 +99,33 @@ def main(argv: list[str] | None = None) -> int:
         return 2
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what options are called here that users of transformers know by another name."""
+
+    given: list[str] = []
+
+    def parse_known_args(self, args=None, namespace=None):  # noqa: ANN001, ANN201: as in argparse
+        self.given = list(args or [])
+        return super().parse_known_args(args, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        if told := names_here(self.given, self):
+            self.exit(2, f"{self.prog}: {'; '.join(told)}. See {self.prog} --help.\n")
+        super().error(message)
+
+
 def with_hyphens(words: list[str]) -> list[str]:
-    """Options with hyphens in their names, as all are defined here; users of transformers type underscores.
+    """Options and fine-tuning tasks with hyphens in their names, as all are defined here.
+
+    Users of transformers type underscores.
 
     >>> with_hyphens(["--learning_rate=1e-4", "--data-name", "my_data", "--", "--a_file"])
     ['--learning-rate=1e-4', '--data-name', 'my_data', '--', '--a_file']
+    >>> with_hyphens(["finetune", "text_classification", "--data-name", "a_b"])
+    ['finetune', 'text-classification', '--data-name', 'a_b']
     """
+    if words[:1] == ["finetune"]:
+        words = [words[0], *(word.replace("_", "-") for word in words[1:2]), *words[2:]]
     end = words.index("--") if "--" in words else len(words)
     option = re.compile(r"^--\w[\w-]*(?==|$)")
     return [option.sub(lambda name: name[0].replace("_", "-"), word) for word in words[:end]] + words[end:]

@@ -1,6 +1,7 @@
 """The command line as a whole: spelling of options, usage of what was called, and errors in one line."""
 
 import errno
+import signal
 
 import pytest
 from safetensors import SafetensorError
@@ -60,6 +61,77 @@ def test_a_wrong_option_shows_the_usage_of_the_command_that_was_called(words, us
     assert capsys.readouterr().err.startswith(f"usage: hf-encoders {usage} ")
 
 
+def test_fields_of_training_arguments_are_names_of_the_options_of_finetune(called):
+    words = ["finetune", "text_classification", "--model", "m", "--output", "o", "--train", "t"]
+    words += ["--num_train_epochs", "1", "--per_device_train_batch_size", "9", "--gradient-accumulation-steps=2"]
+    assert cli.main(words) == 0
+    (arguments,) = called
+    assert arguments.num_train_epochs == 1.0 and arguments.task == "text-classification"
+    assert (arguments.per_device_train_batch_size, arguments.gradient_accumulation_steps) == (9, 2)
+
+
+FINETUNE = ["finetune", "text-classification"]
+PRETRAIN = ["pretrain", "bert-minutes"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([*FINETUNE, "--model_name_or_path", "m"], "--model_name_or_path: use --model"),
+        ([*FINETUNE, "--train-file=t"], "--train_file: use --train"),
+        ([*FINETUNE, "--validation_file", "t", "--test_file", "t"], "use --validation; --test_file: use --test"),
+        ([*FINETUNE, "--max_seq_length", "64"], "--max_seq_length: use --max-length"),
+        ([*FINETUNE, "--output_dir", "o"], "--output_dir: use --output"),
+        ([*FINETUNE, "--do_train", "--do_eval"], "--do_train: leave it out: the command trains; --do_eval: leave"),
+        ([*FINETUNE, "--warmup_ratio", "0.1"], "--warmup_ratio: use --warmup"),
+        ([*FINETUNE, "--save_steps", "9"], "--save_steps: use --eval-steps"),
+        ([*FINETUNE, "--lr_scheduler_type", "cosine"], "use --trainer lr_scheduler_type=VALUE"),
+        (
+            [*FINETUNE, "--model", "m", "--train", "t", "--output", "o", "--train_file", "t"],
+            "--train_file: use --train",
+        ),
+        ([*PRETRAIN, "--train_file", "t"], "--train_file: use --corpus"),
+        ([*PRETRAIN, "--output_dir", "o", "--corpus", "c"], "--output_dir: use --output"),
+        (
+            [*PRETRAIN, "--output", "o", "--corpus", "c", "--mlm_probability", "0.2"],
+            "use RECIPE, masking: mask_probability",
+        ),
+        ([*PRETRAIN, "--output", "o", "--corpus", "c", "--line-by-line"], "--line_by_line: leave it out: lines are"),
+        ([*PRETRAIN, "--output", "o", "--corpus", "c", "--max_seq_length=64"], "use RECIPE, phases: length"),
+        ([*PRETRAIN, "--output", "o", "--corpus", "c", "--model_name_or_path", "m"], "use RECIPE, whose model"),
+        (["corpus", "--train_file", "t"], "--train_file: use --input"),
+        (["evaluate", "--model_name_or_path", "m"], "--model_name_or_path: use --model"),
+        (["publish", "--model_name_or_path", "m"], "--model_name_or_path: use DIR"),
+    ],
+)
+def test_options_of_transformers_are_answered_with_the_name_here(words, told, capsys, called):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words)
+    said = capsys.readouterr().err
+    assert ended.value.code == 2 and called == []
+    assert told in said and said.startswith(f"hf-encoders {words[0]}") and said.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [[*FINETUNE, "--model", "m", "--train", "t", "--output", "o"], ["sample"]])
+def test_an_unknown_option_is_shown_as_it_was_typed(words, capsys, called):
+    with pytest.raises(SystemExit):
+        cli.main([*words, "--my_own-option", "a_b", "--x_y=1"])
+    assert "unrecognized arguments: --my_own-option a_b --x_y=1" in capsys.readouterr().err
+
+
+def test_an_abbreviation_is_no_other_name(capsys, called):
+    words = [*FINETUNE, "--model", "m", "--train", "t", "--output", "o", "--seed", "3"]
+    assert cli.main(words) == 0 and called[0].seeds == [3]
+    with pytest.raises(SystemExit):
+        cli.main([*words, "--batch-size", "many"])
+    assert "argument --batch-size" in capsys.readouterr().err
+
+
+def test_training_fields_of_pretrain_are_no_other_names(called):
+    assert cli.main([*PRETRAIN, "--output", "o", "--corpus", "c", "--do_train", "True", "--foo_bar", "1"]) == 0
+    assert called[0].further_options == ["--do_train", "True", "--foo_bar", "1"]
+
+
 @pytest.mark.parametrize(
     ("error", "told"),
     [
@@ -77,6 +149,28 @@ def test_a_disk_that_cannot_be_written_is_told_in_one_line_whoever_met_it(error,
         capsys.readouterr().err
         == f"hf-encoders export: {told}: free some space there, or name another folder or file.\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "how"),
+    [
+        (["pretrain", "r", "--corpus", "c", "--output", "o"], "goes on."),
+        (["pretrain", "r", "--corpus", "c", "--output", "o", "--overwrite"], "goes on, without --overwrite."),
+        (["export", "m", "--to", "native", "--output", "o"], "begins again."),
+    ],
+)
+def test_ctrl_c_is_told_in_one_line(words, how, monkeypatch, capsys):
+    left = []
+
+    def stopped(arguments):
+        arguments.until_end.callback(left.append, "the folder is unlocked")
+        signal.raise_signal(signal.SIGINT)
+
+    for module in (export, pretrain):
+        monkeypatch.setattr(module, "run", stopped)
+    assert cli.main(words) == 130
+    assert capsys.readouterr().err == f"\nhf-encoders {words[0]}: stopped by Ctrl-C; the same command {how}\n"
+    assert left == ["the folder is unlocked"]
 
 
 def test_other_errors_keep_their_traceback(monkeypatch):

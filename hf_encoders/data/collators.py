@@ -109,8 +109,6 @@ class DataCollatorForMaskedLM:
         **masking: Any,
     ):
         refuse_unknown_options(self, masking, (field.name for field in fields(Masking)))
-        if isinstance(tokenizer, str):
-            raise ValueError(f"tokenizer={tokenizer!r} is a name: pass AutoTokenizer.from_pretrained({tokenizer!r}).")
         self.ends = sequence_ends(tokenizer)
         self.padding_id = mask_and_padding(tokenizer)[1]
         self.masker = TokenMasker(tokenizer, **masking)

@@ -16,7 +16,10 @@ CORRELATIONS = ("pearsonr", "spearmanr", "matthews_correlation")
 
 @dataclass(frozen=True)
 class Baseline:
-    """What is reached without reading the input.
+    """What is reached without reading the input: the best that one answer to all items can be.
+
+    Of labels, the one that is the most frequent in the evaluation set itself. Where that is another one than in the
+    training set, a model that settles on it looks better than the training set's, and has learned as little.
 
     Args:
         name (`str`): how, in words: `most frequent label`.

@@ -39,7 +39,7 @@ from hf_encoders.finetuning.task import PreparedTask
 from hf_encoders.loading import CLASSES, load_config, load_tokenizer, longest_input
 from hf_encoders.publishing.training_record import command_of
 from hf_encoders.training.hyperparameters import check_training_arguments
-from hf_encoders.writing import check_folder, replaced_folder
+from hf_encoders.writing import check_folder, locked, replaced_folder
 
 
 # Name, module, the Hub's name of the task, summary.
@@ -119,6 +119,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise ValueError(f"--seeds {arguments.seeds}: a seed is there twice; both runs would be the same.")
     if not all(0 <= seed < 2**32 for seed in arguments.seeds):
         raise ValueError(f"--seeds {arguments.seeds}: a seed must be from 0 to 2**32 - 1.")
+    check_folder(folder, "--output")
+    arguments.until_end.enter_context(locked(folder, "--output", wait=False))
     check_output(folder, arguments.seeds, arguments.overwrite)
     source = DataSource(**{name: getattr(arguments, name) for name in DataSource.__dataclass_fields__})
     config = load_config(arguments.model, arguments.classes)
@@ -167,12 +169,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def check_output(folder: Path, seeds: list[int], overwrite: bool) -> None:
-    """Refuse to write over results, and a folder that cannot be written.
+    """Refuse to write over results.
 
     Raises:
-        ValueError: if there are results already and they are not to be overwritten, or nothing can be written.
+        ValueError: if there are results already and they are not to be overwritten.
     """
-    check_folder(folder, "--output")
     for earlier in (*(folder / f"seed-{seed}" for seed in seeds), folder / RESULTS_FILE):
         if earlier.exists() and not overwrite:
             raise ValueError(f"{earlier} is there already: take another --output, or --overwrite.")

@@ -88,7 +88,11 @@ def prepare(
             {**{name: grouped(values, num_choices) for name, values in columns.items()}, "labels": labels}
         )
     train_set = encoded.pop("train")
-    scores = most_frequent(train_set["labels"][:], num_choices)
+
+    def baseline(split: str) -> dict[str, float]:
+        labels = encoded[split]["labels"][:]
+        return constant_figures(choice_accuracy, most_frequent(labels, num_choices), labels)
+
     return PreparedTask(
         auto_class=AutoModelForMultipleChoice,
         config_fields={},
@@ -97,14 +101,7 @@ def prepare(
         data_collator=DataCollatorForMultipleChoice(tokenizer),
         compute_metrics=lambda split: choice_accuracy,
         main_metric="accuracy",
-        baseline=Baseline(
-            "chance, or the most frequent ending",
-            lambda split: {
-                "accuracy": max(
-                    1 / num_choices, *constant_figures(choice_accuracy, scores, encoded[split]["labels"][:]).values()
-                )
-            },
-        ),
+        baseline=Baseline("most frequent ending", baseline),
         input_columns=(prompt_column, *ending_columns),
         plan=[*plan, f"{num_choices} endings a row"],
     )

@@ -13,7 +13,7 @@ import numpy as np
 from hf_encoders.finetuning.baselines import compared
 from hf_encoders.finetuning.class_weights import IGNORED
 from hf_encoders.finetuning.data_files import DataSource
-from hf_encoders.finetuning.runs import RunResult, RunSettings, majority_share
+from hf_encoders.finetuning.runs import RunResult, RunSettings
 from hf_encoders.finetuning.task import PreparedTask
 from hf_encoders.publishing.training_record import (
     TrainingRecord,
@@ -73,13 +73,16 @@ def baseline_figures(task: PreparedTask, name: str) -> dict[str, float]:
 
 
 def baseline_warnings(result: RunResult, task: PreparedTask) -> list[str]:
-    """A warning for each evaluation set on which the task's main figure does not stand out from its baseline."""
-    if task.baseline is None:
-        return []
-    found = (
-        compared(task.main_metric, figures[task.main_metric], task.baseline, name, _num_items(task.eval_sets[name]))
-        for name, figures in result.figures.items()
-    )
+    """A warning for each evaluation set on which the task's main figure does not stand out from its baseline, and for
+    each of which all items were predicted to be of one class.
+    """
+    found = []
+    for name, figures in result.figures.items():
+        if name in result.only_class:
+            found.append(f"{name}: all predictions are {result.only_class[name]!r}, whatever the input.")
+        if task.baseline is not None:
+            items = _num_items(task.eval_sets[name])
+            found.append(compared(task.main_metric, figures[task.main_metric], task.baseline, name, items))
     return [warning for warning in found if warning is not None]
 
 
@@ -114,7 +117,6 @@ def write_results(
     content = {
         "main_metric": task.main_metric,
         "summary": summary,
-        "majority": {name: majority_share(task, name) for name in task.eval_sets},
         "baseline": {name: baseline_figures(task, name) for name in task.eval_sets},
         "repeated_rows": repeated or {},
         "warnings": {result.seed: found for result in results if (found := baseline_warnings(result, task))},

@@ -7,7 +7,6 @@ not sorted by length.
 
 import math
 import shutil
-from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from transformers import (
     set_seed,
 )
 
-from hf_encoders.finetuning.class_weights import class_weighted_loss
+from hf_encoders.finetuning.class_weights import IGNORED, class_weighted_loss
 from hf_encoders.finetuning.new_head import load_model
 from hf_encoders.finetuning.task import PreparedTask
 from hf_encoders.finetuning.training_options import defaults, steps_per_epoch
@@ -90,6 +89,8 @@ class RunResult:
         tokens_per_second (`float`): real tokens trained on, padding not counted.
         training_loss (`float`): mean over the run, in nats an item, or squared error.
         model, predictions: the trained model; evaluation set -> what the model put out for it.
+        only_class (`dict`): evaluation set -> the class that all of its items were predicted to be, where they were
+            (see `only_class`).
         optimization (`dict`): optimizer, schedule and precision, in words (`optimization_facts`).
         training (`dict`): fields of `TrainingArguments`, the settings' and the defaults that were chosen.
     """
@@ -104,6 +105,7 @@ class RunResult:
     training_loss: float
     model: PreTrainedModel = field(repr=False)
     predictions: dict[str, Any] = field(repr=False)
+    only_class: dict[str, str] = field(default_factory=dict)
     optimization: dict[str, Any] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict, repr=False)
 
@@ -134,7 +136,7 @@ def finetune(
     if told:
         print(f"  {told}", flush=True)
     outcome = trainer.train()
-    figures, predictions = {}, {}
+    figures, predictions, only = {}, {}, {}
     for name, rows in task.eval_sets.items():
         trainer.compute_metrics = task.compute_metrics(name)
         output = trainer.predict(rows, metric_key_prefix=name)
@@ -142,6 +144,8 @@ def finetune(
         found = {key.removeprefix(f"{name}_"): value for key, value in output.metrics.items()}
         figures[name] = {key: value for key, value in found.items() if key not in NOT_A_FIGURE}
         predictions[name] = output.predictions
+        if (one := only_class(output.predictions, output.label_ids)) is not None:
+            only[name] = task.label_names[one] if task.label_names else str(one)
     shutil.rmtree(Path(folder) / "checkpoints", ignore_errors=True)
     seconds = outcome.metrics["train_runtime"]
     return RunResult(
@@ -153,6 +157,7 @@ def finetune(
         seconds=seconds,
         tokens_per_second=trainer.state.num_input_tokens_seen / seconds,
         training_loss=outcome.training_loss,
+        only_class=only,
         optimization=optimization_facts(trainer),
         model=model,
         predictions=predictions,
@@ -185,6 +190,24 @@ def check_scores(predictions: Any, where: str) -> None:
                 f"{where}: the model's scores are NaN, its training diverged: lower --learning-rate, or lengthen "
                 "--warmup."
             )
+
+
+def only_class(scores: Any, labels: Any) -> int | None:
+    """The class that has the highest score of all items, if it is the same one and the items are not all of one class.
+
+    Args:
+        scores (`np.ndarray` of shape `(..., C)`): of the classes. A tuple, of several outputs, has no classes.
+        labels (`np.ndarray` of shape `(...)`): class numbers, -100 for what is no item. Numbers that are not whole are
+            no classes.
+
+    >>> only_class(np.array([[0.1, 0.9], [0.2, 0.3]]), np.array([0, 1])), only_class(np.eye(2), np.array([0, 1]))
+    (1, None)
+    """
+    if isinstance(scores, tuple) or not np.issubdtype(np.asarray(labels).dtype, np.integer):
+        return None
+    is_item = np.asarray(labels) != IGNORED
+    predicted = np.unique(np.asarray(scores).argmax(axis=-1)[is_item])
+    return int(predicted[0]) if len(predicted) == 1 and len(np.unique(labels[is_item])) > 1 else None
 
 
 def make_trainer(
@@ -252,13 +275,3 @@ def training_arguments(task: PreparedTask, settings: RunSettings, seed: int, che
         raise ValueError(f"TrainingArguments: {' '.join(str(error).split())}") from error
     check_precision(arguments)
     return arguments
-
-
-def majority_share(task: PreparedTask, eval_set: str) -> float | None:
-    """Accuracy of always giving the most frequent training label; None where labels are not one class a row."""
-    labels = task.train_set["labels"][:] if "labels" in task.train_set.column_names else []
-    if not labels or not isinstance(labels[0], int):
-        return None
-    most_frequent = Counter(labels).most_common(1)[0][0]
-    evaluated = task.eval_sets[eval_set]["labels"][:]
-    return evaluated.count(most_frequent) / len(evaluated)

@@ -91,7 +91,6 @@ def prepare(
     }
     encoded, plan = encode_splits(data, text_column, text_pair_column, numbers, tokenizer, max_length)
     figures = multi_label_figures if multi_label else single_label_figures
-    scores = most_frequent_set(numbers["train"]) if multi_label else most_frequent(numbers["train"], len(names))
     problem_type = "multi_label_classification" if multi_label else "single_label_classification"
     return PreparedTask(
         auto_class=AutoModelForSequenceClassification,
@@ -104,7 +103,11 @@ def prepare(
         label_names=names,
         baseline=Baseline(
             "most frequent labels" if multi_label else "most frequent label",
-            lambda split: constant_figures(figures, scores, numbers[split]),
+            lambda split: constant_figures(
+                figures,
+                most_frequent_set(numbers[split]) if multi_label else most_frequent(numbers[split], len(names)),
+                numbers[split],
+            ),
         ),
         input_columns=input_columns(text_column, text_pair_column),
         plan=[*plan, f"{len(names)} classes: {', '.join(names[:10])}{' ...' if len(names) > 10 else ''}"],

@@ -123,8 +123,11 @@ def prepare(
     rows = {
         split: label_windows(found, splits[split].tags, names, label_all_tokens) for split, found in windows.items()
     }
-    frequent = Counter(tag for tags in splits["train"].tags for tag in tags).most_common(1)[0][0]
-    default = OUTSIDE if OUTSIDE in names else frequent  # the tag of a word without a token
+
+    def frequent(split: str) -> str:
+        return Counter(tag for tags in splits[split].tags for tag in tags).most_common(1)[0][0]
+
+    default = OUTSIDE if OUTSIDE in names else frequent("train")  # the tag of a word without a token
     has_entities = all(ENTITY_TAG.fullmatch(name) for name in names)
 
     def predicted(split: str, predictions: np.ndarray) -> list[list[str]]:
@@ -146,7 +149,9 @@ def prepare(
         label_names=names,
         baseline=Baseline(
             "most frequent tag",
-            lambda split: figures([[frequent] * len(tags) for tags in splits[split].tags], splits[split].tags, names),
+            lambda split: figures(
+                [[frequent(split)] * len(tags) for tags in splits[split].tags], splits[split].tags, names
+            ),
         ),
         input_columns=(tokens_column,),
         write_predictions=lambda path, split, predictions: write_tags(

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from transformers import HfArgumentParser, PreTrainedConfig, TrainingArguments
 
+from hf_encoders.option_names import NAMES
 from hf_encoders.training.hyperparameters import check_ranges
 
 
@@ -127,12 +128,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("weight_decay", float, "X", "of AdamW, not on biases and LayerNorms"),
     ):
         training.add_argument(
-            OPTIONS[field],
+            *dict.fromkeys((OPTIONS[field], f"--{field.replace('_', '-')}")),
             dest=field,
             type=kind,
             metavar=metavar,
             help=f"{text} (default: {by_width.get(field, DEFAULTS.get(field))})",
         )
+    known = [one.name for one in dataclasses.fields(TrainingArguments) if one.init]
+    parser.set_defaults(
+        other_names={
+            **{name: (f"--trainer {name}=VALUE",) for name in known if name not in NAMES},
+            **{name: (remedy,) for name, remedy in TAKEN.items()},
+        }
+    )
     training.add_argument(
         "--bf16", action="store_true", default=None, help="autocast to bfloat16; weights stay float32"
     )

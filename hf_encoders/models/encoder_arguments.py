@@ -56,8 +56,15 @@ def refuse_unknown_arguments(model: nn.Module, given: Mapping[str, Any], known: 
     if not unknown:
         return
     is_off = {name for name in unknown & ONLY_OFF if given[name] is None or given[name] is False}
+    # A label that is None trains nothing, with a head or without.
+    is_off |= {name for name in unknown if given[name] is None and is_label(name)}
     if unknown := sorted(unknown - is_off):
         raise ValueError(" ".join(_describe(name, model, known) for name in unknown))
+
+
+def is_label(name: str) -> bool:
+    """Whether an argument is called like one that a model is trained on."""
+    return "label" in name or name in SPAN_LABELS
 
 
 def _describe(name: str, model: nn.Module, known: frozenset[str]) -> str:
@@ -67,13 +74,13 @@ def _describe(name: str, model: nn.Module, known: frozenset[str]) -> str:
         return f"{start}, which an encoder has no use for: leave it out."
     if alike := difflib.get_close_matches(name, [*own, *sorted(known)], n=1, cutoff=SAME_WORD):
         return f"{start}: did you mean {alike[0]!r}?"
-    if "label" not in name and name not in SPAN_LABELS:
+    if not is_label(name):
         return f"{start}, and would ignore it: leave it out of the batch, or of the call."
-    labels = [one for one in own if "label" in one or one in SPAN_LABELS]
+    labels = [one for one in own if is_label(one)]
     found = f"its labels are {' and '.join(map(repr, labels))}" if labels else "it has no head"
     remedy = "use a model with a head for it, or leave it out of the batch"
     if (pair_label := getattr(model, "pair_label_name", None)) is not None:
-        remedy = f"call it {pair_label!r} (label_name={pair_label!r} of a pair collator) to train that head, {remedy}"
+        remedy += f", or call it {pair_label!r} (label_name={pair_label!r} of a pair collator) to train that head"
     return f"{start}, and would be trained without it; {found}: {remedy}."
 
 

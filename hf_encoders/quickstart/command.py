@@ -33,6 +33,7 @@ from hf_encoders.training.run_folder import (
     IS_FINISHED,
     begin_or_go_on,
     choose_threads,
+    note_when_training_begins,
     phases_of,
     read_run_file,
     remove_run,
@@ -132,7 +133,8 @@ def run(arguments: argparse.Namespace) -> int:
     trainer = make_trainer(recipe, text.corpus, text.held_out_corpus, tokenizer, training, division)
     model = trainer.model
     print(f"  {model.num_parameters():,} parameters, {', '.join(map(str, recipe.phases))}")
-    choose_threads(trainer, output, noted)
+    choose_threads(trainer, noted)
+    note_when_training_begins(trainer, output, noted)
     before = trainer.evaluate()
     after = train_to_the_end(trainer, "give the same command again" + " without --overwrite" * arguments.overwrite)
 

@@ -97,11 +97,15 @@ def prepared_text(
             (unfinished / HELD_OUT).write_text(json.dumps(kept), encoding="utf-8")
             (unfinished / MADE_OF).write_text(json.dumps(made_of, indent=1), encoding="utf-8")
         remedy = ""
-    kept = read_json(folder / HELD_OUT, remedy)["documents"]
+    kept = read_json(folder / HELD_OUT, remedy)
+    try:
+        held_out = [LabelledDocument(**document) for document in kept["documents"]]
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{folder / HELD_OUT} is damaged ({error!r}): {remedy}") from error
     return PreparedText(
         load_tokenizer(str(folder / "tokenizer")),
         *(datasets.load_from_disk(str(folder / name)) for name in ("corpus", "held_out")),
-        [LabelledDocument(**document) for document in kept],
+        held_out,
     )
 
 

@@ -110,7 +110,7 @@ class Plan:
                     f"{phase.examples:,}",
                     f"{-(-phase.examples // division.micro_batches):,} x {division.micro_batches}",
                     in_short(plan.tokens),
-                    f"{plan.epochs:.2f}",
+                    rounded(plan.epochs, 2),
                     duration(plan.seconds),
                 )
             )
@@ -129,7 +129,7 @@ class Plan:
                 f"  {rate_and_schedule}",
                 *(f"  {line}" for line in table),
                 f"  together {counted(recipe.steps, 'step')}, {tokens} tokens, {duration(self.seconds)} and "
-                f"{self.bytes / 2**30:.2f} GiB on each of {division.processes} x {self.device}",
+                f"{rounded(self.bytes / 2**30, 2)} GiB on each of {division.processes} x {self.device}",
                 f"  ({self.how})",
                 f"  {self.saving}evaluation and saving come on top",
                 *self.left_out,
@@ -250,8 +250,8 @@ def measure_passes(plan: Plan, trainer: PreTrainingTrainer) -> Plan:
 def sampled_items(items: range, turns: int) -> list[int]:
     """A few micro-batches of a phase, of all turns in a step alike: those of later turns may have an example more.
 
-    >>> sampled_items(range(300), turns=3)  # a hundred steps
-    [0, 48, 100, 151, 200, 251]
+    >>> sampled_items(range(300), turns=3)[:6]  # a hundred steps
+    [0, 9, 18, 30, 39, 48]
     """
     number = min(len(items), max(1, SAMPLED_MICRO_BATCHES // turns) * min(turns, SAMPLED_MICRO_BATCHES))
     steps = len(items) // turns
@@ -282,15 +282,26 @@ def counted(number: int, what: str) -> str:
     return f"{number:,} {what}{'s' * (number != 1)}"
 
 
+def rounded(number: float, digits: int = 1) -> str:
+    """A number with so many digits behind the point, with none and in groups from 1,000 on.
+
+    >>> rounded(12.345, 2), rounded(999.94), rounded(101_834.6), rounded(195_047_619.05, 2)
+    ('12.35', '999.9', '101,835', '195,047,619')
+    """
+    return f"{number:,.0f}" if round(number, digits) >= 1000 else f"{number:.{digits}f}"
+
+
 def in_short(number: float) -> str:
     """A large number with its unit.
 
     >>> in_short(950), in_short(12_340), in_short(7.4e6), in_short(131e9)
     ('950', '12.3 k', '7.4 M', '131.0 G')
+    >>> in_short(2.5e12), in_short(4e18)
+    ('2.5 T', '4,000,000 T')
     """
-    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+    for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if number >= size:
-            return f"{number / size:.1f} {unit}"
+            return f"{rounded(number / size)} {unit}"
     return f"{number:.0f}"
 
 
@@ -299,8 +310,10 @@ def duration(seconds: float) -> str:
 
     >>> duration(42), duration(600), duration(36_000), duration(864_000)
     ('42 s', '10.0 min', '10.0 h', '10.0 days')
+    >>> duration(101_834.6 * 86_400)
+    '101,835 days'
     """
     for unit, size in (("days", 172_800), ("h", 7200), ("min", 120)):
         if seconds >= size:
-            return f"{seconds / {'days': 86_400, 'h': 3600, 'min': 60}[unit]:.1f} {unit}"
+            return f"{rounded(seconds / {'days': 86_400, 'h': 3600, 'min': 60}[unit])} {unit}"
     return f"{seconds:.0f} s"

@@ -50,10 +50,12 @@ from hf_encoders.training.run import (
     training_arguments,
 )
 from hf_encoders.training.run_folder import (
+    CORPUS,
     IS_FINISHED,
     begin_or_go_on,
     check_corpus,
     choose_threads,
+    note_when_training_begins,
     open_corpus,
     phases_of,
     read_run_file,
@@ -91,12 +93,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="X",
         help="share of the documents that is kept apart and evaluated on, in (0, 1) (default: %(default)s)",
     )
-    parser.add_argument("--plan", action="store_true", help="print the plan and end")
+    parser.add_argument(
+        "--plan",
+        action="store_true",
+        help="print the plan and end; of text, tokenizer and corpus are made for it, and stay in --output for the run",
+    )
     parser.add_argument(
         "--measure", action="store_true", help="with --plan: run a pass of each phase instead of estimating its time"
     )
     parser.add_argument("--overwrite", action="store_true", help="remove the run that is in --output first")
-    parser.set_defaults(takes_further_options=True)
+    parser.set_defaults(takes_further_options={one.name for one in dataclasses.fields(TrainingArguments) if one.init})
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -135,12 +141,15 @@ def run(arguments: argparse.Namespace) -> int:
         parts = split_documents(documents, recipe, arguments.validation_share, training.seed)
     if arguments.plan:
         print(plan_of_run(recipe, division, parts, tokenizer, fields, arguments.measure), flush=True)
+        if (output / CORPUS).is_dir():
+            print(f"  (the corpus made for it stays for the run: {output / CORPUS})", flush=True)
         return 0
     while True:
         try:
             set_seed(training.seed)
             trainer = make_trainer(recipe, *parts, tokenizer, training, division)
-            choose_threads(trainer, output, noted)
+            choose_threads(trainer, noted)
+            note_when_training_begins(trainer, output, noted)
             if training.process_index == 0:
                 print(plan_of_trainer(trainer, recipe, division), flush=True)
             how = "give the same command again" + " without --overwrite" * arguments.overwrite
@@ -223,6 +232,7 @@ def open_run(
         if overwrites(arguments) and is_main:
             remove_run(output, [*arguments.corpus, arguments.tokenizer, arguments.recipe])
         tokenizer, documents = open_corpus(recipe, arguments.corpus, arguments.tokenizer, arguments.language, output)
+        model_config(recipe, tokenizer)  # refuses too few rows of a table
         noted: dict[str, Any] = {}
         if not arguments.plan:
             facts = run_identity(recipe, documents, tokenizer, training, arguments.validation_share)

@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-from transformers import PreTrainedTokenizerBase, Trainer, TrainingArguments
+from transformers import (
+    PreTrainedTokenizerBase,
+    Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
 
 from hf_encoders.data.corpus import prepare_corpus
 from hf_encoders.data.corpus.report import REPORT_FILE, CorpusReport
@@ -18,6 +25,7 @@ from hf_encoders.data.corpus.settings import tokenizer_fingerprint
 from hf_encoders.data.corpus.text_files import has_text, text_files
 from hf_encoders.data.tokenizer_training import train_tokenizer
 from hf_encoders.loading import load_tokenizer
+from hf_encoders.redaction import has_secret_name
 from hf_encoders.training.checkpoints import UNFINISHED, steps_first
 from hf_encoders.training.objectives import config_class_of
 from hf_encoders.training.recipe import Phase, Recipe
@@ -172,7 +180,8 @@ def trained_tokenizer(
     Raises:
         ValueError: if the folder holds one that was made of something else.
     """
-    made_of = {"family": recipe.family, **dataclasses.asdict(recipe.tokenizer), "text": [str(path) for path in paths]}
+    text = [str(path.resolve()) for path in paths]
+    made_of = {"family": recipe.family, **dataclasses.asdict(recipe.tokenizer), "text": text}
     note = directory / TOKENIZER_RECIPE
     if directory.exists():
         if not note.is_file():
@@ -206,9 +215,10 @@ def run_identity(
     training: TrainingArguments,
     validation_share: float,
 ) -> dict[str, Any]:
-    """What makes two runs the same run, as it is read back from `run.json`."""
+    """What makes two runs the same run, as it is read back from `run.json`; tokens of the Hub are left out."""
+    fields = {name: value for name, value in recipe.training.items() if not has_secret_name(name)}
     facts = {
-        "recipe": dataclasses.asdict(recipe),
+        "recipe": {**dataclasses.asdict(recipe), "training": fields},
         "corpus": documents._fingerprint,
         "tokenizer": tokenizer_fingerprint(tokenizer),
         "seed": training.seed,
@@ -232,11 +242,35 @@ def read_run_file(output: Path) -> dict[str, Any] | None:
     remedy = "it says which run the checkpoints are of: restore it, or give --overwrite to begin anew."
     found = read_json(file, remedy)
     try:
-        phases_of(found)
-        found["training"]["learning_rate"], found["corpus"], found["tokenizer"]
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{file} is damaged (no {error}): {remedy}") from error
+        check_shape(found)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{file} is damaged ({error}): {remedy}") from error
     return found
+
+
+def check_shape(noted: dict[str, Any]) -> None:
+    """Refuse what does not have the form of `run.json`.
+
+    Raises:
+        TypeError, ValueError: naming what is missing or of another kind.
+    """
+    recipe = {one.name: object for one in dataclasses.fields(Recipe)}
+    kinds = {"recipe": dict, "corpus": str, "tokenizer": str, "seed": int, "validation share": float, "training": dict}
+    for where, entries, expected in (
+        ("", noted, kinds),
+        ("recipe: ", noted.get("recipe"), {**recipe, "phases": list, "model": dict, "training": dict}),
+        ("training: ", noted.get("training"), dict.fromkeys(SHAPING, object)),
+    ):
+        for name, kind in expected.items():
+            if name not in entries:
+                raise ValueError(f"{where}{name} is missing")
+            if not isinstance(entries[name], kind):
+                raise TypeError(f"{where}{name} is {entries[name]!r}")
+    for name, kind in ((THREADS, int), (IS_FINISHED, bool)):
+        if not isinstance(noted.get(name, kind()), kind):
+            raise TypeError(f"{name} is {noted[name]!r}")
+    if not phases_of(noted):
+        raise ValueError("recipe: phases is empty")
 
 
 def phases_of(noted: dict[str, Any]) -> tuple[Phase, ...]:
@@ -251,10 +285,10 @@ def write_run(output: Path, facts: dict[str, Any]) -> None:
 
 
 def begin_or_go_on(output: Path, recipe: Recipe, facts: dict[str, Any], is_main: bool) -> dict[str, Any]:
-    """What `run.json` of the output folder says of this run from now on; it is written by the main process.
+    """What `run.json` of the output folder says of this run from now on. `note_when_training_begins` writes it.
 
     Raises:
-        ValueError: if the folder holds another run, or a finished one that cannot be made longer.
+        ValueError: if the folder holds another run, or one that cannot be made longer.
     """
     before = read_run_file(output)
     if before is None:
@@ -267,6 +301,14 @@ def begin_or_go_on(output: Path, recipe: Recipe, facts: dict[str, Any], is_main:
                 f"--output {output} holds a finished run of {steps:,} steps without a checkpoint to go on from: give "
                 "another folder, or --overwrite to begin anew."
             )
+        longest = max(phase.length for phase in phases_of(before))
+        if recipe.longest > longest and "max_position_embeddings" not in recipe.model:
+            raise ValueError(
+                f"phases: examples of {recipe.longest} tokens need more positions than the model of the run in "
+                f"--output {output} has, which was made for {longest}: begin a new run in another folder, or with "
+                "--overwrite. A recipe that sets model: max_position_embeddings from the start can be made longer by "
+                "longer examples."
+            )
         noted = {**before, **facts, IS_FINISHED: False}
         if is_main:
             phases = ", ".join(map(str, recipe.phases))
@@ -278,29 +320,25 @@ def begin_or_go_on(output: Path, recipe: Recipe, facts: dict[str, Any], is_main:
     else:
         check_same(before, facts, output)
         noted = before
-    if is_main and noted != before:
-        write_run(output, noted)
     return noted
 
 
 def without_steps(facts: dict[str, Any]) -> dict[str, Any]:
     """Facts of a run but for how long it is."""
-    recipe, training = facts["recipe"], facts["training"]
-
-    def kept(options: dict[str, Any]) -> dict[str, Any]:
-        return {name: value for name, value in options.items() if name not in OF_STEPS}
-
-    recipe = {**recipe, "phases": None, "training": kept(recipe["training"])}
-    return {**facts, "recipe": recipe, "training": kept(training)}
+    training = {name: value for name, value in facts["training"].items() if name not in OF_STEPS}
+    return {**facts, "recipe": {**facts["recipe"], "phases": None}, "training": training}
 
 
 def check_same(before: dict[str, Any], facts: dict[str, Any], output: Path) -> None:
-    """Refuse a run that is another one than the output folder holds; what its recipe is called does not matter.
+    """Refuse a run that is another one than the output folder holds.
+
+    What its recipe is called does not matter. Nor do the fields of `TrainingArguments` in it: those that shape the
+    result are in `training` as they are in effect; how often a run is saved may change.
 
     Raises:
         ValueError: naming what differs first.
     """
-    before, facts = ({**one, "recipe": {**one["recipe"], "name": None}} for one in (before, facts))
+    before, facts = ({**one, "recipe": {**one["recipe"], "name": None, "training": None}} for one in (before, facts))
     for name, value in facts.items():
         if before.get(name) != value:
             where, old, hint = name, before.get(name), ""
@@ -315,13 +353,33 @@ def check_same(before: dict[str, Any], facts: dict[str, Any], output: Path) -> N
             )
 
 
-def choose_threads(trainer: Trainer, output: Path, noted: dict[str, Any]) -> None:
-    """Set the number of threads that a CPU trains with, note it for restarts, and say it. See `threads.py`."""
+class _NoteCallback(TrainerCallback):
+    def __init__(self, output: Path, noted: dict[str, Any]):
+        self.output, self.noted = output, noted
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if state.is_world_process_zero:
+            write_run(self.output, self.noted)
+
+
+def note_when_training_begins(trainer: Trainer, output: Path, noted: dict[str, Any]) -> None:
+    """Have `run.json` written once the trainer is ready and has loaded the checkpoint that it goes on from.
+
+    Not before: what fails until then would leave a folder that says that it holds another run than it does.
+    """
+    trainer.add_callback(_NoteCallback(output, noted))
+
+
+def choose_threads(trainer: Trainer, noted: dict[str, Any]) -> None:
+    """Set the number of threads that a CPU trains with, put it into `noted` for restarts, and say it.
+
+    See `threads.py`.
+    """
     threads, told = set_threads(trainer, lambda: work_of_run(trainer), noted.get(THREADS))
     if trainer.args.process_index != 0:
         return
-    if noted.get(THREADS) != threads:
-        noted[THREADS] = threads
-        write_run(output, noted)
+    noted[THREADS] = threads
     if told:
         print(f"  {told}", flush=True)

@@ -34,7 +34,7 @@ from hf_encoders.finetuning import (
     token_classification,
 )
 from hf_encoders.finetuning.report import shown_spread
-from hf_encoders.finetuning.runs import RunSettings, finetune, majority_share
+from hf_encoders.finetuning.runs import RunSettings, finetune
 from hf_encoders.loading import load_config, load_tokenizer, longest_input
 from tests.benchmarks.linear_baselines import (
     choice_baseline,
@@ -191,7 +191,8 @@ def make_row(name: str, arguments: argparse.Namespace) -> None:
     path = folder / "baseline.json"
     if not path.exists():
         figure = row.baseline(data["train"], data["test"], **row.options)
-        write_run(path, {"contender": BASELINE, "figure": figure, "majority": majority_share(task, "test")})
+        constant = None if task.baseline is None else task.baseline.figures("test").get(row.metric)
+        write_run(path, {"contender": BASELINE, "figure": figure, "constant": constant})
     for contender, fields in CONTENDERS.items():
         for seed in arguments.seeds if row.against_stock or "classes" not in fields else ():
             path = folder / f"{contender.replace(' ', '_')}-{seed}.json"
@@ -254,8 +255,8 @@ def write_table(output: Path) -> None:
         seconds = [
             f"{np.mean([run['seconds'] for run in found]):.0f}" for found in list(by_contender.values())[:-1] if found
         ]
-        majority = next((run["majority"] for run in runs if run.get("majority") is not None), None)
-        last = "" if majority is None else f"{majority:.3f}"
+        constant = next((run["constant"] for run in runs if run.get("constant") is not None), None)
+        last = "" if constant is None else f"{constant:.3f}"
         lines.append(f"| {name} | {row.metric} | {' | '.join(cells)} | {last} | {' / '.join(seconds)} |")
         table[name] = {"metric": row.metric, "runs": runs}
     (output / "table.md").write_text("\n".join(lines) + "\n")

@@ -131,6 +131,15 @@ def test_every_run_into_one_folder_ends_well(text, tmp_path, capsys, without_oth
         assert main(quickstart(output, *text)) == 0
         tables.append(capsys.readouterr().out.partition("to compare with")[2].partition("all in")[0])
     assert len(set(tables)) == 1
+    for content in ("[]", "{}", '{"documents": [5]}'):
+        kept = output / "_text" / quickstart_text.HELD_OUT
+        whole = kept.read_text()
+        kept.write_text(content)
+        assert main(quickstart(output, *text)) == 2
+        told = capsys.readouterr().err
+        assert f"{kept} is damaged (" in told and f"remove {output / '_text'} to have it made again" in told
+        assert told.count("\n") == 1
+        kept.write_text(whole)
     model = output / "model"
     names = {path.name for path in model.iterdir()}
     before = {path.name: path.read_bytes() for path in model.iterdir()}

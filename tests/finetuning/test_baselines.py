@@ -1,5 +1,6 @@
 """What a figure is compared with, for every task, and the warning where it does not stand out."""
 
+import numpy as np
 import pytest
 
 from hf_encoders.finetuning import (
@@ -12,7 +13,7 @@ from hf_encoders.finetuning import (
 from hf_encoders.finetuning.baselines import Baseline, compared
 from hf_encoders.finetuning.repeated_rows import describe_repeated, repeated_rows
 from hf_encoders.finetuning.report import baseline_warnings, format_table
-from hf_encoders.finetuning.runs import RunResult
+from hf_encoders.finetuning.runs import RunResult, only_class
 from tests.hub.tiny_checkpoints import BERT
 
 from .tiny import LENGTH, splits, tokenizer_of
@@ -22,7 +23,8 @@ def prepare(module, train, test, **options):
     return module.prepare(splits(train=train, test=test), tokenizer_of(BERT), max_length=LENGTH, **options)
 
 
-def test_the_most_frequent_training_label_is_the_baseline_of_every_figure():
+def test_the_most_frequent_label_of_the_evaluation_set_is_the_baseline_of_every_figure():
+    """Not that of the training set: always giving `x` would look better than it, and read nothing either."""
     task = prepare(
         sequence_classification,
         {"text": ["a"] * 5, "label": ["x", "y", "y", "z", "y"]},
@@ -30,14 +32,15 @@ def test_the_most_frequent_training_label_is_the_baseline_of_every_figure():
     )
     figures = task.baseline.figures("test")
     assert task.baseline.name == "most frequent label"
-    # Of three classes one has precision 1/4 and recall 1.
-    assert figures == pytest.approx({"accuracy": 0.25, "f1_macro": 0.4 / 3, "matthews_correlation": 0.0})
+    # Of three classes one has precision 1/2 and recall 1.
+    assert figures == pytest.approx({"accuracy": 0.5, "f1_macro": 2 / 9, "matthews_correlation": 0.0})
 
 
 def test_the_best_constant_set_of_labels_is_the_baseline_of_several_a_row():
     train = {"text": ["a"] * 4, "label": ["p", "p,q", "p,q", "r"]}
     task = prepare(sequence_classification, train, {"text": ["a"] * 2, "label": ["p,q", "r"]}, multi_label=True)
-    assert task.baseline.figures("test") == pytest.approx({"f1_micro": 4 / 7, "f1_macro": 4 / 9, "accuracy": 0.5})
+    # Of the evaluation set, where all three are as frequent: each has precision 1/2 and recall 1.
+    assert task.baseline.figures("test") == pytest.approx({"f1_micro": 2 / 3, "f1_macro": 2 / 3, "accuracy": 0.0})
 
 
 def test_numbers_have_the_training_mean_as_baseline():
@@ -48,20 +51,22 @@ def test_numbers_have_the_training_mean_as_baseline():
 
 def test_words_have_the_most_frequent_tag():
     train = {"tokens": [["the", "cat"], ["a"]], "ner_tags": [["O", "B-X"], ["O"]]}
-    task = prepare(token_classification, train, {"tokens": [["the", "cat"]], "ner_tags": [["B-X", "O"]]})
+    task = prepare(token_classification, train, {"tokens": [["the", "cat", "a"]], "ner_tags": [["B-X", "O", "O"]]})
     figures = task.baseline.figures("test")
-    assert (figures["overall_f1"], figures["overall_accuracy"]) == (0.0, 0.5)
+    assert (figures["overall_f1"], figures["overall_accuracy"]) == (0.0, pytest.approx(2 / 3))
     plain = {"tokens": [["the", "cat"], ["a"]], "ner_tags": [["DET", "NOUN"], ["DET"]]}
     task = prepare(
         token_classification, plain, {"tokens": [["the", "cat", "a"]], "ner_tags": [["DET", "NOUN", "DET"]]}
     )
     assert task.baseline.figures("test")["accuracy"] == pytest.approx(2 / 3)
+    others = {"tokens": [["the", "cat", "a"]], "ner_tags": [["NOUN", "NOUN", "DET"]]}
+    assert prepare(token_classification, plain, others).baseline.figures("test")["accuracy"] == pytest.approx(2 / 3)
 
 
-def test_endings_have_chance_or_the_most_frequent_place():
+def test_endings_have_the_most_frequent_place():
     endings = [["a", "b", "c"]] * 4
     train = {"prompt": ["the"] * 4, "endings": endings, "label": [2, 2, 1, 0]}
-    for labels, accuracy in (([2, 2, 2, 0], 0.75), ([0, 0, 1, 1], 1 / 3)):
+    for labels, accuracy in (([2, 2, 2, 0], 0.75), ([0, 1, 1, 1], 0.75), ([0, 1, 2, 0], 0.5)):
         task = prepare(multiple_choice, train, {"prompt": ["the"] * 4, "endings": endings, "label": labels})
         assert task.baseline.figures("test") == pytest.approx({"accuracy": accuracy})
 
@@ -108,6 +113,35 @@ def test_the_table_shows_the_baseline_beside_the_figures_and_warnings_name_the_s
     of_test, of_validation = baseline_warnings(result, task)
     assert of_test.startswith("test: accuracy 0.7500 is no better than 0.7500")
     assert of_validation.startswith("validation: accuracy 0.2500 is no better than 0.7500")
+
+
+@pytest.mark.parametrize(
+    ("scores", "labels", "expected"),
+    [
+        ([[0.0, 2.0, 1.0], [-1.0, 0.5, 0.0]], [0, 1], 1),
+        ([[0.0, 2.0, 1.0], [-1.0, 0.5, 0.6]], [0, 1], None),
+        ([[0.0, 2.0], [-1.0, 0.5]], [1, 1], None),  # as the rows are
+        ([[0.0, 2.0], [-1.0, 0.5]], [[1.0, 0.0], [0.0, 1.0]], None),  # any number of labels a row
+        ([[0.0], [0.5]], [0.2, 0.4], None),  # numbers
+        ([[[3.0, 1.0], [0.0, 1.0]], [[2.0, 1.0], [5.0, 1.0]]], [[0, -100], [1, 0]], 0),  # words
+        (([[0.0]], [[1.0]]), [0], None),  # starts and ends of answers
+    ],
+)
+def test_predictions_of_one_class_are_found(scores, labels, expected):
+    scores = tuple(map(np.array, scores)) if isinstance(scores, tuple) else np.array(scores)
+    assert only_class(scores, np.array(labels)) == expected
+
+
+def test_a_model_that_settles_on_one_class_is_warned_of_whichever_it_is():
+    train = {"text": ["a"] * 4, "label": ["x", "x", "x", "y"]}
+    task = prepare(sequence_classification, train, {"text": ["a"] * 25, "label": ["y"] * 14 + ["x"] * 11})
+    figures = {"test": {"accuracy": 0.56, "matthews_correlation": 0.0}}
+    result = RunResult(0, figures, 1, 1.0, None, 1.0, 1.0, 0.1, None, None, only_class={"test": "y"})
+    assert baseline_warnings(result, task) == [
+        "test: all predictions are 'y', whatever the input.",
+        "test: accuracy 0.5600 is no better than 0.5600, which the baseline reaches (most frequent label). The model "
+        "may have learned nothing: try a higher learning rate, more epochs, more rows, or another encoder.",
+    ]
 
 
 def test_rows_that_were_trained_on_are_counted_by_what_the_encoder_reads():

@@ -1,6 +1,7 @@
 """`hf-encoders finetune`: from files to models with figures, and refusals before anything is trained."""
 
 import argparse
+import contextlib
 import csv
 import json
 import shutil
@@ -24,7 +25,8 @@ def finetune(*words):
     parser = argparse.ArgumentParser(prog="hf-encoders finetune")
     command.add_arguments(parser)
     arguments = parser.parse_args([str(word) for word in words])
-    return command.run(arguments)
+    with contextlib.ExitStack() as arguments.until_end:
+        return command.run(arguments)
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +59,7 @@ def test_two_seeds_give_two_models_and_a_table(bert, files, tmp_path, capsys):
     values = [one["figures"]["test"]["accuracy"] for one in results["seeds"]]
     assert [one["seed"] for one in results["seeds"]] == [3, 8]
     assert results["summary"]["test"]["accuracy"]["mean"] == pytest.approx(sum(values) / 2)
-    assert results["majority"] == {"test": 16 / 24}
+    assert results["baseline"]["test"]["accuracy"] == 16 / 24
     record = TrainingRecord.load(output / "seed-8")
     accuracy = next(entry for entry in record.evaluation if entry["metric"] == "accuracy")
     assert accuracy == {
@@ -150,11 +152,16 @@ def test_training_rows_in_the_test_set_and_figures_no_better_than_the_baseline_a
     assert results["baseline"]["test"]["accuracy"] == pytest.approx(16 / 24)
     assert results["settings"]["training"]["learning_rate"] == 1e-3 and results["settings"]["training"]["bf16"] is True
     for seed in (3, 4):
-        (found,) = results["warnings"][str(seed)]
-        assert found.startswith("test: accuracy 0.") and "the baseline" in found
-        assert f"WARNING: seed {seed}, {found}" in printed
+        found = results["warnings"][str(seed)]
+        assert found[-1].startswith("test: accuracy 0.") and "the baseline" in found[-1]
+        (of_seed,) = (one for one in results["seeds"] if one["seed"] == seed)
+        one_class = [
+            f"test: all predictions are '{name}', whatever the input." for name in of_seed["only_class"].values()
+        ]
+        assert found[:-1] == one_class
+        assert all(f"WARNING: seed {seed}, {warning}" in printed for warning in found)
         record = TrainingRecord.load(output / f"seed-{seed}")
-        assert record.warnings[0].startswith(leak) and record.warnings[1:] == [found]
+        assert record.warnings[0].startswith(leak) and record.warnings[1:] == found
         assert record.schedule["peak learning rate"] == 1e-3
 
 
@@ -187,6 +194,21 @@ def test_results_are_not_overwritten_unasked(bert, files, tmp_path, monkeypatch)
     assert (tmp_path / "out" / "seed-0" / "old").exists() and not (tmp_path / "out" / "_seed-0").exists()
     finetune(*words, "--overwrite")
     assert not (tmp_path / "out" / "seed-0" / "old").exists()
+
+
+def test_two_commands_do_not_write_into_one_folder(bert, files, tmp_path, monkeypatch):
+    words = ("text-classification", "--model", bert, "--train", files["train"], "--output", tmp_path / "out")
+    train = command.finetune
+
+    def train_while_another_is_started(*arguments):
+        monkeypatch.setattr(command, "finetune", lambda *_: pytest.fail("trained beside the other"))
+        with pytest.raises(ValueError, match="--output .*out': another process writes there"):
+            finetune(*words, *QUICK, "--overwrite")
+        return train(*arguments)
+
+    monkeypatch.setattr(command, "finetune", train_while_another_is_started)
+    assert finetune(*words, *QUICK) == 0
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["results.json", "seed-0"]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from transformers import BertConfig
 from hf_encoders.finetuning import multiple_choice, sequence_classification, sequence_regression
 from hf_encoders.finetuning.new_head import load_model
 from hf_encoders.finetuning.report import figures_of_all, format_table
-from hf_encoders.finetuning.runs import RunResult, RunSettings, finetune, majority_share, num_steps, with_defaults
+from hf_encoders.finetuning.runs import RunResult, RunSettings, finetune, num_steps, with_defaults
 from hf_encoders.loading import load_config, longest_input
 from tests.hub.tiny_checkpoints import ALBERT, BERT, FAMILIES, ROBERTA
 
@@ -210,14 +210,6 @@ def test_damaged_and_unfitting_weights_are_refused(encoders, tmp_path, classes):
     (folder / "model.safetensors").unlink()
     with pytest.raises(ValueError, match="--model .* cannot be loaded as AutoModelForSequenceClassification"):
         load()
-
-
-def test_majority_share_is_that_of_the_most_frequent_training_label():
-    task = classification(BERT, count=9)
-    assert majority_share(task, "test") == 6 / 10
-    task.train_set = task.train_set.filter(lambda row: row["labels"] == 0)
-    assert majority_share(task, "test") == 4 / 10
-    assert majority_share(classification(BERT, multi_label=True), "test") is None
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)

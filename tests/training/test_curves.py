@@ -1,6 +1,7 @@
 """`hf-encoders plot`: which log of a run is read, what is drawn and said, what a reference keeps."""
 
 import dataclasses
+import errno
 import json
 import math
 
@@ -250,7 +251,7 @@ def test_a_shipped_reference_is_of_the_recipe_that_is_shipped():
         (["run", "--output", "x"], "--output x: must end in one of "),
         (["run", "--output", "empty"], "must end in one of "),
         (["run", "--output", "closed/x.png"], "closed/x.png: may not be written: name another file"),
-        (["run", "--save-reference", "closed/x.json"], "may not be written to: name another folder"),
+        (["run", "--save-reference", "closed/x.json"], "written to (Permission denied): name another folder"),
         (["run", "run", "--save-reference", "x"], "for one run"),
         (["run", "--save-reference", "taken"], "is there already"),
         (["run", "--save-reference", "a b"], "letters, digits"),
@@ -263,8 +264,14 @@ def test_what_is_refused(tmp_path, references, capsys, monkeypatch, arguments, s
     write_state(tmp_path / "bare", [{"step": 1, "loss": 2.0}])
     (tmp_path / "empty").mkdir()
     (tmp_path / "closed").mkdir()
-    access = writing.os.access
-    monkeypatch.setattr(writing.os, "access", lambda path, mode: "closed" not in str(path) and access(path, mode))
+    opened = writing.tempfile.TemporaryFile
+
+    def closed(*arguments, dir=None, **options):
+        if "closed" in str(dir):
+            raise PermissionError(errno.EACCES, "Permission denied", str(dir))
+        return opened(*arguments, dir=dir, **options)
+
+    monkeypatch.setattr(writing.tempfile, "TemporaryFile", closed)
     (tmp_path / "damaged.json").write_text('{"log_history": [')
     (tmp_path / "other.json").write_text("{}")
     (tmp_path / "no_steps.json").write_text('[{"loss": 1.0}]')

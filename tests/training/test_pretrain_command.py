@@ -138,6 +138,20 @@ def test_a_plan_trains_nothing(folder, capsys):
     assert "tiny: albert, sop" in printed and "together 6 steps" in printed
     assert "3 x 2" in printed and "2 x 2" in printed
     assert not list((folder / "planned").glob("checkpoint-*"))
+    # Made once: the run goes on with what the plan of text needed.
+    assert f"the corpus made for it stays for the run: {folder / 'planned' / '_corpus'}" in printed
+    with pytest.raises(SystemExit):
+        main(["pretrain", "--help"])
+    assert "corpus are made for it, and stay in --output" in " ".join(capsys.readouterr().out.split())
+
+
+def test_numbers_of_a_plan_are_rounded_and_grouped(folder, capsys):
+    tokenizer = ("--tokenizer", str(folder / "whole" / "tokenizer"))
+    assert pretrain(folder, "huge", "--plan", "--max_steps", "6000000000", *tokenizer, corpus="whole/_corpus") == 0
+    printed = capsys.readouterr().out
+    numbers = re.findall(r"[\d.,]+(?= |$)", printed)
+    assert "together 6,000,000,000 steps" in printed
+    assert not any(re.search(r"\d{4,}|\d,\d+\.\d", number) for number in numbers), printed
 
 
 @pytest.mark.parametrize("words", [(), ("--measure",)])
@@ -257,12 +271,109 @@ def test_what_cannot_be_made_longer_is_left_as_it_is(folder, capsys):
     assert (folder / "no checkpoint" / "run.json").read_text() == before
 
 
+def test_longer_examples_than_the_model_has_positions_for_are_refused_before_anything_is_written(folder, capsys):
+    """Not after `run.json` says that the folder holds the longer run, which it would then refuse to go back from."""
+    longer = [*TINY["phases"], {"steps": 2, "length": 48, "examples": 3}]
+    (folder / "longer.yaml").write_text(yaml.safe_dump({**TINY, "phases": longer}), encoding="utf-8")
+    shutil.copytree(folder / "whole", folder / "positions")
+    before = (folder / "positions" / "run.json").read_bytes()
+    assert pretrain(folder, "positions", recipe="longer.yaml") == 2
+    said = capsys.readouterr().err
+    assert "examples of 48 tokens need more positions than the model of the run" in said and said.count("\n") == 1
+    assert "max_position_embeddings from the start" in said
+    assert (folder / "positions" / "run.json").read_bytes() == before
+    assert pretrain(folder, "positions") == 0
+    assert "This run is finished" in capsys.readouterr().out
+
+
+def test_a_run_with_positions_to_spare_goes_on_with_longer_examples(folder):
+    recipe = {**TINY, "model": {**TINY["model"], "max_position_embeddings": 50}}
+    (folder / "spare.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
+    assert pretrain(folder, "spare", recipe="spare.yaml") == 0
+    recipe["phases"] = [*TINY["phases"], {"steps": 2, "length": 48, "examples": 3}]
+    (folder / "spare.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
+    assert pretrain(folder, "spare", recipe="spare.yaml") == 0
+    assert TrainingRecord.load(folder / "spare" / "model").schedule["optimizer steps"] == 8
+
+
+def test_what_fails_before_training_leaves_the_run_as_it_was(folder, monkeypatch, capsys):
+    shutil.copytree(folder / "whole", folder / "failed")
+    before = json.loads((folder / "failed" / "run.json").read_text())
+
+    def fail(*arguments):
+        raise ValueError("no such device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pretrain_command.PreTrainingTrainer, "_load_from_checkpoint", fail)
+        with pytest.raises(ValueError, match="no such device"):  # of this file, so with a traceback
+            pretrain(folder, "failed", "--max_steps", "8")
+    assert json.loads((folder / "failed" / "run.json").read_text()) == before
+    assert pretrain(folder, "failed") == 0
+    assert "This run is finished" in capsys.readouterr().out
+
+
+def test_a_run_goes_on_under_another_spelling_of_its_text_and_other_settings_that_shape_nothing(
+    folder, capsys, monkeypatch
+):
+    token = "hf_" + "aB3" * 12
+    recipe = {**TINY, "training": {**TINY["training"], "hub_token": token, "logging_steps": 2}}
+    (folder / "kept_token.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
+    assert pretrain(folder, "respelled", recipe="kept_token.yaml") == 0
+    for file in ("run.json", "tokenizer/recipe.json"):
+        assert token not in (folder / "respelled" / file).read_text()
+    capsys.readouterr()
+    monkeypatch.chdir(folder)
+    words = ["--output", "respelled", "--validation-share", "0.2", "--disable_tqdm", "True"]
+    assert main(["pretrain", "tiny.yaml", "--corpus", "./text.txt", *words, "--save_steps", "3"]) == 0
+    assert "This run is finished" in capsys.readouterr().out
+    recipe["training"]["weight_decay"] = 0.02
+    (folder / "kept_token.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
+    assert pretrain(folder, "respelled", recipe="kept_token.yaml") == 2
+    assert "holds a run with another training (weight_decay)" in capsys.readouterr().err
+
+
+def without(entry, *path):
+    """The content of `run.json` without an entry, or with another value of it."""
+
+    def changed(noted, value=None):
+        inner = noted
+        for name in path[:-1]:
+            inner = inner[name]
+        if entry == "missing":
+            del inner[path[-1]]
+        else:
+            inner[path[-1]] = entry
+        return json.dumps(noted).encode()
+
+    return changed
+
+
 @pytest.mark.parametrize(
-    "content", [b'{"recipe": {"pha', b"[]", b"{}", b'{"recipe": {"phases": [{"steps": 1}]}}', b"\xff", b""]
+    "content",
+    [
+        b'{"recipe": {"pha',
+        b"[]",
+        b"{}",
+        b'{"recipe": {"phases": [{"steps": 1}]}}',
+        b"\xff",
+        b"",
+        without("missing", "recipe", "training"),
+        without("missing", "recipe", "masking"),
+        without("missing", "training", "adam_beta1"),
+        without("missing", "seed"),
+        without([], "recipe"),
+        without(None, "recipe", "training"),
+        without(5, "corpus"),
+        without([], "recipe", "phases"),
+        without([5], "recipe", "phases"),
+        without("two", "threads"),
+    ],
 )
 def test_a_damaged_run_file_is_told_with_the_remedy(folder, content, capsys):
     damaged = folder / "damaged"
     shutil.copytree(folder / "whole", damaged, dirs_exist_ok=True)
+    if callable(content):
+        content = content(json.loads((folder / "whole" / "run.json").read_text()))
     (damaged / "run.json").write_bytes(content)
     for words in ((), ("--plan",), ("--max_steps", "9")):
         assert pretrain(folder, "damaged", *words) == 2
@@ -273,6 +384,26 @@ def test_a_damaged_run_file_is_told_with_the_remedy(folder, content, capsys):
     (damaged / "tokenizer" / "recipe.json").write_text("{")
     assert pretrain(folder, "damaged") == 2
     assert "tokenizer/recipe.json is damaged" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "content", [b"[]", b"{", b"{}", b'{"statistics": {}}', b'{"statistics": 5}', "tokenizer", "run"]
+)
+@pytest.mark.parametrize("corpus", ["text.txt", "broken/_corpus"])
+def test_a_damaged_corpus_file_is_told_with_the_remedy(folder, corpus, content, capsys):
+    shutil.copytree(folder / "whole", folder / "broken", dirs_exist_ok=True)
+    if isinstance(content, str):
+        found = json.loads((folder / "whole" / "_corpus" / "corpus.json").read_text())
+        changed = (
+            {**found, "run": {}} if content == "run" else {**found, "settings": {**found["settings"], content: 5}}
+        )
+        content = json.dumps(changed).encode()
+    (folder / "broken" / "_corpus" / "corpus.json").write_bytes(content)
+    tokenizer = ("--tokenizer", str(folder / "whole" / "tokenizer")) if corpus != "text.txt" else ()
+    assert pretrain(folder, "broken", *tokenizer, corpus=corpus) == 2
+    said = capsys.readouterr().err
+    assert re.search(r"_corpus/corpus.json is damaged \(.*\): restore it, or prepare the corpus again", said)
+    assert said.count("\n") == 1
 
 
 def test_a_model_stays_until_the_next_one_is_whole(folder, monkeypatch):

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from hf_encoders.data.corpus.arrow_file import SentenceBatch
 from hf_encoders.data.corpus.sentence_store import SentenceStore
 from hf_encoders.data.ragged import offsets_of
+from hf_encoders.writing import read_json
 
 
 REPORT_FILE = "corpus.json"
@@ -221,9 +222,35 @@ class CorpusReport:
 
     @classmethod
     def load(cls, directory: str | Path) -> "CorpusReport":
-        """Read the `corpus.json` of a folder."""
-        fields = json.loads((Path(directory) / REPORT_FILE).read_text(encoding="utf-8"))
-        return cls(**(fields | {"statistics": CorpusStatistics(**fields["statistics"])}))
+        """Read the `corpus.json` of a folder.
+
+        Raises:
+            ValueError: if it is damaged: names the file, what is wrong and the remedy.
+        """
+        file, remedy = Path(directory) / REPORT_FILE, "restore it, or prepare the corpus again with --overwrite."
+        found = read_json(file, remedy)
+        try:
+            return cls(**found | {"statistics": CorpusStatistics(**found["statistics"])})._checked()
+        except KeyError as error:
+            raise ValueError(f"{file} is damaged ({error.args[0]} is missing): {remedy}") from error
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{file} is damaged ({error}): {remedy}") from error
+
+    def _checked(self) -> "CorpusReport":
+        """This report, if all that is read of it is there and of its kind."""
+        kinds = {"settings": dict, "warnings": list, "run": dict, "versions": dict, "reading": dict}
+        for name, kind in kinds.items():
+            if not isinstance(getattr(self, name), kind):
+                raise TypeError(f"{name} is {getattr(self, name)!r}")
+        if not isinstance(self.settings["source"], dict):
+            raise TypeError(f"settings: source is {self.settings['source']!r}")
+        self.settings["tokenizer"]["fingerprint"]
+        for one in fields(self.statistics):
+            value = getattr(self.statistics, one.name)
+            if isinstance(value, bool) or not isinstance(value, int | float | None):
+                raise TypeError(f"statistics: {one.name} is {value!r}")
+        str(self)  # reads the rest
+        return self
 
     def __repr__(self) -> str:
         counts = self.statistics

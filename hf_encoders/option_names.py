@@ -1,0 +1,64 @@
+"""Options as users of transformers' example scripts type them, and what they are called here."""
+
+import argparse
+
+
+NOTHING = "leave it out"
+# Name there -> what to use: the first that begins with an option or argument of the called command, or with neither.
+NAMES = {
+    "model_name_or_path": ("--model", "RECIPE, whose model is trained from its first step", "DIR_OR_NAME", "DIR"),
+    "config_name": ("--model", "RECIPE, which says what the model is"),
+    "model_type": ("--model", "RECIPE, which says what the model is"),
+    "tokenizer_name": ("--tokenizer", f"{NOTHING}: the tokenizer is the model's"),
+    "train_file": ("--train", "--corpus", "--input", "--text"),
+    "validation_file": ("--validation", "--validation-share", "--text"),
+    "test_file": ("--test", "--text"),
+    "dataset_name": ("--dataset", "--corpus, a corpus that `hf-encoders corpus --dataset NAME` made"),
+    "max_seq_length": ("--max-length", "RECIPE, phases: length"),
+    "max_length": ("--max-length", "RECIPE, phases: length"),
+    "block_size": ("--max-length", "RECIPE, phases: length"),
+    "doc_stride": ("--window-overlap", "--doc-stride", NOTHING),
+    "text_column_name": ("--text-column", "--tokens-column", NOTHING),
+    "label_column_name": ("--label-column", "--tags-column", NOTHING),
+    "mlm_probability": ("RECIPE, masking: mask_probability", NOTHING),
+    "line_by_line": (f"{NOTHING}: lines are sentences, and blank lines part documents",),
+    "validation_split_percentage": ("--validation-share", "--held-out"),
+    "preprocessing_num_workers": ("--workers", "RECIPE with a corpus of `hf-encoders corpus --workers N`"),
+    "output_dir": ("--output",),
+    "overwrite_output_dir": ("--overwrite", NOTHING),
+    "warmup_ratio": ("--warmup", "RECIPE or --warmup_steps, below 1 a share"),
+    "do_train": (f"{NOTHING}: the command trains",),
+    "do_eval": (f"{NOTHING}: evaluation sets that are given are evaluated on",),
+    "do_predict": (f"{NOTHING}: evaluation sets that are given are evaluated on",),
+}
+
+
+def names_here(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
+    """What to use instead of each option among the words that the parser does not have, and that is known.
+
+    A command's parser may have a default `other_names` with further names, as `NAMES`.
+
+    >>> parser = argparse.ArgumentParser()
+    >>> _ = parser.add_argument("--corpus")
+    >>> names_here(["--train-file", "a.txt", "--do_eval=1", "--corpus", "b"], parser)[0]
+    '--train_file: use --corpus'
+    """
+    options = parser._option_string_actions  # argparse has no public list
+    positionals = {action.metavar for action in parser._actions}
+    known = NAMES | (parser.get_default("other_names") or {})
+    found = []
+    for word in words:
+        name = word.partition("=")[0].removeprefix("--").replace("-", "_")
+        # An abbreviation, as argparse takes it, is an option too.
+        is_here = any(option.startswith(f"--{name.replace('_', '-')}") for option in options)
+        if not word.startswith("--") or name not in known or is_here:
+            continue
+        remedy = next((one for one in known[name] if _is_of(one, {*options, *positionals})), None)
+        if remedy is not None:
+            found.append(f"--{name}: {remedy if remedy.startswith(NOTHING) else f'use {remedy}'}")
+    return list(dict.fromkeys(found))
+
+
+def _is_of(remedy: str, arguments: set[str | None]) -> bool:
+    first = remedy.replace(",", " ").split()[0]
+    return first in arguments or not (first.startswith("--") or first.isupper())
