@@ -104,7 +104,7 @@ class _Parser(argparse.ArgumentParser):
 
     given: list[str] = []
 
-    def parse_known_args(self, args=None, namespace=None):  # noqa: ANN001, ANN201: as in argparse
+    def parse_known_args(self, args=None, namespace=None):
         self.given = list(args or [])
         return super().parse_known_args(args, namespace)
 

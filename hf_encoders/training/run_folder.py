@@ -25,7 +25,7 @@ from hf_encoders.data.corpus.settings import tokenizer_fingerprint
 from hf_encoders.data.corpus.text_files import has_text, text_files
 from hf_encoders.data.tokenizer_training import train_tokenizer
 from hf_encoders.loading import load_tokenizer
-from hf_encoders.redaction import has_secret_name
+from hf_encoders.redaction import is_secret
 from hf_encoders.training.checkpoints import UNFINISHED, steps_first
 from hf_encoders.training.objectives import config_class_of
 from hf_encoders.training.recipe import Phase, Recipe
@@ -216,7 +216,7 @@ def run_identity(
     validation_share: float,
 ) -> dict[str, Any]:
     """What makes two runs the same run, as it is read back from `run.json`; tokens of the Hub are left out."""
-    fields = {name: value for name, value in recipe.training.items() if not has_secret_name(name)}
+    fields = {name: value for name, value in recipe.training.items() if not is_secret(name, str(value))}
     facts = {
         "recipe": {**dataclasses.asdict(recipe), "training": fields},
         "corpus": documents._fingerprint,
