@@ -2,6 +2,7 @@
 
 import errno
 import signal
+from functools import partial
 
 import pytest
 from safetensors import SafetensorError
@@ -159,7 +160,10 @@ def test_a_disk_that_cannot_be_written_is_told_in_one_line_whoever_met_it(error,
         (["export", "m", "--to", "native", "--output", "o"], "begins again."),
     ],
 )
-def test_ctrl_c_is_told_in_one_line(words, how, monkeypatch, capsys):
+def test_ctrl_c_is_told_in_one_line(words, how, monkeypatch, capsys, request):
+    # What a shell starts in the background ignores the signal.
+    request.addfinalizer(partial(signal.signal, signal.SIGINT, signal.getsignal(signal.SIGINT)))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     left = []
 
     def stopped(arguments):

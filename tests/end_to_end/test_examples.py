@@ -68,10 +68,9 @@ def test_one_file_without_the_other_is_refused(path, given, tmp_path, monkeypatc
 
 def test_what_sentence_pairs_teach(tmp_path):
     text = tmp_path / "text.txt"
-    line = "This is line {} of {}. It has two sentences."
-    lines = ((line.format(1, i), f"And {line.format(2, i)}") for i in range(60))
-    # The longer line first and second: otherwise the lengths would tell the order, and no pair had a label.
-    text.write_text("\n\n".join("\n".join(two if i % 2 else reversed(two)) for i, two in enumerate(map(list, lines))))
+    # The longer sentence first and second: otherwise the lengths would tell the order, and no pair had a label.
+    kinds = ("This is line {} of {}. It has two.", "It has two. This is line {} of {}.")
+    text.write_text("\n\n".join("\n".join(kinds[i % 2].format(j, i) for j in (1, 2)) for i in range(60)))
     output = run_example(
         "sentence_pair_objectives.py", "--text_files", str(text), "--output_dir", str(tmp_path / "out"),
         "--max_steps", "2", "--vocab_size", "90", "--max_length", "64", "--use_cpu", "True",

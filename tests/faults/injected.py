@@ -189,6 +189,7 @@ def signalled_after_the_last_step(folder: Path, number: int) -> None:
 def signalled_twice(folder: Path, step: int) -> None:
     """In the same step; the second key press counts as one of its own at once."""
     interruption.SAME_KEY_PRESS = -1.0
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores it
     trainer = make_trainer(folder)
 
     def send():
