@@ -23,6 +23,7 @@ from tests.hub.tiny_checkpoints import (
     make_tokenizer,
     save_checkpoint,
 )
+from tests.publishing.findings import edit_config, errors
 
 from .saved import ALL_HEADS, RECORD, name_of, save
 
@@ -40,15 +41,6 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def directory(good: Path, tmp_path: Path) -> Path:
     """A copy to break."""
     return Path(shutil.copytree(good, tmp_path / "model"))
-
-
-def errors(found) -> list[str]:
-    return [finding.text for finding in found if finding.is_error]
-
-
-def edit_config(directory: Path, **fields) -> None:
-    path = directory / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
 
 
 def test_every_head_passes_and_loads_elsewhere(tmp_path):

@@ -13,7 +13,7 @@ from hf_encoders.publishing.pretrained_folder import describe_masking, describe_
 from hf_encoders.publishing.training_record import TrainingRecord
 from hf_encoders.training.mask_rate import LinearMaskRate
 from tests.end_to_end.test_quickstart import write_corpus
-from tests.training.test_pretrain_command import TINY
+from tests.training.pretrain_runs import TINY
 
 
 REPLACED = "of those 80 % [MASK], 10 % random, 10 % kept"

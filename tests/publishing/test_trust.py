@@ -14,6 +14,7 @@ from hf_encoders.publishing.probing import probe_batch
 from hf_encoders.publishing.publish import plan_publication
 from hf_encoders.publishing.saved_files import foreign_code, published_files
 from tests.hub.tiny_checkpoints import BERT, make_config
+from tests.publishing.findings import edit_config, errors
 
 from .saved import save
 
@@ -35,15 +36,6 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def directory(good: Path, tmp_path: Path) -> Path:
     """A copy to spoil."""
     return Path(shutil.copytree(good, tmp_path / "model"))
-
-
-def errors(found) -> list[str]:
-    return [finding.text for finding in found if finding.is_error]
-
-
-def edit_config(directory: Path, **fields) -> None:
-    path = directory / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
 
 
 def run_on_import(path: Path, code: str) -> None:

@@ -1,4 +1,4 @@
-"""`hf-encoders pretrain`: text in, a model that loads anywhere out; gone on with; the same however it is divided."""
+"""`hf-encoders pretrain`: text in, a model that loads anywhere out; the same however it is divided."""
 
 import dataclasses
 import json
@@ -8,8 +8,7 @@ import shutil
 import pytest
 import torch
 import yaml
-from safetensors.torch import load_file
-from transformers import AutoModelForMaskedLM, AutoTokenizer, TrainerCallback
+from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from hf_encoders.cli import main
 from hf_encoders.data.corpus import arrow_file, prepare_corpus, sentence_encoding, sentence_store
@@ -18,49 +17,12 @@ from hf_encoders.publishing.training_record import TrainingRecord
 from hf_encoders.training import pretrain_command
 from hf_encoders.training.checkpoints import facts_of_checkpoint
 from hf_encoders.training.run_folder import open_parts
-from tests.end_to_end.test_quickstart import write_corpus
-
-
-TINY = {
-    "family": "albert",
-    "objective": "sop",
-    "model": {
-        "num_hidden_layers": 2,
-        "hidden_size": 12,
-        "num_attention_heads": 3,
-        "intermediate_size": 20,
-        "embedding_size": 8,
-        "hidden_dropout_prob": 0.0,
-        "attention_probs_dropout_prob": 0.0,
-        "classifier_dropout_prob": 0.0,
-    },
-    "tokenizer": {"vocab_size": 150},
-    "mask_rate": [0.3, 0.15],
-    "masking": {"unit": "ngram"},
-    "optimizer": "lamb",
-    "phases": [{"steps": 4, "length": 24, "examples": 6}, {"steps": 2, "length": 40, "examples": 3}],
-    "training": {"learning_rate": 0.01, "warmup_steps": 0.3, "weight_decay": 0.01},
-}
+from tests.training.pretrain_runs import TINY, finished_run, pretrain, weights
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A recipe, text, and a finished run with all its checkpoints."""
-    folder = tmp_path_factory.mktemp("pretrain")
-    (folder / "tiny.yaml").write_text(yaml.safe_dump(TINY), encoding="utf-8")
-    write_corpus(folder / "text.txt", 60, "alpha")
-    assert pretrain(folder, "whole", "--save_total_limit", "9") == 0
-    return folder
-
-
-def pretrain(folder, output, *words, corpus="text.txt", recipe="tiny.yaml"):
-    options = ["--validation-share", "0.2", "--save_steps", "2", "--disable_tqdm", "True", *words]
-    corpus = ["--corpus", str(folder / corpus), "--output", str(folder / output)]
-    return main(["pretrain", str(folder / recipe), *corpus, *options])
-
-
-def weights(directory):
-    return load_file(directory / "model.safetensors")
+    return finished_run(tmp_path_factory.mktemp("pretrain"))
 
 
 def test_text_goes_in_and_a_recorded_model_comes_out(folder):
@@ -198,241 +160,6 @@ def test_a_prepared_corpus_needs_its_tokenizer(folder, capsys):
     assert "is not the one that the corpus" in capsys.readouterr().err
     assert pretrain(folder, "second", "--corpus", str(folder / "whole/_corpus"), str(folder / "text.txt")) == 2
     assert "holds text, and" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("how", ["max_steps", "last phase", "phase behind"])
-def test_a_finished_run_becomes_longer_with_the_schedule_of_the_longer_run(folder, how, capsys, monkeypatch):
-    """Its steps stay as they were; what is killed of the rest and resumed is as if it had not been killed."""
-    output, words, recipe = f"longer {how}", [], dict(TINY)
-    first, last = TINY["phases"]
-    if how == "max_steps":
-        words = ["--max_steps", "10"]
-    elif how == "last phase":
-        recipe["phases"] = [first, {**last, "steps": 6}]
-    else:
-        recipe["phases"] = [first, last, {"steps": 4, "length": 32, "examples": 4}]
-    (folder / "tiny.yaml").rename(folder / "kept.yaml")
-    (folder / "tiny.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
-    shutil.copytree(folder / "whole", folder / output)
-    used, make_trainer = [], pretrain_command.make_trainer
-
-    class Rates(TrainerCallback):
-        def on_pre_optimizer_step(self, args, state, control, optimizer=None, **kwargs):
-            used.append(optimizer.param_groups[0]["lr"])
-
-    def watched_trainer(*arguments):
-        trainer = make_trainer(*arguments)
-        trainer.add_callback(Rates())
-        return trainer
-
-    monkeypatch.setattr(pretrain_command, "make_trainer", watched_trainer)
-    try:
-        assert pretrain(folder, output, *words) == 0
-        printed = capsys.readouterr().out
-        assert "This run had 6 steps and goes on to 10 (4 steps of 6 x 24 tokens, " in printed
-        # 3 steps of warm-up, then linear over 7: at step 6 of 10, 4 of these are left.
-        assert "Of 10 steps instead of 6: the learning rate of step 6 is 0.00571, and was 0." in printed
-        assert used == pytest.approx([0.01 * left / 7 for left in (4, 3, 2, 1)])
-        state = json.loads((folder / output / "checkpoint-10" / "trainer_state.json").read_text())
-        rates = {entry["step"]: entry["learning_rate"] for entry in state["log_history"] if "learning_rate" in entry}
-        assert [rates[step] for step in range(6, 11)] == pytest.approx(
-            [0.0025, *(0.01 * left / 7 for left in (4, 3, 2, 1))]
-        )
-        record = TrainingRecord.load(folder / output / "model")
-        assert record.schedule["optimizer steps"] == 10 and record.schedule["phases"].startswith("4 steps of 6 x 24")
-        after = weights(folder / output / "model")
-        assert any(not torch.equal(after[name], old) for name, old in weights(folder / "whole" / "model").items())
-        shutil.rmtree(folder / output / "checkpoint-10")
-        shutil.rmtree(folder / output / "model")
-        assert pretrain(folder, output, *words) == 0
-        assert re.search(r"Going on from .*/checkpoint-8", capsys.readouterr().out)
-        again = weights(folder / output / "model")
-        assert all(torch.equal(after[name], again[name]) for name in after)
-        assert pretrain(folder, output, *words) == 0
-        assert "This run is finished" in capsys.readouterr().out
-    finally:
-        (folder / "kept.yaml").replace(folder / "tiny.yaml")
-    assert how != "max_steps" or pretrain(folder, output) == 2
-
-
-def test_what_cannot_be_made_longer_is_left_as_it_is(folder, capsys):
-    """Phases that are over cannot be longer; without a checkpoint there is nothing to go on from."""
-    first, last = TINY["phases"]
-    recipe = {**TINY, "phases": [{**first, "steps": 5}, last]}
-    (folder / "other_first.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
-    assert pretrain(folder, "whole", recipe="other_first.yaml") == 2
-    assert "a longer run keeps these, and adds to the last (--max_steps) or behind it" in capsys.readouterr().err
-    shutil.copytree(folder / "whole", folder / "no checkpoint")
-    for step in (2, 4, 6):
-        shutil.rmtree(folder / "no checkpoint" / f"checkpoint-{step}")
-    before = (folder / "no checkpoint" / "run.json").read_text()
-    assert pretrain(folder, "no checkpoint", "--max_steps", "9") == 2
-    assert "a finished run of 6 steps without a checkpoint to go on from" in capsys.readouterr().err
-    assert (folder / "no checkpoint" / "run.json").read_text() == before
-
-
-def test_longer_examples_than_the_model_has_positions_for_are_refused_before_anything_is_written(folder, capsys):
-    """Not after `run.json` says that the folder holds the longer run, which it would then refuse to go back from."""
-    longer = [*TINY["phases"], {"steps": 2, "length": 48, "examples": 3}]
-    (folder / "longer.yaml").write_text(yaml.safe_dump({**TINY, "phases": longer}), encoding="utf-8")
-    shutil.copytree(folder / "whole", folder / "positions")
-    before = (folder / "positions" / "run.json").read_bytes()
-    assert pretrain(folder, "positions", recipe="longer.yaml") == 2
-    said = capsys.readouterr().err
-    assert "examples of 48 tokens need more positions than the model of the run" in said and said.count("\n") == 1
-    assert "max_position_embeddings from the start" in said
-    assert (folder / "positions" / "run.json").read_bytes() == before
-    assert pretrain(folder, "positions") == 0
-    assert "This run is finished" in capsys.readouterr().out
-
-
-def test_a_run_with_positions_to_spare_goes_on_with_longer_examples(folder):
-    recipe = {**TINY, "model": {**TINY["model"], "max_position_embeddings": 50}}
-    (folder / "spare.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
-    assert pretrain(folder, "spare", recipe="spare.yaml") == 0
-    recipe["phases"] = [*TINY["phases"], {"steps": 2, "length": 48, "examples": 3}]
-    (folder / "spare.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
-    assert pretrain(folder, "spare", recipe="spare.yaml") == 0
-    assert TrainingRecord.load(folder / "spare" / "model").schedule["optimizer steps"] == 8
-
-
-def test_what_fails_before_training_leaves_the_run_as_it_was(folder, monkeypatch, capsys):
-    shutil.copytree(folder / "whole", folder / "failed")
-    before = json.loads((folder / "failed" / "run.json").read_text())
-
-    def fail(*arguments):
-        raise ValueError("no such device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(pretrain_command.PreTrainingTrainer, "_load_from_checkpoint", fail)
-        with pytest.raises(ValueError, match="no such device"):  # of this file, so with a traceback
-            pretrain(folder, "failed", "--max_steps", "8")
-    assert json.loads((folder / "failed" / "run.json").read_text()) == before
-    assert pretrain(folder, "failed") == 0
-    assert "This run is finished" in capsys.readouterr().out
-
-
-def test_a_run_goes_on_under_another_spelling_of_its_text_and_other_settings_that_shape_nothing(
-    folder, capsys, monkeypatch
-):
-    token = "hf_" + "aB3" * 12
-    recipe = {**TINY, "training": {**TINY["training"], "hub_token": token, "logging_steps": 2}}
-    (folder / "kept_token.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
-    assert pretrain(folder, "respelled", recipe="kept_token.yaml") == 0
-    for file in ("run.json", "tokenizer/recipe.json"):
-        assert token not in (folder / "respelled" / file).read_text()
-    capsys.readouterr()
-    monkeypatch.chdir(folder)
-    words = ["--output", "respelled", "--validation-share", "0.2", "--disable_tqdm", "True"]
-    assert main(["pretrain", "tiny.yaml", "--corpus", "./text.txt", *words, "--save_steps", "3"]) == 0
-    assert "This run is finished" in capsys.readouterr().out
-    recipe["training"]["weight_decay"] = 0.02
-    (folder / "kept_token.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
-    assert pretrain(folder, "respelled", recipe="kept_token.yaml") == 2
-    assert "holds a run with another training (weight_decay)" in capsys.readouterr().err
-
-
-def without(entry, *path):
-    """The content of `run.json` without an entry, or with another value of it."""
-
-    def changed(noted, value=None):
-        inner = noted
-        for name in path[:-1]:
-            inner = inner[name]
-        if entry == "missing":
-            del inner[path[-1]]
-        else:
-            inner[path[-1]] = entry
-        return json.dumps(noted).encode()
-
-    return changed
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b'{"recipe": {"pha',
-        b"[]",
-        b"{}",
-        b'{"recipe": {"phases": [{"steps": 1}]}}',
-        b"\xff",
-        b"",
-        without("missing", "recipe", "training"),
-        without("missing", "recipe", "masking"),
-        without("missing", "training", "adam_beta1"),
-        without("missing", "seed"),
-        without([], "recipe"),
-        without(None, "recipe", "training"),
-        without(5, "corpus"),
-        without([], "recipe", "phases"),
-        without([5], "recipe", "phases"),
-        without("two", "threads"),
-    ],
-)
-def test_a_damaged_run_file_is_told_with_the_remedy(folder, content, capsys):
-    damaged = folder / "damaged"
-    shutil.copytree(folder / "whole", damaged, dirs_exist_ok=True)
-    if callable(content):
-        content = content(json.loads((folder / "whole" / "run.json").read_text()))
-    (damaged / "run.json").write_bytes(content)
-    for words in ((), ("--plan",), ("--max_steps", "9")):
-        assert pretrain(folder, "damaged", *words) == 2
-        said = capsys.readouterr().err
-        assert re.search(r"damaged/run.json is damaged \(.*restore it, or give --overwrite to begin anew", said)
-        assert said.count("\n") == 1
-    (damaged / "run.json").write_text((folder / "whole" / "run.json").read_text())
-    (damaged / "tokenizer" / "recipe.json").write_text("{")
-    assert pretrain(folder, "damaged") == 2
-    assert "tokenizer/recipe.json is damaged" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "content", [b"[]", b"{", b"{}", b'{"statistics": {}}', b'{"statistics": 5}', "tokenizer", "run"]
-)
-@pytest.mark.parametrize("corpus", ["text.txt", "broken/_corpus"])
-def test_a_damaged_corpus_file_is_told_with_the_remedy(folder, corpus, content, capsys):
-    shutil.copytree(folder / "whole", folder / "broken", dirs_exist_ok=True)
-    if isinstance(content, str):
-        found = json.loads((folder / "whole" / "_corpus" / "corpus.json").read_text())
-        changed = (
-            {**found, "run": {}} if content == "run" else {**found, "settings": {**found["settings"], content: 5}}
-        )
-        content = json.dumps(changed).encode()
-    (folder / "broken" / "_corpus" / "corpus.json").write_bytes(content)
-    tokenizer = ("--tokenizer", str(folder / "whole" / "tokenizer")) if corpus != "text.txt" else ()
-    assert pretrain(folder, "broken", *tokenizer, corpus=corpus) == 2
-    said = capsys.readouterr().err
-    assert re.search(r"_corpus/corpus.json is damaged \(.*\): restore it, or prepare the corpus again", said)
-    assert said.count("\n") == 1
-
-
-def test_a_model_stays_until_the_next_one_is_whole(folder, monkeypatch):
-    shutil.copytree(folder / "whole", folder / "replaced")
-    (folder / "replaced" / "model" / "modeling_of_another_family.py").write_text("")
-    before = {path.name: path.read_bytes() for path in (folder / "replaced" / "model").iterdir()}
-
-    def full_disk(*arguments, **options):
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("hf_encoders.publishing.pretrained_folder.draw_loss_curve", full_disk)
-        assert pretrain(folder, "replaced", "--overwrite", "--seed", "7", "--max_steps", "2") == 2
-    assert {path.name: path.read_bytes() for path in (folder / "replaced" / "model").iterdir()} == before
-    assert not (folder / "replaced" / "_model").exists()
-    assert pretrain(folder, "replaced", "--seed", "7", "--max_steps", "2") == 0
-    assert TrainingRecord.load(folder / "replaced" / "model").schedule["seed"] == 7
-    assert not (folder / "replaced" / "model" / "modeling_of_another_family.py").exists()
-    assert not list((folder / "replaced").glob("_*model*"))
-
-
-def test_resuming_does_not_warn_of_tied_weights(folder, capsys, caplog):
-    shutil.copytree(folder / "whole", folder / "quiet")
-    shutil.rmtree(folder / "quiet" / "checkpoint-6")
-    shutil.rmtree(folder / "quiet" / "model")
-    assert pretrain(folder, "quiet") == 0
-    out, err = capsys.readouterr()
-    assert "Going on from" in out
-    assert "missing keys" not in out + err + caplog.text and "Writing model shards" not in out + err
 
 
 def test_a_finished_run_is_not_run_again(folder, capsys):

@@ -8,11 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import yaml
 
 from hf_encoders.training import pretrain_command, threads
 from hf_encoders.training.threads import Work, fastest_threads, set_threads
 from tests.end_to_end.test_quickstart import write_corpus
-from tests.training.test_pretrain_command import TINY, pretrain, weights, yaml
+from tests.training.pretrain_runs import TINY, pretrain, weights
 
 
 class Clock:

@@ -1,0 +1,47 @@
+"""The command `hf-encoders pretrain` on a recipe and a text of seconds."""
+
+import yaml
+from safetensors.torch import load_file
+
+from hf_encoders.cli import main
+from tests.end_to_end.test_quickstart import write_corpus
+
+
+TINY = {
+    "family": "albert",
+    "objective": "sop",
+    "model": {
+        "num_hidden_layers": 2,
+        "hidden_size": 12,
+        "num_attention_heads": 3,
+        "intermediate_size": 20,
+        "embedding_size": 8,
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+        "classifier_dropout_prob": 0.0,
+    },
+    "tokenizer": {"vocab_size": 150},
+    "mask_rate": [0.3, 0.15],
+    "masking": {"unit": "ngram"},
+    "optimizer": "lamb",
+    "phases": [{"steps": 4, "length": 24, "examples": 6}, {"steps": 2, "length": 40, "examples": 3}],
+    "training": {"learning_rate": 0.01, "warmup_steps": 0.3, "weight_decay": 0.01},
+}
+
+
+def pretrain(folder, output, *words, corpus="text.txt", recipe="tiny.yaml"):
+    options = ["--validation-share", "0.2", "--save_steps", "2", "--disable_tqdm", "True", *words]
+    corpus = ["--corpus", str(folder / corpus), "--output", str(folder / output)]
+    return main(["pretrain", str(folder / recipe), *corpus, *options])
+
+
+def weights(directory):
+    return load_file(directory / "model.safetensors")
+
+
+def finished_run(folder):
+    """A recipe, text, and a finished run with all its checkpoints."""
+    (folder / "tiny.yaml").write_text(yaml.safe_dump(TINY), encoding="utf-8")
+    write_corpus(folder / "text.txt", 60, "alpha")
+    assert pretrain(folder, "whole", "--save_total_limit", "9") == 0
+    return folder
