@@ -23,9 +23,9 @@ from transformers import HfArgumentParser, TrainingArguments, set_seed
 
 from hf_encoders import HfeBertConfig, HfeBertForPreTraining, data
 from hf_encoders.data.examples import TextExamples
-from hf_encoders.publishing.comparison import logged_points, write_comparison
+from hf_encoders.objectives.table import tokenizer_fields
+from hf_encoders.records.comparison import logged_points, write_comparison
 from hf_encoders.training import PreTrainingTrainer
-from hf_encoders.training.objectives import tokenizer_fields
 
 
 @dataclass

@@ -32,17 +32,19 @@ def main(argv: list[str] | None = None) -> int:
 
 def run_command(words: list[str]) -> int:
     """Parse the words of a command line, and run its command."""
-    from hf_encoders.benchmark import command as benchmark
-    from hf_encoders.data.corpus import command as corpus
-    from hf_encoders.data.vocabulary import command as tokenizer
-    from hf_encoders.finetuning import command as finetune
-    from hf_encoders.inference import command as evaluate
-    from hf_encoders.publishing import export_command as export
-    from hf_encoders.publishing import publish_command as publish
-    from hf_encoders.quickstart import command as quickstart
-    from hf_encoders.quickstart import sample_command as sample
-    from hf_encoders.training import plot_command as plot
-    from hf_encoders.training import pretrain_command as pretrain
+    from hf_encoders.commands import (
+        benchmark,
+        corpus,
+        evaluate,
+        export,
+        finetune,
+        plot,
+        pretrain,
+        publish,
+        quickstart,
+        sample,
+        tokenizer,
+    )
 
     parser = _Parser(prog="hf-encoders", description="Pre-train, fine-tune and publish BERT-family encoders.")
     parser.add_argument("--version", action="version", version=f"hf_encoders {__version__}")

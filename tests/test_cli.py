@@ -8,9 +8,7 @@ import pytest
 from safetensors import SafetensorError
 
 from hf_encoders import cli
-from hf_encoders.finetuning import command as finetune
-from hf_encoders.publishing import export_command as export
-from hf_encoders.training import pretrain_command as pretrain
+from hf_encoders.commands import export, finetune, pretrain
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from transformers import AutoConfig, AutoTokenizer
 
 from hf_encoders import loading
 from hf_encoders.cli import main
-from hf_encoders.data.corpus import command
+from hf_encoders.commands import corpus as command
 from hf_encoders.loading import is_local, load_config, load_tokenizer, read_config
 
 

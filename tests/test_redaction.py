@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hf_encoders.data.tokenizer_training import train_tokenizer
-from hf_encoders.publishing.saved_files import secrets_of_files
+from hf_encoders.data.vocabulary.tokenizer_training import train_tokenizer
 from hf_encoders.redaction import REDACTED, homes_in, published, published_command, secrets_in
+from hf_encoders.saved_files import secrets_of_files
 
 
 # Made up, in the forms that services give theirs; put together here so that no scanner takes this file for a leak.

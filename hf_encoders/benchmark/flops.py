@@ -1,9 +1,9 @@
-"""Operations that a batch of the benchmark needs; what they are is in `hf_encoders/flops.py`."""
+"""Operations that a batch of the benchmark needs; what they are is in `hf_encoders/records/flops.py`."""
 
 from hf_encoders.benchmark.rows import Batch
 from hf_encoders.benchmark.settings import Setting
-from hf_encoders.flops import forward_flops
 from hf_encoders.models.encoder_configuration import EncoderConfig
+from hf_encoders.records.flops import forward_flops
 
 
 def needed_flops(config: EncoderConfig, batch: Batch, setting: Setting) -> int:

@@ -14,11 +14,11 @@ from tqdm import tqdm
 
 from hf_encoders.benchmark.contenders import Contender
 from hf_encoders.benchmark.flops import needed_flops
-from hf_encoders.benchmark.memory import peak_on_cpu, peak_on_cuda
 from hf_encoders.benchmark.rows import Batch
 from hf_encoders.benchmark.settings import Setting
-from hf_encoders.flops import wait_for
 from hf_encoders.models.encoder_configuration import EncoderConfig
+from hf_encoders.records.flops import wait_for
+from hf_encoders.records.memory import peak_on_cpu, peak_on_cuda
 
 
 @dataclass
@@ -28,7 +28,7 @@ class Turn:
     Args:
         tokens (`int`): real tokens.
         cells (`int`): tokens with padding.
-        flops (`int`): operations that the tokens need, as in `hf_encoders/flops.py`.
+        flops (`int`): operations that the tokens need, as in `hf_encoders/records/flops.py`.
         collate_seconds, pass_seconds, update_seconds (`float`): making the batches and bringing them to the device;
             forward and, in training, backward; the optimizer.
     """

@@ -13,7 +13,7 @@ import torch
 from hf_encoders.benchmark.contenders import Contender
 from hf_encoders.benchmark.measuring import Measurements, Turn
 from hf_encoders.benchmark.settings import Setting
-from hf_encoders.publishing.training_record import describe_hardware, describe_software
+from hf_encoders.records.training_record import describe_hardware, describe_software
 from hf_encoders.redaction import published_command
 
 
@@ -45,7 +45,7 @@ class Line:
         pass_milliseconds, step_milliseconds (`Spread`): a batch.
         activation_megabytes (`float`): 10^6 bytes; as `measure_memory` says.
         padding (`float`): share of the computed tokens that is padding, in [0, 1).
-        mfu (`Spread`): share of the machine's matrix-product rate, as in `hf_encoders/flops.py`.
+        mfu (`Spread`): share of the machine's matrix-product rate, as in `hf_encoders/records/flops.py`.
         rounds (`list[Turn]`): all that was measured.
     """
 

@@ -8,8 +8,8 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.models.encoder_configuration import EncoderConfig
+from hf_encoders.objectives.table import config_class_of, config_of_size, pretraining_class
 from hf_encoders.registration import CONFIGURATIONS
-from hf_encoders.training.objectives import config_class_of, config_of_size, pretraining_class
 
 
 class Size(NamedTuple):

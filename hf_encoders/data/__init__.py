@@ -1,6 +1,6 @@
 """Text -> documents of sentences -> token ids -> pairs or blocks -> masked batches."""
 
-from hf_encoders.data import paper_modes
+from hf_encoders.data import presets as paper_modes
 from hf_encoders.data.blocks import SentenceBlocks
 from hf_encoders.data.chunks import DocumentChunks
 from hf_encoders.data.collators import (
@@ -22,8 +22,8 @@ from hf_encoders.data.corpus import (
 )
 from hf_encoders.data.packing import TokenBudget
 from hf_encoders.data.streaming import StreamedBlocks, StreamedChunks
-from hf_encoders.data.tokenizer_training import train_tokenizer
 from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
+from hf_encoders.data.vocabulary.tokenizer_training import train_tokenizer
 
 
 __all__ = [

@@ -15,7 +15,7 @@ from hf_encoders.finetuning.class_weights import IGNORED
 from hf_encoders.finetuning.data_files import DataSource
 from hf_encoders.finetuning.runs import RunResult, RunSettings
 from hf_encoders.finetuning.task import PreparedTask
-from hf_encoders.publishing.training_record import (
+from hf_encoders.records.training_record import (
     TrainingRecord,
     describe_hardware,
     describe_software,

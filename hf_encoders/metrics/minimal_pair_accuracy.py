@@ -7,8 +7,8 @@ import datasets
 import evaluate
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_encoders.inference.minimal_pairs import compare_pairs
-from hf_encoders.inference.pseudo_likelihood import MAX_TOKENS, pseudo_log_likelihoods
+from hf_encoders.evaluation.minimal_pairs import compare_pairs
+from hf_encoders.evaluation.pseudo_likelihood import MAX_TOKENS, pseudo_log_likelihoods
 
 
 class MinimalPairAccuracy(evaluate.Metric):
@@ -45,7 +45,7 @@ class MinimalPairAccuracy(evaluate.Metric):
         Args:
             sentence_good, sentence_bad (`list` of `str`): the acceptable and the other sentence, `(pairs,)`.
             model, tokenizer, mask_rest_of_word, max_tokens: as in
-                `hf_encoders.inference.pseudo_likelihood.token_log_probabilities`, which raises for wrong ones.
+                `hf_encoders.evaluation.pseudo_likelihood.token_log_probabilities`, which raises for wrong ones.
             UID (`list` of `str`): with `blimp`, the paradigm of each pair.
 
         Returns:

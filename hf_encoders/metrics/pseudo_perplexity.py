@@ -7,7 +7,7 @@ import datasets
 import evaluate
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_encoders.inference.pseudo_likelihood import MAX_TOKENS, pseudo_perplexity, token_log_probabilities
+from hf_encoders.evaluation.pseudo_likelihood import MAX_TOKENS, pseudo_perplexity, token_log_probabilities
 
 
 class PseudoPerplexity(evaluate.Metric):
@@ -38,7 +38,7 @@ class PseudoPerplexity(evaluate.Metric):
         Args:
             predictions (`list` of `str`): the sentences.
             model, tokenizer, mask_rest_of_word, max_tokens: as in
-                `hf_encoders.inference.pseudo_likelihood.token_log_probabilities`, which raises for wrong ones.
+                `hf_encoders.evaluation.pseudo_likelihood.token_log_probabilities`, which raises for wrong ones.
 
         Returns:
             `pseudo_perplexity`, at least 1; `tokens`, how many were scored.

@@ -18,10 +18,13 @@ from hf_encoders.errors import first_line
 from hf_encoders.loading import load_tokenizer, read_config
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.publishing.card_metadata import metadata_problems
+from hf_encoders.publishing.fresh_process import WAYS, Load, load_elsewhere, problem_of
 from hf_encoders.publishing.model_card import missing_facts
-from hf_encoders.publishing.other_process import WAYS, Load, load_elsewhere, problem_of
 from hf_encoders.publishing.probing import outputs_of, probe_batch
-from hf_encoders.publishing.saved_files import (
+from hf_encoders.publishing.saved_model import load_source, pooler_arguments, saved_head
+from hf_encoders.records.run_files import RECORD_FILE
+from hf_encoders.records.training_record import TrainingRecord
+from hf_encoders.saved_files import (
     CARD_FILE,
     code_files,
     foreign_code,
@@ -30,8 +33,6 @@ from hf_encoders.publishing.saved_files import (
     secrets_of_files,
     weight_files,
 )
-from hf_encoders.publishing.saved_model import load_source, pooler_arguments, saved_head
-from hf_encoders.publishing.training_record import RECORD_FILE, TrainingRecord
 
 
 LINKED_FILE = re.compile(r"!\[[^\]]*\]\(([^)\s]+)")

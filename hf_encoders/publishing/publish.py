@@ -17,7 +17,10 @@ from hf_encoders.publishing.card_metadata import is_repo_id
 from hf_encoders.publishing.checks import Finding, check_card, check_directory, check_secrets, shown_files
 from hf_encoders.publishing.hub_errors import PublishError, one_line
 from hf_encoders.publishing.model_card import make_model_card, was_edited
-from hf_encoders.publishing.saved_files import (
+from hf_encoders.publishing.saved_model import load_source, saved_head
+from hf_encoders.records.run_files import RECORD_FILE
+from hf_encoders.records.training_record import TrainingRecord
+from hf_encoders.saved_files import (
     CARD_FILE,
     CURVE_FILE,
     INDEX_FILE,
@@ -26,8 +29,6 @@ from hf_encoders.publishing.saved_files import (
     leads_out,
     published_files,
 )
-from hf_encoders.publishing.saved_model import load_source, saved_head
-from hf_encoders.publishing.training_record import RECORD_FILE, TrainingRecord
 from hf_encoders.writing import check_folder
 
 

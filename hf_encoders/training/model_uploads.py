@@ -14,7 +14,7 @@ import transformers.trainer
 from huggingface_hub import HfApi
 from transformers.trainer import TRAINING_ARGS_NAME
 
-from hf_encoders.publishing.saved_files import published_files, secrets_of_files
+from hf_encoders.saved_files import published_files, secrets_of_files
 
 
 class ModelUploads:

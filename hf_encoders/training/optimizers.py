@@ -8,7 +8,7 @@ from typing import Any
 from transformers import Trainer, TrainingArguments
 from transformers.trainer_pt_utils import LayerWiseDummyOptimizer
 
-from hf_encoders.training.launch import asks_for_sharding
+from hf_encoders.training.distributed import asks_for_sharding
 
 
 OPTIMIZERS = ("adamw", "lamb")

@@ -15,8 +15,6 @@ import torch
 from torch import nn
 from transformers import Trainer
 
-from hf_encoders.training.phases import RunExamples
-
 
 SET_BY_USER = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # torchrun sets the first
 THREADS_AT_IMPORT = torch.get_num_threads()
@@ -197,21 +195,6 @@ def pass_of(trainer: Trainer, batch: dict) -> Callable[[], None]:
             torch.cuda.synchronize(device)
 
     return run
-
-
-def work_of_run(trainer: Trainer) -> list[Work]:
-    """The passes of a pre-training run: of each phase, a micro-batch of its examples."""
-    run: RunExamples = trainer.train_dataset
-    found = []
-    for part in run.phases:
-
-        def passes(examples: int, part=part) -> Callable[[], None]:
-            batch = trainer.data_collator(RunExamples([part], -(-part.phase.examples // examples))[0])
-            batch.pop("mask_rates", None)
-            return pass_of(trainer, batch)
-
-        found.append(Work(passes, -(-part.phase.examples // run.micro_batches), part.phase.steps))
-    return found
 
 
 def work_of_rows(trainer: Trainer) -> list[Work]:

@@ -24,9 +24,9 @@ from transformers.trainer_utils import EvalLoopOutput
 from hf_encoders.data.packing import TokenBudget
 from hf_encoders.data.streaming import StreamedExamples
 from hf_encoders.training.callbacks import EpochCallback, HubCodeCallback, epoch_datasets
-from hf_encoders.training.fault_tolerance import FaultTolerantTrainer
-from hf_encoders.training.health import HealthCallback
-from hf_encoders.training.launch import check_launch, shard
+from hf_encoders.training.distributed import check_launch, shard
+from hf_encoders.training.faults.fault_tolerance import FaultTolerantTrainer
+from hf_encoders.training.health.callback import HealthCallback
 from hf_encoders.training.mask_rate import LinearMaskRate, prepared_collator, thinned
 
 

@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from hf_encoders import HfeBertConfig
-from hf_encoders.benchmark import command
 from hf_encoders.cli import main
+from hf_encoders.commands import benchmark as command
 from hf_encoders.data.corpus.python_docs import Document
-from hf_encoders.flops import GEMM_SIDES
+from hf_encoders.records.flops import GEMM_SIDES
 from tests.benchmark_command.tiny import tiny_config, tiny_text
 
 
@@ -112,7 +112,7 @@ def test_cuda_that_is_not_there_is_refused(folder, capsys, monkeypatch):
     ],
 )
 def test_wrong_input_is_told_before_anything_is_measured(folder, capsys, monkeypatch, arguments, message):
-    monkeypatch.setattr("hf_encoders.benchmark.command.measure", lambda *_: pytest.fail("it was measured"))
+    monkeypatch.setattr("hf_encoders.commands.benchmark.measure", lambda *_: pytest.fail("it was measured"))
     assert benchmark(folder, *arguments) == 2
     error = capsys.readouterr().err
     assert re.search(message, error)

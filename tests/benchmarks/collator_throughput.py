@@ -36,9 +36,9 @@ from hf_encoders.data import (
 from hf_encoders.data.batches import Segments
 from hf_encoders.data.examples import TextExamples
 from hf_encoders.data.randomness import example_keys
-from hf_encoders.training.objectives import pretraining_model
-from hf_encoders.training.recipe import load_recipe
-from hf_encoders.training.run import model_config
+from hf_encoders.objectives.table import pretraining_model
+from hf_encoders.recipes.recipe import load_recipe
+from hf_encoders.recipes.run import model_config
 
 
 STOCK, OURS = "transformers", "hf_encoders"

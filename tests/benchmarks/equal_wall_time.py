@@ -38,9 +38,9 @@ from transformers import (
 from hf_encoders.data import DataCollatorForMaskedLM, SentenceBlocks, split_train_validation
 from hf_encoders.data.corpus import unigram_cross_entropy
 from hf_encoders.models.encoder_configuration import EncoderConfig
-from hf_encoders.training.recipe import Recipe, load_recipe
-from hf_encoders.training.run import divide, make_trainer, model_config, training_arguments
-from hf_encoders.training.run_folder import open_corpus
+from hf_encoders.recipes.recipe import Recipe, load_recipe
+from hf_encoders.recipes.run import divide, make_trainer, model_config, training_arguments
+from hf_encoders.recipes.run_folder import open_corpus
 
 
 EVAL_BLOCKS = 1000

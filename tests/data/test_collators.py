@@ -14,7 +14,7 @@ from hf_encoders import (
     HfeBertForMaskedLM,
     HfeBertForPreTraining,
 )
-from hf_encoders.data import paper_modes
+from hf_encoders.data import presets as paper_modes
 from hf_encoders.data.blocks import SentenceBlocks
 from hf_encoders.data.chunks import DocumentChunks
 from hf_encoders.data.collators import (

@@ -4,7 +4,7 @@ import datasets
 import numpy as np
 import pytest
 
-from hf_encoders.data import paper_modes
+from hf_encoders.data import presets as paper_modes
 from hf_encoders.data.chunk_examples import ChunkRule
 from hf_encoders.data.chunks import DocumentChunks, cut_corpus
 from hf_encoders.data.sentence_pairs import next_sentence_pairs, sentence_order_pairs

@@ -17,7 +17,7 @@ from hf_encoders.data import (
     paper_modes,
 )
 from hf_encoders.data.corpus import SentenceStore, prepare_corpus, tokenize_documents
-from hf_encoders.data.tokenizer_training import train_tokenizer
+from hf_encoders.data.vocabulary.tokenizer_training import train_tokenizer
 from hf_encoders.training import HealthCallback
 from tests.data.corpora import make_dataset, random_documents
 

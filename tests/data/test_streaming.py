@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 from hf_encoders.data import DataCollatorForMaskedLM, DataCollatorForNextSentencePrediction
 from hf_encoders.data.blocks import SentenceBlocks
 from hf_encoders.data.chunks import DocumentChunks
-from hf_encoders.data.paper_modes import BERT_CHUNKS
+from hf_encoders.data.presets import BERT_CHUNKS
 from hf_encoders.data.streaming import StreamedBlocks, StreamedChunks
 from tests.data.corpora import as_text, make_dataset
 

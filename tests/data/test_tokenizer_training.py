@@ -1,7 +1,7 @@
 import pytest
 
 from hf_encoders import HfeAlbertConfig, HfeBertConfig, HfeRobertaConfig
-from hf_encoders.data.tokenizer_training import train_tokenizer
+from hf_encoders.data.vocabulary.tokenizer_training import train_tokenizer
 
 
 FAMILIES = (HfeBertConfig, HfeRobertaConfig, HfeAlbertConfig)

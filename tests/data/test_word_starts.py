@@ -15,7 +15,7 @@ from transformers import (
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from hf_encoders import HfeAlbertConfig, HfeBertConfig, HfeRobertaConfig
-from hf_encoders.data.tokenizer_training import train_tokenizer
+from hf_encoders.data.vocabulary.tokenizer_training import train_tokenizer
 from hf_encoders.data.word_starts import ContinuationStarts, SentencePieceStarts, SpaceMarkedStarts, WordStarts
 
 

@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 from transformers import TrainerCallback
 
 from hf_encoders.cli import main
-from hf_encoders.quickstart import command
-from hf_encoders.quickstart import text as quickstart_text
+from hf_encoders.commands import quickstart as command
+from hf_encoders.recipes import quickstart_text
 
 
 NOUNS = ("cat", "dog", "house", "river", "teacher", "engine", "song", "mountain", "letter", "garden")

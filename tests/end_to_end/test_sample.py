@@ -5,8 +5,8 @@ import csv
 import pytest
 
 from hf_encoders.cli import main
-from hf_encoders.quickstart import sample_command
-from hf_encoders.quickstart.text import LabelledDocument
+from hf_encoders.commands import sample as sample_command
+from hf_encoders.recipes.quickstart_text import LabelledDocument
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import get_worker_info
 from transformers import TrainerCallback
 
-from hf_encoders.training import checkpoint_files, checkpoints, interruption
+from hf_encoders.training.faults import checkpoint_files, checkpoints, interruption
 from tests.faults.tiny_run import AtStep, FaultyCollator, make_trainer
 
 

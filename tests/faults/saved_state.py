@@ -5,7 +5,7 @@ from pathlib import Path
 from safetensors.numpy import load_file
 
 from hf_encoders.training import newest_good_checkpoint
-from hf_encoders.training.checkpoints import FILE_LIST, checksum, problem_by_list
+from hf_encoders.training.faults.checkpoints import FILE_LIST, checksum, problem_by_list
 from tests.faults import processes, tiny_run
 
 

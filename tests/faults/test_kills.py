@@ -6,8 +6,8 @@ import signal
 
 import pytest
 
-from hf_encoders.training.checkpoint_files import finish_checkpoint
-from hf_encoders.training.checkpoints import FILE_LIST, problem_of_checkpoint
+from hf_encoders.training.faults.checkpoint_files import finish_checkpoint
+from hf_encoders.training.faults.checkpoints import FILE_LIST, problem_of_checkpoint
 from tests.faults import injected, processes
 from tests.faults.saved_state import good_steps, is_as_if_never_stopped, is_untouched, newest, resumed
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from hf_encoders.finetuning import command
-from hf_encoders.publishing.training_record import TrainingRecord
+from hf_encoders.commands import finetune as command
+from hf_encoders.records.training_record import TrainingRecord
 from tests.hub.remote_process import run_without_package
 from tests.hub.tiny_checkpoints import ALBERT, BERT
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from hf_encoders.inference.pseudo_likelihood import pseudo_log_likelihoods, token_log_probabilities
+from hf_encoders.evaluation.pseudo_likelihood import pseudo_log_likelihoods, token_log_probabilities
 from hf_encoders.metrics import MinimalPairAccuracy, PseudoPerplexity
 from tests.hub.tiny_checkpoints import BERT, make_model, make_tokenizer
 

@@ -8,7 +8,7 @@ from huggingface_hub.repocard_data import eval_results_to_model_index, model_ind
 
 from hf_encoders.publishing.card_metadata import metadata_problems
 from hf_encoders.publishing.model_card import TASK_OF_HEAD, make_model_card, missing_facts
-from hf_encoders.publishing.training_record import TrainingRecord
+from hf_encoders.records.training_record import TrainingRecord
 from tests.hub.tiny_checkpoints import BERT, make_model
 
 from .saved import ALL_HEADS, RECORD, name_of

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from hf_encoders import cli
 from hf_encoders.publishing import export
 from hf_encoders.publishing.export import bf16_tolerance, export_checkpoint
-from hf_encoders.publishing.other_process import Load, load_elsewhere
+from hf_encoders.publishing.fresh_process import Load, load_elsewhere
 from hf_encoders.publishing.probing import difference, outputs_of, probe_batch
 from tests.hub.tiny_checkpoints import (
     ALBERT,

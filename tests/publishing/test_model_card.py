@@ -7,9 +7,9 @@ import pytest
 from huggingface_hub import ModelCard
 
 from hf_encoders import HfeAlbertConfig, HfeAlbertForPreTraining, HfeBertConfig, HfeBertForMaskedLM
-from hf_encoders.publishing.loss_curve import draw_loss_curve
 from hf_encoders.publishing.model_card import make_model_card
-from hf_encoders.publishing.training_record import NOT_RECORDED, TrainingRecord
+from hf_encoders.records.plots import draw_loss_curve
+from hf_encoders.records.training_record import NOT_RECORDED, TrainingRecord
 
 
 GOLDEN = Path(__file__).with_name("golden_card.md")

@@ -15,10 +15,11 @@ from transformers import AutoTokenizer, Trainer, TrainingArguments
 
 from hf_encoders import HfeBertForMaskedLM
 from hf_encoders.cli import main
+from hf_encoders.commands import pretrain as pretrain_command
 from hf_encoders.publishing.publish import plan_publication, publish
-from hf_encoders.publishing.saved_files import published_files
-from hf_encoders.publishing.training_record import TrainingRecord
-from hf_encoders.training import HealthCallback, HubCodeCallback, PreTrainingTrainer, pretrain_command
+from hf_encoders.records.training_record import TrainingRecord
+from hf_encoders.saved_files import published_files
+from hf_encoders.training import HealthCallback, HubCodeCallback, PreTrainingTrainer
 from tests.end_to_end.test_quickstart import write_corpus
 from tests.hub.test_pretraining_push import RECIPE
 from tests.hub.tiny_checkpoints import BERT

@@ -8,9 +8,9 @@ import yaml
 
 from hf_encoders.cli import main
 from hf_encoders.data.masking import Masking
-from hf_encoders.data.paper_modes import ALBERT_MASKING, ROBERTA_MASKING
-from hf_encoders.publishing.pretrained_folder import describe_masking, describe_pairs, logged_mean
-from hf_encoders.publishing.training_record import TrainingRecord
+from hf_encoders.data.presets import ALBERT_MASKING, ROBERTA_MASKING
+from hf_encoders.recipes.pretrained_folder import describe_masking, describe_pairs, logged_mean
+from hf_encoders.records.training_record import TrainingRecord
 from hf_encoders.training.mask_rate import LinearMaskRate
 from tests.end_to_end.test_quickstart import write_corpus
 from tests.training.pretrain_runs import TINY

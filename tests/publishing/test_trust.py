@@ -9,10 +9,10 @@ import pytest
 
 from hf_encoders.publishing.checks import check_directory, check_files, check_loading
 from hf_encoders.publishing.export import export_checkpoint
-from hf_encoders.publishing.other_process import Load, environment_without_secrets, load_elsewhere
+from hf_encoders.publishing.fresh_process import Load, environment_without_secrets, load_elsewhere
 from hf_encoders.publishing.probing import probe_batch
 from hf_encoders.publishing.publish import plan_publication
-from hf_encoders.publishing.saved_files import foreign_code, published_files
+from hf_encoders.saved_files import foreign_code, published_files
 from tests.hub.tiny_checkpoints import BERT, make_config
 from tests.publishing.findings import edit_config, errors
 

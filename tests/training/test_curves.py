@@ -9,11 +9,11 @@ import pytest
 
 from hf_encoders import writing
 from hf_encoders.cli import main
-from hf_encoders.publishing import loss_curve
-from hf_encoders.publishing.loss_curve import draw_runs
-from hf_encoders.training import curves
-from hf_encoders.training.curves import Curve, compare, read_run, save_reference
-from hf_encoders.training.recipe import load_recipe
+from hf_encoders.recipes.recipe import load_recipe
+from hf_encoders.records import curves
+from hf_encoders.records import plots as loss_curve
+from hf_encoders.records.curves import Curve, compare, read_run, save_reference
+from hf_encoders.records.plots import draw_runs
 
 
 def entries(number, loss=6.0, every=10, tokens=1000):

@@ -7,9 +7,10 @@ import torch
 from transformers import BertConfig, BertForMaskedLM, Trainer, TrainerCallback, TrainingArguments
 
 from hf_encoders import HfeBertConfig, HfeBertForMaskedLM, HfeBertForPreTraining
-from hf_encoders.flops import forward_flops
-from hf_encoders.training import HealthCallback, PreTrainingTrainer, health
-from hf_encoders.training.token_counts import LabelFrequencies, TokenCounts, count_tokens
+from hf_encoders.records.flops import forward_flops
+from hf_encoders.training import HealthCallback, PreTrainingTrainer
+from hf_encoders.training.health import callback as health
+from hf_encoders.training.health.token_counts import LabelFrequencies, TokenCounts, count_tokens
 from tests.training.three_steps import collate, collate_packed, make_examples
 
 

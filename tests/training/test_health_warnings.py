@@ -9,9 +9,10 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from hf_encoders import HfeBertConfig, HfeBertForMaskedLM, HfeBertForPreTraining
-from hf_encoders.training import HealthCallback, NonFiniteLossError, health
-from hf_encoders.training.finite_losses import FiniteLossWatch, SeenLoss
-from hf_encoders.training.health_warnings import WarningContext, new_warnings
+from hf_encoders.training import HealthCallback, NonFiniteLossError
+from hf_encoders.training.health import callback as health
+from hf_encoders.training.health.finite_losses import FiniteLossWatch, SeenLoss
+from hf_encoders.training.health.warnings import WarningContext, new_warnings
 from tests.faults import processes
 from tests.training import spoilt_rank
 from tests.training.test_health import SIZES, Clock, collate, make, training_logs

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from hf_encoders import HfeAlbertForPreTraining, HfeBertForPreTraining, HfeRobertaForMaskedLM
-from hf_encoders.training.launch import check_launch
+from hf_encoders.training.distributed import check_launch
 from tests.training.launched_steps import CASES, make_trainer
 
 
@@ -125,7 +125,7 @@ def test_a_process_that_misses_its_rank_is_refused(tmp_path, monkeypatch):
 def test_copies_that_srun_started_are_warned_of(tmp_path, monkeypatch):
     trainer = make_trainer("nsp", "alone", tmp_path)
     warnings = []
-    monkeypatch.setattr("hf_encoders.training.launch.logger.warning", warnings.append)
+    monkeypatch.setattr("hf_encoders.training.distributed.logger.warning", warnings.append)
     check_launch(trainer.args, trainer.accelerator)
     assert warnings == []
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")

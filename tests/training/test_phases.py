@@ -7,8 +7,8 @@ import torch
 from torch.utils.data import DataLoader
 
 from hf_encoders.data import DocumentChunks, SentenceBlocks
-from hf_encoders.training.phases import PhaseExamples, RunExamples
-from hf_encoders.training.recipe import Phase
+from hf_encoders.recipes.phases import PhaseExamples, RunExamples
+from hf_encoders.recipes.recipe import Phase
 
 
 def make_documents(count: int = 11) -> datasets.Dataset:

@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from hf_encoders import HfeAlbertConfig, HfeAlbertForPreTraining, HfeBertConfig, HfeBertForPreTraining
-from hf_encoders.benchmark.memory import peak_on_cpu
-from hf_encoders.flops import forward_flops
-from hf_encoders.training import plan as plans
-from hf_encoders.training.plan import activation_bytes, make_plan
-from hf_encoders.training.recipe import Phase, load_recipe
-from hf_encoders.training.run import divide, model_config, run_collator, run_examples, training_arguments
-from hf_encoders.training.token_counts import TokenCounts
+from hf_encoders.recipes import plan as plans
+from hf_encoders.recipes.plan import activation_bytes, make_plan
+from hf_encoders.recipes.recipe import Phase, load_recipe
+from hf_encoders.recipes.run import divide, model_config, run_collator, run_examples, training_arguments
+from hf_encoders.records.flops import forward_flops
+from hf_encoders.records.memory import peak_on_cpu
+from hf_encoders.training.health.token_counts import TokenCounts
 from tests.training.killed_run import make_documents, make_tokenizer
 
 

@@ -11,12 +11,12 @@ import yaml
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from hf_encoders.cli import main
+from hf_encoders.commands import pretrain as pretrain_command
 from hf_encoders.data.corpus import arrow_file, prepare_corpus, sentence_encoding, sentence_store
 from hf_encoders.loading import load_tokenizer
-from hf_encoders.publishing.training_record import TrainingRecord
-from hf_encoders.training import pretrain_command
-from hf_encoders.training.checkpoints import facts_of_checkpoint
-from hf_encoders.training.run_folder import open_parts
+from hf_encoders.recipes.run_folder import open_parts
+from hf_encoders.records.training_record import TrainingRecord
+from hf_encoders.training.faults.checkpoints import facts_of_checkpoint
 from tests.training.pretrain_runs import TINY, finished_run, pretrain, weights
 
 

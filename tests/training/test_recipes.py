@@ -6,12 +6,12 @@ import torch
 import yaml
 from transformers import TrainingArguments
 
+from hf_encoders.commands.pretrain import smaller_division
+from hf_encoders.objectives.table import config_class_of
+from hf_encoders.recipes.recipe import Phase, load_recipe, recipe_names, recipe_of
+from hf_encoders.recipes.run import divide, model_config, training_arguments
 from hf_encoders.training.lamb import AlbertLamb
-from hf_encoders.training.objectives import config_class_of
 from hf_encoders.training.optimizers import optimizer_class
-from hf_encoders.training.pretrain_command import smaller_division
-from hf_encoders.training.recipe import Phase, load_recipe, recipe_names, recipe_of
-from hf_encoders.training.run import divide, model_config, training_arguments
 from tests.training.killed_run import make_tokenizer
 
 

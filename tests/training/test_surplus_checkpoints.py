@@ -6,9 +6,9 @@ import os
 import pytest
 from transformers import Trainer
 
-from hf_encoders.training import checkpoint_files, fault_tolerance
-from hf_encoders.training.fault_tolerance import CheckpointNotSavedError
-from hf_encoders.training.out_of_memory import smaller_micro_batches, what_to_lower
+from hf_encoders.training.faults import checkpoint_files, fault_tolerance
+from hf_encoders.training.faults.fault_tolerance import CheckpointNotSavedError
+from hf_encoders.training.faults.out_of_memory import smaller_micro_batches, what_to_lower
 from tests.faults.tiny_run import make_trainer
 
 

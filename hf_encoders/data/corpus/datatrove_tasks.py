@@ -23,12 +23,12 @@ from hf_encoders.data.corpus.merge import (
     merge_pieces,
     write_dataset_files,
 )
-from hf_encoders.data.corpus.pieces import PieceMaker, piece_hashes, piece_path, piece_readings
 from hf_encoders.data.corpus.preparation import one_core_a_process
 from hf_encoders.data.corpus.report import REPORT_FILE, CorpusReport
 from hf_encoders.data.corpus.segmentation import split_sentences
 from hf_encoders.data.corpus.sentence_encoding import check_max_sentence_tokens, make_encoder
 from hf_encoders.data.corpus.settings import corpus_settings, finished_report, pieces_folder, start_pieces
+from hf_encoders.data.corpus.shards import PieceMaker, piece_hashes, piece_path, piece_readings
 from hf_encoders.data.corpus.sources import TextReading
 from hf_encoders.writing import locked
 

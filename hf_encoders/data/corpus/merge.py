@@ -13,7 +13,6 @@ from datasets.utils import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.data.corpus.arrow_file import ARROW_FILE, SentenceBatch, chosen_documents, write_arrow_file
-from hf_encoders.data.corpus.pieces import piece_blocks
 from hf_encoders.data.corpus.report import (
     REPORT_FILE,
     CorpusReport,
@@ -23,6 +22,7 @@ from hf_encoders.data.corpus.report import (
     warnings_for,
 )
 from hf_encoders.data.corpus.settings import library_versions
+from hf_encoders.data.corpus.shards import piece_blocks
 from hf_encoders.data.corpus.tokenized import NO_TOKENS
 
 

@@ -31,14 +31,6 @@ from hf_encoders.data.corpus.merge import (
     merge_pieces,
     write_dataset_files,
 )
-from hf_encoders.data.corpus.pieces import (
-    PieceMaker,
-    is_finished,
-    make_piece,
-    piece_hashes,
-    piece_readings,
-    start_worker,
-)
 from hf_encoders.data.corpus.report import CorpusReport
 from hf_encoders.data.corpus.segmentation import split_sentences
 from hf_encoders.data.corpus.sentence_encoding import check_max_sentence_tokens, make_encoder
@@ -49,6 +41,14 @@ from hf_encoders.data.corpus.settings import (
     remove_corpus,
     report_time,
     start_pieces,
+)
+from hf_encoders.data.corpus.shards import (
+    PieceMaker,
+    is_finished,
+    make_piece,
+    piece_hashes,
+    piece_readings,
+    start_worker,
 )
 from hf_encoders.data.corpus.sources import (
     FileSource,

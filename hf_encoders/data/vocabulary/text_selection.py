@@ -6,8 +6,8 @@ sorted by anything.
 
 from collections.abc import Iterable, Iterator
 
-from hf_encoders.data.corpus.pieces import Reading
 from hf_encoders.data.corpus.segmentation import replace_lone_surrogates
+from hf_encoders.data.corpus.shards import Reading
 
 
 LINES_A_PASSAGE = 100

@@ -15,9 +15,10 @@ from transformers import AutoTokenizer
 
 from hf_encoders import writing
 from hf_encoders.cli import main
-from hf_encoders.data.corpus import arrow_file, command, prepare_corpus, sources, split_sentences
-from hf_encoders.data.corpus.pieces import PieceMaker
+from hf_encoders.commands import corpus as command
+from hf_encoders.data.corpus import arrow_file, prepare_corpus, sources, split_sentences
 from hf_encoders.data.corpus.report import CorpusReport
+from hf_encoders.data.corpus.shards import PieceMaker
 
 
 # The command, with units so small that many pieces are finished when it is killed.

@@ -10,8 +10,8 @@ import datasets
 import pytest
 
 from hf_encoders.data.corpus import preparation, sources
-from hf_encoders.data.corpus.pieces import PieceMaker
 from hf_encoders.data.corpus.preparation import prepare_corpus
+from hf_encoders.data.corpus.shards import PieceMaker
 from hf_encoders.writing import locked
 from tests.data.corpus.prepared import arrow_bytes, rows, texts, write_text
 

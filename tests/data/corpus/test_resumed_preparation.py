@@ -16,9 +16,9 @@ from hf_encoders.data.corpus import (
     sources,
     tokenize_documents,
 )
-from hf_encoders.data.corpus.pieces import PieceMaker
 from hf_encoders.data.corpus.preparation import prepare_corpus
 from hf_encoders.data.corpus.segmentation import one_sentence_per_line, split_sentences
+from hf_encoders.data.corpus.shards import PieceMaker
 from tests.data.corpus.prepared import Killed, arrow_bytes, rows, texts, write_text
 
 

@@ -6,8 +6,8 @@ import pytest
 from transformers import AddedToken, AutoTokenizer
 
 from hf_encoders import HfeAlbertConfig, HfeBertConfig, HfeRobertaConfig
-from hf_encoders.data.tokenizer_training import train_tokenizer, untrained_tokenizer
 from hf_encoders.data.vocabulary.learning import _with_equal_put_back
+from hf_encoders.data.vocabulary.tokenizer_training import train_tokenizer, untrained_tokenizer
 from hf_encoders.data.vocabulary.word_counts import count_words, covered_words, repeated
 from tests.data.vocabulary.trained import FAMILIES, digests, train
 from tests.hub.remote_process import run_without_package

@@ -7,7 +7,7 @@ from pathlib import Path
 from transformers import PreTrainedTokenizerBase
 
 from hf_encoders import HfeAlbertConfig, HfeBertConfig, HfeRobertaConfig
-from hf_encoders.data.tokenizer_training import train_tokenizer
+from hf_encoders.data.vocabulary.tokenizer_training import train_tokenizer
 
 
 FAMILIES = (HfeBertConfig, HfeRobertaConfig, HfeAlbertConfig)

@@ -1,0 +1,256 @@
+"""`hf-encoders finetune TASK`: an encoder and labelled files to a model that does the task, with each seed's figures.
+
+Files are CSV, TSV, JSON lines, CoNLL or SQuAD; `--dataset` takes any data set instead. The plan is printed first. Each
+seed's model, with tokenizer, code and record, goes to `DIR/seed-N`, all figures to `DIR/results.json`.
+"""
+
+import argparse
+import inspect
+from pathlib import Path
+from typing import Any
+
+import datasets
+import transformers
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
+
+from hf_encoders.finetuning import (
+    data_files,
+    multiple_choice,
+    question_answering,
+    sequence_classification,
+    sequence_regression,
+    token_classification,
+    training_options,
+)
+from hf_encoders.finetuning.class_weights import read_class_weights
+from hf_encoders.finetuning.data_files import DataSource, load_data
+from hf_encoders.finetuning.repeated_rows import describe_repeated, repeated_rows
+from hf_encoders.finetuning.report import RESULTS_FILE, baseline_warnings, format_table, make_record, write_results
+from hf_encoders.finetuning.runs import (
+    CHECKPOINTS,
+    RunResult,
+    RunSettings,
+    finetune,
+    num_steps,
+    training_arguments,
+    with_defaults,
+)
+from hf_encoders.finetuning.task import PreparedTask
+from hf_encoders.loading import CLASSES, load_config, load_tokenizer, longest_input
+from hf_encoders.records.training_record import command_of
+from hf_encoders.training.hyperparameters import check_training_arguments
+from hf_encoders.writing import check_folder, locked, replaced_folder
+
+
+# Name, module, the Hub's name of the task, summary.
+TASKS = (
+    ("text-classification", sequence_classification, "text-classification", "a label for a text or a pair of texts"),
+    ("text-regression", sequence_regression, "text-classification", "a number for a text or a pair: similarity"),
+    ("token-classification", token_classification, "token-classification", "a tag for each word: entities"),
+    ("question-answering", question_answering, "question-answering", "the answer's place in a text, as in SQuAD"),
+    ("multiple-choice", multiple_choice, "multiple-choice", "the best of several endings"),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """A command for each task: its own options, and those that all share."""
+    tasks = parser.add_subparsers(dest="task", required=True, metavar="TASK")
+    for name, module, hub_task, summary in TASKS:
+        task = tasks.add_parser(
+            name,
+            help=summary,
+            description=module.__doc__,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        add_model_arguments(task.add_argument_group("model and runs"))
+        data_files.add_arguments(task)
+        module.add_arguments(task.add_argument_group("task"))
+        training_options.add_arguments(task)
+        task.set_defaults(task_module=module, hub_task=hub_task, parser=task)
+
+
+def add_model_arguments(group: argparse._ArgumentGroup) -> None:
+    """Options of the model and of all runs together."""
+    group.add_argument("--model", required=True, metavar="DIR_OR_NAME", help="encoder: folder, or name on the Hub")
+    group.add_argument("--output", required=True, metavar="DIR", help="folder of the models and figures")
+    group.add_argument(
+        "--overwrite", action="store_true", help="replace results.json and the models of these seeds in --output"
+    )
+    group.add_argument(
+        "--max-length", type=int, metavar="TOKENS", help="longest input, special tokens counted (default: the model's)"
+    )
+    group.add_argument(
+        "--seeds",
+        type=int,
+        nargs="+",
+        default=[0],
+        metavar="N",
+        help="a run with each; figures get a mean (default: 0)",
+    )
+    group.add_argument(
+        "--patience", type=int, metavar="N", help="stop after N evaluations without a better figure (default: never)"
+    )
+    group.add_argument(
+        "--checkpoint",
+        choices=CHECKPOINTS,
+        default="best",
+        help="weights to keep: of the best evaluation on the validation set, or after the last update (default: best)",
+    )
+    group.add_argument(
+        "--class-weights",
+        nargs="+",
+        default=[],
+        metavar="LABEL=WEIGHT",
+        help="weight of each class in the loss, others 1; or balanced: inverse to its frequency (default: all 1)",
+    )
+    group.add_argument(
+        "--classes", choices=CLASSES, default="hf_encoders", help="transformers: its own, to compare (default: ours)"
+    )
+    group.add_argument("--from-scratch", action="store_true", help="draw all weights anew, to compare")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prepare, print the plan, train with every seed, save and print the table."""
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    datasets.disable_progress_bars()
+    folder = Path(arguments.output)
+    if len(set(arguments.seeds)) < len(arguments.seeds):
+        raise ValueError(f"--seeds {arguments.seeds}: a seed is there twice; both runs would be the same.")
+    if not all(0 <= seed < 2**32 for seed in arguments.seeds):
+        raise ValueError(f"--seeds {arguments.seeds}: a seed must be from 0 to 2**32 - 1.")
+    check_folder(folder, "--output")
+    arguments.until_end.enter_context(locked(folder, "--output", wait=False))
+    check_output(folder, arguments.seeds, arguments.overwrite)
+    source = DataSource(**{name: getattr(arguments, name) for name in DataSource.__dataclass_fields__})
+    config = load_config(arguments.model, arguments.classes)
+    tokenizer = load_tokenizer(arguments.model, "--model", config)
+    max_length = chosen_length(arguments, config, tokenizer)
+    data, held_out = load_data(source, group_column=getattr(arguments, "context_column", "context"))
+    task = arguments.task_module.prepare(data, tokenizer, max_length=max_length, **task_options(arguments))
+    if held_out is not None:
+        task.plan.insert(0, held_out)
+    repeated = repeated_rows(data, task.input_columns)
+    of_data = describe_repeated(repeated, data, task.input_columns)
+    given = RunSettings(
+        model=arguments.model,
+        classes=arguments.classes,
+        from_scratch=arguments.from_scratch,
+        class_weights=read_class_weights(arguments.class_weights, task),
+        checkpoint=arguments.checkpoint,
+        patience=arguments.patience,
+        training=training_options.training_fields(arguments),
+    )
+    settings = with_defaults(given, config, task)
+    steps = num_steps(settings.training, len(task.train_set))
+    checked = training_arguments(task, settings, arguments.seeds[0], folder)
+    check_training_arguments(checked, steps, training_options.OPTIONS)
+    print_plan(task, settings, max_length, arguments.seeds)
+    print_choices(given.training, settings.training, config, len(task.train_set))
+    for warning in of_data:
+        print(f"WARNING: {warning}")
+    command, results = command_of(arguments), []
+    for seed in arguments.seeds:
+        print(f"\nseed {seed}", flush=True)
+        with replaced_folder(folder / f"seed-{seed}") as unfinished:
+            result = finetune(task, tokenizer, settings, seed, unfinished)
+            save_run(result, task, tokenizer, unfinished)
+            record = make_record(result, [result], task, settings, source, arguments.hub_task, command, of_data)
+            record.save(unfinished)
+        # Only its figures are needed from here on.
+        result.model = result.predictions = None
+        results.append(result)
+    for result in results if len(results) > 1 else ():
+        record = make_record(result, results, task, settings, source, arguments.hub_task, command, of_data)
+        record.save(folder / f"seed-{result.seed}")
+    path = write_results(results, task, settings, source, folder, repeated)
+    print_outcome(results, task, path)
+    return 0
+
+
+def check_output(folder: Path, seeds: list[int], overwrite: bool) -> None:
+    """Refuse to write over results.
+
+    Raises:
+        ValueError: if there are results already and they are not to be overwritten.
+    """
+    for earlier in (*(folder / f"seed-{seed}" for seed in seeds), folder / RESULTS_FILE):
+        if earlier.exists() and not overwrite:
+            raise ValueError(f"{earlier} is there already: take another --output, or --overwrite.")
+
+
+def chosen_length(arguments: argparse.Namespace, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> int:
+    """`--max-length`, or what the model takes.
+
+    Raises:
+        ValueError: if it is more than that, or leaves no room beside special tokens.
+    """
+    longest = longest_input(config, tokenizer)
+    if arguments.max_length is None:
+        return longest
+    least = tokenizer.num_special_tokens_to_add(pair=True) + 2
+    if not least <= arguments.max_length <= longest:
+        raise ValueError(
+            f"--max-length {arguments.max_length}: must be from {least} to {longest}, which is what {arguments.model} "
+            "takes."
+        )
+    return arguments.max_length
+
+
+def task_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The parsed options that the task's `prepare` asks for by name."""
+    parameters = inspect.signature(arguments.task_module.prepare).parameters.values()
+    names = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+    return {name: getattr(arguments, name) for name in names if name != "max_length"}
+
+
+def print_plan(task: PreparedTask, settings: RunSettings, max_length: int, seeds: list[int]) -> None:
+    """What is about to be done."""
+    training = settings.training
+    rows = training["per_device_train_batch_size"] * training["gradient_accumulation_steps"]
+    steps = num_steps(training, len(task.train_set))
+    print(f"model: {settings.model}, classes of {settings.classes}{', from scratch' * settings.from_scratch}")
+    for line in (f"longest input: {max_length} tokens", *task.plan):
+        print(f"  {line}")
+    print(f"  {steps:,} steps of {rows} rows a device, learning rate {training['learning_rate']:g}, seeds {seeds}")
+    if settings.class_weights is not None:
+        shown = zip(task.label_names, settings.class_weights, strict=True)
+        print(f"  class weights: {', '.join(f'{name} {weight:.3g}' for name, weight in shown)}")
+
+
+def print_choices(given: dict[str, Any], chosen: dict[str, Any], config: PreTrainedConfig, examples: int) -> None:
+    """Which of learning rate and epochs the user did not give, and a warning of a rate far above what is usual."""
+    usual = training_options.defaults(config, examples, chosen)
+    options = [("learning_rate", "learning rate")]
+    if chosen["max_steps"] == -1:
+        options.append(("num_train_epochs", "epochs"))
+    made = [f"{name} {chosen[field]:g}" for field, name in options if field not in given]
+    if made:
+        width = getattr(config, "hidden_size", "unknown")
+        print(f"  chosen for width {width} and {examples:,} training examples: {', '.join(made)}")
+    if chosen["learning_rate"] > training_options.FAR_ABOVE * usual["learning_rate"]:
+        print(
+            f"WARNING: --learning-rate {chosen['learning_rate']:g} is far above {usual['learning_rate']:g}, what an "
+            "encoder of this width is usually trained with: it may diverge."
+        )
+
+
+def save_run(result: RunResult, task: PreparedTask, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    """Write model, code, tokenizer and, where the task has a form for them, predictions."""
+    result.model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    if task.write_predictions is not None:
+        for name, predictions in result.predictions.items():
+            task.write_predictions(folder / f"predictions-{name}", name, predictions)
+
+
+def print_outcome(results: list[RunResult], task: PreparedTask, path: Path) -> None:
+    """The table, and what it does not say by itself."""
+    print(f"\n{format_table(results, task)}")
+    if "validation" in task.eval_sets and results[0].best_step is not None:
+        print("the validation set chose the weights: its figures are better than those of new data would be")
+    for result in results:
+        for warning in baseline_warnings(result, task):
+            print(f"WARNING: seed {result.seed}, {warning}")
+    seconds = sum(result.seconds for result in results)
+    print(f"{seconds:.0f} s of training, {results[0].tokens_per_second:,.0f} tokens/s; {path}")

@@ -1,0 +1,355 @@
+"""`hf-encoders pretrain RECIPE --corpus DIR --output DIR`: a run from a recipe, planned, resumable, recorded.
+
+RECIPE is one of those below, or a YAML file of your own. DIR of --corpus is a corpus that `hf-encoders corpus` made
+(with --tokenizer, the one it was made with), or text: files or folders as for `hf-encoders corpus`; then the recipe's
+tokenizer is trained on it, if none is given, and the corpus is prepared in the output folder.
+
+Every field of transformers.TrainingArguments is an option too and goes before the recipe's: --learning_rate 1e-4
+--bf16 --report_to tensorboard --push_to_hub ... --max_steps N makes the recipe's run one of N steps: phases and
+warm-up keep their shares. --per_device_train_batch_size N is how many examples of the longest phase a device takes at
+once; steps keep the recipe's number of examples, by accumulation.
+
+Started again with the same arguments, a run goes on from its newest whole checkpoint. With a larger --max_steps, or a
+recipe whose last phase is longer or has others behind it, it becomes a longer run, also when it is finished.
+In several processes: torchrun --nproc_per_node N --no-python hf-encoders pretrain ...
+"""
+
+import argparse
+import dataclasses
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import datasets
+import transformers
+from accelerate.utils import release_memory
+from huggingface_hub import upload_folder
+from transformers import HfArgumentParser, PreTrainedTokenizerBase, TrainingArguments, set_seed
+
+from hf_encoders.data.corpus import split_train_validation
+from hf_encoders.data.corpus.segmentation import split_sentences
+from hf_encoders.data.corpus.sentence_store import SentenceStore
+from hf_encoders.publishing.checks import check_secrets
+from hf_encoders.recipes.plan import Plan, make_plan, measure_passes
+from hf_encoders.recipes.pretrained_folder import save_pretrained_folder
+from hf_encoders.recipes.recipe import TAKEN, Recipe, load_recipe, recipe_names
+from hf_encoders.recipes.run import (
+    Division,
+    divide,
+    make_trainer,
+    model_config,
+    num_processes,
+    run_collator,
+    run_examples,
+    train_to_the_end,
+    training_arguments,
+)
+from hf_encoders.recipes.run_folder import (
+    CORPUS,
+    IS_FINISHED,
+    begin_or_go_on,
+    check_corpus,
+    choose_threads,
+    note_when_training_begins,
+    open_corpus,
+    phases_of,
+    read_run_file,
+    remove_run,
+    run_identity,
+    write_run,
+)
+from hf_encoders.records.training_record import command_of
+from hf_encoders.redaction import base_name
+from hf_encoders.saved_files import CARD_FILE, published_files
+from hf_encoders.training.faults.out_of_memory import is_out_of_memory
+from hf_encoders.training.trainer import PreTrainingTrainer
+from hf_encoders.writing import check_folder, locked
+
+
+# Options of `TrainingArguments` that the command reads itself.
+OWN = ("max_steps", "per_device_train_batch_size", "gradient_accumulation_steps", "auto_find_batch_size")
+VALIDATION_SHARE = 0.02
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
+    parser.add_argument("recipe", metavar="RECIPE", help=f"{', '.join(recipe_names())}; or a YAML file")
+    parser.add_argument(
+        "--corpus", required=True, nargs="+", metavar="DIR", help="a prepared corpus, or text files or folders of them"
+    )
+    parser.add_argument(
+        "--corpus-name", metavar="NAME", help="what card and record call the text (default: the names of --corpus)"
+    )
+    parser.add_argument("--output", required=True, metavar="DIR", help="folder of the run")
+    parser.add_argument("--tokenizer", metavar="DIR_OR_NAME", help="default, for text: trained as the recipe says")
+    parser.add_argument(
+        "--language", default="en", metavar="CODE", help="language of the text, for sentence splitting and the card"
+    )
+    parser.add_argument(
+        "--validation-share",
+        type=float,
+        default=VALIDATION_SHARE,
+        metavar="X",
+        help="share of the documents that is kept apart and evaluated on, in (0, 1) (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--plan",
+        action="store_true",
+        help="print the plan and end; of text, tokenizer and corpus are made for it, and stay in --output for the run",
+    )
+    parser.add_argument(
+        "--measure", action="store_true", help="with --plan: run a pass of each phase instead of estimating its time"
+    )
+    parser.add_argument("--overwrite", action="store_true", help="remove the run that is in --output first")
+    parser.set_defaults(takes_further_options={one.name for one in dataclasses.fields(TrainingArguments) if one.init})
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Plan, train, evaluate, save."""
+    given = parse_fields(arguments.further_options)
+    recipe = load_recipe(arguments.recipe)
+    if "max_steps" in given:
+        recipe = recipe.of_steps(given["max_steps"])
+    check_arguments(arguments)
+    output = Path(arguments.output)
+    noted = None if overwrites(arguments) else read_run_file(output)
+    if noted is not None:
+        recipe = recipe.lengthened(phases_of(noted), is_scaled="max_steps" in given)
+    processes, halves = num_processes(), bool(given.get("auto_find_batch_size"))
+    if halves and processes > 1:
+        raise ValueError("--auto_find_batch_size is for one process: give --per_device_train_batch_size instead.")
+    division = divide(
+        recipe, processes, given.get("per_device_train_batch_size"), given.get("gradient_accumulation_steps")
+    )
+    fields = {name: value for name, value in given.items() if name not in OWN}
+    training = training_arguments(recipe, division, output, fields)
+    transformers.logging.set_verbosity_warning()
+    tokenizer, documents, noted = open_run(arguments, recipe, training, output)
+    if noted.get(IS_FINISHED) and (output / "model" / CARD_FILE).is_file() and not arguments.plan:
+        if training.push_to_hub:
+            raise ValueError(
+                f"--push_to_hub: this run is finished. `hf-encoders publish {output / 'model'} --repo NAME` pushes it."
+            )
+        print(
+            f"This run is finished: {output / 'model'}. (A larger --max_steps makes it longer, --overwrite begins it "
+            "anew.)",
+            flush=True,
+        )
+        return 0
+    with training.main_process_first(desc="the parts of the corpus"):
+        parts = split_documents(documents, recipe, arguments.validation_share, training.seed)
+    if arguments.plan:
+        print(plan_of_run(recipe, division, parts, tokenizer, fields, arguments.measure), flush=True)
+        if (output / CORPUS).is_dir():
+            print(f"  (the corpus made for it stays for the run: {output / CORPUS})", flush=True)
+        return 0
+    while True:
+        try:
+            set_seed(training.seed)
+            trainer = make_trainer(recipe, *parts, tokenizer, training, division)
+            choose_threads(trainer, noted)
+            note_when_training_begins(trainer, output, noted)
+            if training.process_index == 0:
+                print(plan_of_trainer(trainer, recipe, division), flush=True)
+            how = "give the same command again" + " without --overwrite" * arguments.overwrite
+            after = train_to_the_end(trainer, how)
+            break
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            division = smaller_division(recipe, division, halves, error)
+            print(
+                f"Out of memory: {division.examples} examples of the longest phase at once from here on.", flush=True
+            )
+            training = training_arguments(recipe, division, output, fields)
+        # Behind the handler, which keeps the error and with it all that was on the device.
+        trainer = None
+        release_memory()
+    finish(trainer, recipe, parts[0], after, arguments, noted)
+    return 0
+
+
+def overwrites(arguments: argparse.Namespace) -> bool:
+    """Whether the run in the output folder is to be removed: once, not when torchrun starts the command again."""
+    return arguments.overwrite and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) == 0
+
+
+def plan_of_run(
+    recipe: Recipe,
+    division: Division,
+    parts: tuple[datasets.Dataset, datasets.Dataset],
+    tokenizer: PreTrainedTokenizerBase,
+    fields: dict[str, Any],
+    is_measured: bool,
+) -> Plan:
+    """The plan alone: nothing is written into the output folder, and no model is made unless it is to be measured."""
+    with TemporaryDirectory() as elsewhere:
+        training = training_arguments(recipe, division, Path(elsewhere), fields)
+        if not is_measured:
+            examples = run_examples(recipe, parts[0], division, training.seed)
+            collator, config = run_collator(recipe, tokenizer), model_config(recipe, tokenizer)
+            return make_plan(recipe, division, training, examples, collator, config)
+        trainer = make_trainer(recipe, *parts, tokenizer, training, division)
+        return measure_passes(plan_of_trainer(trainer, recipe, division), trainer)
+
+
+def plan_of_trainer(trainer: PreTrainingTrainer, recipe: Recipe, division: Division) -> Plan:
+    """The plan of a run whose trainer is there."""
+    parts = trainer.train_dataset, trainer.data_collator, trainer.model.config
+    return make_plan(recipe, division, trainer.args, *parts)
+
+
+def check_arguments(arguments: argparse.Namespace) -> None:
+    """Refuse what no run can be made of, before anything is removed or written."""
+    split_sentences("", arguments.language)  # refuses what is no language code
+    if not 0 < arguments.validation_share < 1:
+        raise ValueError(f"--validation-share {arguments.validation_share}: must be above 0 and below 1.")
+    if arguments.overwrite and arguments.plan:
+        raise ValueError("--overwrite removes a run, and --plan makes none: leave one of them out.")
+    if arguments.measure and not arguments.plan:
+        raise ValueError("--measure is for --plan: add it, or leave --measure out.")
+    check_folder(arguments.output, "--output")
+    check_corpus(arguments.corpus)
+
+
+def open_run(
+    arguments: argparse.Namespace, recipe: Recipe, training: TrainingArguments, output: Path
+) -> tuple[PreTrainedTokenizerBase, datasets.Dataset, dict[str, Any]]:
+    """Tokenizer, corpus and `run.json` of the run that the output folder holds or that is begun there.
+
+    Other processes wait for the first.
+
+    Raises:
+        ValueError: if the folder holds another run; and as `open_corpus`.
+    """
+    is_main = training.process_index == 0
+    if is_main and not (arguments.plan and check_corpus(arguments.corpus)):  # that plan writes nothing
+        arguments.until_end.enter_context(locked(output, "--output", wait=False))
+    if num_processes() > 1 and is_main:
+        print(f"The others wait for the corpus at most {training.ddp_timeout} s (--ddp_timeout).", flush=True)
+    with training.main_process_first(desc="the corpus"):
+        if overwrites(arguments) and is_main:
+            remove_run(output, [*arguments.corpus, arguments.tokenizer, arguments.recipe])
+        tokenizer, documents = open_corpus(recipe, arguments.corpus, arguments.tokenizer, arguments.language, output)
+        model_config(recipe, tokenizer)  # refuses too few rows of a table
+        noted: dict[str, Any] = {}
+        if not arguments.plan:
+            facts = run_identity(recipe, documents, tokenizer, training, arguments.validation_share)
+            noted = begin_or_go_on(output, recipe, facts, is_main)
+    return tokenizer, documents, noted
+
+
+def split_documents(
+    documents: datasets.Dataset, recipe: Recipe, validation_share: float, seed: int
+) -> tuple[datasets.Dataset, datasets.Dataset]:
+    """Documents to train on, and to evaluate on.
+
+    Raises:
+        ValueError: for fewer documents than both parts need.
+    """
+    # Random second segments come from another document of the same part.
+    least = 2 if recipe.objective == "nsp" else 1
+    if len(documents) < 2 * least:
+        raise ValueError(
+            f"--corpus holds {len(documents)} document(s), and {recipe.objective} needs {2 * least}: {least} to train "
+            f"on, {least} kept apart to evaluate on. Separate documents by blank lines."
+        )
+    share = max(validation_share, least / len(documents))
+    parts = split_train_validation(documents, validation_share=share, seed=seed)
+    # Written in one piece here, once: every data set and count that is made of a selection would write it anew.
+    return tuple(SentenceStore(part).dataset for part in parts)
+
+
+def smaller_division(recipe: Recipe, division: Division, halves: bool, error: Exception) -> Division:
+    """Half as many examples at once; steps keep theirs.
+
+    Raises:
+        ValueError: with the remedy, if that was not asked for or cannot be.
+    """
+    fewer = division.examples // 2
+    what = f"memory was not enough for {division.examples} examples of {recipe.longest} tokens at once"
+    otherwise = "use a smaller model, or --activation_checkpointing True"
+    if fewer < 1:
+        raise ValueError(f"{what}: {otherwise}.") from error
+    try:
+        smaller = divide(recipe, division.processes, examples=fewer)
+    except ValueError as refused:
+        raise ValueError(f"{what}, and half as many cannot be: {refused} Or {otherwise}.") from error
+    if not halves:
+        raise ValueError(
+            f"{what}: give --per_device_train_batch_size {fewer}, which trains on the same steps, or "
+            "--auto_find_batch_size True, which halves by itself."
+        ) from error
+    return smaller
+
+
+def parse_fields(words: list[str]) -> dict[str, Any]:
+    """Fields of `TrainingArguments` from the command line, only those that were given.
+
+    >>> parse_fields(["--learning_rate", "1e-3", "--bf16", "--max_steps", "100"])
+    {'max_steps': 100, 'learning_rate': 0.001, 'bf16': True}
+
+    Raises:
+        ValueError: for an option that there is not or that the recipe decides, and for a wrong value.
+    """
+    parser = _FieldParser(TrainingArguments, allow_abbrev=False)
+    fields = [one.name for one in dataclasses.fields(TrainingArguments) if one.init]
+    parser.set_defaults(**dict.fromkeys(fields, _NOT_GIVEN))
+    parsed = vars(parser.parse_args(words))
+    given = {name: parsed[name] for name in fields if parsed[name] is not _NOT_GIVEN}
+    for name in given:
+        if name in TAKEN and name not in OWN:
+            raise ValueError(f"--{name}: use {TAKEN[name]}.")
+    return given
+
+
+class _NotGiven:
+    """Stands for an option that was not on the command line."""
+
+
+_NOT_GIVEN = _NotGiven()
+
+
+class _FieldParser(HfArgumentParser):
+    """Tells an error instead of ending the process."""
+
+    def error(self, message: str) -> None:
+        raise ValueError(f"{message}. See `hf-encoders pretrain --help`, and the fields of TrainingArguments.")
+
+
+def finish(
+    trainer: PreTrainingTrainer,
+    recipe: Recipe,
+    documents: datasets.Dataset,
+    after: dict[str, float],
+    arguments: argparse.Namespace,
+    noted: dict[str, Any],
+) -> None:
+    """Save the model with tokenizer, record, curve and card, push it if asked to, and print the figures."""
+    directory = Path(arguments.output) / "model"
+    trainer.save_state()
+    corpus_name = arguments.corpus_name or ", ".join(map(base_name, arguments.corpus))
+    save_pretrained_folder(
+        directory, trainer, recipe, corpus_name, documents, after, arguments.language, command_of(arguments)
+    )
+    if trainer.args.process_index != 0:
+        return
+    write_run(Path(arguments.output), {**noted, IS_FINISHED: True})
+    if trainer.args.push_to_hub:
+        names = published_files(directory)
+        if errors := [finding.text for finding in check_secrets(directory, names, {}) if finding.is_error]:
+            raise ValueError(f"{directory} was saved, and not pushed: {' '.join(errors)}")
+        upload_folder(
+            repo_id=trainer.hub_model_id,
+            folder_path=directory,
+            allow_patterns=sorted(names),
+            commit_message="End of training",
+            token=trainer.args.hub_token,
+            revision=trainer.args.hub_revision,
+        )
+    unigram = trainer.health.unigram_cross_entropy
+    print(f"\nheld-out: MLM loss {after['eval_mlm_loss']:.3f} (unigram {unigram:.3f}), perplexity", end=" ")
+    print(f"{after['eval_perplexity']:.1f}, accuracy {after['eval_mlm_accuracy']:.1%}", end="")
+    print(f", pairs {after['eval_pair_accuracy']:.1%}" if "eval_pair_accuracy" in after else "")
+    print(f"model, tokenizer, code, record, card, curve: {directory}")

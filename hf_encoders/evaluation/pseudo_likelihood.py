@@ -1,0 +1,198 @@
+"""Pseudo-likelihood of sentences under a masked language model (Salazar et al. 2020, https://arxiv.org/abs/1910.14659).
+
+Every token is predicted from all others, one masked copy of the sentence a token; the logarithms are added up. It
+ranks sentences. It is no probability of the sentence (the factors are no chain of conditionals), and it compares
+models only where they share a tokenizer.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from tqdm import tqdm
+from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
+
+from hf_encoders.data.ragged import offsets_of
+from hf_encoders.data.special_tokens import mask_and_padding
+from hf_encoders.evaluation.masked_scores import check_length, for_evaluation, masked_token_scores
+
+
+# Of a batch. Caches of a core hold less (2048 took a tenth less time than 8192 there), a GPU has work for more.
+MAX_TOKENS = 4096
+
+
+class ScoredText(NamedTuple):
+    """A text on its way to its masked copies, one a scored token.
+
+    Args:
+        ids (`tuple` of `int`): token ids, special ones included.
+        places (`tuple` of `int`): the tokens that are scored: all but the special ones a tokenizer puts around a text.
+        ends (`tuple` of `int`): for each of them, where the run of masks that begins with it ends.
+    """
+
+    ids: tuple[int, ...]
+    places: tuple[int, ...]
+    ends: tuple[int, ...]
+
+
+def token_log_probabilities(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Sequence[str],
+    mask_rest_of_word: bool = False,
+    max_tokens: int = MAX_TOKENS,
+    progress: bool = False,
+) -> list[np.ndarray]:
+    """The log-probability of each token of each text, given all other tokens of that text.
+
+    Costs as many forward passes of a text as it has tokens. Only the masked token of each copy is projected to the
+    vocabulary. Texts with the same tokens are computed once, so their figures are the same to the last bit.
+
+    Args:
+        model (`PreTrainedModel`): with an MLM head; a copy of its modules is used in `eval()`, and it stays as it is.
+        tokenizer (`PreTrainedTokenizerBase`): the model's.
+        texts (`Sequence` of `str`): sentences.
+        mask_rest_of_word (`bool`): hide the tokens of a word that follow the predicted one too, so that a rare word is
+            not given away by its own end ("PLL-word-l2r" of Kauf and Ivanova 2023, https://arxiv.org/abs/2305.10588).
+            Words are the tokenizer's `word_ids`.
+        max_tokens (`int`): most tokens in a batch of masked copies; one copy at least.
+        progress (`bool`): whether to show a progress bar, in masked copies.
+
+    Returns:
+        For each text `np.ndarray` of `float64` and shape `(tokens,)`, in nats, special tokens left out.
+
+    Raises:
+        ValueError: for a text without tokens, with a mask token or longer than the model takes; for `max_tokens`
+            below 1; for a tokenizer without a mask token, or one that knows no words if they are asked for.
+    """
+    if max_tokens < 1:
+        raise ValueError(f"max_tokens={max_tokens}: must be at least 1.")
+    mask_id, pad_id = mask_and_padding(tokenizer)
+    rows = _scored_texts(model, tokenizer, texts, mask_id, mask_rest_of_word)
+    distinct = list(dict.fromkeys(rows))
+    copies = MaskedCopies(distinct, mask_id, pad_id)
+    found = np.empty(len(copies.text))
+    model = for_evaluation(model)
+    with torch.no_grad(), tqdm(total=len(found), disable=not progress, unit="copy", leave=False) as bar:
+        for chosen in copies.batches(max_tokens):
+            batch = {name: tensor.to(model.device) for name, tensor in copies.make_batch(chosen).items()}
+            scores = masked_token_scores(model, **batch)
+            targets = torch.from_numpy(copies.targets[chosen]).to(scores.device)
+            found[chosen] = -torch.nn.functional.cross_entropy(scores, targets, reduction="none").cpu().numpy()
+            bar.update(len(chosen))
+    bounds = offsets_of(np.array([len(text.places) for text in distinct]))
+    of_text = {text: found[bounds[i] : bounds[i + 1]] for i, text in enumerate(distinct)}
+    return [of_text[row] for row in rows]
+
+
+def pseudo_log_likelihoods(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Sequence[str],
+    mask_rest_of_word: bool = False,
+    max_tokens: int = MAX_TOKENS,
+    progress: bool = False,
+) -> np.ndarray:
+    """The sum of each text's `token_log_probabilities`, with the same arguments: `float64` of shape `(texts,)`."""
+    scores = token_log_probabilities(model, tokenizer, texts, mask_rest_of_word, max_tokens, progress)
+    return np.array([text.sum() for text in scores])
+
+
+def pseudo_perplexity(log_probabilities: Sequence[np.ndarray]) -> float:
+    """Exp of the mean negative log-probability a token, over all tokens of all texts; at least 1.
+
+    Args:
+        log_probabilities: from `token_log_probabilities`.
+
+    >>> pseudo_perplexity([np.log([0.5, 0.125]), np.log([0.25])])
+    4.0
+    """
+    total, count = sum(text.sum() for text in log_probabilities), sum(map(len, log_probabilities))
+    return math.exp(-total / count)
+
+
+class MaskedCopies:
+    """One masked copy for each scored token of the texts, text by text; made when a batch asks for them.
+
+    Args:
+        texts (`list` of `ScoredText`): what is copied.
+        mask_id, pad_id (`int`): of the tokenizer.
+
+    >>> copies = MaskedCopies([ScoredText((1, 7, 8, 2), (1, 2), (2, 3)), ScoredText((1, 9, 2), (1,), (2,))], 4, 0)
+    >>> copies.targets.tolist()
+    [7, 8, 9]
+    >>> [chosen.tolist() for chosen in copies.batches(max_tokens=9)]
+    [[0, 1], [2]]
+    >>> copies.make_batch(np.array([1, 2]))["input_ids"].tolist()
+    [[1, 7, 4, 2], [1, 4, 2, 0]]
+    """
+
+    def __init__(self, texts: list[ScoredText], mask_id: int, pad_id: int):
+        self.texts, self.mask_id, self.pad_id = texts, mask_id, pad_id
+        self.text = np.repeat(np.arange(len(texts)), [len(text.places) for text in texts])
+        self.places = np.array([place for text in texts for place in text.places])
+        self.ends = np.array([end for text in texts for end in text.ends])
+        self.lengths = np.array([len(text.ids) for text in texts])[self.text]
+        self.targets = np.array([text.ids[place] for text in texts for place in text.places])
+
+    def batches(self, max_tokens: int) -> Iterator[np.ndarray]:
+        """Indices of copies, the longest first and of like lengths together, for at most `max_tokens` with padding."""
+        order = np.argsort(-self.lengths, kind="stable")
+        start = 0
+        while start < len(order):
+            chosen = order[start : start + max(1, max_tokens // self.lengths[order[start]])]
+            start += len(chosen)
+            yield chosen
+
+    def make_batch(self, chosen: np.ndarray) -> dict[str, torch.Tensor]:
+        """`input_ids` and `attention_mask` (`int64`), `is_wanted` (`bool`), all `(copies, longest)`."""
+        lengths = self.lengths[chosen]
+        ids = np.full((len(chosen), lengths.max()), self.pad_id)
+        for row, copy in enumerate(chosen):
+            ids[row, : lengths[row]] = self.texts[self.text[copy]].ids
+        columns = np.arange(ids.shape[1])
+        first, end = self.places[chosen, None], self.ends[chosen, None]
+        ids[(columns >= first) & (columns < end)] = self.mask_id
+        return {
+            "input_ids": torch.from_numpy(ids),
+            "attention_mask": torch.from_numpy((columns < lengths[:, None]).astype(np.int64)),
+            "is_wanted": torch.from_numpy(columns == first),
+        }
+
+
+def _scored_texts(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Sequence[str],
+    mask_id: int,
+    mask_rest_of_word: bool,
+) -> list[ScoredText]:
+    if mask_rest_of_word and not tokenizer.is_fast:
+        raise ValueError(
+            f"mask_rest_of_word: {type(tokenizer).__name__} does not say where words begin: use a tokenizer of the "
+            "tokenizers library, or leave it out."
+        )
+    if len(texts) == 0:
+        raise ValueError("texts is empty: pass at least one.")
+    encoded = tokenizer(list(texts), return_special_tokens_mask=True, verbose=False)
+    rows = []
+    for number, ids in enumerate(encoded["input_ids"]):
+        check_length(f"texts[{number}]", len(ids), model, tokenizer)
+        places = [place for place, is_special in enumerate(encoded["special_tokens_mask"][number]) if not is_special]
+        if not places or mask_id in ids:
+            fault = f"contains the token {tokenizer.mask_token}" if places else "has no tokens"
+            raise ValueError(f"texts[{number}] {fault}: leave it out.")
+        ends = _ends_of_words(encoded, number, places) if mask_rest_of_word else [place + 1 for place in places]
+        rows.append(ScoredText(tuple(ids), tuple(places), tuple(ends)))
+    return rows
+
+
+def _ends_of_words(encoded: BatchEncoding, number: int, places: list[int]) -> list[int]:
+    words = encoded.word_ids(number)
+    ends = {}
+    for place in reversed(places):
+        continues = words[place] is not None and place + 1 in ends and words[place] == words[place + 1]
+        ends[place] = ends[place + 1] if continues else place + 1
+    return [ends[place] for place in places]

@@ -1,0 +1,1 @@
+"""Pre-training objectives: examples, collator and model of each."""

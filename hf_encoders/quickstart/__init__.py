@@ -1,1 +1,0 @@
-"""The command `hf-encoders quickstart`; `command.py` tells the story, the other files do the parts."""

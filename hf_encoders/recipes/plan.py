@@ -1,0 +1,319 @@
+"""What a run will be, before it begins: steps, tokens, epochs, and the time and memory it takes on this machine.
+
+Time is estimated from the operations of a few of the run's batches and the rate of one large matrix product, which is
+measured in half a second; memory from formulas. `measure_passes` runs a real pass of each phase instead.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel, TrainingArguments
+
+from hf_encoders.models.encoder_configuration import EncoderConfig
+from hf_encoders.models.encoder_linear_loss import CHUNK_SCORES
+from hf_encoders.objectives.table import pretraining_model
+from hf_encoders.recipes.phases import RunExamples
+from hf_encoders.recipes.recipe import Phase, Recipe
+from hf_encoders.recipes.run import Division
+from hf_encoders.records.flops import forward_flops_of_counts
+from hf_encoders.records.memory import peak_on_cpu, peak_on_cuda
+from hf_encoders.training.faults.out_of_memory import recomputes
+from hf_encoders.training.health.callback import gemm_rate
+from hf_encoders.training.health.token_counts import TokenCounts, count_tokens
+from hf_encoders.training.threads import pass_of, seconds_of
+from hf_encoders.training.trainer import PreTrainingTrainer
+
+
+BYTES_A_PARAMETER = 16  # float32 weight, gradient, and Adam's two moments
+SAMPLED_MICRO_BATCHES = 32
+# Share of the rate of a large matrix product that training reaches, by width: highest, and the width of half of it.
+# Between what was measured on a quiet core (docs/performance.md: float32 57 % at width 128, 82 % at 768; 16 bits 17 %
+# at 256, 33 % at 768) and beside other work (36 % and 60 %): either is about a fifth off.
+REACHED_SHARES = {torch.float32: (0.8, 100), torch.bfloat16: (0.6, 640), torch.float16: (0.6, 640)}
+# Numbers that a layer keeps of a token for the backward pass, and that are held besides at the peak: multiples of its
+# width, and of its feed-forward width. Fitted to what was measured, within 10 % for widths of 128 to 768.
+KEPT_NUMBERS, FURTHER_NUMBERS = (8, 1), (5, 3)
+# Bytes of such a number on average: under autocast, part of them stays float32.
+BYTES_A_NUMBER = {torch.float32: 4.0, torch.bfloat16: 2.4, torch.float16: 2.4}
+# Read and written of a parameter: in an update weight, gradient and two moments; in a pass, which is felt where few
+# tokens are taken at once, the weight twice and its gradient; autocast makes copies of all, and slowly.
+BYTES_OF_AN_UPDATE = 32
+BYTES_OF_A_PASS = {torch.float32: 16, torch.bfloat16: 72, torch.float16: 72}
+
+
+@dataclass(frozen=True)
+class PhasePlan:
+    """What a phase will be.
+
+    Args:
+        phase (`Phase`): steps, length, examples.
+        tokens (`float`): real tokens of the phase, estimated from a few micro-batches.
+        epochs (`float`): passes over the examples of the corpus.
+        seconds (`float`): of forward and backward passes and updates.
+        activation_bytes (`int`): most bytes that a pass holds on top of weights and gradients.
+    """
+
+    phase: Phase
+    tokens: float
+    epochs: float
+    seconds: float
+    activation_bytes: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run will be; printed, a table."""
+
+    recipe: Recipe
+    arguments: TrainingArguments  # the user's before the recipe's
+    division: Division
+    parameters: int
+    device: str
+    how: str  # time and memory were found, in words
+    phases: list[PhasePlan]
+
+    @property
+    def seconds(self) -> float:
+        """Of all steps."""
+        return sum(phase.seconds for phase in self.phases)
+
+    @property
+    def bytes(self) -> int:
+        """Of one device: weights, gradients, moments, and the largest pass."""
+        return self.parameters * BYTES_A_PARAMETER + max(phase.activation_bytes for phase in self.phases)
+
+    @property
+    def saving(self) -> str:
+        """How often there is a checkpoint, and what of the run a crash would cost at most."""
+        steps = int(self.arguments.save_steps)
+        if self.arguments.save_strategy != "steps" or steps >= self.recipe.steps:
+            return "no checkpoint before the end; "
+        return f"a checkpoint every {counted(steps, 'step')}, {duration(self.seconds * steps / self.recipe.steps)}; "
+
+    @property
+    def left_out(self) -> list[str]:
+        """What time and memory do without."""
+        options = {"fsdp": "takes less memory", "torch_compile": "takes less time"}
+        return [f"  ({name} {what}: not counted)" for name, what in options.items() if getattr(self.arguments, name)]
+
+    def __str__(self) -> str:
+        recipe, division = self.recipe, self.division
+        rows = [("steps", "length", "examples a step", "micro-batch", "tokens", "epochs", "time")]
+        for plan in self.phases:
+            phase = plan.phase
+            rows.append(
+                (
+                    f"{phase.steps:,}",
+                    f"{phase.length}",
+                    f"{phase.examples:,}",
+                    f"{-(-phase.examples // division.micro_batches):,} x {division.micro_batches}",
+                    in_short(plan.tokens),
+                    rounded(plan.epochs, 2),
+                    duration(plan.seconds),
+                )
+            )
+        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+        table = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+        rate = "" if recipe.mask_rate is None else f", mask rate {recipe.mask_rate.start} to {recipe.mask_rate.end}"
+        arguments = self.arguments
+        rate_and_schedule = (
+            f"{recipe.optimizer}, learning rate {arguments.learning_rate:g} ({arguments.lr_scheduler_type.value}, "
+            f"{counted(arguments.get_warmup_steps(recipe.steps), 'step')} of warm-up){rate}"
+        )
+        tokens = in_short(sum(plan.tokens for plan in self.phases))
+        return "\n".join(
+            [
+                f"{recipe.name}: {recipe.family}, {recipe.objective}, {self.parameters:,} parameters",
+                f"  {rate_and_schedule}",
+                *(f"  {line}" for line in table),
+                f"  together {counted(recipe.steps, 'step')}, {tokens} tokens, {duration(self.seconds)} and "
+                f"{rounded(self.bytes / 2**30, 2)} GiB on each of {division.processes} x {self.device}",
+                f"  ({self.how})",
+                f"  {self.saving}evaluation and saving come on top",
+                *self.left_out,
+            ]
+        )
+
+
+def make_plan(
+    recipe: Recipe,
+    division: Division,
+    arguments: TrainingArguments,
+    examples: RunExamples,
+    collator: Callable[[list[Any]], dict[str, Any]],
+    config: EncoderConfig,
+) -> Plan:
+    """Estimate a run. No model is made: an estimate takes seconds and little memory, whatever the size.
+
+    Args:
+        recipe (`Recipe`), division (`Division`), arguments (`TrainingArguments`): the run.
+        examples (`RunExamples`), collator (`Callable`): make its micro-batches.
+        config (`EncoderConfig`): of its model.
+    """
+    with torch.device("meta"):
+        model = pretraining_model(config, recipe.objective)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    dtype = torch.bfloat16 if arguments.bf16 else torch.float16 if arguments.fp16 else torch.float32
+    highest, half_width = REACHED_SHARES[dtype]
+    share = highest * config.hidden_size / (config.hidden_size + half_width)
+    rate = gemm_rate(dtype, arguments.device, torch.get_num_threads())
+    a_byte = parameters / memory_rate(arguments.device)
+    mean_rate = 1.0 if recipe.mask_rate is None else recipe.mask_rate(0.5) / recipe.mask_rate.highest
+    label_name, none_special = getattr(model, "pair_label_name", None), torch.tensor([])
+    found = []
+    for place, part in enumerate(examples.phases):
+        counts = [
+            TokenCounts(*count_tokens(collator(examples[item]), none_special, label_name).tolist())
+            for item in sampled_items(examples.items_of(place), division.micro_batches)
+        ]
+        one = sum(counts, TokenCounts())
+        predicted = round(one.predicted * mean_rate)
+        flops = 3 * forward_flops_of_counts(config, one.tokens, one.squared_lengths, predicted, one.pairs)
+        a_pass = flops / len(counts) / (share * rate) + BYTES_OF_A_PASS[dtype] * a_byte
+        seconds = a_pass * division.accumulation + BYTES_OF_AN_UPDATE * a_byte
+        largest = max(counts, key=lambda count: count.tokens)
+        found.append(
+            PhasePlan(
+                part.phase,
+                tokens=one.tokens / len(counts) * part.phase.steps * division.micro_batches,
+                epochs=part.phase.steps * part.phase.examples / len(part.dataset),
+                seconds=seconds * part.phase.steps,
+                activation_bytes=activation_bytes(config, largest, dtype, recomputes(arguments)),
+            )
+        )
+    device = torch.cuda.get_device_name(0) if arguments.device.type == "cuda" else "CPU"
+    how = (
+        f"estimated: {share:.0%} of the {rate / 1e9:,.0f} GFLOP/s that a large matrix product reaches here; "
+        "--plan --measure runs a pass of each phase"
+    )
+    return Plan(recipe, arguments, division, parameters, device, how, found)
+
+
+def activation_bytes(config: EncoderConfig, counts: TokenCounts, dtype: torch.dtype, recomputes_layers: bool) -> int:
+    """Most bytes that a pass holds on top of weights and gradients, by formula.
+
+    Args:
+        config (`EncoderConfig`): of the model.
+        counts (`TokenCounts`): of the batch.
+        dtype (`torch.dtype`): of matrix products.
+        recomputes_layers (`bool`): whether layers keep their inputs only, and are computed again.
+    """
+    layers = config.num_hidden_layers * getattr(config, "inner_group_num", 1)
+    widths = config.hidden_size, config.intermediate_size
+    kept, further = (sum(n * w for n, w in zip(m, widths, strict=True)) for m in (KEPT_NUMBERS, FURTHER_NUMBERS))
+    of_layers = layers * config.hidden_size + kept if recomputes_layers else layers * kept
+    # The head is through before the layers' backward passes begin: the larger of both counts.
+    embedding_width = getattr(config, "embedding_size", None) or config.hidden_size
+    scores = min(counts.predicted * config.vocab_size, CHUNK_SCORES)
+    table = config.vocab_size * embedding_width * (1 if dtype == torch.float32 else 2)  # and its 16-bit copies
+    head = 4 * (scores + table + FURTHER_NUMBERS[0] * counts.tokens * config.hidden_size)
+    size = BYTES_A_NUMBER[dtype]
+    return round(size * counts.tokens * of_layers + max(size * counts.tokens * further, head))
+
+
+def memory_rate(device: torch.device) -> float:
+    """Bytes a second that an addition of large vectors reads and writes here."""
+    vectors = torch.zeros(2, 2**23, device=device)
+
+    def add() -> None:
+        vectors[0].add_(vectors[1])
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+    add()
+    return 3 * vectors[0].nbytes / min(seconds_of(add) for _ in range(3))
+
+
+def measure_passes(plan: Plan, trainer: PreTrainingTrainer) -> Plan:
+    """A plan with the time and memory of one real pass of each phase. Weights and random numbers stay as they were."""
+    model: PreTrainedModel = trainer.model.to(trainer.args.device)
+    if recomputes(trainer.args):  # `Trainer` turns it on when training begins
+        enable = getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)
+        enable()
+    examples: RunExamples = trainer.train_dataset
+    update = plan.parameters * BYTES_OF_AN_UPDATE / memory_rate(trainer.args.device)
+    found = []
+    for place, one in enumerate(plan.phases):
+        with torch.random.fork_rng(enabled=True):
+            sampled = sampled_items(examples.items_of(place), plan.division.micro_batches)
+            batches = [trainer.data_collator(examples[item]) for item in sampled]
+            tokens = [int(batch["cu_seq_lens_q"][-1]) for batch in batches]
+            largest = max(range(len(batches)), key=tokens.__getitem__)
+            seconds, held = measured_pass(trainer, model, batches[largest])
+        a_step = seconds * sum(tokens) / len(tokens) / tokens[largest] * plan.division.accumulation + update
+        found.append(replace(one, seconds=a_step * one.phase.steps, activation_bytes=held))
+    return replace(plan, phases=found, how="measured: a forward and backward pass of each phase")
+
+
+def sampled_items(items: range, turns: int) -> list[int]:
+    """A few micro-batches of a phase, of all turns in a step alike: those of later turns may have an example more.
+
+    >>> sampled_items(range(300), turns=3)[:6]  # a hundred steps
+    [0, 9, 18, 30, 39, 48]
+    """
+    number = min(len(items), max(1, SAMPLED_MICRO_BATCHES // turns) * min(turns, SAMPLED_MICRO_BATCHES))
+    steps = len(items) // turns
+    return [items[i * steps // number * turns + i * turns // number] for i in range(number)]
+
+
+def measured_pass(trainer: PreTrainingTrainer, model: PreTrainedModel, batch: dict[str, Any]) -> tuple[float, int]:
+    """Seconds of a forward and backward pass, and the most bytes it holds on top of weights and gradients."""
+    device = trainer.args.device
+    batch.pop("mask_rates", None)
+    run = pass_of(trainer, batch)
+    was_training = model.training
+    model.train()
+    run()
+    seconds = seconds_of(run)
+    held = peak_on_cuda(run, device) if device.type == "cuda" else peak_on_cpu(run)
+    model.zero_grad(set_to_none=True)
+    model.train(was_training)
+    return seconds, held
+
+
+def counted(number: int, what: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "step"), counted(2000, "step")
+    ('1 step', '2,000 steps')
+    """
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
+def rounded(number: float, digits: int = 1) -> str:
+    """A number with so many digits behind the point, with none and in groups from 1,000 on.
+
+    >>> rounded(12.345, 2), rounded(999.94), rounded(101_834.6), rounded(195_047_619.05, 2)
+    ('12.35', '999.9', '101,835', '195,047,619')
+    """
+    return f"{number:,.0f}" if round(number, digits) >= 1000 else f"{number:.{digits}f}"
+
+
+def in_short(number: float) -> str:
+    """A large number with its unit.
+
+    >>> in_short(950), in_short(12_340), in_short(7.4e6), in_short(131e9)
+    ('950', '12.3 k', '7.4 M', '131.0 G')
+    >>> in_short(2.5e12), in_short(4e18)
+    ('2.5 T', '4,000,000 T')
+    """
+    for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= size:
+            return f"{rounded(number / size)} {unit}"
+    return f"{number:.0f}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the unit that suits them.
+
+    >>> duration(42), duration(600), duration(36_000), duration(864_000)
+    ('42 s', '10.0 min', '10.0 h', '10.0 days')
+    >>> duration(101_834.6 * 86_400)
+    '101,835 days'
+    """
+    for unit, size in (("days", 172_800), ("h", 7200), ("min", 120)):
+        if seconds >= size:
+            return f"{rounded(seconds / {'days': 86_400, 'h': 3600, 'min': 60}[unit])} {unit}"
+    return f"{seconds:.0f} s"

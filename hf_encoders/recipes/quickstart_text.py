@@ -1,0 +1,191 @@
+"""The quickstart's text: documents, where they are from, which of them are kept out; and what was made of them."""
+
+import argparse
+import json
+import platform
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from hf_encoders.data.corpus import read_documents, tokenize_documents
+from hf_encoders.data.corpus.python_docs import read_python_documents
+from hf_encoders.data.corpus.segmentation import split_sentences
+from hf_encoders.data.corpus.text_files import text_files
+from hf_encoders.loading import load_tokenizer
+from hf_encoders.recipes.recipe import Recipe
+from hf_encoders.recipes.run_folder import recipe_tokenizer
+from hf_encoders.writing import read_json, replaced_folder
+
+
+TEXT = "_text"  # folder in the output folder
+MADE_OF, HELD_OUT = "made_of.json", "held_out.json"  # files in it
+HELD_OUT_SHARE = 0.15  # of the documents, for evaluation and fine-tuning
+CHARACTERS_A_LIBRARY = 300_000  # of this Python's documentation, so that none is all of the text
+
+
+@dataclass
+class LabelledDocument:
+    """A document, where it is from, and the passages it is made of, each a list of sentences."""
+
+    label: str
+    passages: list[list[str]]
+
+    @property
+    def sentences(self) -> list[str]:
+        """All sentences in order."""
+        return [sentence for passage in self.passages for sentence in passage]
+
+
+@dataclass
+class PreparedText:
+    """What training reads.
+
+    Args:
+        tokenizer: trained on the documents that are not kept out.
+        corpus, held_out_corpus (`datasets.Dataset`): the two parts, tokenised.
+        held_out (`list[LabelledDocument]`): the documents that are kept out.
+    """
+
+    tokenizer: PreTrainedTokenizerBase
+    corpus: datasets.Dataset
+    held_out_corpus: datasets.Dataset
+    held_out: list[LabelledDocument]
+
+
+def prepared_text(
+    arguments: argparse.Namespace, recipe: Recipe, output: Path, say: Callable[[str], None]
+) -> PreparedText:
+    """Read, split, tokenise, and keep that in the output folder, whole or not at all; or what is kept there.
+
+    Args:
+        arguments: of the command.
+        recipe (`Recipe`): has the family, the tokenizer and the longest example.
+        output (`Path`): the run's folder.
+        say (`Callable`): is told when the text has been read and the tokenizer comes next.
+
+    Raises:
+        ValueError: if what is kept there is of other text or settings; and as `load_documents` and `hold_out`.
+    """
+    folder = output / TEXT
+    made_of = description(arguments, recipe)
+    if folder.is_dir():
+        remedy = f"remove {folder} to have it made again."
+        before = read_json(folder / MADE_OF, remedy)
+        others = [name for name, value in made_of.items() if before.get(name) != value]
+        if others:
+            raise ValueError(
+                f"--output {output} holds a quickstart with another {others[0]}: give its own arguments to go on with "
+                "it, another folder, or --overwrite to begin anew."
+            )
+        print(f"  as it was prepared before, in {folder}")
+        say("as before")
+    else:
+        documents = load_documents(arguments)
+        training, held_out = hold_out(documents, HELD_OUT_SHARE, arguments.seed)
+        say("trained on it")
+        tokenizer = recipe_tokenizer(recipe, (sentence for document in training for sentence in document.sentences))
+        with replaced_folder(folder) as unfinished:
+            tokenizer.save_pretrained(unfinished / "tokenizer")
+            for name, part in (("corpus", training), ("held_out", held_out)):
+                tokenized(part, tokenizer, recipe.longest).save_to_disk(unfinished / name)
+            kept = {"documents": [asdict(document) for document in held_out]}
+            (unfinished / HELD_OUT).write_text(json.dumps(kept), encoding="utf-8")
+            (unfinished / MADE_OF).write_text(json.dumps(made_of, indent=1), encoding="utf-8")
+        remedy = ""
+    kept = read_json(folder / HELD_OUT, remedy)
+    try:
+        held_out = [LabelledDocument(**document) for document in kept["documents"]]
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{folder / HELD_OUT} is damaged ({error!r}): {remedy}") from error
+    return PreparedText(
+        load_tokenizer(str(folder / "tokenizer")),
+        *(datasets.load_from_disk(str(folder / name)) for name in ("corpus", "held_out")),
+        held_out,
+    )
+
+
+def description(arguments: argparse.Namespace, recipe: Recipe) -> dict[str, Any]:
+    """What decides about the prepared text, as it is read back from JSON."""
+    text: Any = f"documentation of Python {platform.python_version()}"
+    if arguments.input:
+        text = [[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in input_files(arguments.input)]
+    return {
+        "text": text,
+        "language": arguments.language,
+        "family": recipe.family,
+        "tokenizer": asdict(recipe.tokenizer),
+        "max_length": recipe.longest,
+        "seed": arguments.seed,
+    }
+
+
+def input_files(paths: list[str]) -> list[Path]:
+    """The files of `--input`, each once."""
+    return sorted({file.resolve() for path in paths for file in text_files(Path(path))})
+
+
+def load_documents(arguments: argparse.Namespace) -> list[LabelledDocument]:
+    """The user's documents, labelled by file; or this Python's documentation, labelled by library."""
+
+    def splitter(text: str) -> list[str]:
+        return split_sentences(text, arguments.language)
+
+    if not arguments.input:
+        found = read_python_documents(splitter, CHARACTERS_A_LIBRARY)
+        return [LabelledDocument(document.library, document.docstrings) for document in found]
+    files = input_files(arguments.input)
+    documents, seen, repeated = [], set(), 0
+    for file in files:
+        for sentences in read_documents([file], sentence_splitter=splitter):
+            # The same document in both parts would make held-out figures too good.
+            if tuple(sentences) in seen:
+                repeated += 1
+                continue
+            seen.add(tuple(sentences))
+            passages = [sentences[i : i + 4] for i in range(0, len(sentences), 4)]
+            documents.append(LabelledDocument(file.name, passages))
+    if repeated:
+        print(f"  {repeated:,} documents left out that repeat another one")
+    if len(documents) < 10:
+        raise ValueError(
+            f"--input holds {len(documents)} document(s), too few to keep some out for evaluation: separate documents "
+            "by blank lines, or give more files."
+        )
+    return documents
+
+
+def hold_out(
+    documents: list[LabelledDocument], share: float, seed: int
+) -> tuple[list[LabelledDocument], list[LabelledDocument]]:
+    """Training documents and the ones kept out, `share` of them.
+
+    Raises:
+        ValueError: if there are no documents of several sentences to keep out.
+    """
+    # Only documents of several sentences: held-out pairs are made of them.
+    candidates = [i for i, document in enumerate(documents) if len(document.sentences) > 1]
+    if len(candidates) < 4:
+        raise ValueError(
+            "the text holds no document of two sentences, or hardly any: separate documents by blank lines, and put "
+            "several sentences into each."
+        )
+    order = np.random.default_rng(seed).permutation(candidates)
+    held_out = set(order[: min(max(2, round(len(documents) * share)), len(candidates) // 2)].tolist())
+    return (
+        [document for i, document in enumerate(documents) if i not in held_out],
+        [document for i, document in enumerate(documents) if i in held_out],
+    )
+
+
+def tokenized(
+    documents: list[LabelledDocument], tokenizer: PreTrainedTokenizerBase, max_length: int
+) -> datasets.Dataset:
+    """Documents of sentences of ids; a sentence longer than an example is cut."""
+    return tokenize_documents(
+        (document.sentences for document in documents), tokenizer, max_sentence_tokens=max_length
+    )

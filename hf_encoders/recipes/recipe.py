@@ -1,0 +1,344 @@
+"""What a pre-training run is: everything that shapes it but the text and the machine, read from one YAML file.
+
+The shipped ones are in `hf_encoders/recipes/`; a file of one's own works alike. A recipe names the family, the
+objective, the model, the tokenizer, how examples are made and masked, the phases, the optimizer, and any field of
+`transformers.TrainingArguments`.
+"""
+
+import dataclasses
+import math
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from transformers import TrainingArguments
+
+from hf_encoders.data import presets as paper_modes
+from hf_encoders.objectives.table import (
+    check_objective,
+    check_options,
+    config_class_of,
+    config_of_fields,
+    pretraining_model,
+)
+from hf_encoders.training.mask_rate import LinearMaskRate
+from hf_encoders.training.optimizers import OPTIMIZERS
+
+
+RECIPES = Path(__file__).parents[1] / "recipes"
+# Fields of `TrainingArguments` that the run itself sets: field -> what to use instead.
+TAKEN = {
+    "per_device_train_batch_size": "phases (examples a step); how many at once is the command's business",
+    "gradient_accumulation_steps": "phases (examples a step)",
+    "max_steps": "phases",
+    "num_train_epochs": "phases (steps)",
+    "optim": "optimizer",
+    "output_dir": "the command's --output",
+    "train_sampling_strategy": "nothing: the order of examples is drawn by the run",
+    "remove_unused_columns": "nothing: examples are not rows",
+}
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A part of a run with examples of one length, so many a step.
+
+    Args:
+        steps (`int`): optimizer steps.
+        length (`int`): longest example in tokens, special tokens included.
+        examples (`int`): examples in an optimizer step, over all processes and micro-batches.
+
+    Raises:
+        ValueError: for a number below 1 (a length below 5).
+    """
+
+    steps: int
+    length: int
+    examples: int
+
+    def __post_init__(self):
+        for name, least in (("steps", 1), ("length", 5), ("examples", 1)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise ValueError(f"phases: {name}={value!r} must be a whole number, at least {least}.")
+
+    def __str__(self) -> str:
+        return f"{self.steps:,} steps of {self.examples:,} x {self.length} tokens"
+
+
+@dataclass(frozen=True)
+class TokenizerRecipe:
+    """The tokenizer that is trained where none is given.
+
+    Args:
+        vocab_size (`int`): most entries.
+        lowercase, strip_accents (`bool`), character_coverage (`float`): as in `train_tokenizer`.
+
+    Raises:
+        ValueError: for a value of another kind, or out of range.
+    """
+
+    vocab_size: int
+    lowercase: bool = True
+    strip_accents: bool = False
+    character_coverage: float = 1.0
+
+    def __post_init__(self):
+        for one in dataclasses.fields(self):
+            value = getattr(self, one.name)
+            if type(value) is not one.type:
+                raise ValueError(f"tokenizer: {one.name}={value!r} must be of type {one.type.__name__}.")
+        if self.vocab_size < 1:
+            raise ValueError(f"tokenizer: vocab_size={self.vocab_size} must be at least 1.")
+        if not 0 < self.character_coverage <= 1:
+            raise ValueError(f"tokenizer: character_coverage={self.character_coverage} must be in (0, 1].")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A pre-training run.
+
+    Args:
+        name (`str`): the file's name without its ending.
+        family (`str`): `bert`, `roberta` or `albert`.
+        objective (`str`): `mlm`, `nsp` or `sop`.
+        model (`dict`): fields of the family's configuration, and perhaps `size`, one of its named sizes (`base`).
+        tokenizer (`TokenizerRecipe`): what is trained where no tokenizer is given.
+        phases (`tuple` of `Phase`): one after the other; learning rate and mask rate follow the steps of all.
+        examples (`dict`): options of the data set of examples, `DocumentChunks` for pair objectives and
+            `SentenceBlocks` for mlm; `preset`, a name in `hf_encoders.data.presets`, gives several at once.
+        masking (`dict`): options of the data collator; `preset` likewise.
+        mask_rate (`LinearMaskRate`, *optional*): in YAML `[0.30, 0.15]`, from the first step to the last.
+        optimizer (`str`): `adamw`, or `lamb`.
+        training (`dict`): fields of `transformers.TrainingArguments`; `warmup_steps` below 1 is a share of all steps.
+
+    Raises:
+        ValueError: naming the field, for one that there is not or a value that cannot be.
+    """
+
+    name: str
+    family: str
+    objective: str
+    model: dict[str, Any]
+    tokenizer: TokenizerRecipe
+    phases: tuple[Phase, ...]
+    examples: dict[str, Any] = field(default_factory=dict)
+    masking: dict[str, Any] = field(default_factory=dict)
+    mask_rate: LinearMaskRate | None = None
+    optimizer: str = "adamw"
+    training: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self):
+        check_objective(config_class_of(self.family), self.objective)
+        if not self.phases:
+            raise ValueError("phases: a run needs at least one, such as {steps: 1000, length: 128, examples: 256}.")
+        if self.optimizer not in OPTIMIZERS:
+            raise ValueError(f"optimizer {self.optimizer!r}: it must be one of {', '.join(OPTIMIZERS)}.")
+        _check_training(self.training)
+        try:
+            with torch.device("meta"):  # takes no memory
+                pretraining_model(config_of_fields(config_class_of(self.family), self.model), self.objective)
+        except ValueError as error:
+            raise ValueError(f"model: {error}") from error
+        check_options(self.objective, self.examples, self.masking)
+        if self.mask_rate is not None:
+            for name in ("mask_probability", "max_predictions", "pass_over_long_words"):
+                if self.masking.get(name):
+                    raise ValueError(
+                        f"masking: {name}={self.masking[name]} does not go with mask_rate: leave one out."
+                    )
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps of the whole run."""
+        return sum(phase.steps for phase in self.phases)
+
+    @property
+    def longest(self) -> int:
+        """Length of the longest examples, in tokens."""
+        return max(phase.length for phase in self.phases)
+
+    @property
+    def warmup_steps(self) -> int:
+        """Steps over which the learning rate rises."""
+        given = self.training.get("warmup_steps", 0)
+        return math.ceil(given * self.steps) if 0 < given < 1 else int(given)
+
+    def of_steps(self, steps: int) -> "Recipe":
+        """The same run in so many steps: phases, warm-up and decay keep their shares.
+
+        >>> recipe = load_recipe("bert-base").of_steps(1000)
+        >>> [phase.steps for phase in recipe.phases], recipe.warmup_steps
+        ([900, 100], 10)
+
+        Raises:
+            ValueError: if that leaves a phase without a step.
+        """
+        bounds = [round(sum(p.steps for p in self.phases[:i]) * steps / self.steps) for i in range(len(self.phases))]
+        counts = [end - begin for begin, end in zip(bounds, [*bounds[1:], steps], strict=True)]
+        if min(counts) < 1:
+            raise ValueError(f"max_steps={steps} leaves a phase of {self.name} without a step: give more steps.")
+        training = dict(self.training)
+        if training.get("warmup_steps", 0) >= 1:
+            training["warmup_steps"] = round(training["warmup_steps"] * steps / self.steps)
+        schedule = dict(training.get("lr_scheduler_kwargs") or {})
+        if "num_decay_steps" in schedule:
+            schedule["num_decay_steps"] = round(schedule["num_decay_steps"] * steps / self.steps)
+            training["lr_scheduler_kwargs"] = schedule
+        phases = tuple(dataclasses.replace(p, steps=n) for p, n in zip(self.phases, counts, strict=True))
+        return dataclasses.replace(self, phases=phases, training=training)
+
+    def lengthened(self, before: "tuple[Phase, ...]", is_scaled: bool) -> "Recipe":
+        """This recipe, as it continues a run that was begun with other phases, where it can.
+
+        Steps that were made cannot be made otherwise: the phases before stay as they were, the last may have become
+        longer, and others may come behind it. Learning rate and mask rate follow the steps of the longer run.
+
+        Args:
+            before (`tuple` of `Phase`): of the run so far.
+            is_scaled (`bool`): whether the phases of this recipe come from `of_steps`; it is the number of steps that
+                was asked for then, and all further ones are the last phase's.
+
+        Returns:
+            The recipe with the phases of the longer run, or itself where it does not continue the other.
+
+        >>> before, recipe = load_recipe("bert-minutes").phases, load_recipe("bert-minutes").of_steps(8000)
+        >>> [phase.steps for phase in recipe.phases], [p.steps for p in recipe.lengthened(before, True).phases]
+        ([2000, 6000], [1000, 7000])
+        """
+        further = self.steps - sum(phase.steps for phase in before)
+        shapes = [[(phase.length, phase.examples) for phase in phases] for phases in (self.phases, before)]
+        if not is_scaled or shapes[0] != shapes[1] or further < 0:
+            return self
+        last = dataclasses.replace(before[-1], steps=before[-1].steps + further)
+        return dataclasses.replace(self, phases=(*before[:-1], last))
+
+    def continues(self, before: "tuple[Phase, ...]") -> bool:
+        """Whether all steps of a run with those phases are steps of this one too, and this one has more."""
+        if len(self.phases) < len(before) or self.phases[: len(before) - 1] != before[:-1]:
+            return False
+        is_longer = self.steps > sum(phase.steps for phase in before)
+        last, now = before[-1], self.phases[len(before) - 1]
+        return is_longer and (now.length, now.examples) == (last.length, last.examples) and now.steps >= last.steps
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which `1e-4` is a number, as in YAML 1.2; to PyYAML, which reads 1.1, only `1.0e-4` is one."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+)
+
+
+def recipe_names() -> list[str]:
+    """Names of the shipped recipes."""
+    return sorted(file.stem for file in RECIPES.glob("*.yaml"))
+
+
+def load_recipe(name: str | Path) -> Recipe:
+    """Read a shipped recipe by name, or a file.
+
+    Raises:
+        ValueError: if there is none, it is no YAML, or something in it cannot be.
+    """
+    shipped = RECIPES / f"{name}.yaml"
+    path = shipped if shipped.is_file() else Path(name)
+    if not path.is_file():
+        raise ValueError(
+            f"recipe {str(name)!r}: no such file, nor one of the shipped recipes: {', '.join(recipe_names())}."
+        )
+    try:
+        fields = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not YAML ({' '.join(str(error).split())}).") from error
+    try:
+        # Records and cards name the recipe: a file called like a shipped one is told from it by its ending.
+        is_own_namesake = path != shipped and path.stem in recipe_names()
+        return recipe_of(path.name if is_own_namesake else path.stem, fields)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def recipe_of(name: str, fields: Any) -> Recipe:
+    """A recipe from what a YAML file holds.
+
+    Raises:
+        ValueError: naming the field that is missing, unknown or of another kind.
+    """
+    kinds = {
+        "family": str,
+        "objective": str,
+        "model": dict,
+        "tokenizer": dict,
+        "phases": list,
+        "examples": dict,
+        "masking": dict,
+        "mask_rate": list,
+        "optimizer": str,
+        "training": dict,
+    }
+    if not isinstance(fields, dict):
+        raise ValueError(f"a recipe has fields, {', '.join(kinds)}; this is a {type(fields).__name__}.")
+    unknown = [key for key in fields if key not in kinds]
+    if unknown:
+        raise ValueError(f"{unknown[0]!r} is no field of a recipe: it has {', '.join(kinds)}.")
+    for key in ("family", "objective", "model", "tokenizer", "phases"):
+        if key not in fields:
+            raise ValueError(f"{key} is missing.")
+    for key, value in fields.items():
+        if not isinstance(value, kinds[key]):
+            raise ValueError(f"{key}: {value!r} is a {type(value).__name__}, and must be a {kinds[key].__name__}.")
+    made = dict(fields, name=name)
+    made["tokenizer"] = _made(TokenizerRecipe, "tokenizer", fields["tokenizer"])
+    made["phases"] = tuple(_made(Phase, "phases", phase) for phase in fields["phases"])
+    for key in ("examples", "masking"):
+        made[key] = _with_preset(key, fields.get(key, {}))
+    if "mask_rate" in fields:
+        if len(fields["mask_rate"]) != 2:
+            raise ValueError(f"mask_rate: {fields['mask_rate']} must be two numbers, such as [0.30, 0.15].")
+        if not all(_is_number(rate) for rate in fields["mask_rate"]):
+            raise ValueError(f"mask_rate: {fields['mask_rate']} must be two numbers, such as [0.30, 0.15].")
+        made["mask_rate"] = LinearMaskRate(*fields["mask_rate"])
+    return Recipe(**made)
+
+
+def _check_training(fields: dict[str, Any]) -> None:
+    """Refuse fields that `TrainingArguments` does not have or that the run sets, and values of another kind."""
+    kinds = {one.name: one.type for one in dataclasses.fields(TrainingArguments) if one.init}
+    for name, value in fields.items():
+        if name in TAKEN:
+            raise ValueError(f"training: {name} has another place: {TAKEN[name]}.")
+        if name not in kinds:
+            raise ValueError(f"training: transformers.TrainingArguments has no field {name!r}.")
+        if kinds[name] in (int, float, int | None, float | None) and not (_is_number(value) or value is None):
+            raise ValueError(f"training: {name}={value!r} must be a number.")
+        if kinds[name] is bool and not isinstance(value, bool):
+            raise ValueError(f"training: {name}={value!r} must be true or false.")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _made(kind: type, key: str, fields: Any) -> Any:
+    try:
+        return kind(**fields)
+    except TypeError as error:
+        names = ", ".join(one.name for one in dataclasses.fields(kind))
+        raise ValueError(f"{key}: {fields!r} must have the fields {names} ({error}).") from error
+
+
+def _with_preset(key: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Options with those of their `preset` put in, which they go before."""
+    options = dict(options)
+    preset = options.pop("preset", None)
+    if preset is None:
+        return options
+    given = getattr(paper_modes, str(preset), None) if str(preset).isupper() else None
+    if not isinstance(given, dict):
+        raise ValueError(f"{key}: preset {preset!r} is not in hf_encoders.data.presets, such as BERT_MASKING.")
+    return {**given, **options}

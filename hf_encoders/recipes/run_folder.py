@@ -1,0 +1,401 @@
+"""The folder of a run: its text's corpus and tokenizer, and `run.json`, which says what run it is."""
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import datasets
+from transformers import (
+    PreTrainedTokenizerBase,
+    Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
+
+from hf_encoders.data.corpus import prepare_corpus
+from hf_encoders.data.corpus.report import REPORT_FILE, CorpusReport
+from hf_encoders.data.corpus.segmentation import read_documents, split_sentences
+from hf_encoders.data.corpus.settings import tokenizer_fingerprint
+from hf_encoders.data.corpus.text_files import has_text, text_files
+from hf_encoders.data.vocabulary.tokenizer_training import train_tokenizer
+from hf_encoders.loading import load_tokenizer
+from hf_encoders.objectives.table import config_class_of
+from hf_encoders.recipes.phases import RunExamples
+from hf_encoders.recipes.recipe import Phase, Recipe
+from hf_encoders.records.run_files import RUN_FILE
+from hf_encoders.redaction import is_secret
+from hf_encoders.training.faults.checkpoints import UNFINISHED, steps_first
+from hf_encoders.training.threads import Work, pass_of, set_threads
+from hf_encoders.writing import read_json, replaced_folder, write_whole
+
+
+# Options of `TrainingArguments` that a checkpoint brings along in its optimizer and schedule: going on with others
+# would go on with those of the checkpoint, and not say so.
+SHAPING = (
+    "learning_rate",
+    "warmup_steps",
+    "lr_scheduler_type",
+    "lr_scheduler_kwargs",
+    "weight_decay",
+    "adam_beta1",
+    "adam_beta2",
+    "adam_epsilon",
+    "max_grad_norm",
+)
+# `--push_to_hub` uploads the output folder less what begins with an underscore, and the text is not to be published.
+CORPUS = "_corpus"
+TOKENIZER_RECIPE = "recipe.json"  # in the folder of a tokenizer that was trained here: what it was made of
+# What a run writes into its folder, but for the model: that of the run before stays until there is a new one.
+RUN_PARTS = (
+    RUN_FILE,
+    "tokenizer",
+    "_tokenizer",
+    CORPUS,
+    "_text",
+    "__text",
+    "_model",
+    "checkpoint-*",
+    UNFINISHED,
+    "trainer_state.json",
+)
+# Facts of `run_identity` that another number of steps changes.
+OF_STEPS = ("warmup_steps", "lr_scheduler_kwargs")
+# Entries of `run.json` beside those facts: the number of threads that a CPU computes with, and whether there is a
+# model of all steps.
+THREADS, IS_FINISHED = "threads", "is_finished"
+
+
+def check_corpus(corpus: list[str]) -> list[Path]:
+    """The prepared corpora among paths, or in folders of them; none if all is text.
+
+    Raises:
+        ValueError: for a path that is not there, is no text by its ending, or is text beside a prepared corpus.
+    """
+    prepared = {path: prepared_parts(path) for path in map(Path, corpus)}
+    parts = [part for found in prepared.values() for part in found]
+    for path, found in prepared.items():
+        is_text = not found or (found != [path] and has_text(path))
+        if is_text and parts:
+            raise ValueError(
+                f"--corpus: {path} holds text, and {parts[0]} is a prepared corpus: give one or the other, or prepare "
+                "all of the text with `hf-encoders corpus --input ...`."
+            )
+        if is_text:
+            text_files(path)
+    return parts
+
+
+def prepared_parts(path: Path) -> list[Path]:
+    """The prepared corpus that a folder is, or those that it holds, sorted."""
+    if (path / REPORT_FILE).is_file():
+        return [path]
+    return sorted(report.parent for report in path.glob(f"*/{REPORT_FILE}"))
+
+
+def open_parts(parts: list[Path]) -> datasets.Dataset:
+    """Prepared corpora as one.
+
+    Raises:
+        ValueError: if some have word starts and others do not.
+    """
+    opened = [datasets.load_from_disk(str(part)) for part in parts]
+    other = next((i for i, one in enumerate(opened) if one.column_names != opened[0].column_names), None)
+    if other is not None:
+        raise ValueError(
+            f"--corpus: {parts[0]} and {parts[other]} differ in their columns ({', '.join(opened[0].column_names)}; "
+            f"{', '.join(opened[other].column_names)}): prepare them alike."
+        )
+    # A part of more than 2^31 tokens has lists of another kind.
+    large = next((one.features for one in opened if one.features != opened[0].features), None)
+    return datasets.concatenate_datasets(opened if large is None else [one.cast(large) for one in opened])
+
+
+def open_corpus(
+    recipe: Recipe, corpus: list[str], tokenizer_name: str | None, language: str, output: Path
+) -> tuple[PreTrainedTokenizerBase, datasets.Dataset]:
+    """The prepared corpus and its tokenizer; both are made in the output folder where text was given.
+
+    Args:
+        recipe (`Recipe`): says which tokenizer is trained.
+        corpus (`list` of `str`): prepared corpora, folders of them, or files and folders of text.
+        tokenizer_name (`str`, *optional*): folder or name on the Hub; `None` trains one on the text.
+        language (`str`): of the text, a code.
+        output (`Path`): the run's folder.
+
+    Raises:
+        ValueError: if a prepared corpus comes without its tokenizer or with another one; and as `check_corpus`.
+    """
+    parts = check_corpus(corpus)
+    paths = [Path(path) for path in corpus]
+    tokenizer = None if tokenizer_name is None else load_tokenizer(tokenizer_name, "--tokenizer")
+    if not parts:
+        splitter = partial(split_sentences, language=language)
+        if tokenizer is None:
+            tokenizer = trained_tokenizer(recipe, paths, splitter, output / "tokenizer")
+        report = prepare_corpus(paths, output / CORPUS, tokenizer, sentence_splitter=splitter)
+        for warning in report.warnings:
+            print(f"warning: {warning}", flush=True)
+        return tokenizer, datasets.load_from_disk(str(output / CORPUS))
+    if tokenizer is None:
+        raise ValueError(f"--tokenizer is missing: give the one that the corpus {parts[0]} was made with.")
+    fingerprint = tokenizer_fingerprint(tokenizer)
+    for part in parts:
+        if CorpusReport.load(part).settings["tokenizer"]["fingerprint"] != fingerprint:
+            raise ValueError(
+                f"--tokenizer {tokenizer_name!r} is not the one that the corpus {part} was made with: give that "
+                "one, or prepare the corpus again."
+            )
+    return tokenizer, open_parts(parts)
+
+
+def remove_run(output: Path, read_by_the_next: list[str | None]) -> None:
+    """Remove what a run writes into its folder, and nothing else; its model stays until the next one is whole.
+
+    Args:
+        output (`Path`): the folder.
+        read_by_the_next: paths and names of what the run that comes next reads.
+
+    Raises:
+        ValueError: before anything is removed, if the new run is to read some of it.
+    """
+    found = [path for pattern in RUN_PARTS for path in output.glob(pattern)]
+    for name in read_by_the_next:
+        read = None if name is None else Path(name).resolve()
+        if read is not None and any(path.resolve() in (read, *read.parents) for path in found):
+            raise ValueError(f"--overwrite would remove {name}, which this run reads: move it out of {output} first.")
+    for path in found:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def trained_tokenizer(
+    recipe: Recipe, paths: list[Path], splitter: Callable[[str], list[str]], directory: Path
+) -> PreTrainedTokenizerBase:
+    """The recipe's tokenizer, trained on the text once and kept in the run's folder.
+
+    Raises:
+        ValueError: if the folder holds one that was made of something else.
+    """
+    text = [str(path.resolve()) for path in paths]
+    made_of = {"family": recipe.family, **dataclasses.asdict(recipe.tokenizer), "text": text}
+    note = directory / TOKENIZER_RECIPE
+    if directory.exists():
+        if not note.is_file():
+            raise ValueError(
+                f"{directory} was not made by this command: give it as --tokenizer, or give another --output."
+            )
+        if read_json(note, f"give {directory} as --tokenizer, or remove it.") != made_of:
+            raise ValueError(f"{directory} was trained for another run: give another --output, or --overwrite.")
+        return load_tokenizer(str(directory))
+    print(f"Training a tokenizer of {recipe.tokenizer.vocab_size:,} entries ({directory})", flush=True)
+    documents = read_documents(paths, sentence_splitter=splitter)
+    tokenizer = recipe_tokenizer(recipe, (sentence for document in documents for sentence in document))
+    # Whole or not there: a run that was killed meanwhile begins it anew.
+    with replaced_folder(directory) as unfinished:
+        tokenizer.save_pretrained(unfinished)
+        (unfinished / TOKENIZER_RECIPE).write_text(json.dumps(made_of, indent=1) + "\n", encoding="utf-8")
+    return tokenizer
+
+
+def recipe_tokenizer(recipe: Recipe, sentences: Iterable[str]) -> PreTrainedTokenizerBase:
+    """The recipe's tokenizer, trained on sentences."""
+    return train_tokenizer(
+        sentences, config_class_of(recipe.family), max_length=recipe.longest, **dataclasses.asdict(recipe.tokenizer)
+    )
+
+
+def run_identity(
+    recipe: Recipe,
+    documents: datasets.Dataset,
+    tokenizer: PreTrainedTokenizerBase,
+    training: TrainingArguments,
+    validation_share: float,
+) -> dict[str, Any]:
+    """What makes two runs the same run, as it is read back from `run.json`; tokens of the Hub are left out."""
+    fields = {name: value for name, value in recipe.training.items() if not is_secret(name, str(value))}
+    facts = {
+        "recipe": {**dataclasses.asdict(recipe), "training": fields},
+        "corpus": documents._fingerprint,
+        "tokenizer": tokenizer_fingerprint(tokenizer),
+        "seed": training.seed,
+        "validation share": validation_share,
+        "training": {name: getattr(training, name) for name in SHAPING},
+    }
+    return json.loads(json.dumps(facts, default=str))
+
+
+def read_run_file(output: Path) -> dict[str, Any] | None:
+    """What the output folder's `run.json` says; None where there is no run.
+
+    Raises:
+        ValueError: if the file is damaged, or the folder holds checkpoints without it.
+    """
+    file = output / RUN_FILE
+    if not file.is_file():
+        if any(output.glob("checkpoint-*")):
+            raise ValueError(f"--output {output} holds checkpoints of another kind of run: give another folder.")
+        return None
+    remedy = "it says which run the checkpoints are of: restore it, or give --overwrite to begin anew."
+    found = read_json(file, remedy)
+    try:
+        check_shape(found)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{file} is damaged ({error}): {remedy}") from error
+    return found
+
+
+def check_shape(noted: dict[str, Any]) -> None:
+    """Refuse what does not have the form of `run.json`.
+
+    Raises:
+        TypeError, ValueError: naming what is missing or of another kind.
+    """
+    recipe = {one.name: object for one in dataclasses.fields(Recipe)}
+    kinds = {"recipe": dict, "corpus": str, "tokenizer": str, "seed": int, "validation share": float, "training": dict}
+    for where, entries, expected in (
+        ("", noted, kinds),
+        ("recipe: ", noted.get("recipe"), {**recipe, "phases": list, "model": dict, "training": dict}),
+        ("training: ", noted.get("training"), dict.fromkeys(SHAPING, object)),
+    ):
+        for name, kind in expected.items():
+            if name not in entries:
+                raise ValueError(f"{where}{name} is missing")
+            if not isinstance(entries[name], kind):
+                raise TypeError(f"{where}{name} is {entries[name]!r}")
+    for name, kind in ((THREADS, int), (IS_FINISHED, bool)):
+        if not isinstance(noted.get(name, kind()), kind):
+            raise TypeError(f"{name} is {noted[name]!r}")
+    if not phases_of(noted):
+        raise ValueError("recipe: phases is empty")
+
+
+def phases_of(noted: dict[str, Any]) -> tuple[Phase, ...]:
+    """The phases of a run by its `run.json`."""
+    return tuple(Phase(**phase) for phase in noted["recipe"]["phases"])
+
+
+def write_run(output: Path, facts: dict[str, Any]) -> None:
+    """Note what the output folder's run is, whole or not at all."""
+    output.mkdir(parents=True, exist_ok=True)
+    write_whole(output / RUN_FILE, json.dumps(facts, indent=1) + "\n")
+
+
+def begin_or_go_on(output: Path, recipe: Recipe, facts: dict[str, Any], is_main: bool) -> dict[str, Any]:
+    """What `run.json` of the output folder says of this run from now on. `note_when_training_begins` writes it.
+
+    Raises:
+        ValueError: if the folder holds another run, or one that cannot be made longer.
+    """
+    before = read_run_file(output)
+    if before is None:
+        noted = facts
+    elif recipe.continues(phases_of(before)):
+        check_same(without_steps(before), without_steps(facts), output)
+        steps, checkpoints = sum(phase.steps for phase in phases_of(before)), steps_first(output)
+        if before.get(IS_FINISHED) and not checkpoints:
+            raise ValueError(
+                f"--output {output} holds a finished run of {steps:,} steps without a checkpoint to go on from: give "
+                "another folder, or --overwrite to begin anew."
+            )
+        longest = max(phase.length for phase in phases_of(before))
+        if recipe.longest > longest and "max_position_embeddings" not in recipe.model:
+            raise ValueError(
+                f"phases: examples of {recipe.longest} tokens need more positions than the model of the run in "
+                f"--output {output} has, which was made for {longest}: begin a new run in another folder, or with "
+                "--overwrite. A recipe that sets model: max_position_embeddings from the start can be made longer by "
+                "longer examples."
+            )
+        noted = {**before, **facts, IS_FINISHED: False}
+        if is_main:
+            phases = ", ".join(map(str, recipe.phases))
+            print(
+                f"This run had {steps:,} steps and goes on to {recipe.steps:,} ({phases}): "
+                "learning rate and mask rate are those of a run of so many steps from here on.",
+                flush=True,
+            )
+    else:
+        check_same(before, facts, output)
+        noted = before
+    return noted
+
+
+def without_steps(facts: dict[str, Any]) -> dict[str, Any]:
+    """Facts of a run but for how long it is."""
+    training = {name: value for name, value in facts["training"].items() if name not in OF_STEPS}
+    return {**facts, "recipe": {**facts["recipe"], "phases": None}, "training": training}
+
+
+def check_same(before: dict[str, Any], facts: dict[str, Any], output: Path) -> None:
+    """Refuse a run that is another one than the output folder holds.
+
+    What its recipe is called does not matter. Nor do the fields of `TrainingArguments` in it: those that shape the
+    result are in `training` as they are in effect; how often a run is saved may change.
+
+    Raises:
+        ValueError: naming what differs first.
+    """
+    before, facts = ({**one, "recipe": {**one["recipe"], "name": None, "training": None}} for one in (before, facts))
+    for name, value in facts.items():
+        if before.get(name) != value:
+            where, old, hint = name, before.get(name), ""
+            if isinstance(value, dict) and isinstance(old, dict):
+                where = next((f"{name} ({key})" for key in value if old.get(key) != value[key]), name)
+            if where == "recipe (phases)":
+                phases = ", ".join(map(str, phases_of(before)))
+                hint = f"It has {phases}; a longer run keeps these, and adds to the last (--max_steps) or behind it."
+            raise ValueError(
+                f"--output {output} holds a run with another {where}: give its own arguments to go on with it, "
+                f"another folder, or --overwrite to begin anew. {hint}".rstrip()
+            )
+
+
+class _NoteCallback(TrainerCallback):
+    def __init__(self, output: Path, noted: dict[str, Any]):
+        self.output, self.noted = output, noted
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if state.is_world_process_zero:
+            write_run(self.output, self.noted)
+
+
+def note_when_training_begins(trainer: Trainer, output: Path, noted: dict[str, Any]) -> None:
+    """Have `run.json` written once the trainer is ready and has loaded the checkpoint that it goes on from.
+
+    Not before: what fails until then would leave a folder that says that it holds another run than it does.
+    """
+    trainer.add_callback(_NoteCallback(output, noted))
+
+
+def choose_threads(trainer: Trainer, noted: dict[str, Any]) -> None:
+    """Set the number of threads that a CPU trains with, put it into `noted` for restarts, and say it.
+
+    See `threads.py`.
+    """
+    threads, told = set_threads(trainer, lambda: recipe_passes(trainer), noted.get(THREADS))
+    if trainer.args.process_index != 0:
+        return
+    noted[THREADS] = threads
+    if told:
+        print(f"  {told}", flush=True)
+
+
+def recipe_passes(trainer: Trainer) -> list[Work]:
+    """The passes of a pre-training run: of each phase, a micro-batch of its examples."""
+    run: RunExamples = trainer.train_dataset
+    found = []
+    for part in run.phases:
+
+        def passes(examples: int, part=part) -> Callable[[], None]:
+            batch = trainer.data_collator(RunExamples([part], -(-part.phase.examples // examples))[0])
+            batch.pop("mask_rates", None)
+            return pass_of(trainer, batch)
+
+        found.append(Work(passes, -(-part.phase.examples // run.micro_batches), part.phase.steps))
+    return found

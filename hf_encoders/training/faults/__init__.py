@@ -1,0 +1,1 @@
+"""Checkpoints, interruptions and errors that a training run survives."""

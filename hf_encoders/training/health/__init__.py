@@ -1,0 +1,1 @@
+"""What is measured and warned of while a model trains."""

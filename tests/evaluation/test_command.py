@@ -1,0 +1,148 @@
+"""`hf-encoders evaluate`: what it prints and writes, and what it refuses before anything is loaded."""
+
+import argparse
+import json
+
+import numpy as np
+import pytest
+import transformers
+from transformers import DistilBertConfig, DistilBertForMaskedLM
+
+import hf_encoders
+from hf_encoders.commands import evaluate as command
+from hf_encoders.evaluation.pseudo_likelihood import (
+    pseudo_log_likelihoods,
+    pseudo_perplexity,
+    token_log_probabilities,
+)
+from tests.hub.tiny_checkpoints import BERT, FAMILIES, make_model, make_tokenizer, save_checkpoint
+
+
+SENTENCES = ["The cat sat on a mat.", "A dog slept.", "The zebra slept all day long."]
+PAIRS = [("The cat sat.", "Cat the sat.", "order"), ("mat", "dog", "word"), ("a dog", "dog a", "order")]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "text.txt").write_text(f"{SENTENCES[0]} {SENTENCES[1]}\n\n{SENTENCES[2]}\n")
+    rows = [dict(zip(("sentence_good", "sentence_bad", "UID"), pair, strict=True)) for pair in PAIRS]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return tmp_path
+
+
+def evaluate(folder, *arguments: str, family=BERT) -> int:
+    model = folder / family.name
+    if not model.exists():
+        save_checkpoint(make_model(family, "AutoModelForMaskedLM"), family, model)
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    return command.run(parser.parse_args(["--model", str(model), "--device", "cpu", *map(str, arguments)]))
+
+
+@pytest.mark.parametrize("classes", ["hf_encoders", "transformers"])
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_table_and_json(folder, capsys, family, classes):
+    code = evaluate(
+        folder, "--text", folder / "text.txt", "--pairs", folder / "pairs.jsonl", "--classes", classes,
+        "--mask-rest-of-word", "--json", folder / "out.json", family=family,
+    )  # fmt: skip
+    assert code == 0
+    output, figures = capsys.readouterr().out, json.loads((folder / "out.json").read_text())
+    model, tokenizer = make_model(family, "AutoModelForMaskedLM"), make_tokenizer(family)
+    scores = token_log_probabilities(model, tokenizer, SENTENCES, mask_rest_of_word=True)
+    text = figures["text"]
+    assert text["pseudo_perplexity"] == pytest.approx(pseudo_perplexity(scores), rel=1e-5)
+    assert text["log_likelihood_per_token"] == pytest.approx(np.concatenate(scores).mean(), rel=1e-5)
+    assert (text["sentences"], text["tokens"], text["skipped_sentences"]) == (3, sum(map(len, scores)), 0)
+    assert f"pseudo-perplexity {text['pseudo_perplexity']:,.2f}" in output
+
+    good, bad = (pseudo_log_likelihoods(model, tokenizer, column, mask_rest_of_word=True)
+                 for column in list(zip(*PAIRS, strict=True))[:2])  # fmt: skip
+    pairs = figures["pairs"]
+    assert (pairs["accuracy"], pairs["pairs"]) == ((good > bad).mean(), 3)
+    assert {name: row["pairs"] for name, row in pairs["paradigms"].items()} == {"order": 2, "word": 1}
+    assert all(name in output for name in ("order", "word", "all", f"{pairs['accuracy']:.1%}"))
+    assert figures["mask_rest_of_word"] is True and figures["machine"]["torch"]
+
+
+def test_classes_decide_whose_model_runs(folder, monkeypatch):
+    seen = []
+
+    def recording(model, *given, **named):
+        seen.append(type(model))
+        return token_log_probabilities(model, *given, **named)
+
+    monkeypatch.setattr(command, "token_log_probabilities", recording)
+    for classes in ("hf_encoders", "transformers"):
+        evaluate(folder, "--text", folder / "text.txt", "--classes", classes)
+    assert seen == [hf_encoders.HfeBertForMaskedLM, transformers.BertForMaskedLM]
+
+
+@pytest.mark.parametrize("classes", ["hf_encoders", "transformers"])
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_weights_without_an_mlm_head_are_refused(folder, family, classes):
+    save_checkpoint(make_model(family, "AutoModelForSequenceClassification"), family, folder / family.name)
+    with pytest.raises(ValueError, match="has no weights for .* saved with its MLM head"):
+        evaluate(folder, "--text", folder / "text.txt", "--classes", classes, family=family)
+
+
+def test_pretraining_checkpoints_have_one(folder):
+    save_checkpoint(make_model(BERT, "AutoModelForPreTraining"), BERT, folder / "bert")
+    assert evaluate(folder, "--text", folder / "text.txt") == 0
+
+
+def test_unknown_words_are_told(folder, capsys):
+    evaluate(folder, "--text", folder / "text.txt", "--one-sentence-per-line")
+    assert "of the tokens are unknown to the tokenizer" in capsys.readouterr().out
+    (folder / "known.txt").write_text("The cat sat.\n")
+    evaluate(folder, "--text", folder / "known.txt")
+    assert "unknown" not in capsys.readouterr().out
+
+
+def test_limit_takes_the_first(folder):
+    evaluate(folder, "--text", folder / "text.txt", "--pairs", folder / "pairs.jsonl", "--limit", "2",
+             "--json", folder / "out.json")  # fmt: skip
+    figures = json.loads((folder / "out.json").read_text())
+    assert (figures["text"]["sentences"], figures["pairs"]["pairs"]) == (2, 2)
+
+
+def test_long_sentences_are_refused_or_left_out_and_counted(folder, capsys):
+    (folder / "text.txt").write_text("The dog slept.\n" + "mat " * 50 + "\n")
+    given = ("--text", folder / "text.txt", "--one-sentence-per-line")
+    with pytest.raises(ValueError, match="1 of 2 sentences are longer than the 43 tokens .* with --skip-long"):
+        evaluate(folder, *given)
+    evaluate(folder, *given, "--skip-long")
+    output = capsys.readouterr().out
+    assert "1 sentences, 4 tokens" in output and "1 sentences were too long and left out" in output
+
+
+def test_another_architecture_needs_the_classes_of_transformers(folder):
+    model = DistilBertForMaskedLM(
+        DistilBertConfig(vocab_size=len(make_tokenizer(BERT)), dim=12, n_heads=2, n_layers=1, hidden_dim=17)
+    )
+    model.save_pretrained(folder / "bert")
+    make_tokenizer(BERT).save_pretrained(folder / "bert")
+    with pytest.raises(ValueError, match="use --classes transformers"):
+        evaluate(folder, "--text", folder / "text.txt")
+    assert evaluate(folder, "--text", folder / "text.txt", "--classes", "transformers") == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "neither --text nor --pairs"),
+        (["--text", "text.txt", "--limit", "0"], "--limit 0"),
+        (["--text", "text.txt", "--max-tokens", "-1"], "--max-tokens -1"),
+        (["--text", "text.txt", "--json", "none/out.json"], "--json none/out.json: its folder does not exist"),
+        (["--text", "text.txt", "--json", "/"], "--json /: is a folder"),
+        (["--text", "none.txt"], "'none.txt' does not exist"),
+        (["--text", "empty.txt"], "holds no sentence"),
+        (["--pairs", "none.jsonl"], "none.jsonl: is no file"),
+    ],
+)
+def test_wrong_arguments_are_told_before_anything_is_loaded(folder, monkeypatch, arguments, message):
+    monkeypatch.chdir(folder)
+    (folder / "empty.txt").write_text("\n")
+    monkeypatch.setattr(command, "load_encoder", lambda *given: pytest.fail("loaded"))
+    with pytest.raises(ValueError, match=message):
+        evaluate(folder, *arguments)

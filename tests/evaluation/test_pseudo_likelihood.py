@@ -1,0 +1,176 @@
+"""Pseudo-log-likelihoods equal a naive loop, whatever the model, the batches and the company of a sentence."""
+
+import numpy as np
+import pytest
+import torch
+from transformers import BertTokenizer, DistilBertConfig, DistilBertForMaskedLM
+
+from hf_encoders.evaluation import masked_scores, pseudo_likelihood
+from hf_encoders.evaluation.pseudo_likelihood import (
+    MaskedCopies,
+    ScoredText,
+    pseudo_log_likelihoods,
+    pseudo_perplexity,
+    token_log_probabilities,
+)
+from tests.hub.tiny_checkpoints import BERT, FAMILIES, ROBERTA, make_config, make_model, make_tokenizer
+
+from .models import SENTENCES, make_pair, naive_log_probabilities
+
+
+TOLERANCE = 1e-5  # float32, a few nats
+
+
+@pytest.mark.parametrize("max_tokens", [1, 40, 8192])
+@pytest.mark.parametrize("mask_rest_of_word", [False, True], ids=["token", "word"])
+@pytest.mark.parametrize("is_stock", [False, True], ids=["ours", "stock"])
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_equal_to_a_naive_loop(family, is_stock, mask_rest_of_word, max_tokens):
+    model, tokenizer = make_pair(family, is_stock)
+    found = token_log_probabilities(model, tokenizer, SENTENCES, mask_rest_of_word, max_tokens)
+    assert [scores.dtype for scores in found] == [np.float64] * len(SENTENCES)
+    for sentence, scores in zip(SENTENCES, found, strict=True):
+        expected = naive_log_probabilities(model, tokenizer, sentence, mask_rest_of_word)
+        np.testing.assert_allclose(scores, expected, rtol=0, atol=TOLERANCE)
+    sums = pseudo_log_likelihoods(model, tokenizer, SENTENCES, mask_rest_of_word, max_tokens)
+    np.testing.assert_allclose(sums, [scores.sum() for scores in found], rtol=0, atol=0)
+
+
+def test_words_are_masked_from_the_predicted_token_on():
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "sou", "##ve", "##nir", "the"]
+    tokenizer = BertTokenizer(vocab={piece: row for row, piece in enumerate(pieces)})
+    seen = []
+
+    class Recorder(DistilBertForMaskedLM):
+        def forward(self, input_ids, attention_mask):
+            seen.extend(row[kept].tolist() for row, kept in zip(input_ids, attention_mask.bool(), strict=True))
+            return super().forward(input_ids=input_ids, attention_mask=attention_mask)
+
+    model = Recorder(DistilBertConfig(vocab_size=9, dim=12, n_heads=2, n_layers=1, hidden_dim=8))
+    token_log_probabilities(model, tokenizer, ["the souvenir the"], mask_rest_of_word=True)
+    assert seen == [[2, 4, 5, 6, 7, 8, 3], [2, 8, 4, 4, 4, 8, 3], [2, 8, 5, 4, 4, 8, 3], [2, 8, 5, 6, 4, 8, 3],
+                    [2, 8, 5, 6, 7, 4, 3]]  # fmt: skip
+    seen.clear()
+    token_log_probabilities(model, tokenizer, ["souvenir"])
+    assert seen == [[2, 4, 6, 7, 3], [2, 5, 4, 7, 3], [2, 5, 6, 4, 3]]
+
+
+def test_another_architecture_of_transformers_works():
+    tokenizer = make_tokenizer(BERT)
+    config = DistilBertConfig(vocab_size=len(tokenizer), dim=12, n_heads=2, n_layers=2, hidden_dim=17, dropout=0.3)
+    model = DistilBertForMaskedLM(config).train()
+    found = token_log_probabilities(model, tokenizer, SENTENCES)
+    assert model.training
+    model.eval()
+    for sentence, scores in zip(SENTENCES, found, strict=True):
+        expected = naive_log_probabilities(model, tokenizer, sentence)
+        np.testing.assert_allclose(scores, expected, rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("is_stock", [False, True], ids=["ours", "stock"])
+def test_only_masked_tokens_are_projected(is_stock):
+    model, tokenizer = make_pair(BERT, is_stock)
+    projected = []
+    decoder = model.get_output_embeddings()
+    decoder.register_forward_hook(lambda module, inputs, output: projected.append(output.shape[:-1].numel()))
+    token_log_probabilities(model, tokenizer, SENTENCES[:3])
+    num_tokens = sum(len(tokenizer(sentence)["input_ids"]) - 2 for sentence in SENTENCES[:3])
+    assert sum(projected) == num_tokens
+    assert len(decoder._forward_pre_hooks) == 0
+
+
+def test_pretraining_models_have_the_head_too():
+    model = make_model(BERT, "AutoModelForPreTraining")
+    tokenizer = make_tokenizer(BERT)
+    (found,) = token_log_probabilities(model, tokenizer, SENTENCES[:1])
+    expected = naive_log_probabilities(_WithLogits(model), tokenizer, SENTENCES[0])
+    np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE)
+
+
+class _WithLogits:
+    def __init__(self, model):
+        self.model = model
+
+    def __call__(self, **inputs):
+        outputs = self.model(**inputs)
+        outputs["logits"] = outputs.prediction_logits
+        return outputs
+
+
+def test_texts_with_the_same_tokens_are_computed_once(monkeypatch):
+    model, tokenizer = make_pair(BERT, is_stock=False)
+    rows = []
+
+    def counting(model, **batch):
+        rows.append(len(batch["input_ids"]))
+        return masked_scores.masked_token_scores(model, **batch)
+
+    monkeypatch.setattr(pseudo_likelihood, "masked_token_scores", counting)
+    first, second, third = token_log_probabilities(model, tokenizer, [SENTENCES[2], "mat", SENTENCES[5]], max_tokens=1)
+    assert len(rows) == len(first) + len(second)
+    assert first.tolist() == third.tolist()
+
+
+def test_batches_keep_to_the_budget_and_are_nearly_free_of_padding():
+    texts = [ScoredText(tuple(range(n)), tuple(range(1, n - 1)), tuple(range(2, n))) for n in (5, 12, 7, 5, 12, 3)]
+    copies = MaskedCopies(texts, mask_id=99, pad_id=98)
+    seen, cells = [], 0
+    for chosen in copies.batches(max_tokens=30):
+        batch = copies.make_batch(chosen)
+        assert batch["input_ids"].numel() <= 30
+        assert (batch["input_ids"] == 99).sum() == batch["is_wanted"].sum() == len(chosen)
+        assert ((batch["input_ids"] == 98) == (batch["attention_mask"] == 0)).all()
+        seen += chosen.tolist()
+        cells += batch["input_ids"].numel()
+    assert sorted(seen) == list(range(sum(len(text.places) for text in texts)))
+    assert cells < 1.1 * sum(len(text.ids) * len(text.places) for text in texts)
+
+
+def test_pseudo_perplexity_is_over_tokens_not_texts():
+    scores = [np.log([0.5, 0.5, 0.5]), np.log([1 / 16])]
+    assert pseudo_perplexity(scores) == pytest.approx((2**3 * 16) ** (1 / 4))
+
+
+def test_uniform_model_has_the_vocabulary_as_perplexity():
+    model, tokenizer = make_pair(BERT, is_stock=False)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    scores = token_log_probabilities(model, tokenizer, SENTENCES)
+    assert pseudo_perplexity(scores) == pytest.approx(model.config.vocab_size, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("texts", "arguments", "message"),
+    [
+        ([], {}, "texts is empty"),
+        (["mat", " "], {}, r"texts\[1\] has no tokens"),
+        (["mat", "the [MASK] sat"], {}, r"texts\[1\] contains the token \[MASK\]"),
+        (["mat " * 42], {}, r"texts\[0\] has 44 tokens with special tokens, the model takes 43"),
+        (["mat"], {"max_tokens": 0}, "max_tokens=0"),
+    ],
+)
+def test_wrong_input_is_a_value_error_before_any_compute(monkeypatch, texts, arguments, message):
+    model, tokenizer = make_pair(BERT, is_stock=False)
+    monkeypatch.setattr(pseudo_likelihood, "masked_token_scores", lambda *given, **named: pytest.fail("computed"))
+    with pytest.raises(ValueError, match=message):
+        token_log_probabilities(model, tokenizer, texts, **arguments)
+
+
+def test_longest_text_that_fits_is_scored():
+    for family, longest in ((BERT, 43), (ROBERTA, make_config(ROBERTA).max_position_embeddings - 2)):
+        model, tokenizer = make_pair(family, is_stock=True)
+        text = "the " * (longest - 2) if family is BERT else "t" * (longest - 2)
+        (scores,) = token_log_probabilities(model, tokenizer, [text])
+        assert len(scores) == longest - 2
+        with pytest.raises(ValueError, match=f"the model takes {longest}"):
+            token_log_probabilities(model, tokenizer, [text + ("the" if family is BERT else "t")])
+
+
+def test_models_and_tokenizers_without_masks_are_refused():
+    model, tokenizer = make_pair(BERT, is_stock=False)
+    with pytest.raises(ValueError, match="has no MLM head: load it with AutoModelForMaskedLM"):
+        token_log_probabilities(model.base_model, tokenizer, ["mat"])
+    tokenizer.mask_token = None
+    with pytest.raises(ValueError, match="tokenizer has no mask_token"):
+        token_log_probabilities(model, tokenizer, ["mat"])
