@@ -7,8 +7,7 @@ import torch
 from transformers import PreTrainedModel
 
 from hf_encoders import HfeBertForPreTraining
-
-from .tiny import (
+from tests.models.tiny import (
     ALL_MODELS,
     BASE_MODELS,
     CLASSIFIERS,
