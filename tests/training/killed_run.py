@@ -1,10 +1,8 @@
-"""A short pre-training run of 18 steps, 3 epochs, that can stop to be killed; run by `test_killed.py`.
+"""A short pre-training run of 18 steps, 3 epochs, that may kill itself."""
 
-python killed_run.py EXAMPLES WORKERS FOLDER STEP_TO_STOP_AT [CHECKPOINT OUT.pt]
-"""
-
-import sys
-import time
+import os
+import signal
+from pathlib import Path
 
 import datasets
 import numpy as np
@@ -28,16 +26,15 @@ LENGTH = 24
 VOCABULARY = 60
 
 
-class Stop(TrainerCallback):
-    """Says that a step is done, and waits there to be killed."""
+class KillAt(TrainerCallback):
+    """Kills the process at the end of a step."""
 
-    def __init__(self, step: int):
+    def __init__(self, step: int | None):
         self.step = step
 
     def on_step_end(self, args, state, control, **kwargs):
         if state.global_step == self.step:
-            print(f"step {self.step}", flush=True)
-            time.sleep(300)
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Counting:
@@ -104,15 +101,9 @@ def make_trainer(examples: str, workers: int, folder: str, **arguments) -> PreTr
     )  # fmt: skip
 
 
-def main() -> None:
-    """Train, from a checkpoint where there is one, and write what was found."""
-    examples, workers, folder, step = sys.argv[1:5]
-    checkpoint, out = sys.argv[5:7] or (None, None)
+def train(folder: Path, examples: str, workers: int, kill_at: int | None = None, resume: str | None = None) -> None:
+    """Train, until the process kills itself at the end of a step or to the end, and write what was found."""
     torch.set_num_threads(1)
-    trainer = make_trainer(examples, int(workers), folder, callbacks=[Stop(int(step))])
-    trainer.train(resume_from_checkpoint=checkpoint)
-    torch.save({"parameters": trainer.model.state_dict(), "calls": trainer.data_collator.calls}, out)
-
-
-if __name__ == "__main__":
-    main()
+    trainer = make_trainer(examples, workers, str(folder), callbacks=[KillAt(kill_at)])
+    trainer.train(resume_from_checkpoint=resume)
+    torch.save({"parameters": trainer.model.state_dict(), "calls": trainer.data_collator.calls}, folder / "found.pt")

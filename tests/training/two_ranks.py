@@ -1,10 +1,5 @@
-"""Which examples a process trains on, and what its collator makes of them; run by `test_two_processes_data.py` alone
-and by torchrun.
+"""Which examples a process trains on, and what its collator makes of them."""
 
-python two_ranks.py FOLDER
-"""
-
-import sys
 from pathlib import Path
 
 import datasets
@@ -16,6 +11,7 @@ from hf_encoders import HfeBertConfig, HfeBertForPreTraining
 from hf_encoders.data import DataCollatorForNextSentencePrediction, DocumentChunks, TokenBudget
 from hf_encoders.data.streaming import StreamedChunks
 from hf_encoders.training import EpochCallback, PreTrainingTrainer
+from tests import processes
 from tests.training.killed_run import VOCABULARY, make_tokenizer
 
 
@@ -106,9 +102,8 @@ def refusals(folder: str) -> list[str]:
     return found
 
 
-def main() -> None:
-    """Train on each kind of data set and write what this process saw."""
-    folder = Path(sys.argv[1])
+def train_on_each_kind(folder: Path) -> None:
+    """Train on each kind of dataset and write what this process saw."""
     torch.set_num_threads(1)
     found = {}
     for kind in KINDS:
@@ -117,11 +112,4 @@ def main() -> None:
         found[kind] = trainer.data_collator.found
     found["refusals"] = refusals(str(folder))
     torch.save(found, folder / f"{trainer.args.process_index}.pt")
-
-
-if __name__ == "__main__":
-    main()
-    if torch.distributed.is_initialized():
-        # A process that ends while its threads still talk to the other one is aborted now and then.
-        torch.distributed.barrier()
-        torch.distributed.destroy_process_group()
+    processes.end_together()

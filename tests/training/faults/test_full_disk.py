@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from tests.training.faults import injected, processes
+from tests import processes
+from tests.training.faults import injected
 from tests.training.faults.saved_state import good_steps, is_as_if_never_stopped, is_untouched, resumed
 
 
