@@ -16,11 +16,9 @@ from tests.training.killed_run import LENGTH, make_documents, make_trainer
 
 
 @pytest.fixture(scope="module")
-def never_killed(tmp_path_factory):
+def never_killed(tmp_path_factory, one_thread):
     """Parameters after 18 steps in one go, of each kind of examples; on one thread, as in the other processes."""
     found = {}
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
 
     def parameters(examples):
         if examples not in found:
@@ -30,8 +28,7 @@ def never_killed(tmp_path_factory):
             found[examples] = trainer.model.state_dict()
         return found[examples]
 
-    yield parameters
-    torch.set_num_threads(threads)
+    return parameters
 
 
 @pytest.mark.processes
