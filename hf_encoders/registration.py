@@ -1,62 +1,116 @@
-"""Tells transformers' Auto classes about the models of this package.
+"""The families of this package, and their registration with transformers' Auto classes.
 
-Importing `hf_encoders` registers softly: a configuration of ours gives a model of ours, and every other BERT in the
-process stays transformers' own. `take_over_auto_classes()` is the explicit alternative.
+The first use of a class registers softly: a configuration of this package gives a model of this package, and every
+other BERT in the process stays transformers' own. `take_over_auto_classes()` is the explicit alternative.
+
+Importing this file loads neither torch nor transformers.
 """
 
 import importlib
-
-import transformers
-from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForQuestionAnswering, AutoTokenizer
-from transformers.pipelines import PIPELINE_REGISTRY
-
-from hf_encoders.models.configuration_albert import HfeAlbertConfig
-from hf_encoders.models.configuration_bert import HfeBertConfig
-from hf_encoders.models.configuration_roberta import HfeRobertaConfig
-from hf_encoders.models.encoder_configuration import EncoderConfig
-from hf_encoders.models.question_answering_pipeline import HfeQuestionAnsweringPipeline
+import re
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 
+if TYPE_CHECKING:
+    from hf_encoders.models.encoder_configuration import EncoderConfig
+
+
+# A family is `configuration_<name>.py` and `modeling_<name>.py` in `models/`, and its name here.
+FAMILIES = ("bert", "roberta", "albert")
 # transformers 5 refuses `question-answering` for model instances, whatever is registered: it had that task itself.
 ANSWERING_TASK = "extractive-question-answering"
-CONFIGURATIONS: tuple[type[EncoderConfig], ...] = (HfeBertConfig, HfeRobertaConfig, HfeAlbertConfig)
+_PUBLIC_CLASS = re.compile(
+    r"^class (Hfe\w+(?:Config|Model|For\w+))\b(?<!PreTrainedModel)(?<!HeadModel)(?<!Output)", re.MULTILINE
+)
 
 
-def register() -> None:
-    """Register configuration -> model and configuration -> tokenizer, and mark all classes for `auto_map`.
+@cache
+def public_names() -> dict[str, str]:
+    """Names of the configurations and models of all families, and the module that defines each.
 
-    And the pipeline of question answering under a name that transformers does not have.
-
-    `register_for_auto_class` is what makes `save_pretrained` copy the code files beside the weights.
+    >>> public_names()["HfeBertForMaskedLM"]
+    'hf_encoders.models.modeling_bert'
     """
-    for config_class in CONFIGURATIONS:
+    modules = [f"{kind}_{family}" for family in FAMILIES for kind in ("configuration", "modeling")]
+    sources = {module: Path(__file__).with_name("models") / f"{module}.py" for module in modules}
+    return {
+        name: f"hf_encoders.models.{module}"
+        for module, source in sources.items()
+        for name in _PUBLIC_CLASS.findall(source.read_text(encoding="utf-8"))
+    }
+
+
+def load_class(name: str) -> type:
+    """The configuration or model class of that name, from `public_names()`."""
+    return getattr(importlib.import_module(public_names()[name]), name)
+
+
+@cache
+def configurations() -> tuple[type["EncoderConfig"], ...]:
+    """The configuration class of each family."""
+    return tuple(load_class(name) for name in public_names() if name.endswith("Config"))
+
+
+def config_class_of(family: str) -> type["EncoderConfig"]:
+    """The configuration class of a family, by its `model_type`.
+
+    Raises:
+        ValueError: if there is no such family.
+    """
+    for config_class in configurations():
+        if config_class.model_type == family:
+            return config_class
+    known = ", ".join(config_class.model_type for config_class in configurations())
+    raise ValueError(f"family {family!r}: it must be one of {known}.")
+
+
+def __getattr__(name: str) -> Any:
+    if name == "CONFIGURATIONS":
+        return configurations()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+@cache
+def register() -> None:
+    """Register every family's models and tokenizer for its configuration, and the question-answering pipeline.
+
+    `register_for_auto_class` makes `save_pretrained` copy the code files beside the weights.
+    """
+    import transformers
+    from transformers.pipelines import PIPELINE_REGISTRY
+
+    from hf_encoders.models.question_answering_pipeline import HfeQuestionAnsweringPipeline
+
+    for config_class in configurations():
         config_class.register_for_auto_class()
         for auto_class, reference in config_class.AUTO_MAP.items():
             if auto_class == "AutoConfig":
                 continue
-            model_class = _model_class(reference)
+            model_class = load_class(reference.partition(".")[2])
             getattr(transformers, auto_class).register(config_class, model_class, exist_ok=True)
             model_class.register_for_auto_class(auto_class)
         tokenizer_class = getattr(transformers, config_class.TOKENIZER_CLASS)
-        AutoTokenizer.register(config_class, tokenizer_class, exist_ok=True)
-    if ANSWERING_TASK not in PIPELINE_REGISTRY.supported_tasks:
-        PIPELINE_REGISTRY.register_pipeline(
-            ANSWERING_TASK, HfeQuestionAnsweringPipeline, pt_model=AutoModelForQuestionAnswering, type="text"
-        )
+        transformers.AutoTokenizer.register(config_class, tokenizer_class, exist_ok=True)
+    PIPELINE_REGISTRY.register_pipeline(
+        ANSWERING_TASK,
+        HfeQuestionAnsweringPipeline,
+        pt_model=transformers.AutoModelForQuestionAnswering,
+        type="text",
+    )
 
 
 def take_over_auto_classes() -> None:
-    """Make `AutoModel....from_pretrained` load *every* BERT, RoBERTa and ALBERT checkpoint of this process as ours.
+    """Make `AutoModel....from_pretrained` load every checkpoint of the families here as this package's own class.
 
-    A choice for training scripts that load published checkpoints by name and should not ask for `trust_remote_code`.
-    It cannot be undone within the process, and classes of transformers that embed a BERT see ours too.
+    For training scripts that load published checkpoints by name without `trust_remote_code`. It cannot be undone
+    within the process, and classes of transformers that embed a BERT get this package's too.
     """
-    for config_class in CONFIGURATIONS:
+    from transformers import CONFIG_MAPPING, AutoConfig
+
+    register()
+    for config_class in configurations():
         AutoConfig.register(config_class.model_type, config_class, exist_ok=True)
-        # `AutoConfig.register` takes no second name; this is the one on disk where transformers' class would not do.
+        # `AutoConfig.register` takes no second name; this one is written where transformers' class would not do.
         CONFIG_MAPPING.register(f"hfe_{config_class.model_type}", config_class, exist_ok=True)
-
-
-def _model_class(reference: str) -> type:
-    module, name = reference.split(".")
-    return getattr(importlib.import_module(f"hf_encoders.models.{module}"), name)

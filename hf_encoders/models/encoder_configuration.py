@@ -25,6 +25,27 @@ SAME_WORD = 0.92  # of `difflib`: hiden_size is hidden_size, num_layers is no fi
 CLASSIFIER_DROPOUTS = ("classifier_dropout", "classifier_dropout_prob")
 
 
+FINE_TUNING_HEADS = ("SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice")
+
+
+def auto_map(family: str, prefix: str, *heads: str, pretraining: str = "PreTraining") -> dict[str, str]:
+    """`{Auto class: file.Class}` of a family.
+
+    Args:
+        family (`str`): ends the names of its two files.
+        prefix (`str`): begins the names of its classes.
+        heads (`str`): heads beside those that every family has.
+        pretraining (`str`, *optional*, defaults to `"PreTraining"`): the head with all pre-training objectives.
+
+    >>> auto_map("bert", "HfeBert")["AutoModelForMaskedLM"]
+    'modeling_bert.HfeBertForMaskedLM'
+    """
+    model = f"modeling_{family}.{prefix}"
+    names = {"AutoConfig": f"configuration_{family}.{prefix}Config", "AutoModel": f"{model}Model"}
+    names["AutoModelForPreTraining"] = f"{model}For{pretraining}"
+    return names | {f"AutoModelFor{head}": f"{model}For{head}" for head in ("MaskedLM", *heads, *FINE_TUNING_HEADS)}
+
+
 @strict
 class EncoderConfig(PreTrainedConfig):
     r"""Base of the family configurations; fields have the names, types and meanings of transformers' own.
@@ -63,6 +84,10 @@ class EncoderConfig(PreTrainedConfig):
     # `{Auto class: file.Class}` of the family, written to every saved config.json so that each Auto class loads.
     AUTO_MAP: ClassVar[dict[str, str]] = {}
     TOKENIZER_CLASS: ClassVar[str] = ""
+    VOCABULARY_KIND: ClassVar[str] = ""  # wordpiece, bpe (byte-level) or unigram
+    # Roles of the special tokens at the beginning and at the end of a vocabulary, in the order of their ids.
+    FIRST_SPECIAL_TOKENS: ClassVar[tuple[str, ...]] = ("pad", "unk", "cls", "sep", "mask")
+    LAST_SPECIAL_TOKENS: ClassVar[tuple[str, ...]] = ()
     # Statistics the heads report beside the loss; Trainer must not collect them as predictions.
     keys_to_ignore_at_inference: ClassVar[list[str]] = ["mlm_loss", "pair_loss", "mlm", "pair"]
 
