@@ -1,15 +1,11 @@
 """The families of this package, and their registration with transformers' Auto classes.
 
-The first use of a class registers softly: a configuration of this package gives a model of this package, and every
-other BERT in the process stays transformers' own. `take_over_auto_classes()` is the explicit alternative.
-
-Importing this file loads neither torch nor transformers.
+Registration is soft: a configuration of this package gives a model of this package, and every other BERT in the
+process stays transformers' own. It happens at the first use of a public name of `hf_encoders`, or of
+`configurations()`. `take_over_auto_classes()` is the explicit alternative.
 """
 
 import importlib
-import re
-from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 
@@ -17,40 +13,17 @@ if TYPE_CHECKING:
     from hf_encoders.models.encoder_configuration import EncoderConfig
 
 
-# A family is `configuration_<name>.py` and `modeling_<name>.py` in `models/`, and its name here.
+# Each is `configuration_<name>.py` and `modeling_<name>.py` in `models/`.
 FAMILIES = ("bert", "roberta", "albert")
 # transformers 5 refuses `question-answering` for model instances, whatever is registered: it had that task itself.
 ANSWERING_TASK = "extractive-question-answering"
-_PUBLIC_CLASS = re.compile(
-    r"^class (Hfe\w+(?:Config|Model|For\w+))\b(?<!PreTrainedModel)(?<!HeadModel)(?<!Output)", re.MULTILINE
-)
+_registered: list[type["EncoderConfig"]] = []
 
 
-@cache
-def public_names() -> dict[str, str]:
-    """Names of the configurations and models of all families, and the module that defines each.
-
-    >>> public_names()["HfeBertForMaskedLM"]
-    'hf_encoders.models.modeling_bert'
-    """
-    modules = [f"{kind}_{family}" for family in FAMILIES for kind in ("configuration", "modeling")]
-    sources = {module: Path(__file__).with_name("models") / f"{module}.py" for module in modules}
-    return {
-        name: f"hf_encoders.models.{module}"
-        for module, source in sources.items()
-        for name in _PUBLIC_CLASS.findall(source.read_text(encoding="utf-8"))
-    }
-
-
-def load_class(name: str) -> type:
-    """The configuration or model class of that name, from `public_names()`."""
-    return getattr(importlib.import_module(public_names()[name]), name)
-
-
-@cache
 def configurations() -> tuple[type["EncoderConfig"], ...]:
-    """The configuration class of each family."""
-    return tuple(load_class(name) for name in public_names() if name.endswith("Config"))
+    """The configuration class of each family; the first call registers them."""
+    register()
+    return tuple(_registered)
 
 
 def config_class_of(family: str) -> type["EncoderConfig"]:
@@ -66,39 +39,43 @@ def config_class_of(family: str) -> type["EncoderConfig"]:
     raise ValueError(f"family {family!r}: it must be one of {known}.")
 
 
-def __getattr__(name: str) -> Any:
-    if name == "CONFIGURATIONS":
-        return configurations()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def public_names() -> dict[str, Any]:
+    """Every class of every family, and `take_over_auto_classes`, by name."""
+    names: dict[str, Any] = {"take_over_auto_classes": take_over_auto_classes}
+    for config_class in configurations():
+        model_classes = _model_classes(config_class).values()
+        names |= {public_class.__name__: public_class for public_class in (config_class, *model_classes)}
+    return names
 
 
-@cache
 def register() -> None:
-    """Register every family's models and tokenizer for its configuration, and the question-answering pipeline.
+    """Register the families of this package, and the question-answering pipeline; a second call changes nothing."""
+    if _registered:
+        return
+    for family in FAMILIES:
+        module = importlib.import_module(f"hf_encoders.models.configuration_{family}")
+        (config_class,) = (
+            value for value in vars(module).values() if isinstance(value, type) and value.__module__ == module.__name__
+        )
+        add_family(config_class)
+    _register_answering_pipeline()
+
+
+def add_family(config_class: type["EncoderConfig"]) -> None:
+    """Register a family; its models are in the modules that `AUTO_MAP` names, beside the configuration's.
 
     `register_for_auto_class` makes `save_pretrained` copy the code files beside the weights.
     """
     import transformers
-    from transformers.pipelines import PIPELINE_REGISTRY
 
-    from hf_encoders.models.question_answering_pipeline import HfeQuestionAnsweringPipeline
-
-    for config_class in configurations():
-        config_class.register_for_auto_class()
-        for auto_class, reference in config_class.AUTO_MAP.items():
-            if auto_class == "AutoConfig":
-                continue
-            model_class = load_class(reference.partition(".")[2])
-            getattr(transformers, auto_class).register(config_class, model_class, exist_ok=True)
-            model_class.register_for_auto_class(auto_class)
-        tokenizer_class = getattr(transformers, config_class.TOKENIZER_CLASS)
-        transformers.AutoTokenizer.register(config_class, tokenizer_class, exist_ok=True)
-    PIPELINE_REGISTRY.register_pipeline(
-        ANSWERING_TASK,
-        HfeQuestionAnsweringPipeline,
-        pt_model=transformers.AutoModelForQuestionAnswering,
-        type="text",
-    )
+    config_class.register_for_auto_class()
+    for auto_class, model_class in _model_classes(config_class).items():
+        getattr(transformers, auto_class).register(config_class, model_class, exist_ok=True)
+        model_class.register_for_auto_class(auto_class)
+    tokenizer_class = getattr(transformers, config_class.TOKENIZER_CLASS)
+    transformers.AutoTokenizer.register(config_class, tokenizer_class, exist_ok=True)
+    if config_class not in _registered:
+        _registered.append(config_class)
 
 
 def take_over_auto_classes() -> None:
@@ -109,8 +86,27 @@ def take_over_auto_classes() -> None:
     """
     from transformers import CONFIG_MAPPING, AutoConfig
 
-    register()
     for config_class in configurations():
         AutoConfig.register(config_class.model_type, config_class, exist_ok=True)
         # `AutoConfig.register` takes no second name; this one is written where transformers' class would not do.
         CONFIG_MAPPING.register(f"hfe_{config_class.model_type}", config_class, exist_ok=True)
+
+
+def _model_classes(config_class: type["EncoderConfig"]) -> dict[str, type]:
+    package = config_class.__module__.rpartition(".")[0]
+    references = {name: entry.split(".") for name, entry in config_class.AUTO_MAP.items() if name != "AutoConfig"}
+    return {
+        auto_class: getattr(importlib.import_module(f"{package}.{module}"), name)
+        for auto_class, (module, name) in references.items()
+    }
+
+
+def _register_answering_pipeline() -> None:
+    from transformers import AutoModelForQuestionAnswering
+    from transformers.pipelines import PIPELINE_REGISTRY
+
+    from hf_encoders.models.question_answering_pipeline import HfeQuestionAnsweringPipeline
+
+    PIPELINE_REGISTRY.register_pipeline(
+        ANSWERING_TASK, HfeQuestionAnsweringPipeline, pt_model=AutoModelForQuestionAnswering, type="text"
+    )
