@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
+from hf_encoders.data.batches import IGNORED
 from hf_encoders.data.mask_units import choose_runs, choose_units, draw_tokens
 from hf_encoders.data.ragged import offsets_of, ranges
 from hf_encoders.data.randomness import (
@@ -26,9 +27,6 @@ from hf_encoders.data.randomness import (
 )
 from hf_encoders.data.special_tokens import mask_and_padding, never_masked
 from hf_encoders.data.word_starts import WordStarts
-
-
-IGNORED = -100
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hf_encoders.data.batches import Segments, TokenRows, rows_of_segments
+from hf_encoders.data.batches import IGNORED, Segments, TokenRows, rows_of_segments
 from hf_encoders.data.chunk_examples import ChunkExamples
 from hf_encoders.data.flat_corpus import FlatCorpus
 from hf_encoders.data.randomness import RandomStream, random_bits_in_runs, uniforms
 
-
-NO_PAIR = -100
 
 TRUNCATION_STREAMS = (RandomStream.TRUNCATE_FIRST, RandomStream.TRUNCATE_SECOND)  # of the two segments
 
@@ -47,7 +45,7 @@ def next_sentence_pairs(chunks: ChunkExamples) -> Pairs:
         np.where(is_random, chunks.random_begin, chunks.middle),
         np.where(is_random, chunks.random_end, chunks.end),
     )
-    return pairs._replace(labels=np.where(chunks.has_next, is_random.astype(np.int64), NO_PAIR))
+    return pairs._replace(labels=np.where(chunks.has_next, is_random.astype(np.int64), IGNORED))
 
 
 def sentence_order_pairs(chunks: ChunkExamples) -> Pairs:
@@ -76,7 +74,7 @@ def sentence_order_pairs(chunks: ChunkExamples) -> Pairs:
         pairs = _with_second_segment(chunks, chunks.middle, chunks.end)
     swapped = chunks.has_order & (uniforms(chunks.keys, RandomStream.SEGMENT_SWAP, 0) < 0.5)
     begin, end = (np.where(swapped[:, None], bounds[:, ::-1], bounds) for bounds in (pairs.begin, pairs.end))
-    return Pairs(begin, end, np.where(chunks.has_order | is_lone, (swapped | is_lone).astype(np.int64), NO_PAIR))
+    return Pairs(begin, end, np.where(chunks.has_order | is_lone, (swapped | is_lone).astype(np.int64), IGNORED))
 
 
 def _with_second_segment(chunks: ChunkExamples, begin: np.ndarray, end: np.ndarray) -> Pairs:
@@ -84,7 +82,7 @@ def _with_second_segment(chunks: ChunkExamples, begin: np.ndarray, end: np.ndarr
     return Pairs(
         np.stack([chunks.begin, begin], axis=1),
         np.stack([chunks.middle, end], axis=1),
-        np.full(len(chunks), NO_PAIR),
+        np.full(len(chunks), IGNORED),
     )
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import datasets
 import numpy as np
 
+from hf_encoders.data.batches import IGNORED
 from hf_encoders.finetuning.baselines import compared
-from hf_encoders.finetuning.class_weights import IGNORED
 from hf_encoders.finetuning.data_files import DataSource
 from hf_encoders.finetuning.runs import RunResult, RunSettings
 from hf_encoders.finetuning.task import PreparedTask

@@ -24,7 +24,8 @@ from transformers import (
     set_seed,
 )
 
-from hf_encoders.finetuning.class_weights import IGNORED, class_weighted_loss
+from hf_encoders.data.batches import IGNORED
+from hf_encoders.finetuning.class_weights import class_weighted_loss
 from hf_encoders.finetuning.new_head import load_model
 from hf_encoders.finetuning.task import PreparedTask
 from hf_encoders.finetuning.training_options import defaults, steps_per_epoch

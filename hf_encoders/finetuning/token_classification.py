@@ -21,6 +21,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from hf_encoders.data.batches import IGNORED
 from hf_encoders.finetuning.baselines import Baseline
 from hf_encoders.finetuning.data_files import require_columns
 from hf_encoders.finetuning.label_values import class_fields, class_name, class_names
@@ -32,7 +33,6 @@ from hf_encoders.metrics.seqeval import name_in_figures
 from hf_encoders.models.encoder_configuration import LAYER_COMBINATIONS
 
 
-IGNORED = -100
 OUTSIDE = "O"
 ENTITY_TAG = re.compile(r"O|[BIESLUM]-.+")  # of IOB1, IOB2, IOE, IOBES, BILOU
 
