@@ -8,8 +8,7 @@ import torch
 from transformers import PreTrainedModel
 
 from hf_encoders import HfeAlbertForPreTraining, HfeBertForPreTraining
-
-from .tiny import (
+from tests.models.tiny import (
     ALL_MODELS,
     BASE_MODELS,
     CLASSIFIERS,
