@@ -238,7 +238,7 @@ def train_to_the_end(trainer: PreTrainingTrainer, how_to_resume: str) -> dict[st
 
     Args:
         trainer (`PreTrainingTrainer`): of the run.
-        how_to_resume (`str`): what the user is told to do to go on, after "To go on, ".
+        how_to_resume (`str`): What follows "To resume, " in the message to the user.
 
     Returns:
         The figures of the evaluation after the last step.

@@ -6,7 +6,7 @@ from transformers import Trainer, TrainingArguments
 from transformers.trainer_pt_utils import LayerWiseDummyOptimizer
 from transformers.training_args import OptimizerNames
 
-from hf_encoders.training.distributed import asks_for_sharding
+from hf_encoders.training.distributed import requests_sharding
 
 
 ADAMW, LAMB = "adamw", "lamb"
@@ -39,7 +39,7 @@ def optimizer_class(name: str, arguments: TrainingArguments) -> tuple[type, dict
             "optimizer lamb with weight_decay=0: parameters without weight decay take Adam's step, here all of them. "
             "Give weight_decay, such as 0.01 (ALBERT), or use optimizer adamw."
         )
-    if asks_for_sharding(arguments):
+    if requests_sharding(arguments):
         # pytorch_optimizer 4.1 clamps the norms of shards in place, which torch refuses.
         raise ValueError("optimizer lamb does not run with fsdp: ALBERT shares its layers and fits a device; use DDP.")
     # Its library takes half a second to import.

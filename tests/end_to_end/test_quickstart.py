@@ -45,6 +45,7 @@ def quickstart(output: Path, *arguments: str) -> list[str]:
     ]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("family", "objective"), [("bert", "nsp"), ("bert", "sop"), ("roberta", "mlm"), ("albert", "sop")]
 )
@@ -109,11 +110,11 @@ def test_stopped_it_goes_on_to_the_same_model_and_finished_it_becomes_longer(
             main(quickstart(stopped, *text))
     assert ended.value.code == 128 + signal.SIGINT
     printed = capsys.readouterr().out
-    assert "nothing is lost. To go on, give the same command again." in printed
+    assert "nothing is lost. To resume, give the same command again." in printed
     assert [path.name for path in stopped.glob("checkpoint-*")] == ["checkpoint-3"]
     monkeypatch.setattr(quickstart_text, "load_documents", None)  # what was made of the text is there
     assert main(quickstart(stopped, *text)) == 0
-    assert "Going on from" in capsys.readouterr().out
+    assert "Resuming from" in capsys.readouterr().out
     before = load_file(whole / "model" / "model.safetensors")
     after = load_file(stopped / "model" / "model.safetensors")
     assert all(torch.equal(before[name], after[name]) for name in before)
@@ -204,6 +205,7 @@ def test_corpora_that_cannot_be_trained_on_are_told(text, message, tmp_path, cap
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.processes
 def test_the_command_is_installed():
     done = subprocess.run(
         [sys.executable, "-m", "hf_encoders.cli", "--help"], capture_output=True, text=True, check=True

@@ -95,6 +95,7 @@ def assert_same_answers(found: Any, expected: Any) -> None:
         assert found == expected
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_pipeline_from_a_directory_runs_our_code(remote: Remote, family: Family, task: str) -> None:

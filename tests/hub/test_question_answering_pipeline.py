@@ -108,6 +108,7 @@ def assert_same_answers(found: Any, expected: Any) -> None:
         assert found["score"] == pytest.approx(expected["score"], rel=0, abs=TOLERANCE)
 
 
+@pytest.mark.processes
 def test_pipeline_from_a_folder_runs_the_code_in_it(remote: Remote, family: Family) -> None:
     found = remote.answers[family.name]
     assert all(module.startswith("transformers_modules.") for module in found["modules"])

@@ -157,6 +157,7 @@ def test_a_run_notes_its_threads_and_measuring_does_not_change_it(tmp_path, monk
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("started_as", "policy", "expected"),
     [("/bin/hf-encoders", None, "PASSIVE"), ("/bin/hf-encoders", "ACTIVE", "ACTIVE"), ("train.py", None, "None")],

@@ -69,6 +69,7 @@ def described(monkeypatch, old="", new="", helpers=HELPERS) -> list[str]:
     return [describe_function(getattr(module, name)) for name in NAMES]
 
 
+@pytest.mark.processes
 def test_every_process_says_the_same(tmp_path, monkeypatch):
     """Also one that reads the byte code that the first one left."""
     (tmp_path / "my_module.py").write_text(MODULE)

@@ -268,6 +268,7 @@ def test_weights_that_are_spoilt_already_are_named(tmp_path):
         make(tmp_path, model).train()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("is_sharded", [False, True])
 def test_all_processes_stop_at_the_loss_of_one(tmp_path, is_sharded):
     """Nothing ends process 0 but itself: it neither waits for process 1 nor saves what that one's batch has spoilt."""
