@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from hf_encoders.records.curves import Curve, compare, read_reference, read_run, reference_file, save_reference
+from hf_encoders.records.hardware import describe_hardware, describe_software
 from hf_encoders.records.plots import AXES, check_picture, draw_runs
-from hf_encoders.records.training_record import describe_hardware, describe_software
 from hf_encoders.writing import check_folder
 
 
