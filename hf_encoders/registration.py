@@ -1,10 +1,12 @@
 """Tells transformers' Auto classes about the models of this package.
 
-Importing `hf_encoders` registers softly: a configuration of ours gives a model of ours, and every other BERT in the
-process stays transformers' own. `take_over_auto_classes()` is the explicit alternative.
+Registration is soft: a configuration of ours gives a model of ours, and every other BERT in the process stays
+transformers' own. It happens when this module is imported, which the first use of a public name of `hf_encoders` does.
+`take_over_auto_classes()` is the explicit alternative.
 """
 
 import importlib
+from typing import Any
 
 import transformers
 from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForQuestionAnswering, AutoTokenizer
@@ -60,3 +62,18 @@ def take_over_auto_classes() -> None:
 def _model_class(reference: str) -> type:
     module, name = reference.split(".")
     return getattr(importlib.import_module(f"hf_encoders.models.{module}"), name)
+
+
+def public_names() -> dict[str, Any]:
+    """Name -> object: every class of every family, and `take_over_auto_classes`."""
+    names: dict[str, Any] = {"take_over_auto_classes": take_over_auto_classes}
+    for config_class in CONFIGURATIONS:
+        names[config_class.__name__] = config_class
+        for auto_class, reference in config_class.AUTO_MAP.items():
+            if auto_class != "AutoConfig":
+                model_class = _model_class(reference)
+                names[model_class.__name__] = model_class
+    return names
+
+
+register()

@@ -2,7 +2,10 @@
 
 import errno
 import signal
+import subprocess
+import sys
 from functools import partial
+from pathlib import Path
 
 import pytest
 from safetensors import SafetensorError
@@ -153,9 +156,9 @@ def test_a_disk_that_cannot_be_written_is_told_in_one_line_whoever_met_it(error,
 @pytest.mark.parametrize(
     ("words", "how"),
     [
-        (["pretrain", "r", "--corpus", "c", "--output", "o"], "goes on."),
-        (["pretrain", "r", "--corpus", "c", "--output", "o", "--overwrite"], "goes on, without --overwrite."),
-        (["export", "m", "--to", "native", "--output", "o"], "begins again."),
+        (["pretrain", "r", "--corpus", "c", "--output", "o"], "resumes."),
+        (["pretrain", "r", "--corpus", "c", "--output", "o", "--overwrite"], "resumes, without --overwrite."),
+        (["export", "m", "--to", "native", "--output", "o"], "starts again."),
     ],
 )
 def test_ctrl_c_is_told_in_one_line(words, how, monkeypatch, capsys, request):
@@ -182,3 +185,31 @@ def test_other_errors_keep_their_traceback(monkeypatch):
     monkeypatch.setattr(export, "run", fail)
     with pytest.raises(KeyError, match="a fault of the program"):
         cli.main(["export", "m", "--to", "native", "--output", "o"])
+
+
+def test_help_and_version_import_neither_torch_nor_transformers():
+    code = (
+        "import sys, contextlib\nfrom hf_encoders import cli\n"
+        "for option in ('--help', '--version'):\n"
+        "    with contextlib.suppress(SystemExit):\n        cli.main([option])\n"
+        "print([name for name in ('torch', 'transformers', 'datasets', 'numpy') if name in sys.modules])"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.splitlines()[-1] == "[]"
+    assert all(f"\n    {name}" in said for name in cli.COMMANDS) and "hf_encoders " in said
+
+
+def test_every_command_has_its_module_and_says_what_it_does():
+    modules = {path.stem for path in Path(cli.__file__).with_name("commands").glob("[!_]*.py")}
+    assert modules == set(cli.COMMANDS)
+
+
+def test_public_classes_are_imported_and_registered_at_their_first_use():
+    code = (
+        "import sys, hf_encoders\nassert 'torch' not in sys.modules\n"
+        "from transformers import AutoModelForMaskedLM\n"
+        "config = hf_encoders.HfeBertConfig(vocab_size=30, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)\n"
+        "print(type(AutoModelForMaskedLM.from_config(config)).__name__, 'HfeAlbertModel' in dir(hf_encoders))"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.split() == ["HfeBertForMaskedLM", "True"]

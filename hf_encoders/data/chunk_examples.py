@@ -82,6 +82,7 @@ class ChunkExamples:
         max_tokens (`int`): most tokens of a pair, special tokens not counted.
         rule (`ChunkRule`): how they were cut.
         is_whole_corpus (`bool`): False for rows of a plain data set, which have no segments from elsewhere.
+        mask_rate (`float`, *optional*): share of their tokens to predict, instead of the collator's.
     """
 
     corpus: FlatCorpus
@@ -96,6 +97,7 @@ class ChunkExamples:
     max_tokens: int
     rule: ChunkRule
     is_whole_corpus: bool = True
+    mask_rate: float | None = None
 
     ARRAYS = ("begin", "middle", "end", "random_begin", "random_end", "has_next", "has_order", "keys")
 
@@ -130,7 +132,7 @@ def inner_boundaries(corpus: FlatCorpus, begin: np.ndarray, end: np.ndarray) -> 
 def join_chunks(parts: Sequence[ChunkExamples]) -> list[ChunkExamples]:
     """Neighbouring examples of one corpus together."""
     joined = []
-    for _, group in groupby(parts, key=lambda part: (id(part.corpus), part.rule, part.max_tokens)):
+    for _, group in groupby(parts, key=lambda part: (id(part.corpus), part.rule, part.max_tokens, part.mask_rate)):
         group = list(group)
         arrays = {name: np.concatenate([getattr(part, name) for part in group]) for name in ChunkExamples.ARRAYS}
         joined.append(replace(group[0], **arrays) if len(group) > 1 else group[0])

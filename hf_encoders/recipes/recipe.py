@@ -144,12 +144,9 @@ class Recipe:
         except ValueError as error:
             raise ValueError(f"model: {error}") from error
         check_options(self.objective, self.examples, self.masking)
-        if self.mask_rate is not None:
-            for name in ("mask_probability", "max_predictions", "pass_over_long_words"):
-                if self.masking.get(name):
-                    raise ValueError(
-                        f"masking: {name}={self.masking[name]} does not go with mask_rate: leave one out."
-                    )
+        if self.mask_rate is not None and "mask_probability" in self.masking:
+            given = self.masking["mask_probability"]
+            raise ValueError(f"masking: mask_probability={given} does not go with mask_rate: leave one out.")
 
     @property
     def steps(self) -> int:
@@ -298,9 +295,7 @@ def recipe_of(name: str, fields: Any) -> Recipe:
     for key in ("examples", "masking"):
         made[key] = _with_preset(key, fields.get(key, {}))
     if "mask_rate" in fields:
-        if len(fields["mask_rate"]) != 2:
-            raise ValueError(f"mask_rate: {fields['mask_rate']} must be two numbers, such as [0.30, 0.15].")
-        if not all(_is_number(rate) for rate in fields["mask_rate"]):
+        if len(fields["mask_rate"]) != 2 or not all(map(_is_number, fields["mask_rate"])):
             raise ValueError(f"mask_rate: {fields['mask_rate']} must be two numbers, such as [0.30, 0.15].")
         made["mask_rate"] = LinearMaskRate(*fields["mask_rate"])
     return Recipe(**made)

@@ -14,9 +14,8 @@ from hf_encoders.finetuning.baselines import Baseline, compared
 from hf_encoders.finetuning.repeated_rows import describe_repeated, repeated_rows
 from hf_encoders.finetuning.report import baseline_warnings, format_table
 from hf_encoders.finetuning.runs import RunResult, only_class
+from tests.finetuning.tiny import LENGTH, splits, tokenizer_of
 from tests.hub.tiny_checkpoints import BERT
-
-from .tiny import LENGTH, splits, tokenizer_of
 
 
 def prepare(module, train, test, **options):

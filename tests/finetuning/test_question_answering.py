@@ -12,9 +12,8 @@ from hf_encoders.finetuning.answer_windows import Question, decode_answers, labe
 from hf_encoders.finetuning.question_answering import answer_figures, prepare
 from hf_encoders.finetuning.runs import RunSettings, finetune
 from hf_encoders.models.encoder_answers import Answer, trimmed_span
+from tests.finetuning.tiny import save_encoder, splits, tokenizer_of
 from tests.hub.tiny_checkpoints import BERT, FAMILIES, ROBERTA, Family
-
-from .tiny import save_encoder, splits, tokenizer_of
 
 
 each_family = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)

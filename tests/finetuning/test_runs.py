@@ -14,9 +14,8 @@ from hf_encoders.finetuning.new_head import load_model
 from hf_encoders.finetuning.report import figures_of_all, format_table
 from hf_encoders.finetuning.runs import RunResult, RunSettings, finetune, num_steps, with_defaults
 from hf_encoders.loading import load_config, longest_input
+from tests.finetuning.tiny import LENGTH, labelled, save_encoder, sentences, splits, tokenizer_of
 from tests.hub.tiny_checkpoints import ALBERT, BERT, FAMILIES, ROBERTA
-
-from .tiny import LENGTH, labelled, save_encoder, sentences, splits, tokenizer_of
 
 
 # Plain gradient descent: Adam would make a large step out of a rounding difference, and both Adam and clipping would

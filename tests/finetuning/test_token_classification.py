@@ -12,9 +12,8 @@ from transformers import EvalPrediction, PreTrainedTokenizerBase
 from hf_encoders.finetuning.runs import RunSettings, finetune
 from hf_encoders.finetuning.token_classification import add_arguments, entity_figures, prepare
 from hf_encoders.finetuning.word_windows import word_windows
+from tests.finetuning.tiny import LENGTH, save_encoder, sentences, splits, tokenizer_of
 from tests.hub.tiny_checkpoints import ALBERT, BERT, FAMILIES, ROBERTA, Family
-
-from .tiny import LENGTH, save_encoder, sentences, splits, tokenizer_of
 
 
 each_family = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)

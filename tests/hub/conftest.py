@@ -11,9 +11,9 @@ import torch
 from huggingface_hub import HfApi
 from transformers import PreTrainedModel
 
-from .auto_class_loads import FINE_TUNE, LOAD, TOKENIZERS, SavedFamily, ask_other_process
-from .loopback_hub import LoopbackHub
-from .tiny_checkpoints import (
+from tests.hub.auto_class_loads import FINE_TUNE, LOAD, TOKENIZERS, SavedFamily, ask_other_process
+from tests.hub.loopback_hub import LoopbackHub
+from tests.hub.tiny_checkpoints import (
     FAMILIES,
     RELATIVE,
     Family,

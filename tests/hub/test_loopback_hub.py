@@ -6,7 +6,7 @@ import pytest
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
 
-from .loopback_hub import HubError
+from tests.hub.loopback_hub import HubError
 
 
 def test_each_revision_keeps_its_files(hub, api, tmp_path):

@@ -11,8 +11,7 @@ from transformers import AutoModelForTokenClassification, PreTrainedModel
 
 from hf_encoders import HfeAlbertConfig, HfeBertConfig
 from hf_encoders.models.encoder_attention import EncoderSelfAttention
-
-from .tiny import (
+from tests.models.tiny import (
     MASKED_LM,
     NO_DROPOUT,
     TOKEN_CLASSIFIERS,

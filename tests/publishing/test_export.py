@@ -32,8 +32,7 @@ from tests.hub.tiny_checkpoints import (
     make_tokenizer,
     save_checkpoint,
 )
-
-from .saved import ALL_HEADS, name_of, save
+from tests.publishing.saved import ALL_HEADS, name_of, save
 
 
 MLM = "AutoModelForMaskedLM"

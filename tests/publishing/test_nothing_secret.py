@@ -23,8 +23,7 @@ from hf_encoders.training import HealthCallback, HubCodeCallback, PreTrainingTra
 from tests.end_to_end.test_quickstart import write_corpus
 from tests.hub.test_pretraining_push import RECIPE
 from tests.hub.tiny_checkpoints import BERT
-
-from .saved import RECORD, save
+from tests.publishing.saved import RECORD, save
 
 
 TOKEN = "hf_" + "Planted0Token1Planted2Token3Secret"

@@ -12,10 +12,9 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from hf_encoders.commands import finetune as command
 from hf_encoders.records.training_record import TrainingRecord
+from tests.finetuning.tiny import labelled, save_encoder, sentences
 from tests.hub.remote_process import run_without_package
 from tests.hub.tiny_checkpoints import ALBERT, BERT
-
-from .tiny import labelled, save_encoder, sentences
 
 
 QUICK = ("--max-steps", "3", "--batch-size", "8", "--learning-rate", "1e-3", "--trainer", "disable_tqdm=True")

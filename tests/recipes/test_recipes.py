@@ -102,10 +102,6 @@ def test_phases_keep_their_shares_in_a_shorter_run():
         ({"masking": {"unit": "words"}}, "masking: unit='words' is not known"),
         ({"masking": {"word_starts": "WordStarts"}}, "masking: word_starts='WordStarts' comes with a preset only"),
         (
-            {"masking": {"preset": "BERT_MASKING"}, "mask_rate": [0.3, 0.15]},
-            "max_predictions=20 does not go with mask_rate",
-        ),
-        (
             {"masking": {"mask_probability": 0.2}, "mask_rate": [0.3, 0.15]},
             "mask_probability=0.2 does not go with mask_rate",
         ),
