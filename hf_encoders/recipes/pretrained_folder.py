@@ -55,7 +55,10 @@ def save_pretrained_folder(
             trainer.state.log_history,
             folder / CURVE_FILE,
             recipe.name,
-            unigram=trainer.health.unigram_cross_entropy,
+            baselines={
+                "mlm_loss": ("unigram cross-entropy", trainer.health.unigram_cross_entropy),
+                "pair_loss": ("chance", math.log(2)),
+            },
             phases=[(phase.steps, f"{phase.length} tokens") for phase in recipe.phases],
         )
         model = trainer.accelerator.unwrap_model(trainer.model)
