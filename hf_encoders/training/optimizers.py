@@ -50,15 +50,11 @@ def optimizer_class(name: str, arguments: TrainingArguments) -> tuple[type, dict
 
 
 def optimization_facts(trainer: Trainer) -> dict[str, Any]:
-    """Optimizer, rates, schedule, batch and precision of a training, as they were and not as they were asked for.
-
-    Args:
-        trainer (`Trainer`): that has trained.
-    """
+    """Return optimizer, learning rate, schedule, batch and precision as they were used, after training."""
     optimizer = _unwrapped(trainer.optimizer, "optimizer")
     if optimizer is None:
         return {}
-    if isinstance(optimizer, LayerWiseDummyOptimizer):  # one for each parameter, of one kind
+    if isinstance(optimizer, LayerWiseDummyOptimizer):  # one per parameter, all of one class
         optimizer = next(iter(optimizer.optimizer_dict.values()))
     kind, groups = type(optimizer), optimizer.param_groups
     rows = trainer.state.train_batch_size // max(trainer.args.n_gpu, 1)
@@ -67,35 +63,34 @@ def optimization_facts(trainer: Trainer) -> dict[str, Any]:
         "peak learning rate": max(float(group.get("initial_lr", group["lr"])) for group in groups),
         "weight decay": max(group.get("weight_decay", 0.0) for group in groups),
         **_schedule(trainer),
-        "rows a step on each device": rows * trainer.args.gradient_accumulation_steps,
+        "rows per step on each device": rows * trainer.args.gradient_accumulation_steps,
         "precision": _precision(trainer),
     }
 
 
 def _unwrapped(wrapped: Any, name: str) -> Any:
-    """What accelerate, and what it wraps itself, have put around an optimizer or a schedule."""
+    """Remove accelerate's wrappers from an optimizer or a schedule."""
     while hasattr(wrapped, name):
         wrapped = getattr(wrapped, name)
     return wrapped
 
 
 def _schedule(trainer: Trainer) -> dict[str, Any]:
-    """Warm-up and schedule of the learning rate, with the options that were given."""
     arguments, after = trainer.args, "schedule after warm-up"
-    if not trainer._created_lr_scheduler:  # the user's own, with whatever warm-up
+    if not trainer._created_lr_scheduler:  # the user's own, whose warm-up is unknown
         return {after: type(_unwrapped(trainer.lr_scheduler, "scheduler")).__name__}
     name, options = arguments.lr_scheduler_type.value, arguments.lr_scheduler_kwargs or {}
-    told = ", ".join(f"{key}={value}" for key, value in options.items())
+    shown = ", ".join(f"{key}={value}" for key, value in options.items())
     return {
         "warm-up steps": arguments.get_warmup_steps(trainer.state.max_steps),
-        after: ("linear to 0" if name == "linear" else name) + (f" ({told})" if told else ""),
+        after: ("linear to 0" if name == "linear" else name) + (f" ({shown})" if shown else ""),
     }
 
 
 def _precision(trainer: Trainer) -> str:
-    """Kind of the weights' numbers, and that of autocast where it was on: fp16 on a CPU turns nothing on."""
-    kinds = sorted({str(weight.dtype).removeprefix("torch.") for weight in trainer.model.parameters()})
+    """Return the dtypes of the weights, and of autocast if it was on: fp16 on a CPU does not turn it on."""
+    dtypes = sorted({str(weight.dtype).removeprefix("torch.") for weight in trainer.model.parameters()})
     autocast = {"fp16": "float16", "bf16": "bfloat16"}
     accelerator = trainer.accelerator
-    asked = autocast.get(accelerator.mixed_precision, accelerator.mixed_precision)
-    return " and ".join(kinds) + (f", autocast to {asked}" if accelerator.native_amp else "")
+    reduced = autocast.get(accelerator.mixed_precision, accelerator.mixed_precision)
+    return " and ".join(dtypes) + (f", autocast to {reduced}" if accelerator.native_amp else "")
