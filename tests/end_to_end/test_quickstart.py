@@ -15,19 +15,7 @@ from transformers import TrainerCallback
 from hf_encoders.cli import main
 from hf_encoders.commands import quickstart as command
 from hf_encoders.recipes import quickstart_text
-
-
-NOUNS = ("cat", "dog", "house", "river", "teacher", "engine", "song", "mountain", "letter", "garden")
-
-
-def write_corpus(path: Path, documents: int, topic: str) -> Path:
-    """Documents of three sentences each."""
-    blocks = []
-    for i in range(documents):
-        noun, other = NOUNS[i % 10], NOUNS[(i * 3 + 1) % 10]
-        blocks.append(f"{noun} {i} is in {topic}.\n{topic} saw {other}.\nNobody says why.")
-    path.write_text("\n\n".join(blocks), encoding="utf-8")
-    return path
+from tests.data.corpora import NOUNS, write_corpus
 
 
 def quickstart(output: Path, *arguments: str) -> list[str]:
@@ -154,7 +142,7 @@ def test_every_run_into_one_folder_ends_well(text, tmp_path, capsys, without_oth
     assert not list(output.glob("_model*")) and not list(output.glob("_replaced*"))
 
 
-def test_hostile_text_trains(tmp_path, capsys):
+def test_hostile_text_trains(tmp_path, capsys, without_other_processes):
     """Empty documents, one-sentence documents, a line of 100,000 characters, invalid UTF-8, NUL bytes, emoji, CRLF."""
     blocks = [
         b"",

@@ -6,7 +6,7 @@ import sys
 import pytest
 import yaml
 
-from tests.end_to_end.test_quickstart import write_corpus
+from tests.data.corpora import write_corpus
 from tests.hub.loopback_hub import LoopbackHub
 
 

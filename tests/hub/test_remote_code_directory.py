@@ -234,6 +234,7 @@ for folder in argument["folders"]:
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("run", [run_without_package, run_with_package], ids=["without", "with"])
 def test_relative_positions_are_refused_where_our_code_is_not_trusted(
     all_saved: dict[str, SavedFamily], tmp_path: Path, run: Callable[..., dict[str, str]]

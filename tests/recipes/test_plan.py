@@ -13,7 +13,8 @@ from hf_encoders.recipes.run import divide, model_config, run_collator, run_exam
 from hf_encoders.records.flops import forward_flops
 from hf_encoders.records.hardware import peak_on_cpu
 from hf_encoders.training.health.token_counts import TokenCounts
-from tests.training.killed_run import make_documents, make_tokenizer
+from tests.training.killed_run import make_documents
+from tests.training.tiny import make_tokenizer
 
 
 SMALL = {

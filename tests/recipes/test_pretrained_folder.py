@@ -13,7 +13,7 @@ from hf_encoders.recipes.pretrained_folder import describe_masking, describe_pai
 from hf_encoders.records.training_record import TrainingRecord
 from hf_encoders.training.mask_rate import LinearMaskRate
 from tests.commands.pretrain_runs import TINY
-from tests.end_to_end.test_quickstart import write_corpus
+from tests.data.corpora import write_corpus
 
 
 REPLACED = "of those 80 % [MASK], 10 % random, 10 % kept"

@@ -12,7 +12,7 @@ from hf_encoders.recipes.recipe import Phase, load_recipe, recipe_names, recipe_
 from hf_encoders.recipes.run import divide, model_config, training_arguments
 from hf_encoders.training.lamb import AlbertLamb
 from hf_encoders.training.optimizers import optimizer_class
-from tests.training.killed_run import make_tokenizer
+from tests.training.tiny import make_tokenizer
 
 
 MINIMAL = {

@@ -5,10 +5,8 @@ import signal
 from pathlib import Path
 
 import datasets
-import numpy as np
 import torch
-from tokenizers import Tokenizer, models
-from transformers import PreTrainedTokenizerFast, TrainerCallback, TrainingArguments, set_seed
+from transformers import TrainerCallback, set_seed
 
 from hf_encoders import HfeBertConfig, HfeBertForMaskedLM, HfeBertForPreTraining
 from hf_encoders.data import (
@@ -20,10 +18,11 @@ from hf_encoders.data import (
 )
 from hf_encoders.data.streaming import StreamedChunks
 from hf_encoders.training import PreTrainingTrainer
+from tests.data.corpora import TINY_MODEL, equal_documents
+from tests.training.tiny import make_tokenizer, training_arguments
 
 
 LENGTH = 24
-VOCABULARY = 60
 
 
 class KillAt(TrainerCallback):
@@ -49,30 +48,16 @@ class Counting:
         return self.collator(features)
 
 
-def make_tokenizer() -> PreTrainedTokenizerFast:
-    special = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"]
-    words = [f"w{i}" if i % 3 else f"##{i}" for i in range(5, VOCABULARY)]
-    vocabulary = {token: i for i, token in enumerate([*special, *words])}
-    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
-    names = ("pad_token", "cls_token", "sep_token", "unk_token", "mask_token")
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **dict(zip(names, special, strict=True)))
-
-
 def make_documents() -> datasets.Dataset:
     """24 documents of one chunk each, and of 24 blocks of one document each."""
-    random = np.random.default_rng(0)
-    documents = [[random.integers(5, VOCABULARY, 6).tolist() for _ in range(3)] for _ in range(24)]
-    return datasets.Dataset.from_dict({"input_ids": documents})
+    return equal_documents(24)
 
 
 def make_trainer(examples: str, workers: int, folder: str, **arguments) -> PreTrainingTrainer:
     """A trainer of NSP on chunks, stored, streamed or in groups, or of MLM with whole words on blocks."""
     set_seed(0)
     tokenizer = make_tokenizer()
-    config = HfeBertConfig(
-        vocab_size=VOCABULARY, hidden_size=12, num_hidden_layers=2, num_attention_heads=3, intermediate_size=20,
-        max_position_embeddings=32, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1,
-    )  # fmt: skip
+    config = HfeBertConfig(**TINY_MODEL)
     documents, no_short = make_documents(), {"short_sequence_probability": 0.0}
     batch_size = 4
     if examples == "blocks":
@@ -91,9 +76,9 @@ def make_trainer(examples: str, workers: int, folder: str, **arguments) -> PreTr
             train_set = StreamedChunks(documents["input_ids"][:], None, LENGTH, window_documents=5, **no_short)
     return PreTrainingTrainer(
         model=model,
-        args=TrainingArguments(
+        args=training_arguments(
             folder, max_steps=18, per_device_train_batch_size=batch_size, learning_rate=0.05, save_steps=5,
-            dataloader_num_workers=workers, report_to="none", use_cpu=True, disable_tqdm=True, logging_steps=4,
+            dataloader_num_workers=workers, logging_steps=4,
         ),
         train_dataset=train_set,
         data_collator=Counting(collator),

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from transformers import Trainer, TrainingArguments, set_seed
+from transformers import Trainer, set_seed
 
 from hf_encoders import (
     HfeAlbertConfig,
@@ -15,17 +15,16 @@ from hf_encoders import (
 )
 from hf_encoders.training import PreTrainingTrainer
 from tests import processes
+from tests.data.corpora import TINY_MODEL
+from tests.training.tiny import NO_DROPOUT, training_arguments
 
 
 SIZES = {
+    **TINY_MODEL,
+    **NO_DROPOUT,
     "vocab_size": 61,
     "hidden_size": 24,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 3,
     "intermediate_size": 36,
-    "max_position_embeddings": 32,
-    "hidden_dropout_prob": 0.0,
-    "attention_probs_dropout_prob": 0.0,
     "initializer_range": 0.2,
 }
 
@@ -108,8 +107,8 @@ def train(objective: str, split: Split, folder: Path, trainer_class: type[Traine
     examples = make_examples(PAIR_LABELS[objective])
     trainer = trainer_class(
         model=make_model(objective),
-        args=TrainingArguments(
-            str(folder),
+        args=training_arguments(
+            folder,
             max_steps=3,
             per_device_train_batch_size=split.per_device,
             per_device_eval_batch_size=7,
@@ -120,9 +119,6 @@ def train(objective: str, split: Split, folder: Path, trainer_class: type[Traine
             train_sampling_strategy="sequential",
             logging_steps=1,
             save_strategy="no",
-            report_to="none",
-            use_cpu=True,
-            disable_tqdm=True,
         ),
         train_dataset=examples,
         # In batches of 7: two processes fill their last round up with examples that they have seen.
