@@ -75,18 +75,12 @@ def parse(words: list[str]) -> argparse.Namespace:
             command.description = module.__doc__
             module.add_arguments(command)
             command.set_defaults(run=module.run, parser=command)
-    arguments, further = parser.parse_known_args(with_hyphens(words))
-    typed = dict(zip(with_hyphens(words), words, strict=True))
-    further = [typed.get(word, word) for word in further]
-    taken = getattr(arguments, "takes_further_options", ())
-    arguments.parser.given = [
-        word for word in further if word.partition("=")[0].strip("-").replace("-", "_") not in taken
-    ]
-    if further and not taken:
-        arguments.parser.error(f"unrecognized arguments: {' '.join(further)}")
-    if names_here(arguments.parser.given, arguments.parser):
-        arguments.parser.error("unrecognized arguments")
-    arguments.further_options, arguments.typed = further, words
+    arguments, unknown = parser.parse_known_args(with_hyphens(words))
+    if unknown:
+        typed = dict(zip(with_hyphens(words), words, strict=True))
+        arguments.parser.given = [typed.get(word, word) for word in unknown]
+        arguments.parser.error(f"unrecognized arguments: {' '.join(arguments.parser.given)}")
+    arguments.typed = words
     return arguments
 
 

@@ -21,6 +21,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from hf_encoders.data.batches import IGNORED
 from hf_encoders.finetuning.baselines import Baseline
 from hf_encoders.finetuning.data_files import require_columns
 from hf_encoders.finetuning.label_values import class_fields, class_name, class_names
@@ -28,11 +29,10 @@ from hf_encoders.finetuning.right_padding import padding_at_the_end
 from hf_encoders.finetuning.task import PreparedTask
 from hf_encoders.finetuning.word_windows import WordWindow, word_windows
 from hf_encoders.metrics import F1, Accuracy, Seqeval
-from hf_encoders.metrics.seqeval import name_in_figures
+from hf_encoders.metrics.seqeval import name_in_metrics
 from hf_encoders.models.encoder_configuration import LAYER_COMBINATIONS
 
 
-IGNORED = -100
 OUTSIDE = "O"
 ENTITY_TAG = re.compile(r"O|[BIESLUM]-.+")  # of IOB1, IOB2, IOE, IOBES, BILOU
 
@@ -133,7 +133,7 @@ def prepare(
     def predicted(split: str, predictions: np.ndarray) -> list[list[str]]:
         return predicted_tags(rows[split], predictions, splits[split].words, names, default)
 
-    figures = entity_figures if has_entities else word_figures
+    figures = entity_metrics if has_entities else word_metrics
 
     def metrics(split: str) -> Callable[[EvalPrediction], dict[str, float]]:
         return lambda prediction: figures(predicted(split, prediction.predictions), splits[split].tags, names)
@@ -285,7 +285,7 @@ def predicted_tags(
     return tags
 
 
-def entity_figures(predicted: list[list[str]], gold: list[list[str]], names: Iterable[str]) -> dict[str, float]:
+def entity_metrics(predicted: list[list[str]], gold: list[list[str]], names: Iterable[str]) -> dict[str, float]:
     """Entity precision, recall and F1, as `Seqeval`; for every type among the tags `names`, 0 where it has none.
 
     `Seqeval` names types that are predicted or true alone, so that runs would differ in their figures.
@@ -293,11 +293,11 @@ def entity_figures(predicted: list[list[str]], gold: list[list[str]], names: Ite
     figures = Seqeval(keep_in_memory=True).compute(predictions=predicted, references=gold)
     for kind in sorted({name[2:] for name in names if name != OUTSIDE}):
         for name, nothing in (("precision", 0.0), ("recall", 0.0), ("f1", 0.0), ("number", 0)):
-            figures.setdefault(f"{name_in_figures(kind)}_{name}", nothing)
+            figures.setdefault(f"{name_in_metrics(kind)}_{name}", nothing)
     return figures
 
 
-def word_figures(predicted: list[list[str]], gold: list[list[str]], names: Iterable[str]) -> dict[str, float]:
+def word_metrics(predicted: list[list[str]], gold: list[list[str]], names: Iterable[str]) -> dict[str, float]:
     """Share of the words with the right tag, and F1 averaged over tags."""
     ids = {name: number for number, name in enumerate(names)}
     items = {

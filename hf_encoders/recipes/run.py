@@ -30,7 +30,7 @@ from hf_encoders.training.callbacks import CompactProgressCallback
 from hf_encoders.training.faults.checkpoints import UNFINISHED, problem_of_unfinished, steps_first
 from hf_encoders.training.health.callback import HealthCallback
 from hf_encoders.training.hyperparameters import check_training_arguments
-from hf_encoders.training.optimizers import optimizer_class
+from hf_encoders.training.optimizers import optim_field, optimizer_class
 from hf_encoders.training.trainer import PreTrainingTrainer
 
 
@@ -161,7 +161,7 @@ def training_arguments(recipe: Recipe, division: Division, output: Path, given: 
             gradient_accumulation_steps=division.accumulation,
             train_sampling_strategy="sequential",
             remove_unused_columns=False,
-            optim="adamw_torch_fused",
+            optim=optim_field(recipe.optimizer),
         )
     except ValueError as error:
         raise ValueError(f"TrainingArguments: {' '.join(str(error).split())}") from error
