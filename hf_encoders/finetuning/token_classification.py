@@ -30,7 +30,6 @@ from hf_encoders.finetuning.task import PreparedTask
 from hf_encoders.finetuning.word_windows import WordWindow, word_windows
 from hf_encoders.metrics import F1, Accuracy, Seqeval
 from hf_encoders.metrics.seqeval import name_in_metrics
-from hf_encoders.models.encoder_configuration import LAYER_COMBINATIONS
 
 
 OUTSIDE = "O"
@@ -56,19 +55,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TOKENS",
         help="tokens that windows of a sentence too long share (default: a third of the longest input)",
     )
-    parser.add_argument(
-        "--layers",
-        type=int,
-        nargs="+",
-        metavar="N",
-        help="layers to read, from 0, the embeddings, or from -1, the last, backwards: -4 -3 -2 -1 (default: the "
-        "last). transformers' own classes cannot load such a model",
-    )
-    parser.add_argument(
-        "--layer-combination",
-        choices=LAYER_COMBINATIONS,
-        help=f"how --layers become one (default: {LAYER_COMBINATIONS[0]})",
-    )
 
 
 def prepare(
@@ -80,8 +66,6 @@ def prepare(
     tags_column: str = "ner_tags",
     label_all_tokens: bool = False,
     window_overlap: int | None = None,
-    layers: list[int] | None = None,
-    layer_combination: str | None = None,
 ) -> PreparedTask:
     """Windows with token labels.
 
@@ -94,18 +78,15 @@ def prepare(
         label_all_tokens (`bool`): whether all tokens of a word are labelled; after the first one `B-X` becomes `I-X`
             where there is such a tag, and others stay.
         window_overlap (`int`, *optional*): tokens that windows of one sentence share.
-        layers (`list` of `int`, *optional*), layer_combination (`str`, *optional*): `combined_layers` and
-            `layer_combination` of the configuration; default the last layer, and `concatenation` of several.
 
     The figures are those of entities where all tags are of an entity scheme, else accuracy and macro-averaged F1 over
     words. A word that the tokenizer turns into nothing is predicted `O`, or, if there is no such tag, the most
     frequent one.
 
     Raises:
-        ValueError: for missing columns, rows with another number of tags than words, a single tag, training words
-            none of which has a token, and `layer_combination` without `layers`.
+        ValueError: for missing columns, rows with another number of tags than words, a single tag, and training words
+            none of which has a token.
     """
-    combination = _combination_fields(layers, layer_combination)
     require_columns(data, {"--tokens-column": tokens_column, "--tags-column": tags_column})
     known = _class_names_of(data["train"].features[tags_column])
     splits = {split: read_sentences(rows, split, tokens_column, tags_column, known) for split, rows in data.items()}
@@ -140,7 +121,7 @@ def prepare(
 
     return PreparedTask(
         auto_class=AutoModelForTokenClassification,
-        config_fields={**class_fields(names), **combination},
+        config_fields=class_fields(names),
         train_set=rows["train"],
         eval_sets={split: found for split, found in rows.items() if split != "train"},
         data_collator=DataCollatorForTokenClassification(padding_at_the_end(tokenizer), label_pad_token_id=IGNORED),
@@ -162,15 +143,6 @@ def prepare(
             f"{len(names)} tags: {', '.join(names[:12])}{' ...' if len(names) > 12 else ''}",
         ],
     )
-
-
-def _combination_fields(layers: list[int] | None, layer_combination: str | None) -> dict[str, Any]:
-    """The configuration's fields for reading several layers; none for the last one."""
-    if layers is None and layer_combination is not None:
-        raise ValueError(f"--layer-combination {layer_combination} says how --layers become one: give them too.")
-    if layers is None:
-        return {}
-    return {"combined_layers": layers, "layer_combination": layer_combination or LAYER_COMBINATIONS[0]}
 
 
 def _class_names_of(feature: Any) -> list[str] | None:
