@@ -1,4 +1,4 @@
-"""Finished pieces to one corpus in a folder: duplicates are left out, the rest goes into one Arrow file."""
+"""Finished shards to one corpus in a folder: duplicates are left out, the rest goes into one Arrow file."""
 
 import json
 import os
@@ -22,7 +22,7 @@ from hf_encoders.data.corpus.report import (
     warnings_for,
 )
 from hf_encoders.data.corpus.settings import library_versions
-from hf_encoders.data.corpus.shards import piece_blocks
+from hf_encoders.data.corpus.shards import shard_blocks
 from hf_encoders.data.corpus.tokenized import NO_TOKENS
 
 
@@ -30,7 +30,7 @@ def first_of_each(hashes: list[np.ndarray]) -> list[np.ndarray]:
     """Which documents have the tokens of no earlier one.
 
     Args:
-        hashes (`list[np.ndarray]` of `uint64`): The hash of every document, an array a piece.
+        hashes (`list[np.ndarray]` of `uint64`): The hash of every document, an array a shard.
 
     Returns:
         `list[np.ndarray]` of `bool`: Shaped like `hashes`.
@@ -46,11 +46,11 @@ def first_of_each(hashes: list[np.ndarray]) -> list[np.ndarray]:
         raise ValueError(NO_TOKENS)
     is_first = np.zeros(len(joined), dtype=bool)
     is_first[np.unique(joined, return_index=True)[1]] = True
-    return np.split(is_first, np.cumsum([len(piece) for piece in hashes])[:-1])
+    return np.split(is_first, np.cumsum([len(shard) for shard in hashes])[:-1])
 
 
-def merge_pieces(
-    pieces: Path,
+def merge_shards(
+    shards: Path,
     numbers: range,
     is_first: list[np.ndarray],
     keep_duplicates: bool,
@@ -59,16 +59,16 @@ def merge_pieces(
     *,
     has_word_starts: bool,
 ) -> tuple[CorpusStatistics, str]:
-    """Write `corpus.arrow` of some pieces.
+    """Write `corpus.arrow` of some shards.
 
     Args:
-        pieces (`Path`): Folder of the pieces.
+        shards (`Path`): Folder of the shards.
         numbers (`range`): Those to be merged.
-        is_first (`list[np.ndarray]`): From `first_of_each` of all pieces there are.
+        is_first (`list[np.ndarray]`): From `first_of_each` of all shards there are.
         keep_duplicates (`bool`): Whether documents that are not the first of their kind stay in.
         tokenizer (`PreTrainedTokenizerBase`): Knows the unknown token.
         directory (`Path`): Folder of the file.
-        has_word_starts (`bool`): Whether the pieces have them.
+        has_word_starts (`bool`): Whether the shards have them.
 
     Returns:
         The counts, and a hash of the contents.
@@ -77,9 +77,9 @@ def merge_pieces(
     duplicates = sum(int(np.count_nonzero(~is_first[number])) for number in numbers)
 
     def kept_blocks() -> Iterator[SentenceBatch]:
-        for number in tqdm(numbers, desc="Merging", unit=" pieces"):
+        for number in tqdm(numbers, desc="Merging", unit=" shards"):
             is_kept, place = is_first[number] | keep_duplicates, 0
-            for block in piece_blocks(pieces, number):
+            for block in shard_blocks(shards, number):
                 is_kept_here = is_kept[place : place + len(block.document_lengths)]
                 place += len(is_kept_here)
                 if not is_kept_here.all():

@@ -1,6 +1,6 @@
 """Text files and data sets to one corpus in a folder, with several processes, and resumable.
 
-The source is divided into units (`sources.py`), workers make a piece of each (`pieces.py`), and one merge (`merge.py`)
+The source is divided into units (`sources.py`), workers make a shard of each (`shards.py`), and one merge (`merge.py`)
 leaves out duplicates and copies the rest into one Arrow file. The corpus does not depend on the number of workers, on
 which of them was faster, or on how often the run was killed.
 """
@@ -28,7 +28,7 @@ from hf_encoders.data.corpus.merge import (
     finish_corpus,
     first_of_each,
     make_report,
-    merge_pieces,
+    merge_shards,
     write_dataset_files,
 )
 from hf_encoders.data.corpus.report import CorpusReport
@@ -40,14 +40,14 @@ from hf_encoders.data.corpus.settings import (
     finished_report,
     remove_corpus,
     report_time,
-    start_pieces,
+    start_shards,
 )
 from hf_encoders.data.corpus.shards import (
-    PieceMaker,
+    ShardWriter,
     is_finished,
-    make_piece,
-    piece_hashes,
-    piece_readings,
+    write_shard,
+    shard_hashes,
+    shard_readings,
     start_worker,
 )
 from hf_encoders.data.corpus.sources import (
@@ -157,37 +157,37 @@ def prepare_corpus(
             remove_corpus(output)
         if report := finished_report(output, settings, is_new):
             return report
-        pieces = start_pieces(output, settings)
-        maker = PieceMaker(pieces, source.reader(), encoder, max_sentence_tokens, word_segmenter is not None)
+        shards = start_shards(output, settings)
+        maker = ShardWriter(shards, source.reader(), encoder, max_sentence_tokens, word_segmenter is not None)
         with one_core_a_process():
-            run = _make_pieces(source, maker, workers)
+            run = _write_shards(source, maker, workers)
         if source.identity() != settings["source"]:
             raise ValueError("source: files were changed while they were read: run it again with overwrite=True.")
-        is_first = first_of_each(piece_hashes(pieces, run.pieces))
-        statistics, fingerprint = merge_pieces(
-            pieces,
-            range(run.pieces),
+        is_first = first_of_each(shard_hashes(shards, run.shards))
+        statistics, fingerprint = merge_shards(
+            shards,
+            range(run.shards),
             is_first,
             keep_duplicates,
             tokenizer,
-            pieces,
+            shards,
             has_word_starts=maker.has_word_starts,
         )
-        write_dataset_files(pieces, fingerprint)
-        read = piece_readings(pieces, range(run.pieces))._asdict() | {"skipped_files": source.skipped_files}
+        write_dataset_files(shards, fingerprint)
+        read = shard_readings(shards, range(run.shards))._asdict() | {"skipped_files": source.skipped_files}
         report = make_report(settings, statistics, read, run.as_report(time.perf_counter() - began))
-        finish_corpus(report, pieces, output)
-        shutil.rmtree(pieces)
+        finish_corpus(report, shards, output)
+        shutil.rmtree(shards)
         return report
 
 
 @dataclass
 class _Run:
-    """How the pieces were made."""
+    """How the shards were made."""
 
     workers: int
-    pieces: int = 0
-    kept_pieces: int = 0
+    shards: int = 0
+    kept_shards: int = 0
     bytes: int = 0
 
     def as_report(self, seconds: float) -> dict[str, Any]:
@@ -197,8 +197,8 @@ class _Run:
             "workers": self.workers,
             "megabytes": round(megabytes, 3),
             "megabytes_per_second": round(megabytes / seconds, 3),
-            "pieces": self.pieces,
-            "kept_pieces": self.kept_pieces,
+            "shards": self.shards,
+            "kept_shards": self.kept_shards,
         }
 
 
@@ -224,8 +224,8 @@ def one_core_a_process() -> Iterator[None]:
             os.environ[PARALLELISM] = before
 
 
-def _make_pieces(source: FileSource | RowSource | StreamSource, maker: PieceMaker, workers: int) -> _Run:
-    """Make all pieces that are not there yet."""
+def _write_shards(source: FileSource | RowSource | StreamSource, maker: ShardWriter, workers: int) -> _Run:
+    """Make all shards that are not there yet."""
     units = source.units()
     # No more processes than there is work for.
     first = list(islice(units, workers))
@@ -237,9 +237,9 @@ def _make_pieces(source: FileSource | RowSource | StreamSource, maker: PieceMake
     ):
         running: dict[Future[int], Unit] = {}
         for number, unit in enumerate(chain(first, units)):
-            run.pieces += 1
+            run.shards += 1
             if is_finished(maker.directory, number, unit.digest):
-                run.kept_pieces += 1
+                run.kept_shards += 1
                 progress.update(unit.size)
                 continue
             if len(running) >= UNITS_A_WORKER * run.workers:
@@ -267,8 +267,8 @@ def _collect(running: dict[Future[int], Unit], run: _Run, progress: tqdm) -> Non
 
 
 @contextmanager
-def _submitting(maker: PieceMaker, workers: int) -> Iterator[Callable[..., Future[int]]]:
-    """What has a piece made, in a worker or here."""
+def _submitting(maker: ShardWriter, workers: int) -> Iterator[Callable[..., Future[int]]]:
+    """What has a shard made, in a worker or here."""
     if workers == 1:
         yield partial(_make_here, maker)
         return
@@ -276,12 +276,12 @@ def _submitting(maker: PieceMaker, workers: int) -> Iterator[Callable[..., Futur
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     executor = ProcessPoolExecutor(workers, mp_context=context, initializer=start_worker, initargs=(maker,))
     try:
-        yield partial(executor.submit, make_piece)
+        yield partial(executor.submit, write_shard)
     finally:
         executor.shutdown(cancel_futures=True)
 
 
-def _make_here(maker: PieceMaker, number: int, part: Any, text_digest: str) -> Future[int]:
+def _make_here(maker: ShardWriter, number: int, part: Any, text_digest: str) -> Future[int]:
     future: Future[int] = Future()
     future.set_result(maker.make(number, part, text_digest))
     return future

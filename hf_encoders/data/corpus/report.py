@@ -201,7 +201,7 @@ class CorpusReport:
         statistics (`CorpusStatistics`): Counts.
         warnings (`list[str]`): What predicts a failed pre-training, from `warnings_for` and `reading_warnings`.
         run (`dict`): How it went: `seconds`, `workers`, `megabytes` (10**6 bytes of sentences in UTF-8 that this run
-            tokenised), `megabytes_per_second`, `pieces`, `kept_pieces` (finished by an earlier run).
+            tokenised), `megabytes_per_second`, `shards`, `kept_shards` (finished by an earlier run).
         versions (`dict`): Python and libraries.
         reading (`dict`): What was read: `sentences`; `damaged_sentences`, those with U+FFFD (bytes that are not UTF-8
             become it) or NUL; `skipped_files`, what in folders was not read, number by kind: files by ending, broken
@@ -275,8 +275,8 @@ class CorpusReport:
         ]
         if counts.duplicate_documents:
             rows.insert(5, ("duplicates kept", _with_share(counts.duplicate_documents, counts.documents)))
-        if run["kept_pieces"]:
-            rows.append(("kept from an earlier run", f"{run['kept_pieces']:,} of {run['pieces']:,} pieces"))
+        if run["kept_shards"]:
+            rows.append(("kept from an earlier run", f"{run['kept_shards']:,} of {run['shards']:,} shards"))
         rows += reading_rows(self.reading)
         lines = [f"{name:<25} {value}" for name, value in rows]
         return "\n".join(lines + [f"warning: {warning}" for warning in self.warnings])

@@ -28,7 +28,7 @@ from hf_encoders.writing import check_folder, holds_files
 SETTINGS_FILE = "settings.json"
 # What is written into the folder of a corpus; the last two by `datasets` and `SentenceStore`.
 _OWN_FILES = (REPORT_FILE, ARROW_FILE, "state.json", "dataset_info.json", "cache-*.arrow", "corpus-*.arrow")
-_PIECES = "pieces-*"
+_SHARDS = "shards-*"
 
 
 def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
@@ -91,10 +91,10 @@ def corpus_settings(
     }
 
 
-def pieces_folder(output: Path, settings: dict[str, Any]) -> Path:
-    """Folder of the finished pieces of a corpus with these settings."""
+def shards_folder(output: Path, settings: dict[str, Any]) -> Path:
+    """Folder of the finished shards of a corpus with these settings."""
     text = json.dumps(_deciding(settings), sort_keys=True)
-    return output / _PIECES.replace("*", hashlib.blake2b(text.encode(), digest_size=8).hexdigest())
+    return output / _SHARDS.replace("*", hashlib.blake2b(text.encode(), digest_size=8).hexdigest())
 
 
 def check_output(output: Path) -> None:
@@ -138,19 +138,19 @@ def finished_report(output: Path, settings: dict[str, Any], is_new: bool = False
             )
         return report
     check_output(output)
-    for folder in output.glob(_PIECES):
-        if folder != pieces_folder(output, settings) and (folder / SETTINGS_FILE).exists():
+    for folder in output.glob(_SHARDS):
+        if folder != shards_folder(output, settings) and (folder / SETTINGS_FILE).exists():
             found = json.loads((folder / SETTINGS_FILE).read_text(encoding="utf-8"))
             check_same_settings(output, "an unfinished corpus", found, settings)
     return None
 
 
-def start_pieces(output: Path, settings: dict[str, Any]) -> Path:
-    """Make the folder of the pieces, or take the one of an earlier run."""
-    pieces = pieces_folder(output, settings)
-    pieces.mkdir(parents=True, exist_ok=True)
-    (pieces / SETTINGS_FILE).write_text(json.dumps(settings, indent=2, ensure_ascii=False), encoding="utf-8")
-    return pieces
+def start_shards(output: Path, settings: dict[str, Any]) -> Path:
+    """Make the folder of the shards, or take the one of an earlier run."""
+    shards = shards_folder(output, settings)
+    shards.mkdir(parents=True, exist_ok=True)
+    (shards / SETTINGS_FILE).write_text(json.dumps(settings, indent=2, ensure_ascii=False), encoding="utf-8")
+    return shards
 
 
 def remove_corpus(output: Path) -> None:
@@ -160,7 +160,7 @@ def remove_corpus(output: Path) -> None:
     for pattern in _OWN_FILES:
         for file in output.glob(pattern):
             file.unlink()
-    for folder in output.glob(_PIECES):
+    for folder in output.glob(_SHARDS):
         shutil.rmtree(folder)
 
 
@@ -174,7 +174,7 @@ def _num_documents(output: Path) -> int | None:
 
 
 def _holds_corpus(output: Path) -> bool:
-    return (output / REPORT_FILE).exists() or any(output.glob(_PIECES))
+    return (output / REPORT_FILE).exists() or any(output.glob(_SHARDS))
 
 
 def check_same_settings(output: Path, what: str, found: dict[str, Any], wanted: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
-"""Finished pieces of a corpus that is being made: workers write them, one merge reads them.
+"""Finished shards of a corpus that is being made: workers write them, one merge reads them.
 
-A piece has its name only when it is complete, so that a run that was killed at any moment can go on with what is
+A shard has its name only when it is complete, so that a run that was killed at any moment can go on with what is
 there.
 """
 
@@ -26,11 +26,11 @@ HASHES = "document_hash"
 _TEXT_DIGEST = b"text_digest"
 
 
-class PieceMaker:
-    """Reads, tokenises and writes one piece after the other.
+class ShardWriter:
+    """Reads, tokenises and writes one shard after the other.
 
     Args:
-        directory (`Path`): Folder of the pieces.
+        directory (`Path`): Folder of the shards.
         read (`Callable`): The reader of a source.
         make_encoder (`Callable[[], Callable[[list[str]], Encoded]]`): Called once in each process.
         max_sentence_tokens (`int`, *optional*): As for `tokenize_documents`.
@@ -53,10 +53,10 @@ class PieceMaker:
         self._encode: Callable[[list[str]], Encoded] | None = None
 
     def make(self, number: int, part: Any, text_digest: str) -> int:
-        """Make piece `number` of a part of the source; the bytes of its sentences in UTF-8."""
+        """Make shard `number` of a part of the source; the bytes of its sentences in UTF-8."""
         if self._encode is None:
             self._encode = self.make_encoder()
-        path = piece_path(self.directory, number)
+        path = shard_path(self.directory, number)
         unfinished = path.with_suffix(f".{os.getpid()}.unfinished")
         documents = _CountedDocuments(self.read(part))
         schema = corpus_schema(self.has_word_starts)
@@ -99,18 +99,18 @@ class _CountedDocuments:
             yield document
 
 
-def piece_path(directory: Path, number: int) -> Path:
-    """Where a finished piece is."""
+def shard_path(directory: Path, number: int) -> Path:
+    """Where a finished shard is."""
     return directory / f"{number:08d}.arrow"
 
 
 def is_finished(directory: Path, number: int, text_digest: str) -> bool:
-    """Whether a piece is there.
+    """Whether a shard is there.
 
     Raises:
         ValueError: If it was made of other text.
     """
-    path = piece_path(directory, number)
+    path = shard_path(directory, number)
     if not path.exists():
         return False
     with pa.memory_map(str(path)) as file:
@@ -124,34 +124,34 @@ def is_finished(directory: Path, number: int, text_digest: str) -> bool:
     return True
 
 
-def piece_hashes(directory: Path, num_pieces: int) -> list[np.ndarray]:
-    """The hash of every document, `uint64`, an array a piece."""
+def shard_hashes(directory: Path, num_shards: int) -> list[np.ndarray]:
+    """The hash of every document, `uint64`, an array a shard."""
     hashes = []
-    for number in range(num_pieces):
-        with pa.memory_map(str(piece_path(directory, number))) as file:
+    for number in range(num_shards):
+        with pa.memory_map(str(shard_path(directory, number))) as file:
             of_batches = [batch.column(HASHES).to_numpy().copy() for batch in pa.ipc.open_stream(file)]
         hashes.append(np.concatenate([np.empty(0, dtype=np.uint64), *of_batches]))
     return hashes
 
 
-def piece_readings(directory: Path, numbers: range) -> Reading:
-    """What was read for some pieces."""
-    files = (piece_path(directory, number).with_suffix(".json") for number in numbers)
+def shard_readings(directory: Path, numbers: range) -> Reading:
+    """What was read for some shards."""
+    files = (shard_path(directory, number).with_suffix(".json") for number in numbers)
     readings = [Reading(**json.loads(file.read_text(encoding="utf-8"))) for file in files]
     return Reading(*map(sum, zip(*readings, strict=True))) if readings else Reading()
 
 
-def piece_blocks(directory: Path, number: int) -> Iterator[SentenceBatch]:
-    """The blocks of one piece."""
-    with pa.memory_map(str(piece_path(directory, number))) as file:
+def shard_blocks(directory: Path, number: int) -> Iterator[SentenceBatch]:
+    """The blocks of one shard."""
+    with pa.memory_map(str(shard_path(directory, number))) as file:
         for batch in pa.ipc.open_stream(file):
             yield block_of(batch)
 
 
-_maker: PieceMaker | None = None  # of a worker process
+_maker: ShardWriter | None = None  # of a worker process
 
 
-def start_worker(maker: PieceMaker) -> None:
+def start_worker(maker: ShardWriter) -> None:
     """Make this process a worker."""
     global _maker
     _maker = maker
@@ -162,8 +162,8 @@ def start_worker(maker: PieceMaker) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
-def make_piece(number: int, part: Any, text_digest: str) -> int:
-    """`PieceMaker.make` in a worker."""
+def write_shard(number: int, part: Any, text_digest: str) -> int:
+    """`ShardWriter.make` in a worker."""
     return _maker.make(number, part, text_digest)
 
 

@@ -22,11 +22,11 @@ BYTES_A_UNIT = 2**22  # bytes of a file, or of the text of rows
 
 
 class Unit(NamedTuple):
-    """What one worker makes one piece of the corpus of."""
+    """What one worker makes one shard of the corpus of."""
 
     part: Any  # what the reader of its source needs to read it
     size: int  # in the unit of progress of its source
-    digest: str = ""  # hash of the text, where nothing else tells whether a finished piece was made of it
+    digest: str = ""  # hash of the text, where nothing else tells whether a finished shard was made of it
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ from hf_encoders.cli import main
 from hf_encoders.commands import corpus as command
 from hf_encoders.data.corpus import arrow_file, prepare_corpus, sources, split_sentences
 from hf_encoders.data.corpus.report import CorpusReport
-from hf_encoders.data.corpus.shards import PieceMaker
+from hf_encoders.data.corpus.shards import ShardWriter
 
 
-# The command, with units so small that many pieces are finished when it is killed.
+# The command, with units so small that many shards are finished when it is killed.
 COMMAND = """
 import sys
 from hf_encoders.cli import main
@@ -76,25 +76,25 @@ def test_killed_it_goes_on_and_ends_with_the_same_bytes(tokenizer_folder, tmp_pa
     killed = subprocess.Popen(
         [sys.executable, "-c", COMMAND, "corpus", *map(str, arguments), "--output", str(out)], start_new_session=True
     )
-    wait_until(lambda: len(list(out.glob("pieces-*/*.arrow"))) >= 5, seconds=120)
+    wait_until(lambda: len(list(out.glob("shards-*/*.arrow"))) >= 5, seconds=120)
     os.kill(killed.pid, signal.SIGKILL)
     killed.wait()
     wait_until(lambda: not is_alive(killed.pid), seconds=30)
 
-    finished = {path.name: path.stat().st_mtime_ns for path in out.glob("pieces-*/*.arrow")}
+    finished = {path.name: path.stat().st_mtime_ns for path in out.glob("shards-*/*.arrow")}
     monkeypatch.setattr(sources, "BYTES_A_UNIT", 20_000)
     made = []
-    make = PieceMaker.make
+    make = ShardWriter.make
     monkeypatch.setattr(
-        PieceMaker, "make", lambda maker, number, *part: made.append(number) or make(maker, number, *part)
+        ShardWriter, "make", lambda maker, number, *part: made.append(number) or make(maker, number, *part)
     )
     arguments[-1] = "1"
     assert corpus(*arguments, "--output", out) == 0
     report = json.loads((out / "corpus.json").read_text())
     assert made
-    assert {int(name.removesuffix(".arrow")) for name in finished} | set(made) == set(range(report["run"]["pieces"]))
-    assert len(finished) + len(made) == report["run"]["pieces"]
-    assert report["run"]["kept_pieces"] == len(finished)
+    assert {int(name.removesuffix(".arrow")) for name in finished} | set(made) == set(range(report["run"]["shards"]))
+    assert len(finished) + len(made) == report["run"]["shards"]
+    assert report["run"]["kept_shards"] == len(finished)
 
     assert corpus(*arguments, "--output", tmp_path / "whole") == 0
     assert (out / "corpus.arrow").read_bytes() == (tmp_path / "whole" / "corpus.arrow").read_bytes()

@@ -37,7 +37,7 @@ class TestSameCorpus:
         expected = tokenize_documents(read_documents([*files, tmp_path / "c.jsonl"]), tokenizer)
         assert rows(tmp_path / "out") == expected["input_ids"][:]
         assert report.run["workers"] == workers
-        assert report.run["pieces"] > 20
+        assert report.run["shards"] > 20
 
     def test_the_file_does_not_depend_on_workers(self, tokenizer, tmp_path):
         file = write_text(tmp_path / "a.txt", texts(60))
@@ -118,7 +118,7 @@ class TestDataSets:
         report = prepare_corpus(dataset, tmp_path / "out", tokenizer, workers=workers)
         expected = tokenize_documents(documents_from_dataset(dataset), tokenizer)
         assert rows(tmp_path / "out") == expected["input_ids"][:]
-        assert report.run["pieces"] > 10
+        assert report.run["shards"] > 10
 
     @pytest.mark.parametrize("workers", [1, 2])
     def test_streaming(self, tokenizer, tmp_path, workers):
@@ -128,7 +128,7 @@ class TestDataSets:
         )
         expected = tokenize_documents(documents_from_dataset(dataset, "body"), tokenizer)
         assert rows(tmp_path / "out") == expected["input_ids"][:]
-        assert report.run["pieces"] > 10
+        assert report.run["shards"] > 10
 
     def test_lists_of_sentences(self, tokenizer, tmp_path):
         dataset = datasets.Dataset.from_dict({"parts": [["w5. w6", "w7"], ["w8"]]})
@@ -214,7 +214,7 @@ class TestReport:
             broken.setattr(preparation, "write_dataset_files", lambda *_, **__: (_ for _ in ()).throw(Killed))
             prepare_corpus([file], out, tokenizer, workers=1)
         report = prepare_corpus([file], out, tokenizer, workers=1)
-        assert report.run["kept_pieces"] == report.run["pieces"] > 1
+        assert report.run["kept_shards"] == report.run["shards"] > 1
         assert (report.reading["sentences"], report.reading["damaged_sentences"]) == (60, 60)
 
     def test_files_of_other_endings_are_named(self, tokenizer, tmp_path):

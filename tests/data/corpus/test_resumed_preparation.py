@@ -1,4 +1,4 @@
-"""Preparation that was interrupted goes on, and never with anything else's pieces."""
+"""Preparation that was interrupted goes on, and never with anything else's shards."""
 
 import importlib
 import os
@@ -18,7 +18,7 @@ from hf_encoders.data.corpus import (
 )
 from hf_encoders.data.corpus.preparation import prepare_corpus
 from hf_encoders.data.corpus.segmentation import one_sentence_per_line, split_sentences
-from hf_encoders.data.corpus.shards import PieceMaker
+from hf_encoders.data.corpus.shards import ShardWriter
 from tests.data.corpus.prepared import Killed, arrow_bytes, rows, texts, write_text
 
 
@@ -30,9 +30,9 @@ def _small_units(monkeypatch):
 class TestResume:
     @pytest.fixture
     def made(self, monkeypatch):
-        """Numbers of the pieces that were made."""
+        """Numbers of the shards that were made."""
         numbers = []
-        make = PieceMaker.make
+        make = ShardWriter.make
 
         def counted(maker, number, part, text_digest):
             if made.stop_at == number:
@@ -46,7 +46,7 @@ class TestResume:
             return found
 
         made.stop_at = None
-        monkeypatch.setattr(PieceMaker, "make", counted)
+        monkeypatch.setattr(ShardWriter, "make", counted)
         return made
 
     def begin(self, made, *arguments, stop_at=7, **options):
@@ -57,7 +57,7 @@ class TestResume:
         assert made() == list(range(stop_at))
 
     @pytest.mark.parametrize("kind", ["files", "rows", "stream"])
-    def test_finished_pieces_are_kept_and_the_corpus_is_the_same(self, tokenizer, tmp_path, made, kind):
+    def test_finished_shards_are_kept_and_the_corpus_is_the_same(self, tokenizer, tmp_path, made, kind):
         dataset = datasets.Dataset.from_dict({"text": texts(60)})
         source = {
             "files": [write_text(tmp_path / "a.txt", texts(60))],
@@ -65,17 +65,17 @@ class TestResume:
             "stream": dataset.to_iterable_dataset(),
         }[kind]
         prepare_corpus(source, tmp_path / "whole", tokenizer, workers=1)
-        num_pieces = len(made())
+        num_shards = len(made())
         out = tmp_path / "out"
         self.begin(made, source, out, tokenizer)
-        (folder,) = out.glob("pieces-*")
+        (folder,) = out.glob("shards-*")
         (folder / "00000003.arrow").unlink()  # workers do not finish in order
         (folder / "00000009.1.unfinished").write_bytes(b"half")
         report = prepare_corpus(source, out, tokenizer, workers=1)
-        assert made() == [3, *range(7, num_pieces)]
-        assert (report.run["kept_pieces"], report.run["pieces"]) == (6, num_pieces)
+        assert made() == [3, *range(7, num_shards)]
+        assert (report.run["kept_shards"], report.run["shards"]) == (6, num_shards)
         assert arrow_bytes(out) == arrow_bytes(tmp_path / "whole")
-        assert not list(out.glob("pieces-*"))
+        assert not list(out.glob("shards-*"))
 
     def test_killed_in_the_merge(self, tokenizer, tmp_path, made, monkeypatch):
         source, out = [write_text(tmp_path / "a.txt", texts(30))], tmp_path / "out"
@@ -135,7 +135,7 @@ class TestResume:
             prepare_corpus(datasets.Dataset.from_dict({"text": texts(30)}), out, tokenizer)
         assert made() == []
         report = prepare_corpus([file], out, tokenizer, workers=1, overwrite=True)
-        assert report.run["kept_pieces"] == 0
+        assert report.run["kept_shards"] == 0
         assert rows(out) == tokenize_documents(read_documents([file]), tokenizer)["input_ids"][:]
 
     def test_state_of_the_last_call_of_a_tokenizer_is_no_difference(self, tokenizer, tmp_path, made):
@@ -203,7 +203,7 @@ class TestResume:
 
     def test_a_worker_that_is_killed_is_told_and_loses_nothing(self, tokenizer, tmp_path, monkeypatch):
         source, out = [write_text(tmp_path / "a.txt", texts(30))], tmp_path / "out"
-        make = PieceMaker.make
+        make = ShardWriter.make
 
         def killed(maker, number, *part):
             if number == 5:
@@ -211,10 +211,10 @@ class TestResume:
             return make(maker, number, *part)
 
         with monkeypatch.context() as broken, pytest.raises(RuntimeError, match="worker was killed.*fewer workers"):
-            broken.setattr(PieceMaker, "make", killed)
+            broken.setattr(ShardWriter, "make", killed)
             prepare_corpus(source, out, tokenizer, workers=2)
         report = prepare_corpus(source, out, tokenizer, workers=1)
-        assert report.run["kept_pieces"] > 0
+        assert report.run["kept_shards"] > 0
         assert rows(out) == tokenize_documents(read_documents(source), tokenizer)["input_ids"][:]
 
     def test_files_of_others_are_never_touched(self, tokenizer, tmp_path):
@@ -231,13 +231,13 @@ class TestResume:
 
     def test_files_that_change_meanwhile_are_refused(self, tokenizer, tmp_path, monkeypatch):
         file = write_text(tmp_path / "a.txt", texts(30))
-        make = PieceMaker.make
+        make = ShardWriter.make
 
         def make_and_change(maker, number, part, text_digest):
             with open(file, "a") as text:
                 text.write(" ")
             return make(maker, number, part, text_digest)
 
-        monkeypatch.setattr(PieceMaker, "make", make_and_change)
+        monkeypatch.setattr(ShardWriter, "make", make_and_change)
         with pytest.raises(ValueError, match="files were changed"):
             prepare_corpus([file], tmp_path / "out", tokenizer, workers=1)

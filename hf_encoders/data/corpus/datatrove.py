@@ -1,7 +1,7 @@
 """Corpus preparation on many machines: two steps for the pipelines of datatrove, which runs tasks there.
 
 datatrove reads, filters and distributes (one machine, Slurm, Ray); the first step here tokenises what a task gets into
-a piece, as a worker of `prepare_corpus` does, and the second merges pieces, as `prepare_corpus` does. Needs the extra
+a shard, as a worker of `prepare_corpus` does, and the second merges shards, as `prepare_corpus` does. Needs the extra
 `datatrove`, and a folder that all machines see.
 """
 
@@ -20,15 +20,15 @@ from hf_encoders.data.corpus.merge import (
     finish_corpus,
     first_of_each,
     make_report,
-    merge_pieces,
+    merge_shards,
     write_dataset_files,
 )
 from hf_encoders.data.corpus.preparation import one_core_a_process
 from hf_encoders.data.corpus.report import REPORT_FILE, CorpusReport
 from hf_encoders.data.corpus.segmentation import split_sentences
 from hf_encoders.data.corpus.sentence_encoding import check_max_sentence_tokens, make_encoder
-from hf_encoders.data.corpus.settings import corpus_settings, finished_report, pieces_folder, start_pieces
-from hf_encoders.data.corpus.shards import PieceMaker, piece_hashes, piece_path, piece_readings
+from hf_encoders.data.corpus.settings import corpus_settings, finished_report, shards_folder, start_shards
+from hf_encoders.data.corpus.shards import ShardWriter, shard_hashes, shard_path, shard_readings
 from hf_encoders.data.corpus.sources import TextReading
 from hf_encoders.writing import locked
 
@@ -37,16 +37,16 @@ try:
     from datatrove.data import Document
     from datatrove.pipeline.base import PipelineStep
 except ImportError as error:
-    raise ImportError("datatrove_tasks needs datatrove: pip install 'hf_encoders[datatrove]'.") from error
+    raise ImportError("datatrove needs datatrove: pip install 'hf_encoders[datatrove]'.") from error
 
 
 @dataclass(frozen=True)
 class CorpusTasks:
-    """A corpus that tasks of datatrove make: `pieces()` is the last step of one pipeline, `merge()` the next pipeline.
+    """A corpus that tasks of datatrove make: `tokenize()` is the last step of one pipeline, `merge()` the next pipeline.
 
     ```python
     corpus = CorpusTasks("corpus", tokenizer, source="news, filtered 2026-11", tasks=2000, parts=64)
-    making = SlurmPipelineExecutor([JsonlReader("news/"), corpus.pieces()], tasks=2000, logging_dir="logs/pieces", ...)
+    making = SlurmPipelineExecutor([JsonlReader("news/"), corpus.tokenize()], tasks=2000, logging_dir="logs/tokenize", ...)
     SlurmPipelineExecutor([corpus.merge()], tasks=64, logging_dir="logs/merge", depends=making, ...).run()
     ```
 
@@ -71,7 +71,7 @@ class CorpusTasks:
 
     Raises:
         ValueError: If an argument is wrong, or `output` holds something else; in a task, if the executor has another
-            number of tasks, if pieces are missing, or if there is no token.
+            number of tasks, if shards are missing, or if there is no token.
     """
 
     output: str | Path
@@ -89,7 +89,7 @@ class CorpusTasks:
         if not 1 <= self.parts <= self.tasks:
             raise ValueError(f"parts={self.parts} of tasks={self.tasks}: use 1 or more, and a task or more a part.")
         if "://" in str(self.output):
-            raise ValueError(f"output={str(self.output)!r}: pieces are memory mapped: name a folder on a shared disk.")
+            raise ValueError(f"output={str(self.output)!r}: shards are memory mapped: name a folder on a shared disk.")
         make_encoder(self.tokenizer, self.word_segmenter)  # refuses what cannot be encoded before any work
         settings = self.settings()
         finished = [finished_report(folder, settings) for folder in self.folders() if (folder / REPORT_FILE).exists()]
@@ -113,13 +113,13 @@ class CorpusTasks:
         """The reports of the finished corpora, `run` with the seconds of all tasks added up."""
         return [CorpusReport.load(folder) for folder in self.folders()]
 
-    def pieces(self) -> PipelineStep:
+    def tokenize(self) -> PipelineStep:
         """The last step of the pipeline that reads documents."""
-        return _MakePiece(self)
+        return _TokenizeDocuments(self)
 
     def merge(self) -> PipelineStep:
         """The only step of the pipeline that comes after it."""
-        return _MergePieces(self)
+        return _MergeShards(self)
 
 
 class _CorpusStep(PipelineStep):
@@ -134,24 +134,24 @@ class _CorpusStep(PipelineStep):
             raise ValueError(f"{name}={expected}, but the executor has tasks={world_size}: give both the same number.")
 
 
-class _MakePiece(_CorpusStep):
-    """Tokenises the documents of a task into the piece of its rank."""
+class _TokenizeDocuments(_CorpusStep):
+    """Tokenises the documents of a task into the shard of its rank."""
 
-    name = "hf_encoders: documents to a piece"
+    name = "hf_encoders: documents to a shard"
 
     def run(self, data: Iterable[Document], rank: int = 0, world_size: int = 1) -> None:
-        """Make the piece; there is no step after this one."""
+        """Make the shard; there is no step after this one."""
         began, corpus = time.perf_counter(), self.corpus
         self._check_tasks(world_size, corpus.tasks, "tasks")
         encoder = partial(make_encoder, corpus.tokenizer, corpus.word_segmenter)
         reading = TextReading(corpus.sentence_splitter)
         documents = reading.documents(self._texts(data), 0)
-        pieces = start_pieces(Path(corpus.output), corpus.settings())
-        maker = PieceMaker(pieces, _as_it_is, encoder, corpus.max_sentence_tokens, corpus.word_segmenter is not None)
+        shards = start_shards(Path(corpus.output), corpus.settings())
+        maker = ShardWriter(shards, _as_it_is, encoder, corpus.max_sentence_tokens, corpus.word_segmenter is not None)
         with one_core_a_process():
             size = maker.make(rank, documents, "")
         run = {"seconds": time.perf_counter() - began, "bytes": size}
-        _run_path(pieces, rank).write_text(json.dumps(run), encoding="utf-8")
+        _run_path(shards, rank).write_text(json.dumps(run), encoding="utf-8")
 
     def _texts(self, data: Iterable[Document]) -> Iterator[str]:
         for document in data:
@@ -159,10 +159,10 @@ class _MakePiece(_CorpusStep):
             yield document.text
 
 
-class _MergePieces(_CorpusStep):
-    """Merges the pieces of a part into a corpus."""
+class _MergeShards(_CorpusStep):
+    """Merges the shards of a part into a corpus."""
 
-    name = "hf_encoders: pieces to a corpus"
+    name = "hf_encoders: shards to a corpus"
 
     def run(self, data: Iterable[Document] | None = None, rank: int = 0, world_size: int = 1) -> None:
         """Make part `rank`."""
@@ -175,32 +175,32 @@ class _MergePieces(_CorpusStep):
                 self._merge(settings, folder, rank)
             if all((other / REPORT_FILE).exists() for other in corpus.folders()):
                 # The task of another part may come to the same conclusion at the same time.
-                shutil.rmtree(pieces_folder(output, settings), ignore_errors=True)
+                shutil.rmtree(shards_folder(output, settings), ignore_errors=True)
 
     def _merge(self, settings: dict[str, Any], folder: Path, rank: int) -> None:
         """Make a part in its folder."""
         corpus = self.corpus
-        began, pieces = time.perf_counter(), pieces_folder(Path(corpus.output), settings)
-        missing = [task for task in range(corpus.tasks) if not piece_path(pieces, task).exists()]
+        began, shards = time.perf_counter(), shards_folder(Path(corpus.output), settings)
+        missing = [task for task in range(corpus.tasks) if not shard_path(shards, task).exists()]
         if missing:
             raise ValueError(
-                f"{len(missing)} of {corpus.tasks} pieces are missing, of tasks {str(missing[:10])[1:-1]}"
-                f"{' ...' if len(missing) > 10 else ''}: run the pipeline with pieces() again before this one."
+                f"{len(missing)} of {corpus.tasks} shards are missing, of tasks {str(missing[:10])[1:-1]}"
+                f"{' ...' if len(missing) > 10 else ''}: run the pipeline with tokenize() again before this one."
             )
-        made = pieces / f"part-{rank:05d}"
+        made = shards / f"part-{rank:05d}"
         made.mkdir(exist_ok=True)
-        finish_corpus(self._make(settings, pieces, made, rank, began), made, folder)
+        finish_corpus(self._make(settings, shards, made, rank, began), made, folder)
 
-    def _make(self, settings: dict[str, Any], pieces: Path, made: Path, rank: int, began: float) -> CorpusReport:
+    def _make(self, settings: dict[str, Any], shards: Path, made: Path, rank: int, began: float) -> CorpusReport:
         """Write a part into folder `made`."""
         corpus, has_word_starts = self.corpus, self.corpus.word_segmenter is not None
         numbers = range(rank * corpus.tasks // corpus.parts, (rank + 1) * corpus.tasks // corpus.parts)
-        is_first = first_of_each(piece_hashes(pieces, corpus.tasks))
-        statistics, fingerprint = merge_pieces(
-            pieces, numbers, is_first, corpus.keep_duplicates, corpus.tokenizer, made, has_word_starts=has_word_starts
+        is_first = first_of_each(shard_hashes(shards, corpus.tasks))
+        statistics, fingerprint = merge_shards(
+            shards, numbers, is_first, corpus.keep_duplicates, corpus.tokenizer, made, has_word_starts=has_word_starts
         )
         write_dataset_files(made, fingerprint)
-        runs = [json.loads(_run_path(pieces, number).read_text(encoding="utf-8")) for number in numbers]
+        runs = [json.loads(_run_path(shards, number).read_text(encoding="utf-8")) for number in numbers]
         seconds = sum(run["seconds"] for run in runs) + time.perf_counter() - began
         megabytes = sum(run["bytes"] for run in runs) / 1e6
         run = {
@@ -208,18 +208,18 @@ class _MergePieces(_CorpusStep):
             "workers": 1,  # as if one had done all
             "megabytes": round(megabytes, 3),
             "megabytes_per_second": round(megabytes / seconds, 3),
-            "pieces": len(numbers),
-            "kept_pieces": 0,
+            "shards": len(numbers),
+            "kept_shards": 0,
         }
-        reading = piece_readings(pieces, numbers)._asdict() | {"skipped_files": {}}
+        reading = shard_readings(shards, numbers)._asdict() | {"skipped_files": {}}
         return make_report(settings, statistics, reading, run)
 
 
 def _as_it_is(documents: Iterable[list[str]]) -> Iterator[list[str]]:
-    """The reader of a piece whose documents come already read."""
+    """The reader of a shard whose documents come already read."""
     return iter(documents)
 
 
-def _run_path(pieces: Path, number: int) -> Path:
-    """How long a piece took, and of how much text it is."""
-    return piece_path(pieces, number).with_suffix(".run.json")
+def _run_path(shards: Path, number: int) -> Path:
+    """How long a shard took, and of how much text it is."""
+    return shard_path(shards, number).with_suffix(".run.json")
