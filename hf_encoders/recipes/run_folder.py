@@ -19,8 +19,9 @@ from transformers import (
 )
 
 from hf_encoders.data.corpus import prepare_corpus
+from hf_encoders.data.corpus.documents import read_documents
 from hf_encoders.data.corpus.report import REPORT_FILE, CorpusReport
-from hf_encoders.data.corpus.segmentation import read_documents, split_sentences
+from hf_encoders.data.corpus.segmentation import split_sentences
 from hf_encoders.data.corpus.settings import tokenizer_fingerprint
 from hf_encoders.data.corpus.text_files import has_text, text_files
 from hf_encoders.data.vocabulary.tokenizer_training import train_tokenizer

@@ -22,18 +22,12 @@ from hf_encoders.data.corpus.report import (
     warnings_for,
 )
 from hf_encoders.data.corpus.settings import library_versions
-from hf_encoders.data.corpus.shards import shard_blocks
+from hf_encoders.data.corpus.shards import shard_blocks, shard_hashes, shard_readings
 from hf_encoders.data.corpus.tokenized import NO_TOKENS
 
 
 def first_of_each(hashes: list[np.ndarray]) -> list[np.ndarray]:
-    """Which documents have the tokens of no earlier one.
-
-    Args:
-        hashes (`list[np.ndarray]` of `uint64`): The hash of every document, an array a shard.
-
-    Returns:
-        `list[np.ndarray]` of `bool`: Shaped like `hashes`.
+    """Which documents have the tokens of no earlier one, from the document hashes of each shard.
 
     Raises:
         ValueError: If there is no document.
@@ -52,27 +46,28 @@ def first_of_each(hashes: list[np.ndarray]) -> list[np.ndarray]:
 def merge_shards(
     shards: Path,
     numbers: range,
-    is_first: list[np.ndarray],
+    num_shards: int,
     keep_duplicates: bool,
     tokenizer: PreTrainedTokenizerBase,
     directory: Path,
     *,
     has_word_starts: bool,
-) -> tuple[CorpusStatistics, str]:
-    """Write `corpus.arrow` of some shards.
+) -> tuple[CorpusStatistics, dict[str, Any]]:
+    """Write `corpus.arrow` from some shards, and the files that `datasets.load_from_disk` needs beside it.
 
     Args:
         shards (`Path`): Folder of the shards.
-        numbers (`range`): Those to be merged.
-        is_first (`list[np.ndarray]`): From `first_of_each` of all shards there are.
-        keep_duplicates (`bool`): Whether documents that are not the first of their kind stay in.
-        tokenizer (`PreTrainedTokenizerBase`): Knows the unknown token.
+        numbers (`range`): Shards to merge.
+        num_shards (`int`): Number of all shards, over which duplicates are looked for.
+        keep_duplicates (`bool`): Whether repeated documents stay in.
+        tokenizer (`PreTrainedTokenizerBase`): Defines the unknown token.
         directory (`Path`): Folder of the file.
-        has_word_starts (`bool`): Whether the shards have them.
+        has_word_starts (`bool`): Whether the shards have word starts.
 
     Returns:
-        The counts, and a hash of the contents.
+        The counts of the corpus, and of what was read for it.
     """
+    is_first = first_of_each(shard_hashes(shards, num_shards))
     counter = StatisticsCounter(tokenizer)
     duplicates = sum(int(np.count_nonzero(~is_first[number])) for number in numbers)
 
@@ -88,15 +83,17 @@ def merge_shards(
                 yield block
 
     fingerprint = write_arrow_file(kept_blocks(), directory / ARROW_FILE, has_word_starts=has_word_starts)
+    write_dataset_files(directory, fingerprint)
+    counts = {"duplicate_documents": 0, "dropped_duplicates": duplicates}
     if keep_duplicates:
-        return counter.statistics(duplicate_documents=duplicates), fingerprint
-    return counter.statistics(duplicate_documents=0, dropped_duplicates=duplicates), fingerprint
+        counts = {"duplicate_documents": duplicates}
+    return counter.statistics(**counts), shard_readings(shards, numbers)._asdict()
 
 
 def write_dataset_files(directory: Path, fingerprint: str) -> None:
-    """What `datasets.load_from_disk` needs beside the Arrow file.
+    """Write what `datasets.load_from_disk` needs beside the Arrow file.
 
-    `Dataset.save_to_disk` would write the corpus anew, in many record batches.
+    `Dataset.save_to_disk` would write the corpus again, in many record batches.
     """
     with pa.memory_map(str(directory / ARROW_FILE)) as file:
         features = datasets.Features.from_arrow_schema(pa.ipc.open_stream(file).schema)
@@ -113,11 +110,16 @@ def write_dataset_files(directory: Path, fingerprint: str) -> None:
     (directory / "state.json").write_text(json.dumps(state, indent=2), encoding="utf-8")
 
 
-def make_report(
-    settings: dict[str, Any], statistics: CorpusStatistics, reading: dict[str, Any], run: dict[str, Any]
+def finish_corpus(
+    settings: dict[str, Any],
+    statistics: CorpusStatistics,
+    reading: dict[str, Any],
+    run: dict[str, Any],
+    made: Path,
+    output: Path,
 ) -> CorpusReport:
-    """The report of a corpus, with the warnings that its figures give; fields as in `CorpusReport`."""
-    return CorpusReport(
+    """Write the report of a corpus, fields as in `CorpusReport`, and move all from folder `made` to `output`."""
+    report = CorpusReport(
         settings=settings,
         statistics=statistics,
         reading=reading,
@@ -125,11 +127,20 @@ def make_report(
         run=run,
         versions=library_versions(),
     )
-
-
-def finish_corpus(report: CorpusReport, made: Path, output: Path) -> None:
-    """Move a corpus from the folder it was made in to its own."""
     report.save(made)
     # The report comes last: where it is, the corpus is finished.
     for name in (ARROW_FILE, "dataset_info.json", "state.json", REPORT_FILE):
         os.replace(made / name, output / name)
+    return report
+
+
+def run_facts(seconds: float, workers: int, num_bytes: int, shards: int, kept_shards: int = 0) -> dict[str, Any]:
+    """`CorpusReport.run`."""
+    return {
+        "seconds": round(seconds, 2),
+        "workers": workers,
+        "megabytes": round(num_bytes / 1e6, 3),
+        "megabytes_per_second": round(num_bytes / 1e6 / seconds, 3),
+        "shards": shards,
+        "kept_shards": kept_shards,
+    }

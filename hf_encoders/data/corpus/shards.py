@@ -1,7 +1,6 @@
-"""Finished shards of a corpus that is being made: workers write them, one merge reads them.
+"""Shards of a corpus in preparation: workers write them, `merge.py` reads them.
 
-A shard has its name only when it is complete, so that a run that was killed at any moment can go on with what is
-there.
+A shard gets its name only when it is complete, so that a run killed at any moment resumes from what is there.
 """
 
 import gc
@@ -26,21 +25,35 @@ HASHES = "document_hash"
 _TEXT_DIGEST = b"text_digest"
 
 
+class Reading(NamedTuple):
+    """Counts of what was read, before anything is left out."""
+
+    sentences: int = 0
+    damaged_sentences: int = 0  # with U+FFFD (bytes that are not UTF-8 become it) or NUL
+
+    def with_document(self, document: list[str]) -> "Reading":
+        """The counts with one more document."""
+        text, damaged = "".join(document), 0
+        if "\ufffd" in text or "\0" in text:
+            damaged = sum("\ufffd" in sentence or "\0" in sentence for sentence in document)
+        return Reading(self.sentences + len(document), self.damaged_sentences + damaged)
+
+
 class ShardWriter:
-    """Reads, tokenises and writes one shard after the other.
+    """Reads, tokenizes and writes one shard after the other.
 
     Args:
         directory (`Path`): Folder of the shards.
         read (`Callable`): The reader of a source.
         make_encoder (`Callable[[], Callable[[list[str]], Encoded]]`): Called once in each process.
-        max_sentence_tokens (`int`, *optional*): As for `tokenize_documents`.
-        has_word_starts (`bool`): Whether the encoder gives them.
+        max_sentence_tokens (`int`, *optional*): As in `tokenize_documents`.
+        has_word_starts (`bool`): Whether the encoder returns word starts.
     """
 
     def __init__(
         self,
         directory: Path,
-        read: Callable[[Any], Iterator[list[str]]],
+        read: Callable[[Any], Iterable[list[str]]],
         make_encoder: Callable[[], Callable[[list[str]], Encoded]],
         max_sentence_tokens: int | None,
         has_word_starts: bool,
@@ -52,51 +65,30 @@ class ShardWriter:
         self.has_word_starts = has_word_starts
         self._encode: Callable[[list[str]], Encoded] | None = None
 
-    def make(self, number: int, part: Any, text_digest: str) -> int:
-        """Make shard `number` of a part of the source; the bytes of its sentences in UTF-8."""
+    def write(self, number: int, part: Any, text_digest: str) -> int:
+        """Write shard `number` from a part of the source; returns the UTF-8 bytes of its sentences."""
         if self._encode is None:
             self._encode = self.make_encoder()
         path = shard_path(self.directory, number)
         unfinished = path.with_suffix(f".{os.getpid()}.unfinished")
-        documents = _CountedDocuments(self.read(part))
+        size, reading = 0, Reading()
+
+        def counted() -> Iterator[list[str]]:
+            nonlocal size, reading
+            for document in self.read(part):
+                size += len("".join(document).encode("utf-8", "surrogatepass"))
+                reading = reading.with_document(document)
+                yield document
+
         schema = corpus_schema(self.has_word_starts)
         schema = schema.append(pa.field(HASHES, pa.uint64())).with_metadata({_TEXT_DIGEST: text_digest})
         with pa.OSFile(str(unfinished), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
-            for block in tokenized_blocks(documents, self._encode, self.max_sentence_tokens):
+            for block in tokenized_blocks(counted(), self._encode, self.max_sentence_tokens):
                 columns = [*record_batch(block).columns, pa.array(hashes_of_block(block))]
                 writer.write_batch(pa.record_batch(columns, schema=schema))
-        path.with_suffix(".json").write_text(json.dumps(documents.reading._asdict()), encoding="utf-8")
+        path.with_suffix(".json").write_text(json.dumps(reading._asdict()), encoding="utf-8")
         os.replace(unfinished, path)
-        return documents.bytes
-
-
-class Reading(NamedTuple):
-    """What was read, counted before anything is left out."""
-
-    sentences: int = 0
-    damaged_sentences: int = 0  # with a U+FFFD, which bytes that are not UTF-8 become, or a NUL
-
-    def with_document(self, document: list[str]) -> "Reading":
-        """The counts with one more document."""
-        text, damaged = "".join(document), 0
-        if "\ufffd" in text or "\0" in text:
-            damaged = sum("\ufffd" in sentence or "\0" in sentence for sentence in document)
-        return Reading(self.sentences + len(document), self.damaged_sentences + damaged)
-
-
-class _CountedDocuments:
-    """Documents on their way, and the bytes of their sentences."""
-
-    def __init__(self, documents: Iterable[list[str]]):
-        self.documents = documents
-        self.bytes = 0
-        self.reading = Reading()
-
-    def __iter__(self) -> Iterator[list[str]]:
-        for document in self.documents:
-            self.bytes += len("".join(document).encode("utf-8", "surrogatepass"))
-            self.reading = self.reading.with_document(document)
-            yield document
+        return size
 
 
 def shard_path(directory: Path, number: int) -> Path:
@@ -105,10 +97,10 @@ def shard_path(directory: Path, number: int) -> Path:
 
 
 def is_finished(directory: Path, number: int, text_digest: str) -> bool:
-    """Whether a shard is there.
+    """Whether a shard is finished.
 
     Raises:
-        ValueError: If it was made of other text.
+        ValueError: If it was made from other text.
     """
     path = shard_path(directory, number)
     if not path.exists():
@@ -117,15 +109,14 @@ def is_finished(directory: Path, number: int, text_digest: str) -> bool:
         found = pa.ipc.open_stream(file).schema.metadata[_TEXT_DIGEST].decode()
     if found != text_digest:
         raise ValueError(
-            f"source: the streaming data set gives other text than in the run that '{directory.parent}' was begun "
-            "with: give it the same order (no shuffle without a seed), or begin anew with overwrite=True "
-            "(--overwrite)."
+            f"source: the streaming dataset gives other text than in the run that began '{directory.parent}': give it "
+            "the same order (no shuffle without a seed), or start over with overwrite=True (--overwrite)."
         )
     return True
 
 
 def shard_hashes(directory: Path, num_shards: int) -> list[np.ndarray]:
-    """The hash of every document, `uint64`, an array a shard."""
+    """The hash of every document, one `uint64` array per shard."""
     hashes = []
     for number in range(num_shards):
         with pa.memory_map(str(shard_path(directory, number))) as file:
@@ -135,39 +126,39 @@ def shard_hashes(directory: Path, num_shards: int) -> list[np.ndarray]:
 
 
 def shard_readings(directory: Path, numbers: range) -> Reading:
-    """What was read for some shards."""
+    """What was read for some shards, added up."""
     files = (shard_path(directory, number).with_suffix(".json") for number in numbers)
     readings = [Reading(**json.loads(file.read_text(encoding="utf-8"))) for file in files]
     return Reading(*map(sum, zip(*readings, strict=True))) if readings else Reading()
 
 
 def shard_blocks(directory: Path, number: int) -> Iterator[SentenceBatch]:
-    """The blocks of one shard."""
+    """The documents of one shard, block by block."""
     with pa.memory_map(str(shard_path(directory, number))) as file:
         for batch in pa.ipc.open_stream(file):
             yield block_of(batch)
 
 
-_maker: ShardWriter | None = None  # of a worker process
+_writer: ShardWriter | None = None  # of a worker process
 
 
-def start_worker(maker: ShardWriter) -> None:
-    """Make this process a worker."""
-    global _maker
-    _maker = maker
-    # An interrupt from the keyboard goes to all processes; the first one ends the others.
+def start_worker(writer: ShardWriter) -> None:
+    """Initialise a worker process."""
+    global _writer
+    _writer = writer
+    # Ctrl-C reaches all processes; the main process ends the others.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # The garbage collector would look through all that was inherited, and so copy its memory.
+    # Garbage collection would touch, and so copy, the memory inherited from the main process.
     gc.freeze()
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def write_shard(number: int, part: Any, text_digest: str) -> int:
-    """`ShardWriter.make` in a worker."""
-    return _maker.make(number, part, text_digest)
+    """`ShardWriter.write` in a worker process."""
+    return _writer.write(number, part, text_digest)
 
 
 def _end_with_parent() -> None:
-    """A worker whose parent was killed would wait for work for ever."""
+    """Without this, a worker would wait for work for ever after its parent was killed."""
     parent_process().join()
     os._exit(1)

@@ -12,7 +12,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.data.corpus.report import reading_rows, reading_warnings
-from hf_encoders.data.corpus.sentence_encoding import SENTENCES_A_CALL, make_encoder
+from hf_encoders.data.corpus.sentence_encoding import SENTENCES_PER_CALL, make_encoder
 from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
 from hf_encoders.data.word_starts import UNSPACED_NAMES
 from hf_encoders.redaction import published
@@ -74,8 +74,8 @@ def tokenizer_statistics(
     """
     encode = make_encoder(tokenizer)
     tokens = unknown = 0
-    for begin in range(0, len(lines), SENTENCES_A_CALL):
-        ids = encode(list(lines[begin : begin + SENTENCES_A_CALL])).tokens
+    for begin in range(0, len(lines), SENTENCES_PER_CALL):
+        ids = encode(list(lines[begin : begin + SENTENCES_PER_CALL])).tokens
         tokens += len(ids)
         unknown += int(np.count_nonzero(ids == tokenizer.unk_token_id))
     if tokens == 0:

@@ -1,7 +1,7 @@
 """Which part of a text a tokenizer is trained on, and which part is kept apart to measure it.
 
-Passages are taken, a document each, or `LINES_A_PASSAGE` lines of a longer one, evenly spread over the text: it may be
-sorted by anything.
+Passages are documents, or `LINES_PER_PASSAGE` lines of longer ones, evenly spread over the text, which may be sorted by
+anything.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,7 +10,7 @@ from hf_encoders.data.corpus.segmentation import replace_lone_surrogates
 from hf_encoders.data.corpus.shards import Reading
 
 
-LINES_A_PASSAGE = 100
+LINES_PER_PASSAGE = 100
 FIRST_HELD_OUT = 10  # passages: fewer are all trained on, and measured too
 HELD_OUT_BYTES = 10_000_000  # kept apart at most: they are held in memory
 SAMPLE_BYTES = 1_000_000
@@ -85,5 +85,5 @@ class SelectedText:
     def _passages(self) -> Iterator[list[str]]:
         for document in self.documents:
             self.reading = self.reading.with_document(document)
-            for begin in range(0, len(document), LINES_A_PASSAGE):
-                yield [replace_lone_surrogates(line) for line in document[begin : begin + LINES_A_PASSAGE]]
+            for begin in range(0, len(document), LINES_PER_PASSAGE):
+                yield [replace_lone_surrogates(line) for line in document[begin : begin + LINES_PER_PASSAGE]]

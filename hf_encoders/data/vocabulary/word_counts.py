@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, models, trainers
 from transformers import PreTrainedTokenizerBase
 
 
-LINES_A_BATCH = 1000  # what the library normalises and splits at once
+LINES_PER_BATCH = 1000  # what the library normalises and splits at once
 
 
 def count_words(lines: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
@@ -99,7 +99,7 @@ def _batches(lines: Iterable[str]) -> Iterator[list[str]]:
     batch = []
     for line in lines:
         batch.append(line)
-        if len(batch) == LINES_A_BATCH:
+        if len(batch) == LINES_PER_BATCH:
             yield batch
             batch = []
     if batch:

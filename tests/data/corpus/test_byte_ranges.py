@@ -6,7 +6,8 @@ import pytest
 
 from hf_encoders.data.corpus import byte_ranges as module
 from hf_encoders.data.corpus.byte_ranges import ByteRange, byte_ranges, lines_before, open_range
-from hf_encoders.data.corpus.segmentation import one_sentence_per_line, read_documents, read_range
+from hf_encoders.data.corpus.documents import read_documents, read_range
+from hf_encoders.data.corpus.segmentation import one_sentence_per_line
 
 
 MARK = "\ufeff".encode()

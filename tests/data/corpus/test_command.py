@@ -26,7 +26,7 @@ COMMAND = """
 import sys
 from hf_encoders.cli import main
 from hf_encoders.data.corpus import sources
-sources.BYTES_A_UNIT = 20_000
+sources.BYTES_PER_UNIT = 20_000
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -82,11 +82,11 @@ def test_killed_it_goes_on_and_ends_with_the_same_bytes(tokenizer_folder, tmp_pa
     wait_until(lambda: not is_alive(killed.pid), seconds=30)
 
     finished = {path.name: path.stat().st_mtime_ns for path in out.glob("shards-*/*.arrow")}
-    monkeypatch.setattr(sources, "BYTES_A_UNIT", 20_000)
+    monkeypatch.setattr(sources, "BYTES_PER_UNIT", 20_000)
     made = []
-    make = ShardWriter.make
+    make = ShardWriter.write
     monkeypatch.setattr(
-        ShardWriter, "make", lambda maker, number, *part: made.append(number) or make(maker, number, *part)
+        ShardWriter, "write", lambda maker, number, *part: made.append(number) or make(maker, number, *part)
     )
     arguments[-1] = "1"
     assert corpus(*arguments, "--output", out) == 0
@@ -152,11 +152,11 @@ def test_word_segmenter(tokenizer_folder, text, tmp_path, monkeypatch):
         (["--input", "BAD", "--workers", "2"], "bad.jsonl, line 2: not JSON"),
         (["--input", "TEXT", "--streaming"], "--streaming is for --dataset"),
         (["--dataset", "FOLDER"], "--dataset 'FOLDER' cannot be loaded"),
-        (["--input", "TEXT", "--output", "FOLDER"], "holds files that are no corpus"),
+        (["--input", "TEXT", "--output", "FOLDER"], "holds files that are not a corpus"),
     ],
 )
 def test_wrong_input_is_told_in_one_line(tokenizer_folder, text, tmp_path, capsys, monkeypatch, arguments, message):
-    monkeypatch.setattr(sources, "BYTES_A_UNIT", 5)
+    monkeypatch.setattr(sources, "BYTES_PER_UNIT", 5)
     (tmp_path / "bad.jsonl").write_text('{"text": "w5"}\nnonsense\n')
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "notes").write_text("")
@@ -210,7 +210,7 @@ def test_the_command_and_python_recognise_each_others_corpora(tokenizer_folder, 
         "- sentence_splitter: split_sentences(language='de') there, split_sentences now",
         "- max_sentence_tokens: None there, 5 now",
         "- keep_duplicates: False there, True now",
-        "Give the same settings, name another folder, or begin anew with overwrite=True (--overwrite).",
+        "Give the same settings, name another folder, or start over with overwrite=True (--overwrite).",
     ]
 
 

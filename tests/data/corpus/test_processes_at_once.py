@@ -21,13 +21,13 @@ FORK = multiprocessing.get_context("fork")
 
 @pytest.fixture(autouse=True)
 def _small_units(monkeypatch):
-    monkeypatch.setattr(sources, "BYTES_A_UNIT", 300)
+    monkeypatch.setattr(sources, "BYTES_PER_UNIT", 300)
 
 
 @pytest.fixture
 def slow(monkeypatch):
     """Pieces take a while, so that processes meet; counts them, in all processes."""
-    make, made = ShardWriter.make, FORK.Value("i", 0)
+    make, made = ShardWriter.write, FORK.Value("i", 0)
 
     def slowly(maker, *part):
         time.sleep(0.02)
@@ -35,7 +35,7 @@ def slow(monkeypatch):
             made.value += 1
         return make(maker, *part)
 
-    monkeypatch.setattr(ShardWriter, "make", slowly)
+    monkeypatch.setattr(ShardWriter, "write", slowly)
     return made
 
 

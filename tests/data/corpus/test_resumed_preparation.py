@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from hf_encoders.data.corpus import (
-    preparation,
+    merge,
     read_documents,
     sources,
     tokenize_documents,
@@ -24,7 +24,7 @@ from tests.data.corpus.prepared import Killed, arrow_bytes, rows, texts, write_t
 
 @pytest.fixture(autouse=True)
 def _small_units(monkeypatch):
-    monkeypatch.setattr(sources, "BYTES_A_UNIT", 300)
+    monkeypatch.setattr(sources, "BYTES_PER_UNIT", 300)
 
 
 class TestResume:
@@ -32,7 +32,7 @@ class TestResume:
     def made(self, monkeypatch):
         """Numbers of the shards that were made."""
         numbers = []
-        make = ShardWriter.make
+        make = ShardWriter.write
 
         def counted(maker, number, part, text_digest):
             if made.stop_at == number:
@@ -46,7 +46,7 @@ class TestResume:
             return found
 
         made.stop_at = None
-        monkeypatch.setattr(ShardWriter, "make", counted)
+        monkeypatch.setattr(ShardWriter, "write", counted)
         return made
 
     def begin(self, made, *arguments, stop_at=7, **options):
@@ -80,7 +80,7 @@ class TestResume:
     def test_killed_in_the_merge(self, tokenizer, tmp_path, made, monkeypatch):
         source, out = [write_text(tmp_path / "a.txt", texts(30))], tmp_path / "out"
         with monkeypatch.context() as broken, pytest.raises(Killed):
-            broken.setattr(preparation, "write_dataset_files", lambda *_, **__: (_ for _ in ()).throw(Killed))
+            broken.setattr(merge, "write_dataset_files", lambda *_, **__: (_ for _ in ()).throw(Killed))
             prepare_corpus(source, out, tokenizer, workers=1)
         assert made()
         prepare_corpus(source, out, tokenizer, workers=1)
@@ -203,7 +203,7 @@ class TestResume:
 
     def test_a_worker_that_is_killed_is_told_and_loses_nothing(self, tokenizer, tmp_path, monkeypatch):
         source, out = [write_text(tmp_path / "a.txt", texts(30))], tmp_path / "out"
-        make = ShardWriter.make
+        make = ShardWriter.write
 
         def killed(maker, number, *part):
             if number == 5:
@@ -211,7 +211,7 @@ class TestResume:
             return make(maker, number, *part)
 
         with monkeypatch.context() as broken, pytest.raises(RuntimeError, match="worker was killed.*fewer workers"):
-            broken.setattr(ShardWriter, "make", killed)
+            broken.setattr(ShardWriter, "write", killed)
             prepare_corpus(source, out, tokenizer, workers=2)
         report = prepare_corpus(source, out, tokenizer, workers=1)
         assert report.run["kept_shards"] > 0
@@ -223,7 +223,7 @@ class TestResume:
         out.mkdir()
         (out / "state.json").write_text("mine")
         for overwrite in (False, True):
-            with pytest.raises(ValueError, match="holds files that are no corpus"):
+            with pytest.raises(ValueError, match="holds files that are not a corpus"):
                 prepare_corpus([file], out, tokenizer, overwrite=overwrite)
         assert (out / "state.json").read_text() == "mine"
         with pytest.raises(ValueError, match="is a file: name a folder"):
@@ -231,13 +231,13 @@ class TestResume:
 
     def test_files_that_change_meanwhile_are_refused(self, tokenizer, tmp_path, monkeypatch):
         file = write_text(tmp_path / "a.txt", texts(30))
-        make = ShardWriter.make
+        make = ShardWriter.write
 
         def make_and_change(maker, number, part, text_digest):
             with open(file, "a") as text:
                 text.write(" ")
             return make(maker, number, part, text_digest)
 
-        monkeypatch.setattr(ShardWriter, "make", make_and_change)
+        monkeypatch.setattr(ShardWriter, "write", make_and_change)
         with pytest.raises(ValueError, match="files were changed"):
             prepare_corpus([file], tmp_path / "out", tokenizer, workers=1)

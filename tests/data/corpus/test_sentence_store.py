@@ -85,7 +85,7 @@ class TestSentenceStore:
     @pytest.mark.parametrize(
         ("columns", "message"),
         [
-            ({"text": ["a"]}, "no column 'input_ids'.*tokenize_documents"),
+            ({"text": ["a"]}, "not the column 'input_ids'.*tokenize_documents"),
             ({"input_ids": [[1, 2]]}, "not lists of sentences"),
             ({"input_ids": ["a"]}, "not lists of sentences"),
             ({"input_ids": [[[0.5]]]}, "not lists of sentences"),

@@ -34,7 +34,7 @@ class TestLinks:
         (folder / "above").symlink_to(folder.parent)
         (folder.parent / "other" / "back").symlink_to(folder / "above")
         assert [file.name for file in text_files(folder)] == ["a.txt", "b.txt", "c.jsonl"]
-        assert skipped_files([folder]) == {"folder that is read already, by a link": 3}
+        assert skipped_files([folder]) == {"link to a folder that is read already": 3}
 
     def test_what_is_skipped_is_told(self, folder, tokenizer):
         (folder / "gone.txt").symlink_to(folder / "nowhere")
@@ -80,16 +80,16 @@ class TestBinaryFiles:
     @pytest.mark.parametrize(
         ("name", "content", "message"),
         [
-            ("x.png", PNG, "a picture by its first bytes"),
-            ("x.txt", b"%PDF-1.4\n1 0 obj\n<< >>", "a PDF by its first bytes, and not text: .*pdftotext"),
-            ("x", gzip.compress(b"w5"), "a gzip file by its first bytes, and not text: decompress it first"),
-            ("x.dat", NOISE, "is a binary file, and not text"),
-            ("x.txt", "A sentence.".encode("utf-16-le"), "is a binary file, and not text.*iconv -f UTF-16"),
+            ("x.png", PNG, "an image by its first bytes"),
+            ("x.txt", b"%PDF-1.4\n1 0 obj\n<< >>", "a PDF by its first bytes, not text: .*pdftotext"),
+            ("x", gzip.compress(b"w5"), "a gzip file by its first bytes, not text: decompress it first"),
+            ("x.dat", NOISE, "is a binary file, not text"),
+            ("x.txt", "A sentence.".encode("utf-16-le"), "is a binary file, not text.*iconv -f UTF-16"),
             ("x.txt", CYRILLIC.encode("cp1251"), "is not UTF-8 .8.% of its first characters.*iconv"),
-            ("x.csv", b"text,label\nw5,0\n", "not a text file by its ending: .*--dataset.*--text-column"),
-            ("x.tsv", b"text\tlabel\n", "not a text file by its ending: .*--dataset"),
+            ("x.csv", b"text,label\nw5,0\n", "not a text file by its suffix: .*--dataset.*--text-column"),
+            ("x.tsv", b"text\tlabel\n", "not a text file by its suffix: .*--dataset"),
             ("x.ndjson", b'{"text": "w5"}', "rename it to .jsonl"),
-            ("x.pdf", b"w5", "not a text file by its ending: .*pdftotext"),
+            ("x.pdf", b"w5", "not a text file by its suffix: .*pdftotext"),
         ],
     )
     def test_are_refused_with_the_remedy(self, tmp_path, tokenizer, name, content, message):

@@ -196,7 +196,7 @@ class TestTokenizeDocuments:
 
     @pytest.mark.parametrize("block_size", [1, 7, 2000])
     def test_any_batching_gives_the_same(self, tokenizer, monkeypatch, block_size):
-        monkeypatch.setattr(sentence_encoding, "SENTENCES_A_CALL", block_size)
+        monkeypatch.setattr(sentence_encoding, "SENTENCES_PER_CALL", block_size)
         documents = random_documents(50)
         assert tokenize_documents(iter(as_text(documents)), tokenizer)["input_ids"][:] == documents
 
@@ -282,7 +282,7 @@ class TestTokenizeDocuments:
     def test_beyond_the_limit_of_list_columns(self, tokenizer, monkeypatch, tmp_path, segmenter):
         documents = random_documents(60)
         small = tokenize_documents(as_text(documents), tokenizer, word_segmenter=segmenter, cache_dir=tmp_path)
-        monkeypatch.setattr(sentence_encoding, "SENTENCES_A_CALL", 5)
+        monkeypatch.setattr(sentence_encoding, "SENTENCES_PER_CALL", 5)
         monkeypatch.setattr(arrow_file, "MOST_IN_A_LIST_COLUMN", 100)
         large = tokenize_documents(as_text(documents), tokenizer, word_segmenter=segmenter)
         column = large.data.column("input_ids")
@@ -351,7 +351,7 @@ class TestStatistics:
         documents += [[], [], []]
         unique = {tuple(t for s in d for t in s) for d in documents}
         tokens = [t for d in documents for s in d for t in s]
-        monkeypatch.setattr(report, "TOKENS_A_STEP", step)
+        monkeypatch.setattr(report, "TOKENS_PER_STEP", step)
         tokenizer.unk_token = "w7"
         statistics = corpus_statistics(make_dataset(documents), tokenizer)
         assert statistics.duplicate_documents == len(documents) - len(unique)

@@ -46,7 +46,7 @@ class TestWordStarts:
         assert store.word_starts.__array_interface__["data"][0] == address
 
     def test_long_sentences_in_parts_and_pieces(self, characters, monkeypatch):
-        monkeypatch.setattr(sentence_encoding, "CHARACTERS_A_PART", 4)
+        monkeypatch.setattr(sentence_encoding, "CHARACTERS_PER_PART", 4)
         dataset = tokenize_documents(
             [["ab cd ef gh", "abcdefghab"]], characters, word_segmenter=pairs_of_characters, max_sentence_tokens=3
         )

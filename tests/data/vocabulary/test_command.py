@@ -92,8 +92,8 @@ def test_the_limit_is_spread_over_the_text():
         (["--vocab-size", "0"], "--vocab-size 0 must be at least 1"),
         (["--language", "German"], "language='German' is not a language code"),
         (["--streaming"], "--streaming is for --dataset"),
-        (["--input", "PICTURE"], "is a picture by its first bytes"),
-        (["--input", "TABLE"], "is not a text file by its ending"),
+        (["--input", "PICTURE"], "is an image by its first bytes"),
+        (["--input", "TABLE"], "is not a text file by its suffix"),
         (["--output", "/proc/out"], "/proc may not be written to"),
     ],
 )
