@@ -29,7 +29,7 @@ UNSPACED_NAMES = tuple(
     f"{script} " for script in ("CJK", "IDEOGRAPHIC", "HIRAGANA", "HALFWIDTH", "THAI", "LAO", "KHMER", "MYANMAR")
 ) + ("KATAKANA",)
 JOINERS = "\u200c\u200d"
-# Most characters whose UTF-8 begins with these bytes: symbols, full-width punctuation, emoji, CJK; the others: letters.
+# Most characters whose UTF-8 begins with these bytes: symbols, full-width punctuation, emoji, CJK. Others: letters.
 FIRST_BYTES = {0xE2: OTHER, 0xEF: OTHER, 0xF0: OTHER} | dict.fromkeys(range(0xE3, 0xEA), UNSPACED)
 BYTES = {character: byte for byte, character in bytes_to_unicode().items()}
 # `special_pieces` in `create_pretraining_data.py` of google-research/albert: no apostrophe, no `<`, `=` and `>`.

@@ -184,7 +184,7 @@ def test_help_tells_units_and_defaults(capsys):
         corpus("--help")
     assert finished.value.code == 0
     help_text = " ".join(capsys.readouterr().out.split())
-    for part in ("(default: train)", "(default: en)", "4 bytes a token", "one core each (default: as many as"):
+    for part in ("(default: train)", "(default: en)", "4 bytes per token", "one core each (default: as many as"):
         assert part in help_text
 
 
