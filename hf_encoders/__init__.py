@@ -1,76 +1,36 @@
-"""Pre-train, fine-tune and publish BERT, RoBERTa and ALBERT encoders with the Hugging Face stack."""
+"""Pre-train, adapt, fine-tune and publish encoder-only language models with the Hugging Face stack.
 
+The public names are the configuration and model classes of every family, such as `HfeBertForMaskedLM`, and
+`take_over_auto_classes`. They are imported, and registered with transformers' Auto classes, when one is first used:
+`import hf_encoders` alone imports neither torch nor transformers.
+"""
+
+import importlib
 import os
 import sys
-
-
-if os.path.basename(sys.argv[0]) in ("hf-encoders", "hf-encoders.exe", "-m"):
-    # The command alone, before torch loads OpenMP: threads that wait for others are to sleep instead of spin. Beside
-    # other work, spinning ones take the core from the one that they wait for.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-
-from hf_encoders.models.configuration_albert import HfeAlbertConfig
-from hf_encoders.models.configuration_bert import HfeBertConfig
-from hf_encoders.models.configuration_roberta import HfeRobertaConfig
-from hf_encoders.models.modeling_albert import (
-    HfeAlbertForMaskedLM,
-    HfeAlbertForMultipleChoice,
-    HfeAlbertForPreTraining,
-    HfeAlbertForQuestionAnswering,
-    HfeAlbertForSequenceClassification,
-    HfeAlbertForTokenClassification,
-    HfeAlbertModel,
-)
-from hf_encoders.models.modeling_bert import (
-    HfeBertForMaskedLM,
-    HfeBertForMultipleChoice,
-    HfeBertForNextSentencePrediction,
-    HfeBertForPreTraining,
-    HfeBertForQuestionAnswering,
-    HfeBertForSequenceClassification,
-    HfeBertForTokenClassification,
-    HfeBertModel,
-)
-from hf_encoders.models.modeling_roberta import (
-    HfeRobertaForMaskedLM,
-    HfeRobertaForMultipleChoice,
-    HfeRobertaForQuestionAnswering,
-    HfeRobertaForSequenceClassification,
-    HfeRobertaForTokenClassification,
-    HfeRobertaModel,
-)
-from hf_encoders.registration import register, take_over_auto_classes
+from typing import Any
 
 
 __version__ = "0.1.0"
 
-register()
+if os.path.basename(sys.argv[0]) in ("hf-encoders", "hf-encoders.exe", "-m"):
+    # The command alone, before torch loads OpenMP: let waiting threads sleep instead of spinning. Next to other
+    # processes, spinning threads take the core from the thread that they wait for.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-__all__ = [
-    "HfeAlbertConfig",
-    "HfeAlbertForMaskedLM",
-    "HfeAlbertForMultipleChoice",
-    "HfeAlbertForPreTraining",
-    "HfeAlbertForQuestionAnswering",
-    "HfeAlbertForSequenceClassification",
-    "HfeAlbertForTokenClassification",
-    "HfeAlbertModel",
-    "HfeBertConfig",
-    "HfeBertForMaskedLM",
-    "HfeBertForMultipleChoice",
-    "HfeBertForNextSentencePrediction",
-    "HfeBertForPreTraining",
-    "HfeBertForQuestionAnswering",
-    "HfeBertForSequenceClassification",
-    "HfeBertForTokenClassification",
-    "HfeBertModel",
-    "HfeRobertaConfig",
-    "HfeRobertaForMaskedLM",
-    "HfeRobertaForMultipleChoice",
-    "HfeRobertaForQuestionAnswering",
-    "HfeRobertaForSequenceClassification",
-    "HfeRobertaForTokenClassification",
-    "HfeRobertaModel",
-    "__version__",
-    "take_over_auto_classes",
-]
+
+def __getattr__(name: str) -> Any:
+    """Import a public name at its first use."""
+    if name == "__all__" or name == "take_over_auto_classes" or name.startswith("Hfe"):
+        registration = importlib.import_module("hf_encoders.registration")
+        values = registration.public_names()
+        if name == "__all__":
+            return ["__version__", *values]
+        if name in values:
+            globals().update(values)
+            return values[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__getattr__("__all__")})

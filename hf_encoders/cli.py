@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import importlib
 import re
 import signal
 import sys
@@ -10,87 +11,47 @@ from typing import NoReturn
 
 from hf_encoders import __version__
 from hf_encoders.option_names import names_here
-from hf_encoders.writing import storage_problem
 
 
-RESUMED = ("quickstart", "corpus", "pretrain")  # commands that go on where they were stopped
+COMMANDS = {  # name, which is that of its module in `hf_encoders.commands` -> summary
+    "quickstart": "train, load and fine-tune a small encoder on this machine, without a download",
+    "sample": "write text and labelled passages to try the other commands on, without a download",
+    "tokenizer": "train a tokenizer of a family's kind on text files or a dataset, and report on it",
+    "corpus": "tokenize text files or a dataset into a corpus to train on, and report on it",
+    "pretrain": "pre-train an encoder from a recipe and a corpus: planned, resumable, in one process or many",
+    "finetune": "fine-tune an encoder on labelled data for one task, with metrics over seeds",
+    "plot": "compare the curves of runs with each other and with a reference: picture, table, verdict",
+    "evaluate": "compute pseudo-perplexity and minimal-pair accuracy of a masked language model",
+    "publish": "check a trained directory and push it with its card to the Hub, in one commit",
+    "export": "convert to plain transformers, ONNX Runtime or half the size, and verify the outputs",
+    "benchmark": "compare speed and memory with transformers' own classes on your machine and text",
+}
+RESUMED = ("quickstart", "corpus", "pretrain")  # commands that resume where they were stopped
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a command; 2 for wrong input and 130 for Ctrl-C, each told in one line."""
+    """Run a command. Returns 0, 2 for wrong input, or 130 for Ctrl-C; the latter two print one line."""
     words = sys.argv[1:] if argv is None else argv
     try:
         return run_command(words)
     except KeyboardInterrupt:
         command = words[0] if words else ""
-        how = "the same command begins again"
+        how = "the same command starts again"
         if command in RESUMED:
-            how = "the same command goes on" + ", without --overwrite" * ("--overwrite" in words)
+            how = "the same command resumes" + ", without --overwrite" * ("--overwrite" in words)
         print(f"\nhf-encoders {command}: stopped by Ctrl-C; {how}.", file=sys.stderr)
         return 128 + signal.SIGINT
 
 
 def run_command(words: list[str]) -> int:
     """Parse the words of a command line, and run its command."""
-    from hf_encoders.commands import (
-        benchmark,
-        corpus,
-        evaluate,
-        export,
-        finetune,
-        plot,
-        pretrain,
-        publish,
-        quickstart,
-        sample,
-        tokenizer,
-    )
-
-    parser = _Parser(prog="hf-encoders", description="Pre-train, fine-tune and publish BERT-family encoders.")
-    parser.add_argument("--version", action="version", version=f"hf_encoders {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True)
-    for name, module, summary in (
-        (
-            "quickstart",
-            quickstart,
-            "from text to a fine-tuned encoder in minutes, here, without a download",
-        ),
-        ("sample", sample, "text and labelled passages to try the other commands on, without a download"),
-        ("tokenizer", tokenizer, "text files or a data set to a tokenizer of a family's own kind, with a report"),
-        ("corpus", corpus, "text files or a data set to a tokenised corpus to train from, with a report"),
-        ("pretrain", pretrain, "a recipe and a corpus to an encoder: planned, resumable, in one process or many"),
-        ("finetune", finetune, "an encoder and labelled data to a model for one task, with figures over seeds"),
-        ("plot", plot, "curves of runs over each other and over a reference, as picture, table and verdict"),
-        ("evaluate", evaluate, "pseudo-perplexity and minimal pairs of a masked language model"),
-        ("publish", publish, "a trained directory to the Hub: checked, with its card, in one commit"),
-        ("export", export, "to plain transformers, ONNX Runtime or half the size, checked to compute the same"),
-        ("benchmark", benchmark, "this package beside transformers' own classes, on your machine, text and settings"),
-    ):
-        command = commands.add_parser(
-            name,
-            help=summary,
-            description=module.__doc__,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        module.add_arguments(command)
-        command.set_defaults(run=module.run, parser=command)
-    arguments, further = parser.parse_known_args(with_hyphens(words))
-    typed = dict(zip(with_hyphens(words), words, strict=True))
-    further = [typed.get(word, word) for word in further]
-    taken = getattr(arguments, "takes_further_options", ())
-    arguments.parser.given = [
-        word for word in further if word.partition("=")[0].strip("-").replace("-", "_") not in taken
-    ]
-    if further and not taken:
-        arguments.parser.error(f"unrecognized arguments: {' '.join(further)}")
-    if names_here(arguments.parser.given, arguments.parser):
-        arguments.parser.error("unrecognized arguments")
-    arguments.further_options = further
-    arguments.typed = words
+    arguments = parse(words)
     try:
-        with contextlib.ExitStack() as arguments.until_end:  # what a command enters, and leaves at its end
+        with contextlib.ExitStack() as arguments.until_end:  # released when the command ends
             return arguments.run(arguments)
     except Exception as error:
+        from hf_encoders.writing import storage_problem
+
         if isinstance(error, ValueError | OSError) and raised_by_this_package(error):
             problem = str(error)
         elif (problem := storage_problem(error)) is not None:
@@ -101,8 +62,30 @@ def run_command(words: list[str]) -> int:
         return 2
 
 
+def parse(words: list[str]) -> argparse.Namespace:
+    """The arguments of a command line; only the command that it names is imported."""
+    parser = _Parser(prog="hf-encoders", description="Pre-train, fine-tune and publish encoder-only language models.")
+    parser.add_argument("--version", action="version", version=f"hf_encoders {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    named = next((word for word in words if not word.startswith("-")), None)
+    for name, summary in COMMANDS.items():
+        command = commands.add_parser(name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter)
+        if name == named:
+            module = importlib.import_module(f"hf_encoders.commands.{name}")
+            command.description = module.__doc__
+            module.add_arguments(command)
+            command.set_defaults(run=module.run, parser=command)
+    arguments, unknown = parser.parse_known_args(with_hyphens(words))
+    if unknown:
+        typed = dict(zip(with_hyphens(words), words, strict=True))
+        arguments.parser.given = [typed.get(word, word) for word in unknown]
+        arguments.parser.error(f"unrecognized arguments: {' '.join(arguments.parser.given)}")
+    arguments.typed = words
+    return arguments
+
+
 class _Parser(argparse.ArgumentParser):
-    """Says what options are called here that users of transformers know by another name."""
+    """Answers options of transformers' scripts with their name here."""
 
     given: list[str] = []
 
@@ -111,8 +94,8 @@ class _Parser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        if told := names_here(self.given, self):
-            self.exit(2, f"{self.prog}: {'; '.join(told)}. See {self.prog} --help.\n")
+        if names := names_here(self.given, self):
+            self.exit(2, f"{self.prog}: {'; '.join(names)}. See {self.prog} --help.\n")
         super().error(message)
 
 
@@ -134,7 +117,7 @@ def with_hyphens(words: list[str]) -> list[str]:
 
 
 def raised_by_this_package(error: BaseException) -> bool:
-    """Whether an error was written for the user, here, or came up somewhere below."""
+    """Whether an error was raised by this package's own code, with a message for the user."""
     traceback = error.__traceback__
     while traceback.tb_next is not None:
         traceback = traceback.tb_next

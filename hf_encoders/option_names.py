@@ -1,19 +1,20 @@
-"""Options as users of transformers' example scripts type them, and what they are called here."""
+"""Options of transformers' example scripts, and what to use here instead."""
 
 import argparse
 
 
 NOTHING = "leave it out"
-# Name there -> what to use: the first that begins with an option or argument of the called command, or with neither.
+# Name in the scripts -> what to use: the first entry that begins with an option or a positional argument of the
+# command, or with neither.
 NAMES = {
-    "model_name_or_path": ("--model", "RECIPE, whose model is trained from its first step", "DIR_OR_NAME", "DIR"),
-    "config_name": ("--model", "RECIPE, which says what the model is"),
-    "model_type": ("--model", "RECIPE, which says what the model is"),
+    "model_name_or_path": ("--model", "RECIPE, whose model is trained from scratch", "DIR_OR_NAME", "DIR"),
+    "config_name": ("--model", "RECIPE, which defines the model"),
+    "model_type": ("--model", "RECIPE, which defines the model"),
     "tokenizer_name": ("--tokenizer", f"{NOTHING}: the tokenizer is the model's"),
     "train_file": ("--train", "--corpus", "--input", "--text"),
     "validation_file": ("--validation", "--validation-share", "--text"),
     "test_file": ("--test", "--text"),
-    "dataset_name": ("--dataset", "--corpus, a corpus that `hf-encoders corpus --dataset NAME` made"),
+    "dataset_name": ("--dataset", "--corpus, with a corpus made by `hf-encoders corpus --dataset NAME`"),
     "max_seq_length": ("--max-length", "RECIPE, phases: length"),
     "max_length": ("--max-length", "RECIPE, phases: length"),
     "block_size": ("--max-length", "RECIPE, phases: length"),
@@ -21,22 +22,22 @@ NAMES = {
     "text_column_name": ("--text-column", "--tokens-column", NOTHING),
     "label_column_name": ("--label-column", "--tags-column", NOTHING),
     "mlm_probability": ("RECIPE, masking: mask_probability", NOTHING),
-    "line_by_line": (f"{NOTHING}: lines are sentences, and blank lines part documents",),
+    "line_by_line": (f"{NOTHING}: lines are sentences, and blank lines separate documents",),
     "validation_split_percentage": ("--validation-share", "--held-out"),
     "preprocessing_num_workers": ("--workers", "RECIPE with a corpus of `hf-encoders corpus --workers N`"),
     "output_dir": ("--output",),
     "overwrite_output_dir": ("--overwrite", NOTHING),
     "warmup_ratio": ("--warmup", "RECIPE or --warmup_steps, below 1 a share"),
     "do_train": (f"{NOTHING}: the command trains",),
-    "do_eval": (f"{NOTHING}: evaluation sets that are given are evaluated on",),
-    "do_predict": (f"{NOTHING}: evaluation sets that are given are evaluated on",),
+    "do_eval": (f"{NOTHING}: the command evaluates on every evaluation set it is given",),
+    "do_predict": (f"{NOTHING}: the command evaluates on every evaluation set it is given",),
 }
 
 
 def names_here(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
-    """What to use instead of each option among the words that the parser does not have, and that is known.
+    """What to use instead of each option in `words` that the parser does not have and that is known.
 
-    A command's parser may have a default `other_names` with further names, as `NAMES`.
+    The parser may have a default `other_names` with more names, in the form of `NAMES`.
 
     >>> parser = argparse.ArgumentParser()
     >>> _ = parser.add_argument("--corpus")
@@ -49,14 +50,23 @@ def names_here(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
     found = []
     for word in words:
         name = word.partition("=")[0].removeprefix("--").replace("-", "_")
-        # An abbreviation, as argparse takes it, is an option too.
+        # argparse also accepts abbreviations.
         is_here = any(option.startswith(f"--{name.replace('_', '-')}") for option in options)
         if not word.startswith("--") or name not in known or is_here:
             continue
         remedy = next((one for one in known[name] if _is_of(one, {*options, *positionals})), None)
         if remedy is not None:
-            found.append(f"--{name}: {remedy if remedy.startswith(NOTHING) else f'use {remedy}'}")
+            found.append(f"--{name}: {advice(remedy)}")
     return list(dict.fromkeys(found))
+
+
+def advice(remedy: str) -> str:
+    """A remedy of `NAMES` as it stands in a message.
+
+    >>> advice("--output"), advice("leave it out: the command trains")
+    ('use --output', 'leave it out: the command trains')
+    """
+    return remedy if remedy.startswith(NOTHING) else f"use {remedy}"
 
 
 def _is_of(remedy: str, arguments: set[str | None]) -> bool:

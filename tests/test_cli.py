@@ -1,14 +1,23 @@
 """The command line as a whole: spelling of options, usage of what was called, and errors in one line."""
 
+import argparse
 import errno
+import re
 import signal
+import subprocess
+import sys
 from functools import partial
+from pathlib import Path
 
 import pytest
 from safetensors import SafetensorError
 
 from hf_encoders import cli
 from hf_encoders.commands import export, finetune, pretrain
+from hf_encoders.finetuning import training_options
+from hf_encoders.option_names import NAMES
+from hf_encoders.recipes.recipe import SET_BY_RUN
+from hf_encoders.training.argument_fields import FIELDS, given_fields
 
 
 @pytest.fixture
@@ -36,7 +45,7 @@ def test_fields_of_training_arguments_are_options_of_pretrain_in_both_spellings(
         assert (
             cli.main(["pretrain", "bert-minutes", "--corpus", "c", "--output", "o", rate, "1e-4", share, "0.1"]) == 0
         )
-    assert [pretrain.parse_fields(one.further_options) for one in called] == [{"learning_rate": 1e-4}] * 2
+    assert [given_fields(one) for one in called] == [{"learning_rate": 1e-4}] * 2
     assert [one.validation_share for one in called] == [0.1, 0.1]
 
 
@@ -84,7 +93,8 @@ PRETRAIN = ["pretrain", "bert-minutes"]
         ([*FINETUNE, "--do_train", "--do_eval"], "--do_train: leave it out: the command trains; --do_eval: leave"),
         ([*FINETUNE, "--warmup_ratio", "0.1"], "--warmup_ratio: use --warmup"),
         ([*FINETUNE, "--save_steps", "9"], "--save_steps: use --eval-steps"),
-        ([*FINETUNE, "--lr_scheduler_type", "cosine"], "use --trainer lr_scheduler_type=VALUE"),
+        ([*FINETUNE, "--resume-from-checkpoint", "c"], "--resume_from_checkpoint: leave it out: runs start from scr"),
+        ([*FINETUNE, "--push_to_hub"], "--push_to_hub: use `hf-encoders publish`"),
         (
             [*FINETUNE, "--model", "m", "--train", "t", "--output", "o", "--train_file", "t"],
             "--train_file: use --train",
@@ -98,6 +108,8 @@ PRETRAIN = ["pretrain", "bert-minutes"]
         ([*PRETRAIN, "--output", "o", "--corpus", "c", "--line-by-line"], "--line_by_line: leave it out: lines are"),
         ([*PRETRAIN, "--output", "o", "--corpus", "c", "--max_seq_length=64"], "use RECIPE, phases: length"),
         ([*PRETRAIN, "--output", "o", "--corpus", "c", "--model_name_or_path", "m"], "use RECIPE, whose model"),
+        ([*PRETRAIN, "--output", "o", "--corpus", "c", "--num-train-epochs", "3"], "_epochs: use --max-steps"),
+        ([*PRETRAIN, "--output", "o", "--corpus", "c", "--remove_unused_columns"], "leave it out: examples are not"),
         (["corpus", "--train_file", "t"], "--train_file: use --input"),
         (["evaluate", "--model_name_or_path", "m"], "--model_name_or_path: use --model"),
         (["publish", "--model_name_or_path", "m"], "--model_name_or_path: use DIR"),
@@ -126,9 +138,33 @@ def test_an_abbreviation_is_no_other_name(capsys, called):
     assert "argument --batch-size" in capsys.readouterr().err
 
 
-def test_training_fields_of_pretrain_are_no_other_names(called):
-    assert cli.main([*PRETRAIN, "--output", "o", "--corpus", "c", "--do_train", "True", "--foo_bar", "1"]) == 0
-    assert called[0].further_options == ["--do_train", "True", "--foo_bar", "1"]
+def test_fields_are_options_of_pretrain_and_finetune_alike(called):
+    fields = ["--optim", "lamb", "--lr-scheduler-type=cosine", "--adam_epsilon", "1e-7", "--bf16", "--tf32", "False"]
+    given = {"optim": "lamb", "lr_scheduler_type": "cosine", "adam_epsilon": 1e-7, "bf16": True, "tf32": False}
+    assert cli.main([*PRETRAIN, "--corpus", "c", "--output", "o", *fields]) == 0
+    assert cli.main([*FINETUNE, "--model", "m", "--train", "t", "--output", "o", *fields]) == 0
+    assert [given_fields(one) for one in called] == [given, given]
+
+
+def test_every_field_is_an_option_unless_the_command_sets_it():
+    for module, set_by_command in ((pretrain, SET_BY_RUN), (training_options, training_options.SET_BY_COMMAND)):
+        parser = argparse.ArgumentParser()
+        module.add_arguments(parser)
+        assert {*parser._option_string_actions} >= {
+            f"--{field.replace('_', '-')}" for field in FIELDS - {*NAMES, *set_by_command}
+        }
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "told"),
+    [("--optim", "lam", "choose from .*lamb"), ("--adam-epsilon", "x", "invalid float value"),
+     ("--bf16", "perhaps", "Truthy value expected")],
+)  # fmt: skip
+def test_a_wrong_value_of_a_field_names_the_option(option, value, told, capsys, called):
+    for words in (PRETRAIN, FINETUNE):
+        with pytest.raises(SystemExit):
+            cli.main([*words, option, value])
+        assert re.search(f"argument .*{option}.*{told}", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(
@@ -153,9 +189,9 @@ def test_a_disk_that_cannot_be_written_is_told_in_one_line_whoever_met_it(error,
 @pytest.mark.parametrize(
     ("words", "how"),
     [
-        (["pretrain", "r", "--corpus", "c", "--output", "o"], "goes on."),
-        (["pretrain", "r", "--corpus", "c", "--output", "o", "--overwrite"], "goes on, without --overwrite."),
-        (["export", "m", "--to", "native", "--output", "o"], "begins again."),
+        (["pretrain", "r", "--corpus", "c", "--output", "o"], "resumes."),
+        (["pretrain", "r", "--corpus", "c", "--output", "o", "--overwrite"], "resumes, without --overwrite."),
+        (["export", "m", "--to", "native", "--output", "o"], "starts again."),
     ],
 )
 def test_ctrl_c_is_told_in_one_line(words, how, monkeypatch, capsys, request):
@@ -182,3 +218,31 @@ def test_other_errors_keep_their_traceback(monkeypatch):
     monkeypatch.setattr(export, "run", fail)
     with pytest.raises(KeyError, match="a fault of the program"):
         cli.main(["export", "m", "--to", "native", "--output", "o"])
+
+
+def test_help_and_version_import_neither_torch_nor_transformers():
+    code = (
+        "import sys, contextlib\nfrom hf_encoders import cli\n"
+        "for option in ('--help', '--version'):\n"
+        "    with contextlib.suppress(SystemExit):\n        cli.main([option])\n"
+        "print([name for name in ('torch', 'transformers', 'datasets', 'numpy') if name in sys.modules])"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.splitlines()[-1] == "[]"
+    assert all(f"\n    {name}" in said for name in cli.COMMANDS) and "hf_encoders " in said
+
+
+def test_every_command_has_its_module_and_says_what_it_does():
+    modules = {path.stem for path in Path(cli.__file__).with_name("commands").glob("[!_]*.py")}
+    assert modules == set(cli.COMMANDS)
+
+
+def test_public_classes_are_imported_and_registered_at_their_first_use():
+    code = (
+        "import sys, hf_encoders\nassert 'torch' not in sys.modules\n"
+        "from transformers import AutoModelForMaskedLM\n"
+        "config = hf_encoders.HfeBertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)\n"
+        "print(type(AutoModelForMaskedLM.from_config(config)).__name__, 'HfeAlbertModel' in dir(hf_encoders))"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.split() == ["HfeBertForMaskedLM", "True"]

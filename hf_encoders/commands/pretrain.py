@@ -4,10 +4,10 @@ RECIPE is one of those below, or a YAML file of your own. DIR of --corpus is a c
 (with --tokenizer, the one it was made with), or text: files or folders as for `hf-encoders corpus`; then the recipe's
 tokenizer is trained on it, if none is given, and the corpus is prepared in the output folder.
 
-Every field of transformers.TrainingArguments is an option too and goes before the recipe's: --learning_rate 1e-4
---bf16 --report_to tensorboard --push_to_hub ... --max_steps N makes the recipe's run one of N steps: phases and
-warm-up keep their shares. --per_device_train_batch_size N is how many examples of the longest phase a device takes at
-once; steps keep the recipe's number of examples, by accumulation.
+Every field of transformers.TrainingArguments is an option too and takes precedence over the recipe: --learning-rate
+1e-4 --bf16 --optim adafactor --report-to tensorboard --push-to-hub ... --max-steps N makes the recipe's run one of N
+steps: phases and warm-up keep their shares. --per-device-train-batch-size N is how many examples of the longest phase
+a device takes at once; steps keep the recipe's number of examples, by accumulation.
 
 Started again with the same arguments, a run goes on from its newest whole checkpoint. With a larger --max_steps, or a
 recipe whose last phase is longer or has others behind it, it becomes a longer run, also when it is finished.
@@ -25,7 +25,7 @@ import datasets
 import transformers
 from accelerate.utils import release_memory
 from huggingface_hub import upload_folder
-from transformers import HfArgumentParser, PreTrainedTokenizerBase, TrainingArguments, set_seed
+from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 
 from hf_encoders.data.corpus import split_train_validation
 from hf_encoders.data.corpus.segmentation import split_sentences
@@ -33,7 +33,7 @@ from hf_encoders.data.corpus.sentence_store import SentenceStore
 from hf_encoders.publishing.checks import check_secrets
 from hf_encoders.recipes.plan import Plan, make_plan, measure_passes
 from hf_encoders.recipes.pretrained_folder import save_pretrained_folder
-from hf_encoders.recipes.recipe import TAKEN, Recipe, load_recipe, recipe_names
+from hf_encoders.recipes.recipe import SET_BY_RUN, Recipe, load_recipe, recipe_names
 from hf_encoders.recipes.run import (
     Division,
     divide,
@@ -62,13 +62,14 @@ from hf_encoders.recipes.run_folder import (
 from hf_encoders.records.training_record import command_of
 from hf_encoders.redaction import base_name
 from hf_encoders.saved_files import CARD_FILE, published_files
+from hf_encoders.training.argument_fields import add_field_arguments, given_fields
 from hf_encoders.training.faults.out_of_memory import is_out_of_memory
 from hf_encoders.training.trainer import PreTrainingTrainer
 from hf_encoders.writing import check_folder, locked
 
 
-# Options of `TrainingArguments` that the command reads itself.
-OWN = ("max_steps", "per_device_train_batch_size", "gradient_accumulation_steps", "auto_find_batch_size")
+# Fields of `TrainingArguments` that change the recipe or the micro-batches.
+OWN = ("max_steps", "optim", "per_device_train_batch_size", "gradient_accumulation_steps", "auto_find_batch_size")
 VALIDATION_SHARE = 0.02
 
 
@@ -102,13 +103,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--measure", action="store_true", help="with --plan: run a pass of each phase instead of estimating its time"
     )
     parser.add_argument("--overwrite", action="store_true", help="remove the run that is in --output first")
-    parser.set_defaults(takes_further_options={one.name for one in dataclasses.fields(TrainingArguments) if one.init})
+    own = {name: remedy for name, remedy in SET_BY_RUN.items() if name not in OWN}
+    add_field_arguments(parser, own | {"num_train_epochs": "--max-steps"})
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Plan, train, evaluate, save."""
-    given = parse_fields(arguments.further_options)
+    given = given_fields(arguments)
     recipe = load_recipe(arguments.recipe)
+    if "optim" in given:
+        recipe = dataclasses.replace(recipe, optimizer=given["optim"])
     if "max_steps" in given:
         recipe = recipe.of_steps(given["max_steps"])
     check_arguments(arguments)
@@ -282,40 +286,6 @@ def smaller_division(recipe: Recipe, division: Division, halves: bool, error: Ex
             "--auto_find_batch_size True, which halves by itself."
         ) from error
     return smaller
-
-
-def parse_fields(words: list[str]) -> dict[str, Any]:
-    """Fields of `TrainingArguments` from the command line, only those that were given.
-
-    >>> parse_fields(["--learning_rate", "1e-3", "--bf16", "--max_steps", "100"])
-    {'max_steps': 100, 'learning_rate': 0.001, 'bf16': True}
-
-    Raises:
-        ValueError: for an option that there is not or that the recipe decides, and for a wrong value.
-    """
-    parser = _FieldParser(TrainingArguments, allow_abbrev=False)
-    fields = [one.name for one in dataclasses.fields(TrainingArguments) if one.init]
-    parser.set_defaults(**dict.fromkeys(fields, _NOT_GIVEN))
-    parsed = vars(parser.parse_args(words))
-    given = {name: parsed[name] for name in fields if parsed[name] is not _NOT_GIVEN}
-    for name in given:
-        if name in TAKEN and name not in OWN:
-            raise ValueError(f"--{name}: use {TAKEN[name]}.")
-    return given
-
-
-class _NotGiven:
-    """Stands for an option that was not on the command line."""
-
-
-_NOT_GIVEN = _NotGiven()
-
-
-class _FieldParser(HfArgumentParser):
-    """Tells an error instead of ending the process."""
-
-    def error(self, message: str) -> None:
-        raise ValueError(f"{message}. See `hf-encoders pretrain --help`, and the fields of TrainingArguments.")
 
 
 def finish(

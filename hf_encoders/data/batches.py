@@ -15,6 +15,7 @@ import torch
 from hf_encoders.data.ragged import offsets_of
 
 
+IGNORED = -100  # label of what has none: not predicted, no pair; `torch.nn.functional.cross_entropy` leaves it out
 # Of a plain row; others are not looked at.
 _COLUMNS = ("input_ids", "attention_mask", "token_type_ids", "word_starts")
 
@@ -258,10 +259,10 @@ class Grid:
         grid[self.is_real] = values
         return torch.from_numpy(grid)
 
-    def fill_some(self, rows: np.ndarray, places: np.ndarray, values: np.ndarray, others: float) -> torch.Tensor:
-        """Values of tokens in given rows, at flat places, `(P,)` -> `int64` or `float32`, `others` everywhere else."""
+    def fill_some(self, rows: np.ndarray, places: np.ndarray, values: np.ndarray, others: int) -> torch.Tensor:
+        """Values of tokens in given rows, at flat places, `(P,)` -> `int64`, `others` everywhere else."""
         padding_before = np.arange(len(self.lengths)) * self.shape[1] - offsets_of(self.lengths)[:-1]
-        grid = np.full(self.shape, others, dtype=np.float32 if values.dtype.kind == "f" else np.int64)
+        grid = np.full(self.shape, others, dtype=np.int64)
         grid.ravel()[places + padding_before[rows]] = values
         return torch.from_numpy(grid)
 
@@ -322,9 +323,9 @@ class PackedRow:
         """Values of all tokens, `(N,)` -> `int64`."""
         return torch.from_numpy(values.astype(np.int64, copy=False))[None]
 
-    def fill_some(self, rows: np.ndarray, places: np.ndarray, values: np.ndarray, others: float) -> torch.Tensor:
-        """Values of tokens at flat places, `(P,)` -> `int64` or `float32`, `others` everywhere else."""
-        row = np.full(self.offsets[-1], others, dtype=np.float32 if values.dtype.kind == "f" else np.int64)
+    def fill_some(self, rows: np.ndarray, places: np.ndarray, values: np.ndarray, others: int) -> torch.Tensor:
+        """Values of tokens at flat places, `(P,)` -> `int64`, `others` everywhere else."""
+        row = np.full(self.offsets[-1], others, dtype=np.int64)
         row[places] = values
         return torch.from_numpy(row)[None]
 

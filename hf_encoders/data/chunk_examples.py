@@ -11,9 +11,6 @@ from hf_encoders.data.flat_corpus import FlatCorpus
 
 SPECIAL_TOKENS_OF_A_PAIR = 3  # [CLS] A [SEP] B [SEP]
 
-# Streams of random numbers that both ways of cutting use, one per decision.
-TARGET_STREAM, SPLIT_STREAM, NEGATIVE_STREAM = range(1, 4)
-
 KeysOf = Callable[[np.ndarray], np.ndarray]  # an epoch's keys, `uint64`, of example ids, `int64` of the same shape
 
 
@@ -82,6 +79,7 @@ class ChunkExamples:
         max_tokens (`int`): most tokens of a pair, special tokens not counted.
         rule (`ChunkRule`): how they were cut.
         is_whole_corpus (`bool`): False for rows of a plain data set, which have no segments from elsewhere.
+        mask_rate (`float`, *optional*): share of their tokens to predict, instead of the collator's.
     """
 
     corpus: FlatCorpus
@@ -96,6 +94,7 @@ class ChunkExamples:
     max_tokens: int
     rule: ChunkRule
     is_whole_corpus: bool = True
+    mask_rate: float | None = None
 
     ARRAYS = ("begin", "middle", "end", "random_begin", "random_end", "has_next", "has_order", "keys")
 
@@ -130,7 +129,7 @@ def inner_boundaries(corpus: FlatCorpus, begin: np.ndarray, end: np.ndarray) -> 
 def join_chunks(parts: Sequence[ChunkExamples]) -> list[ChunkExamples]:
     """Neighbouring examples of one corpus together."""
     joined = []
-    for _, group in groupby(parts, key=lambda part: (id(part.corpus), part.rule, part.max_tokens)):
+    for _, group in groupby(parts, key=lambda part: (id(part.corpus), part.rule, part.max_tokens, part.mask_rate)):
         group = list(group)
         arrays = {name: np.concatenate([getattr(part, name) for part in group]) for name in ChunkExamples.ARRAYS}
         joined.append(replace(group[0], **arrays) if len(group) > 1 else group[0])

@@ -14,6 +14,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.data.batches import (
+    IGNORED,
     Grid,
     PackedRow,
     Segments,
@@ -27,7 +28,7 @@ from hf_encoders.data.chunk_examples import SPECIAL_TOKENS_OF_A_PAIR, ChunkExamp
 from hf_encoders.data.chunks import check_pair_length, rows_as_chunks
 from hf_encoders.data.collator_options import check_return_tensors, refuse_unknown_options, with_options_of
 from hf_encoders.data.examples import TextExamples
-from hf_encoders.data.masking import IGNORED, MASK_RATES, Masking, TokenMasker
+from hf_encoders.data.masking import Masking, TokenMasker
 from hf_encoders.data.sentence_pairs import (
     Pairs,
     kept_lengths,
@@ -140,7 +141,7 @@ class DataCollatorForMaskedLM:
         """Make a batch of all examples in `features`; `return_tensors` is there for callers of other collators."""
         check_return_tensors(return_tensors)
         rows = [self.build_rows(kind, list(group)) for kind, group in groupby(features, type)]
-        return self.mask_and_lay_out(join_rows(rows))
+        return self.mask_and_lay_out(join_rows(rows), mask_rate_of(features))
 
     def example_lengths(self, examples: TextExamples | ChunkExamples) -> np.ndarray:
         """Tokens that each example has in a batch, special ones included, `int64` of shape `(B,)`; reads no text."""
@@ -157,9 +158,9 @@ class DataCollatorForMaskedLM:
             return join_rows([rows_of_segments(texts, keys, self.ends) for texts, keys in parts])
         return rows_of_mappings(features)
 
-    def mask_and_lay_out(self, rows: TokenRows) -> dict[str, torch.Tensor | int]:
+    def mask_and_lay_out(self, rows: TokenRows, mask_rate: float | None = None) -> dict[str, torch.Tensor | int]:
         """Rows -> a batch of `(B, T)` tensors, or of `(1, N)`."""
-        masked = self.masker(rows.ids, rows.lengths, rows.keys, rows.word_starts)
+        masked = self.masker(rows.ids, rows.lengths, rows.keys, rows.word_starts, mask_rate)
         if self.packed:
             layout = PackedRow(rows.lengths, self.first_position)
         else:
@@ -173,8 +174,6 @@ class DataCollatorForMaskedLM:
             batch["token_type_ids"] = layout.fill(rows.token_type_ids, 0)
         if rows.second_segments is not None:
             batch["token_type_ids"] = layout.from_columns(rows.second_segments)
-        if masked.rates is not None:
-            batch[MASK_RATES] = layout.fill_some(masked.rows, masked.places, masked.rates, np.inf)
         return batch
 
     def _text_of_chunks(self, chunks: ChunkExamples) -> Segments:
@@ -187,6 +186,14 @@ class DataCollatorForMaskedLM:
         corpus = chunks.corpus
         end = np.minimum(chunks.end, chunks.begin + chunks.max_tokens + 1)
         return Segments(corpus.tokens, corpus.word_starts, chunks.begin, end, np.ones(len(chunks), dtype=np.int64))
+
+
+def mask_rate_of(features: Sequence[Feature]) -> float | None:
+    """The mask rate that the examples of a batch bring along; None leaves it to the collator."""
+    rates = {feature.mask_rate for feature in features if not isinstance(feature, Mapping)}
+    if len(rates) > 1:
+        raise ValueError(f"examples with mask rates {rates} in one batch: use per_device_train_batch_size=1.")
+    return rates.pop() if rates else None
 
 
 class SentencePairCollator(DataCollatorForMaskedLM):
@@ -226,7 +233,7 @@ class SentencePairCollator(DataCollatorForMaskedLM):
             pairs = self._fitting_pairs(chunks)
             rows.append(rows_of_pairs(chunks.corpus, pairs, chunks.keys, self.ends))
             labels.append(pairs.labels)
-        batch = self.mask_and_lay_out(join_rows(rows))
+        batch = self.mask_and_lay_out(join_rows(rows), mask_rate_of(features))
         return {**batch, self.label_name: torch.from_numpy(np.concatenate(labels))}
 
     def example_lengths(self, examples: ChunkExamples) -> np.ndarray:

@@ -26,10 +26,12 @@ class TextExamples:
     Args:
         segments (`Segments`): pieces of each example that separators stand between.
         keys (`np.ndarray` of `uint64`, shape `(B,)`): from `example_keys`; decide every draw for each example.
+        mask_rate (`float`, *optional*): share of their tokens to predict, instead of the collator's.
     """
 
     segments: Segments
     keys: np.ndarray
+    mask_rate: float | None = None
 
     def __len__(self) -> int:
         return len(self.keys)

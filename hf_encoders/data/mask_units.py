@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hf_encoders.data.ragged import offsets_of
-from hf_encoders.data.randomness import random_words_in_runs
+from hf_encoders.data.randomness import RandomStream, random_uint32_in_runs
 
 
 class ChosenRuns(NamedTuple):
@@ -18,21 +18,17 @@ class ChosenRuns(NamedTuple):
     Args:
         rows (`np.ndarray` of `int64`, shape `(R,)`): example of each run.
         first, end (`np.ndarray` of `int64`, shape `(R,)`): units of each run, `end` excluded.
-        least_quotas (`np.ndarray` of `int64`, shape `(R,)`): the smallest quota with which each would be chosen too.
     """
 
     rows: np.ndarray
     first: np.ndarray
     end: np.ndarray
-    least_quotas: np.ndarray
 
 
-_NOTHING = ChosenRuns(*np.empty((4, 0), dtype=np.int64))
+_NOTHING = ChosenRuns(*np.empty((3, 0), dtype=np.int64))
 
 
-def draw_tokens(
-    keys: np.ndarray, streams: tuple[int, int], lengths: np.ndarray, quotas: np.ndarray, allowed: np.ndarray
-) -> ChosenRuns:
+def draw_tokens(keys: np.ndarray, lengths: np.ndarray, quotas: np.ndarray, allowed: np.ndarray) -> ChosenRuns:
     """Tokens one after the other, each place as likely as any other, without those drawn before, up to the quota.
 
     The same distribution as `choose_units` with units of one token, in less time: it draws places, about as many as
@@ -40,14 +36,12 @@ def draw_tokens(
 
     Args:
         keys (`np.ndarray` of `uint64`, shape `(B,)`): from `example_keys`.
-        streams (`tuple[int, int]`): streams of random numbers; the second for examples that the first is too short
-            for.
         lengths (`np.ndarray` of `int64`, shape `(B,)`): tokens of each example.
         quotas (`np.ndarray` of `int64`, shape `(B,)`): most tokens to choose in each example.
         allowed (`np.ndarray` of `bool`, shape `(N,)`): which tokens may be chosen.
     """
     begins, tries = offsets_of(lengths)[:-1], _tries(lengths, quotas)
-    drawn = random_words_in_runs(keys, streams[0], tries).astype(np.uint64)
+    drawn = random_uint32_in_runs(keys, RandomStream.MASK_POSITION, tries).astype(np.uint64)
     drawn *= np.repeat(lengths.astype(np.uint64), tries)
     drawn >>= np.uint64(32)
     places = drawn.view(np.int64)
@@ -60,17 +54,17 @@ def draw_tokens(
     chosen = np.flatnonzero(is_new & (filled <= np.repeat(quotas, tries)))
     reached = np.minimum(np.diff(rank_begin), quotas)
     first = places[chosen]
-    found = ChosenRuns(np.repeat(np.arange(len(keys)), reached), first, first + 1, filled[chosen])
+    found = ChosenRuns(np.repeat(np.arange(len(keys)), reached), first, first + 1)
 
     too_few = reached < quotas
     if not too_few.any():
         return found
     found = ChosenRuns(*(array[~too_few[found.rows]] for array in found))
     others = np.repeat(too_few, lengths)
-    draws = random_words_in_runs(keys[too_few], streams[1], lengths[too_few])
+    draws = random_uint32_in_runs(keys[too_few], RandomStream.MASK_CHOICE, lengths[too_few])
     again = choose_units(draws, lengths[too_few], quotas[too_few], allowed=allowed[others])
     first = np.flatnonzero(others)[again.first]
-    again = ChosenRuns(np.flatnonzero(too_few)[again.rows], first, first + 1, again.least_quotas)
+    again = ChosenRuns(np.flatnonzero(too_few)[again.rows], first, first + 1)
     return ChosenRuns(*map(np.concatenate, zip(found, again, strict=True)))
 
 
@@ -155,7 +149,6 @@ def choose_runs(
     lengths: np.ndarray,
     sizes: np.ndarray,
     limits: np.ndarray,
-    coins: np.ndarray,
 ) -> ChosenRuns:
     """Runs of units, begun at units in ascending order of their draws.
 
@@ -166,12 +159,10 @@ def choose_runs(
         draws, counts, quotas, lengths: as in `choose_units`.
         sizes (`np.ndarray` of `int64`, shape `(U,)`): how many units a run has that begins at this one.
         limits (`np.ndarray` of `int64`, shape `(U,)`): unit that a run which begins at this one ends before.
-        coins (`np.ndarray` of `float64`, shape `(B,)`): a number in [0, 1) for each example, by which `least_quotas`
-            are rounded, so that what is chosen with a smaller quota has its length on average.
 
     >>> draws = np.array([50, 10, 40, 20, 30], dtype=np.uint32)
     >>> two = np.full(5, 2)
-    >>> runs = choose_runs(draws, np.array([5]), np.array([3]), np.ones(5, int), two, np.full(5, 5), np.zeros(1))
+    >>> runs = choose_runs(draws, np.array([5]), np.array([3]), np.ones(5, int), two, np.full(5, 5))
     >>> runs.first.tolist(), runs.end.tolist()
     ([1, 3], [3, 4])
     """
@@ -193,7 +184,7 @@ def choose_runs(
         is_taken[members[accepted][is_member[accepted]]] = True
         first, end, of_rows = first[accepted], end[accepted], rows[accepted]
         run_lengths = before[end] - before[first]
-        found.append((of_rows, first, end, filled[of_rows] + _shares(coins[of_rows], run_lengths)))
+        found.append((of_rows, first, end))
         filled[of_rows] += run_lengths
         tried += 1
         rows = rows[(filled[rows] < quotas[rows]) & (tried < counts[rows])]
@@ -219,12 +210,12 @@ def _fill(
         fitting = filled
         if coins is not None and lengths is not None:
             # Less than the quota if the coin, a share of the unit's length, falls into what is left.
-            fitting = filled - lengths[units] + _shares(np.repeat(coins, of_rows), lengths[units])
+            fitting = filled - lengths[units] + np.floor(np.repeat(coins, of_rows) * lengths[units]) + 1
         accepted = fitting <= np.repeat(left, of_rows)
         accepted_of_rows = np.diff(offsets_of(accepted)[starts])
         rows = np.repeat(np.arange(len(quotas)), accepted_of_rows)
         units_accepted = units[accepted]
-        found.append((rows, units_accepted, units_accepted + 1, fitting[accepted] + (quotas - left)[rows]))
+        found.append((rows, units_accepted, units_accepted + 1))
         if lengths is None or coins is not None:
             is_full |= before[starts[1:]] - before[starts[:-1]] >= left
             break
@@ -234,11 +225,6 @@ def _fill(
         remaining = ~accepted & (lengths[units] <= np.repeat(left, of_rows))
         units, of_rows = units[remaining], np.diff(offsets_of(remaining)[starts])
     return ChosenRuns(*map(np.concatenate, zip(*found, strict=True))) if found else _NOTHING, is_full | (quotas == 0)
-
-
-def _shares(coins: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """How much of a length must fit for a coin to let all of it pass, `int64` in [1, length]."""
-    return np.floor(coins * lengths).astype(np.int64) + 1
 
 
 def _counts_of(units: np.ndarray, counts: np.ndarray) -> np.ndarray:

@@ -15,25 +15,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from hf_encoders.data.mask_units import ChosenRuns, choose_runs, choose_units, draw_tokens
+from hf_encoders.data.batches import IGNORED
+from hf_encoders.data.mask_units import choose_runs, choose_units, draw_tokens
 from hf_encoders.data.ragged import offsets_of, ranges
 from hf_encoders.data.randomness import (
+    RandomStream,
     as_uniforms,
-    high_words,
-    low_words,
     random_bits_of_rows,
-    random_words_in_runs,
+    random_uint32_in_runs,
     uniforms,
 )
 from hf_encoders.data.special_tokens import mask_and_padding, never_masked
 from hf_encoders.data.word_starts import WordStarts
-
-
-IGNORED = -100
-MASK_RATES = "mask_rates"  # column of a batch with `MaskedTokens.rates`
-# Streams of random numbers, one a decision; `sentence_pairs` uses those below 16.
-CHOICE_STREAM, PLACE_STREAM, COUNT_STREAM, RUN_SIZE_STREAM, LAST_WORD_STREAM = range(16, 21)
-REPLACEMENT_STREAM, UNIT_REPLACEMENT_STREAM = range(21, 23)
 
 
 @dataclass(frozen=True)
@@ -170,15 +163,12 @@ class MaskedTokens(NamedTuple):
         rows (`np.ndarray` of `int64`, shape `(P,)`): example of each predicted token; they are in no particular order.
         places (`np.ndarray` of `int64`, shape `(P,)`): where they stand among the flat tokens.
         originals (`np.ndarray` of `int64`, shape `(P,)`): what stood there.
-        rates (`np.ndarray` of `float32`, shape `(P,)`, *optional*): lowest `mask_probability` at which each would be
-            predicted too, for the same draws.
     """
 
     ids: np.ndarray
     rows: np.ndarray
     places: np.ndarray
     originals: np.ndarray
-    rates: np.ndarray | None = None
 
     @property
     def labels(self) -> np.ndarray:
@@ -201,7 +191,6 @@ class TokenMasker:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, **options: Any):
         self.masking = Masking(**options)
-        self.with_rates = False  # for a mask rate that follows the steps, `hf_encoders.training.mask_rate`
         self.mask_id, _ = mask_and_padding(tokenizer)
         ids = np.array(sorted(tokenizer.get_vocab().values()))
         self.is_ordinary = np.zeros(ids[-1] + 1, dtype=bool)  # vocabularies may have gaps
@@ -217,7 +206,12 @@ class TokenMasker:
         self.run_sizes = np.cumsum(self.masking.run_size_probabilities())[:-1]
 
     def __call__(
-        self, ids: np.ndarray, lengths: np.ndarray, keys: np.ndarray, word_starts: np.ndarray | None = None
+        self,
+        ids: np.ndarray,
+        lengths: np.ndarray,
+        keys: np.ndarray,
+        word_starts: np.ndarray | None = None,
+        mask_probability: float | None = None,
     ) -> MaskedTokens:
         """Choose tokens to predict and replace them.
 
@@ -227,6 +221,8 @@ class TokenMasker:
             keys (`np.ndarray` of `uint64`, shape `(B,)`): key of each example's draws.
             word_starts (`np.ndarray` of `uint8`, shape `(N,)`, *optional*): 1 where a token begins a word; values at
                 special tokens do not matter.
+            mask_probability (`float`, *optional*): instead of that of `Masking`. A lower one predicts the first of the
+                same random order.
 
         Raises:
             ValueError: if an id is not in the vocabulary.
@@ -236,56 +232,47 @@ class TokenMasker:
                 f"input_ids: ids from {ids.min()} to {ids.max()}, but those of the tokenizer go from 0 to "
                 f"{len(self.is_ordinary) - 1}: give the collator the tokenizer that the corpus was made with."
             )
+        rate = self.masking.mask_probability if mask_probability is None else mask_probability
         is_candidate = np.ones(len(ids), bool) if self.masking.mask_special_tokens else self.is_ordinary.take(ids)
         if self.masking.unit == "token":
-            chosen = self._choose_tokens(is_candidate, lengths, keys)
+            chosen = self._choose_tokens(is_candidate, lengths, keys, rate)
         else:
             words = self._words(ids, np.flatnonzero(is_candidate), lengths, word_starts)
-            chosen = self._choose_words(words, lengths, keys)
+            chosen = self._choose_words(words, lengths, keys, rate)
         return self._replace(ids, chosen, lengths, keys)
 
-    def _choose_tokens(self, is_candidate: np.ndarray, lengths: np.ndarray, keys: np.ndarray) -> "Chosen":
+    def _choose_tokens(self, is_candidate: np.ndarray, lengths: np.ndarray, keys: np.ndarray, rate: float) -> "Chosen":
         counts = np.add.reduceat(is_candidate, offsets_of(lengths)[:-1], dtype=np.int64)
         if self.masking.quota == "bernoulli":
-            draws = random_words_in_runs(keys, CHOICE_STREAM, lengths)
-            quota = self._quota(counts, counts, lengths, keys, self._heads(draws, lengths, is_candidate))
-            runs = choose_units(draws, lengths, quota.most, allowed=is_candidate)
+            draws = random_uint32_in_runs(keys, RandomStream.MASK_CHOICE, lengths)
+            quotas = self._quotas(rate, counts, counts, lengths, keys, heads(draws, rate, lengths, is_candidate))
+            runs = choose_units(draws, lengths, quotas, allowed=is_candidate)
         else:
-            draws = None
-            quota = self._quota(counts, counts, lengths, keys, None)
-            most = np.minimum(quota.most, counts)
-            runs = draw_tokens(keys, (PLACE_STREAM, CHOICE_STREAM), lengths, most, is_candidate)
-        return Chosen(runs.rows, runs.first, runs.first, self._rates(runs, quota, draws))
+            quotas = np.minimum(self._quotas(rate, counts, counts, lengths, keys), counts)
+            runs = draw_tokens(keys, lengths, quotas, is_candidate)
+        return Chosen(runs.rows, runs.first, runs.first)
 
-    def _choose_words(self, words: "Words", lengths: np.ndarray, keys: np.ndarray) -> "Chosen":
+    def _choose_words(self, words: "Words", lengths: np.ndarray, keys: np.ndarray, rate: float) -> "Chosen":
         """Words, n-grams or spans."""
         first_places = words.places[words.first]
-        draws = random_words_in_runs(keys, CHOICE_STREAM, lengths)[first_places]
-        quota = self._quota(words.counts, words.token_counts, lengths, keys, self._heads(draws, words.counts))
-        word_lengths = np.ones_like(words.first) if self._counts_words else words.lengths
-        coins = uniforms(keys, LAST_WORD_STREAM, 0)
+        draws = random_uint32_in_runs(keys, RandomStream.MASK_CHOICE, lengths)[first_places]
+        is_bernoulli = self.masking.quota == "bernoulli"
+        tossed = heads(draws, rate, words.counts) if is_bernoulli else None
+        quotas = self._quotas(rate, words.counts, words.token_counts, lengths, keys, tossed)
+        counts_words = self.masking.quota_in_units or is_bernoulli
+        word_lengths = np.ones_like(words.first) if counts_words else words.lengths
         if self.masking.unit == "word":
             passes_over = self.masking.pass_over_long_words or self.masking.max_predictions is not None
-            coins = None if passes_over else coins
-            runs = choose_units(draws, words.counts, quota.most, word_lengths, coins=coins)
+            coins = None if passes_over else uniforms(keys, RandomStream.MASK_LAST_WORD, 0)
+            runs = choose_units(draws, words.counts, quotas, word_lengths, coins=coins)
         else:
-            sizes = as_uniforms(random_words_in_runs(keys, RUN_SIZE_STREAM, lengths)[first_places])
+            sizes = as_uniforms(random_uint32_in_runs(keys, RandomStream.MASK_RUN_LENGTH, lengths)[first_places])
             sizes = 1 + np.searchsorted(self.run_sizes, sizes, "right")
-            runs = choose_runs(draws, words.counts, quota.most, word_lengths, sizes, words.limits(), coins)
+            runs = choose_runs(draws, words.counts, quotas, word_lengths, sizes, words.limits())
         bounds = np.append(words.first, len(words.places))
         begin, end = bounds[runs.first], bounds[runs.end]
         places, sizes = words.places[ranges(begin, end)], end - begin
-        rates = self._rates(runs, quota, draws)
-        return Chosen(
-            np.repeat(runs.rows, sizes),
-            places,
-            np.repeat(words.places[begin], sizes),
-            None if rates is None else np.repeat(rates, sizes),
-        )
-
-    @property
-    def _counts_words(self) -> bool:
-        return self.masking.quota_in_units or self.masking.quota == "bernoulli"
+        return Chosen(np.repeat(runs.rows, sizes), places, np.repeat(words.places[begin], sizes))
 
     def _words(
         self, ids: np.ndarray, places: np.ndarray, lengths: np.ndarray, word_starts: np.ndarray | None
@@ -304,47 +291,26 @@ class TokenMasker:
         counts = np.diff(np.searchsorted(first, of_rows))
         return Words(places, first, counts, np.diff(of_rows), np.flatnonzero(begins_text))
 
-    def _heads(self, draws: np.ndarray, counts: np.ndarray, allowed: np.ndarray | None = None) -> np.ndarray | None:
-        """How many of each example's coins fall on "predict", if coins are thrown."""
-        if self.masking.quota != "bernoulli":
-            return None
-        is_head = as_uniforms(draws) < self.masking.mask_probability
-        heads = np.flatnonzero(is_head if allowed is None else is_head & allowed)
-        return np.diff(np.searchsorted(heads, offsets_of(counts)))
-
-    def _quota(
+    def _quotas(
         self,
+        rate: float,
         num_units: np.ndarray,
         num_tokens: np.ndarray,
         lengths: np.ndarray,
         keys: np.ndarray,
-        heads: np.ndarray | None,
-    ) -> "Quota":
+        num_heads: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """How many tokens or words to predict in each example; `num_heads` where a coin is tossed for each."""
         masking = self.masking
         counted = num_units if masking.quota_in_units else lengths if masking.count_special_tokens else num_tokens
-        rounding = uniforms(keys, COUNT_STREAM, 0) if masking.quota == "rounded" else np.full(len(keys), 0.5)
-        if masking.quota == "bernoulli":
-            most = heads
+        if num_heads is not None:
+            most = num_heads
         elif masking.quota == "rounded":
-            most = np.floor(counted * masking.mask_probability + rounding)
+            most = np.floor(counted * rate + uniforms(keys, RandomStream.MASK_COUNT, 0))
         else:
-            most = np.rint(counted * masking.mask_probability)
+            most = np.rint(counted * rate)
         most = np.maximum(most, int(masking.at_least_one))
-        most = np.minimum(most, masking.max_predictions or np.inf).clip(max=lengths)
-        return Quota(most.astype(np.int64), counted, rounding)
-
-    def _rates(self, runs: ChosenRuns, quota: "Quota", draws: np.ndarray | None) -> np.ndarray | None:
-        """Lowest `mask_probability` at which each run would have been chosen too; it is chosen at the present one."""
-        if not self.with_rates:
-            return None
-        if self.masking.quota == "bernoulli":
-            rates = as_uniforms(draws[runs.first])
-        else:
-            rates = (runs.least_quotas - quota.rounding[runs.rows]) / quota.counted[runs.rows]
-        rates = np.clip(rates, 0, self.masking.mask_probability)
-        if self.masking.at_least_one:
-            rates[runs.least_quotas <= 1] = 0
-        return rates.astype(np.float32)
+        return np.minimum(most, masking.max_predictions or np.inf).clip(max=lengths).astype(np.int64)
 
     def _replace(self, ids: np.ndarray, chosen: "Chosen", lengths: np.ndarray, keys: np.ndarray) -> MaskedTokens:
         """80/10/10, for each predicted token or for each run of them."""
@@ -352,22 +318,29 @@ class TokenMasker:
         rows, places = chosen.rows, chosen.places
         row_begin = offsets_of(lengths)[rows]
         # Half of the bits decide, the other half draws a token.
-        bits = random_bits_of_rows(keys, REPLACEMENT_STREAM, rows, places - row_begin)
+        bits = random_bits_of_rows(keys, RandomStream.REPLACEMENT, rows, places - row_begin)
         decided_by = bits
         if masking.replacement_per == "unit":
-            decided_by = random_bits_of_rows(keys, UNIT_REPLACEMENT_STREAM, rows, chosen.run_places - row_begin)
-        decision = as_uniforms(high_words(decided_by))
+            decided_by = random_bits_of_rows(keys, RandomStream.UNIT_REPLACEMENT, rows, chosen.run_places - row_begin)
+        decision = as_uniforms((decided_by >> np.uint64(32)).astype(np.uint32))
         becomes_mask = decision < masking.mask_replace_probability
         changes = decision < masking.mask_replace_probability + masking.random_replace_probability
         becomes_random = np.flatnonzero(changes & ~becomes_mask)
-        drawn = as_uniforms(low_words(bits[becomes_random])) * len(self.random_ids)
+        drawn = as_uniforms(bits[becomes_random].astype(np.uint32)) * len(self.random_ids)
 
         masked = ids.copy()
         originals = masked[places]
         replacements = np.where(becomes_mask, self.mask_id, originals)
         replacements[becomes_random] = self.random_ids[drawn.astype(np.int64)]
         masked[places] = replacements
-        return MaskedTokens(masked, rows, places, originals, chosen.rates)
+        return MaskedTokens(masked, rows, places, originals)
+
+
+def heads(draws: np.ndarray, rate: float, counts: np.ndarray, allowed: np.ndarray | None = None) -> np.ndarray:
+    """How many of each example's `counts` draws are below `rate`, of those allowed."""
+    is_head = as_uniforms(draws) < rate
+    found = np.flatnonzero(is_head if allowed is None else is_head & allowed)
+    return np.diff(np.searchsorted(found, offsets_of(counts)))
 
 
 class Words(NamedTuple):
@@ -397,18 +370,9 @@ class Words(NamedTuple):
         return begins[np.searchsorted(begins, np.arange(len(self.first)), "right")]
 
 
-class Quota(NamedTuple):
-    """How much is predicted in each example: at most `most`, `counted * mask_probability` rounded by `rounding`."""
-
-    most: np.ndarray
-    counted: np.ndarray
-    rounding: np.ndarray
-
-
 class Chosen(NamedTuple):
-    """Predicted tokens: example, place in the batch, place of the first token of the same run, rate."""
+    """Predicted tokens: example, place in the batch, place of the first token of the same run."""
 
     rows: np.ndarray
     places: np.ndarray
     run_places: np.ndarray
-    rates: np.ndarray | None

@@ -1,4 +1,4 @@
-"""What a figure must be better than: the same answer to every row, and the noise of a small evaluation set."""
+"""Constant baselines: the same answer for every row, and how far chance can lift a metric above them."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -9,39 +9,33 @@ import numpy as np
 from transformers import EvalPrediction
 
 
-# Standard errors above the baseline that a figure must lie to be more than luck: about 2 in 100 by chance.
+# Standard errors above the baseline from which on a metric is more than chance: about 2 in 100 exceed them by chance.
 STANDARD_ERRORS = 2.0
 CORRELATIONS = ("pearsonr", "spearmanr", "matthews_correlation")
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """What is reached without reading the input: the best that one answer to all items can be.
+    """The best that one answer to all items can be, without reading the input.
 
-    Of labels, the one that is the most frequent in the evaluation set itself. Where that is another one than in the
-    training set, a model that settles on it looks better than the training set's, and has learned as little.
+    For labels this is the most frequent one of the evaluation set itself: a model that always predicts it has learned
+    nothing, also where it exceeds the most frequent label of the training set.
 
     Args:
-        name (`str`): how, in words: `most frequent label`.
-        figures (`Callable`): gives the figures of an evaluation set by its name; perhaps not all of the task's.
+        name (`str`): In words: `most frequent label`.
+        metrics (`Callable`): Name of an evaluation set -> its metrics, not necessarily all of the task's.
     """
 
     name: str
-    figures: Callable[[str], dict[str, float]]
+    metrics: Callable[[str], dict[str, float]]
 
 
-def constant_figures(
-    figures: Callable[[EvalPrediction], dict[str, float]], scores: Sequence[float], labels: Any
+def constant_metrics(
+    compute: Callable[[EvalPrediction], dict[str, float]], scores: Sequence[float], labels: Any
 ) -> dict[str, float]:
-    """The figures of the same scores for every row.
-
-    Args:
-        figures: of a task's predictions.
-        scores (sequence of C `float`): of the classes, or one number.
-        labels: of N rows.
-    """
+    """The metrics of the same `scores` (of C classes, or one number) for every one of N rows with `labels`."""
     labels = np.asarray(labels)
-    return figures(EvalPrediction(np.tile(np.asarray(scores, dtype=float), (len(labels), 1)), labels))
+    return compute(EvalPrediction(np.tile(np.asarray(scores, dtype=float), (len(labels), 1)), labels))
 
 
 def most_frequent(labels: Sequence[int], num_classes: int) -> list[float]:
@@ -55,7 +49,7 @@ def most_frequent(labels: Sequence[int], num_classes: int) -> list[float]:
 
 
 def most_frequent_set(labels: Sequence[Sequence[float]]) -> list[float]:
-    """Scores, 1 or -1, of the set of labels with the best micro-averaged F1 where each row has any number of them.
+    """Scores, 1 or -1, of the set of labels with the best micro-averaged F1 for multi-label rows.
 
     >>> most_frequent_set([[1, 0, 0], [1, 1, 0], [1, 1, 0], [0, 0, 1]])
     [1.0, 1.0, -1.0]
@@ -70,9 +64,9 @@ def most_frequent_set(labels: Sequence[Sequence[float]]) -> list[float]:
 
 
 def margin(metric: str, baseline: float, items: int) -> float:
-    """How much better than its baseline a figure of so many items can be by luck; 0 for figures without a simple rule.
+    """How much a metric over `items` items can exceed its baseline by chance; 0 for metrics without a simple rule.
 
-    `STANDARD_ERRORS` of a share, or of a correlation that is 0.
+    `STANDARD_ERRORS` of a share, or of a correlation of 0.
 
     >>> round(margin("accuracy", 0.5, 100), 3), margin("pearsonr", 0.0, 400), margin("f1_macro", 0.2, 100)
     (0.1, 0.1, 0.0)
@@ -83,24 +77,25 @@ def margin(metric: str, baseline: float, items: int) -> float:
 
 
 def compared(metric: str, value: float, baseline: Baseline, eval_set: str, items: int) -> str | None:
-    """A warning where a figure does not stand out from its baseline, else None.
+    """A warning if a metric (greater is better) does not exceed its baseline on an evaluation set, else None.
 
     Args:
-        metric (`str`), value (`float`): the figure; greater is better.
-        baseline (`Baseline`): of the task.
-        eval_set (`str`): that the figure is of.
-        items (`int`): rows or words that it is a mean over.
+        metric (`str`), value (`float`): The metric.
+        baseline (`Baseline`): Of the task.
+        eval_set (`str`): Its name.
+        items (`int`): Rows or words that the metric averages over.
     """
-    least = baseline.figures(eval_set).get(metric)
+    least = baseline.metrics(eval_set).get(metric)
     if least is None:
         return None
-    luck = margin(metric, least, items)
-    if value > least + luck:
+    chance = margin(metric, least, items)
+    if value > least + chance:
         return None
     what = f"no better than {least:.4f}, which the baseline reaches ({baseline.name})"
     if value > least:
         what = (
-            f"not clearly better than {least:.4f} of the baseline ({baseline.name}): {items:,} items leave ±{luck:.3f}"
+            f"not clearly better than {least:.4f} of the baseline ({baseline.name}): {items:,} items leave "
+            f"±{chance:.3f} to chance"
         )
     return (
         f"{eval_set}: {metric} {value:.4f} is {what}. The model may have learned nothing: try a higher "

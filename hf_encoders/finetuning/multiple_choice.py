@@ -13,7 +13,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from hf_encoders.finetuning.baselines import Baseline, constant_figures, most_frequent
+from hf_encoders.finetuning.baselines import Baseline, constant_metrics, most_frequent
 from hf_encoders.finetuning.data_files import require_columns
 from hf_encoders.finetuning.sequence_inputs import describe_lengths, encode_texts
 from hf_encoders.finetuning.task import PreparedTask
@@ -91,7 +91,7 @@ def prepare(
 
     def baseline(split: str) -> dict[str, float]:
         labels = encoded[split]["labels"][:]
-        return constant_figures(choice_accuracy, most_frequent(labels, num_choices), labels)
+        return constant_metrics(choice_accuracy, most_frequent(labels, num_choices), labels)
 
     return PreparedTask(
         auto_class=AutoModelForMultipleChoice,

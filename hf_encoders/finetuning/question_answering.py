@@ -141,7 +141,7 @@ def prepare(
         )
 
     def metrics(split: str) -> Callable[[EvalPrediction], dict[str, float]]:
-        return lambda prediction: answer_figures(
+        return lambda prediction: answer_metrics(
             questions[split], decoded(split, prediction.predictions), allow_no_answer, null_threshold
         )
 
@@ -179,7 +179,7 @@ def null_odds(answers: list[Answer]) -> float:
     return null.score - max((answer.score for answer in answers if answer.text), default=0.0)
 
 
-def answer_figures(
+def answer_metrics(
     questions: list[Question], decoded: list[list[Answer]], allow_no_answer: bool, null_threshold: float
 ) -> dict[str, float]:
     """SQuAD's figures in per cent: `exact_match` and `f1`, or those of `SquadV2`.

@@ -10,8 +10,8 @@ from typing import Any
 import datasets
 import numpy as np
 
+from hf_encoders.data.batches import IGNORED
 from hf_encoders.finetuning.baselines import compared
-from hf_encoders.finetuning.class_weights import IGNORED
 from hf_encoders.finetuning.data_files import DataSource
 from hf_encoders.finetuning.runs import RunResult, RunSettings
 from hf_encoders.finetuning.task import PreparedTask
@@ -54,10 +54,10 @@ def format_table(results: list[RunResult], task: PreparedTask) -> str:
     rows = [["set", "figure", *(f"seed {result.seed}" for result in results), "mean ± standard deviation"]]
     if task.baseline is not None:
         rows[0].append(f"baseline: {task.baseline.name}")
-    for name in results[0].figures:
-        baseline = baseline_figures(task, name)
-        for figure in figures_of_all(results, name):
-            values = [result.figures[name][figure] for result in results]
+    for name in results[0].metrics:
+        baseline = baseline_metrics(task, name)
+        for figure in shared_metrics(results, name):
+            values = [result.metrics[name][figure] for result in results]
             rows.append([name, figure, *(f"{value:.{DIGITS}f}" for value in values), shown_spread(values, DIGITS)])
             if task.baseline is not None:
                 rows[-1].append(f"{baseline[figure]:.{DIGITS}f}" if figure in baseline else "")
@@ -67,9 +67,9 @@ def format_table(results: list[RunResult], task: PreparedTask) -> str:
     )
 
 
-def baseline_figures(task: PreparedTask, name: str) -> dict[str, float]:
+def baseline_metrics(task: PreparedTask, name: str) -> dict[str, float]:
     """What is reached on an evaluation set without reading the input; empty for a task without such figures."""
-    return {} if task.baseline is None else task.baseline.figures(name)
+    return {} if task.baseline is None else task.baseline.metrics(name)
 
 
 def baseline_warnings(result: RunResult, task: PreparedTask) -> list[str]:
@@ -77,7 +77,7 @@ def baseline_warnings(result: RunResult, task: PreparedTask) -> list[str]:
     each of which all items were predicted to be of one class.
     """
     found = []
-    for name, figures in result.figures.items():
+    for name, figures in result.metrics.items():
         if name in result.only_class:
             found.append(f"{name}: all predictions are {result.only_class[name]!r}, whatever the input.")
         if task.baseline is not None:
@@ -111,13 +111,13 @@ def write_results(
         repeated (*optional*): rows of each evaluation set that are training rows too.
     """
     summary = {
-        name: {figure: _summary(_over_seeds(results, name, figure)) for figure in figures_of_all(results, name)}
-        for name in results[0].figures
+        name: {figure: _summary(_over_seeds(results, name, figure)) for figure in shared_metrics(results, name)}
+        for name in results[0].metrics
     }
     content = {
         "main_metric": task.main_metric,
         "summary": summary,
-        "baseline": {name: baseline_figures(task, name) for name in task.eval_sets},
+        "baseline": {name: baseline_metrics(task, name) for name in task.eval_sets},
         "repeated_rows": repeated or {},
         "warnings": {result.seed: found for result in results if (found := baseline_warnings(result, task))},
         "seeds": [{f.name: getattr(result, f.name) for f in fields(result) if f.repr} for result in results],
@@ -142,13 +142,13 @@ def _summary(values: list[float]) -> dict[str, float | None]:
     return {"mean": mean, "standard_deviation": spread}
 
 
-def figures_of_all(results: list[RunResult], name: str) -> list[str]:
+def shared_metrics(results: list[RunResult], name: str) -> list[str]:
     """The figures of an evaluation set that every seed has, which alone have a mean over seeds."""
-    return [figure for figure in results[0].figures[name] if all(figure in one.figures[name] for one in results)]
+    return [figure for figure in results[0].metrics[name] if all(figure in one.metrics[name] for one in results)]
 
 
 def _over_seeds(results: list[RunResult], name: str, figure: str) -> list[float]:
-    return [result.figures[name][figure] for result in results]
+    return [result.metrics[name][figure] for result in results]
 
 
 def _finite(value: Any) -> Any:
@@ -189,7 +189,7 @@ def make_record(
     }
     if settings.class_weights is not None:
         schedule["class weights"] = [round(weight, DIGITS) for weight in settings.class_weights]
-    held_out = {name: round(found["loss"], DIGITS) for name, found in result.figures.items() if "loss" in found}
+    held_out = {name: round(found["loss"], DIGITS) for name, found in result.metrics.items() if "loss" in found}
     if settings.from_scratch:
         schedule["first weights"] = "drawn anew, not pre-trained"
     is_on_hub = source.dataset is not None and not Path(source.dataset).exists()
@@ -213,9 +213,9 @@ def make_record(
 def _evaluation(
     result: RunResult, results: list[RunResult], task: PreparedTask, source: DataSource, hub_task: str
 ) -> Any:
-    for name in result.figures:
-        baseline = baseline_figures(task, name)
-        for figure in figures_of_all(results, name):
+    for name in result.metrics:
+        baseline = baseline_metrics(task, name)
+        for figure in shared_metrics(results, name):
             values = _over_seeds(results, name, figure)
             if figure == "loss" or figure.endswith(COUNTS) or not all(math.isfinite(value) for value in values):
                 continue
@@ -224,7 +224,7 @@ def _evaluation(
                 "dataset": source.name,
                 "split": name,
                 "metric": figure,
-                "value": round(result.figures[name][figure], DIGITS),
+                "value": round(result.metrics[name][figure], DIGITS),
             }
             if figure in baseline:
                 entry["baseline"] = f"{task.baseline.name} {baseline[figure]:.3f}"

@@ -1,8 +1,8 @@
-"""One fine-tuning: seed, model, the stock `Trainer`, the best checkpoint, figures.
+"""One fine-tuning run: seed, model, the stock `Trainer`, the best checkpoint, metrics.
 
-The loss is that of the heads, or `class_weights.py`'s; both are divided by the items of the whole batch, so without
-dropout 8 rows at once and 2 at a time accumulated 4 times train the same model. Padding is not computed, so rows are
-not sorted by length.
+The loss is that of the model's head, or that of `class_weights.py`; both are divided by the number of items in the
+whole batch, so that without dropout a batch of 8 rows and 4 accumulated batches of 2 train the same model. Padding is
+not computed, so rows are not grouped by length.
 """
 
 import math
@@ -24,38 +24,40 @@ from transformers import (
     set_seed,
 )
 
-from hf_encoders.finetuning.class_weights import IGNORED, class_weighted_loss
+from hf_encoders.data.batches import IGNORED
+from hf_encoders.finetuning.class_weights import class_weighted_loss
 from hf_encoders.finetuning.new_head import load_model
 from hf_encoders.finetuning.task import PreparedTask
 from hf_encoders.finetuning.training_options import defaults, steps_per_epoch
 from hf_encoders.loading import load_config
 from hf_encoders.training import CompactProgressCallback
 from hf_encoders.training.hyperparameters import check_precision
-from hf_encoders.training.optimizers import optimization_facts
+from hf_encoders.training.optimizers import optim_field, optimization_facts, optimizer_class
 from hf_encoders.training.threads import chosen_before, set_threads, work_of_rows
 
 
 CHECKPOINTS = ("best", "last")
-# What `Trainer` reports of an evaluation beside its figures.
-NOT_A_FIGURE = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
+# What `Trainer` adds to the metrics of an evaluation.
+NOT_A_METRIC = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """What all runs of a command have in common.
+    """Settings that the runs of all seeds share.
 
     Args:
-        model (`str`): folder or Hub name of the encoder.
-        classes (`str`): `hf_encoders`, or `transformers` to compare with its own classes.
-        from_scratch (`bool`): draw all weights anew instead of loading them, to compare with.
-        class_weights (`list` of `float`, *optional*): a weight a class, see `class_weights.py`.
-        checkpoint (`str`): `best` keeps the weights with the best `main_metric` on `validation` of all evaluations,
-            `last` those after the last update. Without a validation set it is the last.
-        patience (`int`, *optional*): stop after so many evaluations without a better figure.
-        training (`dict`): fields of `TrainingArguments`; others are those of `training_options.defaults`.
+        model (`str`): Folder or Hub name of the encoder.
+        classes (`str`): `hf_encoders`, or `transformers` for its own model classes.
+        from_scratch (`bool`): Whether to initialise all weights randomly instead of loading them, as a baseline.
+        class_weights (`list` of `float`, *optional*): A weight for each class, see `class_weights.py`.
+        checkpoint (`str`): `best` keeps the weights with the best `main_metric` on `validation` over all evaluations,
+            `last` those after the last step, as does `best` without a validation set.
+        patience (`int`, *optional*): Stop after this many evaluations without improvement.
+        training (`dict`): Fields of `TrainingArguments`, and `optim` any name in `training.optimizers.OPTIMIZERS`;
+            `training_options.defaults` has the others.
 
     Raises:
-        ValueError: for a value out of range.
+        ValueError: For a value out of range.
     """
 
     model: str
@@ -67,7 +69,7 @@ class RunSettings:
     training: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check what no run can be made of."""
+        """Validate."""
         if self.checkpoint not in CHECKPOINTS:
             raise ValueError(f"--checkpoint {self.checkpoint!r} must be one of {', '.join(CHECKPOINTS)}.")
         if self.patience is not None and self.patience < 1:
@@ -78,25 +80,25 @@ class RunSettings:
 
 @dataclass
 class RunResult:
-    """What a run gave.
+    """The outcome of a run.
 
     Args:
-        seed (`int`): of the run.
-        figures (`dict`): evaluation set -> name -> figure, `loss` among them.
-        steps (`int`), epochs (`float`): how long it trained.
-        best_step (`int`, *optional*): updates after which the kept weights were reached, where they were chosen.
-        seconds (`float`): of the training loop, evaluations in it counted.
-        tokens_per_second (`float`): real tokens trained on, padding not counted.
-        training_loss (`float`): mean over the run, in nats an item, or squared error.
-        model, predictions: the trained model; evaluation set -> what the model put out for it.
-        only_class (`dict`): evaluation set -> the class that all of its items were predicted to be, where they were
-            (see `only_class`).
-        optimization (`dict`): optimizer, schedule and precision, in words (`optimization_facts`).
-        training (`dict`): fields of `TrainingArguments`, the settings' and the defaults that were chosen.
+        seed (`int`): Of the run.
+        metrics (`dict`): Evaluation set -> name -> value, `loss` among them.
+        steps (`int`), epochs (`float`): Length of the training.
+        best_step (`int`, *optional*): Optimizer step of the weights that were kept, if they were chosen.
+        seconds (`float`): Training time, including evaluations during training.
+        tokens_per_second (`float`): Training tokens without padding.
+        training_loss (`float`): Mean over the run, in nats per item, or squared error.
+        model (`PreTrainedModel`): The trained model.
+        predictions (`dict`): Evaluation set -> the model's output for it.
+        only_class (`dict`): Evaluation set -> the single class that was predicted for all of its items, if so.
+        optimization (`dict`): Optimizer, schedule and precision (`optimization_facts`).
+        training (`dict`): Fields of `TrainingArguments`, those of the settings and the defaults.
     """
 
     seed: int
-    figures: dict[str, dict[str, float]]
+    metrics: dict[str, dict[str, float]]
     steps: int
     epochs: float
     best_step: int | None
@@ -116,14 +118,14 @@ def finetune(
     """Train with one seed and evaluate on every evaluation set.
 
     Args:
-        task: prepared data, see `task.py`.
-        tokenizer: of the encoder.
-        settings: what the run is made of.
-        seed (`int`): draws the head's first weights, the order of rows and dropout.
-        folder: for checkpoints, which are removed in the end.
+        task (`PreparedTask`): Prepared data.
+        tokenizer (`PreTrainedTokenizerBase`): Of the encoder.
+        settings (`RunSettings`): Of the run.
+        seed (`int`): Seed of the head's initial weights, the order of rows, and dropout.
+        folder (`str` or `Path`): For checkpoints, which are removed at the end.
 
     Raises:
-        ValueError: for `patience` without a validation set, and for a model whose scores are no numbers.
+        ValueError: For `patience` without a validation set, and for NaN among the model's scores.
     """
     if settings.patience is not None and "validation" not in task.eval_sets:
         raise ValueError("--patience needs a validation set: give --validation, or --held-out SHARE.")
@@ -132,17 +134,17 @@ def finetune(
     settings = with_defaults(settings, config, task)
     model = load_model(settings.model, task.auto_class, config, task.config_fields, settings.from_scratch)
     trainer = make_trainer(model, task, tokenizer, settings, seed, Path(folder) / "checkpoints")
-    _, told = set_threads(trainer, lambda: work_of_rows(trainer), recorded=chosen_before())
-    if told:
-        print(f"  {told}", flush=True)
+    _, changed = set_threads(trainer, lambda: work_of_rows(trainer), recorded=chosen_before())
+    if changed:
+        print(f"  {changed}", flush=True)
     outcome = trainer.train()
-    figures, predictions, only = {}, {}, {}
+    metrics, predictions, only = {}, {}, {}
     for name, rows in task.eval_sets.items():
         trainer.compute_metrics = task.compute_metrics(name)
         output = trainer.predict(rows, metric_key_prefix=name)
         check_scores(output.predictions, f"seed {seed}, {name}")
         found = {key.removeprefix(f"{name}_"): value for key, value in output.metrics.items()}
-        figures[name] = {key: value for key, value in found.items() if key not in NOT_A_FIGURE}
+        metrics[name] = {key: value for key, value in found.items() if key not in NOT_A_METRIC}
         predictions[name] = output.predictions
         if (one := only_class(output.predictions, output.label_ids)) is not None:
             only[name] = task.label_names[one] if task.label_names else str(one)
@@ -150,7 +152,7 @@ def finetune(
     seconds = outcome.metrics["train_runtime"]
     return RunResult(
         seed=seed,
-        figures=figures,
+        metrics=metrics,
         steps=trainer.state.global_step,
         epochs=round(trainer.state.epoch, 2),
         best_step=trainer.state.best_global_step if trainer.args.load_best_model_at_end else None,
@@ -166,39 +168,38 @@ def finetune(
 
 
 def with_defaults(settings: RunSettings, config: PreTrainedConfig, task: PreparedTask) -> RunSettings:
-    """The settings with all of `training_options.defaults` that they leave open."""
+    """The settings, completed with `training_options.defaults`."""
     given = {name: value for name, value in settings.training.items() if value is not None}
     return replace(settings, training={**defaults(config, len(task.train_set), given), **given})
 
 
 def num_steps(training: dict[str, Any], examples: int) -> int:
-    """Optimizer steps of a run in one process, from the fields that `with_defaults` completed."""
+    """Optimizer steps of a run in one process; `training` is completed by `with_defaults`."""
     if training["max_steps"] > 0:
         return training["max_steps"]
     return math.ceil(steps_per_epoch(training, examples) * training["num_train_epochs"])
 
 
 def check_scores(predictions: Any, where: str) -> None:
-    """Refuse a model that diverged: the greatest of scores that are no numbers is a class like any other.
+    """Refuse NaN scores, whose argmax would pass for a class.
 
     Raises:
-        ValueError: for NaN among the scores.
+        ValueError: For NaN among the scores.
     """
     for scores in predictions if isinstance(predictions, tuple) else (predictions,):
         if np.isnan(scores).any():
             raise ValueError(
-                f"{where}: the model's scores are NaN, its training diverged: lower --learning-rate, or lengthen "
-                "--warmup."
+                f"{where}: the model's scores are NaN: training diverged. Lower --learning-rate, or raise --warmup."
             )
 
 
 def only_class(scores: Any, labels: Any) -> int | None:
-    """The class that has the highest score of all items, if it is the same one and the items are not all of one class.
+    """The class that is predicted for all items, if there is one and the items are of several classes.
 
     Args:
-        scores (`np.ndarray` of shape `(..., C)`): of the classes. A tuple, of several outputs, has no classes.
-        labels (`np.ndarray` of shape `(...)`): class numbers, -100 for what is no item. Numbers that are not whole are
-            no classes.
+        scores (`np.ndarray` of shape `(..., C)`): Of the classes. A tuple, of several outputs, has no classes.
+        labels (`np.ndarray` of shape `(...)`): Class ids, -100 where there is no item; other than integers are not
+            classes.
 
     >>> only_class(np.array([[0.1, 0.9], [0.2, 0.3]]), np.array([0, 1])), only_class(np.eye(2), np.array([0, 1]))
     (1, None)
@@ -218,17 +219,19 @@ def make_trainer(
     seed: int,
     checkpoints: Path,
 ) -> Trainer:
-    """The stock `Trainer` with the task's parts, a compact progress bar and, if asked for, early stopping."""
+    """The stock `Trainer` with the task's parts, a compact progress bar and, optionally, early stopping."""
     validation = task.eval_sets.get("validation")
+    arguments = training_arguments(task, settings, seed, checkpoints)
     trainer = Trainer(
         model=model,
-        args=training_arguments(task, settings, seed, checkpoints),
+        args=arguments,
         train_dataset=task.train_set,
         eval_dataset=validation,
         data_collator=task.data_collator,
         processing_class=tokenizer,
         compute_metrics=None if validation is None else task.compute_metrics("validation"),
         compute_loss_func=None if settings.class_weights is None else class_weighted_loss(settings.class_weights),
+        optimizer_cls_and_kwargs=optimizer_class(settings.training["optim"], arguments),
     )
     if not trainer.args.disable_tqdm:
         trainer.remove_callback(ProgressCallback)
@@ -241,19 +244,19 @@ def make_trainer(
 
 
 def training_arguments(task: PreparedTask, settings: RunSettings, seed: int, checkpoints: Path) -> TrainingArguments:
-    """`settings.training`, which has all of the defaults, and what follows from the task and its sets.
+    """`settings.training`, completed by `with_defaults`, with what follows from the task and its evaluation sets.
 
     Raises:
-        ValueError: for what transformers refuses, and float16 on a CPU.
+        ValueError: For what transformers refuses, and float16 on a CPU.
     """
     fields = {
         "disable_tqdm": False,
         "report_to": "none",
-        "optim": "adamw_torch_fused",
         "use_cpu": not torch.accelerator.is_available(),
         "dataloader_pin_memory": torch.cuda.is_available(),
         "include_num_input_tokens_seen": "non_padding",
         **settings.training,
+        "optim": optim_field(settings.training["optim"]),
     }
     fields.setdefault("eval_strategy", "epoch")
     if "validation" not in task.eval_sets:
@@ -274,4 +277,5 @@ def training_arguments(task: PreparedTask, settings: RunSettings, seed: int, che
     except ValueError as error:
         raise ValueError(f"TrainingArguments: {' '.join(str(error).split())}") from error
     check_precision(arguments)
+    optimizer_class(settings.training["optim"], arguments)  # validates
     return arguments

@@ -14,7 +14,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from hf_encoders.finetuning.baselines import Baseline, constant_figures, most_frequent, most_frequent_set
+from hf_encoders.finetuning.baselines import Baseline, constant_metrics, most_frequent, most_frequent_set
 from hf_encoders.finetuning.label_values import class_fields, read_labels
 from hf_encoders.finetuning.sequence_inputs import (
     add_text_arguments,
@@ -90,7 +90,7 @@ def prepare(
         for split, values in labels.items()
     }
     encoded, plan = encode_splits(data, text_column, text_pair_column, numbers, tokenizer, max_length)
-    figures = multi_label_figures if multi_label else single_label_figures
+    figures = multi_label_metrics if multi_label else single_label_metrics
     problem_type = "multi_label_classification" if multi_label else "single_label_classification"
     return PreparedTask(
         auto_class=AutoModelForSequenceClassification,
@@ -103,7 +103,7 @@ def prepare(
         label_names=names,
         baseline=Baseline(
             "most frequent labels" if multi_label else "most frequent label",
-            lambda split: constant_figures(
+            lambda split: constant_metrics(
                 figures,
                 most_frequent_set(numbers[split]) if multi_label else most_frequent(numbers[split], len(names)),
                 numbers[split],
@@ -136,7 +136,7 @@ def split_labels(labels: Any, separator: str) -> list:
     return list(labels)
 
 
-def single_label_figures(prediction: EvalPrediction) -> dict[str, float]:
+def single_label_metrics(prediction: EvalPrediction) -> dict[str, float]:
     """Accuracy, macro-averaged F1 and Matthews correlation of the classes with the highest score."""
     items = {"predictions": prediction.predictions.argmax(axis=-1), "references": prediction.label_ids}
     return {
@@ -146,7 +146,7 @@ def single_label_figures(prediction: EvalPrediction) -> dict[str, float]:
     }
 
 
-def multi_label_figures(prediction: EvalPrediction) -> dict[str, float]:
+def multi_label_metrics(prediction: EvalPrediction) -> dict[str, float]:
     """F1 over all labels and averaged over classes, and accuracy: the share of rows whose labels are all right.
 
     A label is predicted where its probability is above one half, its score above 0.

@@ -16,7 +16,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from hf_encoders.finetuning.baselines import Baseline, constant_figures
+from hf_encoders.finetuning.baselines import Baseline, constant_metrics
 from hf_encoders.finetuning.sequence_inputs import (
     add_text_arguments,
     encode_splits,
@@ -77,7 +77,7 @@ def prepare(
         compute_metrics=lambda split: correlations,
         main_metric="pearsonr",
         baseline=Baseline(
-            "mean of the training numbers", lambda split: constant_figures(correlations, mean, numbers[split])
+            "mean of the training numbers", lambda split: constant_metrics(correlations, mean, numbers[split])
         ),
         input_columns=input_columns(text_column, text_pair_column),
         plan=[*plan, f"numbers from {min(numbers['train']):g} to {max(numbers['train']):g}"],

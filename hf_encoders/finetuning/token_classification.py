@@ -21,6 +21,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from hf_encoders.data.batches import IGNORED
 from hf_encoders.finetuning.baselines import Baseline
 from hf_encoders.finetuning.data_files import require_columns
 from hf_encoders.finetuning.label_values import class_fields, class_name, class_names
@@ -28,11 +29,9 @@ from hf_encoders.finetuning.right_padding import padding_at_the_end
 from hf_encoders.finetuning.task import PreparedTask
 from hf_encoders.finetuning.word_windows import WordWindow, word_windows
 from hf_encoders.metrics import F1, Accuracy, Seqeval
-from hf_encoders.metrics.seqeval import name_in_figures
-from hf_encoders.models.encoder_configuration import LAYER_COMBINATIONS
+from hf_encoders.metrics.seqeval import name_in_metrics
 
 
-IGNORED = -100
 OUTSIDE = "O"
 ENTITY_TAG = re.compile(r"O|[BIESLUM]-.+")  # of IOB1, IOB2, IOE, IOBES, BILOU
 
@@ -56,19 +55,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TOKENS",
         help="tokens that windows of a sentence too long share (default: a third of the longest input)",
     )
-    parser.add_argument(
-        "--layers",
-        type=int,
-        nargs="+",
-        metavar="N",
-        help="layers to read, from 0, the embeddings, or from -1, the last, backwards: -4 -3 -2 -1 (default: the "
-        "last). transformers' own classes cannot load such a model",
-    )
-    parser.add_argument(
-        "--layer-combination",
-        choices=LAYER_COMBINATIONS,
-        help=f"how --layers become one (default: {LAYER_COMBINATIONS[0]})",
-    )
 
 
 def prepare(
@@ -80,8 +66,6 @@ def prepare(
     tags_column: str = "ner_tags",
     label_all_tokens: bool = False,
     window_overlap: int | None = None,
-    layers: list[int] | None = None,
-    layer_combination: str | None = None,
 ) -> PreparedTask:
     """Windows with token labels.
 
@@ -94,18 +78,15 @@ def prepare(
         label_all_tokens (`bool`): whether all tokens of a word are labelled; after the first one `B-X` becomes `I-X`
             where there is such a tag, and others stay.
         window_overlap (`int`, *optional*): tokens that windows of one sentence share.
-        layers (`list` of `int`, *optional*), layer_combination (`str`, *optional*): `combined_layers` and
-            `layer_combination` of the configuration; default the last layer, and `concatenation` of several.
 
     The figures are those of entities where all tags are of an entity scheme, else accuracy and macro-averaged F1 over
     words. A word that the tokenizer turns into nothing is predicted `O`, or, if there is no such tag, the most
     frequent one.
 
     Raises:
-        ValueError: for missing columns, rows with another number of tags than words, a single tag, training words
-            none of which has a token, and `layer_combination` without `layers`.
+        ValueError: for missing columns, rows with another number of tags than words, a single tag, and training words
+            none of which has a token.
     """
-    combination = _combination_fields(layers, layer_combination)
     require_columns(data, {"--tokens-column": tokens_column, "--tags-column": tags_column})
     known = _class_names_of(data["train"].features[tags_column])
     splits = {split: read_sentences(rows, split, tokens_column, tags_column, known) for split, rows in data.items()}
@@ -133,14 +114,14 @@ def prepare(
     def predicted(split: str, predictions: np.ndarray) -> list[list[str]]:
         return predicted_tags(rows[split], predictions, splits[split].words, names, default)
 
-    figures = entity_figures if has_entities else word_figures
+    figures = entity_metrics if has_entities else word_metrics
 
     def metrics(split: str) -> Callable[[EvalPrediction], dict[str, float]]:
         return lambda prediction: figures(predicted(split, prediction.predictions), splits[split].tags, names)
 
     return PreparedTask(
         auto_class=AutoModelForTokenClassification,
-        config_fields={**class_fields(names), **combination},
+        config_fields=class_fields(names),
         train_set=rows["train"],
         eval_sets={split: found for split, found in rows.items() if split != "train"},
         data_collator=DataCollatorForTokenClassification(padding_at_the_end(tokenizer), label_pad_token_id=IGNORED),
@@ -162,15 +143,6 @@ def prepare(
             f"{len(names)} tags: {', '.join(names[:12])}{' ...' if len(names) > 12 else ''}",
         ],
     )
-
-
-def _combination_fields(layers: list[int] | None, layer_combination: str | None) -> dict[str, Any]:
-    """The configuration's fields for reading several layers; none for the last one."""
-    if layers is None and layer_combination is not None:
-        raise ValueError(f"--layer-combination {layer_combination} says how --layers become one: give them too.")
-    if layers is None:
-        return {}
-    return {"combined_layers": layers, "layer_combination": layer_combination or LAYER_COMBINATIONS[0]}
 
 
 def _class_names_of(feature: Any) -> list[str] | None:
@@ -285,7 +257,7 @@ def predicted_tags(
     return tags
 
 
-def entity_figures(predicted: list[list[str]], gold: list[list[str]], names: Iterable[str]) -> dict[str, float]:
+def entity_metrics(predicted: list[list[str]], gold: list[list[str]], names: Iterable[str]) -> dict[str, float]:
     """Entity precision, recall and F1, as `Seqeval`; for every type among the tags `names`, 0 where it has none.
 
     `Seqeval` names types that are predicted or true alone, so that runs would differ in their figures.
@@ -293,11 +265,11 @@ def entity_figures(predicted: list[list[str]], gold: list[list[str]], names: Ite
     figures = Seqeval(keep_in_memory=True).compute(predictions=predicted, references=gold)
     for kind in sorted({name[2:] for name in names if name != OUTSIDE}):
         for name, nothing in (("precision", 0.0), ("recall", 0.0), ("f1", 0.0), ("number", 0)):
-            figures.setdefault(f"{name_in_figures(kind)}_{name}", nothing)
+            figures.setdefault(f"{name_in_metrics(kind)}_{name}", nothing)
     return figures
 
 
-def word_figures(predicted: list[list[str]], gold: list[list[str]], names: Iterable[str]) -> dict[str, float]:
+def word_metrics(predicted: list[list[str]], gold: list[list[str]], names: Iterable[str]) -> dict[str, float]:
     """Share of the words with the right tag, and F1 averaged over tags."""
     ids = {name: number for number, name in enumerate(names)}
     items = {

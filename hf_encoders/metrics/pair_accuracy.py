@@ -5,7 +5,7 @@ import evaluate
 
 
 CLASSES = {"next_sentence": ("follows", "random"), "sentence_order": ("in_order", "swapped")}
-NO_LABEL = -100
+IGNORED = -100  # label of no pair, as in the data; this file can be loaded by itself
 
 
 class PairAccuracy(evaluate.Metric):
@@ -43,12 +43,12 @@ class PairAccuracy(evaluate.Metric):
         Raises:
             ValueError: if no pair has a label, or one has another label.
         """
-        labelled = [pair for pair in zip(predictions, references, strict=True) if pair[1] != NO_LABEL]
+        labelled = [pair for pair in zip(predictions, references, strict=True) if pair[1] != IGNORED]
         others = {label for _, label in labelled} - {0, 1}
         if others or not labelled:
             raise ValueError(
                 f"references has {f'the label {min(others)}' if others else 'no label'}: pass 0 or 1 a pair, and "
-                f"{NO_LABEL} where there is none."
+                f"{IGNORED} where there is none."
             )
         names = CLASSES["next_sentence" if self.config_name == "default" else self.config_name]
         figures = {"pair_accuracy": _share_right(labelled)}

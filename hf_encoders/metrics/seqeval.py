@@ -81,7 +81,7 @@ class Seqeval(evaluate.Metric):
             "overall_accuracy": float(seqeval.metrics.accuracy_score(references, predictions)),
         }
         for kind, precision, recall, f1, number in zip(kinds, *scores(average=None), strict=True):
-            name = name_in_figures(kind)
+            name = name_in_metrics(kind)
             figures[f"{name}_precision"] = float(precision)
             figures[f"{name}_recall"] = float(recall)
             figures[f"{name}_f1"] = float(f1)
@@ -89,10 +89,10 @@ class Seqeval(evaluate.Metric):
         return figures
 
 
-def name_in_figures(kind: str) -> str:
+def name_in_metrics(kind: str) -> str:
     """What an entity type is called in the figures: itself, unless that is the name of those of all types.
 
-    >>> [name_in_figures(kind) for kind in ("PER", "overall", "overall_")]
+    >>> [name_in_metrics(kind) for kind in ("PER", "overall", "overall_")]
     ['PER', 'overall_', 'overall__']
     """
     return f"{kind}_" if kind.rstrip("_") == "overall" else kind

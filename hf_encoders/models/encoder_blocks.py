@@ -1,7 +1,7 @@
 """The blocks of every encoder here: embeddings, layers, poolers, and the model that runs them over flat tokens."""
 
 import re
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -234,6 +234,8 @@ class EncoderPreTrainedModel(PreTrainedModel):
     _can_record_outputs = {"hidden_states": HiddenStateRecorder, "attentions": EncoderSelfAttention}
     # Checkpoints of before 2023 hold a table of positions 0..T-1 that is no parameter.
     _keys_to_ignore_on_load_unexpected = [r"embeddings\.position_ids$"]
+    # The terms that a pre-training loss is the sum of: name -> the argument of `forward` with its labels.
+    loss_terms: ClassVar[dict[str, str]] = {}
     # Patterns of all names of the weights in a family's pooler and heads of pre-training.
     pretraining_heads: tuple[str, ...] = ()
     left_heads: frozenset[str] = frozenset()  # those weights of the checkpoint that this class has no place for

@@ -179,6 +179,8 @@ class MaskedTokenPrediction(HeadModel):
 class MaskedLanguageModel(MaskedTokenPrediction):
     """Encoder with an MLM head. Classes: `Hfe<Family>ForMaskedLM`."""
 
+    loss_terms = {"mlm": "labels"}
+
     @can_return_tuple
     def forward(
         self,
@@ -283,6 +285,8 @@ def pair_sums(logits: torch.Tensor, labels: torch.Tensor, label_name: str) -> Ob
 
 class NextSentenceModel(HeadModel):
     """Encoder with a pair head alone. Class: `HfeBertForNextSentencePrediction`."""
+
+    loss_terms = {"nsp": "labels"}
 
     @can_return_tuple
     def forward(

@@ -226,6 +226,7 @@ class HfeAlbertForPreTraining(HfeAlbertHeadModel, PreTrainingModel):
     """ALBERT with the heads it is pre-trained with: masked tokens and sentence order."""
 
     _tied_weights_keys = TIED_DECODER
+    loss_terms = {"mlm": "labels", "sop": "sentence_order_label"}
     pair_label_name = "sentence_order_label"
 
     def __init__(self, config: HfeAlbertConfig):

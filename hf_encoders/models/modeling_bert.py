@@ -107,6 +107,7 @@ class HfeBertForPreTraining(HfeBertHeadModel, PreTrainingModel):
     """BERT with the heads it is pre-trained with: masked tokens and next sentence."""
 
     _tied_weights_keys = TIED_DECODER
+    loss_terms = {"mlm": "labels", "nsp": "next_sentence_label"}
     pair_label_name = "next_sentence_label"
 
     def __init__(self, config: HfeBertConfig):

@@ -5,8 +5,8 @@ lengths and batch sizes is one `train()`: one optimizer, one schedule over all s
 restart skips to its micro-batch without reading those before it.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,8 @@ from torch.utils.data import Dataset
 
 from hf_encoders.data.corpus.sentence_store import SentenceStore
 from hf_encoders.data.examples import EpochDataset
-from hf_encoders.data.randomness import example_keys, random_bits
+from hf_encoders.data.randomness import RandomStream, example_keys, random_bits
 from hf_encoders.recipes.recipe import Phase
-
-
-ORDER_STREAM = 7  # of random numbers; 6 is that of `data.packing`, those of `data.sentence_pairs` come behind
 
 
 @dataclass(frozen=True)
@@ -56,13 +53,20 @@ class RunExamples(Dataset):
     Args:
         phases: the phases in order.
         micro_batches (`int`): micro-batches in a step, over all processes: processes times accumulation steps.
+        mask_rate (`Callable`, *optional*): progress in [0, 1) -> the mask rate of a step, such as `LinearMaskRate`.
+            None leaves it to the data collator.
 
     Raises:
         ValueError: if a phase has fewer examples a step than there are micro-batches.
     """
 
-    def __init__(self, phases: Sequence[PhaseExamples], micro_batches: int):
-        self.phases, self.micro_batches = list(phases), micro_batches
+    def __init__(
+        self,
+        phases: Sequence[PhaseExamples],
+        micro_batches: int,
+        mask_rate: Callable[[float], float] | None = None,
+    ):
+        self.phases, self.micro_batches, self.mask_rate = list(phases), micro_batches, mask_rate
         check_division([part.phase for part in self.phases], micro_batches)
         # Of each phase its first micro-batch and its first epoch.
         self.first_items, self.first_epochs = [0], [0]
@@ -102,7 +106,10 @@ class RunExamples(Dataset):
             dataset, order = self._open(place, self.first_epochs[place] + epoch)
             found.append(dataset.examples(order[first : first + count]))
             begin += count
-        return found
+        if self.mask_rate is None:
+            return found
+        rate = self.mask_rate(index // self.micro_batches * self.micro_batches / len(self))
+        return [replace(examples, mask_rate=rate) for examples in found]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """The examples of several micro-batches together."""
@@ -113,6 +120,6 @@ class RunExamples(Dataset):
         if self._opened is None or self._opened[:2] != (place, epoch):
             dataset = self.phases[place].dataset.at_epoch(epoch)
             keys = example_keys(dataset.seed, epoch, np.arange(len(dataset)))
-            order = np.argsort(random_bits(keys, ORDER_STREAM, place), kind="stable")
+            order = np.argsort(random_bits(keys, RandomStream.PHASE_SHUFFLE, place), kind="stable")
             self._opened = (place, epoch, dataset, order)
         return self._opened[2:]

@@ -116,11 +116,11 @@ class Plan:
             )
         widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
         table = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-        rate = "" if recipe.mask_rate is None else f", mask rate {recipe.mask_rate.start} to {recipe.mask_rate.end}"
+        rate = recipe.mask_rate and f", mask rate {recipe.mask_rate(0.0)} to {recipe.mask_rate(1.0)}"
         arguments = self.arguments
         rate_and_schedule = (
             f"{recipe.optimizer}, learning rate {arguments.learning_rate:g} ({arguments.lr_scheduler_type.value}, "
-            f"{counted(arguments.get_warmup_steps(recipe.steps), 'step')} of warm-up){rate}"
+            f"{counted(arguments.get_warmup_steps(recipe.steps), 'step')} of warm-up){rate or ''}"
         )
         tokens = in_short(sum(plan.tokens for plan in self.phases))
         return "\n".join(
@@ -160,7 +160,6 @@ def make_plan(
     share = highest * config.hidden_size / (config.hidden_size + half_width)
     rate = gemm_rate(dtype, arguments.device, torch.get_num_threads())
     a_byte = parameters / memory_rate(arguments.device)
-    mean_rate = 1.0 if recipe.mask_rate is None else recipe.mask_rate(0.5) / recipe.mask_rate.highest
     label_name, none_special = getattr(model, "pair_label_name", None), torch.tensor([])
     found = []
     for place, part in enumerate(examples.phases):
@@ -169,8 +168,7 @@ def make_plan(
             for item in sampled_items(examples.items_of(place), division.micro_batches)
         ]
         one = sum(counts, TokenCounts())
-        predicted = round(one.predicted * mean_rate)
-        flops = 3 * forward_flops_of_counts(config, one.tokens, one.squared_lengths, predicted, one.pairs)
+        flops = 3 * forward_flops_of_counts(config, one.tokens, one.squared_lengths, one.predicted, one.pairs)
         a_pass = flops / len(counts) / (share * rate) + BYTES_OF_A_PASS[dtype] * a_byte
         seconds = a_pass * division.accumulation + BYTES_OF_AN_UPDATE * a_byte
         largest = max(counts, key=lambda count: count.tokens)
@@ -200,7 +198,7 @@ def activation_bytes(config: EncoderConfig, counts: TokenCounts, dtype: torch.dt
         dtype (`torch.dtype`): of matrix products.
         recomputes_layers (`bool`): whether layers keep their inputs only, and are computed again.
     """
-    layers = config.num_hidden_layers * getattr(config, "inner_group_num", 1)
+    layers = config.num_layers_passed
     widths = config.hidden_size, config.intermediate_size
     kept, further = (sum(n * w for n, w in zip(m, widths, strict=True)) for m in (KEPT_NUMBERS, FURTHER_NUMBERS))
     of_layers = layers * config.hidden_size + kept if recomputes_layers else layers * kept
@@ -261,7 +259,6 @@ def sampled_items(items: range, turns: int) -> list[int]:
 def measured_pass(trainer: PreTrainingTrainer, model: PreTrainedModel, batch: dict[str, Any]) -> tuple[float, int]:
     """Seconds of a forward and backward pass, and the most bytes it holds on top of weights and gradients."""
     device = trainer.args.device
-    batch.pop("mask_rates", None)
     run = pass_of(trainer, batch)
     was_training = model.training
     model.train()

@@ -102,7 +102,7 @@ def pretraining_record(
     log = trainer.state.log_history
     masking = trainer.data_collator.masker.masking
     objectives = {
-        "masked language modelling": describe_masking(masking, trainer.mask_rate, logged_mean(log, "mask_rate"))
+        "masked language modelling": describe_masking(masking, recipe.mask_rate, logged_mean(log, "mask_rate"))
     }
     if recipe.objective in PAIR_OBJECTIVES:
         objectives[PAIR_OBJECTIVES[recipe.objective]] = describe_pairs(
@@ -168,7 +168,7 @@ def describe_masking(masking: Masking, schedule: LinearMaskRate | None, measured
     """
     replaced, random = 100 * masking.mask_replace_probability, 100 * masking.random_replace_probability
     kept = 100 - replaced - random
-    rates = [masking.mask_probability] if schedule is None else [schedule.start, schedule.end]
+    rates = [masking.mask_probability] if schedule is None else [schedule(0.0), schedule(1.0)]
     rate = f"{' to '.join(f'{100 * one:.0f}' for one in rates)} %"
     limit = "" if masking.max_predictions is None else f"at most {masking.max_predictions} an example"
     special = ", special ones included" if masking.mask_special_tokens else ""

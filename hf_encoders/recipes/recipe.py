@@ -24,21 +24,22 @@ from hf_encoders.objectives.table import (
     config_of_fields,
     pretraining_model,
 )
+from hf_encoders.option_names import NOTHING, advice
 from hf_encoders.training.mask_rate import LinearMaskRate
 from hf_encoders.training.optimizers import OPTIMIZERS
 
 
 RECIPES = Path(__file__).parents[1] / "recipes"
-# Fields of `TrainingArguments` that the run itself sets: field -> what to use instead.
-TAKEN = {
-    "per_device_train_batch_size": "phases (examples a step); how many at once is the command's business",
-    "gradient_accumulation_steps": "phases (examples a step)",
-    "max_steps": "phases",
-    "num_train_epochs": "phases (steps)",
+# Fields of `TrainingArguments` that the run sets itself -> what to use instead, as in `option_names.NAMES`.
+SET_BY_RUN = {
+    "per_device_train_batch_size": "phases: examples; the command chooses the micro-batch size",
+    "gradient_accumulation_steps": "phases: examples",
+    "max_steps": "phases: steps",
+    "num_train_epochs": "phases: steps",
     "optim": "optimizer",
-    "output_dir": "the command's --output",
-    "train_sampling_strategy": "nothing: the order of examples is drawn by the run",
-    "remove_unused_columns": "nothing: examples are not rows",
+    "output_dir": "--output",
+    "train_sampling_strategy": f"{NOTHING}: the run samples the order of examples itself",
+    "remove_unused_columns": f"{NOTHING}: examples are not rows of a dataset",
 }
 
 
@@ -112,7 +113,7 @@ class Recipe:
             `SentenceBlocks` for mlm; `preset`, a name in `hf_encoders.data.presets`, gives several at once.
         masking (`dict`): options of the data collator; `preset` likewise.
         mask_rate (`LinearMaskRate`, *optional*): in YAML `[0.30, 0.15]`, from the first step to the last.
-        optimizer (`str`): `adamw`, or `lamb`.
+        optimizer (`str`): `adamw`, `lamb`, or a name that `TrainingArguments.optim` has, such as `adafactor`.
         training (`dict`): fields of `transformers.TrainingArguments`; `warmup_steps` below 1 is a share of all steps.
 
     Raises:
@@ -144,12 +145,9 @@ class Recipe:
         except ValueError as error:
             raise ValueError(f"model: {error}") from error
         check_options(self.objective, self.examples, self.masking)
-        if self.mask_rate is not None:
-            for name in ("mask_probability", "max_predictions", "pass_over_long_words"):
-                if self.masking.get(name):
-                    raise ValueError(
-                        f"masking: {name}={self.masking[name]} does not go with mask_rate: leave one out."
-                    )
+        if self.mask_rate is not None and "mask_probability" in self.masking:
+            given = self.masking["mask_probability"]
+            raise ValueError(f"masking: mask_probability={given} does not go with mask_rate: leave one out.")
 
     @property
     def steps(self) -> int:
@@ -298,9 +296,7 @@ def recipe_of(name: str, fields: Any) -> Recipe:
     for key in ("examples", "masking"):
         made[key] = _with_preset(key, fields.get(key, {}))
     if "mask_rate" in fields:
-        if len(fields["mask_rate"]) != 2:
-            raise ValueError(f"mask_rate: {fields['mask_rate']} must be two numbers, such as [0.30, 0.15].")
-        if not all(_is_number(rate) for rate in fields["mask_rate"]):
+        if len(fields["mask_rate"]) != 2 or not all(map(_is_number, fields["mask_rate"])):
             raise ValueError(f"mask_rate: {fields['mask_rate']} must be two numbers, such as [0.30, 0.15].")
         made["mask_rate"] = LinearMaskRate(*fields["mask_rate"])
     return Recipe(**made)
@@ -310,8 +306,8 @@ def _check_training(fields: dict[str, Any]) -> None:
     """Refuse fields that `TrainingArguments` does not have or that the run sets, and values of another kind."""
     kinds = {one.name: one.type for one in dataclasses.fields(TrainingArguments) if one.init}
     for name, value in fields.items():
-        if name in TAKEN:
-            raise ValueError(f"training: {name} has another place: {TAKEN[name]}.")
+        if name in SET_BY_RUN:
+            raise ValueError(f"training: {name} cannot be set here: {advice(SET_BY_RUN[name])}.")
         if name not in kinds:
             raise ValueError(f"training: transformers.TrainingArguments has no field {name!r}.")
         if kinds[name] in (int, float, int | None, float | None) and not (_is_number(value) or value is None):

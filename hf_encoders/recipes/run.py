@@ -30,7 +30,7 @@ from hf_encoders.training.callbacks import CompactProgressCallback
 from hf_encoders.training.faults.checkpoints import UNFINISHED, problem_of_unfinished, steps_first
 from hf_encoders.training.health.callback import HealthCallback
 from hf_encoders.training.hyperparameters import check_training_arguments
-from hf_encoders.training.optimizers import optimizer_class
+from hf_encoders.training.optimizers import optim_field, optimizer_class
 from hf_encoders.training.trainer import PreTrainingTrainer
 
 
@@ -161,7 +161,7 @@ def training_arguments(recipe: Recipe, division: Division, output: Path, given: 
             gradient_accumulation_steps=division.accumulation,
             train_sampling_strategy="sequential",
             remove_unused_columns=False,
-            optim="adamw_torch_fused",
+            optim=optim_field(recipe.optimizer),
         )
     except ValueError as error:
         raise ValueError(f"TrainingArguments: {' '.join(str(error).split())}") from error
@@ -179,7 +179,8 @@ def run_examples(recipe: Recipe, documents: datasets.Dataset, division: Division
         length: examples_for(recipe.objective, documents, length, **{"seed": seed, **recipe.examples})
         for length in {phase.length for phase in recipe.phases}
     }
-    return RunExamples([PhaseExamples(p, by_length[p.length]) for p in recipe.phases], division.micro_batches)
+    phases = [PhaseExamples(phase, by_length[phase.length]) for phase in recipe.phases]
+    return RunExamples(phases, division.micro_batches, recipe.mask_rate)
 
 
 def held_out_examples(recipe: Recipe, documents: datasets.Dataset, seed: int) -> Dataset:
@@ -190,10 +191,10 @@ def held_out_examples(recipe: Recipe, documents: datasets.Dataset, seed: int) ->
 
 
 def run_collator(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> DataCollatorForMaskedLM:
-    """The data collator of the run, which masks at its highest rate."""
+    """The data collator of the run; without a schedule's rate, in evaluation, it masks at the last one."""
     options = dict(recipe.masking)
     if recipe.mask_rate is not None:
-        options["mask_probability"] = recipe.mask_rate.highest
+        options["mask_probability"] = recipe.mask_rate(1.0)
     return collator_for(recipe.objective, tokenizer, config_class_of(recipe.family), packed=True, **options)
 
 
@@ -223,7 +224,6 @@ def make_trainer(
         eval_dataset=held_out_examples(recipe, held_out, arguments.seed),
         data_collator=run_collator(recipe, tokenizer),
         processing_class=tokenizer,
-        mask_rate=recipe.mask_rate,
         health=HealthCallback(unigram_cross_entropy(documents, held_out, len(tokenizer))),
         optimizer_cls_and_kwargs=optimizer_class(recipe.optimizer, arguments),
     )

@@ -394,9 +394,8 @@ def recipe_passes(trainer: Trainer) -> list[Work]:
     for part in run.phases:
 
         def passes(examples: int, part=part) -> Callable[[], None]:
-            batch = trainer.data_collator(RunExamples([part], -(-part.phase.examples // examples))[0])
-            batch.pop("mask_rates", None)
-            return pass_of(trainer, batch)
+            one = RunExamples([part], -(-part.phase.examples // examples), run.mask_rate)
+            return pass_of(trainer, trainer.data_collator(one[0]))
 
         found.append(Work(passes, -(-part.phase.examples // run.micro_batches), part.phase.steps))
     return found

@@ -1,17 +1,17 @@
-"""Training arguments that no run can be made of, refused before there is any compute."""
+"""Checks of training arguments before there is any compute."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import torch
-from transformers import TrainingArguments, get_scheduler
+from transformers import Trainer, TrainingArguments, get_scheduler
 from transformers.integrations import get_reporting_integration_callbacks
 
 from hf_encoders.errors import first_line
 
 
-# Field of `TrainingArguments` -> the interval its value must lie in. torch refuses some of these values without naming
-# the field, others train on to weights that are worth nothing.
+# Field of `TrainingArguments` -> the interval of its values. torch refuses some others without naming the field, and
+# trains to useless weights with the rest.
 RANGES = {
     "learning_rate": "(0, 1]",
     "weight_decay": "[0, inf)",
@@ -32,11 +32,11 @@ def check_ranges(fields: Mapping[str, Any], options: Mapping[str, str] | None = 
     """Refuse values outside of `RANGES`.
 
     Args:
-        fields: fields of `TrainingArguments`; those that `RANGES` does not name are not looked at.
-        options (*optional*): what the command line calls a field, for the error.
+        fields (`Mapping`): Fields of `TrainingArguments`; those not in `RANGES` are not checked.
+        options (`Mapping`, *optional*): Field -> its option on the command line, for the message.
 
     Raises:
-        ValueError: names the field or option, its value and the interval.
+        ValueError: Names the field or option, its value and the interval.
 
     >>> check_ranges({"adam_beta2": 1.0})
     Traceback (most recent call last):
@@ -58,36 +58,32 @@ def check_ranges(fields: Mapping[str, Any], options: Mapping[str, str] | None = 
     rate, decay = fields.get("learning_rate"), fields.get("weight_decay")
     if rate is not None and decay is not None and rate * decay >= 1:
         raise ValueError(
-            f"learning rate {rate} x weight decay {decay}: must be below 1, for each step takes this share off every "
-            "weight."
+            f"learning rate {rate} x weight decay {decay}: must be below 1, the share of every weight that a step "
+            "removes."
         )
 
 
 def check_precision(arguments: TrainingArguments) -> None:
-    """Refuse float16 on a CPU, where accelerate trains in float32 and says nothing.
-
-    Raises:
-        ValueError: names what asked for it, and the remedy.
-    """
+    """Refuse float16 on a CPU, where accelerate silently trains in float32."""
     if arguments.mixed_precision == "fp16" and arguments.device.type == "cpu":
         asked = "fp16" if arguments.fp16 else "accelerate's mixed_precision=fp16"
-        raise ValueError(f"{asked}: a CPU has no mixed precision of float16: use bf16, or leave it out.")
+        raise ValueError(f"{asked}: float16 mixed precision needs an accelerator: use bf16, or leave it out.")
 
 
 def check_training_arguments(
     arguments: TrainingArguments, steps: int, options: Mapping[str, str] | None = None
 ) -> None:
-    """Refuse what would be told only when all the text is prepared, or never.
+    """Validate what would otherwise fail only after the data is prepared, or never.
 
     Args:
-        arguments (`TrainingArguments`): of the run.
-        steps (`int`): how many optimizer steps the run has.
-        options (*optional*): as in `check_ranges`.
+        arguments (`TrainingArguments`): Of the run.
+        steps (`int`): Optimizer steps of the run.
+        options (`Mapping`, *optional*): As in `check_ranges`.
 
     Raises:
-        ValueError: for a value out of range; for float16 on a CPU; for warm-up and decay that do not fit into the
-            run, where transformers would train on with hardly any learning rate; for options of a schedule that it
-            does not have or that are missing; for a `report_to` whose library is not there.
+        ValueError: For a value out of range; float16 on a CPU; warm-up and decay that together are longer than the
+            run, where transformers would train with hardly any learning rate; wrong or missing options of a schedule;
+            an optimizer or a `report_to` whose library is not installed.
     """
     check_ranges(vars(arguments), options)
     check_precision(arguments)
@@ -96,7 +92,7 @@ def check_training_arguments(
     if warmup + decay > steps:
         raise ValueError(
             f"warmup_steps={warmup:,} and num_decay_steps={decay:,} do not fit into a run of {steps:,} steps: give "
-            "fewer, warmup_steps perhaps as a share such as 0.06."
+            "fewer, or warmup_steps as a share such as 0.06."
         )
     try:
         get_scheduler(
@@ -111,6 +107,11 @@ def check_training_arguments(
             f"lr_scheduler_type={arguments.lr_scheduler_type.value} with lr_scheduler_kwargs="
             f"{arguments.lr_scheduler_kwargs}: {first_line(error)}."
         ) from error
+    try:
+        Trainer.get_optimizer_cls_and_kwargs(arguments)  # imports the optimizer's library
+    except (ImportError, ValueError) as error:
+        if "pass a" not in str(error):  # some need the model, which does not exist yet
+            raise ValueError(f"optim={arguments.optim.value}: {first_line(error)}") from error
     for callback in get_reporting_integration_callbacks(arguments.report_to):
         try:
             callback()

@@ -1,35 +1,43 @@
-"""The optimizers of the papers, from libraries.
-
-AdamW is torch's, LAMB that of `pytorch_optimizer`, told to be the one that ALBERT was trained with.
-"""
+"""Optimizers by name: those of `Trainer`, and LAMB of `pytorch_optimizer`, configured to match ALBERT's code."""
 
 from typing import Any
 
 from transformers import Trainer, TrainingArguments
 from transformers.trainer_pt_utils import LayerWiseDummyOptimizer
+from transformers.training_args import OptimizerNames
 
 from hf_encoders.training.distributed import asks_for_sharding
 
 
-OPTIMIZERS = ("adamw", "lamb")
+ADAMW, LAMB = "adamw", "lamb"
+OPTIMIZERS = (ADAMW, LAMB, *(one.value for one in OptimizerNames))
+
+
+def optim_field(name: str) -> str:
+    """`TrainingArguments.optim` for a name in `OPTIMIZERS`; `Trainer` does not use it where LAMB is passed.
+
+    >>> optim_field("lamb"), optim_field("adafactor")
+    ('adamw_torch_fused', 'adafactor')
+    """
+    return "adamw_torch_fused" if name in (ADAMW, LAMB) else name
 
 
 def optimizer_class(name: str, arguments: TrainingArguments) -> tuple[type, dict[str, Any]] | None:
-    """What `Trainer` takes as `optimizer_cls_and_kwargs`; None for AdamW, which `Trainer` makes itself.
+    """`Trainer`'s argument `optimizer_cls_and_kwargs`; None where `Trainer` creates the optimizer itself.
 
     Args:
-        name (`str`): in `OPTIMIZERS`.
-        arguments (`TrainingArguments`): give learning rate, betas and epsilon; weight decay comes from the groups.
+        name (`str`): In `OPTIMIZERS`.
+        arguments (`TrainingArguments`): Learning rate, betas and epsilon; weight decay comes from the groups.
 
     Raises:
-        ValueError: for LAMB without weight decay, where it would be Adam, and for LAMB with FSDP.
+        ValueError: For LAMB without weight decay, where it would be Adam, and for LAMB with FSDP.
     """
-    if name == "adamw":
+    if name != LAMB:
         return None
     if arguments.weight_decay == 0:
         raise ValueError(
-            "optimizer lamb with weight_decay=0: what has no weight decay takes Adam's step, and here all would. "
-            "Give weight_decay, such as 0.01 (ALBERT), or optimizer adamw."
+            "optimizer lamb with weight_decay=0: parameters without weight decay take Adam's step, here all of them. "
+            "Give weight_decay, such as 0.01 (ALBERT), or use optimizer adamw."
         )
     if asks_for_sharding(arguments):
         # pytorch_optimizer 4.1 clamps the norms of shards in place, which torch refuses.

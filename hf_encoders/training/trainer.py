@@ -21,16 +21,15 @@ from transformers import TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import EvalLoopOutput
 
+from hf_encoders.data.batches import IGNORED
 from hf_encoders.data.packing import TokenBudget
 from hf_encoders.data.streaming import StreamedExamples
 from hf_encoders.training.callbacks import EpochCallback, HubCodeCallback, epoch_datasets
 from hf_encoders.training.distributed import check_launch, shard
 from hf_encoders.training.faults.fault_tolerance import FaultTolerantTrainer
 from hf_encoders.training.health.callback import HealthCallback
-from hf_encoders.training.mask_rate import LinearMaskRate, prepared_collator, thinned
 
 
-IGNORED = -100
 OBJECTIVES = ("mlm", "pair")
 
 
@@ -41,9 +40,8 @@ class PreTrainingTrainer(FaultTolerantTrainer):
     accuracies in [0, 1], over the items of all processes. Evaluation returns them as `eval_...`, with `eval_loss`
     their sum and `eval_perplexity` = exp(summed negative log-likelihood / predicted tokens).
 
-    Arguments as in `transformers.Trainer`, and `mask_rate` (`LinearMaskRate`, *optional*): a mask rate that follows
-    the steps; the data collator then masks at its highest, and evaluation is at its last. An evaluation set must not
-    be the training set itself, which would lose its epoch: make a second one with `redraw=False`.
+    Arguments as in `transformers.Trainer`. An evaluation set must not be the training set itself, which would lose
+    its epoch: make a second one with `redraw=False`.
     `health` (`bool` or `HealthCallback`): the callback that watches the run; True makes one, False has none. It is the
     attribute `health` then.
 
@@ -55,15 +53,11 @@ class PreTrainingTrainer(FaultTolerantTrainer):
     def __init__(
         self,
         *args: Any,
-        mask_rate: LinearMaskRate | None = None,
         health: bool | HealthCallback = True,
         **kwargs: Any,
     ):
         super().__init__(*args, **kwargs)
         check_launch(self.args, self.accelerator)
-        self.mask_rate = mask_rate
-        if mask_rate is not None:
-            self.data_collator = prepared_collator(self.data_collator, mask_rate)
         self._check_settings()
         self.add_callback(EpochCallback())
         self.add_callback(HubCodeCallback(self))
@@ -112,9 +106,6 @@ class PreTrainingTrainer(FaultTolerantTrainer):
         self, epoch_iterator: Iterator, num_batches: int, device: torch.device
     ) -> tuple[list[dict[str, Any]], torch.Tensor | int | None]:
         """As in `Trainer`, with `num_pairs_in_batch` put into every micro-batch that has a pair label."""
-        if self.mask_rate is not None:
-            rate = self.mask_rate(self.state.global_step / self.state.max_steps)
-            epoch_iterator = (thinned(batch, rate) for batch in epoch_iterator)
         batches, num_items_in_batch = super().get_batch_samples(epoch_iterator, num_batches, device)
         pair_label = getattr(self.model, "pair_label_name", None)
         if not batches or pair_label not in batches[0]:
@@ -172,8 +163,6 @@ class PreTrainingTrainer(FaultTolerantTrainer):
                 "one row of any number of examples: leave compute_metrics out, or give a data collator that pads."
             )
         # `Trainer` computes no loss at all where one of the labels that `forward` names is missing.
-        if self.mask_rate is not None:
-            inputs = thinned(inputs, self.mask_rate(1.0))
         all_names = self.label_names
         self.label_names = [name for name in all_names if inputs.get(name) is not None]
         try:

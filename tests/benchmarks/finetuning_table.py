@@ -191,7 +191,7 @@ def make_row(name: str, arguments: argparse.Namespace) -> None:
     path = folder / "baseline.json"
     if not path.exists():
         figure = row.baseline(data["train"], data["test"], **row.options)
-        constant = None if task.baseline is None else task.baseline.figures("test").get(row.metric)
+        constant = None if task.baseline is None else task.baseline.metrics("test").get(row.metric)
         write_run(path, {"contender": BASELINE, "figure": figure, "constant": constant})
     for contender, fields in CONTENDERS.items():
         for seed in arguments.seeds if row.against_stock or "classes" not in fields else ():
@@ -204,8 +204,8 @@ def make_row(name: str, arguments: argparse.Namespace) -> None:
             training = {**TRAINING, "num_train_epochs": row.epochs, "learning_rate": rate}
             settings = RunSettings(arguments.model, checkpoint="last", training=training, **fields)
             result = finetune(task, tokenizer, settings, seed, folder)
-            run = {"contender": contender, "figure": result.figures["test"][row.metric], "seconds": result.seconds}
-            write_run(path, {**run, "seed": seed, "figures": result.figures, "steps": result.steps})
+            run = {"contender": contender, "figure": result.metrics["test"][row.metric], "seconds": result.seconds}
+            write_run(path, {**run, "seed": seed, "figures": result.metrics, "steps": result.steps})
 
 
 def chosen_rate(
@@ -227,7 +227,7 @@ def chosen_rate(
         for rate in LEARNING_RATES:
             training = {**TRAINING, "num_train_epochs": row.epochs, "learning_rate": rate}
             settings = RunSettings(model, checkpoint="last", training=training, from_scratch=from_scratch)
-            figures[rate] = finetune(task, tokenizer, settings, 0, folder).figures["validation"][row.metric]
+            figures[rate] = finetune(task, tokenizer, settings, 0, folder).metrics["validation"][row.metric]
         path.write_text(str(max(figures, key=figures.get)))
         print(f"  {path.stem}: {figures}", flush=True)
     return float(path.read_text())

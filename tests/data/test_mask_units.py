@@ -25,15 +25,15 @@ def rows_of(counts):
 @pytest.mark.parametrize("longest", [1, 4])
 def test_units_are_taken_in_order_and_passed_over_where_they_do_not_fit(seed, longest):
     _, counts, lengths, draws, quotas = batch(seed, longest=longest)
-    expected = {}
+    expected = []
     for row, quota in zip(rows_of(counts), quotas.tolist(), strict=True):
         filled = 0
         for unit in sorted(row, key=lambda u: draws[u]):
             if filled + lengths[unit] <= quota:
                 filled += lengths[unit]
-                expected[unit] = filled
+                expected.append(unit)
     runs = choose_units(draws, counts, quotas, lengths)
-    assert dict(zip(runs.first.tolist(), runs.least_quotas.tolist(), strict=True)) == expected
+    assert sorted(runs.first.tolist()) == sorted(expected)
     assert (runs.end == runs.first + 1).all()
 
 
@@ -50,12 +50,8 @@ def test_a_coin_decides_about_the_last_unit(seed):
             filled += lengths[unit]
     found = choose_units(draws, counts, quotas, lengths, coins=coins)
     assert sorted(found.first.tolist()) == sorted(expected)
-    # The quotas at which each is chosen, and is not.
-    for less, contained in ((0, True), (1, False)):
-        for i in range(0, len(found.first), 7):
-            smaller = quotas.copy()
-            smaller[found.rows[i]] = found.least_quotas[i] - less
-            assert (found.first[i] in choose_units(draws, counts, smaller, lengths, coins=coins).first) == contained
+    fewer = choose_units(draws, counts, quotas // 2, lengths, coins=coins)
+    assert set(fewer.first.tolist()) <= set(expected)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -98,17 +94,16 @@ def test_runs_are_shortened_to_fit_and_left_out_where_they_overlap(seed):
             if size and not taken & set(run):
                 taken |= set(run)
                 filled += int(lengths[unit : unit + size].sum())
-                expected[unit] = (unit + size, filled)
-    runs = choose_runs(draws, counts, quotas, lengths, sizes, limits, coins=np.full(len(counts), 1 - 1e-9))
-    found = zip(runs.end.tolist(), runs.least_quotas.tolist(), strict=True)
-    assert dict(zip(runs.first.tolist(), found, strict=True)) == expected
+                expected[unit] = unit + size
+    runs = choose_runs(draws, counts, quotas, lengths, sizes, limits)
+    assert dict(zip(runs.first.tolist(), runs.end.tolist(), strict=True)) == expected
 
 
 def test_batches_without_units_choose_nothing():
     empty = np.empty(0, dtype=np.int64)
     counts, quotas = np.array([0, 0]), np.array([3, 3])
     assert len(choose_units(empty.astype(np.uint32), counts, quotas, empty).first) == 0
-    assert len(choose_runs(empty.astype(np.uint32), counts, quotas, empty, empty, empty, np.zeros(2)).first) == 0
+    assert len(choose_runs(empty.astype(np.uint32), counts, quotas, empty, empty, empty).first) == 0
 
 
 @pytest.mark.parametrize(
@@ -122,10 +117,9 @@ def test_places_are_drawn_alike_and_without_repetition(length, quota):
         allowed.reshape(number, length)[:, ::4] = False  # many repetitions of the others
     available = int(allowed[:length].sum())
     lengths, quotas = np.full(number, length), np.full(number, quota)
-    runs = draw_tokens(example_keys(0, 0, np.arange(number)), (1, 2), lengths, quotas, allowed)
+    runs = draw_tokens(example_keys(0, 0, np.arange(number)), lengths, quotas, allowed)
     assert (runs.rows == runs.first // length).all()
     assert len(np.unique(runs.first)) == len(runs.first) == number * quota
-    assert sorted(runs.least_quotas.tolist()) == sorted(list(range(1, quota + 1)) * number)
     counts = np.bincount(runs.first % length, minlength=length)
     assert (counts[~allowed[:length]] == 0).all()
     share = quota / available

@@ -57,6 +57,17 @@ def test_fine_tuning_what_was_pretrained(pretrained, tmp_path):
     assert "eval_accuracy" in output
 
 
+def test_several_layers_of_what_was_pretrained(pretrained, tmp_path):
+    rows = "".join(f'{{"tokens": ["a", "cat", "sat"], "ner_tags": ["O", "B-{tag}", "O"]}}\n' for tag in "XY" * 8)
+    (tmp_path / "data.jsonl").write_text(rows)
+    output = run_example(
+        "combine_layers.py", "--model", str(pretrained), "--train_file", str(tmp_path / "data.jsonl"), "--test_file",
+        str(tmp_path / "data.jsonl"), "--weighted", "True", "--output_dir", str(tmp_path / "out"), "--max_steps", "2",
+        "--max_length", "20", "--use_cpu", "True",
+    )  # fmt: skip
+    assert "eval_overall_f1" in output
+
+
 @pytest.mark.parametrize("given", ["--train_file", "--test_file"])
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("finetune_*.py")), ids=lambda path: path.name)
 def test_one_file_without_the_other_is_refused(path, given, tmp_path, monkeypatch):

@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from hf_encoders.evaluation import fill_masks
+from tests.evaluation.models import make_pair
 from tests.hub.tiny_checkpoints import BERT, FAMILIES
-
-from .models import make_pair
 
 
 TEXT = "The {0} sat on {0} mat."

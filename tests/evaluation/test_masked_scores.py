@@ -13,9 +13,8 @@ from transformers import PreTrainedModel
 from hf_encoders.evaluation.fill_masks import fill_masks
 from hf_encoders.evaluation.masked_scores import copy_of_modules, for_evaluation, masked_token_scores
 from hf_encoders.evaluation.pseudo_likelihood import pseudo_log_likelihoods
+from tests.evaluation.models import SENTENCES, make_pair
 from tests.hub.tiny_checkpoints import ALBERT, BERT, ROBERTA
-
-from .models import SENTENCES, make_pair
 
 
 each_model = pytest.mark.parametrize(

@@ -13,9 +13,8 @@ from hf_encoders.evaluation.pseudo_likelihood import (
     pseudo_perplexity,
     token_log_probabilities,
 )
+from tests.evaluation.models import SENTENCES, make_pair, naive_log_probabilities
 from tests.hub.tiny_checkpoints import BERT, FAMILIES, ROBERTA, make_config, make_model, make_tokenizer
-
-from .models import SENTENCES, make_pair, naive_log_probabilities
 
 
 TOLERANCE = 1e-5  # float32, a few nats

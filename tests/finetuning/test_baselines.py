@@ -14,9 +14,8 @@ from hf_encoders.finetuning.baselines import Baseline, compared
 from hf_encoders.finetuning.repeated_rows import describe_repeated, repeated_rows
 from hf_encoders.finetuning.report import baseline_warnings, format_table
 from hf_encoders.finetuning.runs import RunResult, only_class
+from tests.finetuning.tiny import LENGTH, splits, tokenizer_of
 from tests.hub.tiny_checkpoints import BERT
-
-from .tiny import LENGTH, splits, tokenizer_of
 
 
 def prepare(module, train, test, **options):
@@ -30,7 +29,7 @@ def test_the_most_frequent_label_of_the_evaluation_set_is_the_baseline_of_every_
         {"text": ["a"] * 5, "label": ["x", "y", "y", "z", "y"]},
         {"text": ["a"] * 4, "label": ["y", "x", "x", "z"]},
     )
-    figures = task.baseline.figures("test")
+    figures = task.baseline.metrics("test")
     assert task.baseline.name == "most frequent label"
     # Of three classes one has precision 1/2 and recall 1.
     assert figures == pytest.approx({"accuracy": 0.5, "f1_macro": 2 / 9, "matthews_correlation": 0.0})
@@ -40,27 +39,27 @@ def test_the_best_constant_set_of_labels_is_the_baseline_of_several_a_row():
     train = {"text": ["a"] * 4, "label": ["p", "p,q", "p,q", "r"]}
     task = prepare(sequence_classification, train, {"text": ["a"] * 2, "label": ["p,q", "r"]}, multi_label=True)
     # Of the evaluation set, where all three are as frequent: each has precision 1/2 and recall 1.
-    assert task.baseline.figures("test") == pytest.approx({"f1_micro": 2 / 3, "f1_macro": 2 / 3, "accuracy": 0.0})
+    assert task.baseline.metrics("test") == pytest.approx({"f1_micro": 2 / 3, "f1_macro": 2 / 3, "accuracy": 0.0})
 
 
 def test_numbers_have_the_training_mean_as_baseline():
     rows = {"text": ["a"] * 3, "label": [1.0, 2.0, 6.0]}
     task = prepare(sequence_regression, rows, {"text": ["a"] * 2, "label": [3.0, 5.0]})
-    assert task.baseline.figures("test") == {"pearsonr": 0.0, "spearmanr": 0.0, "mse": 2.0}
+    assert task.baseline.metrics("test") == {"pearsonr": 0.0, "spearmanr": 0.0, "mse": 2.0}
 
 
 def test_words_have_the_most_frequent_tag():
     train = {"tokens": [["the", "cat"], ["a"]], "ner_tags": [["O", "B-X"], ["O"]]}
     task = prepare(token_classification, train, {"tokens": [["the", "cat", "a"]], "ner_tags": [["B-X", "O", "O"]]})
-    figures = task.baseline.figures("test")
+    figures = task.baseline.metrics("test")
     assert (figures["overall_f1"], figures["overall_accuracy"]) == (0.0, pytest.approx(2 / 3))
     plain = {"tokens": [["the", "cat"], ["a"]], "ner_tags": [["DET", "NOUN"], ["DET"]]}
     task = prepare(
         token_classification, plain, {"tokens": [["the", "cat", "a"]], "ner_tags": [["DET", "NOUN", "DET"]]}
     )
-    assert task.baseline.figures("test")["accuracy"] == pytest.approx(2 / 3)
+    assert task.baseline.metrics("test")["accuracy"] == pytest.approx(2 / 3)
     others = {"tokens": [["the", "cat", "a"]], "ner_tags": [["NOUN", "NOUN", "DET"]]}
-    assert prepare(token_classification, plain, others).baseline.figures("test")["accuracy"] == pytest.approx(2 / 3)
+    assert prepare(token_classification, plain, others).baseline.metrics("test")["accuracy"] == pytest.approx(2 / 3)
 
 
 def test_endings_have_the_most_frequent_place():
@@ -68,14 +67,14 @@ def test_endings_have_the_most_frequent_place():
     train = {"prompt": ["the"] * 4, "endings": endings, "label": [2, 2, 1, 0]}
     for labels, accuracy in (([2, 2, 2, 0], 0.75), ([0, 1, 1, 1], 0.75), ([0, 1, 2, 0], 0.5)):
         task = prepare(multiple_choice, train, {"prompt": ["the"] * 4, "endings": endings, "label": labels})
-        assert task.baseline.figures("test") == pytest.approx({"accuracy": accuracy})
+        assert task.baseline.metrics("test") == pytest.approx({"accuracy": accuracy})
 
 
 def test_questions_have_a_baseline_where_no_answer_is_one():
     answers = [{"text": ["cat"], "answer_start": [4]}, {"text": [], "answer_start": []}]
     rows = {"id": ["1", "2"], "question": ["the", "a"], "context": ["the cat", "the dog"], "answers": answers}
     task = prepare(question_answering, rows, rows, allow_no_answer=True)
-    assert task.baseline.figures("test") == {"exact": 50.0, "f1": 50.0}
+    assert task.baseline.metrics("test") == {"exact": 50.0, "f1": 50.0}
     answered = {name: values[:1] for name, values in rows.items()}
     assert prepare(question_answering, answered, answered).baseline is None
 

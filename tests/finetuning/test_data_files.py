@@ -4,8 +4,7 @@ import datasets
 import pytest
 
 from hf_encoders.finetuning.data_files import DataSource, hold_out, load_data
-
-from .tiny import splits
+from tests.finetuning.tiny import splits
 
 
 @pytest.fixture

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.finetuning.tiny import save_encoder, sentences
 from tests.hub.tiny_checkpoints import BERT
-
-from .tiny import save_encoder, sentences
 
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

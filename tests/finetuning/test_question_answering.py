@@ -9,12 +9,11 @@ import pytest
 from transformers import EvalPrediction
 
 from hf_encoders.finetuning.answer_windows import Question, decode_answers, label_windows, read_questions, windows_of
-from hf_encoders.finetuning.question_answering import answer_figures, prepare
+from hf_encoders.finetuning.question_answering import answer_metrics, prepare
 from hf_encoders.finetuning.runs import RunSettings, finetune
 from hf_encoders.models.encoder_answers import Answer, trimmed_span
+from tests.finetuning.tiny import save_encoder, splits, tokenizer_of
 from tests.hub.tiny_checkpoints import BERT, FAMILIES, ROBERTA, Family
-
-from .tiny import save_encoder, splits, tokenizer_of
 
 
 each_family = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
@@ -63,7 +62,7 @@ def pointing_at_labels(rows: datasets.Dataset, score: float = 9.0) -> tuple[np.n
     return tuple(scores)
 
 
-def figures_of(task, split: str, scores: tuple[np.ndarray, np.ndarray]) -> dict[str, float]:
+def metrics_of(task, split: str, scores: tuple[np.ndarray, np.ndarray]) -> dict[str, float]:
     return task.compute_metrics(split)(EvalPrediction(predictions=scores, label_ids=None))
 
 
@@ -122,7 +121,7 @@ def test_blanks_around_an_answer_are_not_learnt() -> None:
 def test_right_scores_give_perfect_figures(family: Family) -> None:
     rows = ROWS if family is not ROBERTA else {name: values[::2] + values[3:] for name, values in ROWS.items()}
     task = prepare(splits(train=rows, test=rows), tokenizer_of(family), max_length=LENGTH, doc_stride=9)
-    figures = figures_of(task, "test", pointing_at_labels(task.eval_sets["test"]))
+    figures = metrics_of(task, "test", pointing_at_labels(task.eval_sets["test"]))
     assert figures == {"exact_match": 100.0, "f1": 100.0}
     assert task.main_metric == "f1"
 
@@ -131,9 +130,9 @@ def test_any_gold_answer_is_right_and_the_first_is_learnt() -> None:
     rows = {name: values[3:] for name, values in ROWS.items()}
     task = prepare(splits(train=rows, test=rows), tokenizer_of(BERT), max_length=43)
     starts, ends = pointing_at_labels(task.eval_sets["test"])
-    assert figures_of(task, "test", (starts, ends))["exact_match"] == 100.0
+    assert metrics_of(task, "test", (starts, ends))["exact_match"] == 100.0
     ends[0, ends[0].argmax() + 2] = 10.0  # "the mat all day": one word less than the second gold answer
-    assert figures_of(task, "test", (starts, ends)) == {"exact_match": 0.0, "f1": pytest.approx(100 * 2 * 3 / (3 + 4))}
+    assert metrics_of(task, "test", (starts, ends)) == {"exact_match": 0.0, "f1": pytest.approx(100 * 2 * 3 / (3 + 4))}
 
 
 def test_figures_with_unanswerable_questions_and_the_threshold() -> None:
@@ -143,21 +142,21 @@ def test_figures_with_unanswerable_questions_and_the_threshold() -> None:
     starts, ends = pointing_at_labels(rows, score=2.0)
     assert rows["start_positions"][:] == [3, 0]
     starts[1, [0, 4]] = ends[1, [0, 4]] = 3.0, 1.0
-    figures = figures_of(task, "test", (starts, ends))
+    figures = metrics_of(task, "test", (starts, ends))
     assert (figures["exact"], figures["f1"], figures["NoAns_exact"]) == (100.0, 100.0, 100.0)
     for threshold, exact in ((3.9, 100.0), (4.0, 50.0), (-4.1, 50.0), (-4.0, 100.0)):
         options = {"allow_no_answer": True, "null_threshold": threshold}
         task = prepare(splits(train=WITHOUT, test=WITHOUT), tokenizer_of(BERT), max_length=43, **options)
-        figures = figures_of(task, "test", (starts, ends))
+        figures = metrics_of(task, "test", (starts, ends))
         assert figures["exact"] == exact, threshold
         assert (figures["best_exact"], figures["best_exact_thresh"]) == (100.0, -4.0)
 
 
-def figures_with_odds(odds: dict[float, bool], threshold: float = 0.0) -> dict[str, float]:
+def metrics_with_odds(odds: dict[float, bool], threshold: float = 0.0) -> dict[str, float]:
     """Questions whose "no answer" scores so much more than their answer, which is right where there is one."""
     questions = [Question(str(i), "cat", "cat", ["cat"] if has else [], None) for i, has in enumerate(odds.values())]
     decoded = [[Answer("cat", 0, 3, 0.0, 0.0), Answer("", 0, 0, score, 0.0)] for score in odds]
-    return answer_figures(questions, decoded, allow_no_answer=True, null_threshold=threshold)
+    return answer_metrics(questions, decoded, allow_no_answer=True, null_threshold=threshold)
 
 
 @pytest.mark.parametrize(
@@ -174,11 +173,11 @@ def test_best_threshold_is_one_that_gives_the_best_figure(
     odds: dict[float, bool], best: float, threshold: float
 ) -> None:
     """With odds of any sign and size, though the official script's search begins at 0."""
-    figures = figures_with_odds(odds)
+    figures = metrics_with_odds(odds)
     for name in ("exact", "f1"):
         assert figures[f"best_{name}"] == pytest.approx(best)
         assert figures[f"best_{name}_thresh"] == threshold
-        assert figures_with_odds(odds, threshold)[name] == pytest.approx(best)
+        assert metrics_with_odds(odds, threshold)[name] == pytest.approx(best)
 
 
 def test_plan_ends_with_what_is_done() -> None:
@@ -334,7 +333,7 @@ def test_it_learns_to_point_and_the_pipeline_answers_as_evaluation_does(family: 
     training = {"max_steps": 60, "learning_rate": 3e-3, "per_device_train_batch_size": 16, "disable_tqdm": True}
     settings = RunSettings(str(encoder), checkpoint="last", training=training)
     result = finetune(task, tokenizer_of(family), settings, 0, tmp_path / "run")
-    assert result.figures["test"]["f1"] > (60 if family is BERT else 15)
+    assert result.metrics["test"]["f1"] > (60 if family is BERT else 15)
     task.write_predictions(tmp_path / "p", "test", result.predictions["test"])
     qa = result.model.eval().answering_pipeline(
         tokenizer_of(family), max_seq_len=length, doc_stride=options["doc_stride"]
@@ -354,7 +353,7 @@ def test_stock_classes_train_on_the_same_windows(family: Family, tmp_path) -> No
     settings = RunSettings(str(encoder), classes="transformers", training={"max_steps": 2, "disable_tqdm": True})
     result = finetune(task, tokenizer_of(family), settings, 0, tmp_path / "run")
     assert type(result.model).__module__.startswith("transformers.models.")
-    assert set(result.figures["test"]) == {"loss", "exact_match", "f1"}
+    assert set(result.metrics["test"]) == {"loss", "exact_match", "f1"}
 
 
 def test_eight_rows_are_four_times_two_accumulated(tmp_path) -> None:

@@ -11,12 +11,11 @@ from transformers import BertConfig
 
 from hf_encoders.finetuning import multiple_choice, sequence_classification, sequence_regression
 from hf_encoders.finetuning.new_head import load_model
-from hf_encoders.finetuning.report import figures_of_all, format_table
+from hf_encoders.finetuning.report import format_table, shared_metrics
 from hf_encoders.finetuning.runs import RunResult, RunSettings, finetune, num_steps, with_defaults
 from hf_encoders.loading import load_config, longest_input
+from tests.finetuning.tiny import LENGTH, labelled, save_encoder, sentences, splits, tokenizer_of
 from tests.hub.tiny_checkpoints import ALBERT, BERT, FAMILIES, ROBERTA
-
-from .tiny import LENGTH, labelled, save_encoder, sentences, splits, tokenizer_of
 
 
 # Plain gradient descent: Adam would make a large step out of a rounding difference, and both Adam and clipping would
@@ -109,7 +108,7 @@ def test_stock_classes_train_the_same_model_and_average_over_micro_batches(encod
     assert type(stock.model).__module__ == "transformers.models.bert.modeling_bert"
     assert_same_weights(ours.model, stock.model, tolerance=2e-5)
     assert_same_weights(stock.model, accumulated.model, tolerance=2e-5)
-    assert ours.figures["test"] == pytest.approx(stock.figures["test"], abs=1e-5)
+    assert ours.metrics["test"] == pytest.approx(stock.metrics["test"], abs=1e-5)
 
 
 def scripted(task, values):
@@ -135,7 +134,7 @@ def test_last_checkpoint_is_kept_without_validation_rows(encoders, tmp_path):
     task = scripted(classification(BERT), [0.9, 0.1, 0.1])
     del task.eval_sets["validation"]
     result = run(task, BERT, encoders, tmp_path)
-    assert (result.best_step, result.steps, list(result.figures)) == (None, 3, ["test"])
+    assert (result.best_step, result.steps, list(result.metrics)) == (None, 3, ["test"])
 
 
 def test_a_run_is_a_function_of_its_seed(encoders, tmp_path):
@@ -180,7 +179,7 @@ def test_figures_that_one_seed_alone_has_are_not_averaged():
         table = format_table(some, task)
         assert "0.6000 ± 0.1414" in table
         assert "LOC" not in table
-        assert figures_of_all(some, "test") == ["overall_f1"]
+        assert shared_metrics(some, "test") == ["overall_f1"]
 
 
 @pytest.mark.parametrize("classes", ["hf_encoders", "transformers"])
@@ -287,7 +286,7 @@ def test_a_run_without_options_trains_with_the_defaults_of_its_width(encoders, t
 
 
 def test_float16_on_a_cpu_is_refused_and_bfloat16_is_not(encoders, tmp_path):
-    with pytest.raises(ValueError, match="fp16: a CPU has no mixed precision of float16: use bf16"):
+    with pytest.raises(ValueError, match="fp16: float16 mixed precision needs an accelerator: use bf16"):
         run(classification(BERT), BERT, encoders, tmp_path, training={**DESCENT, "fp16": True, "use_cpu": True})
     training = {**DESCENT, "bf16": True, "use_cpu": True}
     rounded = run(classification(BERT), BERT, encoders, tmp_path, training=training)

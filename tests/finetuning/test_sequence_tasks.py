@@ -7,9 +7,8 @@ import torch
 from transformers import EvalPrediction
 
 from hf_encoders.finetuning import multiple_choice, sequence_classification, sequence_regression
+from tests.finetuning.tiny import LENGTH, labelled, splits, tokenizer_of
 from tests.hub.tiny_checkpoints import ALBERT, BERT, FAMILIES, ROBERTA
-
-from .tiny import LENGTH, labelled, splits, tokenizer_of
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from safetensors.torch import load_file, save_file
 
-from .remote_process import run_without_package
-from .tiny_checkpoints import TEXTS, Family, auto_classes, batch_for, make_batch
+from tests.hub.remote_process import run_without_package
+from tests.hub.tiny_checkpoints import TEXTS, Family, auto_classes, batch_for, make_batch
 
 
 # Every (way, source, Auto class, arguments): class, what the loader reports, and the outputs if nothing was left out.

@@ -9,8 +9,8 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from .auto_class_loads import FINE_TUNE, LOAD, TOKENIZERS, SavedFamily, ask_other_process
-from .tiny_checkpoints import (
+from tests.hub.auto_class_loads import FINE_TUNE, LOAD, TOKENIZERS, SavedFamily, ask_other_process
+from tests.hub.tiny_checkpoints import (
     FAMILIES,
     RELATIVE,
     Family,

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from .hub_storage import (
+from tests.hub.hub_storage import (
     Answer,
     HubError,
     Repository,

@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from .loopback_hub import HubError, LoopbackHub
+from tests.hub.loopback_hub import HubError, LoopbackHub
 
 
 # Uneven sizes, so that swapped axes cannot hide; the vocabulary makes the weights file about 3 MB.

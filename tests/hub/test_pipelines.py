@@ -12,8 +12,8 @@ import torch
 import transformers
 from transformers import AutoTokenizer, pipeline
 
-from .remote_process import run_without_package
-from .tiny_checkpoints import FAMILIES, SIZES, TEXTS, Family, make_model, make_tokenizer, save_checkpoint
+from tests.hub.remote_process import run_without_package
+from tests.hub.tiny_checkpoints import FAMILIES, SIZES, TEXTS, Family, make_model, make_tokenizer, save_checkpoint
 
 
 TASKS = {

@@ -6,8 +6,8 @@ Rows are compared where there are tokens: transformers computes padding too. The
 import torch
 import transformers
 
-from .auto_class_loads import SavedFamily
-from .tiny_checkpoints import RELATIVE, TEXTS, built_in, head_of, make_batch, make_tokenizer
+from tests.hub.auto_class_loads import SavedFamily
+from tests.hub.tiny_checkpoints import RELATIVE, TEXTS, built_in, head_of, make_batch, make_tokenizer
 
 
 # fp32 sums in another order, through two layers; outputs are of order 1.

@@ -16,10 +16,9 @@ from transformers import AutoModelForQuestionAnswering, AutoTokenizer, BertConfi
 
 from hf_encoders.metrics import Squad, SquadV2
 from hf_encoders.models.question_answering_pipeline import HfeQuestionAnsweringPipeline
-
-from .loopback_hub import LoopbackHub
-from .remote_process import run_with_package, run_without_package
-from .tiny_checkpoints import BERT, FAMILIES, Family, make_model, make_tokenizer, save_checkpoint
+from tests.hub.loopback_hub import LoopbackHub
+from tests.hub.remote_process import run_with_package, run_without_package
+from tests.hub.tiny_checkpoints import BERT, FAMILIES, Family, make_model, make_tokenizer, save_checkpoint
 
 
 HEAD = "AutoModelForQuestionAnswering"

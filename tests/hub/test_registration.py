@@ -7,8 +7,8 @@ import pytest
 import transformers
 from transformers import AutoTokenizer, PreTrainedModel
 
-from .remote_process import run_with_package
-from .tiny_checkpoints import (
+from tests.hub.remote_process import run_with_package
+from tests.hub.tiny_checkpoints import (
     FAMILIES,
     SIZES,
     TEXTS,

@@ -14,10 +14,9 @@ import torch
 
 import hf_encoders
 from hf_encoders.models.configuration_albert import LAYER_PARTS
-
-from .auto_class_loads import Answers, SavedFamily
-from .remote_process import run_with_package, run_without_package
-from .tiny_checkpoints import (
+from tests.hub.auto_class_loads import Answers, SavedFamily
+from tests.hub.remote_process import run_with_package, run_without_package
+from tests.hub.tiny_checkpoints import (
     ALBERT,
     BERT,
     FAMILIES,

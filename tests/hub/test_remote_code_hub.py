@@ -17,11 +17,10 @@ import torch
 from transformers import BertConfig, BertModel, TrainerControl, TrainerState, TrainingArguments
 
 from hf_encoders.training import HubCodeCallback
-
-from .auto_class_loads import LOAD, TOKENIZERS, Answers, ask_other_process
-from .loopback_hub import LoopbackHub
-from .remote_process import run_with_package
-from .tiny_checkpoints import (
+from tests.hub.auto_class_loads import LOAD, TOKENIZERS, Answers, ask_other_process
+from tests.hub.loopback_hub import LoopbackHub
+from tests.hub.remote_process import run_with_package
+from tests.hub.tiny_checkpoints import (
     ALBERT,
     BERT,
     FAMILIES,

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 import hf_encoders
-
-from .remote_process import run_with_package, run_without_package
+from tests.hub.remote_process import run_with_package, run_without_package
 
 
 IMPORT = """

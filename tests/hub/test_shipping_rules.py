@@ -13,8 +13,7 @@ import pytest
 from transformers.dynamic_module_utils import get_relative_import_files
 
 import hf_encoders
-
-from .tiny_checkpoints import FAMILIES, Family
+from tests.hub.tiny_checkpoints import FAMILIES, Family
 
 
 PACKAGE = Path(hf_encoders.__file__).parent

@@ -11,9 +11,10 @@ from accelerate import (
     init_empty_weights,
     load_checkpoint_and_dispatch,
 )
-from models.tiny import ALL_MODELS, BASE_MODELS, MASKED_LM, PRETRAINING, right_padded, tiny_model
 from torch import nn
 from transformers import PreTrainedModel
+
+from tests.models.tiny import ALL_MODELS, BASE_MODELS, MASKED_LM, PRETRAINING, right_padded, tiny_model
 
 
 HEADS = (*MASKED_LM, *PRETRAINING)

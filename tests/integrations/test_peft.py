@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from models.tiny import CLASSIFIERS, MASKED_LM, NO_DROPOUT, PRETRAINING, right_padded, tiny_model
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import PreTrainedModel
 
 from hf_encoders import HfeAlbertForPreTraining
+from tests.models.tiny import CLASSIFIERS, MASKED_LM, NO_DROPOUT, PRETRAINING, right_padded, tiny_model
 
 
 PRETRAINED = (*MASKED_LM, *PRETRAINING)

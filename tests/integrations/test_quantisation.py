@@ -10,7 +10,6 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from models.tiny import ALL_MODELS, CLASSIFIERS, MASKED_LM, right_padded, tiny_config
 from onnxruntime.quantization import quantize_dynamic
 from torch import nn
 from torch.export import Dim
@@ -18,6 +17,7 @@ from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize
 from transformers import PreTrainedModel, TorchAoConfig
 
 from hf_encoders import HfeBertForSequenceClassification, HfeRobertaForSequenceClassification
+from tests.models.tiny import ALL_MODELS, CLASSIFIERS, MASKED_LM, right_padded, tiny_config
 
 
 # 8 bits round by 0.4 % of the largest value; two models of other random weights differ by 140 %.

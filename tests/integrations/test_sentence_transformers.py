@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hub.remote_process import run_without_package
-from hub.tiny_checkpoints import FAMILIES, TEXTS, Family, make_model, save_checkpoint
+
+from tests.hub.remote_process import run_without_package
+from tests.hub.tiny_checkpoints import FAMILIES, TEXTS, Family, make_model, save_checkpoint
 
 
 SNIPPET = """

@@ -3,8 +3,7 @@
 import pytest
 
 from hf_encoders.metrics import Squad, SquadV2
-
-from .answers import SQUAD, SQUAD_V2, Answer, predictions, references
+from tests.metrics.answers import SQUAD, SQUAD_V2, Answer, predictions, references
 
 
 # `python evaluate-v1.1.py` and `python evaluate-v2.0.py --na-prob-file`, without and with `--na-prob-thresh 0.5`.

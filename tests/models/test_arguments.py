@@ -18,9 +18,8 @@ from hf_encoders.data.collators import (
     SentencePairCollator,
 )
 from tests.hub.tiny_checkpoints import BERT, make_tokenizer
-
-from .test_errors import assert_refused
-from .tiny import (
+from tests.models.test_errors import assert_refused
+from tests.models.tiny import (
     ALL_MODELS,
     BASE_MODELS,
     CONFIGURATIONS,

@@ -9,8 +9,7 @@ from transformers import AutoConfig, AutoModel, PreTrainedModel
 from hf_encoders import HfeBertModel, HfeRobertaModel
 from hf_encoders.models.encoder_attention import EncoderSelfAttention
 from hf_encoders.models.encoder_tokens import flat_tokens
-
-from .tiny import (
+from tests.models.tiny import (
     ALL_MODELS,
     BASE_MODELS,
     MASKED_LM,

@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from .tiny import BASE_MODELS, right_padded, tiny_model
+from tests.models.tiny import BASE_MODELS, right_padded, tiny_model
 
 
 @pytest.mark.parametrize(("chunk_size", "expected"), [(0, [13]), (5, [5, 5, 3]), (20, [13])])

@@ -20,8 +20,7 @@ from hf_encoders import (
     HfeRobertaForTokenClassification,
     HfeRobertaModel,
 )
-
-from .tiny import ALL_MODELS, BASE_MODELS, MASKED_LM, PRETRAINING, right_padded, tiny_model
+from tests.models.tiny import ALL_MODELS, BASE_MODELS, MASKED_LM, PRETRAINING, right_padded, tiny_model
 
 
 def stock_class(model_class: type[PreTrainedModel]) -> type[PreTrainedModel]:

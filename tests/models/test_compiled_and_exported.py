@@ -25,8 +25,7 @@ from hf_encoders import (
     HfeRobertaForMaskedLM,
 )
 from hf_encoders.models.encoder_tokens import FlatTokens, flat_tokens
-
-from .tiny import BASE_MODELS, MASKED_LM, NO_DROPOUT, right_padded, tiny_model
+from tests.models.tiny import BASE_MODELS, MASKED_LM, NO_DROPOUT, right_padded, tiny_model
 
 
 EXPORTED = (HfeBertModel, HfeRobertaForMaskedLM, HfeAlbertForSequenceClassification)

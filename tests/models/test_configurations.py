@@ -11,8 +11,7 @@ from transformers import PreTrainedModel
 import hf_encoders
 from hf_encoders import HfeAlbertConfig, HfeBertConfig, HfeRobertaConfig
 from hf_encoders.models.encoder_configuration import EncoderConfig
-
-from .tiny import ALL_MODELS, CONFIGURATIONS, tiny_config, tiny_model
+from tests.models.tiny import ALL_MODELS, CONFIGURATIONS, tiny_config, tiny_model
 
 
 STOCK = {

@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 import transformers
-from hub.loopback_hub import LoopbackHub
-from hub.remote_process import run_without_package
 from huggingface_hub import HfApi
 from safetensors.torch import load, save_file
 from transformers import PreTrainedModel
@@ -28,8 +26,9 @@ from hf_encoders import (
     HfeRobertaForMaskedLM,
     HfeRobertaModel,
 )
-
-from .tiny import right_padded, tiny_model
+from tests.hub.loopback_hub import LoopbackHub
+from tests.hub.remote_process import run_without_package
+from tests.models.tiny import right_padded, tiny_model
 
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"

@@ -9,8 +9,7 @@ from transformers import PreTrainedModel
 from hf_encoders.models import encoder_attention
 from hf_encoders.models.encoder_attention import attend_with_dropout
 from hf_encoders.models.encoder_dropout import EncoderDropout, draw_seed, random_bits, scaled_mask
-
-from .tiny import MASKED_LM, right_padded, tiny_model
+from tests.models.tiny import MASKED_LM, right_padded, tiny_model
 
 
 STEPS = 65536

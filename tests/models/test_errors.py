@@ -8,8 +8,7 @@ from transformers import PreTrainedModel
 
 from hf_encoders import HfeBertForNextSentencePrediction, HfeBertForPreTraining, HfeBertModel, HfeRobertaModel
 from hf_encoders.models.encoder_attention import EncoderSelfAttention
-
-from .tiny import (
+from tests.models.tiny import (
     BASE_MODELS,
     CLASSIFIERS,
     MASKED_LM,

@@ -5,7 +5,15 @@ import torch
 from torch.func import functional_call, grad
 from transformers import PreTrainedModel
 
-from .tiny import CLASSIFIERS, MASKED_LM, NO_DROPOUT, PRETRAINING, TOKEN_CLASSIFIERS, right_padded, tiny_model
+from tests.models.tiny import (
+    CLASSIFIERS,
+    MASKED_LM,
+    NO_DROPOUT,
+    PRETRAINING,
+    TOKEN_CLASSIFIERS,
+    right_padded,
+    tiny_model,
+)
 
 
 def labelled(model: PreTrainedModel) -> dict[str, torch.Tensor]:

@@ -12,8 +12,7 @@ from torch.utils._pytree import tree_leaves
 from hf_encoders.models import encoder_linear_loss
 from hf_encoders.models.encoder_linear_loss import linear_classification_sums
 from hf_encoders.models.encoder_losses import ObjectiveSums, classification_sums
-
-from .tiny import MASKED_LM, PRETRAINING, right_padded, tiny_model
+from tests.models.tiny import MASKED_LM, PRETRAINING, right_padded, tiny_model
 
 
 CLASSES, WIDTH = 37, 5

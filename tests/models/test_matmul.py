@@ -17,8 +17,7 @@ from hf_encoders.models.encoder_matmul import (
     spare_rows,
     with_spare_rows,
 )
-
-from .tiny import MASKED_LM, right_padded, tiny_model
+from tests.models.tiny import MASKED_LM, right_padded, tiny_model
 
 
 BF16 = torch.bfloat16

@@ -10,8 +10,7 @@ from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModel
 
 from hf_encoders import HfeAlbertConfig, HfeAlbertForMaskedLM, HfeAlbertForPreTraining, HfeAlbertModel
-
-from .tiny import NO_DROPOUT, right_padded, tiny_config, tiny_model, token_ids
+from tests.models.tiny import NO_DROPOUT, right_padded, tiny_config, tiny_model, token_ids
 
 
 # Names in a layer of what is shared; the LayerNorm behind the feed-forward part goes with it.

@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from .tiny import NO_DROPOUT, QUESTION_ANSWERING, right_padded, tiny_model
+from tests.models.tiny import NO_DROPOUT, QUESTION_ANSWERING, right_padded, tiny_model
 
 
 POSITIONS = {"start_positions": torch.tensor([4, 1, 0]), "end_positions": torch.tensor([6, 3, 0])}

@@ -1,14 +1,14 @@
 """One step of training: every parameter moves, and how a batch is cut does not matter."""
 
+import inspect
 from typing import Any
 
 import pytest
 import torch
 from transformers import PreTrainedModel
 
-from hf_encoders import HfeBertForPreTraining
-
-from .tiny import (
+from hf_encoders import HfeAlbertForPreTraining, HfeBertForPreTraining
+from tests.models.tiny import (
     ALL_MODELS,
     BASE_MODELS,
     CLASSIFIERS,
@@ -166,3 +166,11 @@ def test_unlabelled_pairs_do_not_count() -> None:
     kept = model(ids[[0, 2]], next_sentence_label=torch.tensor([1, 0]))
     assert some.pair.count == 2
     torch.testing.assert_close(some.loss, kept.loss)
+
+
+def test_loss_terms_name_the_label_argument_of_each_term():
+    assert HfeBertForPreTraining.loss_terms == {"mlm": "labels", "nsp": "next_sentence_label"}
+    assert HfeAlbertForPreTraining.loss_terms == {"mlm": "labels", "sop": "sentence_order_label"}
+    assert {model_class.loss_terms["mlm"] for model_class in MASKED_LM} == {"labels"}
+    for model_class in ALL_MODELS:
+        assert set(model_class.loss_terms.values()) <= set(inspect.signature(model_class.forward).parameters)

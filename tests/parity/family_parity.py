@@ -4,7 +4,9 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from parity_with_transformers import (
+
+from hf_encoders.models import encoder_attention, encoder_dropout
+from tests.parity.parity_with_transformers import (
     BATCHES,
     as_choices,
     assert_equal_to_transformers,
@@ -17,8 +19,6 @@ from parity_with_transformers import (
     make_labels,
     make_pair,
 )
-
-from hf_encoders.models import encoder_attention, encoder_dropout
 
 
 NO_DROPOUT = {

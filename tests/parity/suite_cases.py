@@ -9,9 +9,10 @@ import os
 import unittest
 from pathlib import Path
 
-import suite_source
 import torch
 import transformers
+
+from tests.parity import suite_source
 
 
 # Nothing to do when imported by anyone else, such as pytest looking for doctests.

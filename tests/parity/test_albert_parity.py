@@ -1,9 +1,9 @@
 """Albert of this package against transformers' own: outputs, loss and gradients on every real token."""
 
 import transformers
-from family_parity import FamilyParity
 
 import hf_encoders
+from tests.parity.family_parity import FamilyParity
 
 
 class TestAlbert(FamilyParity):

@@ -9,12 +9,19 @@ from typing import Any
 
 import pytest
 import torch
-from parity_with_transformers import ROW_LENGTH, compare_gradients, make_batch, make_config, make_labels, make_pair
 from transformers import AlbertForMaskedLM, BertForMaskedLM, PreTrainedModel, RobertaForMaskedLM
 
 from hf_encoders import HfeAlbertForMaskedLM, HfeBertForMaskedLM, HfeRobertaForMaskedLM
 from hf_encoders.models import encoder_attention
 from hf_encoders.models.encoder_attention import EncoderSelfAttention
+from tests.parity.parity_with_transformers import (
+    ROW_LENGTH,
+    compare_gradients,
+    make_batch,
+    make_config,
+    make_labels,
+    make_pair,
+)
 
 
 HEADS = (

@@ -3,10 +3,10 @@
 import pytest
 import torch
 import transformers
-from parity_with_transformers import ROW_LENGTH, make_batch, make_config, make_labels, make_pair
 from transformers import PreTrainedModel
 
 import hf_encoders
+from tests.parity.parity_with_transformers import ROW_LENGTH, make_batch, make_config, make_labels, make_pair
 
 
 BASE_MODELS = (

@@ -72,7 +72,9 @@ def main() -> int:
 
     # Read when transformers is imported, which `suite_source` does. No test here has business with the Hub.
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    import suite_source
+    here = Path(__file__).resolve().parent
+    sys.path.insert(0, str(here.parents[1]))
+    from tests.parity import suite_source
 
     source = options.source.resolve() if options.source else suite_source.fetch()
     suite_source.check(source)
@@ -85,9 +87,6 @@ def main() -> int:
             "seed": options.seed,
         }
     )
-    here = Path(__file__).resolve().parent
-    # An installed hf_encoders comes first; without one, the checkout that this file is in.
-    sys.path.append(str(here.parents[1]))
     # Neither the configuration nor the fixtures of this project's own tests apply to those of transformers.
     arguments = [str(here / "suite_cases.py"), "-c", os.devnull, f"--rootdir={here}", "--noconftest", "-q"]
     arguments += ["-W", "ignore::pytest.PytestWarning", "-p", "no:cacheprovider", "--tb=short"]

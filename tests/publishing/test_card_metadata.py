@@ -10,8 +10,7 @@ from hf_encoders.publishing.card_metadata import metadata_problems
 from hf_encoders.publishing.model_card import TASK_OF_HEAD, make_model_card, missing_facts
 from hf_encoders.records.training_record import TrainingRecord
 from tests.hub.tiny_checkpoints import BERT, make_model
-
-from .saved import ALL_HEADS, RECORD, name_of
+from tests.publishing.saved import ALL_HEADS, RECORD, name_of
 
 
 def index(**changes):

@@ -24,8 +24,7 @@ from tests.hub.tiny_checkpoints import (
     save_checkpoint,
 )
 from tests.publishing.findings import edit_config, errors
-
-from .saved import ALL_HEADS, RECORD, name_of, save
+from tests.publishing.saved import ALL_HEADS, RECORD, name_of, save
 
 
 MLM = "AutoModelForMaskedLM"

@@ -23,8 +23,7 @@ from hf_encoders.training import HealthCallback, HubCodeCallback, PreTrainingTra
 from tests.end_to_end.test_quickstart import write_corpus
 from tests.hub.test_pretraining_push import RECIPE
 from tests.hub.tiny_checkpoints import BERT
-
-from .saved import RECORD, save
+from tests.publishing.saved import RECORD, save
 
 
 TOKEN = "hf_" + "Planted0Token1Planted2Token3Secret"
@@ -164,7 +163,7 @@ def test_finetune(home):
     rows = [f"{SENTENCE} {number},{'cat' if number % 2 else 'dog'}\n" for number in range(20)]
     (home / "train.csv").write_text("text,label\n" + "".join(rows))
     words = ["--model", str(encoder), "--train", str(home / "train.csv"), "--output", str(home / "out")]
-    words += ["--max-steps", "2", "--trainer", f"hub_token={SHORT}", f"run_name={TOKEN}", "optim=adafactor"]
+    words += ["--max-steps", "2", "--hub_token", SHORT, f"--run-name={TOKEN}", "--optim", "adafactor"]
     assert main(["finetune", "text-classification", *words]) == 0
     assert_clean(files_in(home / "out" / "seed-0"))
     assert_clean({"results.json": (home / "out" / "results.json").read_bytes()})

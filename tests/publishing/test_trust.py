@@ -15,8 +15,7 @@ from hf_encoders.publishing.publish import plan_publication
 from hf_encoders.saved_files import foreign_code, published_files
 from tests.hub.tiny_checkpoints import BERT, make_config
 from tests.publishing.findings import edit_config, errors
-
-from .saved import save
+from tests.publishing.saved import save
 
 
 MLM = "AutoModelForMaskedLM"

@@ -1,4 +1,6 @@
-"""A mask rate that follows the steps: what the lower rate's draws give, whoever collates and whenever."""
+"""A mask rate that follows the steps: the masks that the rate gives, whoever collates and whenever."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -7,8 +9,9 @@ from transformers import TrainingArguments
 
 from hf_encoders import HfeBertConfig, HfeBertForMaskedLM
 from hf_encoders.data import DataCollatorForMaskedLM, SentenceBlocks
+from hf_encoders.recipes.phases import PhaseExamples, RunExamples
+from hf_encoders.recipes.recipe import Phase
 from hf_encoders.training import LinearMaskRate, PreTrainingTrainer
-from hf_encoders.training.mask_rate import prepared_collator, thinned
 from tests.data.corpora import make_dataset, random_documents
 
 
@@ -34,38 +37,36 @@ def blocks(length=24):
         {"quota": "bernoulli", "at_least_one": False},
         {"unit": "word", "word_starts": Pieces},
         {"unit": "word", "word_starts": Pieces, "quota_in_units": True},
+        {"unit": "span", "word_starts": Pieces},
+        {"max_predictions": 5},
     ],
 )
-def test_taking_masks_back_gives_the_lower_rates_masks(tokenizer, options):
+def test_examples_with_a_rate_are_masked_as_by_a_collator_of_that_rate(tokenizer, options):
     data_set = blocks(128)
     examples = data_set.__getitems__(range(len(data_set)))
     high = DataCollatorForMaskedLM(tokenizer, mask_probability=0.4, **options)
-    high = prepared_collator(high, LinearMaskRate(0.4, 0.1))
     low = DataCollatorForMaskedLM(tokenizer, mask_probability=0.1, **options)(examples)
-    found = thinned(high(examples), 0.1)
-    assert set(found) == {"input_ids", "labels", "attention_mask"}
-    assert torch.equal(found["input_ids"], low["input_ids"])
-    assert torch.equal(found["labels"], low["labels"])
-    assert torch.equal(thinned(high(examples), 0.4)["labels"], high(examples)["labels"])
+    found = high([replace(example, mask_rate=0.1) for example in examples])
+    assert found.keys() == low.keys() and all(torch.equal(found[name], low[name]) for name in low)
+    if options.get("unit") != "span" and "max_predictions" not in options:
+        # A lower rate predicts the first of the same random order.
+        assert not ((low["labels"] != -100) & (high(examples)["labels"] == -100)).any()
 
 
-@pytest.mark.parametrize("unit", ["token", "word", "ngram", "span"])
-@pytest.mark.parametrize("high", [0.3, 0.6])
-def test_shares_are_the_rates(make_tokenizer, unit, high):
-    tokenizer = make_tokenizer(1000)
-    rows = [{"input_ids": [1, *np.random.default_rng(i).integers(5, 1000, 126).tolist(), 2]} for i in range(3000)]
-    collator = DataCollatorForMaskedLM(tokenizer, mask_probability=high, unit=unit, word_starts=Pieces)
-    batch = prepared_collator(collator, LinearMaskRate(high, 0.15))(rows)
-    for rate in (0.15, 0.22, 0.3):
-        labels = thinned(batch, rate)["labels"]
-        assert float((labels != -100).float().sum() / (126 * 3000)) == pytest.approx(rate, rel=0.015)
-        assert int((labels != -100).sum(dim=1).max()) < 126 * rate + 32  # a span more at most
+def test_a_batch_has_one_rate(tokenizer):
+    examples = blocks()
+    both = [replace(examples[i], mask_rate=rate) for i, rate in ((0, 0.1), (1, 0.2))]
+    with pytest.raises(ValueError, match="per_device_train_batch_size=1"):
+        DataCollatorForMaskedLM(tokenizer)(both)
 
 
-def test_the_callers_collator_stays_as_it_is(tokenizer):
-    collator = DataCollatorForMaskedLM(tokenizer, mask_probability=0.3)
-    prepared_collator(collator, LinearMaskRate())
-    assert "mask_rates" not in collator([{"input_ids": [1, 7, 8, 9, 2]}])
+def test_a_step_has_one_rate_however_it_is_divided():
+    for micro_batches in (1, 3):
+        phases = [PhaseExamples(Phase(steps, 24, 6), blocks()) for steps in (3, 5)]
+        run = RunExamples(phases, micro_batches, LinearMaskRate(0.4, 0.2))
+        rates = [{part.mask_rate for part in run[item]} for item in range(len(run))]
+        expected = [0.4 - 0.2 * step / 8 for step in range(8) for _ in range(micro_batches)]
+        assert [one for rate in rates for one in rate] == pytest.approx(expected)
 
 
 def make(tokenizer, folder, **arguments):
@@ -74,18 +75,18 @@ def make(tokenizer, folder, **arguments):
         vocab_size=60, hidden_size=12, num_hidden_layers=1, num_attention_heads=3, intermediate_size=20,
         max_position_embeddings=64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
     )  # fmt: skip
-    settings = {"per_device_train_batch_size": 4, "max_steps": 8, "save_steps": 5, "learning_rate": 0.1}
+    settings = {"per_device_train_batch_size": 1, "max_steps": 8, "save_steps": 5, "learning_rate": 0.1}
     data_set = SentenceBlocks(make_dataset(random_documents(60)), 64)
     return PreTrainingTrainer(
         model=HfeBertForMaskedLM(config),
         args=TrainingArguments(
-            folder, **settings, report_to="none", use_cpu=True, disable_tqdm=True, logging_strategy="no", **arguments
+            folder, **settings, report_to="none", use_cpu=True, disable_tqdm=True, logging_strategy="no",
+            train_sampling_strategy="sequential", **arguments,
         ),
-        train_dataset=data_set,
+        train_dataset=RunExamples([PhaseExamples(Phase(8, 64, 4), data_set)], 1, LinearMaskRate(0.4, 0.1)),
         eval_dataset=blocks(64),
-        data_collator=DataCollatorForMaskedLM(tokenizer, mask_probability=0.4),
-        mask_rate=LinearMaskRate(0.4, 0.1),
-    )
+        data_collator=DataCollatorForMaskedLM(tokenizer, mask_probability=0.1),
+    )  # fmt: skip
 
 
 def test_rates_follow_the_steps_with_workers_and_after_a_restart(tokenizer, tmp_path):
@@ -113,14 +114,6 @@ def test_rates_follow_the_steps_with_workers_and_after_a_restart(tokenizer, tmp_
     assert np.isfinite(trainer.evaluate()["eval_loss"])
 
 
-def test_collators_that_cannot_follow_are_refused(tokenizer):
-    for collator, message in (
-        (len, "needs a data collator of hf_encoders.data"),
-        (DataCollatorForMaskedLM(tokenizer), "give it mask_probability=0.3"),
-        (DataCollatorForMaskedLM(tokenizer, mask_probability=0.3, max_predictions=20), "max_predictions"),
-        (DataCollatorForMaskedLM(tokenizer, mask_probability=0.3, pass_over_long_words=True), "pass_over_long_words"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            prepared_collator(collator, LinearMaskRate())
+def test_rates_out_of_range_are_refused():
     with pytest.raises(ValueError, match="start=0"):
         LinearMaskRate(0, 0.15)

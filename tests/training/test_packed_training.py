@@ -20,7 +20,7 @@ from hf_encoders.data import (
     SentenceBlocks,
     TokenBudget,
 )
-from hf_encoders.training import EpochCallback, LinearMaskRate, PreTrainingTrainer
+from hf_encoders.training import EpochCallback, PreTrainingTrainer
 from tests.data.corpora import TINY_MODEL, make_dataset, random_documents
 
 
@@ -54,9 +54,8 @@ def make_examples(objective, num_examples=None, redraw=False):
 def make(objective, folder, tokenizer, train_set, packed, trainer_class=PreTrainingTrainer, eval_set=None, **settings):
     torch.manual_seed(0)
     model_class, config_class, collator_class, _ = OBJECTIVES[objective]
-    extra = {name: settings.pop(name) for name in ("mask_rate", "callbacks") if name in settings}
+    extra = {name: settings.pop(name) for name in ("callbacks",) if name in settings}
     more = {"embedding_size": 10, "classifier_dropout_prob": 0.0} if objective == "sop" else {}
-    masking = {"mask_probability": 0.3} if "mask_rate" in extra else {}
     arguments = {"max_steps": 3, "learning_rate": 0.5, "lr_scheduler_type": "constant", "optim": "sgd", **settings}
     return trainer_class(
         model=model_class(config_class(**SIZES, **more)),
@@ -65,7 +64,7 @@ def make(objective, folder, tokenizer, train_set, packed, trainer_class=PreTrain
         ),
         train_dataset=train_set,
         eval_dataset=eval_set,
-        data_collator=collator_class(tokenizer, packed=packed, **masking),
+        data_collator=collator_class(tokenizer, packed=packed),
         **extra,
     )
 
@@ -152,21 +151,6 @@ def test_default_settings_draw_every_epoch_anew_and_count_tokens(tokenizer, trai
     assert all(type(inputs["max_length_q"]) is int for inputs in seen)
     num_tokens = sum(len(row) for epoch in expected for row in epoch)
     assert trainer.state.num_input_tokens_seen == num_tokens
-
-
-def test_a_mask_rate_thins_packed_rows_as_padded_ones(tokenizer, tmp_path):
-    found = []
-    for packed in (False, True):
-        examples = make_examples("mlm", redraw=True)
-        held_out = make_examples("mlm")
-        trainer = make(
-            "mlm", tmp_path, tokenizer, examples, packed, eval_set=held_out, mask_rate=LinearMaskRate(0.3, 0.1)
-        )
-        trainer.train()
-        figures = {**trainer.state.log_history[2], **trainer.evaluate()}
-        found.append([figures[name] for name in ("loss", "mlm_loss", "eval_loss")])
-        found[-1] += [float(parameter.detach().sum()) for parameter in trainer.model.parameters()]
-    assert found[0] == pytest.approx(found[1], abs=1e-4)
 
 
 def test_predictions_of_packed_rows_come_back_in_one_process(tokenizer, tmp_path):

@@ -9,7 +9,7 @@ from transformers import Trainer
 from hf_encoders.training.faults import checkpoint_files, fault_tolerance
 from hf_encoders.training.faults.fault_tolerance import CheckpointNotSavedError
 from hf_encoders.training.faults.out_of_memory import smaller_micro_batches, what_to_lower
-from tests.faults.tiny_run import make_trainer
+from tests.training.faults.tiny_run import make_trainer
 
 
 def steps_in(folder):

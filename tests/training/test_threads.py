@@ -13,8 +13,8 @@ import yaml
 from hf_encoders.commands import pretrain as pretrain_command
 from hf_encoders.training import threads
 from hf_encoders.training.threads import Work, fastest_threads, set_threads
+from tests.commands.pretrain_runs import TINY, pretrain, weights
 from tests.end_to_end.test_quickstart import write_corpus
-from tests.training.pretrain_runs import TINY, pretrain, weights
 
 
 class Clock:

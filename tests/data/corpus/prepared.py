@@ -30,4 +30,4 @@ def arrow_bytes(directory) -> bytes:
 
 
 class Killed(Exception):
-    """In place of a kill, for a test within this process; `test_command.py` has a real one."""
+    """In place of a kill, for a test within this process; `tests/commands/test_corpus.py` has a real one."""

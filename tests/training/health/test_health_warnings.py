@@ -13,9 +13,9 @@ from hf_encoders.training import HealthCallback, NonFiniteLossError
 from hf_encoders.training.health import callback as health
 from hf_encoders.training.health.finite_losses import FiniteLossWatch, SeenLoss
 from hf_encoders.training.health.warnings import WarningContext, new_warnings
-from tests.faults import processes
-from tests.training import spoilt_rank
-from tests.training.test_health import SIZES, Clock, collate, make, training_logs
+from tests.training.faults import processes
+from tests.training.health import spoilt_rank
+from tests.training.health.test_health import SIZES, Clock, collate, make, training_logs
 from tests.training.three_steps import collate_packed
 
 

@@ -7,7 +7,7 @@ from hf_encoders.benchmark.flops import needed_flops
 from hf_encoders.benchmark.measuring import Measurements, Turn, batches_of_round, measure, peak_on_cpu, run_turn
 from hf_encoders.benchmark.report import make_line
 from hf_encoders.benchmark.rows import make_pool
-from tests.benchmark_command.tiny import tiny_config, tiny_corpus, tiny_setting
+from tests.benchmark.tiny import tiny_config, tiny_corpus, tiny_setting
 
 
 def test_peak_is_the_most_bytes_at_a_time():

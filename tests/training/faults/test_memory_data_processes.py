@@ -10,8 +10,8 @@ import torch
 from safetensors.numpy import load_file
 
 from hf_encoders.training.faults.out_of_memory import is_out_of_memory
-from tests.faults import injected, processes, tiny_run
-from tests.faults.saved_state import good_steps, is_as_if_never_stopped, is_untouched, newest, resumed
+from tests.training.faults import injected, processes, tiny_run
+from tests.training.faults.saved_state import good_steps, is_as_if_never_stopped, is_untouched, newest, resumed
 from tests.training.killed_run import make_documents
 
 

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from tests.faults import processes, tiny_run
+from tests.training.faults import processes, tiny_run
 
 
 @pytest.fixture(scope="session")

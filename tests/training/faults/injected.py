@@ -17,7 +17,7 @@ from torch.utils.data import get_worker_info
 from transformers import TrainerCallback
 
 from hf_encoders.training.faults import checkpoint_files, checkpoints, interruption
-from tests.faults.tiny_run import AtStep, FaultyCollator, make_trainer
+from tests.training.faults.tiny_run import AtStep, FaultyCollator, make_trainer
 
 
 def kill_self() -> None:

@@ -12,7 +12,7 @@ from transformers import TrainerCallback
 from hf_encoders.cli import main
 from hf_encoders.commands import pretrain as pretrain_command
 from hf_encoders.records.training_record import TrainingRecord
-from tests.training.pretrain_runs import TINY, finished_run, pretrain, weights
+from tests.commands.pretrain_runs import TINY, finished_run, pretrain, weights
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from hf_encoders.loading import load_tokenizer
 from hf_encoders.recipes.run_folder import open_parts
 from hf_encoders.records.training_record import TrainingRecord
 from hf_encoders.training.faults.checkpoints import facts_of_checkpoint
-from tests.training.pretrain_runs import TINY, finished_run, pretrain, weights
+from tests.commands.pretrain_runs import TINY, finished_run, pretrain, weights
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,8 @@ import signal
 
 import pytest
 
-from tests.faults import injected, processes
-from tests.faults.saved_state import good_steps, is_as_if_never_stopped, is_untouched, newest, resumed
+from tests.training.faults import injected, processes
+from tests.training.faults.saved_state import good_steps, is_as_if_never_stopped, is_untouched, newest, resumed
 
 
 @pytest.mark.parametrize(("number", "name"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")])

@@ -8,8 +8,8 @@ import pytest
 
 from hf_encoders.training.faults.checkpoint_files import finish_checkpoint
 from hf_encoders.training.faults.checkpoints import FILE_LIST, problem_of_checkpoint
-from tests.faults import injected, processes
-from tests.faults.saved_state import good_steps, is_as_if_never_stopped, is_untouched, newest, resumed
+from tests.training.faults import injected, processes
+from tests.training.faults.saved_state import good_steps, is_as_if_never_stopped, is_untouched, newest, resumed
 
 
 KILLED = -signal.SIGKILL

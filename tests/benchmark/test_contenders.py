@@ -5,7 +5,7 @@ from hf_encoders.benchmark.contenders import BASELINE, OPPONENTS, OURS, make_con
 from hf_encoders.benchmark.measuring import inference_pass, training_pass
 from hf_encoders.benchmark.rows import make_pool
 from hf_encoders.benchmark.settings import pair_label_name
-from tests.benchmark_command.tiny import tiny_config, tiny_corpus, tiny_setting
+from tests.benchmark.tiny import tiny_config, tiny_corpus, tiny_setting
 
 
 def contenders_of(setting, tokenizer, dropout: float = 0.0):

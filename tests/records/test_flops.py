@@ -6,7 +6,7 @@ from hf_encoders.benchmark.contenders import model_class, stock_config
 from hf_encoders.benchmark.flops import needed_flops
 from hf_encoders.benchmark.rows import Row, make_batch
 from hf_encoders.records.flops import forward_flops, measure_gemm_rate
-from tests.benchmark_command.tiny import tiny_config, tiny_setting
+from tests.benchmark.tiny import tiny_config, tiny_setting
 
 
 def batch_of(lengths: list[int], predicted: int):

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from tests.faults import injected, processes
-from tests.faults.saved_state import good_steps, is_as_if_never_stopped, is_untouched, resumed
+from tests.training.faults import injected, processes
+from tests.training.faults.saved_state import good_steps, is_as_if_never_stopped, is_untouched, resumed
 
 
 def check_told(ended, run, reason):

@@ -12,8 +12,8 @@ from hf_encoders.data.presets import ALBERT_MASKING, ROBERTA_MASKING
 from hf_encoders.recipes.pretrained_folder import describe_masking, describe_pairs, logged_mean
 from hf_encoders.records.training_record import TrainingRecord
 from hf_encoders.training.mask_rate import LinearMaskRate
+from tests.commands.pretrain_runs import TINY
 from tests.end_to_end.test_quickstart import write_corpus
-from tests.training.pretrain_runs import TINY
 
 
 REPLACED = "of those 80 % [MASK], 10 % random, 10 % kept"

@@ -6,7 +6,7 @@ from safetensors.numpy import load_file
 
 from hf_encoders.training import newest_good_checkpoint
 from hf_encoders.training.faults.checkpoints import FILE_LIST, checksum, problem_by_list
-from tests.faults import processes, tiny_run
+from tests.training.faults import processes, tiny_run
 
 
 # These two have the name of the output folder in them, and this one seconds.

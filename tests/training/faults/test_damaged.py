@@ -6,8 +6,8 @@ import shutil
 import pytest
 
 from hf_encoders.training.faults.checkpoints import check_checkpoint, newest_good_checkpoint, problem_of_checkpoint
-from tests.faults import injected, processes, tiny_run
-from tests.faults.saved_state import is_as_if_never_stopped, newest, resumed
+from tests.training.faults import injected, processes, tiny_run
+from tests.training.faults.saved_state import is_as_if_never_stopped, newest, resumed
 
 
 def cut_short(path):

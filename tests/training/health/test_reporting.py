@@ -3,7 +3,7 @@
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.training.test_health import EXAMPLES, lengths, make, training_logs
+from tests.training.health.test_health import EXAMPLES, lengths, make, training_logs
 
 
 FIGURES = {"mlm_loss", "mlm_accuracy", "grad_norm", "tokens_per_second", "padding_share", "mask_rate", "mfu"}

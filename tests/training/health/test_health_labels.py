@@ -8,7 +8,7 @@ from transformers import Trainer, TrainingArguments
 import hf_encoders
 from hf_encoders.training import HealthCallback
 from hf_encoders.training.health.finite_losses import NonFiniteLossError
-from tests.training.test_health import SIZES, training_logs
+from tests.training.health.test_health import SIZES, training_logs
 
 
 ROWS, LENGTH, CHOICES = 3, 5, 2

@@ -9,7 +9,7 @@ from hf_encoders.cli import main
 from hf_encoders.commands import benchmark as command
 from hf_encoders.data.corpus.python_docs import Document
 from hf_encoders.records.flops import GEMM_SIDES
-from tests.benchmark_command.tiny import tiny_config, tiny_text
+from tests.benchmark.tiny import tiny_config, tiny_text
 
 
 @pytest.fixture

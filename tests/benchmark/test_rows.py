@@ -4,7 +4,7 @@ import torch
 
 from hf_encoders.benchmark.rows import Row, make_batch, make_pool, padding_share, spans
 from hf_encoders.data.corpus.sentence_store import SentenceStore
-from tests.benchmark_command.tiny import tiny_corpus, tiny_setting
+from tests.benchmark.tiny import tiny_corpus, tiny_setting
 
 
 # Tokens 0-15: a document of five sentences (2, 3, 1, 2, 1 tokens) and one of a single sentence of seven.
