@@ -86,7 +86,7 @@ def test_killed_it_goes_on_and_ends_with_the_same_bytes(tokenizer_folder, tmp_pa
     made = []
     make = ShardWriter.write
     monkeypatch.setattr(
-        ShardWriter, "write", lambda maker, number, *part: made.append(number) or make(maker, number, *part)
+        ShardWriter, "write", lambda writer, number, *part: made.append(number) or make(writer, number, *part)
     )
     arguments[-1] = "1"
     assert corpus(*arguments, "--output", out) == 0
@@ -239,5 +239,5 @@ def test_a_damaged_corpus_is_not_finished(tokenizer_folder, text, tmp_path, caps
     assert corpus(*common) == 0
     damage(tmp_path / "out" / "corpus.arrow")
     assert corpus(*common) == 2
-    assert "holds a damaged corpus: corpus.json tells of 2 documents" in capsys.readouterr().err
+    assert "holds a damaged corpus: corpus.json lists 2 documents" in capsys.readouterr().err
     assert corpus(*common, "--overwrite") == 0

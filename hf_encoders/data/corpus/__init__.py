@@ -13,7 +13,7 @@ from hf_encoders.data.corpus.report import (
     unigram_cross_entropy,
     warnings_for,
 )
-from hf_encoders.data.corpus.segmentation import one_sentence_per_line, split_sentences
+from hf_encoders.data.corpus.segmentation import one_sentence_per_line, split_sentences, splitter_for
 from hf_encoders.data.corpus.sentence_store import SentenceStore
 from hf_encoders.data.corpus.tokenized import split_train_validation, tokenize_documents
 
@@ -29,6 +29,7 @@ __all__ = [
     "read_documents",
     "split_sentences",
     "split_train_validation",
+    "splitter_for",
     "tokenize_documents",
     "unigram_cross_entropy",
     "warnings_for",

@@ -201,64 +201,36 @@ def remove_corpus(output: Path) -> None:
 def check_same_settings(output: Path, what: str, found: dict[str, Any], wanted: dict[str, Any]) -> None:
     """Refuse a corpus that was made with other settings; the error has a line for each difference."""
     ours, theirs = _deciding(wanted), _deciding(found)
-    other = [name for name in {**theirs, **ours} if theirs.get(name) != ours.get(name)]
-    if other:
-        lines = [f"\n- {line}" for name in other for line in differences(name, found.get(name), wanted.get(name))]
+    lines = []
+    for name in {**theirs, **ours}:
+        if theirs.get(name) != ours.get(name):
+            there, now = _described(name, found.get(name)), _described(name, wanted.get(name))
+            lines.append(
+                f"\n- {name}: " + (f"another one, also {now}" if there == now else f"{there} there, {now} now")
+            )
+    if lines:
         raise ValueError(
             f"output='{output}' holds {what} made with other settings:{''.join(lines)}\nGive the same settings, name "
             "another folder, or start over with overwrite=True (--overwrite)."
         )
 
 
-def differences(name: str, found: Any, wanted: Any) -> list[str]:
-    """What differs in one setting, a line each: `found` in the folder, `wanted` now.
-
-    >>> differences("keep_duplicates", False, True)
-    ['keep_duplicates: False there, True now']
-    >>> differences("libraries", {"datasets": "4", "sentencex": "1.0.1"}, {"datasets": "4", "sentencex": "1.0.2"})
-    ['version of sentencex: 1.0.1 there, 1.0.2 now']
-    """
-    if name == "libraries":
-        names = [one for one in {**found, **wanted} if found.get(one) != wanted.get(one)]
-        return [f"version of {one}: {found.get(one)} there, {wanted.get(one)} now" for one in names]
-    if name == "source" and "files" in found and "files" in wanted:
-        return _different_files(found, wanted)
-    if name == "source":
-        name, there, now = "text", _kind_of_source(found), _kind_of_source(wanted)
-    elif name == "tokenizer":
-        there, now = (f"{one['name']!r} ({one['class']}, {one['entries']:,} entries)" for one in (found, wanted))
-    elif name in ("sentence_splitter", "word_segmenter"):
+def _described(name: str, value: Any) -> str:
+    """A setting in an error message."""
+    if name == "tokenizer":
+        return f"{value['name']!r} ({value['class']}, {value['entries']:,} entries)"
+    if name in ("sentence_splitter", "word_segmenter"):
         # What follows the hash sign is a hash of the code.
-        there, now = (
-            str(one).split("#")[0].removeprefix("hf_encoders.data.corpus.segmentation.") for one in (found, wanted)
-        )
-    else:
-        there, now = repr(found), repr(wanted)
-    return [f"{name}: another one, also {there}" if there == now else f"{name}: {there} there, {now} now"]
-
-
-def _different_files(found: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
-    there, now = ({Path(path).name: rest for path, *rest in one["files"]} for one in (found, wanted))
-    kinds = {
-        "only there": [name for name in there if name not in now],
-        "only now": [name for name in now if name not in there],
-        "changed": [name for name in there if name in now and there[name] != now[name]],
-    }
-    lines = [f"text files {kind}: {_some(names)}" for kind, names in kinds.items() if names]
-    return lines or ["text files: the same ones in another order, or read in other units"]
-
-
-def _kind_of_source(source: dict[str, Any]) -> str:
-    if "files" in source:
-        return f"text files ({_some([Path(path).name for path, *_ in source['files']])})"
-    if "pipeline" in source:
-        return f"pipeline ({source['pipeline']!r}, {source['tasks']} tasks, {source['parts']} parts)"
-    return "streaming dataset" if source.get("dataset") == "streaming" else f"dataset of {source['rows']:,} rows"
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - _NAMES_SHOWN:,} more" if len(names) > _NAMES_SHOWN else ""
-    return ", ".join(names[:_NAMES_SHOWN]) + more
+        return str(value).split("#")[0].removeprefix("hf_encoders.data.corpus.segmentation.")
+    if name != "source":
+        return repr(value)
+    if "files" in value:
+        names = [Path(path).name for path, *_ in value["files"]]
+        more = f" and {len(names) - _NAMES_SHOWN:,} more" if len(names) > _NAMES_SHOWN else ""
+        return f"text files ({', '.join(names[:_NAMES_SHOWN])}{more})"
+    if "pipeline" in value:
+        return f"pipeline ({value['pipeline']!r}, {value['tasks']} tasks, {value['parts']} parts)"
+    return "streaming dataset" if value.get("dataset") == "streaming" else f"dataset of {value['rows']:,} rows"
 
 
 def _deciding(settings: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Preparation that was interrupted goes on, and never with anything else's shards."""
 
-import importlib
 import os
 import signal
 from functools import partial
@@ -124,14 +123,14 @@ class TestResume:
             unk_token="[UNK]",
         )
         self.begin(made, [file], out, tokenizer, stop_at=2)
-        with pytest.raises(ValueError, match="\n- tokenizer: another one of the same name and size"):
+        with pytest.raises(ValueError, match="\n- tokenizer: another one, also "):
             prepare_corpus([file], out, other)
-        with pytest.raises(ValueError, match="- text files only there: a.txt\n- text files only now: b.txt\n"):
+        with pytest.raises(ValueError, match=r"- source: text files \(a.txt\) there, text files \(b.txt\) now\n"):
             prepare_corpus([write_text(tmp_path / "b.txt", texts(30))], out, tokenizer)
         write_text(file, [*texts(30), "w5"])
-        with pytest.raises(ValueError, match=r"- text file a.txt: [\d,]+ bytes of .* there, [\d,]+ bytes of .* now\n"):
+        with pytest.raises(ValueError, match=r"- source: another one, also text files \(a.txt\)\n"):
             prepare_corpus([file], out, tokenizer)
-        with pytest.raises(ValueError, match=r"- text: text files \(a.txt\) there, data set of 30 rows now\n"):
+        with pytest.raises(ValueError, match=r"- source: text files \(a.txt\) there, dataset of 30 rows now\n"):
             prepare_corpus(datasets.Dataset.from_dict({"text": texts(30)}), out, tokenizer)
         assert made() == []
         report = prepare_corpus([file], out, tokenizer, workers=1, overwrite=True)
@@ -167,24 +166,10 @@ class TestResume:
         assert (0 in made()) is False
         assert rows(out) == tokenize_documents(read_documents([tmp_path / "moved"]), tokenizer)["input_ids"][:]
 
-    def test_an_edited_splitter_of_the_users_own_is_refused(self, tokenizer, tmp_path, monkeypatch):
-        source, out = [write_text(tmp_path / "a.txt", texts(30))], tmp_path / "out"
-        monkeypatch.syspath_prepend(tmp_path)
-        module = tmp_path / "splitter_that_is_edited.py"
-        module.write_text("def split(text):\n    return [text]\n")
-        import splitter_that_is_edited
-
-        prepare_corpus(source, out, tokenizer, sentence_splitter=splitter_that_is_edited.split, workers=1)
-        module.write_text("def split(text):\n    return text.split('.')\n")
-        importlib.invalidate_caches()
-        importlib.reload(splitter_that_is_edited)
-        with pytest.raises(ValueError, match="- sentence_splitter: splitter_that_is_edited.split has other code"):
-            prepare_corpus(source, out, tokenizer, sentence_splitter=splitter_that_is_edited.split, workers=1)
-
     def test_a_stream_in_another_order_is_refused(self, tokenizer, tmp_path, made):
         dataset, out = datasets.Dataset.from_dict({"text": texts(60)}), tmp_path / "out"
         self.begin(made, dataset.to_iterable_dataset(), out, tokenizer)
-        with pytest.raises(ValueError, match="streaming data set gives other text"):
+        with pytest.raises(ValueError, match="streaming dataset gives other text"):
             prepare_corpus(dataset.select([1, 0, *range(2, 60)]).to_iterable_dataset(), out, tokenizer, workers=1)
         assert made() == []
 
@@ -198,7 +183,7 @@ class TestResume:
         assert (out / "corpus.arrow").stat().st_mtime_ns == changed
         stream = datasets.Dataset.from_dict({"text": texts(30)}).to_iterable_dataset()
         prepare_corpus(stream, tmp_path / "stream", tokenizer, workers=1)
-        with pytest.raises(ValueError, match="streaming data set does not tell"):
+        with pytest.raises(ValueError, match="the same streaming dataset cannot be checked"):
             prepare_corpus(stream, tmp_path / "stream", tokenizer, workers=1)
 
     def test_a_worker_that_is_killed_is_told_and_loses_nothing(self, tokenizer, tmp_path, monkeypatch):
