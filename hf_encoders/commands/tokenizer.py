@@ -8,7 +8,6 @@ import argparse
 import sys
 import time
 from collections.abc import Iterator
-from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,10 +16,11 @@ import transformers
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
-import hf_encoders
 from hf_encoders.commands.corpus import add_text_arguments, check_text_arguments, load_split
+from hf_encoders.data.corpus.documents import DocumentReader
 from hf_encoders.data.corpus.segmentation import splitter_for
-from hf_encoders.data.corpus.sources import Source, TextReading, make_source
+from hf_encoders.data.corpus.settings import library_versions
+from hf_encoders.data.corpus.sources import Source, make_source
 from hf_encoders.data.vocabulary.report import REPORT_FILE, TokenizerReport, sizes_table, tokenizer_statistics
 from hf_encoders.data.vocabulary.text_selection import HELD_OUT_BYTES, SelectedText
 from hf_encoders.data.vocabulary.tokenizer_training import pipeline_options, tokenizer_of_words, untrained_tokenizer
@@ -143,53 +143,38 @@ def run(arguments: argparse.Namespace) -> int:
     transformers.logging.set_verbosity_error()
 
     began = time.perf_counter()
-    source = text_source(arguments)
-    text = selected_text(arguments, source)
+    documents = DocumentReader(splitter_for(arguments.language), arguments.text_column, arguments.sentences_column)
+    source = make_source(arguments.input or load_split(arguments), documents)
+    limit = None if arguments.limit is None else max(int(arguments.limit * 1e6), 1)
+    text = SelectedText(documents_of(source), arguments.held_out, limit, source.text_bytes)
     words = count_words(text, untrained_tokenizer(config_class, options))
     counting_seconds = time.perf_counter() - began
     reports = []
     for size, folder in zip(sizes, folders, strict=True):
         print(f"learning {size:,} entries from {len(words):,} distinct words", file=sys.stderr)
         began = time.perf_counter()
-        learned = tokenizer_of_words(
-            words,
-            config_class,
-            size,
-            arguments.max_length,
-            options,
-            arguments.character_coverage,
+        coverage = arguments.character_coverage
+        learned = tokenizer_of_words(words, config_class, size, arguments.max_length, options, coverage)
+        learning_seconds = time.perf_counter() - began
+        reports.append(
+            TokenizerReport(
+                settings=settings_of(arguments, size, options),
+                statistics=tokenizer_statistics(learned, text.held_out or text.sample, words),
+                is_held_out=bool(text.held_out),
+                run={
+                    "megabytes": round(text.trained_bytes / 1e6, 3),
+                    "held_out_megabytes": round(text.held_out_bytes / 1e6, 3),
+                    "distinct_words": len(words),
+                    "counting_seconds": round(counting_seconds, 2),
+                    "learning_seconds": round(learning_seconds, 2),
+                },
+                versions=library_versions(),
+                reading=text.reading._asdict() | {"skipped_files": dict(source.skipped_files)},
+            )
         )
-        seconds = {"counting_seconds": counting_seconds, "learning_seconds": time.perf_counter() - began}
-        reading = text.reading._asdict() | {"skipped_files": dict(source.skipped_files)}
-        reports.append(make_report(learned, text, words, settings_of(arguments, size, options), seconds, reading))
         save_tokenizer(learned, reports[-1], folder)
     show(reports, output, is_comparison=bool(arguments.compare_sizes))
     return 0
-
-
-def make_report(
-    tokenizer: PreTrainedTokenizerBase,
-    text: SelectedText,
-    words: dict[str, int],
-    settings: dict[str, Any],
-    seconds: dict[str, float],
-    reading: dict[str, Any],
-) -> TokenizerReport:
-    """Measure a tokenizer on the held-out text, or without any, on the training text."""
-    return TokenizerReport(
-        settings=settings,
-        statistics=tokenizer_statistics(tokenizer, text.held_out or text.sample, words),
-        is_held_out=bool(text.held_out),
-        run={
-            "megabytes": round(text.trained_bytes / 1e6, 3),
-            "held_out_megabytes": round(text.held_out_bytes / 1e6, 3),
-            "distinct_words": len(words),
-        }
-        | {name: round(value, 2) for name, value in seconds.items()},
-        versions={"hf_encoders": hf_encoders.__version__}
-        | {name: version(name) for name in ("tokenizers", "transformers")},
-        reading=reading,
-    )
 
 
 def show(reports: list[TokenizerReport], output: Path, is_comparison: bool) -> None:
@@ -250,18 +235,6 @@ def save_tokenizer(tokenizer: PreTrainedTokenizerBase, report: TokenizerReport, 
         report.save(Path(unfinished))
         for file in Path(unfinished).iterdir():
             file.replace(folder / file.name)
-
-
-def text_source(arguments: argparse.Namespace) -> Source:
-    """The input."""
-    reading = TextReading(splitter_for(arguments.language), arguments.text_column, arguments.sentences_column)
-    return make_source(arguments.input or load_split(arguments), reading)
-
-
-def selected_text(arguments: argparse.Namespace, source: Source) -> SelectedText:
-    """The input within --limit, with the part of it that is held out."""
-    limit = None if arguments.limit is None else max(int(arguments.limit * 1e6), 1)
-    return SelectedText(documents_of(source), arguments.held_out, limit, source.text_bytes)
 
 
 def documents_of(source: Source) -> Iterator[list[str]]:

@@ -67,7 +67,7 @@ def is_alive(process_group: int) -> bool:
     return True
 
 
-def test_killed_it_goes_on_and_ends_with_the_same_bytes(tokenizer_folder, tmp_path, monkeypatch):
+def test_a_killed_run_resumes_and_ends_with_the_same_bytes(tokenizer_folder, tmp_path, monkeypatch):
     generator = random.Random(0)
     documents = (" ".join(f"w{generator.randrange(5, 60)}" for _ in range(50)) + ".\n\n" for _ in range(10_000))
     (tmp_path / "a.txt").write_text("".join(documents))
@@ -121,7 +121,7 @@ def test_options(tokenizer_folder, text, tmp_path):
 
 
 @pytest.mark.parametrize("streaming", [[], ["--streaming"]])
-def test_a_data_set(tokenizer_folder, tmp_path, streaming):
+def test_a_dataset(tokenizer_folder, tmp_path, streaming):
     folder = tmp_path / "dataset"
     folder.mkdir()
     (folder / "test.jsonl").write_text('{"body": "w5. w6"}\n{"body": "w7"}\n')
@@ -155,7 +155,9 @@ def test_word_segmenter(tokenizer_folder, text, tmp_path, monkeypatch):
         (["--input", "TEXT", "--output", "FOLDER"], "holds files that are not a corpus"),
     ],
 )
-def test_wrong_input_is_told_in_one_line(tokenizer_folder, text, tmp_path, capsys, monkeypatch, arguments, message):
+def test_wrong_input_is_reported_in_one_line(
+    tokenizer_folder, text, tmp_path, capsys, monkeypatch, arguments, message
+):
     monkeypatch.setattr(sources, "BYTES_PER_UNIT", 5)
     (tmp_path / "bad.jsonl").write_text('{"text": "w5"}\nnonsense\n')
     (tmp_path / "folder").mkdir()
@@ -214,7 +216,7 @@ def test_the_command_and_python_recognise_each_others_corpora(tokenizer_folder, 
     ]
 
 
-def test_a_closed_or_full_disk_is_told_in_one_line(tokenizer_folder, text, tmp_path, capsys, monkeypatch):
+def test_a_closed_or_full_disk_is_reported_in_one_line(tokenizer_folder, text, tmp_path, capsys, monkeypatch):
     common = ("--input", text, "--tokenizer", tokenizer_folder, "--output", tmp_path / "out")
     with monkeypatch.context() as broken:
         broken.setattr(writing.tempfile, "TemporaryFile", no_space)

@@ -58,7 +58,7 @@ def test_sizes_are_compared(text, tmp_path, capsys):
     assert one.read_bytes() == other.read_bytes()
 
 
-def test_a_short_text_is_measured_on_itself_and_said_so(tmp_path, capsys):
+def test_a_short_text_is_measured_on_itself_and_says_so(tmp_path, capsys):
     (tmp_path / "a.jsonl").write_text('{"text": "the cat sat. on the mat"}\n')
     common = ("--kind", "unigram", "--input", tmp_path / "a.jsonl", "--output", tmp_path / "out", "--cased")
     assert tokenizer(*common, "--vocab-size", 40) == 0
@@ -98,7 +98,7 @@ def test_the_limit_is_spread_over_the_text():
         (["--output", "/proc/out"], "/proc may not be written to"),
     ],
 )
-def test_wrong_input_is_told_in_one_line(text, tmp_path, capsys, arguments, message):
+def test_wrong_input_is_reported_in_one_line(text, tmp_path, capsys, arguments, message):
     (tmp_path / "empty.txt").write_text("\n")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes").write_text("")
@@ -143,7 +143,7 @@ def test_help_tells_units_and_defaults(capsys):
     assert "10**6 bytes of UTF-8" in printed and "(default: 0.01)" in printed
 
 
-def test_what_is_damaged_and_not_read_is_told(tmp_path, capsys):
+def test_what_is_damaged_and_not_read_is_reported(tmp_path, capsys):
     folder = tmp_path / "in"
     folder.mkdir()
     (folder / "a.txt").write_bytes("\n\n".join(lines()).encode("latin-1", "replace"))
@@ -169,7 +169,7 @@ def test_text_without_spaces_is_measured_in_characters(tmp_path, capsys):
     assert "| - | 1.000 |" in capsys.readouterr().out
 
 
-def test_a_disk_that_is_full_in_the_end_is_told_in_one_line(text, tmp_path, capsys, monkeypatch):
+def test_a_disk_that_is_full_in_the_end_is_reported_in_one_line(text, tmp_path, capsys, monkeypatch):
     def no_space(*_, **__):
         raise Exception("No space left on device (os error 28)")  # as the tokenizers library does
 

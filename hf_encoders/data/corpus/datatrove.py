@@ -16,6 +16,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
+from hf_encoders.data.corpus.documents import DocumentReader
 from hf_encoders.data.corpus.merge import finish_corpus, merge_shards, run_facts
 from hf_encoders.data.corpus.preparation import one_core_per_process
 from hf_encoders.data.corpus.report import REPORT_FILE, CorpusReport
@@ -23,7 +24,6 @@ from hf_encoders.data.corpus.segmentation import split_sentences
 from hf_encoders.data.corpus.sentence_encoding import check_max_sentence_tokens, make_encoder
 from hf_encoders.data.corpus.settings import corpus_settings, finished_report, shards_folder, start_shards
 from hf_encoders.data.corpus.shards import ShardWriter, shard_path
-from hf_encoders.data.corpus.sources import TextReading
 from hf_encoders.writing import locked
 
 
@@ -97,9 +97,9 @@ class CorpusTasks:
     def settings(self) -> dict[str, Any]:
         """Everything that decides what is in the corpus."""
         source = {"pipeline": self.source, "tasks": self.tasks, "parts": self.parts}
-        reading = TextReading(self.sentence_splitter)
+        documents = DocumentReader(self.sentence_splitter)
         return corpus_settings(
-            source, reading, self.tokenizer, self.word_segmenter, self.max_sentence_tokens, self.keep_duplicates
+            source, documents, self.tokenizer, self.word_segmenter, self.max_sentence_tokens, self.keep_duplicates
         )
 
     def folders(self) -> list[Path]:
@@ -140,7 +140,7 @@ class _TokenizeDocuments(_CorpusStep):
         began, corpus = time.perf_counter(), self.corpus
         self._check_tasks(world_size, corpus.tasks, "tasks")
         encoder = partial(make_encoder, corpus.tokenizer, corpus.word_segmenter)
-        documents = TextReading(corpus.sentence_splitter).documents(self._texts(data), 0)
+        documents = DocumentReader(corpus.sentence_splitter).of_values(self._texts(data))
         shards = start_shards(Path(corpus.output), corpus.settings())
         writer = ShardWriter(shards, iter, encoder, corpus.max_sentence_tokens, corpus.word_segmenter is not None)
         with one_core_per_process():

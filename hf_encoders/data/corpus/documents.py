@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -49,21 +51,8 @@ def read_documents(
     files = [file for path in paths for file in text_files(Path(path))]
     if not files:
         raise ValueError(f"paths={paths!r} names no file: give text files, JSON lines or folders of them.")
-
-    def read() -> Iterator[list[str]]:
-        for file in files:
-            yield from read_range(ByteRange(file), sentence_splitter, text_field, sentences_field)
-
-    return read()
-
-
-def read_range(
-    part: ByteRange, sentence_splitter: Callable[[str], list[str]], text_field: str, sentences_field: str | None
-) -> Iterator[list[str]]:
-    """Read the documents of a file, or of a part of one that begins and ends between documents."""
-    if part.is_json_lines:
-        return _read_json_lines(part, sentence_splitter, text_field, sentences_field)
-    return _read_text(part, sentence_splitter)
+    reader = DocumentReader(sentence_splitter, text_field, sentences_field)
+    return chain.from_iterable(reader.of_file(ByteRange(file)) for file in files)
 
 
 def documents_from_dataset(
@@ -87,8 +76,8 @@ def documents_from_dataset(
     Raises:
         ValueError: At once, if this is not one split or has no such column. While reading, if a value is not text.
     """
-    values = values_of_rows(dataset, sentences_column or text_column)
-    return sentences_of_values(values, sentences_column or text_column, bool(sentences_column), sentence_splitter)
+    reader = DocumentReader(sentence_splitter, text_column, sentences_column)
+    return reader.of_values(values_of_rows(dataset, reader.column))
 
 
 def values_of_rows(dataset: datasets.Dataset | datasets.IterableDataset, column: str) -> Iterator[Any]:
@@ -103,53 +92,74 @@ def values_of_rows(dataset: datasets.Dataset | datasets.IterableDataset, column:
     return (value for batch in dataset.with_format(None).iter(batch_size=ROWS_PER_READ) for value in batch[column])
 
 
-def sentences_of_values(
-    values: Iterable[Any],
-    column: str,
-    is_split: bool,
-    sentence_splitter: Callable[[str], list[str]],
-    first_row: int = 0,
-) -> Iterator[list[str]]:
-    """Documents from the values of a dataset's column; errors number the rows from `first_row`."""
-    for row, value in enumerate(values, start=first_row):
-        try:
-            sentences = _sentences_of(value, is_split, sentence_splitter, column)
-        except _Unreadable as error:
-            raise ValueError(f"row {row}: {error}") from None
+@dataclass(frozen=True)
+class DocumentReader:
+    """Reads documents from parts of files and values of datasets; fields as in `prepare_corpus`."""
+
+    sentence_splitter: Callable[[str], list[str]] = split_sentences
+    text_column: str = "text"
+    sentences_column: str | None = None
+
+    @property
+    def column(self) -> str:
+        """The column of a dataset, or field of JSON lines, that is read."""
+        return self.sentences_column or self.text_column
+
+    def of_file(self, part: ByteRange) -> Iterator[list[str]]:
+        """Documents of a file, or of a part of one that begins and ends between documents."""
+        return self._of_json_lines(part) if part.is_json_lines else self._of_text(part)
+
+    def of_values(self, values: Iterable[Any], first_row: int = 0) -> Iterator[list[str]]:
+        """Documents from values of the column; errors number the rows from `first_row`."""
+        for row, value in enumerate(values, start=first_row):
+            try:
+                sentences = self._sentences(value)
+            except _Unreadable as error:
+                raise ValueError(f"row {row}: {error}") from None
+            if sentences:
+                yield sentences
+
+    def _of_text(self, part: ByteRange) -> Iterator[list[str]]:
+        sentences: list[str] = []
+        with open_range(part) as lines:
+            for line in lines:
+                # Concatenated files have byte order marks in the middle.
+                line = line.strip().lstrip("\ufeff")
+                if line:
+                    sentences += sentences_of_text(line, self.sentence_splitter)
+                elif sentences:
+                    yield sentences
+                    sentences = []
         if sentences:
             yield sentences
 
+    def _of_json_lines(self, part: ByteRange) -> Iterator[list[str]]:
+        with open_range(part) as lines:
+            for number, line in enumerate(lines, start=1):
+                line = line.strip().lstrip("\ufeff")
+                if not line:
+                    continue
+                try:
+                    sentences = self._sentences(_json_value(line, self.column))
+                except _Unreadable as error:
+                    raise ValueError(f"{part.path}, line {lines_before(part) + number}: {error}") from error.__cause__
+                if sentences:
+                    yield sentences
 
-def _read_text(part: ByteRange, sentence_splitter: Callable[[str], list[str]]) -> Iterator[list[str]]:
-    sentences: list[str] = []
-    with open_range(part) as lines:
-        for line in lines:
-            # Concatenated files have byte order marks in the middle.
-            line = line.strip().lstrip("\ufeff")
-            if line:
-                sentences += sentences_of_text(line, sentence_splitter)
-            elif sentences:
-                yield sentences
-                sentences = []
-    if sentences:
-        yield sentences
-
-
-def _read_json_lines(
-    part: ByteRange, sentence_splitter: Callable[[str], list[str]], text_field: str, sentences_field: str | None
-) -> Iterator[list[str]]:
-    field = sentences_field or text_field
-    with open_range(part) as lines:
-        for number, line in enumerate(lines, start=1):
-            line = line.strip().lstrip("\ufeff")
-            if not line:
-                continue
-            try:
-                sentences = _sentences_of(_json_value(line, field), bool(sentences_field), sentence_splitter, field)
-            except _Unreadable as error:
-                raise ValueError(f"{part.path}, line {lines_before(part) + number}: {error}") from error.__cause__
-            if sentences:
-                yield sentences
+    def _sentences(self, value: Any) -> list[str]:
+        """Sentences of one document, from its text or its list of sentences."""
+        if self.sentences_column:
+            if not isinstance(value, list) or not all(isinstance(sentence, str) for sentence in value):
+                raise _Unreadable(
+                    f"{self.column!r} is {value!r:.80}, not a list of str: leave out or repair that document."
+                )
+            return [sentence for sentence in value if sentence.strip()]
+        if not isinstance(value, str):
+            raise _Unreadable(
+                f"{self.column!r} is {value!r:.80}, not a str: leave the document out; for lists use sentences_field "
+                "(files) or sentences_column (datasets)."
+            )
+        return sentences_of_text(value, self.sentence_splitter)
 
 
 class _Unreadable(Exception):
@@ -168,17 +178,3 @@ def _json_value(line: str, field: str) -> Any:
             "or the one that holds a list of sentences with sentences_field (--sentences-column)."
         )
     return record[field]
-
-
-def _sentences_of(value: Any, is_split: bool, sentence_splitter: Callable[[str], list[str]], field: str) -> list[str]:
-    """Sentences of one document, from its text or its list of sentences."""
-    if is_split:
-        if not isinstance(value, list) or not all(isinstance(sentence, str) for sentence in value):
-            raise _Unreadable(f"{field!r} is {value!r:.80}, not a list of str: leave out or repair that document.")
-        return [sentence for sentence in value if sentence.strip()]
-    if not isinstance(value, str):
-        raise _Unreadable(
-            f"{field!r} is {value!r:.80}, not a str: leave the document out; for lists use sentences_field (files) or "
-            "sentences_column (datasets)."
-        )
-    return sentences_of_text(value, sentence_splitter)

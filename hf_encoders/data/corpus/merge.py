@@ -57,11 +57,9 @@ def merge_shards(
 
     Args:
         shards (`Path`): Folder of the shards.
-        numbers (`range`): Shards to merge.
-        num_shards (`int`): Number of all shards, over which duplicates are looked for.
-        keep_duplicates (`bool`): Whether repeated documents stay in.
-        tokenizer (`PreTrainedTokenizerBase`): Defines the unknown token.
-        directory (`Path`): Folder of the file.
+        numbers (`range`): Shards to merge; duplicates are looked for in all `num_shards`.
+        keep_duplicates, tokenizer: As in `prepare_corpus`.
+        directory (`Path`): Folder of the files written.
         has_word_starts (`bool`): Whether the shards have word starts.
 
     Returns:

@@ -40,6 +40,7 @@ import datasets
 from datasets.utils import tqdm
 from transformers import PreTrainedTokenizerBase
 
+from hf_encoders.data.corpus.documents import DocumentReader
 from hf_encoders.data.corpus.merge import finish_corpus, merge_shards, run_facts
 from hf_encoders.data.corpus.report import CorpusReport
 from hf_encoders.data.corpus.segmentation import split_sentences
@@ -53,7 +54,7 @@ from hf_encoders.data.corpus.settings import (
     start_shards,
 )
 from hf_encoders.data.corpus.shards import ShardWriter, is_finished, start_worker, write_shard
-from hf_encoders.data.corpus.sources import Source, TextReading, Unit, make_source
+from hf_encoders.data.corpus.sources import Source, Unit, make_source
 from hf_encoders.writing import locked
 
 
@@ -134,12 +135,12 @@ def prepare_corpus(
     check_max_sentence_tokens(max_sentence_tokens)
     workers = _number_of_workers(workers)
     output = Path(output)
-    reading = TextReading(sentence_splitter, text_column, sentences_column)
-    source = make_source(source, reading)
+    documents = DocumentReader(sentence_splitter, text_column, sentences_column)
+    source = make_source(source, documents)
     encoder = partial(make_encoder, tokenizer, word_segmenter)
     encoder()  # refuses a tokenizer that cannot be used before any work
     settings = corpus_settings(
-        source.identity(), reading, tokenizer, word_segmenter, max_sentence_tokens, keep_duplicates
+        source.identity(), documents, tokenizer, word_segmenter, max_sentence_tokens, keep_duplicates
     )
     if overwrite:
         check_output(output)

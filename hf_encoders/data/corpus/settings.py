@@ -22,8 +22,8 @@ from transformers import PreTrainedTokenizerBase
 
 import hf_encoders
 from hf_encoders.data.corpus.arrow_file import ARROW_FILE
+from hf_encoders.data.corpus.documents import DocumentReader
 from hf_encoders.data.corpus.report import REPORT_FILE, CorpusReport
-from hf_encoders.data.corpus.sources import TextReading
 from hf_encoders.writing import check_folder, holds_files
 
 
@@ -99,7 +99,7 @@ def library_versions() -> dict[str, str]:
 
 def corpus_settings(
     source: Any,
-    reading: TextReading,
+    documents: DocumentReader,
     tokenizer: PreTrainedTokenizerBase,
     word_segmenter: Callable[[str], list[str]] | None,
     max_sentence_tokens: int | None,
@@ -109,9 +109,9 @@ def corpus_settings(
     versions = library_versions()
     return {
         "source": source,
-        "text_column": reading.text_column,
-        "sentences_column": reading.sentences_column,
-        "sentence_splitter": describe_function(reading.sentence_splitter),
+        "text_column": documents.text_column,
+        "sentences_column": documents.sentences_column,
+        "sentence_splitter": describe_function(documents.sentence_splitter),
         "word_segmenter": describe_function(word_segmenter),
         "max_sentence_tokens": max_sentence_tokens,
         "keep_duplicates": keep_duplicates,

@@ -9,6 +9,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from multiprocessing import parent_process
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,6 +40,7 @@ class Reading(NamedTuple):
         return Reading(self.sentences + len(document), self.damaged_sentences + damaged)
 
 
+@dataclass
 class ShardWriter:
     """Reads, tokenizes and writes one shard after the other.
 
@@ -50,20 +52,12 @@ class ShardWriter:
         has_word_starts (`bool`): Whether the encoder returns word starts.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        read: Callable[[Any], Iterable[list[str]]],
-        make_encoder: Callable[[], Callable[[list[str]], Encoded]],
-        max_sentence_tokens: int | None,
-        has_word_starts: bool,
-    ):
-        self.directory = directory
-        self.read = read
-        self.make_encoder = make_encoder
-        self.max_sentence_tokens = max_sentence_tokens
-        self.has_word_starts = has_word_starts
-        self._encode: Callable[[list[str]], Encoded] | None = None
+    directory: Path
+    read: Callable[[Any], Iterable[list[str]]]
+    make_encoder: Callable[[], Callable[[list[str]], Encoded]]
+    max_sentence_tokens: int | None
+    has_word_starts: bool
+    _encode: Callable[[list[str]], Encoded] | None = None
 
     def write(self, number: int, part: Any, text_digest: str) -> int:
         """Write shard `number` from a part of the source; returns the UTF-8 bytes of its sentences."""

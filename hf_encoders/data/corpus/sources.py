@@ -5,8 +5,7 @@ division depends on the input alone, so that it is the same with any number of w
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 import datasets
 
 from hf_encoders.data.corpus.byte_ranges import ByteRange, byte_ranges
-from hf_encoders.data.corpus.documents import read_range, sentences_of_values, values_of_rows
+from hf_encoders.data.corpus.documents import DocumentReader, values_of_rows
 from hf_encoders.data.corpus.text_files import skipped_files, text_files
 
 
@@ -29,30 +28,12 @@ class Unit(NamedTuple):
     digest: str = ""  # hash of the text, where nothing else identifies it
 
 
-@dataclass(frozen=True)
-class TextReading:
-    """How documents are read; fields as in `prepare_corpus`."""
-
-    sentence_splitter: Callable[[str], list[str]]
-    text_column: str = "text"
-    sentences_column: str | None = None
-
-    @property
-    def column(self) -> str:
-        """The column that is read."""
-        return self.sentences_column or self.text_column
-
-    def documents(self, values: Iterable[Any], first_row: int) -> Iterator[list[str]]:
-        """Documents from values of the column, the first of which is in row `first_row`."""
-        return sentences_of_values(values, self.column, bool(self.sentences_column), self.sentence_splitter, first_row)
-
-
 class FileSource:
     """Text files and JSON lines.
 
     Args:
         paths (`Sequence[str | Path]`): As in `read_documents`.
-        reading (`TextReading`): How documents are read.
+        documents (`DocumentReader`): How documents are read.
 
     Raises:
         ValueError: If there is no file, a path does not exist, or a file is not regular or not text.
@@ -64,8 +45,8 @@ class FileSource:
 
     progress_unit = "B"
 
-    def __init__(self, paths: Sequence[str | Path], reading: TextReading):
-        self.reading = reading
+    def __init__(self, paths: Sequence[str | Path], documents: DocumentReader):
+        self.documents = documents
         self.files = [file for path in paths for file in text_files(Path(path))]
         self.skipped_files = skipped_files(paths)
         if not self.files:
@@ -89,13 +70,7 @@ class FileSource:
 
     def reader(self) -> Callable[[ByteRange], Iterator[list[str]]]:
         """The function that reads the documents of a range."""
-        reading = self.reading
-        return partial(
-            read_range,
-            sentence_splitter=reading.sentence_splitter,
-            text_field=reading.text_column,
-            sentences_field=reading.sentences_column,
-        )
+        return self.documents.of_file
 
 
 class RowSource:
@@ -108,13 +83,13 @@ class RowSource:
     progress_unit = " documents"
     skipped_files: Mapping[str, int] = {}
 
-    def __init__(self, dataset: datasets.Dataset, reading: TextReading):
-        values_of_rows(dataset, reading.column)
+    def __init__(self, dataset: datasets.Dataset, documents: DocumentReader):
+        values_of_rows(dataset, documents.column)
         if len(dataset) == 0:
             raise ValueError("source is a dataset without rows: give one with documents.")
         self.fingerprint = dataset._fingerprint
-        self.dataset = dataset.select_columns([reading.column])
-        self.reading = reading
+        self.dataset = dataset.select_columns([documents.column])
+        self.documents = documents
         self.total = len(dataset)
         table = self.dataset.data
         # After a selection of rows the table still holds all of them.
@@ -134,7 +109,7 @@ class RowSource:
 
     def reader(self) -> Callable[[range], Iterator[list[str]]]:
         """The function that reads the documents of some rows."""
-        return partial(_read_rows, self.reading, self.dataset)
+        return partial(_read_rows, self.documents, self.dataset)
 
 
 class StreamSource:
@@ -152,10 +127,10 @@ class StreamSource:
     total = None
     text_bytes = None
 
-    def __init__(self, dataset: datasets.IterableDataset, reading: TextReading):
-        values_of_rows(dataset, reading.column)
+    def __init__(self, dataset: datasets.IterableDataset, documents: DocumentReader):
+        values_of_rows(dataset, documents.column)
         self.dataset = dataset
-        self.reading = reading
+        self.documents = documents
 
     def identity(self) -> Any:
         """Only the kind: batches are compared by a hash of their text when they are read."""
@@ -164,7 +139,7 @@ class StreamSource:
     def units(self) -> Iterator[Unit]:
         """Batches of rows."""
         values, size, first_row, digest = [], 0, 0, hashlib.blake2b(digest_size=16)
-        for value in values_of_rows(self.dataset, self.reading.column):
+        for value in values_of_rows(self.dataset, self.documents.column):
             data = repr(value).encode("utf-8", "surrogatepass")
             digest.update(len(data).to_bytes(8, "little") + data)
             values.append(value)
@@ -178,14 +153,14 @@ class StreamSource:
 
     def reader(self) -> Callable[[tuple[list[Any], int]], Iterator[list[str]]]:
         """The function that makes documents from a batch."""
-        return partial(_read_batch, self.reading)
+        return partial(_read_batch, self.documents)
 
 
 Source = FileSource | RowSource | StreamSource
 
 
 def make_source(
-    source: Sequence[str | Path] | datasets.Dataset | datasets.IterableDataset, reading: TextReading
+    source: Sequence[str | Path] | datasets.Dataset | datasets.IterableDataset, documents: DocumentReader
 ) -> Source:
     """The source for the user's files or dataset.
 
@@ -193,17 +168,17 @@ def make_source(
         ValueError: If it is neither, or cannot be read.
     """
     if isinstance(source, datasets.Dataset):
-        return RowSource(source, reading)
+        return RowSource(source, documents)
     if isinstance(source, datasets.IterableDataset):
-        return StreamSource(source, reading)
+        return StreamSource(source, documents)
     if isinstance(source, dict):
         raise ValueError(f"source is a {type(source).__name__}: give one split, for example dataset['train'].")
-    return FileSource([source] if isinstance(source, str | Path) else source, reading)
+    return FileSource([source] if isinstance(source, str | Path) else source, documents)
 
 
-def _read_rows(reading: TextReading, dataset: datasets.Dataset, rows: range) -> Iterator[list[str]]:
-    return reading.documents(values_of_rows(dataset.select(rows), reading.column), rows.start)
+def _read_rows(documents: DocumentReader, dataset: datasets.Dataset, rows: range) -> Iterator[list[str]]:
+    return documents.of_values(values_of_rows(dataset.select(rows), documents.column), rows.start)
 
 
-def _read_batch(reading: TextReading, batch: tuple[list[Any], int]) -> Iterator[list[str]]:
-    return reading.documents(*batch)
+def _read_batch(documents: DocumentReader, batch: tuple[list[Any], int]) -> Iterator[list[str]]:
+    return documents.of_values(*batch)

@@ -90,7 +90,7 @@ def test_parts_are_the_corpus_in_order_without_duplicates_across_them(tokenizer,
     LocalPipelineExecutor([again.merge()], 4, 1, str(tmp_path / "new logs")).run()
 
 
-def test_a_killed_run_goes_on(tokenizer, tmp_path, source):
+def test_a_killed_run_resumes(tokenizer, tmp_path, source):
     run(CorpusTasks(tmp_path / "whole", tokenizer, "w", FILES), source, tmp_path / "logs of whole")
     corpus, logs = CorpusTasks(tmp_path / "out", tokenizer, "w", FILES), tmp_path / "logs"
     with pytest.raises(Killed):

@@ -128,7 +128,7 @@ def test_a_finished_corpus_is_read_without_the_lock(tokenizer, tmp_path, monkeyp
     assert prepare_corpus(source, tmp_path / "out", tokenizer) == report
 
 
-def test_who_does_not_wait_is_told(tmp_path):
+def test_who_does_not_wait_is_reported(tmp_path):
     with (
         locked(tmp_path / "out", "--output", wait=False),
         pytest.raises(ValueError, match="--output '.*out': another process writes there"),

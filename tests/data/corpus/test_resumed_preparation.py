@@ -137,7 +137,7 @@ class TestResume:
         assert report.run["kept_shards"] == 0
         assert rows(out) == tokenize_documents(read_documents([file]), tokenizer)["input_ids"][:]
 
-    def test_state_of_the_last_call_of_a_tokenizer_is_no_difference(self, tokenizer, tmp_path, made):
+    def test_state_of_the_last_call_of_a_tokenizer_is_not_a_difference(self, tokenizer, tmp_path, made):
         source, out = [write_text(tmp_path / "a.txt", texts(30))], tmp_path / "out"
         self.begin(made, source, out, tokenizer, stop_at=2)
         tokenizer("w5 w6", truncation=True, max_length=2, padding="max_length")
@@ -186,7 +186,7 @@ class TestResume:
         with pytest.raises(ValueError, match="the same streaming dataset cannot be checked"):
             prepare_corpus(stream, tmp_path / "stream", tokenizer, workers=1)
 
-    def test_a_worker_that_is_killed_is_told_and_loses_nothing(self, tokenizer, tmp_path, monkeypatch):
+    def test_a_worker_that_is_killed_is_reported_and_loses_nothing(self, tokenizer, tmp_path, monkeypatch):
         source, out = [write_text(tmp_path / "a.txt", texts(30))], tmp_path / "out"
         make = ShardWriter.write
 

@@ -29,14 +29,14 @@ class TestLinks:
         prepare_corpus([folder], folder.parent / "out", tokenizer, workers=1)
         assert rows(folder.parent / "out") == [[[5, 6]], [[7]], [[8]]]
 
-    def test_cycles_end_and_are_told(self, folder):
+    def test_cycles_end_and_are_reported(self, folder):
         (folder / "here").symlink_to(folder)
         (folder / "above").symlink_to(folder.parent)
         (folder.parent / "other" / "back").symlink_to(folder / "above")
         assert [file.name for file in text_files(folder)] == ["a.txt", "b.txt", "c.jsonl"]
         assert skipped_files([folder]) == {"link to a folder that is read already": 3}
 
-    def test_what_is_skipped_is_told(self, folder, tokenizer):
+    def test_what_is_skipped_is_reported(self, folder, tokenizer):
         (folder / "gone.txt").symlink_to(folder / "nowhere")
         (folder / "gone").symlink_to(folder / "nowhere")
         os.mkfifo(folder / "pipe.txt")
@@ -65,7 +65,7 @@ class TestLinks:
         with pytest.raises(ValueError, match="b.txt' cannot be read .Permission denied."):
             text_files(folder.parent / "other")
 
-    def test_a_broken_link_that_is_named_is_told(self, folder):
+    def test_a_broken_link_that_is_named_is_reported(self, folder):
         (folder / "gone.txt").symlink_to("nowhere")
         with pytest.raises(ValueError, match="gone.txt' is a broken link, to 'nowhere'"):
             text_files(folder / "gone.txt")
