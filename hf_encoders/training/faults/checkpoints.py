@@ -42,9 +42,7 @@ def newest_good_checkpoint(output_dir: str | os.PathLike, log: Callable[[str], A
     """
     for unfinished in checkpoints_by_step(Path(output_dir) / UNFINISHED):
         target = Path(output_dir) / unfinished.name
-        if not (unfinished / FILE_LIST).is_file():
-            log(f"skipped: {unfinished} is incomplete: the process ended while saving it.")
-        elif (problem := problem_of_checkpoint(unfinished)) is not None:
+        if (problem := problem_of_unfinished(unfinished)) is not None:
             log(f"skipped: {problem}")
         elif not target.exists():
             with suppress(FileNotFoundError):  # another process of the run was faster
@@ -105,6 +103,13 @@ def facts_of_checkpoint(checkpoint: str | os.PathLike) -> dict[str, Any]:
     """Return what `FILE_LIST` holds; empty for a checkpoint of the stock `Trainer`."""
     path = Path(checkpoint) / FILE_LIST
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def problem_of_unfinished(checkpoint: Path) -> str | None:
+    """Return why a checkpoint in `UNFINISHED` cannot be used; None if only its renaming is missing."""
+    if not (checkpoint / FILE_LIST).is_file():
+        return f"{checkpoint} is incomplete: the process ended while saving it."
+    return problem_of_checkpoint(checkpoint)
 
 
 def problem_of_checkpoint(checkpoint: str | os.PathLike) -> str | None:
