@@ -242,8 +242,8 @@ def test_padding_is_at_the_end_whatever_the_tokenizer_prefers() -> None:
     [
         (tagged((["a"], ["O", "O"])), {}, "train data, row 0: 1 entries in tokens, 2 in ner_tags"),
         (tagged((["a"], [""])), {}, "row 0: the word 'a' has no tag"),
-        (tagged((["a", "dog"], ["O", "O"])), {}, "ner_tags has no two tags, but .'O'."),
-        ({"tokens": ["a dog"], "ner_tags": ["O O"]}, {}, "must be lists, one entry a word"),
+        (tagged((["a", "dog"], ["O", "O"])), {}, r"ner_tags has one class \('O'\); at least two"),
+        ({"tokens": ["a dog"], "ner_tags": ["O O"]}, {}, "must be lists, one entry per word"),
         ({"tokens": [[1, 2]], "ner_tags": [["O", "X"]]}, {}, "tokens has 1, not text"),
         (tagged((["a"], ["O"])), {"tokens_column": "words"}, "--tokens-column words: the train data has no such"),
         (tagged(([" ", "\t"], ["O", "X"])), {}, "train data: none of its 2 words has a token.*BertTokenizer"),
@@ -269,7 +269,7 @@ def test_how_layers_are_combined_needs_layers() -> None:
     assert fields("--layers", "0", "-1") == {"combined_layers": [0, -1], "layer_combination": "concatenation"}
     summed = ("--layer-combination", "weighted_sum")
     assert fields("--layers", "-1", *summed) == {"combined_layers": [-1], "layer_combination": "weighted_sum"}
-    with pytest.raises(ValueError, match="--layer-combination weighted_sum says how --layers become one: give them"):
+    with pytest.raises(ValueError, match="--layer-combination weighted_sum combines --layers: give them"):
         fields(*summed)
 
 
