@@ -21,7 +21,7 @@ from transformers.utils import find_adapter_config_file
 
 from hf_encoders.errors import first_line
 from hf_encoders.models.encoder_configuration import EncoderConfig
-from hf_encoders.registration import CONFIGURATIONS
+from hf_encoders.registration import configurations
 
 
 CLASSES = ("hf_encoders", "transformers")
@@ -70,14 +70,14 @@ def read_config(
         if not isinstance(fields.get(name) or {}, dict):
             raise ValueError(f"{what}: config.json has {name}={fields[name]!r}, which is no object: {REMEDY}")
     model_type = str(fields.get("model_type"))
-    for config_class in CONFIGURATIONS:
+    for config_class in configurations():
         if model_type in (config_class.model_type, f"hfe_{config_class.model_type}"):
             try:
                 return config_class.from_pretrained(str(source), local_files_only=is_local(source, option))
             except StrictDataclassError as error:
                 said = " ".join(str(error).split())
                 raise ValueError(f"{what}: config.json is not of this kind of model ({said}): {REMEDY}") from error
-    known = ", ".join(config_class.model_type for config_class in CONFIGURATIONS)
+    known = ", ".join(config_class.model_type for config_class in configurations())
     raise ValueError(f"{what}: config.json has model_type={model_type!r}; this package has {known}: {other_family}.")
 
 
@@ -203,7 +203,7 @@ def _folder_of_tokenizer(file: Path, option: str | None) -> Path:
 
 def longest_input(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> int:
     """Tokens of the longest sequence that model and tokenizer take, special tokens counted."""
-    rows_before_first = {c.model_type: c.position_rows(0, config.pad_token_id or 0) for c in CONFIGURATIONS}
+    rows_before_first = {c.model_type: c.position_rows(0, config.pad_token_id or 0) for c in configurations()}
     positions = config.max_position_embeddings - rows_before_first.get(config.model_type, 0)
     return min(positions, tokenizer.model_max_length)
 

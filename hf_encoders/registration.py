@@ -1,79 +1,112 @@
-"""Tells transformers' Auto classes about the models of this package.
+"""The families of this package, and their registration with transformers' Auto classes.
 
-Registration is soft: a configuration of ours gives a model of ours, and every other BERT in the process stays
-transformers' own. It happens when this module is imported, which the first use of a public name of `hf_encoders` does.
-`take_over_auto_classes()` is the explicit alternative.
+Registration is soft: a configuration of this package gives a model of this package, and every other BERT in the
+process stays transformers' own. It happens at the first use of a public name of `hf_encoders`, or of
+`configurations()`. `take_over_auto_classes()` is the explicit alternative.
 """
 
 import importlib
-from typing import Any
-
-import transformers
-from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForQuestionAnswering, AutoTokenizer
-from transformers.pipelines import PIPELINE_REGISTRY
-
-from hf_encoders.models.configuration_albert import HfeAlbertConfig
-from hf_encoders.models.configuration_bert import HfeBertConfig
-from hf_encoders.models.configuration_roberta import HfeRobertaConfig
-from hf_encoders.models.encoder_configuration import EncoderConfig
-from hf_encoders.models.question_answering_pipeline import HfeQuestionAnsweringPipeline
+from typing import TYPE_CHECKING, Any
 
 
+if TYPE_CHECKING:
+    from hf_encoders.models.encoder_configuration import EncoderConfig
+
+
+# Each is `configuration_<name>.py` and `modeling_<name>.py` in `models/`.
+FAMILIES = ("bert", "roberta", "albert")
 # transformers 5 refuses `question-answering` for model instances, whatever is registered: it had that task itself.
 ANSWERING_TASK = "extractive-question-answering"
-CONFIGURATIONS: tuple[type[EncoderConfig], ...] = (HfeBertConfig, HfeRobertaConfig, HfeAlbertConfig)
+_registered: list[type["EncoderConfig"]] = []
 
 
-def register() -> None:
-    """Register configuration -> model and configuration -> tokenizer, and mark all classes for `auto_map`.
+def configurations() -> tuple[type["EncoderConfig"], ...]:
+    """The configuration class of each family; the first call registers them."""
+    register()
+    return tuple(_registered)
 
-    And the pipeline of question answering under a name that transformers does not have.
 
-    `register_for_auto_class` is what makes `save_pretrained` copy the code files beside the weights.
+def config_class_of(family: str) -> type["EncoderConfig"]:
+    """The configuration class of a family, by its `model_type`.
+
+    Raises:
+        ValueError: if there is no such family.
     """
-    for config_class in CONFIGURATIONS:
-        config_class.register_for_auto_class()
-        for auto_class, reference in config_class.AUTO_MAP.items():
-            if auto_class == "AutoConfig":
-                continue
-            model_class = _model_class(reference)
-            getattr(transformers, auto_class).register(config_class, model_class, exist_ok=True)
-            model_class.register_for_auto_class(auto_class)
-        tokenizer_class = getattr(transformers, config_class.TOKENIZER_CLASS)
-        AutoTokenizer.register(config_class, tokenizer_class, exist_ok=True)
-    if ANSWERING_TASK not in PIPELINE_REGISTRY.supported_tasks:
-        PIPELINE_REGISTRY.register_pipeline(
-            ANSWERING_TASK, HfeQuestionAnsweringPipeline, pt_model=AutoModelForQuestionAnswering, type="text"
-        )
-
-
-def take_over_auto_classes() -> None:
-    """Make `AutoModel....from_pretrained` load *every* BERT, RoBERTa and ALBERT checkpoint of this process as ours.
-
-    A choice for training scripts that load published checkpoints by name and should not ask for `trust_remote_code`.
-    It cannot be undone within the process, and classes of transformers that embed a BERT see ours too.
-    """
-    for config_class in CONFIGURATIONS:
-        AutoConfig.register(config_class.model_type, config_class, exist_ok=True)
-        # `AutoConfig.register` takes no second name; this is the one on disk where transformers' class would not do.
-        CONFIG_MAPPING.register(f"hfe_{config_class.model_type}", config_class, exist_ok=True)
-
-
-def _model_class(reference: str) -> type:
-    module, name = reference.split(".")
-    return getattr(importlib.import_module(f"hf_encoders.models.{module}"), name)
+    for config_class in configurations():
+        if config_class.model_type == family:
+            return config_class
+    known = ", ".join(config_class.model_type for config_class in configurations())
+    raise ValueError(f"family {family!r}: it must be one of {known}.")
 
 
 def public_names() -> dict[str, Any]:
-    """Name -> object: every class of every family, and `take_over_auto_classes`."""
+    """Every class of every family, and `take_over_auto_classes`, by name."""
     names: dict[str, Any] = {"take_over_auto_classes": take_over_auto_classes}
-    for config_class in CONFIGURATIONS:
-        names[config_class.__name__] = config_class
-        for auto_class, reference in config_class.AUTO_MAP.items():
-            if auto_class != "AutoConfig":
-                model_class = _model_class(reference)
-                names[model_class.__name__] = model_class
+    for config_class in configurations():
+        model_classes = _model_classes(config_class).values()
+        names |= {public_class.__name__: public_class for public_class in (config_class, *model_classes)}
     return names
 
 
-register()
+def register() -> None:
+    """Register the families of this package, and the question-answering pipeline; a second call changes nothing."""
+    if _registered:
+        return
+    for family in FAMILIES:
+        module = importlib.import_module(f"hf_encoders.models.configuration_{family}")
+        (config_class,) = (
+            value for value in vars(module).values() if isinstance(value, type) and value.__module__ == module.__name__
+        )
+        add_family(config_class)
+    _register_answering_pipeline()
+
+
+def add_family(config_class: type["EncoderConfig"]) -> None:
+    """Register a family; its models are in the modules that `AUTO_MAP` names, beside the configuration's.
+
+    `register_for_auto_class` makes `save_pretrained` copy the code files beside the weights.
+    """
+    import transformers
+
+    config_class.register_for_auto_class()
+    for auto_class, model_class in _model_classes(config_class).items():
+        getattr(transformers, auto_class).register(config_class, model_class, exist_ok=True)
+        model_class.register_for_auto_class(auto_class)
+    tokenizer_class = getattr(transformers, config_class.TOKENIZER_CLASS)
+    transformers.AutoTokenizer.register(config_class, tokenizer_class, exist_ok=True)
+    if config_class not in _registered:
+        _registered.append(config_class)
+
+
+def take_over_auto_classes() -> None:
+    """Make `AutoModel....from_pretrained` load every checkpoint of the families here as this package's own class.
+
+    For training scripts that load published checkpoints by name without `trust_remote_code`. It cannot be undone
+    within the process, and classes of transformers that embed a BERT get this package's too.
+    """
+    from transformers import CONFIG_MAPPING, AutoConfig
+
+    for config_class in configurations():
+        AutoConfig.register(config_class.model_type, config_class, exist_ok=True)
+        # `AutoConfig.register` takes no second name; this one is written where transformers' class would not do.
+        CONFIG_MAPPING.register(f"hfe_{config_class.model_type}", config_class, exist_ok=True)
+
+
+def _model_classes(config_class: type["EncoderConfig"]) -> dict[str, type]:
+    package = config_class.__module__.rpartition(".")[0]
+    references = {name: entry.split(".") for name, entry in config_class.AUTO_MAP.items() if name != "AutoConfig"}
+    return {
+        auto_class: getattr(importlib.import_module(f"{package}.{module}"), name)
+        for auto_class, (module, name) in references.items()
+    }
+
+
+def _register_answering_pipeline() -> None:
+    from transformers import AutoModelForQuestionAnswering
+    from transformers.pipelines import PIPELINE_REGISTRY
+
+    from hf_encoders.models.question_answering_pipeline import HfeQuestionAnsweringPipeline
+
+    PIPELINE_REGISTRY.register_pipeline(
+        ANSWERING_TASK, HfeQuestionAnsweringPipeline, pt_model=AutoModelForQuestionAnswering, type="text"
+    )

@@ -14,7 +14,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.benchmark.settings import Setting
-from hf_encoders.data.batches import Segments
+from hf_encoders.data.batches import IGNORED, Segments
 from hf_encoders.data.chunks import DocumentChunks
 from hf_encoders.data.collators import (
     DataCollatorForMaskedLM,
@@ -23,7 +23,6 @@ from hf_encoders.data.collators import (
 )
 from hf_encoders.data.corpus.sentence_store import SentenceStore
 from hf_encoders.data.examples import TextExamples
-from hf_encoders.data.masking import IGNORED
 from hf_encoders.data.randomness import example_keys
 
 

@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives.table import config_class_of, config_of_size, pretraining_class
-from hf_encoders.registration import CONFIGURATIONS
+from hf_encoders.registration import configurations
 
 
 class Size(NamedTuple):
@@ -119,7 +119,7 @@ def family_of(path: Path) -> str:
         raise ValueError(f"--model '{path}' holds no configuration: give a config.json, or a folder with one.")
     fields, _ = EncoderConfig.get_config_dict(str(file))
     found = str(fields.get("model_type")).removeprefix("hfe_")
-    families = [config.model_type for config in CONFIGURATIONS]
+    families = [config.model_type for config in configurations()]
     if found not in families:
         raise ValueError(f"--model '{path}' has model_type {found!r}: it must be one of {', '.join(families)}.")
     return found

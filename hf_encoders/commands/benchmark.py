@@ -57,7 +57,7 @@ from hf_encoders.data.vocabulary.tokenizer_training import train_tokenizer
 from hf_encoders.loading import load_tokenizer
 from hf_encoders.objectives.table import check_objective, config_class_of
 from hf_encoders.records.flops import measure_gemm_rate
-from hf_encoders.registration import CONFIGURATIONS
+from hf_encoders.registration import configurations
 from hf_encoders.writing import check_file
 
 
@@ -69,7 +69,7 @@ SHORTEST = 8  # tokens of a row
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
     model = parser.add_argument_group("model")
-    families = [config.model_type for config in CONFIGURATIONS]
+    families = [config.model_type for config in configurations()]
     model.add_argument("--family", nargs="+", choices=families, help="default: bert")
     sizes = ", ".join(f"{name} {size.num_hidden_layers} x {size.hidden_size}" for name, size in SIZES.items())
     model.add_argument("--size", nargs="+", choices=list(SIZES), help=f"layers x width: {sizes}; default: small")

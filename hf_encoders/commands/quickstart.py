@@ -23,7 +23,7 @@ from hf_encoders.objectives.table import OBJECTIVES, config_class_of
 from hf_encoders.publishing.fresh_process import verify_loading
 from hf_encoders.recipes.pretrained_folder import save_pretrained_folder
 from hf_encoders.recipes.quickstart_text import HELD_OUT_SHARE, prepared_text
-from hf_encoders.recipes.recipe import Phase, Recipe, load_recipe
+from hf_encoders.recipes.recipe import Phase, Recipe, load_recipe, recipe_names
 from hf_encoders.recipes.run import divide, make_trainer, train_to_the_end, training_arguments
 from hf_encoders.recipes.run_folder import (
     IS_FINISHED,
@@ -38,7 +38,7 @@ from hf_encoders.recipes.run_folder import (
 )
 from hf_encoders.records.training_record import command_of
 from hf_encoders.redaction import base_name
-from hf_encoders.registration import CONFIGURATIONS
+from hf_encoders.registration import configurations
 from hf_encoders.saved_files import CARD_FILE, CURVE_FILE
 from hf_encoders.writing import check_folder, locked
 
@@ -56,10 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="text files, .jsonl files or folders of them (blank line between documents); default: the "
         "documentation inside this Python installation",
     )
-    parser.add_argument(
-        "--objective", choices=OBJECTIVES, help="default: nsp for bert, mlm for roberta, sop for albert"
-    )
-    parser.add_argument("--family", choices=[config.model_type for config in CONFIGURATIONS], default="bert")
+    parser.add_argument("--objective", choices=OBJECTIVES, help="default: the recipe's")
+    parser.add_argument("--family", choices=families_with_recipe(), default="bert")
     parser.add_argument(
         "--output", default="runs/quickstart", metavar="DIR", help="folder of the results (default: %(default)s)"
     )
@@ -91,6 +89,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="begin anew where --output holds a quickstart; its model stays until the new one is there",
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of everything random (default: 0)")
+
+
+def families_with_recipe() -> list[str]:
+    """The families that have a recipe for minutes."""
+    return [c.model_type for c in configurations() if f"{c.model_type}-minutes" in recipe_names()]
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -28,30 +28,38 @@ from hf_encoders.data.vocabulary.text_selection import HELD_OUT_BYTES, SelectedT
 from hf_encoders.data.vocabulary.tokenizer_training import pipeline_options, tokenizer_of_words, untrained_tokenizer
 from hf_encoders.data.vocabulary.word_counts import check_coverage, count_words
 from hf_encoders.models.encoder_configuration import EncoderConfig
-from hf_encoders.registration import CONFIGURATIONS
+from hf_encoders.registration import config_class_of, configurations
 from hf_encoders.writing import check_folder, holds_files, locked
 
 
 SIZES_FILE = "tokenizer_sizes.md"
 
 
-def kind_of(config_class: type[EncoderConfig]) -> str:
-    """What `--kind` calls the vocabulary of a family's tokenizer: `wordpiece`, `bpe` or `unigram`."""
-    return getattr(transformers, config_class.TOKENIZER_CLASS).model.__name__.lower()
+def families_of_kinds() -> dict[str, type[EncoderConfig]]:
+    """The family that `--kind` stands for: the first one registered with that kind of vocabulary."""
+    kinds = {}
+    for config_class in configurations():
+        kinds.setdefault(config_class.VOCABULARY_KIND, config_class)
+    return kinds
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
     _add_text_arguments(parser)
-    kinds = {kind_of(config_class): config_class for config_class in CONFIGURATIONS}
+    kinds = families_of_kinds()
     # The configurations' defaults. BERT: vocab.txt of the release (the paper, section 3, rounds to 30,000). RoBERTa:
     # dict.txt of fairseq and the mask ("50K", section 4.4). ALBERT: section 4.1.
     sizes = ", ".join(f"{kind} {config_class.vocab_size:,}" for kind, config_class in kinds.items())
-    parser.add_argument(
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument(
         "--kind",
-        required=True,
         choices=list(kinds),
         help=f"vocabulary and special tokens of {', '.join(f'{c.model_type} ({k})' for k, c in kinds.items())}",
+    )
+    which.add_argument(
+        "--family",
+        choices=[config_class.model_type for config_class in configurations()],
+        help="vocabulary and special tokens of this family",
     )
     parser.add_argument("--output", required=True, metavar="DIR", help="folder of the tokenizer and its report")
     size = parser.add_mutually_exclusive_group()
@@ -120,7 +128,8 @@ def _add_text_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Train, measure and save."""
-    config_class = next(one for one in CONFIGURATIONS if kind_of(one) == arguments.kind)
+    config_class = families_of_kinds()[arguments.kind] if arguments.kind else config_class_of(arguments.family)
+    arguments.kind = config_class.VOCABULARY_KIND
     one_size = config_class.vocab_size if arguments.vocab_size is None else arguments.vocab_size
     sizes = arguments.compare_sizes or [one_size]
     output = Path(arguments.output)

@@ -15,6 +15,7 @@ import torch
 from hf_encoders.data.ragged import offsets_of
 
 
+IGNORED = -100  # label of what has none: not predicted, no pair; `torch.nn.functional.cross_entropy` leaves it out
 # Of a plain row; others are not looked at.
 _COLUMNS = ("input_ids", "attention_mask", "token_type_ids", "word_starts")
 

@@ -11,9 +11,6 @@ from hf_encoders.data.flat_corpus import FlatCorpus
 
 SPECIAL_TOKENS_OF_A_PAIR = 3  # [CLS] A [SEP] B [SEP]
 
-# Streams of random numbers that both ways of cutting use, one per decision.
-TARGET_STREAM, SPLIT_STREAM, NEGATIVE_STREAM = range(1, 4)
-
 KeysOf = Callable[[np.ndarray], np.ndarray]  # an epoch's keys, `uint64`, of example ids, `int64` of the same shape
 
 

@@ -5,23 +5,14 @@ from typing import Any
 import datasets
 import numpy as np
 
-from hf_encoders.data.chunk_examples import (
-    SPECIAL_TOKENS_OF_A_PAIR,
-    SPLIT_STREAM,
-    TARGET_STREAM,
-    ChunkExamples,
-    ChunkRule,
-)
+from hf_encoders.data.chunk_examples import SPECIAL_TOKENS_OF_A_PAIR, ChunkExamples, ChunkRule
 from hf_encoders.data.collator_options import refuse_unknown_options, with_options_of
 from hf_encoders.data.corpus.sentence_store import SentenceStore
 from hf_encoders.data.examples import EpochDataset
 from hf_encoders.data.flat_corpus import FlatCorpus
 from hf_encoders.data.original_chunks import original_chunks
-from hf_encoders.data.randomness import example_keys, integers_below, uniforms
+from hf_encoders.data.randomness import RandomStream, example_keys, integers_below, uniforms
 from hf_encoders.data.whole_sentence_chunks import whole_sentence_chunks
-
-
-ROTATION_STREAM = 4  # of random numbers
 
 
 class DocumentChunks(EpochDataset):
@@ -122,7 +113,7 @@ class DocumentChunks(EpochDataset):
         draw = self.draw
         chunks = self._chunks(draw)
         if len(chunks) != self.num_chunks:
-            rotation = integers_below(example_keys(self.seed, draw, 0), ROTATION_STREAM, 0, len(chunks))
+            rotation = integers_below(example_keys(self.seed, draw, 0), RandomStream.CHUNK_ROTATION, 0, len(chunks))
             indices = (indices + rotation) % len(chunks)
         return chunks.take(indices)
 
@@ -168,8 +159,8 @@ def rows_as_chunks(rows: list[list[np.ndarray]], keys: np.ndarray, max_tokens: i
     corpus = FlatCorpus.from_lengths(np.concatenate(sentences), lengths, sizes)
     offsets, row_first, row_end = corpus.sentence_offsets, corpus.document_offsets[:-1], corpus.document_offsets[1:]
     # From a random sentence on, or up to one, so that the longer segment is as often the first as the second.
-    place = integers_below(keys, TARGET_STREAM, 0, np.maximum(sizes - 1, 1))
-    from_back = uniforms(keys, TARGET_STREAM, 1) < 0.5
+    place = integers_below(keys, RandomStream.CHUNK_TARGET, 0, np.maximum(sizes - 1, 1))
+    from_back = uniforms(keys, RandomStream.CHUNK_TARGET, 1) < 0.5
     first, end = row_first + place, row_end - place
     last_fitting = np.searchsorted(offsets, offsets[first] + max_tokens, "right") - 1
     first_fitting = np.searchsorted(offsets, offsets[end] - max_tokens)
@@ -177,7 +168,7 @@ def rows_as_chunks(rows: list[list[np.ndarray]], keys: np.ndarray, max_tokens: i
         np.where(from_back, np.maximum(np.minimum(first_fitting, end - 1), row_first), first),
         np.where(from_back, end, np.minimum(np.maximum(last_fitting, first + 1), row_end)),
     )
-    split = first + 1 + integers_below(keys, SPLIT_STREAM, 0, np.maximum(end - first - 1, 1))
+    split = first + 1 + integers_below(keys, RandomStream.SEGMENT_SPLIT, 0, np.maximum(end - first - 1, 1))
     begin, middle, end = offsets[first], offsets[np.minimum(split, end)], offsets[end]
     none, nothing = np.zeros_like(begin), np.zeros(len(begin), dtype=bool)
     arrays = (begin, middle, end, none, none, nothing, middle < end, keys)

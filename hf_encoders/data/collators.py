@@ -14,6 +14,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.data.batches import (
+    IGNORED,
     Grid,
     PackedRow,
     Segments,
@@ -27,7 +28,7 @@ from hf_encoders.data.chunk_examples import SPECIAL_TOKENS_OF_A_PAIR, ChunkExamp
 from hf_encoders.data.chunks import check_pair_length, rows_as_chunks
 from hf_encoders.data.collator_options import check_return_tensors, refuse_unknown_options, with_options_of
 from hf_encoders.data.examples import TextExamples
-from hf_encoders.data.masking import IGNORED, Masking, TokenMasker
+from hf_encoders.data.masking import Masking, TokenMasker
 from hf_encoders.data.sentence_pairs import (
     Pairs,
     kept_lengths,

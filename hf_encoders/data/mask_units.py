@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hf_encoders.data.ragged import offsets_of
-from hf_encoders.data.randomness import random_words_in_runs
+from hf_encoders.data.randomness import RandomStream, random_uint32_in_runs
 
 
 class ChosenRuns(NamedTuple):
@@ -28,9 +28,7 @@ class ChosenRuns(NamedTuple):
 _NOTHING = ChosenRuns(*np.empty((3, 0), dtype=np.int64))
 
 
-def draw_tokens(
-    keys: np.ndarray, streams: tuple[int, int], lengths: np.ndarray, quotas: np.ndarray, allowed: np.ndarray
-) -> ChosenRuns:
+def draw_tokens(keys: np.ndarray, lengths: np.ndarray, quotas: np.ndarray, allowed: np.ndarray) -> ChosenRuns:
     """Tokens one after the other, each place as likely as any other, without those drawn before, up to the quota.
 
     The same distribution as `choose_units` with units of one token, in less time: it draws places, about as many as
@@ -38,14 +36,12 @@ def draw_tokens(
 
     Args:
         keys (`np.ndarray` of `uint64`, shape `(B,)`): from `example_keys`.
-        streams (`tuple[int, int]`): streams of random numbers; the second for examples that the first is too short
-            for.
         lengths (`np.ndarray` of `int64`, shape `(B,)`): tokens of each example.
         quotas (`np.ndarray` of `int64`, shape `(B,)`): most tokens to choose in each example.
         allowed (`np.ndarray` of `bool`, shape `(N,)`): which tokens may be chosen.
     """
     begins, tries = offsets_of(lengths)[:-1], _tries(lengths, quotas)
-    drawn = random_words_in_runs(keys, streams[0], tries).astype(np.uint64)
+    drawn = random_uint32_in_runs(keys, RandomStream.MASK_POSITION, tries).astype(np.uint64)
     drawn *= np.repeat(lengths.astype(np.uint64), tries)
     drawn >>= np.uint64(32)
     places = drawn.view(np.int64)
@@ -65,7 +61,7 @@ def draw_tokens(
         return found
     found = ChosenRuns(*(array[~too_few[found.rows]] for array in found))
     others = np.repeat(too_few, lengths)
-    draws = random_words_in_runs(keys[too_few], streams[1], lengths[too_few])
+    draws = random_uint32_in_runs(keys[too_few], RandomStream.MASK_CHOICE, lengths[too_few])
     again = choose_units(draws, lengths[too_few], quotas[too_few], allowed=allowed[others])
     first = np.flatnonzero(others)[again.first]
     again = ChosenRuns(np.flatnonzero(too_few)[again.rows], first, first + 1)

@@ -15,24 +15,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
+from hf_encoders.data.batches import IGNORED
 from hf_encoders.data.mask_units import choose_runs, choose_units, draw_tokens
 from hf_encoders.data.ragged import offsets_of, ranges
 from hf_encoders.data.randomness import (
+    RandomStream,
     as_uniforms,
-    high_words,
-    low_words,
     random_bits_of_rows,
-    random_words_in_runs,
+    random_uint32_in_runs,
     uniforms,
 )
 from hf_encoders.data.special_tokens import mask_and_padding, never_masked
 from hf_encoders.data.word_starts import WordStarts
-
-
-IGNORED = -100
-# Streams of random numbers, one a decision; `sentence_pairs` uses those below 16.
-CHOICE_STREAM, PLACE_STREAM, COUNT_STREAM, RUN_SIZE_STREAM, LAST_WORD_STREAM = range(16, 21)
-REPLACEMENT_STREAM, UNIT_REPLACEMENT_STREAM = range(21, 23)
 
 
 @dataclass(frozen=True)
@@ -250,18 +244,18 @@ class TokenMasker:
     def _choose_tokens(self, is_candidate: np.ndarray, lengths: np.ndarray, keys: np.ndarray, rate: float) -> "Chosen":
         counts = np.add.reduceat(is_candidate, offsets_of(lengths)[:-1], dtype=np.int64)
         if self.masking.quota == "bernoulli":
-            draws = random_words_in_runs(keys, CHOICE_STREAM, lengths)
+            draws = random_uint32_in_runs(keys, RandomStream.MASK_CHOICE, lengths)
             quotas = self._quotas(rate, counts, counts, lengths, keys, heads(draws, rate, lengths, is_candidate))
             runs = choose_units(draws, lengths, quotas, allowed=is_candidate)
         else:
             quotas = np.minimum(self._quotas(rate, counts, counts, lengths, keys), counts)
-            runs = draw_tokens(keys, (PLACE_STREAM, CHOICE_STREAM), lengths, quotas, is_candidate)
+            runs = draw_tokens(keys, lengths, quotas, is_candidate)
         return Chosen(runs.rows, runs.first, runs.first)
 
     def _choose_words(self, words: "Words", lengths: np.ndarray, keys: np.ndarray, rate: float) -> "Chosen":
         """Words, n-grams or spans."""
         first_places = words.places[words.first]
-        draws = random_words_in_runs(keys, CHOICE_STREAM, lengths)[first_places]
+        draws = random_uint32_in_runs(keys, RandomStream.MASK_CHOICE, lengths)[first_places]
         is_bernoulli = self.masking.quota == "bernoulli"
         tossed = heads(draws, rate, words.counts) if is_bernoulli else None
         quotas = self._quotas(rate, words.counts, words.token_counts, lengths, keys, tossed)
@@ -269,10 +263,10 @@ class TokenMasker:
         word_lengths = np.ones_like(words.first) if counts_words else words.lengths
         if self.masking.unit == "word":
             passes_over = self.masking.pass_over_long_words or self.masking.max_predictions is not None
-            coins = None if passes_over else uniforms(keys, LAST_WORD_STREAM, 0)
+            coins = None if passes_over else uniforms(keys, RandomStream.MASK_LAST_WORD, 0)
             runs = choose_units(draws, words.counts, quotas, word_lengths, coins=coins)
         else:
-            sizes = as_uniforms(random_words_in_runs(keys, RUN_SIZE_STREAM, lengths)[first_places])
+            sizes = as_uniforms(random_uint32_in_runs(keys, RandomStream.MASK_RUN_LENGTH, lengths)[first_places])
             sizes = 1 + np.searchsorted(self.run_sizes, sizes, "right")
             runs = choose_runs(draws, words.counts, quotas, word_lengths, sizes, words.limits())
         bounds = np.append(words.first, len(words.places))
@@ -312,7 +306,7 @@ class TokenMasker:
         if num_heads is not None:
             most = num_heads
         elif masking.quota == "rounded":
-            most = np.floor(counted * rate + uniforms(keys, COUNT_STREAM, 0))
+            most = np.floor(counted * rate + uniforms(keys, RandomStream.MASK_COUNT, 0))
         else:
             most = np.rint(counted * rate)
         most = np.maximum(most, int(masking.at_least_one))
@@ -324,15 +318,15 @@ class TokenMasker:
         rows, places = chosen.rows, chosen.places
         row_begin = offsets_of(lengths)[rows]
         # Half of the bits decide, the other half draws a token.
-        bits = random_bits_of_rows(keys, REPLACEMENT_STREAM, rows, places - row_begin)
+        bits = random_bits_of_rows(keys, RandomStream.REPLACEMENT, rows, places - row_begin)
         decided_by = bits
         if masking.replacement_per == "unit":
-            decided_by = random_bits_of_rows(keys, UNIT_REPLACEMENT_STREAM, rows, chosen.run_places - row_begin)
-        decision = as_uniforms(high_words(decided_by))
+            decided_by = random_bits_of_rows(keys, RandomStream.UNIT_REPLACEMENT, rows, chosen.run_places - row_begin)
+        decision = as_uniforms((decided_by >> np.uint64(32)).astype(np.uint32))
         becomes_mask = decision < masking.mask_replace_probability
         changes = decision < masking.mask_replace_probability + masking.random_replace_probability
         becomes_random = np.flatnonzero(changes & ~becomes_mask)
-        drawn = as_uniforms(low_words(bits[becomes_random])) * len(self.random_ids)
+        drawn = as_uniforms(bits[becomes_random].astype(np.uint32)) * len(self.random_ids)
 
         masked = ids.copy()
         originals = masked[places]

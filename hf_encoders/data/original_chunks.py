@@ -17,20 +17,12 @@ Differs in that every draw is keyed by where the chunk begins (`randomness.py`),
 
 import numpy as np
 
-from hf_encoders.data.chunk_examples import (
-    NEGATIVE_STREAM,
-    SPLIT_STREAM,
-    TARGET_STREAM,
-    ChunkExamples,
-    ChunkRule,
-    KeysOf,
-)
+from hf_encoders.data.chunk_examples import ChunkExamples, ChunkRule, KeysOf
 from hf_encoders.data.flat_corpus import FlatCorpus
-from hf_encoders.data.randomness import integers_below, uniforms
+from hf_encoders.data.randomness import RandomStream, integers_below, uniforms
 
 
 TRIES = 10  # draws of a document
-DOCUMENT_STREAM, SENTENCE_STREAM = range(8, 10)  # of random numbers
 
 
 def original_chunks(corpus: FlatCorpus, max_tokens: int, rule: ChunkRule, keys_of: KeysOf) -> ChunkExamples:
@@ -76,8 +68,8 @@ def _cut(
     first, document_ends = corpus.document_offsets[:-1], corpus.document_offsets[1:]
     documents = np.arange(len(first))
     keys = keys_of(documents)
-    is_short = uniforms(keys, TARGET_STREAM, 0) < rule.short_sequence_probability
-    targets = np.where(is_short, 2 + integers_below(keys, TARGET_STREAM, 1, max_tokens - 1), max_tokens)
+    is_short = uniforms(keys, RandomStream.CHUNK_TARGET, 0) < rule.short_sequence_probability
+    targets = np.where(is_short, 2 + integers_below(keys, RandomStream.CHUNK_TARGET, 1, max_tokens - 1), max_tokens)
     found = [(first[:0],) * 4]
     while len(first):
         end = _end_with(corpus, first, document_ends, targets)
@@ -103,21 +95,21 @@ def _end_with(corpus: FlatCorpus, first: np.ndarray, document_ends: np.ndarray, 
 
 def _split_places(keys: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     """How many sentences of chunks of `sizes` sentences the first segment has: uniform in [1, size - 1], 1 of 1."""
-    return 1 + integers_below(keys, SPLIT_STREAM, 0, np.maximum(sizes - 1, 1))
+    return 1 + integers_below(keys, RandomStream.SEGMENT_SPLIT, 0, np.maximum(sizes - 1, 1))
 
 
 def _is_negative(keys: np.ndarray) -> np.ndarray:
     """Which chunks of two sentences or more get a random second segment in next-sentence prediction: half of them."""
-    return uniforms(keys, NEGATIVE_STREAM, 0) < 0.5
+    return uniforms(keys, RandomStream.NEGATIVE_PAIR, 0) < 0.5
 
 
 def _random_segments(
     corpus: FlatCorpus, keys: np.ndarray, own: np.ndarray, wanted: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Sentences `[first, last)` from any sentence of a document up to the tokens wanted, or the document's end."""
-    drawn = integers_below(keys[:, None], DOCUMENT_STREAM, np.arange(TRIES), corpus.num_documents)
+    drawn = integers_below(keys[:, None], RandomStream.RANDOM_DOCUMENT, np.arange(TRIES), corpus.num_documents)
     is_other = drawn != own[:, None]
     document = drawn[np.arange(len(own)), np.where(is_other.any(axis=1), is_other.argmax(axis=1), TRIES - 1)]
     document_first, document_end = corpus.document_offsets[document], corpus.document_offsets[document + 1]
-    first = document_first + integers_below(keys, SENTENCE_STREAM, 0, document_end - document_first)
+    first = document_first + integers_below(keys, RandomStream.RANDOM_SENTENCE, 0, document_end - document_first)
     return first, _end_with(corpus, first, document_end, wanted)

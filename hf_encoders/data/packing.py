@@ -19,11 +19,10 @@ from hf_encoders.data.chunks import DocumentChunks
 from hf_encoders.data.collators import DataCollatorForMaskedLM
 from hf_encoders.data.examples import EpochDataset, TextExamples
 from hf_encoders.data.ragged import offsets_of, ranges
-from hf_encoders.data.randomness import example_keys, random_bits
+from hf_encoders.data.randomness import RandomStream, example_keys, random_bits
 from hf_encoders.data.streaming import StreamedExamples
 
 
-GROUP_STREAM = 6  # of random numbers; those of `streaming` come before, those of `sentence_pairs` behind
 EXAMPLES_A_STEP = 2**16  # whose lengths are found at once
 # A group's last gap is filled with the best of that many examples that come next: enough for gaps of a few tokens.
 EXAMPLES_IN_SIGHT = 256
@@ -133,7 +132,7 @@ class TokenBudget(EpochDataset):
 
     def _shuffled(self, epoch: int, num_examples: int) -> np.ndarray:
         keys = example_keys(self.seed, epoch, np.arange(num_examples))
-        return np.argsort(random_bits(keys, GROUP_STREAM, 0), kind="stable")
+        return np.argsort(random_bits(keys, RandomStream.TOKEN_BUDGET_SHUFFLE, 0), kind="stable")
 
     def _lengths(self, dataset: DocumentChunks | SentenceBlocks) -> np.ndarray:
         """Tokens of every example of the epoch, special ones included."""

@@ -1,29 +1,65 @@
-"""Random numbers that are a function of (seed, epoch, example id) and nothing else.
+"""Counter-based random numbers: each is a function of (seed, epoch, example id), random stream and counter.
 
-A draw does not depend on the process, the worker, the batch an example lands in, or on what was drawn before; so
-training that was killed and resumed draws what it would have drawn. An example has a key, a decision about it has a
-stream of numbers, and a number of a stream is that of SplitMix64 (Steele, Lea and Flood 2014, "Fast splittable
-pseudorandom number generators") at some place: a hash of stream and place, which numpy computes for whole batches at
-once. numpy's own counter-based generators take one key at a time.
+They do not depend on the process, the worker, the batch, or on what was sampled before, so resumed training samples
+what uninterrupted training would have sampled. The generator is SplitMix64 (Steele, Lea and Flood 2014, "Fast
+splittable pseudorandom number generators"), computed for whole batches at once; numpy's own counter-based generators
+take one key at a time.
 """
 
+from enum import IntEnum, unique
 from functools import lru_cache
 
 import numpy as np
 
 
+@unique
+class RandomStream(IntEnum):
+    """One random stream per decision, so that no two decisions share random numbers.
+
+    The values are part of the data: changing one changes the examples of every seed. New streams get new values.
+    """
+
+    # Chunks, both ways of cutting
+    CHUNK_TARGET = 1
+    SEGMENT_SPLIT = 2
+    NEGATIVE_PAIR = 3
+    CHUNK_ROTATION = 4
+    # Order of examples
+    WINDOW_SHUFFLE = 5
+    TOKEN_BUDGET_SHUFFLE = 6
+    PHASE_SHUFFLE = 7
+    # Random segments of the original code
+    RANDOM_DOCUMENT = 8
+    RANDOM_SENTENCE = 9
+    # Sentence pairs
+    SEGMENT_SWAP = 10
+    TRUNCATE_FIRST = 11
+    TRUNCATE_SECOND = 12
+    # Chunks of whole sentences
+    RUN_BOUNDARY = 13
+    PARTNER_ORDER = 14
+    ORDER_BALANCE = 15
+    # Masking
+    MASK_CHOICE = 16
+    MASK_POSITION = 17
+    MASK_COUNT = 18
+    MASK_RUN_LENGTH = 19
+    MASK_LAST_WORD = 20
+    REPLACEMENT = 21
+    UNIT_REPLACEMENT = 22
+
+
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)
-# Numbers hashed at once: two arrays of that many stay in the first levels of the cache, which makes it 2.5 times
-# faster than whole batches.
-_NUMBERS_A_STEP = 8192
+# Numbers hashed at once: two arrays of this size fit into the CPU's cache, 2.5 times as fast as whole batches.
+_BLOCK_SIZE = 8192
 
 
 def _mix(values: np.ndarray) -> np.ndarray:
     """The finaliser of SplitMix64, in place; `values` is one-dimensional and contiguous."""
-    for start in range(0, len(values), _NUMBERS_A_STEP):
-        part = values[start : start + _NUMBERS_A_STEP]
+    for start in range(0, len(values), _BLOCK_SIZE):
+        part = values[start : start + _BLOCK_SIZE]
         shifted = part >> np.uint64(30)
         part ^= shifted
         part *= _FIRST
@@ -36,7 +72,7 @@ def _mix(values: np.ndarray) -> np.ndarray:
 
 
 def _absorb(state: np.ndarray, values: np.ndarray | int) -> np.ndarray:
-    """Keys made of keys and one more number each, broadcast against each other."""
+    """Hash one more number into each state; the two are broadcast against each other."""
     values = np.asarray(values).astype(np.uint64)  # negative numbers wrap around
     hashed = _mix(np.atleast_1d(values * _GOLDEN + _FIRST).ravel()).reshape(values.shape)
     mixed = np.asarray((state + _GOLDEN) ^ hashed)
@@ -44,14 +80,7 @@ def _absorb(state: np.ndarray, values: np.ndarray | int) -> np.ndarray:
 
 
 def example_keys(seed: int, epoch: int, examples: np.ndarray | int) -> np.ndarray:
-    """One 64-bit key an example.
-
-    Args:
-        seed, epoch (`int`): any integers of 64 bits.
-        examples (`np.ndarray` of `int64`): example ids, any shape.
-
-    Returns:
-        `np.ndarray` of `uint64`, of the shape of `examples`.
+    """One 64-bit key per example, `uint64` of the shape of `examples` (`int64` example ids).
 
     >>> example_keys(0, 1, [7, 8]).tolist() == [int(example_keys(0, 1, 7)), int(example_keys(0, 1, 8))]
     True
@@ -65,16 +94,13 @@ def _epoch_state(seed: int, epoch: int) -> np.ndarray:
     return _absorb(_absorb(np.zeros((), dtype=np.uint64), seed), epoch)
 
 
-def random_bits(keys: np.ndarray, stream: int, counters: np.ndarray | int) -> np.ndarray:
-    """64 random bits for each pair of key and counter.
+def random_bits(keys: np.ndarray, stream: RandomStream, counters: np.ndarray | int) -> np.ndarray:
+    """64 random bits for each pair of key and counter, which are broadcast against each other; `uint64`.
 
     Args:
-        keys (`np.ndarray` of `uint64`): from `example_keys`.
-        stream (`int`): which decision the numbers are for, so that decisions do not share numbers.
-        counters (`np.ndarray` of `int64`): which number of the stream; broadcast against `keys`.
-
-    Returns:
-        `np.ndarray` of `uint64`.
+        keys (`np.ndarray` of `uint64`): From `example_keys`.
+        stream (`RandomStream`): The decision that the numbers are for.
+        counters (`np.ndarray` of `int64`): Indices into the stream, from 0.
     """
     with np.errstate(over="ignore"):
         states = _absorb(np.asarray(keys, dtype=np.uint64), stream)
@@ -82,7 +108,7 @@ def random_bits(keys: np.ndarray, stream: int, counters: np.ndarray | int) -> np
         return _mix(states.ravel()).reshape(states.shape)
 
 
-def random_bits_of_rows(keys: np.ndarray, stream: int, rows: np.ndarray, counters: np.ndarray) -> np.ndarray:
+def random_bits_of_rows(keys: np.ndarray, stream: RandomStream, rows: np.ndarray, counters: np.ndarray) -> np.ndarray:
     """The same numbers as `random_bits(keys[rows], stream, counters)`, in a third of the time where rows repeat."""
     with np.errstate(over="ignore"):
         states = _absorb(np.asarray(keys, dtype=np.uint64), stream).take(rows)
@@ -90,54 +116,33 @@ def random_bits_of_rows(keys: np.ndarray, stream: int, rows: np.ndarray, counter
         return _mix(states)
 
 
-def random_words_in_runs(keys: np.ndarray, stream: int, lengths: np.ndarray) -> np.ndarray:
-    """`random_bits_in_runs` with 32 bits a number, `uint32`: number j of a run is half of number `j // 2` of 64 bits.
+def random_bits_in_runs(keys: np.ndarray, stream: RandomStream, lengths: np.ndarray) -> np.ndarray:
+    """The first `lengths[i]` numbers of the stream of each key, concatenated; `uint64` of shape `(sum(lengths),)`.
 
     >>> keys = example_keys(0, 0, [7, 8])
-    >>> runs = random_words_in_runs(keys, 3, np.array([3, 1]))
-    >>> runs[:3].tolist() == random_bits(keys[:1], 3, [0, 1]).view(np.uint32)[:3].tolist()
-    True
-    """
-    halves = random_bits_in_runs(keys, stream, (lengths + 1) // 2).view(np.uint32)
-    is_odd = lengths % 2 == 1
-    return np.delete(halves, np.cumsum(lengths + is_odd)[is_odd] - 1) if is_odd.any() else halves
-
-
-def random_bits_in_runs(keys: np.ndarray, stream: int, lengths: np.ndarray) -> np.ndarray:
-    """The first numbers of a stream for every key: `lengths[i]` of them for `keys[i]`, one run after the other.
-
-    The same numbers as those of `random_bits`, in less time.
-
-    Args:
-        keys (`np.ndarray` of `uint64`, shape `(B,)`): from `example_keys`.
-        stream (`int`): which decision the numbers are for.
-        lengths (`np.ndarray` of `int64`, shape `(B,)`): how many numbers a key.
-
-    Returns:
-        `np.ndarray` of `uint64`, shape `(sum(lengths),)`.
-
-    >>> keys = example_keys(0, 0, [7, 8])
-    >>> runs = random_bits_in_runs(keys, 3, np.array([2, 1]))
-    >>> runs.tolist() == random_bits(keys[[0, 0, 1]], 3, [0, 1, 0]).tolist()
+    >>> runs = random_bits_in_runs(keys, RandomStream.SEGMENT_SPLIT, np.array([2, 1]))
+    >>> runs.tolist() == random_bits(keys[[0, 0, 1]], RandomStream.SEGMENT_SPLIT, [0, 1, 0]).tolist()
     True
     """
     with np.errstate(over="ignore"):
-        ends = np.cumsum(lengths)
-        # Counters run on through all runs; what they are too high by is taken off the keys.
-        starts = (ends - lengths).astype(np.uint64)
+        starts = (np.cumsum(lengths) - lengths).astype(np.uint64)
+        # Counters run on through all runs; each key makes up for the counter that its run starts at.
         states = np.repeat(_absorb(np.asarray(keys, dtype=np.uint64), stream) - _GOLDEN * starts, lengths)
         states += np.arange(1, len(states) + 1, dtype=np.uint64) * _GOLDEN
         return _mix(states)
 
 
-def high_words(bits: np.ndarray) -> np.ndarray:
-    """The upper halves of 64 random bits, `uint32`."""
-    return (bits >> np.uint64(32)).astype(np.uint32)
+def random_uint32_in_runs(keys: np.ndarray, stream: RandomStream, lengths: np.ndarray) -> np.ndarray:
+    """As `random_bits_in_runs` with 32 bits per number: number j of a run is half of 64-bit number `j // 2`.
 
-
-def low_words(bits: np.ndarray) -> np.ndarray:
-    """The lower halves of 64 random bits, `uint32`."""
-    return bits.astype(np.uint32)
+    >>> keys = example_keys(0, 0, [7, 8])
+    >>> runs = random_uint32_in_runs(keys, RandomStream.SEGMENT_SPLIT, np.array([3, 1]))
+    >>> runs[:3].tolist() == random_bits(keys[:1], RandomStream.SEGMENT_SPLIT, [0, 1]).view(np.uint32)[:3].tolist()
+    True
+    """
+    halves = random_bits_in_runs(keys, stream, (lengths + 1) // 2).view(np.uint32)
+    is_odd = lengths % 2 == 1
+    return np.delete(halves, np.cumsum(lengths + is_odd)[is_odd] - 1) if is_odd.any() else halves
 
 
 def as_uniforms(bits: np.ndarray) -> np.ndarray:
@@ -147,16 +152,18 @@ def as_uniforms(bits: np.ndarray) -> np.ndarray:
     return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def uniforms(keys: np.ndarray, stream: int, counters: np.ndarray | int) -> np.ndarray:
-    """Numbers uniform in [0, 1), one for each pair of key and counter; arguments as in `random_bits`.
+def uniforms(keys: np.ndarray, stream: RandomStream, counters: np.ndarray | int) -> np.ndarray:
+    """Numbers uniform in [0, 1), `float64`; arguments as in `random_bits`.
 
-    >>> u = uniforms(example_keys(0, 0, [[1], [2]]), stream=3, counters=[0, 1, 2])
+    >>> u = uniforms(example_keys(0, 0, [[1], [2]]), RandomStream.NEGATIVE_PAIR, counters=[0, 1, 2])
     >>> u.shape, bool((u >= 0).all() and (u < 1).all())
     ((2, 3), True)
     """
     return as_uniforms(random_bits(keys, stream, counters))
 
 
-def integers_below(keys: np.ndarray, stream: int, counters: np.ndarray | int, bounds: np.ndarray | int) -> np.ndarray:
+def integers_below(
+    keys: np.ndarray, stream: RandomStream, counters: np.ndarray | int, bounds: np.ndarray | int
+) -> np.ndarray:
     """Integers uniform in [0, bound), `int64`; the other arguments as in `random_bits`."""
     return (uniforms(keys, stream, counters) * bounds).astype(np.int64)

@@ -7,16 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hf_encoders.data.batches import Segments, TokenRows, rows_of_segments
+from hf_encoders.data.batches import IGNORED, Segments, TokenRows, rows_of_segments
 from hf_encoders.data.chunk_examples import ChunkExamples
 from hf_encoders.data.flat_corpus import FlatCorpus
-from hf_encoders.data.randomness import random_bits_in_runs, uniforms
+from hf_encoders.data.randomness import RandomStream, random_bits_in_runs, uniforms
 
 
-NO_PAIR = -100
-
-# Streams of random numbers, one per decision; truncation has one for each segment.
-ORDER_STREAM, *TRUNCATION_STREAMS = range(10, 13)
+TRUNCATION_STREAMS = (RandomStream.TRUNCATE_FIRST, RandomStream.TRUNCATE_SECOND)  # of the two segments
 
 
 class Pairs(NamedTuple):
@@ -48,7 +45,7 @@ def next_sentence_pairs(chunks: ChunkExamples) -> Pairs:
         np.where(is_random, chunks.random_begin, chunks.middle),
         np.where(is_random, chunks.random_end, chunks.end),
     )
-    return pairs._replace(labels=np.where(chunks.has_next, is_random.astype(np.int64), NO_PAIR))
+    return pairs._replace(labels=np.where(chunks.has_next, is_random.astype(np.int64), IGNORED))
 
 
 def sentence_order_pairs(chunks: ChunkExamples) -> Pairs:
@@ -75,9 +72,9 @@ def sentence_order_pairs(chunks: ChunkExamples) -> Pairs:
     else:
         is_lone = np.zeros(len(chunks), dtype=bool)
         pairs = _with_second_segment(chunks, chunks.middle, chunks.end)
-    swapped = chunks.has_order & (uniforms(chunks.keys, ORDER_STREAM, 0) < 0.5)
+    swapped = chunks.has_order & (uniforms(chunks.keys, RandomStream.SEGMENT_SWAP, 0) < 0.5)
     begin, end = (np.where(swapped[:, None], bounds[:, ::-1], bounds) for bounds in (pairs.begin, pairs.end))
-    return Pairs(begin, end, np.where(chunks.has_order | is_lone, (swapped | is_lone).astype(np.int64), NO_PAIR))
+    return Pairs(begin, end, np.where(chunks.has_order | is_lone, (swapped | is_lone).astype(np.int64), IGNORED))
 
 
 def _with_second_segment(chunks: ChunkExamples, begin: np.ndarray, end: np.ndarray) -> Pairs:
@@ -85,7 +82,7 @@ def _with_second_segment(chunks: ChunkExamples, begin: np.ndarray, end: np.ndarr
     return Pairs(
         np.stack([chunks.begin, begin], axis=1),
         np.stack([chunks.middle, end], axis=1),
-        np.full(len(chunks), NO_PAIR),
+        np.full(len(chunks), IGNORED),
     )
 
 
@@ -117,7 +114,8 @@ def truncate_pairs(pairs: Pairs, max_tokens: int, keys: np.ndarray) -> Pairs:
     removed = lengths - kept_lengths(lengths, max_tokens)
     if not removed.any():
         return pairs
-    from_front = np.stack([heads(keys, TRUNCATION_STREAMS[side], removed[:, side]) for side in (0, 1)], axis=1)
+    tosses = zip(TRUNCATION_STREAMS, removed.T, strict=True)
+    from_front = np.stack([heads(keys, stream, count) for stream, count in tosses], axis=1)
     return pairs._replace(begin=pairs.begin + from_front, end=pairs.end - (removed - from_front))
 
 
@@ -144,7 +142,7 @@ def kept_lengths(lengths: np.ndarray, max_tokens: int) -> np.ndarray:
     return np.where(lengths.sum(axis=1, keepdims=True) > max_tokens, np.minimum(lengths, room), lengths)
 
 
-def heads(keys: np.ndarray, stream: int, tosses: np.ndarray) -> np.ndarray:
+def heads(keys: np.ndarray, stream: RandomStream, tosses: np.ndarray) -> np.ndarray:
     """How many of `tosses` coins show heads, `int64` of shape `(B,)`: set bits of as many random bits."""
     words = -(-tosses // 64)
     bits = random_bits_in_runs(keys, stream, words)

@@ -28,10 +28,9 @@ from hf_encoders.data.document_windows import Documents, StreamReader, WindowTok
 from hf_encoders.data.examples import EpochDataset, TextExamples
 from hf_encoders.data.flat_corpus import FlatCorpus
 from hf_encoders.data.ragged import offsets_of
-from hf_encoders.data.randomness import example_keys, random_bits
+from hf_encoders.data.randomness import RandomStream, example_keys, random_bits
 
 
-SHUFFLE_STREAM = 5  # of random numbers; those of `chunks` come before, those of `sentence_pairs` behind
 # Places that a window has for documents, sentences and blocks: what they are numbered by does not depend on how many
 # the windows before have, which other consumers tokenise.
 PLACES_A_WINDOW = 2**32
@@ -275,7 +274,7 @@ class StreamedBlocks(StreamedExamples):
 
 def shuffled(keys: np.ndarray) -> np.ndarray:
     """Examples in an order that their keys decide."""
-    return np.argsort(random_bits(keys, SHUFFLE_STREAM, 0), kind="stable")
+    return np.argsort(random_bits(keys, RandomStream.WINDOW_SHUFFLE, 0), kind="stable")
 
 
 def _check_pairs(corpus: FlatCorpus) -> None:

@@ -15,18 +15,10 @@ Three things keep the lengths of the segments from predicting a pair's label:
 
 import numpy as np
 
-from hf_encoders.data.chunk_examples import (
-    NEGATIVE_STREAM,
-    SPLIT_STREAM,
-    TARGET_STREAM,
-    ChunkExamples,
-    ChunkRule,
-    KeysOf,
-    inner_boundaries,
-)
+from hf_encoders.data.chunk_examples import ChunkExamples, ChunkRule, KeysOf, inner_boundaries
 from hf_encoders.data.flat_corpus import FlatCorpus
 from hf_encoders.data.ragged import ranges
-from hf_encoders.data.randomness import integers_below, random_bits, uniforms
+from hf_encoders.data.randomness import RandomStream, integers_below, random_bits, uniforms
 
 
 EXAMPLES_A_RUN = 16  # a document is cut in runs of about that many examples, each from its front or from its back
@@ -35,8 +27,6 @@ ROUNDS = 16  # of looking for partners: all but one in a thousand find one where
 # more than so many chunks of it are apart on average.
 ALIKE, CHUNKS_APART = 1 / 100, 4
 LABELS_A_CELL = 20  # of two lengths, in which both orders are made equally frequent; fewer cost more labels
-
-RUN_STREAM, EXCHANGE_STREAM, BALANCE_STREAM = range(13, 16)  # of random numbers; others are in other modules
 
 
 def whole_sentence_chunks(corpus: FlatCorpus, max_tokens: int, rule: ChunkRule, keys_of: KeysOf) -> ChunkExamples:
@@ -49,7 +39,7 @@ def whole_sentence_chunks(corpus: FlatCorpus, max_tokens: int, rule: ChunkRule, 
         keys_of (`Callable`): the epoch's keys of places in the corpus, counted in tokens.
     """
     run_begin, run_end = _runs(corpus, EXAMPLES_A_RUN * max_tokens, keys_of)
-    from_back = uniforms(keys_of(run_begin), RUN_STREAM, 1) < 0.5
+    from_back = uniforms(keys_of(run_begin), RandomStream.RUN_BOUNDARY, 1) < 0.5
     offsets, num_tokens = corpus.sentence_offsets, len(corpus.tokens)
     forward = _filled(offsets, run_begin[~from_back], run_end[~from_back], max_tokens, rule, keys_of, 0)
     # Cut from the back is cut from the front of the text in reverse.
@@ -67,7 +57,7 @@ def whole_sentence_chunks(corpus: FlatCorpus, max_tokens: int, rule: ChunkRule, 
     keys = keys_of(begin)
     first, last = inner_boundaries(corpus, begin, end)
     has_second = first < last
-    split = first + integers_below(keys, SPLIT_STREAM, 0, last - first)  # any sentence inside alike
+    split = first + integers_below(keys, RandomStream.SEGMENT_SPLIT, 0, last - first)  # any sentence inside alike
     middle = np.where(has_second, offsets[split], end)
     random_begin, random_end, has_next = _exchanged(
         corpus, np.flatnonzero(has_second), (begin, middle, end), keys, max_tokens
@@ -84,7 +74,8 @@ def _runs(corpus: FlatCorpus, num_tokens: int, keys_of: KeysOf) -> tuple[np.ndar
     """Documents in runs of about `num_tokens`, from a random place on: first tokens of the runs, and their ends."""
     offsets = corpus.sentence_offsets
     bounds = offsets[corpus.document_offsets]
-    first = bounds[:-1] + num_tokens // 2 + integers_below(keys_of(bounds[:-1]), RUN_STREAM, 0, num_tokens)
+    first = bounds[:-1] + num_tokens // 2
+    first += integers_below(keys_of(bounds[:-1]), RandomStream.RUN_BOUNDARY, 0, num_tokens)
     counts = np.maximum(-(-(bounds[1:] - num_tokens // 2 - first) // num_tokens), 0)
     inside = np.repeat(first, counts) + num_tokens * ranges(np.zeros_like(counts), counts)
     inside = offsets[np.searchsorted(offsets, inside, "right") - 1]
@@ -115,8 +106,8 @@ def _filled(
         end = np.where(two - begin <= max_tokens, two, one)
         end = np.where(one - begin > max_tokens, begin + _part(one - begin, max_tokens, keys, counter), end)
         if rule.segments == "runs":
-            is_short = uniforms(keys, TARGET_STREAM, counter) < rule.short_sequence_probability
-            short = 2 + integers_below(keys, TARGET_STREAM, counter + 1, max_tokens - 1)
+            is_short = uniforms(keys, RandomStream.CHUNK_TARGET, counter) < rule.short_sequence_probability
+            short = 2 + integers_below(keys, RandomStream.CHUNK_TARGET, counter + 1, max_tokens - 1)
             target = np.where(is_short, short, max_tokens)
             reached = offsets[np.searchsorted(offsets, begin + target, "right") - 1]
             end = np.maximum(end, np.minimum(reached, stop))
@@ -131,7 +122,7 @@ def _part(lengths: np.ndarray, max_tokens: int, keys: np.ndarray, counter: int) 
     """How many tokens of sentences longer than a chunk come first: random, but no more parts than needed."""
     parts = -(-lengths // max_tokens)
     least = np.maximum(lengths - (parts - 1) * max_tokens, max_tokens // 2)
-    return least + integers_below(keys, RUN_STREAM, counter + 2, max_tokens - least + 1)
+    return least + integers_below(keys, RandomStream.RUN_BOUNDARY, counter + 2, max_tokens - least + 1)
 
 
 def _exchanged(
@@ -154,11 +145,11 @@ def _exchanged(
     starts = corpus.sentence_offsets[corpus.document_offsets]
     documents = np.searchsorted(starts, begin[chunks], "right")
     lengths = np.stack([middle - begin, end - middle], axis=1)[chunks]
-    draws = random_bits(keys[chunks], EXCHANGE_STREAM, 0)
+    draws = random_bits(keys[chunks], RandomStream.PARTNER_ORDER, 0)
     first, second = (chunks[members] for members in partners(lengths, documents, draws, max_tokens))
     has_partner = np.zeros(len(begin), dtype=bool)
     has_partner[first] = has_partner[second] = True
-    is_exchanged = uniforms(keys[first], NEGATIVE_STREAM, 0) < 0.5
+    is_exchanged = uniforms(keys[first], RandomStream.NEGATIVE_PAIR, 0) < 0.5
     first, second = first[is_exchanged], second[is_exchanged]
     random_begin, random_end = np.zeros_like(begin), np.zeros_like(begin)
     random_begin[first], random_end[first] = middle[second], end[second]
@@ -222,4 +213,4 @@ def _balanced(first: np.ndarray, second: np.ndarray, keys: np.ndarray) -> np.nda
     cells = (rows * bins + columns) * 3 + 1 + longer
     mirrored = (columns * bins + rows) * 3 + 1 - longer
     counts = np.bincount(cells, minlength=3 * bins**2)
-    return uniforms(keys, BALANCE_STREAM, 0) * counts[cells] < counts[mirrored]
+    return uniforms(keys, RandomStream.ORDER_BALANCE, 0) * counts[cells] < counts[mirrored]

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from hf_encoders.data.batches import IGNORED
 from hf_encoders.finetuning.task import PreparedTask
-from hf_encoders.models.encoder_losses import IGNORED, normalised
+from hf_encoders.models.encoder_losses import normalised
 
 
 def read_class_weights(words: list[str], task: PreparedTask) -> list[float] | None:

@@ -22,6 +22,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from hf_encoders.data.batches import IGNORED
 from hf_encoders.finetuning.baselines import Baseline
 from hf_encoders.finetuning.data_files import require_columns
 from hf_encoders.finetuning.label_values import (
@@ -36,8 +37,6 @@ from hf_encoders.finetuning.task import PreparedTask
 from hf_encoders.finetuning.word_windows import WordWindow, word_windows
 from hf_encoders.metrics import Seqeval
 from hf_encoders.metrics.seqeval import name_in_metrics
-from hf_encoders.models.encoder_configuration import LAYER_COMBINATIONS
-from hf_encoders.models.encoder_losses import IGNORED
 
 
 OUTSIDE = "O"
@@ -63,19 +62,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TOKENS",
         help="tokens shared by windows of a long sentence (default: a third of the longest input)",
     )
-    parser.add_argument(
-        "--layers",
-        type=int,
-        nargs="+",
-        metavar="N",
-        help="layers to read, from 0, the embeddings, or from -1, the last, backwards: -4 -3 -2 -1 (default: the "
-        "last). transformers' own classes cannot load such a model",
-    )
-    parser.add_argument(
-        "--layer-combination",
-        choices=LAYER_COMBINATIONS,
-        help=f"how --layers become one (default: {LAYER_COMBINATIONS[0]})",
-    )
 
 
 def prepare(
@@ -87,8 +73,6 @@ def prepare(
     tags_column: str = "ner_tags",
     label_all_tokens: bool = False,
     window_overlap: int | None = None,
-    layers: list[int] | None = None,
-    layer_combination: str | None = None,
 ) -> PreparedTask:
     """Tokenize sentences to windows with token labels.
 
@@ -104,14 +88,11 @@ def prepare(
         label_all_tokens (`bool`, *optional*, defaults to `False`): Whether to label all tokens of a word; after the
             first `B-X` becomes `I-X` if that tag exists.
         window_overlap (`int`, *optional*): Tokens shared by windows of a sentence.
-        layers (`list` of `int`, *optional*), layer_combination (`str`, *optional*): `combined_layers` and
-            `layer_combination` of the configuration; by default the last layer, and `concatenation` of several.
 
     Raises:
-        ValueError: For missing columns, rows with another number of tags than words, a single tag, training words
-            without any token, and `layer_combination` without `layers`.
+        ValueError: For missing columns, rows with another number of tags than words, a single tag, and training words
+            without any token.
     """
-    combination = _combination_fields(layers, layer_combination)
     require_columns(data, {"--tokens-column": tokens_column, "--tags-column": tags_column})
     known = names_of_column(data["train"], tags_column)
     splits = {split: read_sentences(rows, split, tokens_column, tags_column, known) for split, rows in data.items()}
@@ -149,7 +130,7 @@ def prepare(
 
     return PreparedTask(
         auto_class=AutoModelForTokenClassification,
-        config_fields={**class_fields(names), **combination},
+        config_fields=class_fields(names),
         train_set=rows["train"],
         eval_sets={split: found for split, found in rows.items() if split != "train"},
         data_collator=DataCollatorForTokenClassification(right_padding(tokenizer), label_pad_token_id=IGNORED),
@@ -166,15 +147,6 @@ def prepare(
             f"{len(names)} tags: {', '.join(names[:12])}{' ...' if len(names) > 12 else ''}",
         ],
     )
-
-
-def _combination_fields(layers: list[int] | None, layer_combination: str | None) -> dict[str, Any]:
-    """The configuration's fields for several layers; none for the last one."""
-    if layers is None and layer_combination is not None:
-        raise ValueError(f"--layer-combination {layer_combination} combines --layers: give them too.")
-    if layers is None:
-        return {}
-    return {"combined_layers": layers, "layer_combination": layer_combination or LAYER_COMBINATIONS[0]}
 
 
 class TaggedSentences(NamedTuple):

@@ -5,7 +5,7 @@ import evaluate
 
 
 CLASSES = {"next_sentence": ("follows", "random"), "sentence_order": ("in_order", "swapped")}
-IGNORED = -100
+IGNORED = -100  # label of no pair, as in the data; this file can be loaded by itself
 
 
 class PairAccuracy(evaluate.Metric):

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
 
-from .encoder_configuration import EncoderConfig
+from .encoder_configuration import EncoderConfig, auto_map
 
 
 # A layer's halves, each with the LayerNorm behind it.
@@ -36,16 +36,8 @@ class HfeAlbertConfig(EncoderConfig):
 
     model_type = "albert"
     TOKENIZER_CLASS: ClassVar[str] = "AlbertTokenizer"
-    AUTO_MAP: ClassVar[dict[str, str]] = {
-        "AutoConfig": "configuration_albert.HfeAlbertConfig",
-        "AutoModel": "modeling_albert.HfeAlbertModel",
-        "AutoModelForPreTraining": "modeling_albert.HfeAlbertForPreTraining",
-        "AutoModelForMaskedLM": "modeling_albert.HfeAlbertForMaskedLM",
-        "AutoModelForSequenceClassification": "modeling_albert.HfeAlbertForSequenceClassification",
-        "AutoModelForTokenClassification": "modeling_albert.HfeAlbertForTokenClassification",
-        "AutoModelForQuestionAnswering": "modeling_albert.HfeAlbertForQuestionAnswering",
-        "AutoModelForMultipleChoice": "modeling_albert.HfeAlbertForMultipleChoice",
-    }
+    VOCABULARY_KIND: ClassVar[str] = "unigram"
+    AUTO_MAP: ClassVar[dict[str, str]] = auto_map("albert", "HfeAlbert")
 
     vocab_size: int = 30000
     embedding_size: int = 128

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
 
-from .encoder_configuration import EncoderConfig
+from .encoder_configuration import EncoderConfig, auto_map
 
 
 @strict
@@ -20,17 +20,8 @@ class HfeBertConfig(EncoderConfig):
 
     model_type = "bert"
     TOKENIZER_CLASS: ClassVar[str] = "BertTokenizer"
-    AUTO_MAP: ClassVar[dict[str, str]] = {
-        "AutoConfig": "configuration_bert.HfeBertConfig",
-        "AutoModel": "modeling_bert.HfeBertModel",
-        "AutoModelForPreTraining": "modeling_bert.HfeBertForPreTraining",
-        "AutoModelForMaskedLM": "modeling_bert.HfeBertForMaskedLM",
-        "AutoModelForNextSentencePrediction": "modeling_bert.HfeBertForNextSentencePrediction",
-        "AutoModelForSequenceClassification": "modeling_bert.HfeBertForSequenceClassification",
-        "AutoModelForTokenClassification": "modeling_bert.HfeBertForTokenClassification",
-        "AutoModelForQuestionAnswering": "modeling_bert.HfeBertForQuestionAnswering",
-        "AutoModelForMultipleChoice": "modeling_bert.HfeBertForMultipleChoice",
-    }
+    VOCABULARY_KIND: ClassVar[str] = "wordpiece"
+    AUTO_MAP: ClassVar[dict[str, str]] = auto_map("bert", "HfeBert", "NextSentencePrediction")
 
     classifier_dropout: float | int | None = None
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
 
-from .encoder_configuration import EncoderConfig
+from .encoder_configuration import EncoderConfig, auto_map
 
 
 @strict
@@ -27,17 +27,12 @@ class HfeRobertaConfig(EncoderConfig):
 
     model_type = "roberta"
     TOKENIZER_CLASS: ClassVar[str] = "RobertaTokenizer"
-    AUTO_MAP: ClassVar[dict[str, str]] = {
-        "AutoConfig": "configuration_roberta.HfeRobertaConfig",
-        "AutoModel": "modeling_roberta.HfeRobertaModel",
-        # RoBERTa has no pair objective: its pre-training head is the MLM head, as in transformers.
-        "AutoModelForPreTraining": "modeling_roberta.HfeRobertaForMaskedLM",
-        "AutoModelForMaskedLM": "modeling_roberta.HfeRobertaForMaskedLM",
-        "AutoModelForSequenceClassification": "modeling_roberta.HfeRobertaForSequenceClassification",
-        "AutoModelForTokenClassification": "modeling_roberta.HfeRobertaForTokenClassification",
-        "AutoModelForQuestionAnswering": "modeling_roberta.HfeRobertaForQuestionAnswering",
-        "AutoModelForMultipleChoice": "modeling_roberta.HfeRobertaForMultipleChoice",
-    }
+    VOCABULARY_KIND: ClassVar[str] = "bpe"
+    # fairseq's dictionary begins with these four, and the masked LM task adds the mask at the end.
+    FIRST_SPECIAL_TOKENS: ClassVar[tuple[str, ...]] = ("cls", "pad", "sep", "unk")
+    LAST_SPECIAL_TOKENS: ClassVar[tuple[str, ...]] = ("mask",)
+    # RoBERTa has no pair objective: its pre-training head is the MLM head, as in transformers.
+    AUTO_MAP: ClassVar[dict[str, str]] = auto_map("roberta", "HfeRoberta", pretraining="MaskedLM")
 
     vocab_size: int = 50265
     max_position_embeddings: int = 514

@@ -1,16 +1,20 @@
 """Fields, checks and file form that the BERT, RoBERTa and ALBERT configurations share."""
 
 import difflib
+import os
 from collections.abc import Iterable
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
+from transformers.utils import cached_file, logging
 
 
-LAYER_COMBINATIONS = ("concatenation", "weighted_sum")
+logger = logging.get_logger(__name__)
+
 # transformers 5 has no pipeline for these heads; it runs the one that config.json names, from the file beside it.
 CUSTOM_PIPELINES = {
     "ForQuestionAnswering": {
@@ -20,9 +24,31 @@ CUSTOM_PIPELINES = {
         }
     }
 }
+PIPELINE_FILES = ("question_answering_pipeline.py", "encoder_answers.py")  # no modeling file imports them
 POSITION_EMBEDDING_TYPES = ("absolute", "relative_key", "relative_key_query")
 SAME_WORD = 0.92  # of `difflib`: hiden_size is hidden_size, num_layers is no field's name
 CLASSIFIER_DROPOUTS = ("classifier_dropout", "classifier_dropout_prob")
+
+
+FINE_TUNING_HEADS = ("SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice")
+
+
+def auto_map(family: str, prefix: str, *heads: str, pretraining: str = "PreTraining") -> dict[str, str]:
+    """`{Auto class: file.Class}` of a family.
+
+    Args:
+        family (`str`): ends the names of its two files.
+        prefix (`str`): begins the names of its classes.
+        heads (`str`): heads beside those that every family has.
+        pretraining (`str`, *optional*, defaults to `"PreTraining"`): the head with all pre-training objectives.
+
+    >>> auto_map("bert", "HfeBert")["AutoModelForMaskedLM"]
+    'modeling_bert.HfeBertForMaskedLM'
+    """
+    model = f"modeling_{family}.{prefix}"
+    names = {"AutoConfig": f"configuration_{family}.{prefix}Config", "AutoModel": f"{model}Model"}
+    names["AutoModelForPreTraining"] = f"{model}For{pretraining}"
+    return names | {f"AutoModelFor{head}": f"{model}For{head}" for head in ("MaskedLM", *heads, *FINE_TUNING_HEADS)}
 
 
 @strict
@@ -49,12 +75,6 @@ class EncoderConfig(PreTrainedConfig):
             or `relative_key_query` (Huang et al. 2020). transformers 5 has no relative positions, so a configuration
             with them is saved under a `model_type` of its own, which plain transformers refuses instead of loading
             wrongly.
-        combined_layers (`list` of `int`, *optional*): hidden states that token classification reads, from 0, which is
-            the embeddings, or backwards from -1, the last layer: `[-4, -3, -2, -1]` for the last four (Devlin et al.
-            2018, section 5.3 and table 7). None means the last layer alone. As with relative positions, a
-            configuration with it has a `model_type` of its own.
-        layer_combination (`str`): how `combined_layers` become one: `concatenation`, or `weighted_sum` with trained
-            weights that sum to 1.
 
     Raises:
         ValueError: for a value out of range or a combination that cannot be built; names the field and the remedy.
@@ -63,6 +83,10 @@ class EncoderConfig(PreTrainedConfig):
     # `{Auto class: file.Class}` of the family, written to every saved config.json so that each Auto class loads.
     AUTO_MAP: ClassVar[dict[str, str]] = {}
     TOKENIZER_CLASS: ClassVar[str] = ""
+    VOCABULARY_KIND: ClassVar[str] = ""  # wordpiece, bpe (byte-level) or unigram
+    # Roles of the special tokens at the beginning and at the end of a vocabulary, in the order of their ids.
+    FIRST_SPECIAL_TOKENS: ClassVar[tuple[str, ...]] = ("pad", "unk", "cls", "sep", "mask")
+    LAST_SPECIAL_TOKENS: ClassVar[tuple[str, ...]] = ()
     # Statistics the heads report beside the loss; Trainer must not collect them as predictions.
     keys_to_ignore_at_inference: ClassVar[list[str]] = ["mlm_loss", "pair_loss", "mlm", "pair"]
 
@@ -83,8 +107,6 @@ class EncoderConfig(PreTrainedConfig):
     eos_token_id: int | list[int] | None = None
     tie_word_embeddings: bool = True
     position_embedding_type: str = "absolute"
-    combined_layers: list[int] | None = None
-    layer_combination: str = "concatenation"
 
     def __post_init__(self, **kwargs: Any):
         """Check the fields, then complete `auto_map`."""
@@ -123,7 +145,6 @@ class EncoderConfig(PreTrainedConfig):
             self.position_embedding_type,
             f"must be one of {', '.join(POSITION_EMBEDDING_TYPES)}",
         )
-        self._check_combined_layers()
         for name in ("max_position_embeddings", "type_vocab_size"):
             _require(getattr(self, name) > 0, name, getattr(self, name), "must be at least 1")
         if self.pad_token_id is not None:
@@ -134,34 +155,10 @@ class EncoderConfig(PreTrainedConfig):
                 f"must be an id below vocab_size={self.vocab_size}, or None",
             )
 
-    def _check_combined_layers(self) -> None:
-        _require(
-            self.layer_combination in LAYER_COMBINATIONS,
-            "layer_combination",
-            self.layer_combination,
-            f"must be one of {', '.join(LAYER_COMBINATIONS)}",
-        )
-        layers, last = self.combined_layers, self.num_layers_passed
-        if layers is not None:
-            in_range = len(layers) > 0 and all(-last - 1 <= layer <= last for layer in layers)
-            rule = (
-                f"must name layers from 0 (the embeddings) to {last}, or from -1 (the last) to {-last - 1}; or be None"
-            )
-            _require(in_range, "combined_layers", layers, rule)
-            is_distinct = len(set(self.combined_layer_indices)) == len(layers)
-            _require(is_distinct, "combined_layers", layers, "must name each layer once")
-
     @property
     def num_layers_passed(self) -> int:
         """Layers that a token passes through."""
         return self.num_hidden_layers
-
-    @property
-    def combined_layer_indices(self) -> list[int] | None:
-        """`combined_layers` counted from the embeddings, 0, on."""
-        if self.combined_layers is None:
-            return None
-        return [layer % (self.num_layers_passed + 1) for layer in self.combined_layers]
 
     @classmethod
     def position_rows(cls, max_length: int, pad_token_id: int) -> int:
@@ -176,12 +173,8 @@ class EncoderConfig(PreTrainedConfig):
     @property
     def fields_beyond_native(self) -> dict[str, Any]:
         """Fields, with their values, that ask for what transformers' own class does not compute."""
-        fields = {}
-        if self.position_embedding_type != "absolute":
-            fields["position_embedding_type"] = self.position_embedding_type
-        if self.combined_layers is not None:
-            fields["combined_layers"] = self.combined_layers
-        return fields
+        is_native = self.position_embedding_type == "absolute"
+        return {} if is_native else {"position_embedding_type": self.position_embedding_type}
 
     def to_dict(self) -> dict[str, Any]:
         """As in transformers, with what other readers of config.json need.
@@ -200,6 +193,20 @@ class EncoderConfig(PreTrainedConfig):
         if pipelines or "custom_pipelines" in output:
             output["custom_pipelines"] = pipelines
         return output
+
+    def save_pretrained(self, save_directory: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
+        """As in transformers, with the files of the pipelines that `custom_pipelines` names."""
+        super().save_pretrained(save_directory, *args, **kwargs)
+        if not _custom_pipelines({"architectures": self.architectures}):
+            return
+        for name in PIPELINE_FILES:
+            found = Path(__file__).with_name(name)
+            try:
+                if not found.is_file():  # transformers' cache of a checkpoint's code has what modeling files import
+                    found = Path(cached_file(self._name_or_path, name, revision=getattr(self, "_commit_hash", None)))
+                Path(save_directory, name).write_bytes(found.read_bytes())
+            except OSError as error:
+                logger.warning(f"{name} was not saved, which the question-answering pipeline needs ({error}).")
 
     @classmethod
     def get_config_dict(cls, *args: Any, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -7,8 +7,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import PreTrainedTokenizerBase
-from transformers import initialization as init
 from transformers.modeling_outputs import (
     MultipleChoiceModelOutput,
     QuestionAnsweringModelOutput,
@@ -90,73 +88,16 @@ class SequenceClassifier(HeadModel):
         )
 
 
-class LayerMixture(nn.Module):
-    """Weighted sum of several layers' hidden states, the weights trained: softmax of one number a layer.
-
-    ELMo's form (Peters et al. 2018, equation 1) without its overall factor, which the classifier has. The weights
-    start equal.
-    """
-
-    def __init__(self, num_layers: int):
-        super().__init__()
-        self.weights = nn.Parameter(torch.zeros(num_layers))
-
-    def forward(self, hidden_states: list[torch.Tensor]) -> torch.Tensor:
-        """One `(N, D)` a layer -> `(N, D)`."""
-        weights = self.weights.softmax(dim=0)
-        return sum(weight * states for weight, states in zip(weights, hidden_states, strict=True))
-
-
-class LayerConcatenation(nn.Module):
-    """Several layers' hidden states side by side."""
-
-    def forward(self, hidden_states: list[torch.Tensor]) -> torch.Tensor:
-        """One `(N, D)` a layer -> `(N, layers * D)`."""
-        return torch.cat(hidden_states, dim=-1)
-
-
 class TokenClassifier(HeadModel):
-    """One label a token. Classes: `Hfe<Family>ForTokenClassification`.
-
-    Reads the last layer, or what `combined_layers` and `layer_combination` in the configuration say.
-    """
+    """One label per token. Classes: `Hfe<Family>ForTokenClassification`."""
 
     def __init__(self, config: Any):
         super().__init__(config)
         self.num_labels = config.num_labels
         self.add_encoder(add_pooling_layer=False)
         self.dropout = nn.Dropout(self.classifier_dropout)
-        width = config.hidden_size
-        if config.combined_layers is not None:
-            if config.layer_combination == "concatenation":
-                self.layer_combination = LayerConcatenation()
-                width *= len(config.combined_layers)
-            else:
-                self.layer_combination = LayerMixture(len(config.combined_layers))
-        self.classifier = nn.Linear(width, config.num_labels)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
         self.post_init()
-
-    @torch.no_grad()
-    def _init_weights(self, module: nn.Module) -> None:
-        super()._init_weights(module)
-        if isinstance(module, LayerMixture):
-            init.zeros_(module.weights)
-
-    def encode_layers(self, *arguments: Any, **inputs: Any) -> tuple[FlatEncoderOutput, torch.Tensor]:
-        """Run the base model as `encode` does; its output, and what the classifier reads, of shape `(N, width)`."""
-        layers = self.config.combined_layer_indices
-        if layers is None:
-            outputs = self.encode(*arguments, **inputs)
-            return outputs, outputs.last_hidden_state
-        asked = inputs.pop("output_hidden_states", None)
-        asked = self.config.output_hidden_states if asked is None else asked
-        # All of them: transformers counts ALBERT's groups, not their layers, where it takes a selection.
-        outputs = self.encode(*arguments, output_hidden_states=True, **inputs)
-        # Recorded at the border, where padding is zero, and brought back to the tokens alone.
-        states = [outputs.tokens.flatten(outputs.hidden_states[layer]) for layer in layers]
-        if asked is False:
-            outputs.hidden_states = None
-        return outputs, self.layer_combination(states)
 
     @can_return_tuple
     def forward(
@@ -181,7 +122,7 @@ class TokenClassifier(HeadModel):
         Returns:
             `logits` of shape `(B, T, num_labels)`, zero at padding.
         """
-        outputs, hidden_states = self.encode_layers(
+        outputs = self.encode(
             attention_mask,
             labels,
             ("num_labels", self.num_labels),
@@ -191,7 +132,7 @@ class TokenClassifier(HeadModel):
             inputs_embeds=inputs_embeds,
             **kwargs,
         )
-        logits = self.classifier(self.dropout(hidden_states))
+        logits = self.classifier(self.dropout(outputs.last_hidden_state))
         loss = None
         if labels is not None:
             labels = outputs.tokens.flatten(labels.to(logits.device))
@@ -214,20 +155,6 @@ class QuestionAnswerer(HeadModel):
         self.add_encoder(add_pooling_layer=False)
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
         self.post_init()
-
-    def answering_pipeline(self, tokenizer: PreTrainedTokenizerBase, **options: Any) -> Any:
-        """This model's `question-answering` pipeline, on its device.
-
-        Args:
-            tokenizer: of the model.
-            options: of `HfeQuestionAnsweringPipeline`.
-        """
-        # Imported late, because training needs no pipeline; and here, because `save_pretrained` copies what a modeling
-        # file imports, and config.json names the pipeline's file.
-        from .question_answering_pipeline import HfeQuestionAnsweringPipeline
-
-        options = {"task": "question-answering", "device": self.device, **options}
-        return HfeQuestionAnsweringPipeline(model=self, tokenizer=tokenizer, **options)
 
     @can_return_tuple
     def forward(

@@ -20,7 +20,7 @@ from hf_encoders.data.collators import (
 from hf_encoders.data.masking import Masking
 from hf_encoders.data.word_starts import WordStarts
 from hf_encoders.models.encoder_configuration import EncoderConfig
-from hf_encoders.registration import CONFIGURATIONS
+from hf_encoders.registration import configurations
 
 
 OBJECTIVES = ("mlm", "nsp", "sop")
@@ -33,10 +33,10 @@ def config_class_of(family: str) -> type[EncoderConfig]:
     Raises:
         ValueError: if there is no such family.
     """
-    for config in CONFIGURATIONS:
+    for config in configurations():
         if config.model_type == family:
             return config
-    raise ValueError(f"family {family!r}: it must be one of {', '.join(c.model_type for c in CONFIGURATIONS)}.")
+    raise ValueError(f"family {family!r}: it must be one of {', '.join(c.model_type for c in configurations())}.")
 
 
 def has_pair_head(config_class: type[EncoderConfig]) -> bool:
@@ -58,7 +58,7 @@ def check_objective(config_class: type[EncoderConfig], objective: str) -> None:
     if objective not in OBJECTIVES:
         raise ValueError(f"objective {objective!r}: it must be one of {', '.join(OBJECTIVES)}.")
     if objective != "mlm" and not has_pair_head(config_class):
-        able = [config.model_type for config in CONFIGURATIONS if has_pair_head(config)]
+        able = [config.model_type for config in configurations() if has_pair_head(config)]
         raise ValueError(
             f"objective {objective}: {config_class.model_type} has no head for sentence pairs. Use mlm, or the family "
             f"{' or '.join(able)}."

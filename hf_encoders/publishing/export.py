@@ -275,7 +275,7 @@ def bf16_tolerance(config: Any) -> float:
 
     Six matrices a layer (query, key, value, two projections back, one to widen), and the embeddings.
     """
-    return BF16_ROUNDING * math.sqrt(6 * config.num_hidden_layers * getattr(config, "inner_group_num", 1) + 1)
+    return BF16_ROUNDING * math.sqrt(6 * config.num_layers_passed + 1)
 
 
 def check_onnx_packages() -> None:

@@ -14,11 +14,8 @@ from torch.utils.data import Dataset
 
 from hf_encoders.data.corpus.sentence_store import SentenceStore
 from hf_encoders.data.examples import EpochDataset
-from hf_encoders.data.randomness import example_keys, random_bits
+from hf_encoders.data.randomness import RandomStream, example_keys, random_bits
 from hf_encoders.recipes.recipe import Phase
-
-
-ORDER_STREAM = 7  # of random numbers; 6 is that of `data.packing`, those of `data.sentence_pairs` come behind
 
 
 @dataclass(frozen=True)
@@ -123,6 +120,6 @@ class RunExamples(Dataset):
         if self._opened is None or self._opened[:2] != (place, epoch):
             dataset = self.phases[place].dataset.at_epoch(epoch)
             keys = example_keys(dataset.seed, epoch, np.arange(len(dataset)))
-            order = np.argsort(random_bits(keys, ORDER_STREAM, place), kind="stable")
+            order = np.argsort(random_bits(keys, RandomStream.PHASE_SHUFFLE, place), kind="stable")
             self._opened = (place, epoch, dataset, order)
         return self._opened[2:]

@@ -18,7 +18,7 @@ from hf_encoders.recipes.phases import RunExamples
 from hf_encoders.recipes.recipe import Phase, Recipe
 from hf_encoders.recipes.run import Division
 from hf_encoders.records.flops import forward_flops_of_counts
-from hf_encoders.records.memory import peak_on_cpu, peak_on_cuda
+from hf_encoders.records.hardware import peak_on_cpu, peak_on_cuda
 from hf_encoders.training.faults.out_of_memory import recomputes
 from hf_encoders.training.health.callback import gemm_rate
 from hf_encoders.training.health.token_counts import TokenCounts, count_tokens
@@ -198,7 +198,7 @@ def activation_bytes(config: EncoderConfig, counts: TokenCounts, dtype: torch.dt
         dtype (`torch.dtype`): of matrix products.
         recomputes_layers (`bool`): whether layers keep their inputs only, and are computed again.
     """
-    layers = config.num_hidden_layers * getattr(config, "inner_group_num", 1)
+    layers = config.num_layers_passed
     widths = config.hidden_size, config.intermediate_size
     kept, further = (sum(n * w for n, w in zip(m, widths, strict=True)) for m in (KEPT_NUMBERS, FURTHER_NUMBERS))
     of_layers = layers * config.hidden_size + kept if recomputes_layers else layers * kept

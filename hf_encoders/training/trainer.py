@@ -21,6 +21,7 @@ from transformers import TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import EvalLoopOutput
 
+from hf_encoders.data.batches import IGNORED
 from hf_encoders.data.packing import TokenBudget
 from hf_encoders.data.streaming import StreamedExamples
 from hf_encoders.training.callbacks import EpochCallback, HubCodeCallback, epoch_datasets
@@ -29,7 +30,6 @@ from hf_encoders.training.faults.fault_tolerance import FaultTolerantTrainer
 from hf_encoders.training.health.callback import HealthCallback
 
 
-IGNORED = -100
 OBJECTIVES = ("mlm", "pair")
 
 

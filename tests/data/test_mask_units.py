@@ -117,7 +117,7 @@ def test_places_are_drawn_alike_and_without_repetition(length, quota):
         allowed.reshape(number, length)[:, ::4] = False  # many repetitions of the others
     available = int(allowed[:length].sum())
     lengths, quotas = np.full(number, length), np.full(number, quota)
-    runs = draw_tokens(example_keys(0, 0, np.arange(number)), (1, 2), lengths, quotas, allowed)
+    runs = draw_tokens(example_keys(0, 0, np.arange(number)), lengths, quotas, allowed)
     assert (runs.rows == runs.first // length).all()
     assert len(np.unique(runs.first)) == len(runs.first) == number * quota
     counts = np.bincount(runs.first % length, minlength=length)

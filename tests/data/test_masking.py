@@ -5,7 +5,8 @@ import pytest
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
-from hf_encoders.data.masking import IGNORED, Masking, TokenMasker
+from hf_encoders.data.batches import IGNORED
+from hf_encoders.data.masking import Masking, TokenMasker
 from hf_encoders.data.randomness import example_keys
 
 

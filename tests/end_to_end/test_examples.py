@@ -57,6 +57,17 @@ def test_fine_tuning_what_was_pretrained(pretrained, tmp_path):
     assert "eval_accuracy" in output
 
 
+def test_several_layers_of_what_was_pretrained(pretrained, tmp_path):
+    rows = "".join(f'{{"tokens": ["a", "cat", "sat"], "ner_tags": ["O", "B-{tag}", "O"]}}\n' for tag in "XY" * 8)
+    (tmp_path / "data.jsonl").write_text(rows)
+    output = run_example(
+        "combine_layers.py", "--model", str(pretrained), "--train_file", str(tmp_path / "data.jsonl"), "--test_file",
+        str(tmp_path / "data.jsonl"), "--weighted", "True", "--output_dir", str(tmp_path / "out"), "--max_steps", "2",
+        "--max_length", "20", "--use_cpu", "True",
+    )  # fmt: skip
+    assert "eval_overall_f1" in output
+
+
 @pytest.mark.parametrize("given", ["--train_file", "--test_file"])
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("finetune_*.py")), ids=lambda path: path.name)
 def test_one_file_without_the_other_is_refused(path, given, tmp_path, monkeypatch):
@@ -76,7 +87,7 @@ def test_what_sentence_pairs_teach(tmp_path):
         "--max_steps", "2", "--vocab_size", "90", "--max_length", "64", "--use_cpu", "True",
     )  # fmt: skip
     assert "sop_probe" in output
-    figures = json.loads((tmp_path / "out" / "figures.json").read_text())
+    figures = json.loads((tmp_path / "out" / "metrics.json").read_text())
     assert set(figures) == {"untrained", "mlm", "nsp", "sop"}
     assert {"table.md", "curves.png"} <= {path.name for path in (tmp_path / "out").iterdir()}
 
@@ -112,7 +123,7 @@ def test_comparisons_write_a_table_and_a_picture(name, tmp_path):
         name, *COMPARISONS[name], "--text_files", str(text), "--output_dir", str(tmp_path / "out"), "--max_length",
         "64", "--use_cpu", "True", "--logging_steps", "1",
     )  # fmt: skip
-    figures = json.loads((tmp_path / "out" / "figures.json").read_text())
+    figures = json.loads((tmp_path / "out" / "metrics.json").read_text())
     assert list(figures) == VARIANTS[name]
     assert {len(repetitions) for repetitions in figures.values()} == {2 if "--seeds" in COMPARISONS[name] else 1}
     table = (tmp_path / "out" / "table.md").read_text()

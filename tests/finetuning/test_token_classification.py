@@ -1,6 +1,5 @@
 """Tags of words: which token carries which label, every word once, and figures and files of whole sentences."""
 
-import argparse
 from typing import Any
 
 import datasets
@@ -10,7 +9,7 @@ from tokenizers import normalizers
 from transformers import EvalPrediction, PreTrainedTokenizerBase
 
 from hf_encoders.finetuning.runs import RunSettings, finetune
-from hf_encoders.finetuning.token_classification import add_arguments, entity_metrics, prepare
+from hf_encoders.finetuning.token_classification import entity_metrics, prepare
 from hf_encoders.finetuning.word_windows import word_windows
 from tests.finetuning.tiny import LENGTH, save_encoder, sentences, splits, tokenizer_of
 from tests.hub.tiny_checkpoints import ALBERT, BERT, FAMILIES, ROBERTA, Family
@@ -255,43 +254,23 @@ def test_wrong_data_is_refused(rows: dict[str, list], options: dict[str, Any], m
         prepare(splits(train=rows), tokenizer_of(BERT), max_length=LENGTH, **options)
 
 
-def test_how_layers_are_combined_needs_layers() -> None:
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    data = splits(train=tagged((["a", "dog"], ["O", "B-X"])))
-
-    def fields(*words: str) -> dict[str, Any]:
-        options = vars(parser.parse_args(words))
-        found = prepare(data, tokenizer_of(BERT), max_length=LENGTH, **options).config_fields
-        return {name: value for name, value in found.items() if "layer" in name}
-
-    assert fields() == {}
-    assert fields("--layers", "0", "-1") == {"combined_layers": [0, -1], "layer_combination": "concatenation"}
-    summed = ("--layer-combination", "weighted_sum")
-    assert fields("--layers", "-1", *summed) == {"combined_layers": [-1], "layer_combination": "weighted_sum"}
-    with pytest.raises(ValueError, match="--layer-combination weighted_sum combines --layers: give them"):
-        fields(*summed)
-
-
 def cat_and_dog(count: int, seed: int = 0) -> dict[str, list]:
     """Every `cat` is an X, every `dog` a Y."""
     rows = [text.split() for text in sentences(count, seed)]
     return tagged(*((words, [{"cat": "B-X", "dog": "B-Y"}.get(word, "O") for word in words]) for words in rows))
 
 
-TRAINING = {"max_steps": 60, "learning_rate": 3e-3, "per_device_train_batch_size": 16, "disable_tqdm": True}
+TRAINING = {"max_steps": 120, "learning_rate": 3e-3, "per_device_train_batch_size": 16, "disable_tqdm": True}
 
 
 @each_family
 def test_it_learns_what_two_words_are(family: Family, tmp_path) -> None:
     data = splits(train=cat_and_dog(60), test=cat_and_dog(30, seed=1))
-    task = prepare(data, tokenizer_of(family), max_length=LENGTH, layers=[-2, -1], layer_combination="weighted_sum")
+    task = prepare(data, tokenizer_of(family), max_length=LENGTH)
     encoder = save_encoder(family, tmp_path / "encoder")
     settings = RunSettings(str(encoder), checkpoint="last", training=TRAINING)
     result = finetune(task, tokenizer_of(family), settings, 0, tmp_path / "run")
     assert result.metrics["test"]["overall_f1"] > 0.7
-    assert result.model.config.combined_layers == [-2, -1]
-    assert result.model.layer_combination.weights.abs().sum() > 0
 
 
 def test_eight_rows_are_four_times_two_accumulated(tmp_path) -> None:

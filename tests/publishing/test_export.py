@@ -60,13 +60,7 @@ def test_native_is_transformers_own_model(case, tmp_path):
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
     config = json.loads((folder / "config.json").read_text())
     assert config["architectures"] == [built_in(family, head)] and config["model_type"] == family.name
-    assert not {
-        "auto_map",
-        "custom_pipelines",
-        "position_embedding_type",
-        "combined_layers",
-        "layer_combination",
-    } & set(config)
+    assert not {"auto_map", "custom_pipelines", "position_embedding_type"} & set(config)
     kind = getattr(transformers, built_in(family, head))
     model, found = kind.from_pretrained(folder, output_loading_info=True)
     assert not any(found.values())

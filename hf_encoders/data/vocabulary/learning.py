@@ -15,6 +15,7 @@ Leaves out: what a word is (`word_counts.py`).
 """
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
@@ -31,7 +32,12 @@ PUT_BACK_STEP = 0.0001  # by which `finalize` of the library's Unigram trainer r
 
 
 def learn_vocabulary(
-    words: dict[str, int], tokenizer: PreTrainedTokenizerBase, vocab_size: int, show_progress: bool = False
+    words: dict[str, int],
+    tokenizer: PreTrainedTokenizerBase,
+    vocab_size: int,
+    first: Sequence[str],
+    last: Sequence[str] = (),
+    show_progress: bool = False,
 ) -> dict[str, Any]:
     """Learn the kind of vocabulary that a tokenizer has.
 
@@ -39,6 +45,8 @@ def learn_vocabulary(
         words (`dict[str, int]`): from `count_words` with this tokenizer.
         tokenizer (`PreTrainedTokenizerBase`): tells the kind, by its model, and the special tokens.
         vocab_size (`int`): most entries, special tokens included.
+        first, last (sequences of `str`): roles of the special tokens before and after all other entries (`pad`,
+            `unk`, `cls`, `sep`, `mask`).
         show_progress (`bool`): whether the library draws its bars on stderr.
 
     Returns:
@@ -47,8 +55,8 @@ def learn_vocabulary(
     Raises:
         ValueError: if `vocab_size` has no room for the special tokens and the characters of the words.
     """
-    learn = _learner(tokenizer)
-    return learn(words, tokenizer, vocab_size, show_progress)
+    ends = ([getattr(tokenizer, f"{role}_token") for role in roles] for roles in (first, last))
+    return _learner(tokenizer)(words, tokenizer, vocab_size, *ends, show_progress)
 
 
 def _learner(tokenizer: PreTrainedTokenizerBase) -> Any:
@@ -66,41 +74,43 @@ def _learner(tokenizer: PreTrainedTokenizerBase) -> Any:
 
 
 def _wordpiece(
-    words: dict[str, int], tokenizer: PreTrainedTokenizerBase, vocab_size: int, show_progress: bool
+    words: dict[str, int],
+    tokenizer: PreTrainedTokenizerBase,
+    vocab_size: int,
+    first: list[str],
+    last: list[str],
+    show_progress: bool,
 ) -> dict[str, Any]:
-    """Order: special tokens, characters, `##` characters, then the longer pieces as they were merged.
-
-    The special tokens come in the order of BERT's vocab.txt, which has spare entries (`[unused0]`, ...) between them.
-    """
-    special = _special(tokenizer, "pad", "unk", "cls", "sep", "mask")
+    """Order: special tokens, characters, `##` characters, then the longer pieces as they were merged."""
     alphabet = sorted(set().union(*words))
     continuations = [CONTINUATION + character for character in sorted(set().union(*(word[1:] for word in words)))]
     needed = f"{len(alphabet):,} characters, and {len(continuations):,} of them inside of words"
-    _check_size(vocab_size, len(special) + len(alphabet) + len(continuations), needed)
+    _check_size(vocab_size, len(first) + len(alphabet) + len(continuations) + len(last), needed)
     trainer = trainers.WordPieceTrainer(
-        vocab_size=vocab_size,
-        special_tokens=special + continuations,
+        vocab_size=vocab_size - len(last),
+        special_tokens=first + continuations,
         continuing_subword_prefix=CONTINUATION,
         show_progress=show_progress,
     )
     trained = _trained(words, models.WordPiece({}, unk_token=tokenizer.unk_token), trainer)
     learned = sorted(trained["vocab"], key=trained["vocab"].get)
-    fixed = dict.fromkeys(special + alphabet + continuations)
-    return {"vocab": _numbered([*fixed, *(piece for piece in learned if piece not in fixed)])}
+    fixed = dict.fromkeys(first + alphabet + continuations)
+    return {"vocab": _numbered([*fixed, *(piece for piece in learned if piece not in fixed), *last])}
 
 
 def _byte_level_bpe(
-    words: dict[str, int], tokenizer: PreTrainedTokenizerBase, vocab_size: int, show_progress: bool
+    words: dict[str, int],
+    tokenizer: PreTrainedTokenizerBase,
+    vocab_size: int,
+    first: list[str],
+    last: list[str],
+    show_progress: bool,
 ) -> dict[str, Any]:
-    """Order: `<s>`, `<pad>`, `</s>`, `<unk>`, the 256 bytes, the merges, and `<mask>` last, as in roberta-base.
-
-    fairseq's dictionary begins with these four, and the masked LM task adds the mask at the end.
-    """
-    first, mask = _special(tokenizer, "cls", "pad", "sep", "unk"), tokenizer.mask_token
+    """Order: special tokens, the 256 bytes, the merges, and the last special tokens."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    _check_size(vocab_size, len(first) + len(alphabet) + 1, "256 bytes")
+    _check_size(vocab_size, len(first) + len(alphabet) + len(last), "256 bytes")
     trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size - 1,
+        vocab_size=vocab_size - len(last),
         special_tokens=first,
         initial_alphabet=alphabet,
         show_progress=show_progress,
@@ -108,17 +118,22 @@ def _byte_level_bpe(
     trained = _trained(words, models.BPE(), trainer)
     learned = sorted(trained["vocab"], key=trained["vocab"].get)
     return {
-        "vocab": _numbered([*learned, mask]),
+        "vocab": _numbered([*learned, *last]),
         "merges": [tuple(merge) for merge in trained["merges"]],
-        "mask_token": _mask_with_its_space(mask),
+        "mask_token": _mask_with_its_space(tokenizer.mask_token),
     }
 
 
 def _unigram(
-    words: dict[str, int], tokenizer: PreTrainedTokenizerBase, vocab_size: int, show_progress: bool
+    words: dict[str, int],
+    tokenizer: PreTrainedTokenizerBase,
+    vocab_size: int,
+    first: list[str],
+    last: list[str],
+    show_progress: bool,
 ) -> dict[str, Any]:
-    """Order: special tokens as in albert-base-v2, then pieces by score, the most probable first."""
-    special = _special(tokenizer, "pad", "unk", "cls", "sep", "mask")
+    """Order: special tokens, then pieces by score, the most probable first, and the last special tokens."""
+    special = first + last
     alphabet = set().union(*words)
     _check_size(vocab_size, len(special) + len(alphabet), f"{len(alphabet):,} characters")
     trainer = trainers.UnigramTrainer(
@@ -132,7 +147,7 @@ def _unigram(
     scored = [(piece, round(score, SCORE_DECIMALS)) for piece, score in _with_equal_put_back(scores).items()]
     scored.sort(key=lambda entry: (-entry[1], entry[0]))
     return {
-        "vocab": [(token, 0.0) for token in special] + scored,
+        "vocab": [(token, 0.0) for token in first] + scored + [(token, 0.0) for token in last],
         "mask_token": _mask_with_its_space(tokenizer.mask_token),
     }
 
@@ -154,10 +169,6 @@ def _trained(words: dict[str, int], model: models.Model, trainer: trainers.Train
     tokenizer.pre_tokenizer = pre_tokenizers.CharDelimiterSplit(" ")  # words have no space inside
     tokenizer.train_from_iterator(repeated(words), trainer=trainer, length=len(words))
     return json.loads(tokenizer.to_str())["model"]
-
-
-def _special(tokenizer: PreTrainedTokenizerBase, *roles: str) -> list[str]:
-    return [getattr(tokenizer, f"{role}_token") for role in roles]
 
 
 def _numbered(pieces: list[str]) -> dict[str, int]:

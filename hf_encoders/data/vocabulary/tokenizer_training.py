@@ -84,7 +84,14 @@ def tokenizer_of_words(
     if not is_byte_level:
         words = covered_words(words, character_coverage)
     # Unigram takes minutes for large text. In a log, bars would be thousands of lines.
-    vocabulary = learn_vocabulary(words, untrained, vocab_size, show_progress=sys.stderr.isatty())
+    vocabulary = learn_vocabulary(
+        words,
+        untrained,
+        vocab_size,
+        config_class.FIRST_SPECIAL_TOKENS,
+        config_class.LAST_SPECIAL_TOKENS,
+        show_progress=sys.stderr.isatty(),
+    )
     return _tokenizer_class(config_class)(**options, **vocabulary, model_max_length=max_length)
 
 

@@ -22,7 +22,7 @@ from transformers.utils import logging
 from hf_encoders.data.special_tokens import never_masked
 from hf_encoders.records.flops import forward_flops_of_counts, measure_gemm_rate
 from hf_encoders.records.run_files import WARNINGS_FIELD
-from hf_encoders.registration import CONFIGURATIONS
+from hf_encoders.registration import configurations
 from hf_encoders.training.health.finite_losses import FiniteLossWatch
 from hf_encoders.training.health.token_counts import LabelFrequencies, TokenCounts, count_tokens, token_labels
 from hf_encoders.training.health.warnings import WarningContext, new_warnings
@@ -366,7 +366,7 @@ def predicts_tokens(model: nn.Module) -> bool:
 
 def has_known_flops(model: nn.Module) -> bool:
     """Whether `records/flops.py` knows what the model computes: those of our families, whoever's classes."""
-    known = [config.model_type for config in CONFIGURATIONS]
+    known = [config.model_type for config in configurations()]
     return isinstance(model, PreTrainedModel) and model.config.model_type.removeprefix("hfe_") in known
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from hf_encoders.data.masking import IGNORED
+from hf_encoders.data.batches import IGNORED
 
 
 @dataclass
