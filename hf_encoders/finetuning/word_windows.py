@@ -77,53 +77,31 @@ def word_windows(
         rows = range(len(encoded["input_ids"]))
         for index, group in groupby(rows, key=lambda row: encoded["overflow_to_sample_mapping"][row]):
             windows, (number, words) = list(group), part[index]
-            text_words = _TextWords(words)
-            columns = [text_words.columns(encoded["offset_mapping"][row]) for row in windows]
-            chosen = _chosen_windows(columns)
-            for row, found in zip(windows, columns, strict=True):
-                kept = {word: found.of_word[word] for word in found.of_word if chosen.get(word) is found}
-                yield WordWindow(number, encoded["input_ids"][row], kept)
+            kept = words_of_windows(words, [encoded["offset_mapping"][row] for row in windows])
+            for row, found in zip(windows, kept, strict=True):
+                yield WordWindow(number, encoded["input_ids"][row], found)
 
 
-@dataclass(eq=False)
-class _Columns:
-    """The words of a window: positions of their tokens, and the character where the first of these begins."""
-
-    of_word: dict[int, list[int]]
-    first_characters: dict[int, int]
-    num_columns: int
-
-
-class _TextWords:
-    """Words joined by single spaces, and the word of each character."""
-
-    def __init__(self, words: list[str]):
-        self.text = " ".join(words)
-        self.starts = list(accumulate((len(word) + 1 for word in words[:-1]), initial=0))
-
-    def columns(self, offsets: list[tuple[int, int]]) -> _Columns:
-        """The words of a window from the character offsets of its tokens; special tokens have empty ones."""
-        found = _Columns({}, {}, len(offsets))
-        for column, (start, end) in enumerate(offsets):
-            start += len(self.text[start:end]) - len(self.text[start:end].lstrip())
-            if start < end:
-                word = bisect_right(self.starts, start) - 1
-                found.of_word.setdefault(word, []).append(column)
-                found.first_characters.setdefault(word, start)
-        return found
-
-
-def _chosen_windows(windows: list[_Columns]) -> dict[int, _Columns]:
-    """The window that each word counts in: of those with its first token, the one with the most context."""
-    begins: dict[int, int] = {}
-    for window in windows:
-        for word, character in window.first_characters.items():
-            begins[word] = min(character, begins.get(word, character))
-    chosen: dict[int, tuple[int, _Columns]] = {}
-    for window in windows:
-        for word, columns in window.of_word.items():
-            if window.first_characters[word] == begins[word]:
-                around = min(columns[0], window.num_columns - 1 - columns[0])
-                if word not in chosen or around > chosen[word][0]:
-                    chosen[word] = (around, window)
-    return {word: window for word, (_, window) in chosen.items()}
+def words_of_windows(words: list[str], windows: list[list[tuple[int, int]]]) -> list[dict[int, list[int]]]:
+    """`WordWindow.words` of each window of a sentence, from the character offsets of its tokens."""
+    text = " ".join(words)
+    starts = list(accumulate((len(word) + 1 for word in words[:-1]), initial=0))
+    positions: list[dict[int, list[int]]] = []
+    best: dict[
+        int, tuple[int, int, int]
+    ] = {}  # word -> first character, negative context, window: the least one counts
+    for number, offsets in enumerate(windows):
+        positions.append({})
+        for position, (start, end) in enumerate(offsets):
+            start += len(text[start:end]) - len(text[start:end].lstrip())
+            if start == end:  # special tokens, and tokens of spaces
+                continue
+            word = bisect_right(starts, start) - 1
+            if word not in positions[-1]:
+                found = (start, -min(position, len(offsets) - 1 - position), number)
+                best[word] = min(found, best.get(word, found))
+            positions[-1].setdefault(word, []).append(position)
+    return [
+        {word: places for word, places in found.items() if best[word][2] == number}
+        for number, found in enumerate(positions)
+    ]
