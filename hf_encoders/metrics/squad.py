@@ -61,8 +61,7 @@ class Squad(evaluate.Metric):
         return {"exact_match": 100.0 * sum(exact) / len(exact), "f1": 100.0 * sum(f1) / len(f1)}
 
 
-# The rules of both versions (Rajpurkar et al. 2016, section 6.1). Each metric file can be copied alone; a test keeps
-# these functions equal in both.
+# The rules of both versions (Rajpurkar et al. 2016, section 6.1); `squad_v2.py` imports them.
 
 
 def normalised_words(answer: str) -> list[str]:

@@ -1,16 +1,11 @@
 """SQuAD 2.0: answers that may not exist (Rajpurkar et al. 2018, https://arxiv.org/abs/1806.03822)."""
 
 import itertools
-import re
-import string
-from collections import Counter
 
 import datasets
 import evaluate
 
-
-_PUNCTUATION = str.maketrans("", "", string.punctuation)
-_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+from .squad import in_order_of_references, normalised_words, word_f1
 
 
 class SquadV2(evaluate.Metric):
@@ -140,46 +135,3 @@ def _means(scores: dict[str, list[float]], chosen: list[bool], prefix: str) -> d
         return {}
     sums = {name: sum(itertools.compress(values, chosen)) for name, values in scores.items()}
     return {f"{prefix}{name}": 100.0 * value / total for name, value in sums.items()} | {f"{prefix}total": total}
-
-
-# The rules of both versions (Rajpurkar et al. 2016, section 6.1). Each metric file can be copied alone; a test keeps
-# these functions equal in both.
-
-
-def normalised_words(answer: str) -> list[str]:
-    """The words that are compared: lower-cased, without ASCII punctuation (removed first) and English articles.
-
-    >>> normalised_words("The  cat's (an) A-team, «now»")
-    ['cats', 'ateam', '«now»']
-    """
-    return _ARTICLES.sub(" ", answer.lower().translate(_PUNCTUATION)).split()
-
-
-def word_f1(prediction: str, gold: str) -> float:
-    """F1 of the bags of normalised words, in [0, 1]; 0 without a common word, also between two empty answers.
-
-    >>> word_f1("the red cat", "A cat")
-    0.6666666666666666
-    """
-    predicted, true = normalised_words(prediction), normalised_words(gold)
-    common = (Counter(predicted) & Counter(true)).total()
-    if common == 0:
-        return 0.0
-    precision, recall = common / len(predicted), common / len(true)
-    return 2 * precision * recall / (precision + recall)
-
-
-def in_order_of_references(predictions: list[dict], references: list[dict]) -> list[dict]:
-    """The predictions in the order of the references, matched by `id`; ids must be unique and match."""
-    by_id = {prediction["id"]: prediction for prediction in predictions}
-    wanted = [reference["id"] for reference in references]
-    for name, rows in (("predictions", predictions), ("references", references)):
-        ids = Counter(row["id"] for row in rows)
-        if len(ids) < len(rows):
-            raise ValueError(f"{name} has the id {ids.most_common(1)[0][0]!r} twice: pass one row per question.")
-    if missing := [question for question in wanted if question not in by_id]:
-        raise ValueError(
-            f"predictions has no row for the question {missing[0]!r} and {len(missing) - 1} others: pass "
-            "prediction_text='' for no answer."
-        )
-    return [by_id[question] for question in wanted]
