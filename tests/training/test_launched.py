@@ -108,7 +108,7 @@ def test_accelerate_launch_alone_asks_for_sharding(found, tmp_path):
 
 def test_sharding_that_would_not_happen_is_refused(found):
     _, of = found
-    assert "MULTI_CPU of 2 process(es)" in of["ddp"]["refusal"] and "use_cpu" in of["ddp"]["refusal"]
+    assert "MULTI_CPU with 2 process(es)" in of["ddp"]["refusal"] and "use_cpu" in of["ddp"]["refusal"]
 
 
 def test_a_launcher_that_starts_one_process_for_two_is_refused(tmp_path):
