@@ -8,7 +8,7 @@ settings gives one table; metrics are medians over the rounds, with minimum and 
   MFU                 operations needed for the real tokens relative to a large matrix product of this data type here:
                       2 W tokens + 4 layers D sum(L^2) + 2 (D E + E V) predicted tokens per forward pass, three times
                       that with backward (W: weights of a token's matrix products; L: length of each sequence; E: width
-                      of the head, D except in ALBERT)
+                      of the head, D unless embeddings are factorised)
   activations         peak bytes of a pass above weights and gradients, of the largest batch of a turn: sizes of all
                       tensors in order; on CUDA the allocator's peak
   padding             share of the computed positions that is padding (this package has none outside of attention)

@@ -49,7 +49,7 @@ def model_class(config: EncoderConfig, auto_class: str) -> type[PreTrainedModel]
 
 
 def native_class(config: EncoderConfig, auto_class: str) -> type[PreTrainedModel]:
-    """transformers' own class for an Auto class."""
+    """Class of transformers itself for an Auto class."""
     return getattr(transformers, class_name(config, auto_class).removeprefix("Hfe"))
 
 

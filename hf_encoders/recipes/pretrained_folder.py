@@ -11,8 +11,9 @@ from hf_encoders.data.corpus.report import corpus_statistics
 from hf_encoders.data.masking import Masking
 from hf_encoders.publishing.model_card import make_model_card
 from hf_encoders.recipes.recipe import Recipe
+from hf_encoders.records.curves import Curve
 from hf_encoders.records.hardware import describe_hardware, describe_software
-from hf_encoders.records.plots import draw_loss_curve
+from hf_encoders.records.plots import draw_runs
 from hf_encoders.records.training_record import TrainingRecord
 from hf_encoders.redaction import published_path
 from hf_encoders.saved_files import CARD_FILE, CURVE_FILE
@@ -51,8 +52,8 @@ def save_pretrained_folder(
         trainer.save_model(str(folder), _internal_call=True)
         record = pretraining_record(trainer, recipe, corpus_name, documents, after, language, command)
         record.save(folder)
-        draw_loss_curve(
-            trainer.state.log_history,
+        draw_runs(
+            [Curve("training", trainer.state.log_history)],
             folder / CURVE_FILE,
             recipe.name,
             baselines={
