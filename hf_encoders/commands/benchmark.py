@@ -25,6 +25,7 @@ import json
 import warnings
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import datasets
 import torch
@@ -33,7 +34,7 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.benchmark.implementations import BASELINES, make_implementations
 from hf_encoders.benchmark.measuring import measure
-from hf_encoders.benchmark.report import Table, format_table, make_json, make_table
+from hf_encoders.benchmark.report import format_table, metrics_of, report_as_json, table_as_json
 from hf_encoders.benchmark.rows import make_pool
 from hf_encoders.benchmark.settings import (
     DROPOUT,
@@ -154,9 +155,8 @@ def run(arguments: argparse.Namespace) -> int:
         text = Text(arguments)
         for setting in settings:
             tables.append(run_setting(setting, text, arguments.vocab_size, arguments.against))
-            print(f"\n{format_table(tables[-1])}", flush=True)
             if arguments.json:
-                content = json.dumps(make_json(tables, arguments.threads), indent=2)
+                content = json.dumps(report_as_json(tables, arguments.threads), indent=2)
                 Path(arguments.json).write_text(content + "\n", encoding="utf-8")
     finally:
         torch.set_num_threads(threads)
@@ -195,8 +195,8 @@ class Text:
         return tokenize_documents(documents, tokenizer), tokenizer
 
 
-def run_setting(setting: Setting, text: Text, vocab_size: int, against: list[str]) -> Table:
-    """Measure all implementations at one setting."""
+def run_setting(setting: Setting, text: Text, vocab_size: int, against: list[str]) -> dict[str, Any]:
+    """Measure all implementations at one setting, and print the table. Returns it for JSON."""
     corpus, tokenizer = text.tokenized(setting.family)
     config = make_config(setting, tokenizer, vocab_size)
     pool = make_pool(corpus, tokenizer, setting, pair_label_name(setting))
@@ -206,11 +206,16 @@ def run_setting(setting: Setting, text: Text, vocab_size: int, against: list[str
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="torch.profiler")
         found = measure(implementations, config, setting)
-    gemm_flops_per_second = max(gemm_before, measure_gemm_rate(setting.torch_dtype, device))
-    table = make_table(setting, implementations, found, gemm_flops_per_second)
+    rate = max(gemm_before, measure_gemm_rate(setting.torch_dtype, device))
+    metrics = {
+        one.name: metrics_of(measurements, found[0].turns, setting.steps, rate)
+        for one, measurements in zip(implementations, found, strict=True)
+    }
+    parameters = implementations[-1].model.num_parameters()
+    print(f"\n{format_table(setting, metrics, parameters, rate)}", flush=True)
     del implementations
     gc.collect()  # models have reference cycles, and the next setting needs their memory
-    return table
+    return table_as_json(setting, metrics, [measurements.turns for measurements in found], parameters, rate)
 
 
 def make_settings(arguments: argparse.Namespace) -> list[Setting]:

@@ -64,15 +64,7 @@ json.dump(results, open(answer, "w", encoding="utf-8"))
 
 
 class Load(NamedTuple):
-    """A directory, how to load it, and the inputs of the model.
-
-    Attributes:
-        directory (`Path`): A saved directory.
-        way (`str`): `"remote"` or `"plain"`, see `WAYS`.
-        auto_class (`str`): Auto class of the head.
-        batch (`dict[str, torch.Tensor]`): Inputs of the model.
-        arguments (`dict`): Further arguments of `from_pretrained`.
-    """
+    """A directory, a way of `WAYS`, the Auto class, the inputs and further arguments of `from_pretrained`."""
 
     directory: Path
     way: str
@@ -82,14 +74,7 @@ class Load(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """Result of a `Load`.
-
-    Attributes:
-        error (`str`): Why it failed; empty if it did not.
-        class_name (`str`): Class of the model.
-        missing (`list[str]`): Parameters that were not in the weights.
-        outputs (`dict[str, torch.Tensor]`): float32, by field.
-    """
+    """Error (empty if none), class of the model, parameters not in the weights, and outputs in float32 by field."""
 
     error: str
     class_name: str

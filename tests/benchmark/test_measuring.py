@@ -11,7 +11,7 @@ from hf_encoders.benchmark.measuring import (
     needed_flops,
     run_turn,
 )
-from hf_encoders.benchmark.report import make_result
+from hf_encoders.benchmark.report import metrics_of
 from hf_encoders.benchmark.rows import make_pool
 from hf_encoders.records.hardware import peak_on_cpu
 from tests.benchmark.tiny import tiny_config, tiny_corpus, tiny_setting
@@ -96,14 +96,14 @@ def test_memory_leaves_no_gradient_behind(implementations):
 def test_figures_counted_by_hand():
     baseline = [Turn(100, 200, 1000, 1.0, 4.0, 5.0), Turn(100, 200, 1000, 1.0, 5.0, 4.0)]
     turns = [Turn(120, 150, 1200, 0.5, 1.0, 0.5), Turn(80, 150, 800, 0.5, 2.0, 1.5)]
-    line = make_result("other", Measurements(turns, 5_000_000), baseline, steps=2, gemm_flops_per_second=4000.0)
+    found = metrics_of(Measurements(turns, 5_000_000), baseline, steps=2, gemm_flops_per_second=4000.0)
     # Forward and backward: 120 / s over 25 / s, then 40 / s over 20 / s.
-    assert tuple(line.pass_ratio) == pytest.approx((3.4, 2.0, 4.8))
+    assert tuple(found["pass_ratio"]) == pytest.approx((3.4, 2.0, 4.8))
     # Whole steps: 60 / s over 10 / s, then 20 / s over 10 / s.
-    assert tuple(line.step_ratio) == pytest.approx((4.0, 2.0, 6.0))
-    assert tuple(line.tokens_per_second) == pytest.approx((80.0, 40.0, 120.0))
-    assert tuple(line.pass_milliseconds) == pytest.approx((750.0, 500.0, 1000.0))
-    assert tuple(line.step_milliseconds) == pytest.approx((1500.0, 1000.0, 2000.0))
-    assert tuple(line.mfu) == pytest.approx((0.2, 0.1, 0.3))
-    assert line.padding == pytest.approx(1 / 3)
-    assert line.activation_megabytes == 5
+    assert tuple(found["step_ratio"]) == pytest.approx((4.0, 2.0, 6.0))
+    assert tuple(found["tokens_per_second"]) == pytest.approx((80.0, 40.0, 120.0))
+    assert tuple(found["pass_milliseconds"]) == pytest.approx((750.0, 500.0, 1000.0))
+    assert tuple(found["step_milliseconds"]) == pytest.approx((1500.0, 1000.0, 2000.0))
+    assert tuple(found["mfu"]) == pytest.approx((0.2, 0.1, 0.3))
+    assert found["padding"] == pytest.approx(1 / 3)
+    assert found["activation_megabytes"] == 5
