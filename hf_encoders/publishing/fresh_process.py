@@ -91,7 +91,7 @@ def load_elsewhere(loads: list[Load], trust_remote_code: bool = False) -> list[L
     Args:
         loads (`list[Load]`): What to load.
         trust_remote_code (`bool`, *optional*, defaults to `False`): Whether code in a directory may run that is not
-            identical to this package's.
+            identical to this package's. Otherwise the load has an error, and nothing runs.
 
     Raises:
         RuntimeError: If the process cannot start.
@@ -99,7 +99,9 @@ def load_elsewhere(loads: list[Load], trust_remote_code: bool = False) -> list[L
     answers: dict[int, Loaded] = {}
     for number, load in enumerate(loads):
         if load.way == "remote" and not trust_remote_code and (foreign := foreign_code(load.directory)):
-            error = f"{', '.join(foreign)}: not identical to this package's own code, and was not run"
+            error = (
+                f"{', '.join(foreign)} is not this package's own code and was not run (--trust-remote-code runs it)"
+            )
             answers[number] = Loaded(error, "", [], {})
     numbers = [number for number in range(len(loads)) if number not in answers]
     if numbers:
