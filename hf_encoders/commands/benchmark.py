@@ -54,9 +54,9 @@ from hf_encoders.data.corpus import read_documents, split_sentences, tokenize_do
 from hf_encoders.data.corpus.python_docs import read_python_documents
 from hf_encoders.data.vocabulary.tokenizer_training import train_tokenizer
 from hf_encoders.loading import load_tokenizer
-from hf_encoders.objectives.table import check_objective, config_class_of
+from hf_encoders.objectives import OBJECTIVES, get_objective
 from hf_encoders.records.flops import measure_gemm_rate
-from hf_encoders.registration import configurations
+from hf_encoders.registration import config_class_of, configurations
 from hf_encoders.writing import check_file
 
 
@@ -114,7 +114,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     work = parser.add_argument_group("work")
     work.add_argument("--task", nargs="+", choices=TASKS, default=["pretraining"], help="default: pretraining")
-    work.add_argument("--objective", choices=["mlm", "nsp", "sop"], default="mlm", help="default: mlm")
+    work.add_argument("--objective", choices=list(OBJECTIVES), default="mlm", help="default: mlm")
     work.add_argument(
         "--dtype",
         nargs="+",
@@ -220,15 +220,16 @@ def run_setting(setting: Setting, text: Text, vocab_size: int, against: list[str
 
 def make_settings(arguments: argparse.Namespace) -> list[Setting]:
     """Every combination of the settings."""
+    objective = get_objective(arguments.objective)
     if arguments.model:
         models = [(family_of(Path(arguments.model)), arguments.model)]
     else:
         models = list(itertools.product(arguments.family or ["bert"], arguments.size or ["small"]))
     for family, _ in models:
-        check_objective(config_class_of(family), arguments.objective)
+        objective.model_class(config_class_of(family))  # refuses a family without its heads
     device = arguments.device or ("cuda" if torch.cuda.is_available() else "cpu")
     dropout = DROPOUT if arguments.dropout is None and not arguments.model else arguments.dropout
-    examples = [PAIRS] if arguments.objective != "mlm" else arguments.examples or [EXAMPLES[0]]
+    examples = [PAIRS] if objective.has_example_labels else arguments.examples or [EXAMPLES[0]]
     return [
         Setting(
             family=family,
@@ -270,7 +271,7 @@ def check_arguments(arguments: argparse.Namespace) -> None:
         check_file(arguments.json, "--json")
     if arguments.model and (arguments.family or arguments.size):
         raise ValueError("--model replaces family and size: leave out --family and --size.")
-    if arguments.objective != "mlm":
+    if get_objective(arguments.objective).has_example_labels:
         if arguments.examples:
             raise ValueError(
                 f"--examples: rows of --objective {arguments.objective} are sentence pairs: leave it out."
