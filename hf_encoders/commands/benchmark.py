@@ -23,6 +23,7 @@ import gc
 import itertools
 import json
 import warnings
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -152,9 +153,9 @@ def run(arguments: argparse.Namespace) -> int:
     torch.set_num_threads(arguments.threads)
     try:
         tables = []
-        text = Text(arguments)
+        tokenized = read_text(arguments)
         for setting in settings:
-            tables.append(run_setting(setting, text, arguments.vocab_size, arguments.against))
+            tables.append(run_setting(setting, *tokenized(setting.family), arguments.vocab_size, arguments.against))
             if arguments.json:
                 content = json.dumps(report_as_json(tables, arguments.threads), indent=2)
                 Path(arguments.json).write_text(content + "\n", encoding="utf-8")
@@ -163,39 +164,35 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-class Text:
-    """The documents, and corpus and tokenizer of each family.
+def read_text(arguments: argparse.Namespace) -> Callable[[str], tuple[datasets.Dataset, PreTrainedTokenizerBase]]:
+    """Read the documents. Returns a function from a family to its corpus and tokenizer."""
+    splitter = splitter_for(arguments.language)
+    if arguments.text:
+        documents = list(read_documents(arguments.text, sentence_splitter=splitter))
+    else:
+        documents = [document.sentences for document in read_python_documents(splitter, CHARACTERS_PER_LIBRARY)]
 
-    Args:
-        arguments (`argparse.Namespace`): Of the command.
-    """
-
-    def __init__(self, arguments: argparse.Namespace):
-        self.arguments = arguments
-        self.tokenized = cache(self._tokenized)
-        self._documents = cache(self._read)
-
-    def _read(self) -> list[list[str]]:
-        splitter = splitter_for(self.arguments.language)
-        if self.arguments.text:
-            return list(read_documents(self.arguments.text, sentence_splitter=splitter))
-        return [document.sentences for document in read_python_documents(splitter, CHARACTERS_PER_LIBRARY)]
-
-    def _tokenized(self, family: str) -> tuple[datasets.Dataset, PreTrainedTokenizerBase]:
-        documents = self._documents()
-        if self.arguments.tokenizer:
-            tokenizer = load_tokenizer(self.arguments.tokenizer, "--tokenizer")
+    @cache
+    def tokenized(family: str) -> tuple[datasets.Dataset, PreTrainedTokenizerBase]:
+        if arguments.tokenizer:
+            tokenizer = load_tokenizer(arguments.tokenizer, "--tokenizer")
         else:
             sentences = (sentence for document in documents for sentence in document)
-            tokenizer = train_tokenizer(
-                sentences, config_class_of(family), self.arguments.vocab_size, max(self.arguments.length)
-            )
+            length = max(arguments.length)
+            tokenizer = train_tokenizer(sentences, config_class_of(family), arguments.vocab_size, length)
         return tokenize_documents(documents, tokenizer), tokenizer
 
+    return tokenized
 
-def run_setting(setting: Setting, text: Text, vocab_size: int, against: list[str]) -> dict[str, Any]:
+
+def run_setting(
+    setting: Setting,
+    corpus: datasets.Dataset,
+    tokenizer: PreTrainedTokenizerBase,
+    vocab_size: int,
+    against: list[str],
+) -> dict[str, Any]:
     """Measure all implementations at one setting, and print the table. Returns it for JSON."""
-    corpus, tokenizer = text.tokenized(setting.family)
     config = make_config(setting, tokenizer, vocab_size)
     pool = make_pool(corpus, tokenizer, setting, pair_label_name(setting))
     implementations = make_implementations(config, setting, pool, tokenizer, against)
