@@ -23,7 +23,7 @@ from transformers import HfArgumentParser, TrainingArguments, set_seed
 
 from hf_encoders import HfeBertConfig, HfeBertForPreTraining, data
 from hf_encoders.data.corpus.python_docs import read_python_documents
-from hf_encoders.records.comparison import logged_points, write_comparison
+from hf_encoders.records.plots import logged_points, write_comparison
 from hf_encoders.training import PreTrainingTrainer
 
 

@@ -1,8 +1,8 @@
-"""How an error of another library is told to the user."""
+"""Errors of other libraries in one line."""
 
 
 def first_line(error: BaseException) -> str:
-    r"""What an error says, in one line; its kind where it says nothing.
+    r"""The first line of an error's message, or its type if the message is empty.
 
     >>> first_line(ValueError("weights are missing\nTraceback ...")), first_line(TimeoutError())
     ('weights are missing', 'TimeoutError')

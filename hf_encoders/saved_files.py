@@ -1,4 +1,4 @@
-"""Which files of a saved directory make up its model: they alone are published, and from inside of it alone."""
+"""Which files of a saved directory belong to its model. Only these are pushed, and only after a search for secrets."""
 
 import json
 from collections.abc import Iterator
@@ -17,37 +17,42 @@ CARD_FILE = "README.md"
 CURVE_FILE = "loss_curve.png"
 WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
-# What tokenizers are saved as, in transformers 5 and before. Anything else in the directory stays on this machine:
-# checkpoint-* folders, optimizer states, logs, pickles, and what the user may keep there.
+# Tokenizer files of transformers 5 and earlier.
 TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.txt",
-    "vocab.json",
-    "merges.txt",
-    "spiece.model",
-    "sentencepiece.bpe.model",
-    "unigram.json",
-)
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt",
+    "vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model", "unigram.json",
+)  # fmt: skip
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 OTHER_FILES = (CARD_FILE, RECORD_FILE, CURVE_FILE, "results.json", "LICENSE", "LICENSE.txt", "LICENSE.md", "NOTICE")
-# Beside the code of other repositories, whose references have two hyphens: "owner/repository--module.Class".
+# Marks a reference to the code of another repository: "owner/repository--module.Class".
 ELSEWHERE = "--"
 
 
+class Finding(NamedTuple):
+    """A problem of a saved directory.
+
+    Attributes:
+        is_error (`bool`): Whether it prevents publication; otherwise it is a warning.
+        text (`str`): The problem and its remedy.
+    """
+
+    is_error: bool
+    text: str
+
+    def __str__(self) -> str:
+        return f"{'error' if self.is_error else 'warning'}: {self.text}"
+
+
 def published_files(directory: Path) -> set[str]:
-    """Names of the files in a directory that belong to its model, or to its adapter.
+    """Names of the files that belong to the model, or to the adapter, in a directory.
 
     Raises:
-        ValueError: for an index or a config.json that names files outside of the directory.
+        ValueError: If an index or config.json names files outside of the directory.
     """
-    config = directory / "config.json"
     names = {*TOKENIZER_FILES, *OTHER_FILES}
-    if config.is_file():
+    if (directory / "config.json").is_file():
         weights = weight_files(directory)
-        names |= {config.name, *weights, *code_files(directory, json.loads(config.read_text(encoding="utf-8")))}
+        names |= {"config.json", *weights, *code_files(directory, written_config(directory))}
         if weights != [WEIGHTS_FILE]:
             names.add(INDEX_FILE)
     else:
@@ -55,14 +60,19 @@ def published_files(directory: Path) -> set[str]:
     return {name for name in names if (directory / name).is_file()}
 
 
+def written_config(directory: Path) -> dict[str, Any]:
+    """The content of config.json; a configuration object would complete `auto_map` when it is made."""
+    return json.loads((directory / "config.json").read_text(encoding="utf-8"))
+
+
 def weight_files(directory: Path) -> list[str]:
-    """Names of the safetensors files that loaders read: one, or those of the index.
+    """Names of the safetensors files that loaders read: one, or the shards of the index.
 
     Raises:
-        ValueError: if there are none, or an index that cannot be read or names files outside of the directory.
+        ValueError: If there are none, or the index cannot be read or names files outside of the directory.
     """
     index = directory / INDEX_FILE
-    # As in transformers: the single file is what is read where both are there.
+    # As in transformers, the single file is read where both exist.
     if (directory / WEIGHTS_FILE).exists():
         return [WEIGHTS_FILE]
     if not index.exists():
@@ -70,24 +80,24 @@ def weight_files(directory: Path) -> list[str]:
     try:
         names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
     except (json.JSONDecodeError, KeyError, AttributeError, TypeError) as error:
-        raise ValueError(f"{index} is no index of shards ({error!r}): save the model again.") from error
+        raise ValueError(f"{index} is not an index of shards ({error!r}): save the model again.") from error
     for name in names:
         if not is_plain(name) or not name.endswith(".safetensors"):
             raise ValueError(
-                f"{index} names {name!r}, which is no safetensors file of the directory: save the model again."
+                f"{index} names {name!r}, which is not a safetensors file of the directory: save the model again."
             )
     return names
 
 
 def code_files(directory: Path, written: dict[str, Any]) -> list[str]:
-    """Names of the Python files that the classes named in config.json are made of, there or not.
+    """Names of the Python files, present or not, that the classes named in config.json are defined in and import.
 
     Args:
-        directory: where they lie.
-        written (`dict`): config.json.
+        directory (`Path`): Where they are.
+        written (`dict`): Content of config.json.
 
     Raises:
-        ValueError: for a reference that is no `module.Class` of a file in the directory.
+        ValueError: If a reference is not a `module.Class` of a file in the directory.
     """
     references = {f"auto_map {name}": value for name, value in (written.get("auto_map") or {}).items()}
     for name, entry in (written.get("custom_pipelines") or {}).items():
@@ -100,10 +110,10 @@ def code_files(directory: Path, written: dict[str, Any]) -> list[str]:
             module, _, kind = str(reference).partition(".")
             if not module.isidentifier() or not kind.isidentifier():
                 raise ValueError(
-                    f"config.json: {where} is {reference!r}, which is no module.Class of a file in {directory}: load "
-                    "it with hf_encoders and call save_pretrained again."
+                    f"config.json: {where} is {reference!r}, which is not a module.Class of a file in {directory}: "
+                    "load it with hf_encoders and call save_pretrained again."
                 )
-            # Two classes are those of a tokenizer, which needs none of its own.
+            # A list holds the two classes of a tokenizer; ours have no code.
             if not isinstance(value, list):
                 names.add(f"{module}.py")
     for name in sorted(names):
@@ -116,12 +126,12 @@ def code_files(directory: Path, written: dict[str, Any]) -> list[str]:
 
 
 def foreign_code(directory: Path) -> list[str]:
-    """Code that loading with `trust_remote_code=True` would run and that is not this package's own, byte for byte.
+    """Code that `trust_remote_code=True` would run and that is not identical to this package's own.
 
     Returns:
-        Names of files of the directory, and references to code of other repositories.
+        Names of files in the directory, and references to code of other repositories.
     """
-    written = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+    written = written_config(directory)
     own = Path(models.__file__).parent
     found = [
         value for value in (written.get("auto_map") or {}).values() if isinstance(value, str) and ELSEWHERE in value
@@ -134,7 +144,7 @@ def foreign_code(directory: Path) -> list[str]:
 
 
 def is_plain(name: Any) -> bool:
-    r"""Whether a name is a relative path that stays where it is, on every system.
+    r"""Whether a name is a relative path without `..`, on every operating system.
 
     >>> [is_plain(name) for name in ("a/b.py", "../b.py", "/b.py", "C:\\b.py", "", 3)]
     [True, False, False, False, False, False]
@@ -146,7 +156,7 @@ def is_plain(name: Any) -> bool:
 
 
 def leads_out(directory: Path, name: str) -> bool:
-    """Whether a file of the directory is a link to elsewhere; those of the Hub's cache, all of them links, are not."""
+    """Whether a file is a link out of the directory; the links within the Hub's cache are not."""
     directory = Path(directory).absolute()
     target = (directory / name).resolve()
     allowed = [directory.resolve()]
@@ -155,43 +165,38 @@ def leads_out(directory: Path, name: str) -> bool:
     return not any(target.is_relative_to(place) for place in allowed)
 
 
-class Leak(NamedTuple):
-    """Something in a file that nobody else should read.
-
-    Attributes:
-        is_secret (`bool`): whether it looks like a token; otherwise it is the path of a home folder.
-        is_error (`bool`): whether it must not go out, as a token and this user's home folder.
-        text (`str`): where and what it is.
-    """
-
-    is_secret: bool
-    is_error: bool
-    text: str
-
-
-def secrets_of_files(directory: Path, names: set[str], texts: dict[str, str] | None = None) -> Iterator[Leak]:
-    """All in some files that nobody else should read.
+def secrets_of_files(directory: Path, names: set[str], texts: dict[str, str] | None = None) -> Iterator[Finding]:
+    """Tokens and home folders in files. Tokens and this user's home folder are errors.
 
     Args:
-        directory, names: the files; of weights the metadata and the names of the tensors are read.
-        texts (`dict`, *optional*): what some of the files will hold, by name.
+        directory, names: The files; of weights, metadata and names of tensors are searched.
+        texts (`dict`, *optional*): New content of some of the files, by name.
     """
     own_home = home_folder()
     for name in sorted(names):
         text = texts[name] if texts and name in texts else _text_of(directory / name)
         for line, what in secrets_in(text):
-            yield Leak(True, True, f"{name}, line {line}, has what looks like {what}")
+            yield Finding(True, f"{name}, line {line}, has what looks like {what}: remove it, and revoke it.")
         for line, home in homes_in(text):
             whose = "this" if home == own_home else "a"
-            yield Leak(False, home == own_home, f"{name}, line {line}, has a path of {whose} machine")
+            yield Finding(home == own_home, f"{name}, line {line}, has a path of {whose} machine: shorten it.")
+
+
+def refuse_secrets(directory: Path, names: set[str]) -> None:
+    """Raise before a push whose files hold a secret.
+
+    Raises:
+        ValueError: With file, line and remedy.
+    """
+    if found := [finding.text for finding in secrets_of_files(directory, names) if finding.is_error]:
+        raise ValueError(f"{directory} was not pushed: {' '.join(found)}")
 
 
 def _text_of(path: Path) -> str:
-    """What people can read of a file."""
     if path.suffix != ".safetensors":
         return path.read_bytes().decode("utf-8", errors="replace")
     try:
         with safe_open(path, framework="pt") as file:
             return json.dumps([file.metadata(), list(file.keys())], indent=0)
     except (SafetensorError, OSError):
-        return ""  # `check_weights` says what is wrong with it
+        return ""  # reported by `check_weights`

@@ -18,7 +18,7 @@ from hf_encoders.benchmark.rows import Batch
 from hf_encoders.benchmark.settings import Setting
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.records.flops import wait_for
-from hf_encoders.records.memory import peak_on_cpu, peak_on_cuda
+from hf_encoders.records.hardware import peak_on_cpu, peak_on_cuda
 
 
 @dataclass

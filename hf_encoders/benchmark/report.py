@@ -13,7 +13,7 @@ import torch
 from hf_encoders.benchmark.contenders import Contender
 from hf_encoders.benchmark.measuring import Measurements, Turn
 from hf_encoders.benchmark.settings import Setting
-from hf_encoders.records.training_record import describe_hardware, describe_software
+from hf_encoders.records.hardware import describe_hardware, describe_software
 from hf_encoders.redaction import published_command
 
 

@@ -28,7 +28,7 @@ from hf_encoders.evaluation.pseudo_likelihood import (
     token_log_probabilities,
 )
 from hf_encoders.loading import CLASSES, load_config, load_tokenizer, load_weights, longest_input
-from hf_encoders.records.training_record import describe_hardware, describe_software
+from hf_encoders.records.hardware import describe_hardware, describe_software
 from hf_encoders.writing import check_file
 
 

@@ -30,7 +30,6 @@ from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 from hf_encoders.data.corpus import split_train_validation
 from hf_encoders.data.corpus.segmentation import split_sentences
 from hf_encoders.data.corpus.sentence_store import SentenceStore
-from hf_encoders.publishing.checks import check_secrets
 from hf_encoders.recipes.plan import Plan, make_plan, measure_passes
 from hf_encoders.recipes.pretrained_folder import save_pretrained_folder
 from hf_encoders.recipes.recipe import SET_BY_RUN, Recipe, load_recipe, recipe_names
@@ -61,7 +60,7 @@ from hf_encoders.recipes.run_folder import (
 )
 from hf_encoders.records.training_record import command_of
 from hf_encoders.redaction import base_name
-from hf_encoders.saved_files import CARD_FILE, published_files
+from hf_encoders.saved_files import CARD_FILE, published_files, refuse_secrets
 from hf_encoders.training.argument_fields import add_field_arguments, given_fields
 from hf_encoders.training.faults.out_of_memory import is_out_of_memory
 from hf_encoders.training.trainer import PreTrainingTrainer
@@ -308,8 +307,7 @@ def finish(
     write_run(Path(arguments.output), {**noted, IS_FINISHED: True})
     if trainer.args.push_to_hub:
         names = published_files(directory)
-        if errors := [finding.text for finding in check_secrets(directory, names, {}) if finding.is_error]:
-            raise ValueError(f"{directory} was saved, and not pushed: {' '.join(errors)}")
+        refuse_secrets(directory, names)
         upload_folder(
             repo_id=trainer.hub_model_id,
             folder_path=directory,

@@ -1,39 +1,39 @@
 """`hf-encoders publish`: a saved directory to the Hub, checked, with its model card, in one commit.
 
-The directory is loaded where this package cannot be imported and must compute the same there. The card is made of
-training_record.json; one that was edited by hand is left as it is. What is pushed: weights, code, configuration,
-tokenizer, card, record and loss curve; checkpoints, optimizer states and logs stay here. If the push fails, nothing
-of it is on the Hub.
+The directory must load in a process without this package and give the same outputs there. The card is generated from
+training_record.json; a card that was edited by hand is not replaced. Weights, code, configuration, tokenizer, card,
+record and loss curve are pushed; checkpoints, optimizer states and logs are not.
 """
 
 import argparse
 import sys
 
 import transformers
+from huggingface_hub.errors import HTTPError
 
-from hf_encoders.publishing.publish import Plan, PublishError, check_branch, plan_publication, publish
+from hf_encoders.publishing.publish import Plan, check_branch, plan_publication, publish
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
-    parser.add_argument("directory", metavar="DIR", help="folder of model and tokenizer, as saved by save_pretrained")
-    parser.add_argument("--repo", required=True, metavar="OWNER/NAME", help="repository, made if it is not there")
-    parser.add_argument("--private", action="store_true", help="make the new repository private")
+    """Add the options of the command."""
+    parser.add_argument("directory", metavar="DIR", help="folder of model and tokenizer, written by save_pretrained")
+    parser.add_argument("--repo", required=True, metavar="OWNER/NAME", help="repository, created if it does not exist")
+    parser.add_argument("--private", action="store_true", help="create a private repository")
     parser.add_argument(
-        "--revision", metavar="BRANCH", help="branch to commit to, made if it is not there (default: main)"
+        "--revision", metavar="BRANCH", help="branch to commit to, created if it does not exist (default: main)"
     )
-    parser.add_argument("--message", metavar="TEXT", help="message of the commit")
+    parser.add_argument("--message", default="Publish with hf_encoders", metavar="TEXT", help="commit message")
     parser.add_argument(
         "--license", metavar="ID", help="licence of the weights by the Hub's identifier, such as apache-2.0; recorded"
     )
     parser.add_argument("--language", nargs="+", metavar="CODE", help="languages of the corpus, such as en; recorded")
     parser.add_argument(
-        "--new-card", action="store_true", help="generate the card also where README.md was edited, here or on the Hub"
+        "--new-card", action="store_true", help="generate the card even if README.md was edited, here or on the Hub"
     )
     parser.add_argument(
         "--trust-remote-code",
         action="store_true",
-        help="run the code in DIR, to check it, also where it is not this package's own; read it first",
+        help="run code in DIR that is not identical to this package's, to check it; read it first",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="check, and list what would be pushed; no network, nothing written"
@@ -41,7 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Publish, or show what would be; 0 when it could be done, 1 when the Hub refused, 2 when a check did."""
+    """Publish, or list what would be published.
+
+    Returns:
+        `int`: 0 on success, 1 if the push failed, 2 if a check failed.
+    """
     check_branch(arguments.revision)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
@@ -62,23 +66,26 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     try:
         url = publish(plan, private=arguments.private, revision=arguments.revision, message=arguments.message)
-    except PublishError as error:
-        print(f"hf-encoders publish: {error}", file=sys.stderr)
+    # The Hub's refusals and network errors, failed uploads (RuntimeError), and a card that the Hub refuses.
+    except (HTTPError, OSError, RuntimeError, ValueError) as error:
+        problem = " ".join(str(error).split()) or type(error).__name__
+        print(f"hf-encoders publish: {problem}", file=sys.stderr)
+        print(f"A push is one commit: {plan.repo_id} has all of it or nothing.", file=sys.stderr)
         return 1
     print(f"\npublished: {url}")
     return 0
 
 
 def print_plan(plan: Plan) -> None:
-    """What goes, what stays, what is missing."""
+    """Print what is published, what is not, and the findings."""
     print(f"{plan.directory} -> {plan.repo_id}")
     for name, size in plan.files.items():
         print(f"  {size:>14,} bytes  {name}")
     if plan.files:
         print(f"  {sum(plan.files.values()):>14,} bytes  in {len(plan.files)} files")
     if plan.left:
-        print(f"stays here: {', '.join(plan.left)}")
-    for note in plan.notes:
-        print(note)
+        print(f"not published: {', '.join(plan.left)}")
+    if plan.note:
+        print(plan.note)
     for finding in plan.findings:
         print(finding)

@@ -15,12 +15,8 @@ from hf_encoders.finetuning.baselines import compared
 from hf_encoders.finetuning.data_files import DataSource
 from hf_encoders.finetuning.runs import RunResult, RunSettings
 from hf_encoders.finetuning.task import PreparedTask
-from hf_encoders.records.training_record import (
-    TrainingRecord,
-    describe_hardware,
-    describe_software,
-    name_of_checkpoint,
-)
+from hf_encoders.records.hardware import describe_hardware, describe_software
+from hf_encoders.records.training_record import TrainingRecord, name_of_checkpoint
 from hf_encoders.redaction import published, published_path
 from hf_encoders.writing import write_whole
 

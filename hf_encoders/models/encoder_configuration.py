@@ -1,14 +1,19 @@
 """Fields, checks and file form that the BERT, RoBERTa and ALBERT configurations share."""
 
 import difflib
+import os
 from collections.abc import Iterable
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
+from transformers.utils import cached_file, logging
 
+
+logger = logging.get_logger(__name__)
 
 # transformers 5 has no pipeline for these heads; it runs the one that config.json names, from the file beside it.
 CUSTOM_PIPELINES = {
@@ -19,6 +24,7 @@ CUSTOM_PIPELINES = {
         }
     }
 }
+PIPELINE_FILES = ("question_answering_pipeline.py", "encoder_answers.py")  # no modeling file imports them
 POSITION_EMBEDDING_TYPES = ("absolute", "relative_key", "relative_key_query")
 SAME_WORD = 0.92  # of `difflib`: hiden_size is hidden_size, num_layers is no field's name
 CLASSIFIER_DROPOUTS = ("classifier_dropout", "classifier_dropout_prob")
@@ -187,6 +193,20 @@ class EncoderConfig(PreTrainedConfig):
         if pipelines or "custom_pipelines" in output:
             output["custom_pipelines"] = pipelines
         return output
+
+    def save_pretrained(self, save_directory: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
+        """As in transformers, with the files of the pipelines that `custom_pipelines` names."""
+        super().save_pretrained(save_directory, *args, **kwargs)
+        if not _custom_pipelines({"architectures": self.architectures}):
+            return
+        for name in PIPELINE_FILES:
+            found = Path(__file__).with_name(name)
+            try:
+                if not found.is_file():  # transformers' cache of a checkpoint's code has what modeling files import
+                    found = Path(cached_file(self._name_or_path, name, revision=getattr(self, "_commit_hash", None)))
+                Path(save_directory, name).write_bytes(found.read_bytes())
+            except OSError as error:
+                logger.warning(f"{name} was not saved, which the question-answering pipeline needs ({error}).")
 
     @classmethod
     def get_config_dict(cls, *args: Any, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:

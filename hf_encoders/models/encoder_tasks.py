@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import PreTrainedTokenizerBase
 from transformers.modeling_outputs import (
     MultipleChoiceModelOutput,
     QuestionAnsweringModelOutput,
@@ -156,20 +155,6 @@ class QuestionAnswerer(HeadModel):
         self.add_encoder(add_pooling_layer=False)
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
         self.post_init()
-
-    def answering_pipeline(self, tokenizer: PreTrainedTokenizerBase, **options: Any) -> Any:
-        """This model's `question-answering` pipeline, on its device.
-
-        Args:
-            tokenizer: of the model.
-            options: of `HfeQuestionAnsweringPipeline`.
-        """
-        # Imported late, because training needs no pipeline; and here, because `save_pretrained` copies what a modeling
-        # file imports, and config.json names the pipeline's file.
-        from .question_answering_pipeline import HfeQuestionAnsweringPipeline
-
-        options = {"task": "question-answering", "device": self.device, **options}
-        return HfeQuestionAnsweringPipeline(model=self, tokenizer=tokenizer, **options)
 
     @can_return_tuple
     def forward(

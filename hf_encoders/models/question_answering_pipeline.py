@@ -1,9 +1,8 @@
 """The pipeline `question-answering`, which transformers 5 does not have any more, for extractive heads.
 
-It travels with the weights and is named in the config.json of question-answering heads:
+It is saved beside question-answering heads only, and named in their config.json:
 `pipeline("question-answering", repository, trust_remote_code=True)`. With the package installed, the same class is
-registered as `extractive-question-answering`, since transformers refuses the old name for model instances; and a model
-gives it by `model.answering_pipeline(tokenizer)`.
+registered as `extractive-question-answering`, because transformers refuses the old name for model instances.
 
 Differs from the pipeline of transformers 4 in: answers are ranked over all windows by the sum of their two scores, and
 `score` is a softmax over the best candidates, as in fine-tuning and in the script of SQuAD, not a product of two

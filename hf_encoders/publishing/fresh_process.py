@@ -1,4 +1,4 @@
-"""Loads saved directories where this package cannot be imported, and compares what comes out."""
+"""Loads saved directories in a process that cannot import this package, and compares the outputs."""
 
 import json
 import os
@@ -7,16 +7,15 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-import hf_encoders
 from hf_encoders.loading import read_config
 from hf_encoders.publishing.probing import FP32_TOLERANCE, Difference, difference, outputs_of, probe_batch
-from hf_encoders.publishing.saved_model import pooler_arguments, saved_head
+from hf_encoders.publishing.saved_model import load_source, pooler_arguments, saved_head
 from hf_encoders.redaction import is_secret, without_tokens
 from hf_encoders.saved_files import foreign_code
 
@@ -26,24 +25,18 @@ WAYS = {
     "remote": "without hf_encoders, trust_remote_code=True",
     "plain": "without hf_encoders, plain transformers",
 }
-# Of the environment, what Python, torch and transformers need to begin; a token may be called anything.
+# Prefixes of the variables that Python, torch and transformers need; a token may have any name.
 KEPT_VARIABLES = (
     "PATH", "LANG", "LC_", "TMP", "TEMP", "SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "COMSPEC", "NUMBER_OF_PROCESSORS",
     "PROCESSOR_", "LD_", "DYLD_", "PYTHON", "VIRTUAL_ENV", "CONDA", "OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_",
     "CUDA", "NVIDIA_", "ROCR_", "HIP_", "HSA_", "TORCH", "PYTORCH_", "TRANSFORMERS_", "HF_", "COVERAGE_",
 )  # fmt: skip
-# Text, because it runs where the package is not: any import of `hf_encoders` fails in that process.
+# The script of the process, in which an import of `hf_encoders` fails.
 LOAD = """
-import importlib.util, json, sys
+import json, sys
 given, answer, tensors = sys.argv[1:]
 request = json.load(open(given, encoding="utf-8"))
-if request["is_blocked"]:
-    sys.modules["hf_encoders"] = None
-else:
-    # By its file: its folder, perhaps the current directory, may hold other modules.
-    found = importlib.util.spec_from_file_location("hf_encoders", request["package"])
-    sys.modules["hf_encoders"] = importlib.util.module_from_spec(found)
-    found.loader.exec_module(sys.modules["hf_encoders"])
+sys.modules["hf_encoders"] = None
 import torch, transformers
 from safetensors.torch import load_file, save_file
 transformers.logging.set_verbosity_error()
@@ -52,12 +45,8 @@ torch.set_num_threads(request["threads"])
 results, outputs = [], {}
 for number, load in enumerate(request["loads"]):
     arguments = load["arguments"] | ({"trust_remote_code": True} if load["way"] == "remote" else {})
-    kind = getattr(transformers, load["auto_class"])
-    if load["way"] == "package":
-        import hf_encoders
-        kind = getattr(hf_encoders, load["class_name"])
     try:
-        model, found = kind.from_pretrained(
+        model, found = getattr(transformers, load["auto_class"]).from_pretrained(
             load["directory"], dtype=torch.float32, output_loading_info=True, **arguments
         )
         with torch.no_grad():
@@ -75,14 +64,14 @@ json.dump(results, open(answer, "w", encoding="utf-8"))
 
 
 class Load(NamedTuple):
-    """A directory, how to load it (`package`, `remote` or `plain`), and what to give to the model.
+    """A directory, how to load it, and the inputs of the model.
 
     Attributes:
-        directory: a saved directory.
-        way (`str`): a key of `WAYS`.
-        auto_class (`str`): the head.
-        batch: inputs of the model.
-        arguments (`dict`): more of `from_pretrained`.
+        directory (`Path`): A saved directory.
+        way (`str`): `"remote"` or `"plain"`, see `WAYS`.
+        auto_class (`str`): Auto class of the head.
+        batch (`dict[str, torch.Tensor]`): Inputs of the model.
+        arguments (`dict`): Further arguments of `from_pretrained`.
     """
 
     directory: Path
@@ -93,13 +82,13 @@ class Load(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """What another process made of a `Load`.
+    """Result of a `Load`.
 
     Attributes:
-        error (`str`): why it failed; empty if it did not.
-        class_name (`str`): class of the model.
-        missing (`list` of `str`): parameters that were not in the weights.
-        outputs: float32 tensors by field.
+        error (`str`): Why it failed; empty if it did not.
+        class_name (`str`): Class of the model.
+        missing (`list[str]`): Parameters that were not in the weights.
+        outputs (`dict[str, torch.Tensor]`): float32, by field.
     """
 
     error: str
@@ -109,54 +98,41 @@ class Loaded(NamedTuple):
 
 
 def load_elsewhere(loads: list[Load], trust_remote_code: bool = False) -> list[Loaded]:
-    """Do all loads in fresh processes, offline, those without the package in one that cannot import it.
+    """Do all loads in a fresh process, offline and without this package.
 
-    The processes get no tokens: neither variables that may hold one, nor the file of `hf auth login`; and they import
-    nothing from the current directory.
+    The process gets no tokens, neither from variables nor from the file of `hf auth login`, and imports nothing from
+    the current directory.
 
     Args:
-        loads: what to load.
-        trust_remote_code (`bool`): whether code of a directory may run that is not this package's own, byte for byte.
+        loads (`list[Load]`): What to load.
+        trust_remote_code (`bool`, *optional*, defaults to `False`): Whether code in a directory may run that is not
+            identical to this package's.
 
     Raises:
-        RuntimeError: if a process cannot even begin.
+        RuntimeError: If the process cannot start.
     """
     answers: dict[int, Loaded] = {}
     for number, load in enumerate(loads):
         if load.way == "remote" and not trust_remote_code and (foreign := foreign_code(load.directory)):
-            error = f"{', '.join(foreign)}: not this package's own code, of which nothing was run"
+            error = f"{', '.join(foreign)}: not identical to this package's own code, and was not run"
             answers[number] = Loaded(error, "", [], {})
-    for is_blocked in (True, False):
-        numbers = [
-            number
-            for number, load in enumerate(loads)
-            if (load.way != "package") == is_blocked and number not in answers
-        ]
-        if numbers:
-            answers |= dict(zip(numbers, _ask([loads[number] for number in numbers], is_blocked), strict=True))
+    numbers = [number for number in range(len(loads)) if number not in answers]
+    if numbers:
+        answers |= dict(zip(numbers, _ask([loads[number] for number in numbers]), strict=True))
     return [answers[number] for number in range(len(loads))]
 
 
-def _ask(loads: list[Load], is_blocked: bool) -> list[Loaded]:
+def _ask(loads: list[Load]) -> list[Loaded]:
     with tempfile.TemporaryDirectory() as folder:
         given, answer, tensors = (str(Path(folder, name)) for name in ("given", "answer", "tensors"))
-        requests: list[dict[str, Any]] = []
+        requests = []
         for number, load in enumerate(loads):
             batch = str(Path(folder, f"batch-{number}"))
             save_file({name: value.contiguous() for name, value in load.batch.items()}, batch)
-            reference = read_config(load.directory).AUTO_MAP[load.auto_class] if load.way == "package" else ""
-            requests.append(
-                {**load._asdict(), "directory": str(Path(load.directory).absolute()), "batch": batch}
-                | {"class_name": reference.rpartition(".")[2]}
-            )
-        request = {
-            "is_blocked": is_blocked,
-            "package": str(Path(hf_encoders.__file__).absolute()),
-            "threads": torch.get_num_threads(),
-            "loads": requests,
-        }
+            requests.append({**load._asdict(), "directory": str(Path(load.directory).absolute()), "batch": batch})
+        request = {"threads": torch.get_num_threads(), "loads": requests}
         Path(given).write_text(json.dumps(request), encoding="utf-8")
-        # Python 3.10 has no -P: there the first place to import from is `folder`, in which there is no code.
+        # Python 3.10 has no -P; there the first entry of the path is `folder`, which holds no code.
         safe_path = ["-P"] if sys.version_info >= (3, 11) else []
         child = subprocess.run(
             [sys.executable, *safe_path, "-c", LOAD, given, answer, tensors],
@@ -183,11 +159,11 @@ def _ask(loads: list[Load], is_blocked: bool) -> list[Loaded]:
 
 
 def environment_without_secrets(home: str) -> dict[str, str]:
-    """Variables of a process that is to load a directory: no tokens, and homes and caches of its own.
+    """Environment of a process that loads a directory: no tokens, and its own homes and caches.
 
     Args:
-        home (`str`): an empty folder. A cache of modules there, because code of an earlier version must not answer for
-            the files in the directory.
+        home (`str`): An empty folder. It holds the cache of modules too, because a cached earlier version of the code
+            must not be loaded instead of the files in the directory.
     """
     kept = {
         name: value
@@ -202,40 +178,46 @@ def environment_without_secrets(home: str) -> dict[str, str]:
         "HF_TOKEN_PATH": str(Path(home, "no-token")),
         "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1",
         "HF_HUB_OFFLINE": "1",
-        # Packages that were installed with `pip install --user` lie in the real home.
+        # Packages installed by `pip install --user` are in the real home.
         "PYTHONUSERBASE": site.getuserbase(),
     }
     return kept | own
 
 
 def verify_loading(directory: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Load the directory in other processes, compare what comes out with a model, and print what was seen.
+    """Load a directory here and in a fresh process, compare the outputs with a model's, and print the differences.
 
     Raises:
-        RuntimeError: if a process fails or computes something else.
+        RuntimeError: If a load fails or gives other outputs.
     """
     config = read_config(directory)
     head = saved_head(config)
     batch = probe_batch(config, head, model.base_model.longest_row())
     expected = outputs_of(model.eval(), batch)
-    ways = list(WAYS) if config.is_native else ["package", "remote"]
-    loads = [Load(directory, way, head, batch, pooler_arguments(model, head)) for way in ways]
-    for way, loaded in zip(ways, load_elsewhere(loads), strict=True):
+    own = load_source(directory, head)
+    results = {"package": Loaded("", type(own).__name__, [], outputs_of(own, batch))}
+    loads = [
+        Load(directory, way, head, batch, pooler_arguments(model, head))
+        for way in ("remote", "plain")
+        if way == "remote" or config.is_native
+    ]
+    results |= {load.way: loaded for load, loaded in zip(loads, load_elsewhere(loads), strict=True)}
+    for way, loaded in results.items():
         if problem := problem_of(loaded, expected, batch):
             raise RuntimeError(f"{directory}, loaded {WAYS[way]}: {problem}.")
         largest = compared(loaded, expected, batch).largest
         print(f"  {WAYS[way]}: {loaded.class_name}, largest difference of logits {largest:.1e}")
     ids = tokenizer("The documentation says what the function returns.")["input_ids"]
     if max(ids) >= config.vocab_size:
-        raise RuntimeError(f"{directory}: the tokenizer makes id {max(ids)}, and vocab_size is {config.vocab_size}.")
+        raise RuntimeError(f"{directory}: the tokenizer returns id {max(ids)}, but vocab_size is {config.vocab_size}.")
 
 
 def problem_of(loaded: Loaded, expected: dict[str, torch.Tensor], batch: dict[str, torch.Tensor]) -> str:
-    """What is wrong with what another process loaded; empty if nothing is."""
+    """The problem of a load; empty if there is none."""
     if loaded.error:
         return loaded.error
     if loaded.missing:
-        return f"parameters are new: {', '.join(loaded.missing)}"
+        return f"parameters are not in the weights: {', '.join(loaded.missing)}"
     seen = compared(loaded, expected, batch)
     if not seen.is_within(FP32_TOLERANCE):
         return f"outputs differ by up to {seen.largest:.2g}, of at most {seen.scale:.2g}"
@@ -243,5 +225,5 @@ def problem_of(loaded: Loaded, expected: dict[str, torch.Tensor], batch: dict[st
 
 
 def compared(loaded: Loaded, expected: dict[str, torch.Tensor], batch: dict[str, torch.Tensor]) -> Difference:
-    """How far the outputs from elsewhere are from the expected ones."""
+    """Difference between the outputs of a load and the expected ones."""
     return difference(loaded.outputs, expected, batch["attention_mask"])

@@ -1,22 +1,16 @@
-"""Publishes a saved directory on the Hub: checks, card, and one commit that arrives whole or not at all."""
+"""Publishes a saved directory on the Hub: checks, card, and one commit."""
 
-import hashlib
 import os
 import re
 import tempfile
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
-from huggingface_hub.errors import HfHubHTTPError, HTTPError, RepositoryNotFoundError, RevisionNotFoundError
-from huggingface_hub.hf_api import RepoFile
 
-from hf_encoders.errors import first_line
 from hf_encoders.loading import read_config
-from hf_encoders.publishing.card_metadata import is_repo_id
-from hf_encoders.publishing.checks import Finding, check_card, check_directory, check_secrets, shown_files
-from hf_encoders.publishing.hub_errors import PublishError, one_line
-from hf_encoders.publishing.model_card import make_model_card, was_edited
+from hf_encoders.publishing.checks import check_card, check_directory, shown_files
+from hf_encoders.publishing.model_card import is_repo_id, make_model_card, was_edited
 from hf_encoders.publishing.saved_model import load_source, saved_head
 from hf_encoders.records.run_files import RECORD_FILE
 from hf_encoders.records.training_record import TrainingRecord
@@ -25,9 +19,11 @@ from hf_encoders.saved_files import (
     CURVE_FILE,
     INDEX_FILE,
     TOKENIZER_FILES,
+    Finding,
     is_plain,
     leads_out,
     published_files,
+    secrets_of_files,
 )
 from hf_encoders.writing import check_folder
 
@@ -41,14 +37,14 @@ class Plan:
     """What would be published.
 
     Args:
-        directory (`Path`): where it lies.
-        repo_id (`str`): where it goes.
-        files (`dict`): size in bytes by name; card and record in the form they will have.
-        left (`list` of `str`): what lies in the directory and stays there.
-        findings (`list` of `Finding`): what the checks say.
-        texts (`dict`): what is written to the directory before the push, by name.
-        notes (`list` of `str`): what was decided on the way.
-        new_card (`bool`): whether a card that was edited, here or on the Hub, is replaced.
+        directory (`Path`): The saved directory.
+        repo_id (`str`): The repository.
+        files (`dict`): Size in bytes by name; of card and record the size after they are written.
+        left (`list[str]`): Names in the directory that are not published.
+        findings (`list[Finding]`): Results of the checks.
+        texts (`dict`): Files to write to the directory before the push, by name.
+        note (`str`): Where the card comes from.
+        new_card (`bool`): Whether an edited card, here or on the Hub, is replaced.
     """
 
     directory: Path
@@ -57,12 +53,12 @@ class Plan:
     left: list[str]
     findings: list[Finding]
     texts: dict[str, str]
-    notes: list[str] = field(default_factory=list)
+    note: str = ""
     new_card: bool = False
 
     @property
     def errors(self) -> list[str]:
-        """What keeps it from being published."""
+        """Findings that prevent publication."""
         return [finding.text for finding in self.findings if finding.is_error]
 
 
@@ -75,50 +71,54 @@ def plan_publication(
     new_card: bool = False,
     trust_remote_code: bool = False,
 ) -> Plan:
-    """Check a directory, make its card, and list what goes to the Hub. Touches no network and writes nothing.
+    """Check a directory, make its card, and list what goes to the Hub, without network access and without writing.
 
     Args:
-        directory: what `save_pretrained` wrote, tokenizer included.
+        directory (`str` or `Path`): Written by `save_pretrained`, including the tokenizer.
         repo_id (`str`): `owner/name`.
-        license_name (`str`, *optional*): the Hub's identifier of the licence of the weights; kept in the record.
-        language (`list` of `str`, *optional*): codes of the corpus's languages; kept in the record.
-        new_card (`bool`): replace a card that was edited by hand; otherwise one in the directory is published as it
-            is, and one on the Hub keeps a generated card from being pushed over it.
-        trust_remote_code (`bool`): run code of the directory, to check it, that is not this package's own.
+        license_name (`str`, *optional*): The Hub's identifier of the licence of the weights; recorded.
+        language (`list[str]`, *optional*): Codes of the corpus's languages; recorded.
+        new_card (`bool`, *optional*, defaults to `False`): Replace a card that was edited by hand. Otherwise an edited
+            card in the directory is published as it is, and one on the Hub prevents a push.
+        trust_remote_code (`bool`, *optional*, defaults to `False`): Run code in the directory that is not identical to
+            this package's, to check it.
 
     Raises:
-        ValueError: for a name that is none, or for facts that a card edited by hand would not say.
+        ValueError: For an invalid repository name, or facts that an edited card would not show.
     """
     directory = Path(directory)
     if not is_repo_id(repo_id) or "/" not in repo_id:
-        raise ValueError(f"repo={repo_id!r} is no name of a repository: use owner/name, of letters, digits, - _ and .")
+        raise ValueError(f"repo={repo_id!r} is not a name of a repository: use owner/name (letters, digits, - _ .).")
     findings = check_directory(directory, trust_remote_code)
     if any(finding.is_error for finding in findings):
         return Plan(directory, repo_id, {}, [], findings, {})
     record = TrainingRecord.load(directory)
-    stated = {"license": license_name, "language": language}
-    record = replace(record, **{name: value for name, value in stated.items() if value})
-    has_curve = (directory / CURVE_FILE).exists()
-    card, note = _card(directory, repo_id, record, has_curve, new_card, any(stated.values()))
+    stated = {name: value for name, value in (("license", license_name), ("language", language)) if value}
+    record = replace(record, **stated)
+    card, note = _card(directory, repo_id, record, new_card, bool(stated))
     texts = {CARD_FILE: card}
     path = directory / RECORD_FILE
-    # Also where it was written by hand, or by an earlier version: what is local or secret is not in it any more.
-    if any(stated.values()) or (path.exists() and record.to_json() != path.read_text(encoding="utf-8")):
+    # A record of an earlier version, or written by hand, is redacted when it is loaded.
+    if stated or (path.exists() and record.to_json() != path.read_text(encoding="utf-8")):
         texts[RECORD_FILE] = record.to_json()
-    pictures = {name for name in shown_files(card) if _lies_in(directory, name)}
+    pictures = {
+        name
+        for name in shown_files(card)
+        if is_plain(name) and not leads_out(directory, name) and (directory / name).is_file()
+    }
     names = published_files(directory) | set(texts) | pictures
-    findings += check_secrets(directory, names, texts)
+    findings += [*secrets_of_files(directory, names, texts), *check_card(card, record, list(names))]
     sizes = {name: len(texts[name].encode()) if name in texts else (directory / name).stat().st_size for name in names}
     gone = {Path(name).parts[0] for name in names}
     left = sorted(path.name + "/" * path.is_dir() for path in directory.iterdir() if path.name not in gone)
-    findings = sorted([*findings, *check_card(card, record, list(names))], key=lambda finding: not finding.is_error)
-    return Plan(directory, repo_id, dict(sorted(sizes.items())), left, findings, texts, [note], new_card)
+    findings.sort(key=lambda finding: not finding.is_error)
+    return Plan(directory, repo_id, dict(sorted(sizes.items())), left, findings, texts, note, new_card)
 
 
 def check_branch(revision: str | None) -> None:
-    """Raise ValueError for a commit's hash: nothing can be pushed there."""
+    """Raise ValueError for the hash of a commit, which cannot be pushed to."""
     if revision and COMMIT_HASH.fullmatch(revision):
-        raise ValueError(f"revision={revision!r} is a commit, and commits go on top of a branch: name a branch.")
+        raise ValueError(f"revision={revision!r} is a commit, which cannot be pushed to: name a branch.")
 
 
 def publish(
@@ -126,28 +126,27 @@ def publish(
     *,
     private: bool = False,
     revision: str | None = None,
-    message: str | None = None,
+    message: str = "Publish with hf_encoders",
     api: HfApi | None = None,
 ) -> str:
-    """Push what was planned, in one commit. Weights, code and tokenizer of an earlier model that this one does not
-    have are deleted in the same commit, so that no loader mixes the two.
+    """Push a plan in one commit.
 
-    If it fails, a repository or branch that this call made is removed again, and one that was there keeps its commit.
+    Weights, code and tokenizer files of an earlier model that this one does not have are deleted in the same commit.
+    The commit is atomic; a repository or branch that was created for a push that failed stays, without these files.
 
     Args:
-        plan: from `plan_publication`; its card and record are written to the directory first.
-        private (`bool`): make a new repository private; one that is there must be so already.
-        revision (`str`, *optional*): branch to commit to, made if it is not there, no commit; None means `main`.
-        message (`str`, *optional*): of the commit.
-        api (`HfApi`, *optional*): which Hub, as whom.
+        plan (`Plan`): From `plan_publication`; its card and record are written to the directory first.
+        private (`bool`, *optional*, defaults to `False`): Create a private repository, or require that it is.
+        revision (`str`, *optional*): Branch to commit to, created if it does not exist; None means `main`.
+        message (`str`, *optional*): Commit message.
+        api (`HfApi`, *optional*): Client with endpoint and token.
 
     Returns:
-        URL of the commit.
+        `str`: URL of the commit.
 
     Raises:
-        ValueError: if the plan has errors, or `revision` is a commit's hash.
-        PublishError: if the Hub or the network refuses, or the card on the Hub was edited and this one is generated;
-            says what is on the Hub then.
+        ValueError: If the plan has errors, `revision` is the hash of a commit, the repository is public although
+            `private` was asked for or has a .gitignore, or a generated card would replace one edited on the Hub.
     """
     check_branch(revision)
     if plan.errors:
@@ -155,145 +154,31 @@ def publish(
     check_folder(plan.directory, "directory")
     for name, text in plan.texts.items():
         _replace(plan.directory / name, text)
-    return _Push(api or HfApi(), plan, revision or "main").run(private, message or "Publish with hf_encoders")
-
-
-class _Push:
-    """One push: what it has made on the Hub so far, and how that is undone."""
-
-    def __init__(self, api: HfApi, plan: Plan, branch: str):
-        self.api = api
-        self.plan = plan
-        self.branch = branch
-        self.repo_id = plan.repo_id
-        self.made_repository = False
-        self.made_branch = False
-        self.is_unsure = False
-
-    def run(self, private: bool, message: str) -> str:
-        try:
-            with one_line(self.repo_id, self.api.endpoint):
-                self._make_repository(private)
-                parent = self._make_branch()
-                try:
-                    return self._commit(parent, message)
-                except Exception:
-                    # The answer to a commit may be lost on its way when the commit itself was made.
-                    if self._arrived():
-                        return f"{self.api.endpoint}/{self.repo_id}/tree/{self.branch}"
-                    raise
-        except BaseException as error:
-            state = self._undo()
-            if isinstance(error, PublishError):
-                raise PublishError(f"{error} {state}") from error
-            raise
-
-    def _make_repository(self, private: bool) -> None:
-        try:
-            info = self.api.model_info(self.repo_id)
-        except RepositoryNotFoundError:
-            self._create(private)
-            return
-        if private and not info.private:
-            raise PublishError(
-                f"{self.repo_id} is there and public: make it private in its settings, or leave --private out."
-            )
-
-    def _create(self, private: bool) -> None:
-        try:
-            self.api.create_repo(self.repo_id, private=private or None)
-        except (HfHubHTTPError, HTTPError, OSError) as error:
-            # A refusal makes nothing; a broken connection, or a broken server, may have.
-            status = error.response.status_code if isinstance(error, HfHubHTTPError) else 500
-            self.made_repository = status >= 500
-            if status == 409:
-                raise PublishError(
-                    f"{self.repo_id} is there, and your token does not see it: use one that may read and write it, or "
-                    "another name."
-                ) from error
-            raise
-        self.made_repository = True
-
-    def _make_branch(self) -> str:
-        """Make the branch if need be; returns the commit that it points at."""
-        try:
-            return self.api.model_info(self.repo_id, revision=self.branch).sha
-        except RevisionNotFoundError:
-            self.api.create_branch(self.repo_id, branch=self.branch)
-            self.made_branch = True
-            return self.api.model_info(self.repo_id, revision=self.branch).sha
-
-    def _commit(self, parent: str, message: str) -> str:
-        there = self.api.list_repo_files(self.repo_id, revision=parent)
-        if ".gitignore" in there:
-            raise PublishError(
-                f"{self.repo_id} has a .gitignore, and the Hub would leave out the files it names: remove it first."
-            )
-        if CARD_FILE in there:
-            self._check_card(parent)
-        additions = [CommitOperationAdd(name, str(self.plan.directory / name)) for name in self.plan.files]
-        deletions = [CommitOperationDelete(name) for name in outdated(there, set(self.plan.files))]
-        # `parent` keeps a push of somebody else, in the meantime, from being overwritten.
-        commit = self.api.create_commit(
-            self.repo_id,
-            [*additions, *deletions],
-            commit_message=message,
-            revision=self.branch,
-            parent_commit=parent,
+    api = api or HfApi()
+    api.create_repo(plan.repo_id, private=private or None, exist_ok=True)
+    if revision:
+        api.create_branch(plan.repo_id, branch=revision, exist_ok=True)
+    info = api.model_info(plan.repo_id, revision=revision)
+    if private and not info.private:
+        raise ValueError(f"{plan.repo_id} exists and is public: make it private in its settings, or omit --private.")
+    there = [file.rfilename for file in info.siblings]
+    if ".gitignore" in there:
+        raise ValueError(
+            f"{plan.repo_id} has a .gitignore, and the Hub leaves out the files it names: remove it first."
         )
-        return commit.commit_url
-
-    def _check_card(self, parent: str) -> None:
-        """Raise PublishError if a generated card would replace one that was edited on the Hub."""
-        if self.plan.new_card or was_edited(self.plan.texts[CARD_FILE]):
-            return
-        # Not through the cache: it belongs to the user.
-        with tempfile.TemporaryDirectory() as folder:
-            path = self.api.hf_hub_download(self.repo_id, CARD_FILE, revision=parent, local_dir=folder)
-            text = Path(path).read_text(encoding="utf-8", errors="replace")
-        if was_edited(text):
-            raise PublishError(
-                f"{CARD_FILE} of {self.repo_id} was edited on the Hub, and a generated card would replace it: "
-                f"download it into {self.plan.directory} to keep it, or replace it with --new-card."
-            )
-
-    def _arrived(self) -> bool:
-        """Whether the branch holds every file as it lies in the directory, and none that should have been deleted."""
-        try:
-            tree = self.api.list_repo_tree(self.repo_id, revision=self.branch)
-            there = {entry.path: entry for entry in tree if isinstance(entry, RepoFile)}
-        except (HfHubHTTPError, HTTPError, OSError):
-            self.is_unsure = True
-            return False
-        if outdated(list(there), set(self.plan.files)):
-            return False
-        return all(_is_same(self.plan.directory / name, there.get(name)) for name in self.plan.files)
-
-    def _undo(self) -> str:
-        """Remove what this push made; says what is on the Hub now."""
-        try:
-            if self.made_repository:
-                self.api.delete_repo(self.repo_id, missing_ok=True)
-                return "Nothing was published; the repository made for it was removed again."
-            if self.made_branch:
-                self.api.delete_branch(self.repo_id, branch=self.branch)
-                return f"Nothing was published; the branch {self.branch!r} made for it was removed again."
-        except (HfHubHTTPError, HTTPError, OSError, ValueError) as error:
-            what = "repository" if self.made_repository else f"branch {self.branch!r} of the repository"
-            return (
-                f"Nothing was published, but the {what} {self.repo_id}, made for it, could not be removed "
-                f"({first_line(error)}): remove it at {self.api.endpoint}/{self.repo_id}/settings."
-            )
-        if self.is_unsure:
-            return (
-                "Whether the commit was made could not be seen: look at "
-                f"{self.api.endpoint}/{self.repo_id}/commits/{self.branch}. It is there whole or not at all."
-            )
-        return "Nothing was published; what was on the Hub is unchanged."
+    if CARD_FILE in there:
+        _check_card(api, plan, info.sha)
+    additions = [CommitOperationAdd(name, str(plan.directory / name)) for name in plan.files]
+    deletions = [CommitOperationDelete(name) for name in outdated(there, set(plan.files))]
+    # `parent_commit` prevents overwriting somebody else's push in the meantime.
+    commit = api.create_commit(
+        plan.repo_id, [*additions, *deletions], commit_message=message, revision=revision, parent_commit=info.sha
+    )
+    return commit.commit_url
 
 
 def outdated(there: list[str], new: set[str]) -> list[str]:
-    """Weights, code and tokenizer files of an earlier model in a repository that the new one does not have.
+    """Weights, code and tokenizer files in a repository that a new model does not have.
 
     >>> outdated(["README.md", "model.safetensors", "vocab.txt", "notes.txt"], {"README.md", "tokenizer.json"})
     ['model.safetensors', 'vocab.txt']
@@ -306,10 +191,23 @@ def outdated(there: list[str], new: set[str]) -> list[str]:
     )
 
 
-def _card(
-    directory: Path, repo_id: str, record: TrainingRecord, has_curve: bool, new_card: bool, has_stated: bool
-) -> tuple[str, str]:
-    """The card that will be published, and a line on where it comes from."""
+def _check_card(api: HfApi, plan: Plan, parent: str) -> None:
+    """Raise ValueError if a generated card would replace one that was edited on the Hub."""
+    if plan.new_card or was_edited(plan.texts[CARD_FILE]):
+        return
+    # Not through the user's cache.
+    with tempfile.TemporaryDirectory() as folder:
+        path = api.hf_hub_download(plan.repo_id, CARD_FILE, revision=parent, local_dir=folder)
+        text = Path(path).read_text(encoding="utf-8", errors="replace")
+    if was_edited(text):
+        raise ValueError(
+            f"{CARD_FILE} of {plan.repo_id} was edited on the Hub, and a generated card would replace it: "
+            f"download it into {plan.directory} to keep it, or replace it with --new-card."
+        )
+
+
+def _card(directory: Path, repo_id: str, record: TrainingRecord, new_card: bool, has_stated: bool) -> tuple[str, str]:
+    """The card to publish, and a sentence on its origin."""
     path = directory / CARD_FILE
     if path.exists() and not new_card:
         try:
@@ -324,32 +222,13 @@ def _card(
                 )
             return text, f"{CARD_FILE} was edited by hand: published as it is (--new-card replaces it)"
     model = load_source(directory, saved_head(read_config(directory)))
-    card = make_model_card(model, record, repo_id, has_curve=has_curve)
+    card = make_model_card(model, record, repo_id, has_curve=(directory / CURVE_FILE).exists())
     return str(card), f"{CARD_FILE} is generated from {RECORD_FILE} and config.json"
 
 
-def _lies_in(directory: Path, name: str) -> bool:
-    """Whether a name that a card links to is a file in the directory, and not elsewhere on this machine."""
-    return is_plain(name) and not leads_out(directory, name) and (directory / name).is_file()
-
-
 def _replace(path: Path, text: str) -> None:
-    """Write a file anew, never through a link: in a cache of the Hub, what a link points at belongs to the cache."""
+    """Write a file without following a link: in the Hub's cache, files are links."""
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         written = Path(folder, path.name)
         written.write_text(text, encoding="utf-8")
         os.replace(written, path)
-
-
-def _is_same(path: Path, entry: RepoFile | None) -> bool:
-    """Whether a file on the Hub is the one in the directory, by the hash of its storage."""
-    if entry is None:
-        return False
-    info = CommitOperationAdd(path.name, str(path)).upload_info
-    if entry.lfs is not None:
-        return entry.lfs.sha256 == info.sha256.hex()
-    return entry.blob_id == _git_oid(path.read_bytes())
-
-
-def _git_oid(content: bytes) -> str:
-    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()

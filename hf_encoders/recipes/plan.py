@@ -18,7 +18,7 @@ from hf_encoders.recipes.phases import RunExamples
 from hf_encoders.recipes.recipe import Phase, Recipe
 from hf_encoders.recipes.run import Division
 from hf_encoders.records.flops import forward_flops_of_counts
-from hf_encoders.records.memory import peak_on_cpu, peak_on_cuda
+from hf_encoders.records.hardware import peak_on_cpu, peak_on_cuda
 from hf_encoders.training.faults.out_of_memory import recomputes
 from hf_encoders.training.health.callback import gemm_rate
 from hf_encoders.training.health.token_counts import TokenCounts, count_tokens

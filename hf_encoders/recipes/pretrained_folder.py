@@ -11,8 +11,9 @@ from hf_encoders.data.corpus.report import corpus_statistics
 from hf_encoders.data.masking import Masking
 from hf_encoders.publishing.model_card import make_model_card
 from hf_encoders.recipes.recipe import Recipe
+from hf_encoders.records.hardware import describe_hardware, describe_software
 from hf_encoders.records.plots import draw_loss_curve
-from hf_encoders.records.training_record import TrainingRecord, describe_hardware, describe_software
+from hf_encoders.records.training_record import TrainingRecord
 from hf_encoders.redaction import published_path
 from hf_encoders.saved_files import CARD_FILE, CURVE_FILE
 from hf_encoders.training.mask_rate import LinearMaskRate
@@ -54,12 +55,15 @@ def save_pretrained_folder(
             trainer.state.log_history,
             folder / CURVE_FILE,
             recipe.name,
-            unigram=trainer.health.unigram_cross_entropy,
+            baselines={
+                "mlm_loss": ("unigram cross-entropy", trainer.health.unigram_cross_entropy),
+                "pair_loss": ("chance", math.log(2)),
+            },
             phases=[(phase.steps, f"{phase.length} tokens") for phase in recipe.phases],
         )
         model = trainer.accelerator.unwrap_model(trainer.model)
         name = trainer.hub_model_id if trainer.args.push_to_hub else published_path(str(directory))
-        card = make_model_card(model, record, name=name, has_curve=True, language=language)
+        card = make_model_card(model, record, name=name, has_curve=True)
         card.save(folder / CARD_FILE)
 
 

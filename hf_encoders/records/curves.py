@@ -1,4 +1,4 @@
-"""Curves of runs, read from what `Trainer` logged; reference curves of the shipped recipes; how the two compare."""
+"""Curves of runs from what `Trainer` logged, reference curves of the shipped recipes, and comparisons of the two."""
 
 import json
 import math
@@ -19,18 +19,15 @@ from hf_encoders.writing import read_json
 
 
 REFERENCES = Path(__file__).parents[1] / "recipes" / "curves"
-# What a reference curve keeps of each log.
-KEPT = (
-    "step", "tokens_seen", "training_seconds", "loss", "mlm_loss", "mlm_accuracy", "pair_loss", "pair_accuracy",
-    "tokens_per_second", "mfu", "mask_rate", "pair_label_1_share", "eval_loss", "eval_mlm_loss",
-    "eval_mlm_accuracy", "eval_pair_loss", "eval_pair_accuracy",
-)  # fmt: skip
-MOST_ENTRIES = 100  # of a reference curve: a few kilobytes
+# Logged values that a reference curve keeps, besides losses and accuracies.
+KEPT = ("step", "tokens_seen", "training_seconds", "tokens_per_second", "mfu", "mask_rate", "pair_label_1_share")
+MAX_ENTRIES = 100  # of a reference curve: a few kilobytes
 DIGITS = 5  # significant ones
-SMOOTHED = 5  # logs that a comparison takes the mean of
-LIKE = 0.02  # relative difference of losses that is none: two seeds differ by as much
-SAME_TEXT = 0.01  # relative difference of unigram cross-entropies up to which the text is taken to be the same
+SMOOTHED = 5  # logs that a comparison averages
+SAME_LOSS = 0.02  # relative difference between the losses of two seeds
+SAME_TEXT = 0.01  # relative difference of unigram cross-entropies up to which two texts count as the same
 UNIGRAM = "unigram_cross_entropy"
+UNIGRAM_LOSS = "mlm_loss"  # the loss term whose baseline it is
 
 
 @dataclass(frozen=True)
@@ -38,49 +35,57 @@ class Curve:
     """The log of one run.
 
     Args:
-        name (`str`): what it is called in pictures and tables.
+        name (`str`): Name in pictures and tables.
         entries (`list[dict]`): `log_history` of `Trainer`.
-        about (`dict`): what is known of the run: of `hardware`, `software`, `recipe`, `seed`, `training` (what shapes
-            the run, the command line's before the recipe's), `corpus` and `unigram_cross_entropy` (nats a token).
+        about (`dict`, *optional*): Known facts of the run: `hardware`, `software`, `recipe`, `seed`, `training`
+            (options of the command line that override the recipe), `corpus` and `unigram_cross_entropy` (nats per
+            token).
     """
 
     name: str
     entries: list[dict[str, Any]]
     about: dict[str, Any] = field(default_factory=dict)
 
-    def points(self, figure: str, against: str = "steps") -> list[tuple[float, float]]:
-        """The finite values of a figure, `(x, value)`, x rising.
+    def losses(self) -> list[str]:
+        """Names of the logged loss terms, such as `mlm_loss`; `["loss"]` for a run with none.
+
+        >>> Curve("", [{"step": 1, "loss": 7.5, "mlm_loss": 7.0}, {"step": 1, "eval_pair_loss": 0.5}]).losses()
+        ['mlm_loss', 'pair_loss']
+        """
+        names = [name.removeprefix("eval_") for entry in self.entries for name in entry if is_number(entry[name])]
+        terms = (name for name in names if name.endswith("_loss") and name != "train_loss")
+        return list(dict.fromkeys(terms)) or ["loss"]
+
+    def points(self, metric: str, against: str = "steps") -> list[tuple[float, float]]:
+        """The finite values of a metric, `(x, value)` in the order of x.
 
         Args:
-            figure (`str`): name in the log, such as `mlm_loss` or `eval_mlm_loss`.
-            against (`str`): `"steps"` of the optimizer, `"tokens"` (real ones) or `"minutes"` of training.
+            metric (`str`): Name in the log, such as `mlm_loss` or `eval_mlm_loss`.
+            against (`str`, *optional*, defaults to `"steps"`): `"steps"` of the optimizer, real `"tokens"`, or
+                `"minutes"` of training.
 
         Raises:
-            ValueError: if the run did not log them.
+            ValueError: If the run did not log tokens or minutes.
         """
-        # One value a step: a resumed run may have logged a step again, and the later one counts.
-        found = {entry["step"]: entry[figure] for entry in self.entries if is_number(entry.get(figure))}
+        # A resumed run may have logged a step twice; the later value counts.
+        found = {entry["step"]: entry[metric] for entry in self.entries if is_number(entry.get(metric))}
         steps = sorted(found)
         if not steps:
             return []
         return list(zip(self._axis(steps, against), (found[step] for step in steps), strict=True))
 
-    def last(self, figure: str) -> float | None:
-        """The last finite value."""
-        return next((entry[figure] for entry in reversed(self.entries) if is_number(entry.get(figure))), None)
-
-    def has_tokens(self) -> bool:
-        """Whether the run counted its tokens."""
-        return self.last("tokens_seen") is not None
+    def last(self, metric: str) -> float | None:
+        """The last finite value of a metric."""
+        return next((entry[metric] for entry in reversed(self.entries) if is_number(entry.get(metric))), None)
 
     def warnings(self) -> list[str]:
-        """Names of the warnings that the run gave, in their order."""
+        """Names of the run's health warnings in their order."""
         return [name for entry in self.entries for name in entry.get(WARNINGS_FIELD, ())]
 
     def _axis(self, steps: list[int], against: str) -> list[float]:
         if against == "steps":
             return [float(step) for step in steps]
-        # Evaluations are logged with their step only, which lies on or between logs of training.
+        # Evaluations are logged with their step only.
         name, unit = {"tokens": ("tokens_seen", 1.0), "minutes": ("training_seconds", 60.0)}[against]
         known = {entry["step"]: entry[name] / unit for entry in self.entries if is_number(entry.get(name))}
         if not known:
@@ -93,20 +98,20 @@ class Curve:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a logged value is there and finite."""
+    """Whether a value is a finite number."""
     return isinstance(value, (int, float)) and math.isfinite(value)
 
 
 def read_run(path: Path) -> Curve:
-    """Read a run: its folder, one of its checkpoints, or a JSON file, `trainer_state.json` or a curve.
+    """Read the log of a run: its output folder, one of its checkpoints, a `trainer_state.json` or a curve.
 
-    Of several checkpoints the one with the most steps is taken.
+    Of several checkpoints, the one with the most steps is read.
 
     Args:
-        path (`Path`): folder or file.
+        path (`Path`): Folder or file.
 
     Raises:
-        ValueError: if nothing was logged there, or a file is damaged.
+        ValueError: If there is no log, or a file is damaged.
     """
     if not path.is_dir():
         entries, about = read_log(path)
@@ -123,7 +128,7 @@ def read_run(path: Path) -> Curve:
 
 
 def about_run(folder: Path) -> dict[str, Any]:
-    """What the output folder of a run, or of one of its checkpoints, tells of it: nothing, where nothing is noted."""
+    """Recorded facts in the output folder of a run, or in the parent folder of a checkpoint; may be empty."""
     if folder.name.startswith(f"{PREFIX_CHECKPOINT_DIR}-"):
         folder = folder.parent
     found = {}
@@ -140,7 +145,7 @@ def about_run(folder: Path) -> dict[str, Any]:
 
 
 def without_folders(names: str) -> str:
-    """Names of files and folders without those that they lie in, which are one machine's own.
+    """Base names of a list of files and folders.
 
     >>> without_folders("/data/en/wiki.txt, books"), without_folders("documentation of the installation")
     ('wiki.txt, books', 'documentation of the installation')
@@ -149,17 +154,17 @@ def without_folders(names: str) -> str:
 
 
 def read_log(file: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The entries of a file, and what it says about the run.
+    """Entries and known facts in a file.
 
     Raises:
-        ValueError: if there is no such file, it is no log, or the log is empty.
+        ValueError: If there is no such file, or it is not a log or empty.
     """
     if not file.is_file():
         raise ValueError(f"{file} does not exist: give the folder of a run, or a file with its log.")
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"{file} is damaged ({error}): take an earlier checkpoint's.") from error
+        raise ValueError(f"{file} is damaged ({error}): use an earlier checkpoint's.") from error
     entries = content.get("log_history", content.get("entries")) if isinstance(content, dict) else content
     if not isinstance(entries, list) or not entries:
         raise ValueError(f"{file} holds no log: give a {TRAINER_STATE_NAME}, or a list of what Trainer logged.")
@@ -169,7 +174,7 @@ def read_log(file: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
 
 
 def about_log(content: dict[str, Any]) -> dict[str, Any]:
-    """What a reference says of its run; of a `trainer_state.json`, the cross-entropy that the run was watched with."""
+    """Facts in a reference; in a `trainer_state.json`, the unigram cross-entropy of the health callback."""
     if "about" in content:
         return content["about"]
     saved = (content.get("stateful_callbacks") or {}).get(HEALTH_STATE)
@@ -178,39 +183,39 @@ def about_log(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def reference_names() -> list[str]:
-    """Reference curves that come with the package."""
+    """Names of the shipped reference curves."""
     return sorted(file.stem for file in REFERENCES.glob("*.json"))
 
 
 def read_reference(name: str) -> Curve:
-    """A shipped reference curve by its name, or one from a file by its path.
+    """Read a shipped reference curve by its name, or one from a file by its path.
 
     Raises:
-        ValueError: if there is none of that name.
+        ValueError: If it does not exist.
     """
     file = reference_file(name)
     if not file.is_file():
         there = ", ".join(reference_names()) or "none yet"
-        raise ValueError(f"--reference {name}: there is no such curve; those that are there: {there}.")
+        raise ValueError(f"--reference {name}: does not exist; choose one of {there}, or give a .json file.")
     return Curve(f"reference {file.stem}", *read_log(file))
 
 
 def save_reference(curve: Curve, name: str) -> Path:
-    """Write a finished run's curve, with what is known of the run, for others to be compared with.
+    """Write the curve and the known facts of a finished run as a reference.
 
     Args:
-        curve (`Curve`): the run.
-        name (`str`): of the reference; with a folder or `.json`, a path.
+        curve (`Curve`): The run.
+        name (`str`): Name of the reference, or a path that ends in `.json`.
 
     Raises:
-        ValueError: for a name that no file can have, or one that is taken.
+        ValueError: If the name is invalid or taken.
     """
     file = reference_file(name)
     if not re.fullmatch(r"[\w.-]+", file.stem):
         raise ValueError(f"--save-reference {name}: use letters, digits, '-', '_' and '.' only.")
     if file.exists():
-        raise ValueError(f"--save-reference {name}: {file} is there already: remove it, or take another name.")
-    entries = [kept_figures(entry) for entry in with_fewer_logs(curve.entries)]
+        raise ValueError(f"--save-reference {name}: {file} exists: remove it, or choose another name.")
+    entries = [kept_metrics(entry) for entry in with_fewer_logs(curve.entries)]
     lines = ",\n".join(json.dumps(entry) for entry in entries)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(f'{{"about": {json.dumps(curve.about)},\n"entries": [\n{lines}\n]}}\n', encoding="utf-8")
@@ -218,18 +223,26 @@ def save_reference(curve: Curve, name: str) -> Path:
 
 
 def reference_file(name: str) -> Path:
-    """Where a reference is."""
+    """Path of a reference."""
     return Path(name) if name.endswith(".json") else REFERENCES / f"{name}.json"
 
 
-def kept_figures(entry: dict[str, Any]) -> dict[str, Any]:
-    """The figures of an entry that a reference keeps, counts whole and others rounded."""
-    found = {name: entry[name] for name in KEPT if is_number(entry.get(name))}
+def kept_metrics(entry: dict[str, Any]) -> dict[str, Any]:
+    """Metrics of an entry that a reference keeps, floats rounded.
+
+    >>> kept_metrics({"step": 3, "mlm_loss": 7.1234567, "grad_norm": 1.0})
+    {'step': 3, 'mlm_loss': 7.1235}
+    """
+    found = {
+        name: value
+        for name, value in entry.items()
+        if (name in KEPT or name.endswith(("loss", "_accuracy"))) and is_number(value)
+    }
     return {name: value if isinstance(value, int) else float(f"{value:.{DIGITS}g}") for name, value in found.items()}
 
 
 def with_fewer_logs(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """At most 100 entries of training, evenly spread with the first and the last, and all evaluations.
+    """At most 100 evenly spaced entries of training, including the first and the last, and all evaluations.
 
     >>> entries = [{"step": step, "loss": 1.0} for step in range(1, 1001)]
     >>> kept = with_fewer_logs([*entries, {"step": 1000, "eval_loss": 1.0}, {"step": 1000, "train_runtime": 5.0}])
@@ -237,51 +250,51 @@ def with_fewer_logs(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     (101, 1, 1000)
     """
     training = [i for i, entry in enumerate(entries) if "loss" in entry]
-    places = np.linspace(0, len(training) - 1, min(len(training), MOST_ENTRIES)).round().astype(int)
+    places = np.linspace(0, len(training) - 1, min(len(training), MAX_ENTRIES)).round().astype(int)
     chosen = {training[place] for place in places} | {i for i, entry in enumerate(entries) if "eval_loss" in entry}
     return [entries[i] for i in sorted(chosen)]
 
 
 def compare(run: Curve, reference: Curve) -> list[str]:
-    """A sentence for each loss that both have: where the run is beside the reference at the same tokens.
+    """Compare each loss that both logged at the same number of tokens; a sentence for each.
 
-    Means of the last five logs, beside the mean of five of the reference around the same place. Where one of them did
-    not count its tokens, at the same steps; a run that went on longer than the reference, at the reference's end. The
-    loss of masked tokens is taken less the unigram cross-entropy of each one's text, where both are known. A sentence
-    more, and no verdict, where the run is of another recipe or text.
+    Both are means of five logs. Runs that did not count tokens are compared at the same step, and longer runs at the
+    reference's end. The unigram cross-entropy of each text is subtracted from the loss of masked tokens if both are
+    known. If recipe or text differ, a further sentence says so, and no verdict is given.
     """
-    against = "tokens" if run.has_tokens() and reference.has_tokens() else "steps"
+    is_counted = run.last("tokens_seen") is not None and reference.last("tokens_seen") is not None
+    against = "tokens" if is_counted else "steps"
     others_are = other_things(run.about, reference.about)
     unigrams = [curve.about.get(UNIGRAM) for curve in (run, reference)]
     sentences = []
-    for figure in ("mlm_loss", "pair_loss"):
-        points, others = run.points(figure, against), smooth(reference.points(figure, against))
-        if not points or not others:
+    for name in run.losses():
+        points, others = run.points(name, against), smooth(reference.points(name, against))
+        if name == "loss" or not points or not others:
             continue
-        # The last mean that the reference has is that of its last five logs, which lies before its end.
-        last = smooth([(x, y) for x, y in points if x <= reference.points(figure, against)[-1][0]])
+        # The reference's last mean is at the middle of its last five logs.
+        last = smooth([(x, y) for x, y in points if x <= reference.points(name, against)[-1][0]])
         if not last or last[-1][0] < others[0][0]:
-            sentences.append(f"{run.name}: {figure} cannot be compared yet: {reference.name} has no log so early.")
+            sentences.append(f"{run.name}: {name} cannot be compared yet: {reference.name} has no log so early.")
             continue
         at, value = last[-1]
         expected = float(np.interp(at, *zip(*others, strict=True)))
-        subtracted = unigrams if figure == "mlm_loss" and None not in unigrams else (0.0, 0.0)
+        subtracted = unigrams if name == UNIGRAM_LOSS and None not in unigrams else (0.0, 0.0)
         less = " less unigram cross-entropy" if any(subtracted) else ""
         difference = (value - subtracted[0]) - (expected - subtracted[1])
         sentences.append(
-            f"{run.name}: {figure}{less} {value - subtracted[0]:.3f} at {at:,.0f} {against}, {reference.name} "
+            f"{run.name}: {name}{less} {value - subtracted[0]:.3f} at {at:,.0f} {against}, {reference.name} "
             f"{expected - subtracted[1]:.3f}: {relation(difference, expected, has_verdict=not others_are)}"
         )
     if others_are:
         what = " and ".join(others_are)
-        sentences.append(f"{run.name}: of another {what} than {reference.name}: only the shape can be compared.")
+        sentences.append(f"{run.name}: different {what} from {reference.name}: only the shape can be compared.")
     return sentences
 
 
 def other_things(about: dict[str, Any], reference: dict[str, Any]) -> list[str]:
-    """What is known to differ between two runs, in words: their recipes, and how, and their texts.
+    """Known differences between two runs in words: their recipes with the fields that differ, and their texts.
 
-    Texts differ if their unigram cross-entropies do by more than another split of one text makes.
+    Texts count as different if their unigram cross-entropies differ by more than those of two splits of one text.
 
     >>> other_things({"recipe": {"name": "a", "phases": [1]}}, {"recipe": {"name": "b", "phases": [2]}})
     ['recipe (phases)']
@@ -302,24 +315,24 @@ def other_things(about: dict[str, Any], reference: dict[str, Any]) -> list[str]:
 
 
 def settings_of(about: dict[str, Any]) -> dict[str, Any]:
-    """The recipe of a run, as far as it is noted, but for its name; and what the command line gave before it."""
+    """The recorded recipe of a run without its name, and the options that override it."""
     found = {name: value for name, value in about.get("recipe", {}).items() if name != "name"}
     return {**found, "options": about["training"]} if "training" in about else found
 
 
 def relation(difference: float, expected: float, has_verdict: bool = True) -> str:
-    """How a loss lies to another one, by how much it differs from it.
+    """The relation of a loss to another one.
 
     >>> relation(-1.0, 5.0), relation(0.05, 5.0)
-    ('1.000 (20.0 %) below', '0.050 (1.0 %) above, which is level')
+    ('1.000 (20.0 %) below', '0.050 (1.0 %) above, about equal')
     """
     side = "below" if difference < 0 else "above"
-    level = ", which is level" if has_verdict and abs(difference) < LIKE * expected else ""
+    level = ", about equal" if has_verdict and abs(difference) < SAME_LOSS * expected else ""
     return f"{abs(difference):.3f} ({100 * abs(difference) / expected:.1f} %) {side}{level}"
 
 
 def smooth(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Means of five neighbours each, places and values alike; of all of them where there are fewer.
+    """Moving average over five points, of x and of y; over all points if there are fewer.
 
     >>> smooth([(1, 5.0), (2, 4.0), (3, 3.0)])
     [(2.0, 4.0)]

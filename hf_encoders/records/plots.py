@@ -1,6 +1,6 @@
-"""Draws the losses of runs from what `Trainer` logged: one run for its model card, or several over each other."""
+"""Pictures of runs from what `Trainer` logged, and a table and picture of variants that differ in one thing."""
 
-import math
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from hf_encoders.records.curves import Curve
+from hf_encoders.records.tables import markdown_table, mean_and_deviation
 from hf_encoders.writing import check_file
 
 
-OBJECTIVES = {"mlm_loss": "masked tokens", "pair_loss": "sentence pairs"}
-LOSS_UNIT = "loss (nats an item)"
-BASELINE_COLOUR = "0.45"
+Points = Sequence[tuple[float, float]]
 AXES = {"steps": "optimizer steps", "tokens": "real tokens", "minutes": "minutes of training"}
+BASELINE_COLOUR = "0.45"
 
 
 @dataclass(frozen=True)
@@ -22,15 +22,15 @@ class Line:
     """One line, or row of points, of a picture.
 
     Args:
-        points: `(x, y)`.
-        style (`str`): matplotlib's: `"-"`, `"o"` ...
-        label (`str`, *optional*): in the legend.
+        points (`Sequence`): `(x, y)`.
+        style (`str`): matplotlib's format: `"-"`, `"o"` ...
+        label (`str`): In the legend.
         colour (`str`, *optional*): matplotlib's; None takes the next one.
     """
 
-    points: Sequence[tuple[float, float]]
+    points: Points
     style: str
-    label: str | None
+    label: str
     colour: str | None = None
 
 
@@ -38,39 +38,28 @@ def draw_loss_curve(
     log_history: list[dict[str, Any]],
     path: Path,
     title: str,
-    unigram: float | None = None,
+    baselines: dict[str, tuple[str, float]] | None = None,
     phases: Sequence[tuple[int, str]] = (),
 ) -> Path:
-    """Write a PNG of the losses over optimizer steps: training as lines, evaluation as points.
-
-    Of a pre-training a panel for each objective's loss, with what a model that knows nothing would have; of any other
-    run the loss that `Trainer` logs.
+    """Write a PNG with a panel for each loss term over optimizer steps: training as lines, evaluation as points.
 
     Args:
-        log_history: `trainer.state.log_history`.
-        path (`Path`): file to write.
-        title (`str`): heading of the picture.
-        unigram (`float`, *optional*): cross-entropy of the tokens' frequencies, in nats a token.
-        phases: steps and name of each phase of the run; where one ends and the next begins is marked.
+        log_history (`list[dict]`): `trainer.state.log_history`.
+        path (`Path`): File to write.
+        title (`str`): Title of the picture.
+        baselines (`dict`, *optional*): Name and value of the baseline of each loss term.
+        phases (`Sequence`, *optional*): Steps and name of each phase of the run; their ends are marked.
     """
     run = Curve("", log_history)
-    baselines = {
-        "mlm_loss": (unigram, "unigram cross-entropy"),
-        "pair_loss": (math.log(2), "chance"),
-    }
-    has_objectives = any(run.points(prefix + name) for name in OBJECTIVES for prefix in ("", "eval_"))
     panels = []
-    for name, label in (OBJECTIVES if has_objectives else {"loss": "loss"}).items():
+    for name in run.losses():
         training, held_out = run.points(name), run.points(f"eval_{name}")
-        if not training and not held_out:
-            continue
         lines = [Line(training, "-", "training"), Line(held_out, "o", "held-out")]
-        value, known = baselines.get(name, (None, ""))
-        if value is not None:
-            steps = [step for step, _ in (*training, *held_out)]
-            ends = [(0, value), (max(steps), value)]
-            lines.append(Line(ends, "--", f"{known}: {value:.2f}", BASELINE_COLOUR))
-        panels.append((f"{label}: {LOSS_UNIT}" if has_objectives else LOSS_UNIT, lines))
+        if name in (baselines or {}):
+            baseline, value = baselines[name]
+            last = max(step for step, _ in (*training, *held_out))
+            lines.append(Line([(0, value), (last, value)], "--", f"{baseline}: {value:.2f}", BASELINE_COLOUR))
+        panels.append((_loss_label(name), lines))
     last_steps = list(accumulate(steps for steps, _ in phases))
     changes = list(zip(last_steps, (name for _, name in phases[1:]), strict=False))
     return draw(panels, path, title, AXES["steps"], changes)
@@ -79,53 +68,56 @@ def draw_loss_curve(
 def draw_runs(
     runs: Sequence[Curve], reference: Curve | None, path: Path, title: str = "", against: str = "steps"
 ) -> Path:
-    """Write a PNG with a panel for each objective's loss and one for the speed, all runs in each.
+    """Write a PNG with a panel for each loss term and one for the speed, with all runs in each.
 
     Args:
-        runs (`Sequence[Curve]`): drawn in colours; training as lines, evaluation as points.
-        reference (`Curve`, *optional*): drawn black and broken.
-        path (`Path`): file to write.
-        title (`str`): heading of the picture.
-        against (`str`): `"steps"`, `"tokens"` or `"minutes"`.
+        runs (`Sequence[Curve]`): Drawn in colours; training as lines, evaluation as points.
+        reference (`Curve`, *optional*): Drawn dashed and black.
+        path (`Path`): File to write.
+        title (`str`, *optional*, defaults to `""`): Title of the picture.
+        against (`str`, *optional*, defaults to `"steps"`): `"steps"`, `"tokens"` or `"minutes"`.
 
     Raises:
-        ValueError: if a run did not log what it is to be drawn against, or none logged a loss.
+        ValueError: If a run did not log the horizontal axis, or none logged a loss.
     """
     styles = [(run, f"C{i % 10}", "-", "o") for i, run in enumerate(runs)]
     if reference is not None:
         styles.append((reference, "black", "--", "x"))
-    has_objectives = any(run.points(name) for run, *_ in styles for name in OBJECTIVES)
-    figures = OBJECTIVES if has_objectives else {"loss": "loss"}
+    names = dict.fromkeys(name for run, *_ in styles for name in run.losses())
     panels = []
-    for name, label in figures.items():
+    for name in [name for name in names if name != "loss"] or ["loss"]:
         lines = []
         for run, colour, line, point in styles:
             lines.append(Line(run.points(name, against), line, run.name, colour))
             lines.append(Line(run.points(f"eval_{name}", against), point, f"{run.name}, held-out", colour))
-        panels.append((f"{label}: {LOSS_UNIT}" if has_objectives else LOSS_UNIT, lines))
+        panels.append((_loss_label(name), lines))
     speeds = [Line(run.points("tokens_per_second", against), line, run.name, c) for run, c, line, _ in styles]
-    panels.append(("real tokens a second", speeds))
-    drawn = [(unit, lines) for unit, lines in panels if any(line.points for line in lines)]
+    panels.append(("real tokens per second", speeds))
+    drawn = [(label, lines) for label, lines in panels if any(line.points for line in lines)]
     if not drawn:
         raise ValueError(f"{', '.join(run.name for run in runs)}: no loss was logged: set logging_steps in the run.")
     return draw(drawn, path, title, AXES[against])
 
 
+def _loss_label(name: str) -> str:
+    return f"{name} (nats per item)"
+
+
 def check_picture(path: str | Path, option: str) -> None:
-    """Refuse a picture of a form that is not drawn, or in a place that cannot be written.
+    """Refuse a picture whose format is not supported, or that cannot be written.
 
     Args:
-        path: file to write; its suffix says the form.
-        option (`str`): what named it, for the error.
+        path (`str` or `Path`): File to write; its suffix is the format.
+        option (`str`): Option that named it, for the error.
 
     Raises:
-        ValueError: names the option, the file and the remedy.
+        ValueError: With option, file and remedy.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    forms = FigureCanvasAgg.get_supported_filetypes()
-    if Path(path).suffix[1:].lower() not in forms:
-        raise ValueError(f"{option} {path}: must end in one of {', '.join(f'.{form}' for form in sorted(forms))}.")
+    formats = FigureCanvasAgg.get_supported_filetypes()
+    if Path(path).suffix[1:].lower() not in formats:
+        raise ValueError(f"{option} {path}: must end in one of {', '.join(f'.{one}' for one in sorted(formats))}.")
     check_file(path, option)
 
 
@@ -134,17 +126,20 @@ def draw(
     path: Path,
     title: str,
     x_label: str,
-    changes: Sequence[tuple[float, str]] = (),
+    changes: Points | Sequence[tuple[float, str]] = (),
+    log_x: bool = False,
 ) -> Path:
-    """Write a PNG of panels below each other: what is up its side, and its lines; empty lines are left out.
+    """Write a picture of panels one below the other.
 
     Args:
-        panels, path, title, x_label: what to draw, where, the heading, and what is along the bottom.
-        changes: places along the bottom, and what begins there; a dotted line through all panels.
+        panels (`Sequence`): Label of the vertical axis and lines of each; lines without points are left out.
+        path, title, x_label: File, title, and label of the horizontal axis.
+        changes (`Sequence`, *optional*): Places on the horizontal axis, marked in all panels, and what begins there.
+        log_x (`bool`, *optional*, defaults to `False`): Logarithmic horizontal axis, with a tick at each point.
     """
     import matplotlib
 
-    matplotlib.use("Agg")  # no window, also where there is no screen
+    matplotlib.use("Agg")  # works without a display
     from matplotlib import pyplot
 
     height = 4 if len(panels) == 1 else 3 * len(panels)
@@ -152,12 +147,12 @@ def draw(
         max(len(panels), 1), figsize=(7, height), layout="constrained", squeeze=False, sharex=True
     )
     shown: list[str] = []
-    for (unit, lines), axes in zip(panels, rows[:, 0], strict=False):
+    for (label, lines), axes in zip(panels, rows[:, 0], strict=False):
         for line in lines:
             if line.points:
                 places, values = zip(*line.points, strict=True)
                 axes.plot(places, values, line.style, label=line.label, color=line.colour, markersize=5)
-        axes.set(ylabel=unit)
+        axes.set(ylabel=label)
         axes.grid(alpha=0.3)
         for place, name in changes:
             axes.axvline(place, color=BASELINE_COLOUR, linestyle=":")
@@ -165,11 +160,93 @@ def draw(
                 f" {name}", (place, 0.02), xycoords=("data", "axes fraction"), color=BASELINE_COLOUR, fontsize="small"
             )
         labels = axes.get_legend_handles_labels()[1]
-        if labels != shown:  # the same runs in each panel are named once
+        if labels and labels != shown:  # the runs are named once
             axes.legend()
         shown = labels
+    if log_x:
+        ticks = sorted({x for _, lines in panels for line in lines for x, _ in line.points})
+        rows[-1, 0].set_xscale("log")
+        rows[-1, 0].set_xticks(ticks, [f"{x:g}" for x in ticks])
+        rows[-1, 0].minorticks_off()
     rows[-1, 0].set_xlabel(x_label)
     rows[0, 0].set_title(title)
     figure.savefig(path, dpi=120)
     pyplot.close(figure)
     return path
+
+
+def write_comparison(
+    folder: str | Path,
+    title: str,
+    metrics: dict[str, list[dict[str, float | None]]],
+    curves: dict[str, Points],
+    x_label: str,
+    y_label: str,
+    log_x: bool = False,
+) -> str:
+    """Write `table.md`, `metrics.json` and `curves.png` of variants.
+
+    Args:
+        folder (`str` or `Path`): Created if it does not exist.
+        title (`str`): Title of the picture.
+        metrics (`dict`): For each variant one `{metric: value}` per seed, all with the same metrics; None for a metric
+            that a variant does not have.
+        curves (`dict`): Points `(x, y)` of each line of the picture.
+        x_label, y_label (`str`): Labels of the axes, with units.
+        log_x (`bool`, *optional*, defaults to `False`): Logarithmic horizontal axis.
+
+    Returns:
+        `str`: The table.
+
+    Raises:
+        ValueError: If a variant has no metrics, or others than the first one.
+    """
+    table = as_table(metrics)
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "table.md").write_text(table + "\n", encoding="utf-8")
+    (folder / "metrics.json").write_text(json.dumps(metrics, indent=1) + "\n", encoding="utf-8")
+    lines = [Line(points, "o-", label) for label, points in curves.items()]
+    draw([(y_label, lines)], folder / "curves.png", title, x_label, log_x=log_x)
+    return table
+
+
+def as_table(metrics: dict[str, list[dict[str, float | None]]]) -> str:
+    """A Markdown table with a row per variant; arguments and errors as in `write_comparison`.
+
+    >>> rows = [{"loss": 2.0, "steps": 1200, "NSP": None}, {"loss": 3.0, "steps": 1200, "NSP": None}]
+    >>> print(as_table({"RoBERTa": rows}))
+    | | loss | steps | NSP |
+    |---|---|---|---|
+    | RoBERTa | 2.500 ± 0.707 | 1,200 | – |
+    """
+    names = list(next(iter(metrics.values()), [{}])[0])
+    for variant, seeds in metrics.items():
+        if not seeds or any(list(one) != names for one in seeds):
+            raise ValueError(f"metrics[{variant!r}] must have {names} for each seed, as the first variant does.")
+    return markdown_table(
+        [
+            ["", *names],
+            *(
+                [variant, *(_cell([one[name] for one in seeds]) for name in names)]
+                for variant, seeds in metrics.items()
+            ),
+        ]
+    )
+
+
+def _cell(values: list[float | None]) -> str:
+    if None in values:
+        return "–"
+    if all(isinstance(value, int) for value in values) and len(set(values)) == 1:
+        return f"{values[0]:,}"
+    return mean_and_deviation(values)
+
+
+def logged_points(log_history: list[dict[str, Any]], name: str) -> Points:
+    """`(optimizer step, value)` of a metric that `Trainer` logged.
+
+    >>> logged_points([{"step": 5, "loss": 7.0}, {"step": 5, "eval_loss": 6.5}, {"step": 9, "loss": 6.0}], "loss")
+    [(5.0, 7.0), (9.0, 6.0)]
+    """
+    return Curve("", log_history).points(name)

@@ -1,15 +1,17 @@
-"""The facts of a training run, recorded when they happen and kept beside the weights."""
+"""The facts of a training run, recorded when they are known and kept beside the weights.
+
+To add a fact to model cards, add a field to `TrainingRecord` and set it where records are made: `pretraining_record`
+in `recipes/pretrained_folder.py` and `make_record` in `finetuning/report.py`. A fact of a corpus or a schedule is an
+entry of those dictionaries and needs no field.
+"""
 
 import argparse
 import json
-import platform
 import sys
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
-
-import torch
-import transformers
 
 from hf_encoders.records.run_files import RECORD_FILE
 from hf_encoders.redaction import base_name, published, published_command
@@ -18,60 +20,94 @@ from hf_encoders.redaction import base_name, published, published_command
 NOT_RECORDED = "not recorded"
 
 
-@dataclass
-class TrainingRecord:
-    """What a model card is made of. Whatever stays empty reads "not recorded" there.
+def shown(value: Any) -> str:
+    r"""A value in a cell of the card's tables.
 
-    It is published: whoever wrote it, tokens of known forms are taken out of all fields, and paths below a home folder
-    become base names. Other paths out of the working directory become base names in `command`, `base_model`,
-    `dataset_ids` and fields that are called like a path (`redaction.py`), not in texts and names. Relative ones stay.
+    >>> shown(1234), shown(0.000123456), shown("a|b"), shown(None)
+    ('1,234', '0.0001235', 'a\\|b', 'not recorded')
+    """
+    if value is None:
+        return NOT_RECORDED
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def duration(seconds: float) -> str:
+    """Minutes, or hours from two hours on."""
+    return f"{seconds / 60:.1f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
+
+
+def _fact(label: str, show: Callable[[Any], str] = shown, entry: str = "{}", default: Any = None) -> Any:
+    """A field with a row in the card's table of the training, or for a dictionary a row per entry.
 
     Args:
-        objectives (`dict`): each objective, or the task of a fine-tuning, and its settings.
-        corpus (`dict`): facts of the corpus or data set: name, documents, sentences, tokens, licence.
-        schedule (`dict`): steps, batch, learning rate, seed and so on.
-        losses (`dict`): last losses by name, in nats an item: `{"masked tokens, held-out": 2.31}`.
-        hardware (`str`): what the run ran on.
-        software (`dict`): versions.
-        seconds (`float`): of training, restarts included; evaluating and saving may be left out.
-        tokens_per_second (`float`): real tokens, padding not counted.
-        evaluation (`list` of `dict`): entries with `task` (a task of the Hub, such as `text-classification`),
-            `dataset` (its name in words), `metric` (`accuracy`, `f1` ...) and `value`; perhaps `dataset_id` (on the
-            Hub), `config`, `split`, `baseline` (what to compare with, in words), `seeds` (values of models of several
-            seeds by seed, of which `value` is this one's).
-        warnings (`list` of `str`): what readers of the evaluation must know: figures no better than their baseline,
-            rows that were trained on.
-        new_heads (`list` of `str`): parameters that were not trained.
-        command (`str`): what started the run.
-        base_model (`str`, *optional*): name on the Hub of the checkpoint that a fine-tuning began from, or what a
-            folder is called (`name_of_checkpoint`).
-        dataset_ids (`list` of `str`): data sets on the Hub that were trained on.
-        language (`list` of `str`): codes of the corpus's languages.
-        license (`str`, *optional*): the Hub's identifier of the licence of the weights, as the user states it.
+        label (`str`): First cell.
+        show (`Callable`): Formats a value.
+        entry (`str`): First cell of a dictionary's entry.
+        default (*optional*): Of the field; a class is called.
+    """
+    about = {"label": label, "show": show, "entry": entry}
+    if isinstance(default, type):
+        return field(default_factory=default, metadata=about)
+    return field(default=default, metadata=about)
+
+
+@dataclass
+class TrainingRecord:
+    """The facts that a model card is made of; an empty field reads "not recorded" there.
+
+    Records are published: known forms of tokens are removed from all fields, and paths below a home folder become base
+    names. Other paths out of the working directory become base names in `command`, `base_model`, `dataset_ids` and
+    fields named like a path (`redaction.py`), but not in texts and names. Relative paths stay.
+
+    Args:
+        objectives (`dict`): Each objective, or the task of a fine-tuning, and its settings.
+        corpus (`dict`): Facts of the corpus or dataset: name, documents, sentences, tokens, licence.
+        schedule (`dict`): Steps, batch, learning rate, seed and so on.
+        losses (`dict`): Last losses by name, in nats per item: `{"masked tokens, held-out": 2.31}`.
+        hardware (`str`): Hardware of the run.
+        seconds (`float`): Training time including restarts; evaluating and saving may be left out.
+        tokens_per_second (`float`): Real tokens, without padding.
+        software (`dict`): Versions.
+        command (`str`): Command that started the run.
+        license (`str`, *optional*): The Hub's identifier of the licence of the weights, as stated by the user.
+        evaluation (`list` of `dict`): Entries with `task` (a task of the Hub, such as `text-classification`),
+            `dataset` (its name in words), `metric` (`accuracy`, `f1` ...) and `value`; optionally `dataset_id` (on the
+            Hub), `config`, `split`, `baseline` (in words) and `seeds` (values of models of several seeds by seed, of
+            which `value` is this one's).
+        warnings (`list` of `str`): What readers of the evaluation must know: metrics no better than their baseline,
+            evaluation rows that were trained on.
+        new_heads (`list` of `str`): Parameters that were not trained.
+        base_model (`str`, *optional*): Name on the Hub of the checkpoint that was fine-tuned, or see
+            `name_of_checkpoint`.
+        dataset_ids (`list` of `str`): Datasets on the Hub that were trained on.
+        language (`list` of `str`): Codes of the corpus's languages.
 
     Raises:
-        ValueError: for an entry of `evaluation` that has not all of the four.
+        ValueError: If an entry of `evaluation` lacks one of the four.
     """
 
     objectives: dict[str, str] = field(default_factory=dict)
-    corpus: dict[str, Any] = field(default_factory=dict)
-    schedule: dict[str, Any] = field(default_factory=dict)
-    losses: dict[str, float] = field(default_factory=dict)
-    hardware: str = NOT_RECORDED
-    software: dict[str, str] = field(default_factory=dict)
-    seconds: float | None = None
-    tokens_per_second: float | None = None
+    corpus: dict[str, Any] = _fact("corpus", entry="corpus: {}", default=dict)
+    schedule: dict[str, Any] = _fact("schedule", default=dict)
+    losses: dict[str, float] = _fact("last losses", entry="last loss: {}", default=dict)
+    hardware: str = _fact("hardware", default=NOT_RECORDED)
+    seconds: float | None = _fact("duration", duration)
+    tokens_per_second: float | None = _fact("real tokens per second", "{:,.0f}".format)
+    software: dict[str, str] = _fact("software", default=dict)
+    command: str = _fact("command", "`{}`".format, default=NOT_RECORDED)
+    license: str | None = _fact("licence of the weights")
     evaluation: list[dict[str, Any]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     new_heads: list[str] = field(default_factory=list)
-    command: str = NOT_RECORDED
     base_model: str | None = None
     dataset_ids: list[str] = field(default_factory=list)
     language: list[str] = field(default_factory=list)
-    license: str | None = None
 
     def __post_init__(self) -> None:
-        """Check the entries of `evaluation`, which a card cannot do without, and take out what is not public."""
+        """Redact all fields, and check the entries of `evaluation`."""
         for name, value in vars(self).items():
             setattr(self, name, published_command(value) if name == "command" else published(value, name))
         for entry in self.evaluation:
@@ -80,6 +116,36 @@ class TrainingRecord:
             if missing:
                 raise ValueError(f"evaluation has an entry without {', '.join(missing)}: {entry}. Record them too.")
 
+    def training_facts(self) -> list[tuple[str, str]]:
+        """Rows of the card's table of the training.
+
+        >>> TrainingRecord(corpus={"tokens": 12000}, seconds=90.0).training_facts()[:2]
+        [('corpus: tokens', '12,000'), ('schedule', 'not recorded')]
+        """
+        rows = []
+        for one in fields(self):
+            if not one.metadata:
+                continue
+            value, show = getattr(self, one.name), one.metadata["show"]
+            if isinstance(value, dict) and value:
+                rows += [(one.metadata["entry"].format(name), show(inner)) for name, inner in value.items()]
+            else:
+                rows.append((one.metadata["label"], NOT_RECORDED if value in (None, {}) else show(value)))
+        return rows
+
+    def missing_facts(self) -> list[str]:
+        """Names of the fields that the card reports as "not recorded".
+
+        >>> TrainingRecord(hardware="CPU", seconds=60.0, license="mit").missing_facts()[:3]
+        ['objectives', 'corpus', 'schedule']
+        """
+        return [
+            one.name
+            for one in fields(self)
+            if (one.metadata or one.name in ("objectives", "evaluation", "language"))
+            and getattr(self, one.name) in (None, {}, [], NOT_RECORDED)
+        ]
+
     def save(self, directory: Path) -> Path:
         """Write the record as JSON beside the weights."""
         path = Path(directory) / RECORD_FILE
@@ -87,22 +153,21 @@ class TrainingRecord:
         return path
 
     def to_json(self) -> str:
-        """The text of the file."""
+        """Content of the file."""
         return json.dumps(asdict(self), indent=2) + "\n"
 
     @classmethod
     def load(cls, directory: Path) -> "TrainingRecord":
-        """Read the record beside the weights; an empty one where there is none.
+        """Read the record beside the weights, or return an empty one.
 
         Raises:
-            ValueError: if the file is not a record.
+            ValueError: If the file is not a record.
         """
         path = Path(directory) / RECORD_FILE
         if not path.exists():
             return cls()
         try:
             written = json.loads(path.read_text(encoding="utf-8"))
-            # What somebody set to null is not recorded, as what is not there.
             return cls(**{name: value for name, value in dict(written).items() if value is not None})
         except (ValueError, TypeError) as error:
             raise ValueError(
@@ -112,31 +177,15 @@ class TrainingRecord:
 
 
 def command_of(arguments: argparse.Namespace) -> str:
-    """The command line that a command's arguments were parsed from, as it may be published."""
+    """The command line of the parsed arguments, redacted."""
     return published_command(["hf-encoders", *getattr(arguments, "typed", sys.argv[1:])])
 
 
 def name_of_checkpoint(name: str) -> str:
-    """What a record calls the checkpoint that a training began from: a name on the Hub, or what its folder is called.
+    """The name of an initial checkpoint in a record: its name on the Hub, or the base name of its folder.
 
     >>> name_of_checkpoint("google-bert/bert-base-uncased")
     'google-bert/bert-base-uncased'
     """
-    # With a blank, which no name on the Hub has: the card must not link to a stranger's model of that name.
+    # With a space, which no name on the Hub has: the card must not link to an unrelated model.
     return f"{base_name(Path(name).absolute())} (a local folder)" if Path(name).exists() else name
-
-
-def describe_hardware() -> str:
-    """Processor or accelerator of this machine, in words."""
-    if torch.cuda.is_available():
-        return f"{torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}"
-    return f"CPU ({platform.machine()}), {torch.get_num_threads()} threads"
-
-
-def describe_software() -> dict[str, str]:
-    """Versions of what computed the run."""
-    return {
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-    }

@@ -87,7 +87,7 @@ def test_what_sentence_pairs_teach(tmp_path):
         "--max_steps", "2", "--vocab_size", "90", "--max_length", "64", "--use_cpu", "True",
     )  # fmt: skip
     assert "sop_probe" in output
-    figures = json.loads((tmp_path / "out" / "figures.json").read_text())
+    figures = json.loads((tmp_path / "out" / "metrics.json").read_text())
     assert set(figures) == {"untrained", "mlm", "nsp", "sop"}
     assert {"table.md", "curves.png"} <= {path.name for path in (tmp_path / "out").iterdir()}
 
@@ -123,7 +123,7 @@ def test_comparisons_write_a_table_and_a_picture(name, tmp_path):
         name, *COMPARISONS[name], "--text_files", str(text), "--output_dir", str(tmp_path / "out"), "--max_length",
         "64", "--use_cpu", "True", "--logging_steps", "1",
     )  # fmt: skip
-    figures = json.loads((tmp_path / "out" / "figures.json").read_text())
+    figures = json.loads((tmp_path / "out" / "metrics.json").read_text())
     assert list(figures) == VARIANTS[name]
     assert {len(repetitions) for repetitions in figures.values()} == {2 if "--seeds" in COMPARISONS[name] else 1}
     table = (tmp_path / "out" / "table.md").read_text()

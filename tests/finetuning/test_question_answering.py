@@ -12,6 +12,7 @@ from hf_encoders.finetuning.answer_windows import Question, decode_answers, labe
 from hf_encoders.finetuning.question_answering import answer_metrics, prepare
 from hf_encoders.finetuning.runs import RunSettings, finetune
 from hf_encoders.models.encoder_answers import Answer, trimmed_span
+from hf_encoders.models.question_answering_pipeline import HfeQuestionAnsweringPipeline
 from tests.finetuning.tiny import save_encoder, splits, tokenizer_of
 from tests.hub.tiny_checkpoints import BERT, FAMILIES, ROBERTA, Family
 
@@ -335,9 +336,8 @@ def test_it_learns_to_point_and_the_pipeline_answers_as_evaluation_does(family: 
     result = finetune(task, tokenizer_of(family), settings, 0, tmp_path / "run")
     assert result.metrics["test"]["f1"] > (60 if family is BERT else 15)
     task.write_predictions(tmp_path / "p", "test", result.predictions["test"])
-    qa = result.model.eval().answering_pipeline(
-        tokenizer_of(family), max_seq_len=length, doc_stride=options["doc_stride"]
-    )
+    options = {"max_seq_len": length, "doc_stride": options["doc_stride"], "device": result.model.device}
+    qa = HfeQuestionAnsweringPipeline(model=result.model.eval(), tokenizer=tokenizer_of(family), **options)
     found = qa(question=rows["question"], context=rows["context"], batch_size=4)
     assert [one["answer"] for one in found] == list(json.loads((tmp_path / "p.json").read_text()).values())
     best = json.loads((tmp_path / "p-nbest.json").read_text())

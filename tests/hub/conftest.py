@@ -5,11 +5,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+import huggingface_hub
 import pytest
 import torch
+from huggingface_hub import HfApi
 from transformers import PreTrainedModel
 
 from tests.hub.auto_class_loads import FINE_TUNE, LOAD, TOKENIZERS, SavedFamily, ask_other_process
+from tests.hub.loopback_hub import LoopbackHub
 from tests.hub.tiny_checkpoints import (
     FAMILIES,
     RELATIVE,
@@ -33,6 +36,23 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackHub]:
+    """An empty hub for clients in this process; safetensors go through LFS as on the real one."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    with LoopbackHub() as server:
+        server.lfs_suffixes = (".safetensors",)
+        yield server
+
+
+@pytest.fixture
+def api(hub: LoopbackHub) -> HfApi:
+    """A client of the hub that may write."""
+    return HfApi(endpoint=hub.endpoint, token="hf_loopback")
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ Failures are asked for: `hub.fail_next("/commit/")`, `hub.drop_next("/preupload/
 
 Differs from the real Hub in: nobody else is refused (any token will do, private repositories are served to all); files
 are stored as regular files, unless their suffix is in `lfs_suffixes`; never through xet; model cards are checked by
-the rules of `hf_encoders.publishing.card_metadata`.
+`metadata_problems` of `hf_encoders.publishing.checks`.
 Leaves out: datasets and spaces, pull requests, tags, discussions, the inferred `pipeline_tag` (so `pipeline` needs
 its task named). What is left out is answered with an error, never with success.
 """

@@ -12,7 +12,15 @@ import pytest
 import torch
 from evaluate import EvaluationModule
 from evaluate.evaluator import QuestionAnsweringEvaluator
-from transformers import AutoModelForQuestionAnswering, AutoTokenizer, BertConfig, BertForMaskedLM, pipeline
+from transformers import (
+    AutoModelForQuestionAnswering,
+    AutoTokenizer,
+    BertConfig,
+    BertForMaskedLM,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    pipeline,
+)
 
 from hf_encoders.metrics import Squad, SquadV2
 from hf_encoders.models.question_answering_pipeline import HfeQuestionAnsweringPipeline
@@ -95,7 +103,13 @@ def family(request: pytest.FixtureRequest) -> Family:
 
 
 def make_pipeline(family: Family, **options: Any) -> HfeQuestionAnsweringPipeline:
-    return make_model(family, HEAD).answering_pipeline(make_tokenizer(family), **options)
+    return pipeline_of(make_model(family, HEAD), make_tokenizer(family), **options)
+
+
+def pipeline_of(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, **options: Any
+) -> HfeQuestionAnsweringPipeline:
+    return HfeQuestionAnsweringPipeline(model=model, tokenizer=tokenizer, device="cpu", **options)
 
 
 def assert_same_answers(found: Any, expected: Any) -> None:
@@ -122,7 +136,7 @@ def test_folder_saved_by_the_pipeline_elsewhere_is_as_complete(remote: Remote, f
     assert {path.name for path in again.iterdir()} == {path.name for path in folder.iterdir()}
     assert json.loads((again / "config.json").read_text())["custom_pipelines"] == CUSTOM
     model = AutoModelForQuestionAnswering.from_pretrained(again, config=family.config_class.from_pretrained(again))
-    qa = model.answering_pipeline(AutoTokenizer.from_pretrained(again))
+    qa = pipeline_of(model, AutoTokenizer.from_pretrained(again))
     assert_same_answers([qa(one, **OPTIONS) for one in EXAMPLES], remote.answers[family.name]["answers"])
 
 
@@ -141,6 +155,7 @@ def test_only_question_answering_heads_name_the_pipeline(family: Family, tmp_pat
     masked.from_pretrained(tmp_path / "answers").save_pretrained(tmp_path / "masked")
     config = json.loads((tmp_path / "masked" / "config.json").read_text())
     assert not config.get("custom_pipelines")
+    assert not (tmp_path / "masked" / "question_answering_pipeline.py").exists()
     answering.from_pretrained(tmp_path / "masked").save_pretrained(tmp_path / "back")
     assert json.loads((tmp_path / "back" / "config.json").read_text())["custom_pipelines"] == CUSTOM
     assert (tmp_path / "back" / "question_answering_pipeline.py").is_file()

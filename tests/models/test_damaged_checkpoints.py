@@ -145,13 +145,13 @@ DAMAGES = {
     "index cut short": Damage(
         lambda folder: cut(folder / INDEX, 99),
         OSError,
-        rf"{INDEX} is no index of shards \(JSONDecodeError",
+        rf"{INDEX} is not an index of shards \(JSONDecodeError",
         sharded=True,
     ),
     "index without places": Damage(
         lambda folder: edit_index(folder, lambda index: index.pop("weight_map")),
         OSError,
-        rf"{INDEX} is no index of shards \(KeyError: 'weight_map'\)",
+        rf"{INDEX} is not an index of shards \(KeyError: 'weight_map'\)",
         sharded=True,
     ),
     "index that lies": Damage(

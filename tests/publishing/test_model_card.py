@@ -45,7 +45,8 @@ RECORD = TrainingRecord(
 
 def test_the_text_of_a_card():
     model = HfeAlbertForPreTraining(HfeAlbertConfig(embedding_size=8, **SIZES))
-    card = make_model_card(model, RECORD, name="me/encoder", has_curve=True, language="en", license_name="apache-2.0")
+    record = dataclasses.replace(RECORD, language=["en"], license="apache-2.0")
+    card = make_model_card(model, record, name="me/encoder", has_curve=True)
     assert str(card) == GOLDEN.read_text(encoding="utf-8")
 
 
@@ -59,7 +60,7 @@ def test_warnings_stand_below_the_figures():
 
 def test_the_metadata_is_what_the_hub_reads():
     model = HfeAlbertForPreTraining(HfeAlbertConfig(embedding_size=8, **SIZES))
-    card = make_model_card(model, RECORD, name="me/encoder", license_name="apache-2.0")
+    card = make_model_card(model, dataclasses.replace(RECORD, license="apache-2.0"), name="me/encoder")
     data = ModelCard(str(card)).data
     assert data.library_name == "transformers" and data.license == "apache-2.0"
     results = {result.metric_type: result.metric_value for result in data.eval_results}

@@ -50,7 +50,7 @@ def test_code_that_is_not_the_package_s_own_is_not_run(directory, name):
         edit_config(directory, custom_pipelines={"x": {"impl": "question_answering_pipeline.X", "pt": [MLM]}})
     for found in (check_directory(directory), check_loading([directory])):
         (text,) = errors(found)
-        assert name in text and "of which nothing was run" in text and "--trust-remote-code" in text
+        assert name in text and "was not run" in text and "--trust-remote-code" in text
     (text,) = plan_publication(directory, "me/encoder").errors
     assert name in text
     batch = probe_batch(make_config(BERT), MLM, 8)
@@ -107,7 +107,7 @@ def test_shards_lie_in_the_directory(directory, tmp_path, name):
     (text,) = errors(check_files(directory))
     assert "model.safetensors.index.json" in text and str(name) in text
     for reads in (published_files, lambda source: export_checkpoint(source, "native", tmp_path / "out")):
-        with pytest.raises(ValueError, match="is no safetensors file of the directory"):
+        with pytest.raises(ValueError, match="is not a safetensors file of the directory"):
             reads(directory)
     assert not (tmp_path / "out").exists()
 
@@ -125,7 +125,7 @@ def test_code_lies_in_the_directory(directory, tmp_path, reference, field):
             directory, auto_map={**auto_map, "AutoMine": [None, reference] if field == "tokenizer" else reference}
         )
     (text,) = errors(check_files(directory))
-    assert "is no module.Class of a file in" in text and repr(reference) in text
+    assert "is not a module.Class of a file in" in text and repr(reference) in text
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hf_encoders.recipes.plan import activation_bytes, make_plan
 from hf_encoders.recipes.recipe import Phase, load_recipe
 from hf_encoders.recipes.run import divide, model_config, run_collator, run_examples, training_arguments
 from hf_encoders.records.flops import forward_flops
-from hf_encoders.records.memory import peak_on_cpu
+from hf_encoders.records.hardware import peak_on_cpu
 from hf_encoders.training.health.token_counts import TokenCounts
 from tests.training.killed_run import make_documents, make_tokenizer
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from PIL import Image
 
-from hf_encoders.records.comparison import as_table, logged_points, write_comparison
+from hf_encoders.records.plots import as_table, logged_points, write_comparison
 
 
 FIGURES = {
@@ -30,7 +30,7 @@ def test_one_seed_has_no_spread_and_what_is_missing_is_a_dash():
 
 @pytest.mark.parametrize("other", [[], [{"loss": 1.0}], [{"steps": 1, "loss": 1.0}]])
 def test_variants_with_other_figures_are_refused(other):
-    with pytest.raises(ValueError, match=r"figures\['other'\] must have.*'loss', 'steps'"):
+    with pytest.raises(ValueError, match=r"metrics\['other'\] must have.*'loss', 'steps'"):
         as_table({**FIGURES, "other": other})
 
 
@@ -41,6 +41,6 @@ def test_what_is_written(tmp_path):
     folder = tmp_path / "new" / "folder"
     table = write_comparison(folder, "Masking", FIGURES, {"static": points}, "steps", "loss", log_x=True)
     assert (folder / "table.md").read_text() == table + "\n"
-    assert json.loads((folder / "figures.json").read_text()) == FIGURES
+    assert json.loads((folder / "metrics.json").read_text()) == FIGURES
     with Image.open(folder / "curves.png") as picture:
-        assert picture.size == (600, 360)
+        assert picture.size == (840, 480)

@@ -74,7 +74,7 @@ def test_a_run_beside_a_reference_at_the_same_tokens():
     (sentence,) = compare(Curve("run", entries(10, loss=5.5, every=7)), reference)
     assert sentence == "run: mlm_loss 4.700 at 8,000 tokens, ref 5.200: 0.500 (9.6 %) below"
     (sentence,) = compare(Curve("run", entries(10, loss=6.05)), reference)
-    assert sentence.endswith("ref 5.200: 0.050 (1.0 %) above, which is level")
+    assert sentence.endswith("ref 5.200: 0.050 (1.0 %) above, about equal")
     # Twice as many tokens: compared where the reference ends.
     (sentence,) = compare(Curve("run", entries(40)), reference)
     assert "4.200 at 18,000 tokens, ref 4.200: 0.000" in sentence
@@ -103,7 +103,7 @@ def test_of_another_recipe_or_text_only_the_shape_is_compared():
     def said(**changed):
         return compare(Curve("run", entries(20), {**about, **changed}), reference)
 
-    assert len(said()) == 1 and said()[0].endswith("which is level")
+    assert len(said()) == 1 and said()[0].endswith("about equal")
     for changed, what in (
         ({"recipe": {**recipe, "name": "b"}}, None),
         ({"recipe": {**recipe, "phases": [{"steps": 10, "length": 32, "examples": 8}]}}, "recipe (phases)"),
@@ -112,9 +112,9 @@ def test_of_another_recipe_or_text_only_the_shape_is_compared():
         ({"recipe": {**recipe, "model": {}}, "unigram_cross_entropy": 6.0}, "recipe (model) and text or vocabulary"),
     ):
         sentences = said(**changed)
-        assert ("which is level" in sentences[0]) == (what is None)
-        assert (what is None and len(sentences) == 1) or f"of another {what}" in sentences[1]
-    assert sentences[1].endswith("than ref: only the shape can be compared.")
+        assert ("about equal" in sentences[0]) == (what is None)
+        assert (what is None and len(sentences) == 1) or f"different {what}" in sentences[1]
+    assert sentences[1].endswith("from ref: only the shape can be compared.")
 
 
 def test_the_command_draws_prints_and_keeps_a_reference(tmp_path, references, capsys):
@@ -129,9 +129,9 @@ def test_the_command_draws_prints_and_keeps_a_reference(tmp_path, references, ca
     printed = capsys.readouterr().out
     assert f"{one}: mlm_loss 5.000 at 10,000 tokens, reference small 5.000: 0.000 (0.0 %)" in printed
     assert f"{two}: mlm_loss 4.000 at 10,000 tokens, reference small 5.000: 1.000 (20.0 %) below\n" in printed
-    assert f"{two}: warned of pairs_at_chance" in printed
+    assert f"{two}: health warnings: pairs_at_chance" in printed
     table = [line.split() for line in printed.splitlines() if line.startswith(f"{two} ")]
-    assert table[0][1:] == ["120", "12,000", "6.0", "3.800", "3.800", "12.0%", "0.690", "50.0%", "33", "31.0%"]
+    assert table[0][1:] == ["120", "12,000", "6.0", "3.800", "3.800", "0.690", "12.0%", "50.0%", "33", "31.0%"]
 
 
 def test_what_a_panel_holds(tmp_path, monkeypatch):
@@ -139,9 +139,9 @@ def test_what_a_panel_holds(tmp_path, monkeypatch):
     monkeypatch.setattr(loss_curve, "draw", lambda panels, path, title, x: drawn.update(panels) or drawn.update(x=x))
     log = [*entries(3), {"step": 30, "eval_mlm_loss": 5.0}]
     draw_runs([Curve("run", log)], Curve("ref", entries(5)), tmp_path / "x.png", against="minutes")
-    assert list(drawn) == ["masked tokens: loss (nats an item)", "real tokens a second", "x"]
+    assert list(drawn) == ["mlm_loss (nats per item)", "real tokens per second", "x"]
     assert drawn["x"] == "minutes of training"
-    lines = {line.label: line for line in drawn["masked tokens: loss (nats an item)"] if line.points}
+    lines = {line.label: line for line in drawn["mlm_loss (nats per item)"] if line.points}
     assert list(lines) == ["run", "run, held-out", "ref"]
     assert lines["run, held-out"].points == [(1.5, 5.0)] and lines["ref"].style == "--"
     with pytest.raises(ValueError, match="no loss was logged"):
@@ -153,11 +153,10 @@ def test_the_curve_of_a_run_has_a_panel_for_each_loss_its_baselines_and_its_phas
     monkeypatch.setattr(loss_curve, "draw", lambda *arguments: drawn.append(arguments))
     log = [{**entry, "pair_loss": 0.69} for entry in entries(3)] + [{"step": 30, "eval_mlm_loss": 5.0}]
     phases = [(10, "32 tokens"), (15, "64 tokens"), (5, "128 tokens")]
-    loss_curve.draw_loss_curve(log, tmp_path / "x.png", "run", unigram=6.43, phases=phases)
+    baselines = {"mlm_loss": ("unigram cross-entropy", 6.43), "pair_loss": ("chance", math.log(2))}
+    loss_curve.draw_loss_curve(log, tmp_path / "x.png", "run", baselines, phases)
     panels, _, _, _, changes = drawn[0]
-    assert [unit for unit, _ in panels] == [
-        f"{what}: loss (nats an item)" for what in ("masked tokens", "sentence pairs")
-    ]
+    assert [label for label, _ in panels] == ["mlm_loss (nats per item)", "pair_loss (nats per item)"]
     first, second = ({line.label: line.points for line in lines} for _, lines in panels)
     assert first["unigram cross-entropy: 6.43"] == [(0, 6.43), (30, 6.43)] and first["held-out"] == [(30, 5.0)]
     assert second["training"] == [(10, 0.69), (20, 0.69), (30, 0.69)]
@@ -165,7 +164,7 @@ def test_the_curve_of_a_run_has_a_panel_for_each_loss_its_baselines_and_its_phas
     assert changes == [(10, "64 tokens"), (25, "128 tokens")]
     # Without pairs one panel; of another run than a pre-training what it logged, without baselines.
     loss_curve.draw_loss_curve(entries(3), tmp_path / "x.png", "run")
-    loss_curve.draw_loss_curve([{"step": 1, "loss": 2.0}], tmp_path / "x.png", "run", unigram=6.43)
+    loss_curve.draw_loss_curve([{"step": 1, "loss": 2.0}], tmp_path / "x.png", "run", baselines)
     labels = [[line.label for _, lines in panels for line in lines] for panels, *_ in drawn[1:]]
     assert labels == [["training", "held-out"], ["training", "held-out"]]
 
@@ -245,7 +244,7 @@ def test_a_shipped_reference_is_of_the_recipe_that_is_shipped():
         (["damaged.json"], "is damaged"),
         (["other.json"], "holds no log"),
         (["no_steps.json"], "without a step"),
-        (["run", "--reference", "unknown"], "those that are there: taken"),
+        (["run", "--reference", "unknown"], "choose one of taken"),
         (["run", "--output", "nowhere/x.png"], "its folder does not exist"),
         (["run", "--output", "x.docx"], "--output x.docx: must end in one of "),
         (["run", "--output", "x"], "--output x: must end in one of "),
@@ -253,7 +252,7 @@ def test_a_shipped_reference_is_of_the_recipe_that_is_shipped():
         (["run", "--output", "closed/x.png"], "closed/x.png: may not be written: name another file"),
         (["run", "--save-reference", "closed/x.json"], "written to (Permission denied): name another folder"),
         (["run", "run", "--save-reference", "x"], "for one run"),
-        (["run", "--save-reference", "taken"], "is there already"),
+        (["run", "--save-reference", "taken"], "taken.json exists: remove it"),
         (["run", "--save-reference", "a b"], "letters, digits"),
         (["bare", "--against", "tokens", "--output", "x.png"], "--against steps"),
     ],
