@@ -8,7 +8,8 @@ import datasets
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from hf_encoders.data.corpus.segmentation import ROWS_A_READ, sentences_of_text, values_of_rows
+from hf_encoders.data.corpus.documents import ROWS_PER_READ, values_of_rows
+from hf_encoders.data.corpus.segmentation import sentences_of_text
 from hf_encoders.data.corpus.sentence_encoding import make_encoder, tokenized_blocks
 from hf_encoders.data.flat_corpus import FlatCorpus
 
@@ -45,7 +46,7 @@ class StreamReader:
         part = self.documents.shard(num_shards=self.num_shards, index=shard).with_format(None)
         part.set_epoch(epoch)
         # By `iter`, because `__iter__` would divide the rows among the data loader's workers a second time.
-        for batch in part.iter(batch_size=ROWS_A_READ):
+        for batch in part.iter(batch_size=ROWS_PER_READ):
             if self.column not in batch:
                 raise ValueError(f"documents has no column {self.column!r} but {list(batch)}: name one with column.")
             yield from batch[self.column]

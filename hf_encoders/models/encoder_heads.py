@@ -226,7 +226,7 @@ class MaskedLanguageModel(MaskedTokenPrediction):
             logits=logits,
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
-            mlm=None if mlm is None else mlm.detach(),
+            mlm=mlm,
         )
 
 
@@ -248,7 +248,6 @@ class PreTrainingModel(MaskedTokenPrediction):
         labels: torch.Tensor | None,
         pair_labels: torch.Tensor | None,
         num_items_in_batch: torch.Tensor | int | None,
-        num_pairs_in_batch: torch.Tensor | int | None,
         return_logits: bool | None,
         /,
         **inputs: Any,
@@ -260,7 +259,7 @@ class PreTrainingModel(MaskedTokenPrediction):
         pair_logits = self.score_pairs(outputs.pooler_output)
         pair = None if pair_labels is None else pair_sums(pair_logits, pair_labels, self.pair_label_name)
         mlm_loss = None if mlm is None else normalised(mlm.nll, mlm.count, num_items_in_batch)
-        pair_loss = None if pair is None else pair_share_of_batch(pair, mlm, num_items_in_batch, num_pairs_in_batch)
+        pair_loss = None if pair is None else pair_share_of_batch(pair, mlm, num_items_in_batch)
         terms = [term for term in (mlm_loss, pair_loss) if term is not None]
         return HfeForPreTrainingOutput(
             loss=sum(terms) if terms else None,
@@ -270,8 +269,8 @@ class PreTrainingModel(MaskedTokenPrediction):
             attentions=outputs.attentions,
             mlm_loss=None if mlm_loss is None else mlm_loss.detach(),
             pair_loss=None if pair_loss is None else pair_loss.detach(),
-            mlm=None if mlm is None else mlm.detach(),
-            pair=None if pair is None else pair.detach(),
+            mlm=mlm,
+            pair=pair,
         )
 
 
@@ -285,8 +284,6 @@ def pair_sums(logits: torch.Tensor, labels: torch.Tensor, label_name: str) -> Ob
 
 class NextSentenceModel(HeadModel):
     """Encoder with a pair head alone. Class: `HfeBertForNextSentencePrediction`."""
-
-    loss_terms = {"nsp": "labels"}
 
     @can_return_tuple
     def forward(

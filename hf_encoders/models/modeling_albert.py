@@ -226,7 +226,7 @@ class HfeAlbertForPreTraining(HfeAlbertHeadModel, PreTrainingModel):
     """ALBERT with the heads it is pre-trained with: masked tokens and sentence order."""
 
     _tied_weights_keys = TIED_DECODER
-    loss_terms = {"mlm": "labels", "sop": "sentence_order_label"}
+    loss_terms = {"mlm": "labels", "pair": "sentence_order_label"}
     pair_label_name = "sentence_order_label"
 
     def __init__(self, config: HfeAlbertConfig):
@@ -251,7 +251,6 @@ class HfeAlbertForPreTraining(HfeAlbertHeadModel, PreTrainingModel):
         labels: torch.Tensor | None = None,
         sentence_order_label: torch.Tensor | None = None,
         num_items_in_batch: torch.Tensor | int | None = None,
-        num_pairs_in_batch: torch.Tensor | int | None = None,
         return_logits: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> HfeAlbertForPreTrainingOutput:
@@ -261,8 +260,8 @@ class HfeAlbertForPreTraining(HfeAlbertHeadModel, PreTrainingModel):
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds: as in `HfeAlbertModel`.
             labels (`torch.LongTensor` of shape `(B, T)`, *optional*): ids to predict, -100 elsewhere.
             sentence_order_label (`torch.LongTensor` of shape `(B,)`, *optional*): 0 = in order, 1 = swapped.
-            num_items_in_batch, num_pairs_in_batch (*optional*): predicted tokens and pairs in the whole batch, over
-                accumulation steps and processes; what each objective is divided by.
+            num_items_in_batch (*optional*): predicted tokens in the whole batch, over accumulation steps and
+                processes. `PreTrainingTrainer` also counts the pairs, and divides the sums in `mlm` and `pair` itself.
             return_logits (`bool`, *optional*): whether every token is projected to the vocabulary; None means yes,
                 unless the model is training and has labels.
             kwargs: passed to the base model.
@@ -272,7 +271,6 @@ class HfeAlbertForPreTraining(HfeAlbertHeadModel, PreTrainingModel):
             labels,
             sentence_order_label,
             num_items_in_batch,
-            num_pairs_in_batch,
             return_logits,
             input_ids=input_ids,
             token_type_ids=token_type_ids,

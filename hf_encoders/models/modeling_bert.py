@@ -107,7 +107,7 @@ class HfeBertForPreTraining(HfeBertHeadModel, PreTrainingModel):
     """BERT with the heads it is pre-trained with: masked tokens and next sentence."""
 
     _tied_weights_keys = TIED_DECODER
-    loss_terms = {"mlm": "labels", "nsp": "next_sentence_label"}
+    loss_terms = {"mlm": "labels", "pair": "next_sentence_label"}
     pair_label_name = "next_sentence_label"
 
     def __init__(self, config: HfeBertConfig):
@@ -127,7 +127,6 @@ class HfeBertForPreTraining(HfeBertHeadModel, PreTrainingModel):
         labels: torch.Tensor | None = None,
         next_sentence_label: torch.Tensor | None = None,
         num_items_in_batch: torch.Tensor | int | None = None,
-        num_pairs_in_batch: torch.Tensor | int | None = None,
         return_logits: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> HfeForPreTrainingOutput:
@@ -137,8 +136,8 @@ class HfeBertForPreTraining(HfeBertHeadModel, PreTrainingModel):
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds: as in `HfeBertModel`.
             labels (`torch.LongTensor` of shape `(B, T)`, *optional*): ids to predict, -100 elsewhere.
             next_sentence_label (`torch.LongTensor` of shape `(B,)`, *optional*): 0 = B follows A, 1 = B is random.
-            num_items_in_batch, num_pairs_in_batch (*optional*): predicted tokens and pairs in the whole batch, over
-                accumulation steps and processes; what each objective is divided by.
+            num_items_in_batch (*optional*): predicted tokens in the whole batch, over accumulation steps and
+                processes. `PreTrainingTrainer` also counts the pairs, and divides the sums in `mlm` and `pair` itself.
             return_logits (`bool`, *optional*): whether every token is projected to the vocabulary; None means yes,
                 unless the model is training and has labels.
             kwargs: passed to the base model.
@@ -148,7 +147,6 @@ class HfeBertForPreTraining(HfeBertHeadModel, PreTrainingModel):
             labels,
             next_sentence_label,
             num_items_in_batch,
-            num_pairs_in_batch,
             return_logits,
             input_ids=input_ids,
             token_type_ids=token_type_ids,
