@@ -1,4 +1,4 @@
-"""The quickstart's text: documents, where they are from, which of them are kept out; and what was made of them."""
+"""The quickstart's text: labelled documents, split into training and held-out ones, with tokenizer and corpus."""
 
 import argparse
 import json
@@ -24,13 +24,13 @@ from hf_encoders.writing import read_json, replaced_folder
 
 TEXT = "_text"  # folder in the output folder
 MADE_OF, HELD_OUT = "made_of.json", "held_out.json"  # files in it
-HELD_OUT_SHARE = 0.15  # of the documents, for evaluation and fine-tuning
-CHARACTERS_A_LIBRARY = 300_000  # of this Python's documentation, so that none is all of the text
+HELD_OUT_SHARE = 0.15  # share of the documents for evaluation and fine-tuning
+CHARACTERS_PER_LIBRARY = 300_000  # of this Python's documentation, so that no library dominates
 
 
 @dataclass
 class LabelledDocument:
-    """A document, where it is from, and the passages it is made of, each a list of sentences."""
+    """A document with its source as label, and its passages, each a list of sentences."""
 
     label: str
     passages: list[list[str]]
@@ -43,12 +43,12 @@ class LabelledDocument:
 
 @dataclass
 class PreparedText:
-    """What training reads.
+    """Text for training and evaluation.
 
     Args:
-        tokenizer: trained on the documents that are not kept out.
-        corpus, held_out_corpus (`datasets.Dataset`): the two parts, tokenised.
-        held_out (`list[LabelledDocument]`): the documents that are kept out.
+        tokenizer (`PreTrainedTokenizerBase`): Trained on the training documents.
+        corpus, held_out_corpus (`datasets.Dataset`): Training and held-out documents, tokenised.
+        held_out (`list[LabelledDocument]`): The held-out documents.
     """
 
     tokenizer: PreTrainedTokenizerBase
@@ -60,16 +60,16 @@ class PreparedText:
 def prepared_text(
     arguments: argparse.Namespace, recipe: Recipe, output: Path, say: Callable[[str], None]
 ) -> PreparedText:
-    """Read, split, tokenise, and keep that in the output folder, whole or not at all; or what is kept there.
+    """Read, split and tokenise the text, and save it in the output folder; or load it from there.
 
     Args:
-        arguments: of the command.
-        recipe (`Recipe`): has the family, the tokenizer and the longest example.
-        output (`Path`): the run's folder.
-        say (`Callable`): is told when the text has been read and the tokenizer comes next.
+        arguments (`argparse.Namespace`): Arguments of the command.
+        recipe (`Recipe`): Family, tokenizer and longest example.
+        output (`Path`): The run's folder.
+        say (`Callable`): Called before the tokenizer is trained or loaded, with how.
 
     Raises:
-        ValueError: if what is kept there is of other text or settings; and as `load_documents` and `hold_out`.
+        ValueError: if the saved text is of other text or settings; and as `load_documents` and `hold_out`.
     """
     folder = output / TEXT
     made_of = description(arguments, recipe)
@@ -79,10 +79,10 @@ def prepared_text(
         others = [name for name, value in made_of.items() if before.get(name) != value]
         if others:
             raise ValueError(
-                f"--output {output} holds a quickstart with another {others[0]}: give its own arguments to go on with "
-                "it, another folder, or --overwrite to begin anew."
+                f"--output {output} holds a quickstart with another {others[0]}: resume it with its own arguments, "
+                "give another folder, or start from scratch with --overwrite."
             )
-        print(f"  as it was prepared before, in {folder}")
+        print(f"  prepared before, in {folder}")
         say("as before")
     else:
         documents = load_documents(arguments)
@@ -110,7 +110,7 @@ def prepared_text(
 
 
 def description(arguments: argparse.Namespace, recipe: Recipe) -> dict[str, Any]:
-    """What decides about the prepared text, as it is read back from JSON."""
+    """Text and settings of the prepared text, as read back from JSON."""
     text: Any = f"documentation of Python {platform.python_version()}"
     if arguments.input:
         text = [[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in input_files(arguments.input)]
@@ -136,13 +136,13 @@ def load_documents(arguments: argparse.Namespace) -> list[LabelledDocument]:
         return split_sentences(text, arguments.language)
 
     if not arguments.input:
-        found = read_python_documents(splitter, CHARACTERS_A_LIBRARY)
+        found = read_python_documents(splitter, CHARACTERS_PER_LIBRARY)
         return [LabelledDocument(document.library, document.docstrings) for document in found]
     files = input_files(arguments.input)
     documents, seen, repeated = [], set(), 0
     for file in files:
         for sentences in read_documents([file], sentence_splitter=splitter):
-            # The same document in both parts would make held-out figures too good.
+            # The same document in both parts would make held-out metrics too good.
             if tuple(sentences) in seen:
                 repeated += 1
                 continue
@@ -150,11 +150,11 @@ def load_documents(arguments: argparse.Namespace) -> list[LabelledDocument]:
             passages = [sentences[i : i + 4] for i in range(0, len(sentences), 4)]
             documents.append(LabelledDocument(file.name, passages))
     if repeated:
-        print(f"  {repeated:,} documents left out that repeat another one")
+        print(f"  {repeated:,} duplicate documents left out")
     if len(documents) < 10:
         raise ValueError(
-            f"--input holds {len(documents)} document(s), too few to keep some out for evaluation: separate documents "
-            "by blank lines, or give more files."
+            f"--input holds {len(documents)} document(s), too few to hold some out for evaluation: separate "
+            "documents by blank lines, or give more files."
         )
     return documents
 
@@ -162,17 +162,13 @@ def load_documents(arguments: argparse.Namespace) -> list[LabelledDocument]:
 def hold_out(
     documents: list[LabelledDocument], share: float, seed: int
 ) -> tuple[list[LabelledDocument], list[LabelledDocument]]:
-    """Training documents and the ones kept out, `share` of them.
-
-    Raises:
-        ValueError: if there are no documents of several sentences to keep out.
-    """
-    # Only documents of several sentences: held-out pairs are made of them.
+    """Training documents and held-out ones, `share` of them; ValueError if hardly any has several sentences."""
+    # Held-out pairs need documents of several sentences.
     candidates = [i for i, document in enumerate(documents) if len(document.sentences) > 1]
     if len(candidates) < 4:
         raise ValueError(
-            "the text holds no document of two sentences, or hardly any: separate documents by blank lines, and put "
-            "several sentences into each."
+            "hardly any document of the text has two sentences: separate documents by blank lines, with several "
+            "sentences in each."
         )
     order = np.random.default_rng(seed).permutation(candidates)
     held_out = set(order[: min(max(2, round(len(documents) * share)), len(candidates) // 2)].tolist())

@@ -207,7 +207,7 @@ def test_overwrite_removes_the_run_alone(folder, capsys):
     shutil.copytree(folder / "whole", folder / "over")
     (folder / "over" / "notes.txt").write_text("mine")
     assert pretrain(folder, "over", "--overwrite", "--plan", "--seed", "5") == 2
-    assert "--overwrite removes a run, and --plan makes none" in capsys.readouterr().err
+    assert "--overwrite removes a run, and --plan starts none" in capsys.readouterr().err
     assert (folder / "over" / "checkpoint-6").exists()
     assert pretrain(folder, "over", "--overwrite", "--seed", "5", "--max_steps", "2") == 0
     assert (folder / "over" / "notes.txt").exists()
