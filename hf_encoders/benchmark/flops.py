@@ -10,5 +10,5 @@ def needed_flops(config: EncoderConfig, batch: Batch, setting: Setting) -> int:
     """Operations that a step of the task needs for a batch."""
     if not setting.trains:
         return forward_flops(config, batch.lengths)
-    pairs = len(batch.rows) if setting.pretrains.has_example_labels else 0
+    pairs = len(batch.rows) if setting.training_objective.has_example_labels else 0
     return 3 * forward_flops(config, batch.lengths, batch.predicted, pairs)

@@ -87,7 +87,7 @@ class Setting:
         return self.task == "pretraining"
 
     @property
-    def pretrains(self) -> Objective:
+    def training_objective(self) -> Objective:
         """The objective."""
         return get_objective(self.objective)
 
@@ -184,4 +184,4 @@ def check_own_config(config: EncoderConfig, setting: Setting, tokenizer: PreTrai
 
 def pair_label_name(setting: Setting) -> str | None:
     """What the family's `forward` calls the label of a sentence pair; None where the objective has none."""
-    return setting.pretrains.example_label(config_class_of(setting.family))
+    return setting.training_objective.example_label(config_class_of(setting.family))

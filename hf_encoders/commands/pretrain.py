@@ -114,7 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise ValueError("--auto-find-batch-size is for one process: give --per-device-train-batch-size instead.")
     batch = given.get("per_device_train_batch_size"), given.get("gradient_accumulation_steps")
     options = {name: value for name, value in given.items() if name not in OWN}
-    run = Run.of(recipe, output, options, divide(recipe, num_processes(), *batch))
+    run = Run.from_recipe(recipe, output, options, divide(recipe, num_processes(), *batch))
     transformers.logging.set_verbosity_warning()
     tokenizer, documents, noted = open_run(arguments, run)
     if noted.get(IS_FINISHED) and (output / "model" / CARD_FILE).is_file() and not arguments.plan:
@@ -169,7 +169,7 @@ def plan_of_run(
 ) -> Plan:
     """The plan alone: writes nothing into the output folder, and makes no model unless it is to be measured."""
     with TemporaryDirectory() as elsewhere:
-        run = Run.of(run.recipe, elsewhere, run.options, run.micro_batching)
+        run = Run.from_recipe(run.recipe, elsewhere, run.options, run.micro_batching)
         if not is_measured:
             config = run.recipe.model_config(tokenizer)
             return make_plan(run, run.examples(parts[0]), run.collator(tokenizer), config)

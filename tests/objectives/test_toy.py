@@ -62,7 +62,9 @@ def test_its_terms_are_exact_however_a_step_is_divided(tmp_path):
     recipe = recipe_of("toy", {**RECIPE, "optimizer": "sgd", "phases": phases})
     for accumulation in (1, 5):
         options = {"eval_strategy": "no", "save_strategy": "no", "disable_tqdm": True, "logging_steps": 1}
-        run = Run.of(recipe, tmp_path / str(accumulation), options, divide(recipe, 1, accumulation=accumulation))
+        run = Run.from_recipe(
+            recipe, tmp_path / str(accumulation), options, divide(recipe, 1, accumulation=accumulation)
+        )
         torch.manual_seed(0)
         trainer = run.trainer(make_documents(), make_documents(), make_tokenizer())
         trainer.train()
