@@ -18,7 +18,7 @@ import torch
 import transformers
 from transformers import AutoModelForMaskedLM, PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_encoders.data.corpus import one_sentence_per_line, read_documents, split_sentences
+from hf_encoders.data.corpus import read_documents, splitter_for
 from hf_encoders.data.special_tokens import unknown_ids
 from hf_encoders.evaluation.minimal_pairs import PairFigures, compare_pairs, read_minimal_pairs
 from hf_encoders.evaluation.pseudo_likelihood import (
@@ -123,11 +123,7 @@ def check_arguments(arguments: argparse.Namespace) -> None:
 
 def read_sentences(arguments: argparse.Namespace) -> list[str]:
     """The sentences of --text."""
-
-    def splitter(text: str) -> list[str]:
-        return one_sentence_per_line(text) if by_line else split_sentences(text, arguments.language)
-
-    by_line = arguments.one_sentence_per_line
+    splitter = splitter_for(None if arguments.one_sentence_per_line else arguments.language)
     documents = read_documents(arguments.text, sentence_splitter=splitter)
     sentences = [sentence for document in documents for sentence in document][: arguments.limit]
     if not sentences:

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.data.corpus import read_documents, tokenize_documents
 from hf_encoders.data.corpus.python_docs import read_python_documents
-from hf_encoders.data.corpus.segmentation import split_sentences
+from hf_encoders.data.corpus.segmentation import splitter_for
 from hf_encoders.data.corpus.text_files import text_files
 from hf_encoders.loading import load_tokenizer
 from hf_encoders.recipes.recipe import Recipe
@@ -131,10 +131,7 @@ def input_files(paths: list[str]) -> list[Path]:
 
 def load_documents(arguments: argparse.Namespace) -> list[LabelledDocument]:
     """The user's documents, labelled by file; or this Python's documentation, labelled by library."""
-
-    def splitter(text: str) -> list[str]:
-        return split_sentences(text, arguments.language)
-
+    splitter = splitter_for(arguments.language)
     if not arguments.input:
         found = read_python_documents(splitter, CHARACTERS_PER_LIBRARY)
         return [LabelledDocument(document.library, document.docstrings) for document in found]
