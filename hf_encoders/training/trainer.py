@@ -66,6 +66,8 @@ class PreTrainingTrainer(FaultTolerantTrainer):
         if self.loss_terms:
             # Losses are divided by the counts of the whole step, so micro-batches add up.
             self.model_accepts_loss_kwargs = True
+            if self.args.label_names is None:
+                self.label_names = list(dict.fromkeys(self.loss_terms.values()))
         self.add_callback(EpochCallback())
         self.add_callback(HubCodeCallback(self))
         given = [callback for callback in self.callback_handler.callbacks if isinstance(callback, HealthCallback)]
