@@ -40,10 +40,10 @@ class PreTrainingTrainer(FaultTolerantTrainer):
     `eval_loss` their weighted sum, and `eval_perplexity` of the term that predicts `labels`.
 
     Args:
-        loss_weights (`Mapping[str, float]`, *optional*): term -> weight in the loss, 1 where a term is not named.
-        health (`bool` or `HealthCallback`, *optional*, defaults to `True`): callback that monitors the run; True
+        loss_weights (`Mapping[str, float]`, *optional*): Term -> weight in the loss, 1 where a term is not named.
+        health (`bool` or `HealthCallback`, *optional*, defaults to `True`): Callback that monitors the run; True
             creates one, False leaves it out. It is the attribute `health`.
-        args, kwargs: as in `transformers.Trainer`. `eval_dataset` must not be the training dataset itself, which would
+        args, kwargs: As in `transformers.Trainer`. `eval_dataset` must not be the training dataset itself, which would
             lose its epoch: make a second one with `redraw=False`.
 
     Raises:

@@ -106,7 +106,7 @@ def test_a_plan_trains_nothing(folder, capsys):
     assert f"the prepared corpus is kept for the run: {folder / 'planned' / '_corpus'}" in printed
     with pytest.raises(SystemExit):
         main(["pretrain", "--help"])
-    assert "corpus are made for it, and stay in --output" in " ".join(capsys.readouterr().out.split())
+    assert "corpus made for it are kept in --output" in " ".join(capsys.readouterr().out.split())
 
 
 def test_numbers_of_a_plan_are_rounded_and_grouped(folder, capsys):

@@ -101,7 +101,7 @@ def test_longer_examples_than_the_model_has_positions_for_are_refused_before_any
     assert pretrain(folder, "positions", recipe="longer.yaml") == 2
     said = capsys.readouterr().err
     assert "examples of 48 tokens need more positions than the model of the run" in said and said.count("\n") == 1
-    assert "max_position_embeddings from the start" in said
+    assert "a recipe that sets model: max_position_embeddings" in said
     assert (folder / "positions" / "run.json").read_bytes() == before
     assert pretrain(folder, "positions") == 0
     assert "This run is finished" in capsys.readouterr().out
