@@ -1,8 +1,9 @@
-"""The quickstart's text: labelled documents, split into training and held-out ones, with tokenizer and corpus."""
+"""Text of the quickstart: documents with their sources, the held-out ones, tokenizer and tokenized corpora."""
 
 import argparse
 import json
 import platform
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,13 +25,16 @@ from hf_encoders.writing import read_json, replaced_folder
 
 TEXT = "_text"  # folder in the output folder
 MADE_OF, HELD_OUT = "made_of.json", "held_out.json"  # files in it
-HELD_OUT_SHARE = 0.15  # share of the documents for evaluation and fine-tuning
-CHARACTERS_PER_LIBRARY = 300_000  # of this Python's documentation, so that no library dominates
+HELD_OUT_SHARE = 0.15  # of the documents, for evaluation and fine-tuning
+CHARACTERS_PER_LIBRARY = 300_000  # of this Python's documentation, so that no library dominates the text
+LABELS = 8  # sources with the most held-out documents, to fine-tune on
+TEST_SHARE = 0.3  # of their documents
+FEWEST_WORDS = 8  # of a labelled passage
 
 
 @dataclass
 class LabelledDocument:
-    """A document with its source as label, and its passages, each a list of sentences."""
+    """A document, its source, and its passages, each a list of sentences."""
 
     label: str
     passages: list[list[str]]
@@ -43,12 +47,12 @@ class LabelledDocument:
 
 @dataclass
 class PreparedText:
-    """Text for training and evaluation.
+    """Text to train on.
 
     Args:
         tokenizer (`PreTrainedTokenizerBase`): Trained on the training documents.
-        corpus, held_out_corpus (`datasets.Dataset`): Training and held-out documents, tokenised.
-        held_out (`list[LabelledDocument]`): The held-out documents.
+        corpus, held_out_corpus (`datasets.Dataset`): Training and held-out documents, tokenized.
+        held_out (`list` of `LabelledDocument`): The held-out documents.
     """
 
     tokenizer: PreTrainedTokenizerBase
@@ -58,18 +62,18 @@ class PreparedText:
 
 
 def prepared_text(
-    arguments: argparse.Namespace, recipe: Recipe, output: Path, say: Callable[[str], None]
+    arguments: argparse.Namespace, recipe: Recipe, output: Path, on_read: Callable[[str], None]
 ) -> PreparedText:
-    """Read, split and tokenise the text, and save it in the output folder; or load it from there.
+    """Read, split and tokenize text, atomically, into the output folder, or load what an earlier start left there.
 
     Args:
-        arguments (`argparse.Namespace`): Arguments of the command.
-        recipe (`Recipe`): Family, tokenizer and longest example.
-        output (`Path`): The run's folder.
-        say (`Callable`): Called before the tokenizer is trained or loaded, with how.
+        arguments (`argparse.Namespace`): Of the command.
+        recipe (`Recipe`): With family, tokenizer and longest example.
+        output (`Path`): Folder of the run.
+        on_read (`Callable`): Called when the text has been read, with how the tokenizer is made.
 
     Raises:
-        ValueError: if the saved text is of other text or settings; and as `load_documents` and `hold_out`.
+        ValueError: If the folder's text is of other input or settings; and as `load_documents` and `hold_out`.
     """
     folder = output / TEXT
     made_of = description(arguments, recipe)
@@ -79,24 +83,27 @@ def prepared_text(
         others = [name for name, value in made_of.items() if before.get(name) != value]
         if others:
             raise ValueError(
-                f"--output {output} holds a quickstart with another {others[0]}: resume it with its own arguments, "
-                "give another folder, or start from scratch with --overwrite."
+                f"--output {output} holds a quickstart with another {others[0]}: give the same arguments to resume "
+                "it, another folder, or --overwrite to start from scratch."
             )
         print(f"  prepared before, in {folder}")
-        say("as before")
+        on_read("as before")
     else:
+        remedy = ""
         documents = load_documents(arguments)
         training, held_out = hold_out(documents, HELD_OUT_SHARE, arguments.seed)
-        say("trained on it")
+        on_read("trained on it")
         tokenizer = recipe_tokenizer(recipe, (sentence for document in training for sentence in document.sentences))
         with replaced_folder(folder) as unfinished:
             tokenizer.save_pretrained(unfinished / "tokenizer")
             for name, part in (("corpus", training), ("held_out", held_out)):
-                tokenized(part, tokenizer, recipe.longest).save_to_disk(unfinished / name)
+                # A sentence longer than an example is truncated.
+                sentences = (document.sentences for document in part)
+                tokenized = tokenize_documents(sentences, tokenizer, max_sentence_tokens=recipe.longest)
+                tokenized.save_to_disk(unfinished / name)
             kept = {"documents": [asdict(document) for document in held_out]}
             (unfinished / HELD_OUT).write_text(json.dumps(kept), encoding="utf-8")
             (unfinished / MADE_OF).write_text(json.dumps(made_of, indent=1), encoding="utf-8")
-        remedy = ""
     kept = read_json(folder / HELD_OUT, remedy)
     try:
         held_out = [LabelledDocument(**document) for document in kept["documents"]]
@@ -110,7 +117,7 @@ def prepared_text(
 
 
 def description(arguments: argparse.Namespace, recipe: Recipe) -> dict[str, Any]:
-    """Text and settings of the prepared text, as read back from JSON."""
+    """Everything that determines the prepared text, as read back from JSON."""
     text: Any = f"documentation of Python {platform.python_version()}"
     if arguments.input:
         text = [[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in input_files(arguments.input)]
@@ -135,37 +142,39 @@ def load_documents(arguments: argparse.Namespace) -> list[LabelledDocument]:
     if not arguments.input:
         found = read_python_documents(splitter, CHARACTERS_PER_LIBRARY)
         return [LabelledDocument(document.library, document.docstrings) for document in found]
-    files = input_files(arguments.input)
-    documents, seen, repeated = [], set(), 0
-    for file in files:
+    documents: dict[tuple[str, ...], LabelledDocument] = {}
+    repeated = 0
+    for file in input_files(arguments.input):
         for sentences in read_documents([file], sentence_splitter=splitter):
             # The same document in both parts would make held-out metrics too good.
-            if tuple(sentences) in seen:
+            if tuple(sentences) in documents:
                 repeated += 1
                 continue
-            seen.add(tuple(sentences))
             passages = [sentences[i : i + 4] for i in range(0, len(sentences), 4)]
-            documents.append(LabelledDocument(file.name, passages))
+            documents[tuple(sentences)] = LabelledDocument(file.name, passages)
     if repeated:
         print(f"  {repeated:,} duplicate documents left out")
     if len(documents) < 10:
         raise ValueError(
-            f"--input holds {len(documents)} document(s), too few to hold some out for evaluation: separate "
-            "documents by blank lines, or give more files."
+            f"--input has {len(documents)} document(s), too few to hold some out for evaluation: separate documents "
+            "by blank lines, or give more files."
         )
-    return documents
+    return list(documents.values())
 
 
 def hold_out(
     documents: list[LabelledDocument], share: float, seed: int
 ) -> tuple[list[LabelledDocument], list[LabelledDocument]]:
-    """Training documents and held-out ones, `share` of them; ValueError if hardly any has several sentences."""
-    # Held-out pairs need documents of several sentences.
+    """Training documents and held-out ones, `share` of them, which have several sentences (for sentence pairs).
+
+    Raises:
+        ValueError: If there are fewer than four documents of several sentences.
+    """
     candidates = [i for i, document in enumerate(documents) if len(document.sentences) > 1]
     if len(candidates) < 4:
         raise ValueError(
-            "hardly any document of the text has two sentences: separate documents by blank lines, with several "
-            "sentences in each."
+            "the text has hardly any document of two sentences or more: separate documents by blank lines, and put "
+            "several sentences into each."
         )
     order = np.random.default_rng(seed).permutation(candidates)
     held_out = set(order[: min(max(2, round(len(documents) * share)), len(candidates) // 2)].tolist())
@@ -175,10 +184,20 @@ def hold_out(
     )
 
 
-def tokenized(
-    documents: list[LabelledDocument], tokenizer: PreTrainedTokenizerBase, max_length: int
-) -> datasets.Dataset:
-    """Documents of sentences of ids; a sentence longer than an example is cut."""
-    return tokenize_documents(
-        (document.sentences for document in documents), tokenizer, max_sentence_tokens=max_length
-    )
+def labelled_passages(held_out: list[LabelledDocument], seed: int) -> datasets.DatasetDict:
+    """Passages of the most frequent sources, each once, as `text` and `label`.
+
+    Returns:
+        `train` and `test`, which share no document.
+
+    Raises:
+        ValueError: As `hold_out`.
+    """
+    labels = {label for label, _ in Counter(document.label for document in held_out).most_common(LABELS)}
+    parts = hold_out([one for one in held_out if one.label in labels], TEST_SHARE, seed)
+    data = datasets.DatasetDict()
+    for split, part in zip(("train", "test"), parts, strict=True):
+        rows = {" ".join(passage): document.label for document in part for passage in document.passages}
+        rows = {text: label for text, label in rows.items() if len(text.split()) >= FEWEST_WORDS}
+        data[split] = datasets.Dataset.from_dict({"text": list(rows), "label": list(rows.values())})
+    return data

@@ -105,7 +105,7 @@ def test_report_is_printed(tokenizer_folder, text, tmp_path, capsys):
     assert corpus("--input", text, "--tokenizer", tokenizer_folder, "--output", tmp_path / "out") == 0
     assert rows(tmp_path / "out") == [[[5, 3], [7], [8]], [[9, 3]]]
     printed = capsys.readouterr().out
-    assert "duplicates dropped        1 (33.3% of the documents read)" in printed
+    assert "duplicates dropped      1 (33.3% of the documents read)" in printed
     assert "warning: 33.3% of the tokens are unknown" in printed
     assert f"datasets.load_from_disk({str(tmp_path / 'out')!r}) opens it" in printed
 

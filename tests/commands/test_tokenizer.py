@@ -42,7 +42,7 @@ def test_report_and_figures(text, tmp_path, capsys):
     assert figures["used_share"] == len(used - set(trained.all_special_ids)) / 195
     assert report["is_held_out"]
     assert (
-        f"tokens per word        {figures['tokens_per_word']:.3f} (held out, {words:,} words)"
+        f"tokens per word       {figures['tokens_per_word']:.3f} (held out, {words:,} words)"
         in capsys.readouterr().out
     )
 
@@ -153,7 +153,7 @@ def test_what_is_damaged_and_not_read_is_reported(tmp_path, capsys):
     assert tokenizer("--kind", "wordpiece", "--input", folder, "--output", out, "--vocab-size", 200) == 0
     printed = capsys.readouterr().out
     assert "sentences read have a character U+FFFD or NUL: the text is probably not UTF-8" in printed
-    assert "skipped in folders     1 .md, 1 broken link" in printed
+    assert "skipped in folders    1 .md, 1 broken link" in printed
     reading = json.loads((out / "tokenizer_report.json").read_text())["reading"]
     assert reading["damaged_sentences"] > 300 and reading["sentences"] == 403
 
@@ -162,7 +162,7 @@ def test_text_without_spaces_is_measured_in_characters(tmp_path, capsys):
     (tmp_path / "zh.txt").write_text("中文字中文，人民中国。\n\n" * 40 + "with some English words\n", encoding="utf-8")
     common = ("--kind", "wordpiece", "--input", tmp_path / "zh.txt", "--output", tmp_path / "out")
     assert tokenizer(*common, "--vocab-size", 100) == 0
-    assert "tokens per character   1.000 (held out; a script without spaces)" in capsys.readouterr().out
+    assert "tokens per character  1.000 (held out; a script without spaces)" in capsys.readouterr().out
     figures = json.loads((tmp_path / "out" / "tokenizer_report.json").read_text())["statistics"]
     assert figures["words"] is None and figures["tokens_per_word"] is None
     assert tokenizer(*common, "--overwrite", "--compare-sizes", 90, 100) == 0

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from transformers import PreTrainedTokenizerBase
 from hf_encoders.data.corpus.arrow_file import SentenceBatch
 from hf_encoders.data.corpus.sentence_store import SentenceStore
 from hf_encoders.data.ragged import offsets_of
+from hf_encoders.records.tables import text_table
 from hf_encoders.writing import read_json
 
 
@@ -59,33 +61,30 @@ class StatisticsCounter:
     """Counts the blocks of a corpus one by one; the tokenizer defines the unknown token."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase | None = None):
-        self.knows_unknown = tokenizer is not None
-        # Without an unknown token: no id equals -1.
-        self.unknown_id = -1 if tokenizer is None or tokenizer.unk_token_id is None else tokenizer.unk_token_id
-        self.documents = self.sentences = self.tokens = self.unknown = 0
-        self.one_sentence_documents = self.longest_sentence_tokens = 0
+        self.tokenizer = tokenizer
+        self.counts: Counter[str] = Counter()
+        self.unknown = self.longest_sentence_tokens = 0
 
     def add(self, block: SentenceBatch) -> None:
         """Count one block."""
-        self.documents += len(block.document_lengths)
-        self.sentences += len(block.sentence_lengths)
-        self.tokens += len(block.tokens)
-        self.one_sentence_documents += int(np.count_nonzero(block.document_lengths == 1))
+        self.counts.update(
+            documents=len(block.document_lengths),
+            sentences=len(block.sentence_lengths),
+            tokens=len(block.tokens),
+            one_sentence_documents=int(np.count_nonzero(block.document_lengths == 1)),
+        )
         self.longest_sentence_tokens = max(self.longest_sentence_tokens, int(block.sentence_lengths.max(initial=0)))
-        if self.knows_unknown:
+        if self.tokenizer is not None and self.tokenizer.unk_token_id is not None:
             for tokens in _in_steps(block.tokens):
-                self.unknown += int(np.count_nonzero(tokens == self.unknown_id))
+                self.unknown += int(np.count_nonzero(tokens == self.tokenizer.unk_token_id))
 
     def statistics(self, *, duplicate_documents: int, dropped_duplicates: int = 0) -> CorpusStatistics:
         """The counts so far."""
         return CorpusStatistics(
-            documents=self.documents,
-            sentences=self.sentences,
-            tokens=self.tokens,
-            one_sentence_documents=self.one_sentence_documents,
+            **self.counts,
             longest_sentence_tokens=self.longest_sentence_tokens,
             duplicate_documents=duplicate_documents,
-            unknown_share=self.unknown / max(self.tokens, 1) if self.knows_unknown else None,
+            unknown_share=None if self.tokenizer is None else self.unknown / max(self.counts["tokens"], 1),
             dropped_duplicates=dropped_duplicates,
         )
 
@@ -226,8 +225,7 @@ class CorpusReport:
         if kept := run.get("kept_shards"):
             rows.append(("kept from an earlier run", f"{kept:,} of {run['shards']:,} shards"))
         rows += reading_rows(self.reading)
-        lines = [f"{name:<25} {value}" for name, value in rows]
-        return "\n".join(lines + [f"warning: {warning}" for warning in self.warnings])
+        return "\n".join([text_table(rows), *(f"warning: {warning}" for warning in self.warnings)])
 
 
 def reading_rows(reading: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -4,7 +4,8 @@ A corpus is a `datasets.Dataset` with one row per document: `input_ids`, lists o
 Leaves out: filtering and shuffling, which `datasets` or a text-processing engine do before.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from itertools import chain
 from pathlib import Path
 
 import datasets
@@ -13,7 +14,7 @@ from datasets.fingerprint import get_temporary_cache_files_directory
 from datasets.utils import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from hf_encoders.data.corpus.arrow_file import SentenceBatch, write_corpus
+from hf_encoders.data.corpus.arrow_file import write_corpus
 from hf_encoders.data.corpus.sentence_encoding import check_max_sentence_tokens, make_encoder, tokenized_blocks
 from hf_encoders.data.randomness import example_keys
 
@@ -67,7 +68,10 @@ def tokenize_documents(
     directory = Path(cache_dir or get_temporary_cache_files_directory())
     progress = tqdm(documents, desc="Tokenizing", unit=" documents")
     blocks = tokenized_blocks(progress, make_encoder(tokenizer, word_segmenter), max_sentence_tokens)
-    return write_corpus(_at_least_one(blocks), directory, has_word_starts=word_segmenter is not None)
+    first = next(blocks, None)
+    if first is None:
+        raise ValueError(NO_TOKENS)
+    return write_corpus(chain([first], blocks), directory, has_word_starts=word_segmenter is not None)
 
 
 def split_train_validation(
@@ -94,12 +98,3 @@ def split_train_validation(
     order = np.argsort(example_keys(seed, 0, np.arange(len(dataset))), kind="stable")
     validation, training = np.sort(order[:num_validation]), np.sort(order[num_validation:])
     return dataset.select(training), dataset.select(validation)
-
-
-def _at_least_one(blocks: Iterable[SentenceBatch]) -> Iterator[SentenceBatch]:
-    is_empty = True
-    for block in blocks:
-        is_empty = False
-        yield block
-    if is_empty:
-        raise ValueError(NO_TOKENS)

@@ -15,6 +15,7 @@ from hf_encoders.data.corpus.report import reading_rows, reading_warnings
 from hf_encoders.data.corpus.sentence_encoding import SENTENCES_PER_CALL, make_encoder
 from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
 from hf_encoders.data.word_starts import UNSPACED_NAMES
+from hf_encoders.records.tables import markdown_table, text_table
 from hf_encoders.redaction import published
 
 
@@ -172,8 +173,7 @@ class TokenizerReport:
             ("time", f"{run['counting_seconds']:,.1f} s to count, {run['learning_seconds']:,.1f} s to learn"),
             *reading_rows(self.reading),
         ]
-        lines = [f"{name:<22} {value}" for name, value in rows]
-        return "\n".join(lines + [f"warning: {warning}" for warning in self.warnings])
+        return "\n".join([text_table(rows), *(f"warning: {warning}" for warning in self.warnings)])
 
 
 def _length_row(counts: TokenizerStatistics, where: str) -> tuple[str, str]:
@@ -186,15 +186,20 @@ def _length_row(counts: TokenizerStatistics, where: str) -> tuple[str, str]:
 def sizes_table(reports: Sequence[TokenizerReport]) -> str:
     """A Markdown table with one row per vocabulary."""
     names = ["entries", "vocab_size", "unknown", "tokens per word", "characters per token", "used", f"{OFTEN} times +"]
-    names += [*(f"M parameters, width {width}" for width in WIDTHS), "s"]
-    lines = ["| " + " | ".join(names) + " |", "|" + "---:|" * len(names)]
+    rows = [[*names, *(f"M parameters, width {width}" for width in WIDTHS), "s"]]
     for report in reports:
         one = report.statistics
-        parameters = " | ".join(f"{one.embedding_parameters[str(width)] / 1e6:.2f}" for width in WIDTHS)
-        tokens_per_word = "-" if one.tokens_per_word is None else f"{one.tokens_per_word:.3f}"
-        lines.append(
-            f"| {one.entries:,} | {one.rows:,} | {one.unknown_share:.3%} | {tokens_per_word} | "
-            f"{one.characters_per_token:.3f} | {one.used_share:.1%} | {one.often_used_share:.1%} | {parameters} | "
-            f"{report.run['learning_seconds']:.1f} |"
+        rows.append(
+            [
+                f"{one.entries:,}",
+                f"{one.rows:,}",
+                f"{one.unknown_share:.3%}",
+                "-" if one.tokens_per_word is None else f"{one.tokens_per_word:.3f}",
+                f"{one.characters_per_token:.3f}",
+                f"{one.used_share:.1%}",
+                f"{one.often_used_share:.1%}",
+                *(f"{one.embedding_parameters[str(width)] / 1e6:.2f}" for width in WIDTHS),
+                f"{report.run['learning_seconds']:.1f}",
+            ]
         )
-    return "\n".join(lines)
+    return markdown_table(rows, ">")

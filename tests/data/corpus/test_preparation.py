@@ -178,11 +178,11 @@ class TestReport:
         file = write_text(tmp_path / "a.txt", ["w5 zz", "w5 zz", "w6"])
         text = str(prepare_corpus([file], tmp_path / "out", tokenizer, workers=1))
         for line in (
-            r"documents                 2",
-            r"one-sentence documents    2 (100.0%)",
-            r"duplicates dropped        1 (33.3% of the documents read)",
-            r"longest sentence          2 tokens",
-            r"unknown tokens            33.33%",
+            r"documents               2",
+            r"one-sentence documents  2 (100.0%)",
+            r"duplicates dropped      1 (33.3% of the documents read)",
+            r"longest sentence        2 tokens",
+            r"unknown tokens          33.33%",
             r"warning: 2 of 2 documents have a single sentence",
             r"warning: 33.3% of the tokens are unknown",
         ):
@@ -202,7 +202,7 @@ class TestReport:
         report = prepare_corpus([tmp_path], tmp_path / "out", tokenizer, workers=workers, keep_duplicates=True)
         assert report.reading == {"sentences": 302, "damaged_sentences": 2, "skipped_files": {}}
         assert CorpusReport.load(tmp_path / "out") == report
-        assert "with U+FFFD or NUL        2 (0.7% of the sentences read)" in str(report)
+        assert "with U+FFFD or NUL      2 (0.7% of the sentences read)" in str(report)
         assert not any("UTF-8" in warning for warning in report.warnings)
         (tmp_path / "a.txt").write_bytes(good + bad * 2)
         worse = prepare_corpus([tmp_path / "a.txt"], tmp_path / "worse", tokenizer, workers=workers)
@@ -225,7 +225,7 @@ class TestReport:
             write_text(folder / name, ["w5\nw6", "w7\nw8"])
         report = prepare_corpus([folder], tmp_path / "out", tokenizer, workers=1)
         assert report.reading["skipped_files"] == {".md": 2, "without suffix": 1} | {f".e{i}": 1 for i in range(5)}
-        assert "skipped in folders        2 .md, 1 " in str(report)
+        assert "skipped in folders      2 .md, 1 " in str(report)
         assert str(report).count("2 other kinds") == 1
         single = prepare_corpus([folder / "a.txt"], tmp_path / "single", tokenizer, workers=1)
         assert single.reading["skipped_files"] == {} and "skipped" not in str(single)
