@@ -1,8 +1,8 @@
-"""The losses and what they are divided by.
+"""Losses and their normalisation.
 
-Every objective is a sum over its own items (predicted tokens, sentence pairs, labelled rows) divided by the number of
-those items. When a batch is spread over accumulation steps or processes, the divisor is the number of items in the
-whole of it, which Trainer passes as `num_items_in_batch`; so the loss does not depend on how the batch was cut.
+Every loss term is a sum over its own items (predicted tokens, sentence pairs, labelled rows) divided by the number of
+these items. When a batch is split over accumulation steps or processes, the divisor is the number of items in the
+whole batch, which Trainer passes as `num_items_in_batch`; so the loss does not depend on the split.
 """
 
 from typing import NamedTuple
@@ -15,12 +15,12 @@ IGNORED = -100
 
 
 class ObjectiveSums(NamedTuple):
-    """What one objective adds up to over the items of one forward pass; scalars, all but `nll` without gradient.
+    """Sums of one loss term over the items of one forward pass; scalars, all but `nll` without gradient.
 
     Args:
         nll (`torch.Tensor`): summed negative log-likelihood in nats, float32 or the model's float64.
         correct (`torch.Tensor`): items whose most likely class is the label.
-        count (`torch.Tensor`): items; labels of -100 are none.
+        count (`torch.Tensor`): items; labels of -100 do not count.
     """
 
     nll: torch.Tensor
@@ -53,9 +53,9 @@ def _at_least_float32(logits: torch.Tensor) -> torch.Tensor:
 def normalised(
     total: torch.Tensor, count: torch.Tensor | int, num_items_in_batch: torch.Tensor | int | None
 ) -> torch.Tensor:
-    """`total` divided by the items of the whole batch, or by this forward pass's `count` when that is not known.
+    """`total` divided by the number of items in the whole batch, or in this forward pass (`count`) if that is unknown.
 
-    No item at all gives zero with zero gradients, so that a micro-batch without predictions changes nothing.
+    Without items the result and its gradients are zero, so that a micro-batch without predictions changes nothing.
     """
     divisor = count if num_items_in_batch is None else num_items_in_batch
     if torch.is_tensor(divisor):
@@ -72,8 +72,8 @@ def pair_share_of_batch(
     """Normalised loss of the sentence pairs.
 
     Trainer counts the items of `labels` only. `num_pairs_in_batch` is the same count for the pairs and makes the loss
-    exact. Without it, under a Trainer that expects micro-batches to add up, this pass's mean is weighted by its share
-    of the predicted tokens, so that the weights of all passes add up to one: right in scale, and exact for one pass.
+    exact. Without it, under a Trainer that sums micro-batches, this pass's mean is weighted by its share of the
+    predicted tokens. The weights of all passes then sum to one: right in scale, and exact for a single pass.
     """
     if num_pairs_in_batch is not None or num_items_in_batch is None or mlm is None:
         return normalised(pair.nll, pair.count, num_pairs_in_batch)
@@ -82,7 +82,7 @@ def pair_share_of_batch(
 
 
 def infer_problem_type(labels: torch.Tensor | None, num_labels: int) -> str | None:
-    """The problem that the dtype of `labels` and `num_labels` point to, as transformers infers it."""
+    """The problem type that the dtype of `labels` and `num_labels` imply, as transformers infers it."""
     if labels is None:
         return None
     if num_labels == 1:
@@ -101,12 +101,12 @@ def sequence_classification_loss(
     Args:
         logits (`torch.Tensor` of shape `(B, num_labels)`): scores.
         labels (`torch.Tensor`): `(B,)` class ids; `(B,)` or `(B, num_labels)` floats for regression; `(B, num_labels)`
-            of 0 and 1 for several labels a row.
+            of 0 and 1 for several labels per row.
         problem_type (`str`): `regression`, `single_label_classification` or `multi_label_classification`.
         num_items_in_batch: entries of `labels` in the whole batch.
 
     Raises:
-        ValueError: if the number of labels does not fit the logits.
+        ValueError: if the number of labels does not match the logits.
     """
     is_single_label = problem_type == "single_label_classification"
     shape = logits.shape[:1] if is_single_label else logits.shape
@@ -134,10 +134,10 @@ def span_loss(
     """Mean of the cross-entropies of an answer's first and last token (BERT, section 4.2).
 
     Args:
-        start_logits, end_logits (`torch.Tensor` of shape `(B, T)`): a score a token, padding included: the softmax of
-            the original code runs over the whole row.
-        start_positions, end_positions (`torch.LongTensor` of shape `(B,)`): columns; those beyond the row's end,
-            from windows without the answer, are ignored, and negative ones are 0, as in transformers.
+        start_logits, end_logits (`torch.Tensor` of shape `(B, T)`): one score per token, padding included: the softmax
+            of the original code runs over the whole row.
+        start_positions, end_positions (`torch.LongTensor` of shape `(B,)`): columns. Those beyond the row's end, from
+            windows without the answer, are ignored, and negative ones count as 0, as in transformers.
     """
     losses = []
     for logits, positions in ((start_logits, start_positions), (end_logits, end_positions)):

@@ -93,7 +93,7 @@ def test_every_head_is_in_auto_map_and_in_one_file(family: Family) -> None:
     """A head left out of AUTO_MAP could be saved and not be loaded; one modeling file is copied beside the weights."""
     module = ast.parse((PACKAGE / "models" / f"modeling_{family.name}.py").read_text(encoding="utf-8"))
     classes = [node.name for node in module.body if isinstance(node, ast.ClassDef) and node.name.startswith("Hfe")]
-    heads = {name for name in classes if not name.endswith(("PreTrainedModel", "HeadModel"))}
+    heads = {name for name in classes if not name.endswith(("PreTrainedModel", "Output"))}
     references = {name: reference.split(".") for name, reference in family.config_class.AUTO_MAP.items()}
     assert references.pop("AutoConfig") == [f"configuration_{family.name}", family.config_class.__name__]
     assert {module for module, _ in references.values()} == {f"modeling_{family.name}"}

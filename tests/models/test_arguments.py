@@ -134,7 +134,7 @@ def test_what_transformers_passes_to_any_model_changes_nothing(model_class: type
 @pytest.mark.parametrize("name", NOT_FOR_ENCODERS)
 def test_what_an_encoder_cannot_do_is_refused(model_class: type[PreTrainedModel], name: str) -> None:
     model = tiny_model(model_class)
-    message = f"takes no '{name}', which an encoder has no use for"
+    message = f"takes no '{name}', which an encoder does not use"
     assert_refused(model, message, input_ids=ids_for(model), **{name: NOT_FOR_ENCODERS[name]})
 
 
@@ -187,7 +187,8 @@ def test_a_subclass_may_take_more_arguments() -> None:
             return super().forward(*args, **kwargs)
 
     class Masked(hf_encoders.HfeBertForMaskedLM):
-        encoder_class = Shifted
+        def add_encoder(self, add_pooling_layer: bool) -> None:
+            self.bert = Shifted(self.config, add_pooling_layer)
 
     model = Masked(tiny_config(hf_encoders.HfeBertConfig))
     model(ids_for(model), shift=3)
