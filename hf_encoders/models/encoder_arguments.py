@@ -1,7 +1,6 @@
 """Checks of a model's arguments: names that nothing reads, ids out of range, a configuration of another family.
 
-transformers ignores unknown arguments of `forward`: with a label that no head reads, a model would silently be trained
-on the rest of the loss alone.
+transformers ignores unknown arguments of `forward`: a model given a label that no head reads would train without it.
 """
 
 import difflib
@@ -19,18 +18,8 @@ WITHOUT_EFFECT = frozenset(
     {"num_items_in_batch", "cu_seq_lens_k", "max_length_q", "max_length_k", "return_dict", "use_cache"}
 )
 # What wrappers pass to encoders too, switched off.
-ONLY_OFF = frozenset(
-    {
-        "cache_position",
-        "encoder_attention_mask",
-        "encoder_hidden_states",
-        "head_mask",
-        "is_causal",
-        "output_router_logits",
-        "past_key_values",
-        "seq_idx",
-    }
-)
+ONLY_OFF = {"cache_position", "encoder_attention_mask", "encoder_hidden_states", "head_mask", "is_causal"}
+ONLY_OFF |= {"output_router_logits", "past_key_values", "seq_idx"}
 SPAN_LABELS = ("start_positions", "end_positions")
 SAME_WORD = 0.85  # of `difflib`: a letter too many or too few, or two letters swapped
 
@@ -45,18 +34,11 @@ def arguments_of(model_class: type) -> frozenset[str]:
 
 
 def refuse_unknown_arguments(model: nn.Module, given: Mapping[str, Any], known: frozenset[str]) -> None:
-    """Raise ValueError for an argument that nothing reads.
-
-    Args:
-        model (`nn.Module`): whose `forward` was called.
-        given (`Mapping`): arguments that this `forward` does not name.
-        known (`frozenset`): names of those that the base model reads.
-    """
+    """Raise ValueError for one of the `given` arguments of `model.forward` that is not `known`: nothing reads it."""
     unknown = given.keys() - known
     if not unknown:
         return
     is_off = {name for name in unknown & ONLY_OFF if given[name] is None or given[name] is False}
-    # A label of None changes nothing.
     is_off |= {name for name in unknown if given[name] is None and is_label(name)}
     if unknown := sorted(unknown - is_off):
         raise ValueError(" ".join(_describe(name, model, known) for name in unknown))

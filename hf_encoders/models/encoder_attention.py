@@ -21,6 +21,9 @@ from .encoder_recompute import project
 from .encoder_tokens import FlatTokens
 
 
+Heads = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # query, key and value
+
+
 class EncoderSelfAttention(nn.Module):
     """Multi-head self-attention with separate query, key and value projections."""
 
@@ -53,7 +56,7 @@ class EncoderSelfAttention(nn.Module):
         query, key, value = (
             self._heads(project(linear, hidden_states), tokens) for linear in (self.query, self.key, self.value)
         )
-        context, weights = self._attend(query, key, value, tokens, output_attentions)
+        context, weights = self._attend((query, key, value), tokens, output_attentions)
         return padded_to(context, hidden_states.shape[0]).reshape(hidden_states.shape), weights
 
     def _heads(self, projected: torch.Tensor, tokens: FlatTokens) -> torch.Tensor:
@@ -62,66 +65,45 @@ class EncoderSelfAttention(nn.Module):
         return heads if heads.shape[0] == tokens.num_tokens else heads[: tokens.num_tokens]
 
     def _attend(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        tokens: FlatTokens,
-        output_attentions: bool,
+        self, heads: Heads, tokens: FlatTokens, output_attentions: bool
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Choose the kernel: `(N, A, H)` each -> `(N, A, H)`, and the weights `(S, A, L, L)` if asked for."""
+        query = heads[0]
         implementation = "eager" if output_attentions else self.config._attn_implementation
         is_ragged = tokens.sequence_lengths is not None
         if implementation == "sdpa" and query.device.type == "cpu":
             # Rows without padding are one call; while weights are dropped, torch has no fast kernel for it.
             if is_ragged or (tokens.is_full and self._drops_by_mask(query)):
-                return self._attend_per_sequence(query, key, value, tokens), None
+                return self._attend_per_sequence(heads, tokens), None
         elif is_ragged and not self._has_distances:
             if implementation == "sdpa" and query.device.type == "cuda" and is_eager():
-                return attend_jagged(query, key, value, tokens, self.scaling, self._dropout), None
+                return attend_jagged(*heads, tokens, self.scaling, self._dropout), None
             if implementation.startswith("flash_attention"):
-                return self._attend_with_flash(query, key, value, tokens, implementation), None
-        return self._attend_padded(query, key, value, tokens, implementation)
+                return self._attend_with_flash(heads, tokens, implementation), None
+        return self._attend_padded(heads, tokens, implementation)
 
-    def _attend_with_flash(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        tokens: FlatTokens,
-        implementation: str,
-    ) -> torch.Tensor:
+    def _attend_with_flash(self, heads: Heads, tokens: FlatTokens, implementation: str) -> torch.Tensor:
         """Flash attention for sequences of any length, by transformers' interface: `(N, A, H)` each -> `(N, A, H)`."""
         kernel = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention)
         bounds, longest = tokens.cu_seq_lens.int(), max(tokens.sequence_lengths)
-        context, _ = kernel(
-            self,
-            *(x.transpose(0, 1).unsqueeze(0) for x in (query, key, value)),  # (1, A, N, H)
-            None,
-            dropout=self._dropout,
-            scaling=self.scaling,
-            cu_seq_lens_q=bounds,
-            cu_seq_lens_k=bounds,
-            max_length_q=longest,
-            max_length_k=longest,
-        )
+        lengths = {"cu_seq_lens_q": bounds, "cu_seq_lens_k": bounds, "max_length_q": longest, "max_length_k": longest}
+        inputs = (x.transpose(0, 1).unsqueeze(0) for x in heads)  # (1, A, N, H)
+        context, _ = kernel(self, *inputs, None, dropout=self._dropout, scaling=self.scaling, **lengths)
         return context.squeeze(0)
 
     def _drops_by_mask(self, query: torch.Tensor) -> bool:
         return self._dropout > 0 and not self._has_distances and samples_16_bits(query, self._dropout)
 
-    def _attend_per_sequence(
-        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, tokens: FlatTokens
-    ) -> torch.Tensor:
+    def _attend_per_sequence(self, heads: Heads, tokens: FlatTokens) -> torch.Tensor:
         """One kernel call per sequence: `(N, A, H)` each -> `(N, A, H)`."""
         lengths = tokens.lengths()
-        if self._drops_by_mask(query):
-            return attend_with_dropout(query, key, value, lengths, self.scaling, self._dropout)
-        columns = tokens.columns(query.device).split(lengths) if self._has_distances else [None] * len(lengths)
+        if self._drops_by_mask(heads[0]):
+            return attend_with_dropout(*heads, lengths, self.scaling, self._dropout)
+        columns = tokens.columns(heads[0].device).split(lengths) if self._has_distances else [None] * len(lengths)
         contexts = []
         # Transposed once, not once per sequence: for short sequences the views are a tenth of the time.
-        query, key, value = (x.transpose(0, 1).unsqueeze(0) for x in (query, key, value))  # (1, A, N, H)
-        for q, k, v, position in zip(*(x.split(lengths, dim=2) for x in (query, key, value)), columns, strict=True):
+        heads = (x.transpose(0, 1).unsqueeze(0) for x in heads)  # (1, A, N, H)
+        for q, k, v, position in zip(*(x.split(lengths, dim=2) for x in heads), columns, strict=True):
             bias = None if position is None else self._distance_scores(q, k, position.unsqueeze(0))
             context = nn.functional.scaled_dot_product_attention(
                 q, k, v, attn_mask=bias, dropout_p=self._dropout, scale=self.scaling
@@ -130,12 +112,7 @@ class EncoderSelfAttention(nn.Module):
         return torch.cat(contexts, dim=1).squeeze(0)
 
     def _attend_padded(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        tokens: FlatTokens,
-        implementation: str,
+        self, heads: Heads, tokens: FlatTokens, implementation: str
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """One kernel call over sequences padded to the longest: `(N, A, H)` each -> `(N, A, H)`, `(S, A, L, L)`."""
         if self._has_distances and implementation not in ("eager", "sdpa"):
@@ -144,8 +121,8 @@ class EncoderSelfAttention(nn.Module):
                 f"attn_implementation={implementation!r} cannot: use attn_implementation='sdpa' or 'eager'."
             )
         kernel = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention)
-        mask = _mask_for_kernel(self.config, implementation, query, tokens)
-        query, key, value = (tokens.to_sequences(x).transpose(1, 2) for x in (query, key, value))  # (S, A, L, H)
+        mask = _mask_for_kernel(self.config, implementation, heads[0], tokens)
+        query, key, value = (tokens.to_sequences(x).transpose(1, 2) for x in heads)  # (S, A, L, H)
         if self._has_distances:
             bias = self._distance_scores(query, key, tokens.to_sequences(tokens.columns(query.device)))
             mask = _add_mask(bias, mask)
@@ -179,12 +156,7 @@ class EncoderSelfAttention(nn.Module):
 
 
 def attend_jagged(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    tokens: FlatTokens,
-    scaling: float,
-    dropout: float,
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, tokens: FlatTokens, scaling: float, dropout: float
 ) -> torch.Tensor:
     """Attention with torch's kernels for jagged tensors: `(N, A, H)` each -> `(N, A, H)`.
 
@@ -249,9 +221,8 @@ def _mask_from_flags(
     if implementation == "eager":
         # `output_attentions=True` needs this form, whichever kernel the configuration names.
         lowest = torch.finfo(query.dtype).min
-        return torch.zeros(is_real.shape, dtype=query.dtype, device=query.device).masked_fill(~is_real, lowest)[
-            :, None, None, :
-        ]
+        allowed = torch.zeros(is_real.shape, dtype=query.dtype, device=query.device)
+        return allowed.masked_fill(~is_real, lowest)[:, None, None, :]
     shape_only = query.new_empty(()).expand(*is_real.shape, query.shape[-1])
     return create_bidirectional_mask(config=config, inputs_embeds=shape_only, attention_mask=is_real)
 

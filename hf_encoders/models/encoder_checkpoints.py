@@ -58,13 +58,12 @@ def load_checked(
     """Load a checkpoint with transformers' `from_pretrained`; raise an error rather than leave encoder weights random.
 
     Args:
-        load: transformers' `from_pretrained`, bound to a class.
+        load: transformers' `from_pretrained`, bound to a class; the other arguments are its own.
         source (`str` or `os.PathLike`, *optional*): folder or name on the Hub; None if the caller passes the weights,
             which may then be incomplete.
-        args, ignore_mismatched_sizes, kwargs: as in transformers.
         output_loading_info (`bool`, *optional*, defaults to `False`): whether to return the report too. If True,
             missing weights are listed in the report and initialised randomly.
-        use_safetensors (`bool`, *optional*): None and True mean the same; False, which asks for a pickle, is refused.
+        use_safetensors (`bool`, *optional*): False, which asks for a pickle, is refused.
 
     Raises:
         OSError: for a file that is missing, damaged or of another format.
@@ -73,7 +72,6 @@ def load_checked(
     if use_safetensors is False:
         raise ValueError(f"use_safetensors=False asks for a pickle, which is not read: leave it out, and {CONVERT}.")
     try:
-        # Shapes are compared below.
         model, report = load(
             source, *args, ignore_mismatched_sizes=True, output_loading_info=True, use_safetensors=True, **kwargs
         )
@@ -90,7 +88,12 @@ def load_checked(
     mismatched = [] if ignore_mismatched_sizes else sorted(report["mismatched_keys"])
     if (missing or mismatched) and (problem := problem_of_files(source, **kwargs)) is not None:
         raise OSError(problem)
-    _check_architecture(model, source)
+    expected, found = type(model).config_class.model_type, model.config.model_type
+    if found != expected:  # the weights may have the same names
+        raise ValueError(
+            f"{source} is a checkpoint of model_type={found!r}, and {type(model).__name__} computes {expected!r}: "
+            f"load it with the class of {found!r}, or, if the two differ only in name, pass model_type={expected!r}."
+        )
     if mismatched:
         raise WeightsDoNotFitError(_misfit(model, source, mismatched))
     if missing and not output_loading_info:
@@ -195,16 +198,6 @@ def encoder_weights(model: nn.Module) -> set[str]:
     """Names of the encoder's weights, without those of the pooler, which models with an MLM head do not have."""
     prefix = "" if model.base_model is model else f"{model.base_model_prefix}."
     return {name for name in model.state_dict() if name.startswith(prefix) and not name.startswith(f"{prefix}pooler.")}
-
-
-def _check_architecture(model: nn.Module, source: str | os.PathLike | None) -> None:
-    """Raise ValueError if the checkpoint names another architecture, even if its weights have the same names."""
-    expected, found = type(model).config_class.model_type, model.config.model_type
-    if found != expected:
-        raise ValueError(
-            f"{source} is a checkpoint of model_type={found!r}, and {type(model).__name__} computes {expected!r}: "
-            f"load it with the class of {found!r}, or, if the two differ only in name, pass model_type={expected!r}."
-        )
 
 
 def _incompleteness(

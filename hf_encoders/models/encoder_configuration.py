@@ -16,30 +16,20 @@ from transformers.utils import cached_file, logging
 logger = logging.get_logger(__name__)
 
 # transformers 5 has no pipeline for these heads; it runs the one that config.json names, from the checkpoint.
-CUSTOM_PIPELINES = {
-    "ForQuestionAnswering": {
-        "question-answering": {
-            "impl": "question_answering_pipeline.HfeQuestionAnsweringPipeline",
-            "pt": ["AutoModelForQuestionAnswering"],
-        }
+ANSWERING_PIPELINE = {
+    "question-answering": {
+        "impl": "question_answering_pipeline.HfeQuestionAnsweringPipeline",
+        "pt": ["AutoModelForQuestionAnswering"],
     }
 }
 PIPELINE_FILES = ("question_answering_pipeline.py", "encoder_answers.py")  # no modeling file imports them
 POSITION_EMBEDDING_TYPES = ("absolute", "relative_key", "relative_key_query")
 SAME_WORD = 0.92  # ratio of `difflib`: hiden_size is hidden_size, num_layers is not the name of a field
-
-
 FINE_TUNING_HEADS = ("SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice")
 
 
 def auto_map(family: str, prefix: str, *heads: str, pretraining: str = "PreTraining") -> dict[str, str]:
-    """`{Auto class: file.Class}` of a family.
-
-    Args:
-        family (`str`): ends the names of its two files.
-        prefix (`str`): begins the names of its classes.
-        heads (`str`): heads beside those that every family has.
-        pretraining (`str`, *optional*, defaults to `"PreTraining"`): the head with all pre-training objectives.
+    """`{Auto class: file.Class}` of a family; `heads` are those that not every family has.
 
     >>> auto_map("bert", "HfeBert")["AutoModelForMaskedLM"]
     'modeling_bert.HfeBertForMaskedLM'
@@ -57,22 +47,19 @@ class EncoderConfig(PreTrainedConfig):
     Args:
         vocab_size (`int`): V, number of token ids.
         hidden_size (`int`): D, width of the model; a multiple of `num_attention_heads`, checked when a model is built.
-        num_hidden_layers (`int`): number of layers that a token passes through.
-        num_attention_heads (`int`): A.
+        num_hidden_layers, num_attention_heads (`int`): layers that a token passes through, and A.
         intermediate_size (`int`): width inside the feed-forward part.
         hidden_act (`str`): activation, a name in `transformers.activations.ACT2FN`; `gelu` is the erf form, `gelu_new`
             the tanh form of the original BERT and ALBERT code.
         hidden_dropout_prob (`float`): probability in [0, 1) after embeddings and after each sub-layer.
         attention_probs_dropout_prob (`float`): probability in [0, 1) on attention weights.
-        max_position_embeddings (`int`): rows of the position table.
-        type_vocab_size (`int`): number of token types (segments).
+        max_position_embeddings, type_vocab_size (`int`): rows of the position and token type tables.
         initializer_range (`float`): standard deviation of the normal initialisation.
         layer_norm_eps (`float`): epsilon of every LayerNorm.
         pad_token_id, bos_token_id, eos_token_id (`int`, *optional*): special ids.
         tie_word_embeddings (`bool`): whether the MLM decoder is the word embedding.
         position_embedding_type (`str`): `absolute`, or trainable relative positions `relative_key` (Shaw et al. 2018)
-            or `relative_key_query` (Huang et al. 2020). transformers 5 has no relative positions, so such a
-            configuration is saved under a `model_type` of its own, which plain transformers refuses to load.
+            or `relative_key_query` (Huang et al. 2020). transformers 5 has none, so `model_type` is another on disk.
 
     Raises:
         ValueError: for a value out of range or a combination that cannot be built; names the field and the remedy.
@@ -133,26 +120,21 @@ class EncoderConfig(PreTrainedConfig):
 
     def _check(self) -> None:
         for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):
-            _require(getattr(self, name) > 0, name, getattr(self, name), "must be at least 1")
+            self._require(name, getattr(self, name) > 0, "must be at least 1")
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", self.HEAD_DROPOUT_FIELD):
             value = getattr(self, name)
-            _require(value is None or 0 <= value < 1, name, value, "must be a probability in [0, 1)")
-        _require(self.hidden_act in ACT2FN, "hidden_act", self.hidden_act, f"must be one of {', '.join(ACT2FN)}")
-        _require(
-            self.position_embedding_type in POSITION_EMBEDDING_TYPES,
-            "position_embedding_type",
-            self.position_embedding_type,
-            f"must be one of {', '.join(POSITION_EMBEDDING_TYPES)}",
-        )
+            self._require(name, value is None or 0 <= value < 1, "must be a probability in [0, 1)")
+        self._require("hidden_act", self.hidden_act in ACT2FN, f"must be one of {', '.join(ACT2FN)}")
+        is_known = self.position_embedding_type in POSITION_EMBEDDING_TYPES
+        self._require("position_embedding_type", is_known, f"must be one of {', '.join(POSITION_EMBEDDING_TYPES)}")
         for name in ("max_position_embeddings", "type_vocab_size"):
-            _require(getattr(self, name) > 0, name, getattr(self, name), "must be at least 1")
-        if self.pad_token_id is not None:
-            _require(
-                0 <= self.pad_token_id < self.vocab_size,
-                "pad_token_id",
-                self.pad_token_id,
-                f"must be an id below vocab_size={self.vocab_size}, or None",
-            )
+            self._require(name, getattr(self, name) > 0, "must be at least 1")
+        is_id = self.pad_token_id is None or 0 <= self.pad_token_id < self.vocab_size
+        self._require("pad_token_id", is_id, f"must be an id below vocab_size={self.vocab_size}, or None")
+
+    def _require(self, name: str, condition: bool, rule: str) -> None:
+        if not condition:
+            raise ValueError(f"{name}={getattr(self, name)!r} {rule}.")
 
     @property
     def head_dropout(self) -> float:
@@ -185,8 +167,7 @@ class EncoderConfig(PreTrainedConfig):
         """As in transformers, with what other readers of config.json need.
 
         `architectures` names transformers' own class, which any server or exporter knows; `model_type` changes where
-        that class would compute something else. `custom_pipelines` names pipelines for the saved head that
-        transformers lacks.
+        that class would compute something else.
         """
         output = super().to_dict()
         if self.is_native:
@@ -202,7 +183,7 @@ class EncoderConfig(PreTrainedConfig):
     def save_pretrained(self, save_directory: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
         """As in transformers, with the files of the pipelines that `custom_pipelines` names."""
         super().save_pretrained(save_directory, *args, **kwargs)
-        if not _custom_pipelines({"architectures": self.architectures}):
+        if not _answers_questions(self.architectures):
             return
         for name in PIPELINE_FILES:
             found = Path(__file__).with_name(name)
@@ -223,15 +204,11 @@ class EncoderConfig(PreTrainedConfig):
 
 
 def _custom_pipelines(output: dict[str, Any]) -> dict[str, Any]:
-    """The pipelines of a configuration's dictionary, with this package's own exactly for the heads it names."""
+    """The pipelines of a configuration's dictionary, with question answering exactly if it names such a head."""
     pipelines = dict(output.get("custom_pipelines") or {})
-    architectures = tuple(output.get("architectures") or ())
-    for head, ours in CUSTOM_PIPELINES.items():
-        is_saved = any(name.endswith(head) for name in architectures)
-        pipelines = {name: entry for name, entry in pipelines.items() if name not in ours} | (ours if is_saved else {})
-    return pipelines
+    pipelines.pop("question-answering", None)
+    return pipelines | (ANSWERING_PIPELINE if _answers_questions(output.get("architectures")) else {})
 
 
-def _require(condition: bool, name: str, value: Any, rule: str) -> None:
-    if not condition:
-        raise ValueError(f"{name}={value!r} {rule}.")
+def _answers_questions(architectures: list[str] | None) -> bool:
+    return any(name.endswith("ForQuestionAnswering") for name in architectures or ())

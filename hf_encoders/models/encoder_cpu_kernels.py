@@ -1,12 +1,9 @@
-"""What makes training fast on a CPU, and changes nothing elsewhere: dropout, attention with dropout, 16-bit products.
+"""Training on a CPU: dropout, attention with dropout, shapes and layouts for 16-bit products.
 
-  * `EncoderDropout` (Srivastava et al. 2014): sampling the Bernoulli mask is most of what dropout costs on a CPU.
-    Here an element takes 16 random bits, four elements from one 64-bit number. A probability is therefore a multiple
-    of 1/65536; kept values are scaled by the inverse of the share that is really kept, so the mean is exact. Only the
-    seed is saved for the backward pass, which samples the bits again. It comes from torch's generator, so that
-    `torch.manual_seed` and gradient checkpointing repeat it.
-  * `attend_with_dropout`: torch's attention kernel leaves its fast path when weights are dropped.
-  * `with_padding_rows`, `transposed`: shapes and layouts that oneDNN's 16-bit kernels are fast with.
+Sampling the Bernoulli mask is most of what dropout costs on a CPU. Here an element takes 16 random bits, four elements
+from one 64-bit number. A probability is therefore a multiple of 1/65536; kept values are scaled by the inverse of the
+share that is really kept, so the mean is exact. Only the seed is saved for the backward pass, which samples the bits
+again. It comes from torch's generator, so that `torch.manual_seed` and gradient checkpointing repeat it.
 
 On other devices, in compiled graphs and under `torch.func` torch's own operations run.
 """
@@ -120,16 +117,11 @@ class _DropAndAdd(torch.autograd.Function):
 
 
 def attend_with_dropout(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    lengths: list[int],
-    scaling: float,
-    dropout: float,
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, lengths: list[int], scaling: float, dropout: float
 ) -> torch.Tensor:
-    """Attention written out, one sequence at a time: `(N, A, H)` each -> `(N, A, H)`.
+    """Attention written out, one sequence at a time: torch's kernel is slow when weights are dropped.
 
-    Computed at least in float32, as torch's kernel does: in bfloat16 every new length costs a compilation.
+    `(N, A, H)` each -> `(N, A, H)`, at least in float32, as in torch: in bfloat16 every new length is compiled.
     """
     with torch.autocast("cpu", enabled=False):
         return _AttentionWithDropout.apply(query, key, value, lengths, scaling, dropout)
@@ -205,9 +197,8 @@ def _of_each_sequence(lengths: list[int], *tensors: torch.Tensor) -> tuple[tuple
 def num_padding_rows(tensor: torch.Tensor) -> int:
     """How many rows of zeros to append to `(rows, width)` before it is multiplied, at most 1/32 of its rows.
 
-    In 16 bits on a CPU, oneDNN compiles a kernel for every number of rows that it has not seen lately: 4 to 15 ms for
-    each of a layer's twelve products, and flat batches have another number of tokens at every step. With padding rows
-    only few numbers occur, and their kernels stay in its cache.
+    In 16 bits on a CPU, oneDNN compiles a kernel for every number of rows that is not in its cache: 4 to 15 ms for
+    each of a layer's twelve products. Flat batches differ in their number of tokens; with padding rows few occur.
 
     >>> [rows + num_padding_rows(torch.zeros(rows, 1, dtype=torch.bfloat16)) for rows in (20, 100, 1090, 1100, 2300)]
     [20, 100, 1120, 1120, 2304]

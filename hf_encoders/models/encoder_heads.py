@@ -1,7 +1,7 @@
 """Pre-training heads: masked tokens and sentence pairs. Fine-tuning heads are in `encoder_tasks.py`.
 
 A class here is mixed into each family's class, `class HfeBertForMaskedLM(EncoderForMaskedLM, HfeBertPreTrainedModel)`.
-It has the forward pass; `add_head` builds the modules, in the family's file where their names differ by family.
+It has the forward pass; `_add_head` builds the modules, in the family's file where their names differ by family.
 """
 
 from typing import Any, ClassVar
@@ -26,7 +26,7 @@ logger = logging.get_logger(__name__)
 
 
 class EncoderHead:
-    """An encoder with a head. A family's class builds the encoder in `add_encoder`."""
+    """An encoder, built by the family's `_add_encoder`, with a head."""
 
     has_pooler: ClassVar[bool] = False
     classes_field: ClassVar[str] = "num_labels"  # of the configuration: how many classes the labels of tokens have
@@ -34,11 +34,11 @@ class EncoderHead:
     def __init__(self, config: EncoderConfig):
         super().__init__(config)
         self.num_labels = config.num_labels
-        self.add_encoder(add_pooling_layer=self.has_pooler)
-        self.add_head()
+        self._add_encoder(add_pooling_layer=self.has_pooler)
+        self._add_head()
         self.post_init()
 
-    def add_head(self) -> None:
+    def _add_head(self) -> None:
         """Build the head's modules."""
         raise NotImplementedError
 
@@ -60,10 +60,10 @@ class EncoderHead:
                 nothing reads, before anything is computed; and as the base model does.
         """
         refuse_unknown_arguments(self, kwargs, self.base_model.arguments)
-        for inputs in (input_ids, inputs_embeds):
-            if inputs is not None:
-                num_classes = getattr(self.config, self.classes_field)
-                check_labels("labels", token_labels, inputs.shape[:2], self.classes_field, num_classes)
+        rows = input_ids if inputs_embeds is None else inputs_embeds
+        if rows is not None:
+            num_classes = getattr(self.config, self.classes_field)
+            check_labels("labels", token_labels, rows.shape[:2], self.classes_field, num_classes)
         return self.base_model(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -171,11 +171,7 @@ class EncoderForMaskedLM(EncoderHead):
         )
 
     def predict_tokens(
-        self,
-        hidden_states: torch.Tensor,
-        tokens: FlatTokens,
-        labels: torch.Tensor | None,
-        return_logits: bool | None,
+        self, hidden_states: torch.Tensor, tokens: FlatTokens, labels: torch.Tensor | None, return_logits: bool | None
     ) -> tuple[torch.Tensor | None, ObjectiveSums | None]:
         """Scores `(B, T, V)` or None, and the sums of the MLM objective or None.
 

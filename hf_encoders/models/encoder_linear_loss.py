@@ -22,11 +22,8 @@ VOCABULARY_BLOCK = 2**12  # 16-bit products of a base model: 6 MB instead of 47
 def linear_classification_sums(hidden_states: torch.Tensor, linear: nn.Module, labels: torch.Tensor) -> ObjectiveSums:
     """`classification_sums(linear(hidden_states), labels)`, in chunks where `linear` is a plain projection.
 
-    Args:
-        hidden_states (`torch.Tensor` of shape `(P, D)`): what is projected.
-        linear (`nn.Module`): `(P, D)` -> `(P, V)`. Anything but a bare `nn.Linear` with a bias (an adapter, quantised
-            or offloaded weights) is called on all items at once.
-        labels (`torch.LongTensor` of shape `(P,)`): classes in [0, V), none of them ignored.
+    `hidden_states` are `(P, D)`, `labels` `(P,)` classes in [0, V), none of them ignored. Anything but a bare
+    `nn.Linear` with a bias (an adapter, quantised or offloaded weights) is called on all items at once.
     """
     if not is_bare_linear(linear) or linear.bias is None or not is_eager():
         return classification_sums(linear(hidden_states), labels)
@@ -81,22 +78,18 @@ class _LinearCrossEntropy(torch.autograd.Function):
             )
         # The dtypes were chosen in `forward`; autocast around the backward pass changes nothing.
         with without_autocast(gradient):
-            return _LinearCrossEntropy._gradients(ctx, gradient)
-
-    @staticmethod
-    def _gradients(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        scores, chunk, weight, weight_gradient, bias_gradient, *hidden_gradients = ctx.saved_tensors
-        of_hidden = of_weight = of_bias = None
-        hidden_dtype, bias_dtype = ctx.input_dtypes
-        if ctx.needs_input_grad[0]:
-            of_hidden = (torch.cat(hidden_gradients) * gradient).to(hidden_dtype)
-        if ctx.needs_input_grad[1]:
-            of_weight = _add_products(None, scores, (chunk * gradient).to(chunk.dtype), weight)
-            if weight_gradient is not None:
-                of_weight.addcmul_(weight_gradient, gradient.to(weight.dtype))
-        if ctx.needs_input_grad[2]:
-            of_bias = (bias_gradient * gradient).to(bias_dtype)
-        return of_hidden, of_weight, of_bias, None, None, None
+            scores, chunk, weight, weight_gradient, bias_gradient, *hidden_gradients = ctx.saved_tensors
+            of_hidden = of_weight = of_bias = None
+            hidden_dtype, bias_dtype = ctx.input_dtypes
+            if ctx.needs_input_grad[0]:
+                of_hidden = (torch.cat(hidden_gradients) * gradient).to(hidden_dtype)
+            if ctx.needs_input_grad[1]:
+                of_weight = _add_products(None, scores, (chunk * gradient).to(chunk.dtype), weight)
+                if weight_gradient is not None:
+                    of_weight.addcmul_(weight_gradient, gradient.to(weight.dtype))
+            if ctx.needs_input_grad[2]:
+                of_bias = (bias_gradient * gradient).to(bias_dtype)
+            return of_hidden, of_weight, of_bias, None, None, None
 
 
 def _become_gradients_(
@@ -125,11 +118,7 @@ def _become_gradients_(
 def _num_correct(
     scores: torch.Tensor, of_label: torch.Tensor, highest: torch.Tensor, labels: torch.Tensor
 ) -> torch.Tensor:
-    """Items whose first highest score is the label's.
-
-    `argmax` takes several times as long as `amax`, so it runs only on the rows in which the label's score is the
-    maximum, which may be tied.
-    """
+    """Items whose first highest score is the label's. `argmax`, slower than `amax`, runs only on possible ones."""
     candidates = (of_label == highest).squeeze(1).nonzero().squeeze(1)
     return (scores.index_select(0, candidates).argmax(dim=1) == labels.index_select(0, candidates)).sum()
 

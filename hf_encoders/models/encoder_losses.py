@@ -17,14 +17,11 @@ IGNORED = -100
 class ObjectiveSums(NamedTuple):
     """Sums of one loss term over the items of one forward pass; scalars, all but `nll` without gradient.
 
-    Args:
-        nll (`torch.Tensor`): summed negative log-likelihood in nats, float32 or the model's float64.
-        correct (`torch.Tensor`): items whose most likely class is the label.
-        count (`torch.Tensor`): items; labels of -100 do not count.
+    Labels of -100 are not items.
     """
 
-    nll: torch.Tensor
-    correct: torch.Tensor
+    nll: torch.Tensor  # summed negative log-likelihood in nats, float32 or the model's float64
+    correct: torch.Tensor  # items whose most likely class is the label
     count: torch.Tensor
 
     def detach(self) -> "ObjectiveSums":
@@ -33,12 +30,7 @@ class ObjectiveSums(NamedTuple):
 
 
 def classification_sums(logits: torch.Tensor, labels: torch.Tensor) -> ObjectiveSums:
-    """Cross-entropy summed over items.
-
-    Args:
-        logits (`torch.Tensor` of shape `(items, classes)`): scores.
-        labels (`torch.Tensor` of shape `(items,)`): integer classes; -100 is ignored.
-    """
+    """Cross-entropy summed over items: logits `(items, classes)`, labels `(items,)` with -100 ignored."""
     labels = labels.long()
     nll = nn.functional.cross_entropy(_at_least_float32(logits), labels, ignore_index=IGNORED, reduction="sum")
     is_item = labels != IGNORED
@@ -91,19 +83,12 @@ def infer_problem_type(labels: torch.Tensor | None, num_labels: int) -> str | No
 
 
 def sequence_classification_loss(
-    logits: torch.Tensor,
-    labels: torch.Tensor,
-    problem_type: str,
-    num_items_in_batch: torch.Tensor | int | None = None,
+    logits: torch.Tensor, labels: torch.Tensor, problem_type: str, num_items_in_batch: torch.Tensor | int | None = None
 ) -> torch.Tensor:
-    """Loss of a classifier or regressor over whole sequences.
+    """Loss of a classifier or regressor over whole sequences; `logits` are `(B, num_labels)`.
 
-    Args:
-        logits (`torch.Tensor` of shape `(B, num_labels)`): scores.
-        labels (`torch.Tensor`): `(B,)` class ids; `(B,)` or `(B, num_labels)` floats for regression; `(B, num_labels)`
-            of 0 and 1 for several labels per row.
-        problem_type (`str`): `regression`, `single_label_classification` or `multi_label_classification`.
-        num_items_in_batch: entries of `labels` in the whole batch.
+    `labels` are `(B,)` class ids, `(B,)` or `(B, num_labels)` floats for regression, or `(B, num_labels)` of 0 and 1
+    for several labels per row, as `problem_type` says.
 
     Raises:
         ValueError: if the number of labels does not match the logits.
@@ -133,11 +118,9 @@ def span_loss(
 ) -> torch.Tensor:
     """Mean of the cross-entropies of an answer's first and last token (BERT, section 4.2).
 
-    Args:
-        start_logits, end_logits (`torch.Tensor` of shape `(B, T)`): one score per token, padding included: the softmax
-            of the original code runs over the whole row.
-        start_positions, end_positions (`torch.LongTensor` of shape `(B,)`): columns. Those beyond the row's end, from
-            windows without the answer, are ignored, and negative ones count as 0, as in transformers.
+    The softmax runs over the whole row of `(B, T)` scores, padding included, as in the original code. Positions are
+    columns; those beyond the row's end, from windows without the answer, are ignored, and negative ones count as 0,
+    as in transformers.
     """
     losses = []
     for logits, positions in ((start_logits, start_positions), (end_logits, end_positions)):

@@ -42,33 +42,21 @@ class EncoderPreTrainedModel(PreTrainedModel):
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
-        """As in transformers, but from complete safetensors files only, without randomly initialised encoder weights.
+        """As in transformers, but from complete safetensors files only, and without random encoder weights.
 
-        A new head is initialised randomly, and listed in transformers' report, which is logged.
-
-        Raises:
-            OSError: for a file that is missing, damaged or not in the safetensors format.
-            ValueError: for weights of another architecture or of other shapes, and for missing encoder weights unless
-                `output_loading_info=True` returns the report on them.
+        Errors and arguments as in `load_checked`. A new head is initialised randomly, which transformers logs.
         """
         return load_checked(super().from_pretrained, pretrained_model_name_or_path, *args, **kwargs)
 
     def _adjust_missing_and_unexpected_keys(self, loading_info: Any) -> None:
-        """Keep pre-training heads that this class does not have out of the report that transformers logs.
-
-        A pre-trained checkpoint loaded for another task always has them. `output_loading_info=True` returns all names
-        (see `load_checked`).
-        """
+        """Leave pre-training heads out of transformers' warning: a checkpoint loaded for another task has them."""
         super()._adjust_missing_and_unexpected_keys(loading_info)
         heads = re.compile("|".join(self.pretraining_heads))
         self.unused_head_weights = frozenset(name for name in loading_info.unexpected_keys if heads.fullmatch(name))
         loading_info.unexpected_keys -= self.unused_head_weights
 
     def save_pretrained(self, save_directory: Any, **kwargs: Any) -> None:
-        """As in transformers, always under today's parameter names.
-
-        transformers would write a checkpoint of 2018 back as `LayerNorm.gamma` and `LayerNorm.beta`.
-        """
+        """As in transformers, but never under the parameter names of 2018 (`LayerNorm.gamma`)."""
         kwargs.setdefault("save_original_format", False)
         super().save_pretrained(save_directory, **kwargs)
 
@@ -113,10 +101,8 @@ class EncoderModel:
 
         Args:
             input_ids (`torch.LongTensor` of shape `(B, T)`, *optional*): token ids.
-            attention_mask (`torch.Tensor` of shape `(B, T)`, *optional*): non-zero for real tokens; None means all
-                are.
-            token_type_ids (`torch.LongTensor` of shape `(B, T)`, *optional*): segment of each token, below
-                `type_vocab_size`; None means 0.
+            attention_mask (`torch.Tensor` of shape `(B, T)`, *optional*): non-zero for real tokens; None: all are.
+            token_type_ids (`torch.LongTensor` of shape `(B, T)`, *optional*): segment of each token; None means 0.
             position_ids (`torch.LongTensor` of shape `(B, T)`, *optional*): rows of the position table.
             inputs_embeds (`torch.Tensor` of shape `(B, T, E)`, *optional*): instead of `input_ids`.
             cu_seq_lens_q (`torch.Tensor` of shape `(S + 1,)`, *optional*): boundaries of packed sequences in one row.
@@ -129,8 +115,8 @@ class EncoderModel:
             `last_hidden_state` of shape `(B, T, D)`, zero at padding, and `pooler_output` of shape `(S, D)`.
 
         Raises:
-            ValueError: for missing or conflicting inputs, sequences longer than the position table, ids outside of a
-                table, and arguments that nothing reads.
+            ValueError: for missing or conflicting inputs, sequences that are too long, ids out of range, and arguments
+                that nothing reads.
         """
         refuse_unknown_arguments(self, kwargs, WITHOUT_EFFECT)
         self._check_inputs(input_ids, token_type_ids, position_ids, inputs_embeds)

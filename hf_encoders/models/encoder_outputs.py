@@ -12,14 +12,12 @@ from .encoder_tokens import FlatTokens
 
 @dataclass
 class FlatEncoderOutput(ModelOutput):
-    """What heads read from the encoder: no padding anywhere.
+    """What heads read from the encoder, without padding.
 
     Args:
         last_hidden_state (`torch.Tensor` of shape `(N, D)`): flat tokens.
         pooler_output (`torch.Tensor` of shape `(S, D)`, *optional*): one row per sequence.
-        hidden_states (`tuple` of `torch.Tensor` of shape `(B, T, D)`, *optional*): embeddings and every layer's
-            output.
-        attentions (`tuple` of `torch.Tensor` of shape `(S, A, L, L)`, *optional*): every layer's attention weights.
+        hidden_states, attentions: as in transformers, `(B, T, D)` and `(S, A, L, L)` each.
         tokens (`FlatTokens`): the layout, which maps back to the border.
     """
 

@@ -24,9 +24,7 @@ def project(linear: nn.Module, hidden_states: torch.Tensor, activation: nn.Modul
 
 def _can_recompute(linear: nn.Module, hidden_states: torch.Tensor, activation: nn.Module | None) -> bool:
     """Whether `_Projection` computes what the modules would."""
-    if not is_eager() or not torch.is_grad_enabled():
-        return False
-    if not is_bare_linear(linear) or linear.bias is None:
+    if not is_eager() or not torch.is_grad_enabled() or not is_bare_linear(linear) or linear.bias is None:
         return False
     if activation is not None and not (is_bare(activation) and next(activation.parameters(), None) is None):
         return False
@@ -40,11 +38,7 @@ class _Projection(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        hidden_states: torch.Tensor,
-        weight: torch.Tensor,
-        bias: torch.Tensor,
-        activation: nn.Module | None,
+        ctx: Any, hidden_states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, activation: nn.Module | None
     ) -> torch.Tensor:
         of_hidden, of_weight = ctx.needs_input_grad[:2]
         # A frozen factor needs only the other factor of its product.
@@ -62,29 +56,25 @@ class _Projection(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         # The dtypes were chosen in `forward`; autocast around the backward pass changes nothing.
         with without_autocast(gradient):
-            return _Projection._gradients(ctx, gradient)
-
-    @staticmethod
-    def _gradients(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        hidden_states, weight = ctx.saved_tensors
-        of_hidden = of_weight = of_bias = None
-        inputs = activated = hidden_states
-        if ctx.activation is not None and hidden_states is not None:
-            is_differentiated_again = torch.is_grad_enabled()
-            inputs = hidden_states if is_differentiated_again else hidden_states.detach().requires_grad_()
-            with torch.enable_grad():
-                activated = ctx.activation.forward(inputs)
-        if ctx.needs_input_grad[0]:
-            of_hidden = gradient @ weight.to(gradient.dtype)
-            if ctx.activation is not None:
-                (of_hidden,) = torch.autograd.grad(
-                    activated, inputs, of_hidden, retain_graph=True, create_graph=is_differentiated_again
-                )
-        if ctx.needs_input_grad[1]:
-            of_weight = (transposed(gradient, activated.shape[1]) @ activated).to(ctx.dtypes[0])
-        if ctx.needs_input_grad[2]:
-            of_bias = gradient.sum(dim=0).to(ctx.dtypes[1])
-        return of_hidden, of_weight, of_bias, None
+            hidden_states, weight = ctx.saved_tensors
+            of_hidden = of_weight = of_bias = None
+            inputs = activated = hidden_states
+            if ctx.activation is not None and hidden_states is not None:
+                is_differentiated_again = torch.is_grad_enabled()
+                inputs = hidden_states if is_differentiated_again else hidden_states.detach().requires_grad_()
+                with torch.enable_grad():
+                    activated = ctx.activation.forward(inputs)
+            if ctx.needs_input_grad[0]:
+                of_hidden = gradient @ weight.to(gradient.dtype)
+                if ctx.activation is not None:
+                    (of_hidden,) = torch.autograd.grad(
+                        activated, inputs, of_hidden, retain_graph=True, create_graph=is_differentiated_again
+                    )
+            if ctx.needs_input_grad[1]:
+                of_weight = (transposed(gradient, activated.shape[1]) @ activated).to(ctx.dtypes[0])
+            if ctx.needs_input_grad[2]:
+                of_bias = gradient.sum(dim=0).to(ctx.dtypes[1])
+            return of_hidden, of_weight, of_bias, None
 
 
 def without_autocast(tensor: torch.Tensor) -> AbstractContextManager:
@@ -94,10 +84,7 @@ def without_autocast(tensor: torch.Tensor) -> AbstractContextManager:
 
 
 def is_bare(module: nn.Module) -> bool:
-    """Whether calling the module runs its class's `forward` and nothing else: no hooks, no `forward` of the instance.
-
-    accelerate replaces the instance's `forward` to offload weights; global hooks count operations by module.
-    """
+    """Whether calling the module runs only its class's `forward`: no hooks, no `forward` of the instance."""
     hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
     return not any(hooks) and "forward" not in vars(module) and not _has_any_global_hook()
 

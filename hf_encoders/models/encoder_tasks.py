@@ -32,8 +32,7 @@ class EncoderForSequenceClassification(EncoderHead):
 
     has_pooler = True
 
-    def add_head(self) -> None:
-        """Build the classifier of the pooled output."""
+    def _add_head(self) -> None:
         self.dropout = nn.Dropout(self.config.head_dropout)
         self.classifier = nn.Linear(self.config.hidden_size, self.config.num_labels)
 
@@ -74,8 +73,7 @@ class EncoderForSequenceClassification(EncoderHead):
 class EncoderForTokenClassification(EncoderHead):
     """One label per token."""
 
-    def add_head(self) -> None:
-        """Build the classifier of the last hidden states."""
+    def _add_head(self) -> None:
         self.dropout = nn.Dropout(self.config.head_dropout)
         self.classifier = nn.Linear(self.config.hidden_size, self.config.num_labels)
 
@@ -110,8 +108,7 @@ class EncoderForTokenClassification(EncoderHead):
 class EncoderForQuestionAnswering(EncoderHead):
     """First and last token of an answer."""
 
-    def add_head(self) -> None:
-        """Build the projection to the two scores of each token."""
+    def _add_head(self) -> None:
         self.qa_outputs = nn.Linear(self.config.hidden_size, 2)
 
     @can_return_tuple
@@ -164,8 +161,7 @@ class EncoderForMultipleChoice(EncoderHead):
 
     has_pooler = True
 
-    def add_head(self) -> None:
-        """Build the projection of the pooled output to a choice's score."""
+    def _add_head(self) -> None:
         self.dropout = nn.Dropout(self.config.head_dropout)
         self.classifier = nn.Linear(self.config.hidden_size, 1)
 

@@ -168,18 +168,17 @@ def flat_tokens(
     cu_seq_lens: torch.Tensor | None = None,
     keep_padding: bool = False,
 ) -> FlatTokens:
-    """Choose the layout of one batch.
+    """Choose the layout of one batch of B x T token ids on `device`.
 
     Args:
-        batch_size, row_length, device: B, T and where the token ids are.
         attention_mask (`torch.Tensor`, *optional*): `(B, T)`, non-zero for real tokens, anywhere in the row; or
             `(B, 1 or A, 1 or T, T)`, boolean (True = may attend) or additive.
-        cu_seq_lens (`torch.Tensor` of shape `(S + 1,)`, *optional*): boundaries of the sequences packed in a single
-            row, from 0 to T.
+        cu_seq_lens (`torch.Tensor` of shape `(S + 1,)`, *optional*): boundaries of sequences packed in a single row,
+            from 0 to T.
         keep_padding (`bool`, *optional*, defaults to `False`): treat padding as tokens that are not attended to.
 
     Raises:
-        ValueError: if the mask's shape does not fit the batch, or `cu_seq_lens` does not cover exactly one row.
+        ValueError: if the mask's shape does not match the batch, or `cu_seq_lens` does not cover exactly one row.
     """
     if cu_seq_lens is not None:
         return _packed_tokens(batch_size, row_length, device, attention_mask, cu_seq_lens)
@@ -254,10 +253,9 @@ def _additive_mask(mask: torch.Tensor, batch_size: int, row_length: int) -> torc
 
 
 class HiddenStateRecorder(nn.Module):
-    """Pads a layer's flat output, when hidden states are asked for.
+    """Pads a layer's flat output when hidden states are asked for; transformers' recording hook is on this module.
 
-    transformers records `hidden_states` with a hook on a module; the layers' outputs are flat, so the hook is on this
-    one. The next layer reads the padded tensor, so that the recorded states are part of the graph and carry gradients.
+    The next layer reads the padded tensor, so that the recorded states are part of the graph and carry gradients.
     """
 
     def forward(self, before: torch.Tensor, after: torch.Tensor, tokens: FlatTokens) -> torch.Tensor:

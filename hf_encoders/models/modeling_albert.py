@@ -229,8 +229,7 @@ class HfeAlbertPreTrainedModel(EncoderPreTrainedModel):
     )
     _no_split_modules = ["EncoderEmbeddings", "AlbertLayer", "AlbertPartialLayer"]
 
-    def add_encoder(self, add_pooling_layer: bool) -> None:
-        """Build the base model below a head."""
+    def _add_encoder(self, add_pooling_layer: bool) -> None:
         self.albert = HfeAlbertModel(self.config, add_pooling_layer)
 
     @torch.no_grad()
@@ -268,8 +267,7 @@ class HfeAlbertForPreTraining(EncoderForPreTraining, HfeAlbertPreTrainedModel):
     loss_terms = {"mlm": "labels", "sop": "sentence_order_label"}
     pair_label_name = "sentence_order_label"
 
-    def add_head(self) -> None:
-        """Build both heads."""
+    def _add_head(self) -> None:
         self.predictions = AlbertMLMHead(self.config)
         self.sop_classifier = AlbertSOPHead(self.config)
 
@@ -308,8 +306,7 @@ class HfeAlbertForMaskedLM(EncoderForMaskedLM, HfeAlbertPreTrainedModel):
 
     _tied_weights_keys = TIED_DECODER
 
-    def add_head(self) -> None:
-        """Build the MLM head."""
+    def _add_head(self) -> None:
         self.predictions = AlbertMLMHead(self.config)
 
 

@@ -1,7 +1,4 @@
-"""BERT (Devlin et al. 2018, https://arxiv.org/abs/1810.04805).
-
-The reference family: the shared blocks as they are, under transformers' parameter names. Leaves out: decoder use.
-"""
+"""BERT (Devlin et al. 2018, https://arxiv.org/abs/1810.04805): the shared blocks, under transformers' names."""
 
 import torch
 from torch import nn
@@ -76,8 +73,7 @@ class HfeBertPreTrainedModel(EncoderPreTrainedModel):
     )
     _no_split_modules = ["EncoderEmbeddings", "EncoderLayer"]
 
-    def add_encoder(self, add_pooling_layer: bool) -> None:
-        """Build the base model below a head."""
+    def _add_encoder(self, add_pooling_layer: bool) -> None:
         self.bert = HfeBertModel(self.config, add_pooling_layer)
 
     @torch.no_grad()
@@ -111,8 +107,7 @@ class HfeBertForPreTraining(EncoderForPreTraining, HfeBertPreTrainedModel):
     loss_terms = {"mlm": "labels", "nsp": "next_sentence_label"}
     pair_label_name = "next_sentence_label"
 
-    def add_head(self) -> None:
-        """Build both heads."""
+    def _add_head(self) -> None:
         self.cls = BertHeads(self.config, tokens=True, pairs=True)
 
     @can_return_tuple
@@ -148,16 +143,14 @@ class HfeBertForMaskedLM(EncoderForMaskedLM, HfeBertPreTrainedModel):
 
     _tied_weights_keys = TIED_DECODER
 
-    def add_head(self) -> None:
-        """Build the MLM head."""
+    def _add_head(self) -> None:
         self.cls = BertHeads(self.config, tokens=True, pairs=False)
 
 
 class HfeBertForNextSentencePrediction(EncoderForNextSentencePrediction, HfeBertPreTrainedModel):
     """BERT with the next-sentence head alone."""
 
-    def add_head(self) -> None:
-        """Build the pair head."""
+    def _add_head(self) -> None:
         self.cls = BertHeads(self.config, tokens=False, pairs=True)
 
 

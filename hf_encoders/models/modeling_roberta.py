@@ -98,8 +98,7 @@ class HfeRobertaPreTrainedModel(EncoderPreTrainedModel):
     )
     _no_split_modules = ["RobertaEmbeddings", "EncoderLayer"]
 
-    def add_encoder(self, add_pooling_layer: bool) -> None:
-        """Build the base model below a head."""
+    def _add_encoder(self, add_pooling_layer: bool) -> None:
         self.roberta = HfeRobertaModel(self.config, add_pooling_layer)
 
     @torch.no_grad()
@@ -128,8 +127,7 @@ class HfeRobertaForMaskedLM(EncoderForMaskedLM, HfeRobertaPreTrainedModel):
         "lm_head.decoder.bias": "lm_head.bias",
     }
 
-    def add_head(self) -> None:
-        """Build the MLM head."""
+    def _add_head(self) -> None:
         self.lm_head = RobertaLMHead(self.config)
 
 
@@ -138,8 +136,7 @@ class HfeRobertaForSequenceClassification(EncoderForSequenceClassification, HfeR
 
     has_pooler = False
 
-    def add_head(self) -> None:
-        """Build the classifier of the first token."""
+    def _add_head(self) -> None:
         self.classifier = RobertaClassificationHead(self.config)
 
     def classify(self, outputs: FlatEncoderOutput) -> torch.Tensor:

@@ -187,7 +187,7 @@ def test_a_subclass_may_take_more_arguments() -> None:
             return super().forward(*args, **kwargs)
 
     class Masked(hf_encoders.HfeBertForMaskedLM):
-        def add_encoder(self, add_pooling_layer: bool) -> None:
+        def _add_encoder(self, add_pooling_layer: bool) -> None:
             self.bert = Shifted(self.config, add_pooling_layer)
 
     model = Masked(tiny_config(hf_encoders.HfeBertConfig))
