@@ -21,7 +21,7 @@ from torch.utils.data import Subset
 from transformers import HfArgumentParser, TrainingArguments, set_seed
 
 from hf_encoders import HfeAlbertConfig, HfeAlbertForPreTraining, data
-from hf_encoders.objectives.table import tokenizer_fields
+from hf_encoders.recipes.model_config import tokenizer_fields
 from hf_encoders.records.plots import logged_points, write_comparison
 from hf_encoders.training import PreTrainingTrainer
 

@@ -23,7 +23,7 @@ from transformers import HfArgumentParser, TrainingArguments, set_seed
 
 from hf_encoders import HfeBertConfig, HfeBertForPreTraining, data
 from hf_encoders.data.examples import TextExamples
-from hf_encoders.objectives.table import tokenizer_fields
+from hf_encoders.recipes.model_config import tokenizer_fields
 from hf_encoders.records.plots import logged_points, write_comparison
 from hf_encoders.training import PreTrainingTrainer
 

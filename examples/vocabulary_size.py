@@ -24,7 +24,7 @@ from transformers import HfArgumentParser, TrainingArguments, set_seed
 
 from hf_encoders import HfeRobertaConfig, HfeRobertaForMaskedLM, data
 from hf_encoders.evaluation.pseudo_likelihood import token_log_probabilities
-from hf_encoders.objectives.table import tokenizer_fields
+from hf_encoders.recipes.model_config import tokenizer_fields
 from hf_encoders.records.plots import write_comparison
 from hf_encoders.training import PreTrainingTrainer
 

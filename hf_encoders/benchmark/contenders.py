@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+import transformers
 from transformers import (
     AutoConfig,
     AutoModel,
-    AutoModelForMaskedLM,
-    AutoModelForPreTraining,
     DataCollatorForLanguageModeling,
     ModernBertConfig,
     PreTrainedConfig,
@@ -69,7 +68,7 @@ def model_class(setting: Setting) -> Any:
     """The Auto class of what the setting computes."""
     if not setting.trains:
         return AutoModel
-    return AutoModelForMaskedLM if setting.objective == "mlm" else AutoModelForPreTraining
+    return getattr(transformers, setting.pretrains.auto_class)
 
 
 def stock_config(config: EncoderConfig) -> PreTrainedConfig:

@@ -10,5 +10,5 @@ def needed_flops(config: EncoderConfig, batch: Batch, setting: Setting) -> int:
     """Operations that a step of the task needs for a batch."""
     if not setting.trains:
         return forward_flops(config, batch.lengths)
-    pairs = 0 if setting.objective == "mlm" else len(batch.rows)
+    pairs = len(batch.rows) if setting.pretrains.has_example_labels else 0
     return 3 * forward_flops(config, batch.lengths, batch.predicted, pairs)

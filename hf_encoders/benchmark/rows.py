@@ -15,15 +15,11 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.benchmark.settings import Setting
 from hf_encoders.data.batches import IGNORED, Segments
-from hf_encoders.data.chunks import DocumentChunks
-from hf_encoders.data.collators import (
-    DataCollatorForMaskedLM,
-    DataCollatorForNextSentencePrediction,
-    DataCollatorForSentenceOrderPrediction,
-)
+from hf_encoders.data.collators import DataCollatorForMaskedLM
 from hf_encoders.data.corpus.sentence_store import SentenceStore
 from hf_encoders.data.examples import TextExamples
 from hf_encoders.data.randomness import example_keys
+from hf_encoders.registration import config_class_of
 
 
 # Rows are sorted by length within so many batches, as transformers' LengthGroupedSampler does.
@@ -119,7 +115,8 @@ def make_pool(
     Raises:
         ValueError: if the text does not fill one batch.
     """
-    collator = make_collator(tokenizer, setting, pair_label_name)
+    model_class = setting.pretrains.model_class(config_class_of(setting.family))
+    collator = setting.pretrains.make_collator(tokenizer, model_class)
     batches = make_examples(corpus, setting)
     rows = [rows_of(collator(examples), pair_label_name) for examples in batches]
     finish = {"padding_id": tokenizer.pad_token_id, "pair_label_name": pair_label_name, "trains": setting.trains}
@@ -130,26 +127,16 @@ def make_pool(
     return Pool(plain, grouped, collator)
 
 
-def make_collator(
-    tokenizer: PreTrainedTokenizerBase, setting: Setting, pair_label_name: str | None
-) -> DataCollatorForMaskedLM:
-    """This package's collator for the objective."""
-    if setting.objective == "mlm":
-        return DataCollatorForMaskedLM(tokenizer)
-    if setting.objective == "nsp":
-        return DataCollatorForNextSentencePrediction(tokenizer, label_name=pair_label_name)
-    return DataCollatorForSentenceOrderPrediction(tokenizer, label_name=pair_label_name)
-
-
 def make_examples(corpus: datasets.Dataset, setting: Setting) -> list[list[Any]]:
     """Up to `POOL_BATCHES` batches of this package's examples, drawn without repetition."""
     random = np.random.default_rng(setting.seed)
-    if setting.objective == "mlm":
+    has_pairs = setting.pretrains.has_example_labels
+    if not has_pairs:
         store = SentenceStore(corpus)
         begin, end = spans(store, setting.examples, setting.length)
         count = len(begin)
     else:
-        chunks = DocumentChunks(corpus, setting.length, seed=setting.seed, redraw=False)
+        chunks = setting.pretrains.make_examples(corpus, setting.length, seed=setting.seed, redraw=False)
         count = len(chunks)
     if count < setting.batch_size:
         raise ValueError(
@@ -158,7 +145,7 @@ def make_examples(corpus: datasets.Dataset, setting: Setting) -> list[list[Any]]
         )
     num_batches = min(POOL_BATCHES, count // setting.batch_size)
     chosen = random.permutation(count)[: num_batches * setting.batch_size].reshape(num_batches, -1)
-    if setting.objective != "mlm":
+    if has_pairs:
         return [chunks.__getitems__(picks) for picks in chosen]
     return [
         [

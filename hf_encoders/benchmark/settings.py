@@ -8,8 +8,9 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.models.encoder_configuration import EncoderConfig
-from hf_encoders.objectives.table import config_class_of, config_of_size, pretraining_class
-from hf_encoders.registration import configurations
+from hf_encoders.objectives import Objective, get_objective
+from hf_encoders.recipes.model_config import config_of_size
+from hf_encoders.registration import config_class_of, configurations
 
 
 class Size(NamedTuple):
@@ -84,6 +85,11 @@ class Setting:
     def trains(self) -> bool:
         """Whether the task is pre-training."""
         return self.task == "pretraining"
+
+    @property
+    def pretrains(self) -> Objective:
+        """The objective."""
+        return get_objective(self.objective)
 
     @property
     def torch_dtype(self) -> torch.dtype:
@@ -178,6 +184,4 @@ def check_own_config(config: EncoderConfig, setting: Setting, tokenizer: PreTrai
 
 def pair_label_name(setting: Setting) -> str | None:
     """What the family's `forward` calls the label of a sentence pair; None where the objective has none."""
-    if setting.objective == "mlm":
-        return None
-    return pretraining_class(config_class_of(setting.family)).pair_label_name
+    return setting.pretrains.example_label(config_class_of(setting.family))

@@ -55,9 +55,9 @@ from hf_encoders.data.corpus import read_documents, split_sentences, tokenize_do
 from hf_encoders.data.corpus.python_docs import read_python_documents
 from hf_encoders.data.vocabulary.tokenizer_training import train_tokenizer
 from hf_encoders.loading import load_tokenizer
-from hf_encoders.objectives.table import check_objective, config_class_of
+from hf_encoders.objectives import OBJECTIVES, get_objective
 from hf_encoders.records.flops import measure_gemm_rate
-from hf_encoders.registration import configurations
+from hf_encoders.registration import config_class_of, configurations
 from hf_encoders.writing import check_file
 
 
@@ -115,7 +115,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     work = parser.add_argument_group("work")
     work.add_argument("--task", nargs="+", choices=TASKS, default=["pretraining"], help="default: pretraining")
-    work.add_argument("--objective", choices=["mlm", "nsp", "sop"], default="mlm", help="default: mlm")
+    work.add_argument("--objective", choices=list(OBJECTIVES), default="mlm", help="default: mlm")
     work.add_argument(
         "--dtype",
         nargs="+",
@@ -226,7 +226,8 @@ def make_settings(arguments: argparse.Namespace) -> list[Setting]:
     """
     if arguments.model and (arguments.family or arguments.size):
         raise ValueError("--model says family and size itself: leave out --family and --size.")
-    if arguments.objective != "mlm" and arguments.examples:
+    objective = get_objective(arguments.objective)
+    if objective.has_example_labels and arguments.examples:
         raise ValueError(f"--examples: rows of --objective {arguments.objective} are sentence pairs: leave it out.")
     if arguments.device == "cuda" and not torch.cuda.is_available():
         raise ValueError("--device cuda: torch finds no CUDA device here: use --device cpu.")
@@ -236,9 +237,9 @@ def make_settings(arguments: argparse.Namespace) -> list[Setting]:
     else:
         models = list(itertools.product(arguments.family or ["bert"], arguments.size or ["small"]))
     for family, _ in models:
-        check_objective(config_class_of(family), arguments.objective)
+        objective.model_class(config_class_of(family))  # refuses a family without its heads
     dropout = DROPOUT if arguments.dropout is None and not arguments.model else arguments.dropout
-    examples = [PAIRS] if arguments.objective != "mlm" else arguments.examples or [EXAMPLES[0]]
+    examples = [PAIRS] if objective.has_example_labels else arguments.examples or [EXAMPLES[0]]
     return [
         Setting(
             family=family,
@@ -267,7 +268,7 @@ def opponents(arguments: argparse.Namespace) -> list[str]:
     Raises:
         ValueError: for ModernBERT in a pair objective.
     """
-    if arguments.objective == "mlm":
+    if not get_objective(arguments.objective).has_example_labels:
         return list(OPPONENTS) if arguments.against is None else arguments.against
     if arguments.against and "modernbert" in arguments.against:
         raise ValueError(

@@ -25,25 +25,15 @@ import datasets
 import transformers
 from accelerate.utils import release_memory
 from huggingface_hub import upload_folder
-from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
+from transformers import PreTrainedTokenizerBase, set_seed
 
 from hf_encoders.data.corpus import split_train_validation
 from hf_encoders.data.corpus.segmentation import split_sentences
 from hf_encoders.data.corpus.sentence_store import SentenceStore
 from hf_encoders.recipes.plan import Plan, make_plan, measure_passes
 from hf_encoders.recipes.pretrained_folder import save_pretrained_folder
-from hf_encoders.recipes.recipe import SET_BY_RUN, Recipe, load_recipe, recipe_names
-from hf_encoders.recipes.run import (
-    Division,
-    divide,
-    make_trainer,
-    model_config,
-    num_processes,
-    run_collator,
-    run_examples,
-    train_to_the_end,
-    training_arguments,
-)
+from hf_encoders.recipes.recipe import SET_BY_RUN, load_recipe, recipe_names
+from hf_encoders.recipes.run import Run, divide, num_processes, train_to_the_end
 from hf_encoders.recipes.run_folder import (
     CORPUS,
     IS_FINISHED,
@@ -119,57 +109,53 @@ def run(arguments: argparse.Namespace) -> int:
     noted = None if overwrites(arguments) else read_run_file(output)
     if noted is not None:
         recipe = recipe.lengthened(phases_of(noted), is_scaled="max_steps" in given)
-    processes, halves = num_processes(), bool(given.get("auto_find_batch_size"))
-    if halves and processes > 1:
-        raise ValueError("--auto_find_batch_size is for one process: give --per_device_train_batch_size instead.")
-    division = divide(
-        recipe, processes, given.get("per_device_train_batch_size"), given.get("gradient_accumulation_steps")
-    )
-    fields = {name: value for name, value in given.items() if name not in OWN}
-    training = training_arguments(recipe, division, output, fields)
+    halves = bool(given.get("auto_find_batch_size"))
+    if halves and num_processes() > 1:
+        raise ValueError("--auto-find-batch-size is for one process: give --per-device-train-batch-size instead.")
+    batch = given.get("per_device_train_batch_size"), given.get("gradient_accumulation_steps")
+    options = {name: value for name, value in given.items() if name not in OWN}
+    run = Run.of(recipe, output, options, divide(recipe, num_processes(), *batch))
     transformers.logging.set_verbosity_warning()
-    tokenizer, documents, noted = open_run(arguments, recipe, training, output)
+    tokenizer, documents, noted = open_run(arguments, run)
     if noted.get(IS_FINISHED) and (output / "model" / CARD_FILE).is_file() and not arguments.plan:
-        if training.push_to_hub:
+        if run.arguments.push_to_hub:
             raise ValueError(
-                f"--push_to_hub: this run is finished. `hf-encoders publish {output / 'model'} --repo NAME` pushes it."
+                f"--push-to-hub: this run is finished. `hf-encoders publish {output / 'model'} --repo NAME` pushes it."
             )
         print(
-            f"This run is finished: {output / 'model'}. (A larger --max_steps makes it longer, --overwrite begins it "
-            "anew.)",
+            f"This run is finished: {output / 'model'}. (A larger --max-steps extends it, --overwrite starts it from "
+            "scratch.)",
             flush=True,
         )
         return 0
-    with training.main_process_first(desc="the parts of the corpus"):
-        parts = split_documents(documents, recipe, arguments.validation_share, training.seed)
+    with run.arguments.main_process_first(desc="split of the corpus"):
+        parts = split_documents(documents, run, arguments.validation_share)
     if arguments.plan:
-        print(plan_of_run(recipe, division, parts, tokenizer, fields, arguments.measure), flush=True)
+        print(plan_of_run(run, parts, tokenizer, arguments.measure), flush=True)
         if (output / CORPUS).is_dir():
-            print(f"  (the corpus made for it stays for the run: {output / CORPUS})", flush=True)
+            print(f"  (the prepared corpus is kept for the run: {output / CORPUS})", flush=True)
         return 0
     while True:
         try:
-            set_seed(training.seed)
-            trainer = make_trainer(recipe, *parts, tokenizer, training, division)
+            set_seed(run.arguments.seed)
+            trainer = run.trainer(*parts, tokenizer)
             choose_threads(trainer, noted)
             note_when_training_begins(trainer, output, noted)
-            if training.process_index == 0:
-                print(plan_of_trainer(trainer, recipe, division), flush=True)
+            if run.arguments.process_index == 0:
+                print(plan_of_trainer(run, trainer), flush=True)
             how = "give the same command again" + " without --overwrite" * arguments.overwrite
             after = train_to_the_end(trainer, how)
             break
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-            division = smaller_division(recipe, division, halves, error)
-            print(
-                f"Out of memory: {division.examples} examples of the longest phase at once from here on.", flush=True
-            )
-            training = training_arguments(recipe, division, output, fields)
-        # Behind the handler, which keeps the error and with it all that was on the device.
+            run = run.with_half_micro_batches(error, is_allowed=halves)
+            examples = run.micro_batching.examples
+            print(f"Out of memory: from now on {examples} examples of the longest phase per micro-batch.", flush=True)
+        # Outside of the handler, which keeps the error and with it everything on the device.
         trainer = None
         release_memory()
-    finish(trainer, recipe, parts[0], after, arguments, noted)
+    finish(run, trainer, parts[0], after, arguments, noted)
     return 0
 
 
@@ -179,28 +165,21 @@ def overwrites(arguments: argparse.Namespace) -> bool:
 
 
 def plan_of_run(
-    recipe: Recipe,
-    division: Division,
-    parts: tuple[datasets.Dataset, datasets.Dataset],
-    tokenizer: PreTrainedTokenizerBase,
-    fields: dict[str, Any],
-    is_measured: bool,
+    run: Run, parts: tuple[datasets.Dataset, datasets.Dataset], tokenizer: PreTrainedTokenizerBase, is_measured: bool
 ) -> Plan:
-    """The plan alone: nothing is written into the output folder, and no model is made unless it is to be measured."""
+    """The plan alone: writes nothing into the output folder, and makes no model unless it is to be measured."""
     with TemporaryDirectory() as elsewhere:
-        training = training_arguments(recipe, division, Path(elsewhere), fields)
+        run = Run.of(run.recipe, elsewhere, run.options, run.micro_batching)
         if not is_measured:
-            examples = run_examples(recipe, parts[0], division, training.seed)
-            collator, config = run_collator(recipe, tokenizer), model_config(recipe, tokenizer)
-            return make_plan(recipe, division, training, examples, collator, config)
-        trainer = make_trainer(recipe, *parts, tokenizer, training, division)
-        return measure_passes(plan_of_trainer(trainer, recipe, division), trainer)
+            config = run.recipe.model_config(tokenizer)
+            return make_plan(run, run.examples(parts[0]), run.collator(tokenizer), config)
+        trainer = run.trainer(*parts, tokenizer)
+        return measure_passes(plan_of_trainer(run, trainer), trainer)
 
 
-def plan_of_trainer(trainer: PreTrainingTrainer, recipe: Recipe, division: Division) -> Plan:
-    """The plan of a run whose trainer is there."""
-    parts = trainer.train_dataset, trainer.data_collator, trainer.model.config
-    return make_plan(recipe, division, trainer.args, *parts)
+def plan_of_trainer(run: Run, trainer: PreTrainingTrainer) -> Plan:
+    """The plan of a run that has a trainer."""
+    return make_plan(run, trainer.train_dataset, trainer.data_collator, trainer.model.config)
 
 
 def check_arguments(arguments: argparse.Namespace) -> None:
@@ -217,94 +196,70 @@ def check_arguments(arguments: argparse.Namespace) -> None:
 
 
 def open_run(
-    arguments: argparse.Namespace, recipe: Recipe, training: TrainingArguments, output: Path
+    arguments: argparse.Namespace, run: Run
 ) -> tuple[PreTrainedTokenizerBase, datasets.Dataset, dict[str, Any]]:
-    """Tokenizer, corpus and `run.json` of the run that the output folder holds or that is begun there.
+    """Tokenizer, corpus and `run.json` of the run that the output folder holds or that starts there.
 
     Other processes wait for the first.
 
     Raises:
         ValueError: if the folder holds another run; and as `open_corpus`.
     """
+    training, recipe, output = run.arguments, run.recipe, run.output
     is_main = training.process_index == 0
     if is_main and not (arguments.plan and check_corpus(arguments.corpus)):  # that plan writes nothing
         arguments.until_end.enter_context(locked(output, "--output", wait=False))
     if num_processes() > 1 and is_main:
-        print(f"The others wait for the corpus at most {training.ddp_timeout} s (--ddp_timeout).", flush=True)
-    with training.main_process_first(desc="the corpus"):
+        print(f"Other processes wait for the corpus at most {training.ddp_timeout} s (--ddp-timeout).", flush=True)
+    with training.main_process_first(desc="corpus"):
         if overwrites(arguments) and is_main:
             remove_run(output, [*arguments.corpus, arguments.tokenizer, arguments.recipe])
         tokenizer, documents = open_corpus(recipe, arguments.corpus, arguments.tokenizer, arguments.language, output)
-        model_config(recipe, tokenizer)  # refuses too few rows of a table
-        noted: dict[str, Any] = {}
-        if not arguments.plan:
-            facts = run_identity(recipe, documents, tokenizer, training, arguments.validation_share)
-            noted = begin_or_go_on(output, recipe, facts, is_main)
-    return tokenizer, documents, noted
+        recipe.model_config(tokenizer)  # refuses too few rows of a table
+        if arguments.plan:
+            return tokenizer, documents, {}
+        facts = run_identity(recipe, documents, tokenizer, training, arguments.validation_share)
+        return tokenizer, documents, begin_or_go_on(output, recipe, facts, is_main)
 
 
 def split_documents(
-    documents: datasets.Dataset, recipe: Recipe, validation_share: float, seed: int
+    documents: datasets.Dataset, run: Run, validation_share: float
 ) -> tuple[datasets.Dataset, datasets.Dataset]:
     """Documents to train on, and to evaluate on.
 
     Raises:
         ValueError: for fewer documents than both parts need.
     """
-    # Random second segments come from another document of the same part.
-    least = 2 if recipe.objective == "nsp" else 1
+    least = run.objective.least_documents
     if len(documents) < 2 * least:
         raise ValueError(
-            f"--corpus holds {len(documents)} document(s), and {recipe.objective} needs {2 * least}: {least} to train "
-            f"on, {least} kept apart to evaluate on. Separate documents by blank lines."
+            f"--corpus holds {len(documents)} document(s), and {run.objective.name} needs {2 * least}: {least} to "
+            f"train on and {least} to evaluate on. Separate documents by blank lines."
         )
     share = max(validation_share, least / len(documents))
-    parts = split_train_validation(documents, validation_share=share, seed=seed)
-    # Written in one piece here, once: every data set and count that is made of a selection would write it anew.
+    parts = split_train_validation(documents, validation_share=share, seed=run.arguments.seed)
+    # Written contiguously once: every dataset and count made of a selection would write it again.
     return tuple(SentenceStore(part).dataset for part in parts)
 
 
-def smaller_division(recipe: Recipe, division: Division, halves: bool, error: Exception) -> Division:
-    """Half as many examples at once; steps keep theirs.
-
-    Raises:
-        ValueError: with the remedy, if that was not asked for or cannot be.
-    """
-    fewer = division.examples // 2
-    what = f"memory was not enough for {division.examples} examples of {recipe.longest} tokens at once"
-    otherwise = "use a smaller model, or --activation_checkpointing True"
-    if fewer < 1:
-        raise ValueError(f"{what}: {otherwise}.") from error
-    try:
-        smaller = divide(recipe, division.processes, examples=fewer)
-    except ValueError as refused:
-        raise ValueError(f"{what}, and half as many cannot be: {refused} Or {otherwise}.") from error
-    if not halves:
-        raise ValueError(
-            f"{what}: give --per_device_train_batch_size {fewer}, which trains on the same steps, or "
-            "--auto_find_batch_size True, which halves by itself."
-        ) from error
-    return smaller
-
-
 def finish(
+    run: Run,
     trainer: PreTrainingTrainer,
-    recipe: Recipe,
     documents: datasets.Dataset,
     after: dict[str, float],
     arguments: argparse.Namespace,
     noted: dict[str, Any],
 ) -> None:
-    """Save the model with tokenizer, record, curve and card, push it if asked to, and print the figures."""
-    directory = Path(arguments.output) / "model"
+    """Save the model with tokenizer, record, curve and card, push it if asked to, and print the metrics."""
+    directory = run.output / "model"
     trainer.save_state()
     corpus_name = arguments.corpus_name or ", ".join(map(base_name, arguments.corpus))
     save_pretrained_folder(
-        directory, trainer, recipe, corpus_name, documents, after, arguments.language, command_of(arguments)
+        directory, run, trainer, corpus_name, documents, after, arguments.language, command_of(arguments)
     )
     if trainer.args.process_index != 0:
         return
-    write_run(Path(arguments.output), {**noted, IS_FINISHED: True})
+    write_run(run.output, {**noted, IS_FINISHED: True})
     if trainer.args.push_to_hub:
         names = published_files(directory)
         refuse_secrets(directory, names)
@@ -316,8 +271,5 @@ def finish(
             token=trainer.args.hub_token,
             revision=trainer.args.hub_revision,
         )
-    unigram = trainer.health.unigram_cross_entropy
-    print(f"\nheld-out: MLM loss {after['eval_mlm_loss']:.3f} (unigram {unigram:.3f}), perplexity", end=" ")
-    print(f"{after['eval_perplexity']:.1f}, accuracy {after['eval_mlm_accuracy']:.1%}", end="")
-    print(f", pairs {after['eval_pair_accuracy']:.1%}" if "eval_pair_accuracy" in after else "")
+    print(f"\nheld-out: {run.objective.summary(after, trainer.health.unigram_cross_entropy)}")
     print(f"model, tokenizer, code, record, card, curve: {directory}")

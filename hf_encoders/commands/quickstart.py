@@ -19,12 +19,12 @@ from transformers import set_seed
 
 from hf_encoders.data.corpus import corpus_statistics, warnings_for
 from hf_encoders.finetuning.quickstart_check import finetune, show_filled_masks
-from hf_encoders.objectives.table import OBJECTIVES, config_class_of
+from hf_encoders.objectives import OBJECTIVES
 from hf_encoders.publishing.fresh_process import verify_loading
 from hf_encoders.recipes.pretrained_folder import save_pretrained_folder
 from hf_encoders.recipes.quickstart_text import HELD_OUT_SHARE, prepared_text
 from hf_encoders.recipes.recipe import Phase, Recipe, load_recipe, recipe_names
-from hf_encoders.recipes.run import divide, make_trainer, train_to_the_end, training_arguments
+from hf_encoders.recipes.run import Run, train_to_the_end
 from hf_encoders.recipes.run_folder import (
     IS_FINISHED,
     begin_or_go_on,
@@ -104,7 +104,6 @@ def run(arguments: argparse.Namespace) -> int:
     transformers.logging.disable_progress_bar()
     datasets.disable_progress_bars()
     recipe = recipe_for(arguments)
-    config_class = config_class_of(recipe.family)
     output = Path(arguments.output)
     check_folder(output, "--output")
     arguments.until_end.enter_context(locked(output, "--output", wait=False))
@@ -115,7 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
         recipe = recipe.lengthened(phases_of(noted), is_scaled=arguments.max_steps is not None)
 
     step(1, "corpus")
-    size = f"{config_class.TOKENIZER_CLASS}, {recipe.tokenizer.vocab_size:,} entries"
+    size = f"{recipe.config_class.TOKENIZER_CLASS}, {recipe.tokenizer.vocab_size:,} entries"
     text = prepared_text(arguments, recipe, output, lambda how: step(2, f"tokenizer ({size}), {how}"))
     tokenizer = text.tokenizer
     statistics = corpus_statistics(text.corpus, tokenizer)
@@ -127,13 +126,11 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"  warning: {warning}")
 
     step(3, f"pre-training ({recipe.name}, {recipe.objective})")
-    division = divide(recipe, processes=1)
-    options = {"seed": arguments.seed, "save_total_limit": 1}
-    training = training_arguments(recipe, division, output, options)
-    facts = run_identity(recipe, text.corpus, tokenizer, training, HELD_OUT_SHARE)
+    run = Run.of(recipe, output, {"seed": arguments.seed, "save_total_limit": 1})
+    facts = run_identity(recipe, text.corpus, tokenizer, run.arguments, HELD_OUT_SHARE)
     noted = begin_or_go_on(output, recipe, facts, is_main=True)
     set_seed(arguments.seed)
-    trainer = make_trainer(recipe, text.corpus, text.held_out_corpus, tokenizer, training, division)
+    trainer = run.trainer(text.corpus, text.held_out_corpus, tokenizer)
     model = trainer.model
     print(f"  {model.num_parameters():,} parameters, {', '.join(map(str, recipe.phases))}")
     choose_threads(trainer, noted)
@@ -146,7 +143,7 @@ def run(arguments: argparse.Namespace) -> int:
     name = ", ".join(map(base_name, arguments.input or ["documentation of the Python installation"]))
     trainer.save_state()
     command = command_of(arguments)
-    save_pretrained_folder(directory, trainer, recipe, name, text.corpus, after, arguments.language, command)
+    save_pretrained_folder(directory, run, trainer, name, text.corpus, after, arguments.language, command)
     write_run(output, {**noted, IS_FINISHED: True})
 
     step(5, "loading in fresh processes")

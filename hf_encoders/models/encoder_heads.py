@@ -167,7 +167,7 @@ class EncoderForMaskedLM(EncoderHead):
             logits=logits,
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
-            mlm=None if mlm is None else mlm.detach(),
+            mlm=mlm,
         )
 
     def predict_tokens(
@@ -202,7 +202,8 @@ class EncoderForMaskedLM(EncoderHead):
 class EncoderForPreTraining(EncoderForMaskedLM):
     """Encoder with an MLM head and a head for sentence pairs, `pair_head_name`: pooled output `(S, D)` -> `(S, 2)`.
 
-    A family sets `loss_terms`, the MLM term first, and writes `forward`, whose signature names the pair label.
+    A family sets `loss_terms` and writes `forward`, whose signature names the pair label. `PreTrainingTrainer` counts
+    the pairs of the whole batch too, and divides the sums in `mlm` and `pair` itself.
     """
 
     has_pooler = True
@@ -213,19 +214,18 @@ class EncoderForPreTraining(EncoderForMaskedLM):
         labels: torch.Tensor | None,
         pair_labels: torch.Tensor | None,
         num_items_in_batch: torch.Tensor | int | None,
-        num_pairs_in_batch: torch.Tensor | int | None,
         return_logits: bool | None,
         **kwargs: Any,
     ) -> HfeForPreTrainingOutput:
         """Both objectives, or the one whose labels are given; arguments as in a family's `forward`."""
-        _, pair_label_name = self.loss_terms.values()
+        pair_label_name = self.loss_terms["pair"]
         check_labels(pair_label_name, pair_labels, None, "two classes", 2)
         outputs = self.encode(*inputs, token_labels=labels, **kwargs)
         logits, mlm = self.predict_tokens(outputs.last_hidden_state, outputs.tokens, labels, return_logits)
         pair_logits = self.get_submodule(self.pair_head_name)(outputs.pooler_output)
         pair = None if pair_labels is None else pair_sums(pair_logits, pair_labels, pair_label_name)
         mlm_loss = None if mlm is None else normalised(mlm.nll, mlm.count, num_items_in_batch)
-        pair_loss = None if pair is None else pair_share_of_batch(pair, mlm, num_items_in_batch, num_pairs_in_batch)
+        pair_loss = None if pair is None else pair_share_of_batch(pair, mlm, num_items_in_batch)
         terms = [term for term in (mlm_loss, pair_loss) if term is not None]
         return HfeForPreTrainingOutput(
             loss=sum(terms) if terms else None,
@@ -235,8 +235,8 @@ class EncoderForPreTraining(EncoderForMaskedLM):
             attentions=outputs.attentions,
             mlm_loss=None if mlm_loss is None else mlm_loss.detach(),
             pair_loss=None if pair_loss is None else pair_loss.detach(),
-            mlm=None if mlm is None else mlm.detach(),
-            pair=None if pair is None else pair.detach(),
+            mlm=mlm,
+            pair=pair,
         )
 
 
@@ -252,7 +252,6 @@ class EncoderForNextSentencePrediction(EncoderHead):
     """Encoder with a pair head alone; a family sets `pair_head_name`."""
 
     has_pooler = True
-    loss_terms = {"nsp": "labels"}
 
     @can_return_tuple
     def forward(

@@ -56,19 +56,15 @@ def normalised(
 
 
 def pair_share_of_batch(
-    pair: ObjectiveSums,
-    mlm: ObjectiveSums | None,
-    num_items_in_batch: torch.Tensor | int | None,
-    num_pairs_in_batch: torch.Tensor | int | None,
+    pair: ObjectiveSums, mlm: ObjectiveSums | None, num_items_in_batch: torch.Tensor | int | None
 ) -> torch.Tensor:
     """Normalised loss of the sentence pairs.
 
-    Trainer counts the items of `labels` only. `num_pairs_in_batch` is the same count for the pairs and makes the loss
-    exact. Without it, under a Trainer that sums micro-batches, this pass's mean is weighted by its share of the
-    predicted tokens. The weights of all passes then sum to one: right in scale, and exact for a single pass.
+    The stock Trainer counts the items of `labels` only and expects the losses of micro-batches to add up. So the mean
+    over this pass's pairs is weighted by its share of the predicted tokens: right in scale, and exact for one pass.
     """
-    if num_pairs_in_batch is not None or num_items_in_batch is None or mlm is None:
-        return normalised(pair.nll, pair.count, num_pairs_in_batch)
+    if num_items_in_batch is None or mlm is None:
+        return normalised(pair.nll, pair.count, None)
     share = normalised(mlm.count.to(pair.nll.dtype), mlm.count, num_items_in_batch)
     return normalised(pair.nll, pair.count, None) * share
 

@@ -38,7 +38,7 @@ class HfeMaskedLMOutput(MaskedLMOutput):
         logits (`torch.Tensor` of shape `(B, T, V)`, *optional*): scores, zero at padding. None while training with
             labels, where only predicted tokens are projected; `return_logits=True` asks for them.
         hidden_states, attentions: as in transformers.
-        mlm (`ObjectiveSums`, *optional*): sums over this call's predicted tokens, without gradient.
+        mlm (`ObjectiveSums`, *optional*): sums over this call's predicted tokens; `nll` with gradient.
     """
 
     mlm: ObjectiveSums | None = None
@@ -54,7 +54,8 @@ class HfeForPreTrainingOutput(ModelOutput):
         seq_relationship_logits (`torch.Tensor` of shape `(S, 2)`): scores of the two classes of the pair label.
         hidden_states, attentions: as in transformers.
         mlm_loss, pair_loss (`torch.Tensor` of shape `()`, *optional*): the terms of `loss`, without gradient.
-        mlm, pair (`ObjectiveSums`, *optional*): sums over this call's predicted tokens and pairs, without gradient.
+        mlm, pair (`ObjectiveSums`, *optional*): sums over this call's predicted tokens and pairs; `nll` with
+            gradient.
     """
 
     loss: torch.Tensor | None = None

@@ -264,8 +264,7 @@ class HfeAlbertForPreTraining(EncoderForPreTraining, HfeAlbertPreTrainedModel):
     """ALBERT with the heads it is pre-trained with: masked tokens and sentence order."""
 
     _tied_weights_keys = TIED_DECODER
-    loss_terms = {"mlm": "labels", "sop": "sentence_order_label"}
-    pair_label_name = "sentence_order_label"
+    loss_terms = {"mlm": "labels", "pair": "sentence_order_label"}
 
     def _add_head(self) -> None:
         self.predictions = AlbertMLMHead(self.config)
@@ -282,7 +281,6 @@ class HfeAlbertForPreTraining(EncoderForPreTraining, HfeAlbertPreTrainedModel):
         labels: torch.Tensor | None = None,
         sentence_order_label: torch.Tensor | None = None,
         num_items_in_batch: torch.Tensor | int | None = None,
-        num_pairs_in_batch: torch.Tensor | int | None = None,
         return_logits: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> HfeAlbertForPreTrainingOutput:
@@ -291,12 +289,10 @@ class HfeAlbertForPreTraining(EncoderForPreTraining, HfeAlbertPreTrainedModel):
         Args:
             labels, num_items_in_batch, return_logits (*optional*): as in `EncoderForMaskedLM`.
             sentence_order_label (`torch.LongTensor` of shape `(B,)`, *optional*): 0 = in order, 1 = swapped.
-            num_pairs_in_batch (*optional*): pairs in the whole batch, over accumulation steps and processes.
             kwargs: passed to the base model, like the inputs before the labels.
         """
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        counts = (num_items_in_batch, num_pairs_in_batch)
-        outputs = self.pretrain(inputs, labels, sentence_order_label, *counts, return_logits, **kwargs)
+        outputs = self.pretrain(inputs, labels, sentence_order_label, num_items_in_batch, return_logits, **kwargs)
         outputs = dict(outputs)
         return HfeAlbertForPreTrainingOutput(sop_logits=outputs.pop("seq_relationship_logits"), **outputs)
 

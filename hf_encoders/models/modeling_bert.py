@@ -104,8 +104,7 @@ class HfeBertForPreTraining(EncoderForPreTraining, HfeBertPreTrainedModel):
     """BERT with the heads it is pre-trained with: masked tokens and next sentence."""
 
     _tied_weights_keys = TIED_DECODER
-    loss_terms = {"mlm": "labels", "nsp": "next_sentence_label"}
-    pair_label_name = "next_sentence_label"
+    loss_terms = {"mlm": "labels", "pair": "next_sentence_label"}
 
     def _add_head(self) -> None:
         self.cls = BertHeads(self.config, tokens=True, pairs=True)
@@ -121,7 +120,6 @@ class HfeBertForPreTraining(EncoderForPreTraining, HfeBertPreTrainedModel):
         labels: torch.Tensor | None = None,
         next_sentence_label: torch.Tensor | None = None,
         num_items_in_batch: torch.Tensor | int | None = None,
-        num_pairs_in_batch: torch.Tensor | int | None = None,
         return_logits: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> HfeForPreTrainingOutput:
@@ -130,12 +128,10 @@ class HfeBertForPreTraining(EncoderForPreTraining, HfeBertPreTrainedModel):
         Args:
             labels, num_items_in_batch, return_logits (*optional*): as in `EncoderForMaskedLM`.
             next_sentence_label (`torch.LongTensor` of shape `(B,)`, *optional*): 0 = B follows A, 1 = B is random.
-            num_pairs_in_batch (*optional*): pairs in the whole batch, over accumulation steps and processes.
             kwargs: passed to the base model, like the inputs before the labels.
         """
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        counts = (num_items_in_batch, num_pairs_in_batch)
-        return self.pretrain(inputs, labels, next_sentence_label, *counts, return_logits, **kwargs)
+        return self.pretrain(inputs, labels, next_sentence_label, num_items_in_batch, return_logits, **kwargs)
 
 
 class HfeBertForMaskedLM(EncoderForMaskedLM, HfeBertPreTrainedModel):

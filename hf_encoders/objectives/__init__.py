@@ -1,1 +1,13 @@
-"""Pre-training objectives: examples, collator and model of each."""
+"""Pre-training objectives, one per file; `register_objective` adds one from outside of the package."""
+
+from hf_encoders.objectives.mlm import MaskedLanguageModelling
+from hf_encoders.objectives.nsp import NextSentencePrediction
+from hf_encoders.objectives.objective import OBJECTIVES, LossTerm, Objective, get_objective, register_objective
+from hf_encoders.objectives.sop import SentenceOrderPrediction
+
+
+register_objective(MaskedLanguageModelling())
+register_objective(NextSentencePrediction())
+register_objective(SentenceOrderPrediction())
+
+__all__ = ["OBJECTIVES", "LossTerm", "Objective", "get_objective", "register_objective"]

@@ -1,8 +1,9 @@
-"""A whole run as one data set: the micro-batches of all its phases, one after the other.
+"""A run as one dataset: the micro-batches of all its phases in order.
 
-`Trainer` sees a map-style data set whose item k is the k-th micro-batch of the run, in order. So a run of several
-lengths and batch sizes is one `train()`: one optimizer, one schedule over all steps, one row of checkpoints; and a
-restart skips to its micro-batch without reading those before it.
+`Trainer` sees a map-style dataset whose item k is the k-th micro-batch of the run. So a run of several lengths and
+batch sizes is one `train()`, with one optimizer and one schedule, and a restart skips to its micro-batch without
+reading those before it. `TokenBudget` (`data/packing.py`) has another invariant: it fixes the tokens of a micro-batch
+and lets the examples of a step vary, where a phase fixes the examples of a step, however it is divided.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,44 +21,38 @@ from hf_encoders.recipes.recipe import Phase
 
 @dataclass(frozen=True)
 class PhaseExamples:
-    """A phase and the data set that its examples are from, which has the phase's length."""
+    """A phase and the dataset of its examples, which have the phase's length."""
 
     phase: Phase
     dataset: EpochDataset
 
 
 def check_division(phases: Sequence[Phase], micro_batches: int) -> None:
-    """Refuse micro-batches without an example.
-
-    Raises:
-        ValueError: if a phase has fewer examples a step than there are micro-batches.
-    """
+    """Raise ValueError if a phase has fewer examples per step than there are micro-batches."""
     for number, phase in enumerate(phases):
         if phase.examples < micro_batches:
             raise ValueError(
-                f"phase {number + 1} has {phase.examples} examples a step, and processes times accumulation steps are "
-                f"{micro_batches}: use fewer of either (a larger per_device_train_batch_size accumulates less), or "
-                "give the phase more examples."
+                f"phase {number + 1} has {phase.examples} examples per step, and processes times accumulation steps "
+                f"are {micro_batches}: use fewer of either (a larger per_device_train_batch_size accumulates less), "
+                "or give the phase more examples."
             )
 
 
 class RunExamples(Dataset):
     """The micro-batches of a run.
 
-    Every step takes the next `examples` of its phase from a random order of the epoch's examples, drawn anew every
-    epoch as a function of (seed, epoch). How they are divided into micro-batches has no influence on which examples a
-    step has, nor on what is drawn for them: a run on one device equals the same run on two.
-
-    Epochs are counted on from phase to phase, so that no phase sees the draws of an earlier one again.
+    Every step takes the next `examples` of its phase from a random order of the epoch's examples, a function of (seed,
+    epoch). The division into micro-batches changes neither the examples of a step nor their random choices: a run on
+    one device equals the same run on two. Epochs are numbered across phases, so no phase repeats an earlier one.
 
     Args:
-        phases: the phases in order.
-        micro_batches (`int`): micro-batches in a step, over all processes: processes times accumulation steps.
-        mask_rate (`Callable`, *optional*): progress in [0, 1) -> the mask rate of a step, such as `LinearMaskRate`.
-            None leaves it to the data collator.
+        phases (`Sequence[PhaseExamples]`): The phases in order.
+        micro_batches (`int`): Micro-batches per step, over all processes: processes times accumulation steps.
+        mask_rate (`Callable`, *optional*): Progress in [0, 1) -> mask rate of a step, such as `LinearMaskRate`. None
+            leaves it to the data collator.
 
     Raises:
-        ValueError: if a phase has fewer examples a step than there are micro-batches.
+        ValueError: as `check_division`.
     """
 
     def __init__(
@@ -68,7 +63,7 @@ class RunExamples(Dataset):
     ):
         self.phases, self.micro_batches, self.mask_rate = list(phases), micro_batches, mask_rate
         check_division([part.phase for part in self.phases], micro_batches)
-        # Of each phase its first micro-batch and its first epoch.
+        # First micro-batch and first epoch of each phase.
         self.first_items, self.first_epochs = [0], [0]
         for part in self.phases:
             self.first_items.append(self.first_items[-1] + part.phase.steps * micro_batches)
@@ -81,7 +76,7 @@ class RunExamples(Dataset):
 
     @property
     def store(self) -> SentenceStore:
-        """The corpus of the phases: checkpoints note it as that of any data set."""
+        """The corpus of the phases, which checkpoints record."""
         return self.phases[0].dataset.store
 
     def items_of(self, place: int) -> range:
@@ -92,7 +87,7 @@ class RunExamples(Dataset):
         return {**vars(self), "_opened": None}
 
     def __getitem__(self, index: int) -> list[Any]:
-        """The examples of a micro-batch, as the data collators take them."""
+        """The examples of a micro-batch, as data collators take them."""
         place = int(np.searchsorted(self.first_items, index, "right")) - 1
         part = self.phases[place]
         step, turn = divmod(index - self.first_items[place], self.micro_batches)
@@ -116,7 +111,7 @@ class RunExamples(Dataset):
         return [examples for index in indices for examples in self[int(index)]]
 
     def _open(self, place: int, epoch: int) -> tuple[EpochDataset, np.ndarray]:
-        """A phase's data set in an epoch, and the order of its examples then."""
+        """A phase's dataset in an epoch, and the order of its examples in it."""
         if self._opened is None or self._opened[:2] != (place, epoch):
             dataset = self.phases[place].dataset.at_epoch(epoch)
             keys = example_keys(dataset.seed, epoch, np.arange(len(dataset)))

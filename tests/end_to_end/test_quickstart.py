@@ -15,6 +15,7 @@ from transformers import TrainerCallback
 from hf_encoders.cli import main
 from hf_encoders.commands import quickstart as command
 from hf_encoders.recipes import quickstart_text
+from hf_encoders.recipes.run import Run
 
 
 NOUNS = ("cat", "dog", "house", "river", "teacher", "engine", "song", "mountain", "letter", "garden")
@@ -89,7 +90,7 @@ def without_other_processes(monkeypatch):
 def test_stopped_it_goes_on_to_the_same_model_and_finished_it_becomes_longer(
     text, tmp_path, capsys, monkeypatch, without_other_processes
 ):
-    make_trainer = command.make_trainer
+    make_trainer = Run.trainer
 
     class Stop(TrainerCallback):
         def on_step_begin(self, args, state, control, **kwargs):
@@ -104,7 +105,7 @@ def test_stopped_it_goes_on_to_the_same_model_and_finished_it_becomes_longer(
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     assert main(quickstart(whole, *text)) == 0
     with monkeypatch.context() as patch:
-        patch.setattr(command, "make_trainer", stopped_trainer)
+        patch.setattr(Run, "trainer", stopped_trainer)
         with pytest.raises(SystemExit) as ended:
             main(quickstart(stopped, *text))
     assert ended.value.code == 128 + signal.SIGINT

@@ -1,36 +1,89 @@
-"""The README says what is there: its pre-training block runs, its files exist, its first command comes early."""
+"""The README can be followed: its blocks run in the order they stand, and its files exist."""
 
 import re
 from pathlib import Path
 
+import pytest
+
+from tests.hub.loopback_hub import LoopbackHub
+from tests.hub.remote_process import run_with_package
+
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+# What is cut so that the test takes seconds. Steps do not change what a block needs and leaves.
+SHORTER = {
+    "max_steps=50": "max_steps=2",
+    "max_steps=200": "max_steps=2",
+    "--max_steps 200": "--max_steps 4",
+    "hf-encoders quickstart": "hf-encoders quickstart --max-steps 4 --vocab-size 400 --input sample/text",
+    "vocab_size=8_000": "vocab_size=400",
+}
+
+# Of one process: the repository that the README loads, and then every block.
+FOLLOW = """
+import contextlib, io, shlex
+from pathlib import Path
+import transformers
+from hf_encoders.cli import main
+
+special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+words = special + [chr(i) for i in range(97, 123)] + ["##" + chr(i) for i in range(97, 123)] + ["hello", "model", "."]
+tokenizer = transformers.BertTokenizer(vocab={word: i for i, word in enumerate(words)}, model_max_length=64)
+config = transformers.BertConfig(
+    vocab_size=len(words), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24,
+    max_position_embeddings=64,
+)
+transformers.BertForPreTraining(config).push_to_hub("google-bert/bert-base-uncased")
+tokenizer.push_to_hub("google-bert/bert-base-uncased")
+
+names, result = {}, []
+for kind, block in argument:
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        if kind == "python":
+            exec(compile(block, "README.md", "exec"), names)
+        else:
+            for line in block.splitlines():
+                program, *words = shlex.split(line, comments=True)
+                assert program == "hf-encoders", line
+                assert main(words) == 0, line
+                for path in Path("sample").rglob("*.*") if words[0] == "sample" else ():  # enough to run on
+                    path.write_text("".join(path.read_text().splitlines(keepends=True)[:400]))
+    result.append(said.getvalue())
+"""
 
 
-def test_the_first_command_comes_by_line_25():
-    assert README.splitlines().index("```bash") < 25
+def blocks() -> list[list[str]]:
+    """`[language, code]` of the blocks in order, shortened, without those that set up an environment."""
+    found = [list(match) for match in re.findall(r"```(bash|python)\n(.*?)```", README, re.S)]
+    found = [[language, code] for language, code in found if "python3 -m venv" not in code]
+    for long, short in SHORTER.items():
+        assert any(long in code for _, code in found), long
+        found = [[language, code.replace(long, short)] for language, code in found]
+    return found
+
+
+def test_a_model_is_loaded_early_and_the_page_is_short():
+    lines = README.splitlines()
+    assert lines.index("```bash") < 10 and lines.index("```python") < 20
+    assert len(lines) <= 160
 
 
 def test_every_file_it_names_exists():
-    names = re.findall(r"`((?:hf_encoders|examples|tests|model_cards)/[\w/.<>]*)`", README)
-    assert len(names) > 15
+    names = re.findall(r"\]\(((?!http)[^)#]+)\)", README)
+    names += re.findall(r"`((?:hf_encoders|examples|tests|docs|model_cards)/[\w/.]*)`", README)
+    assert len(names) > 10
     for name in names:
-        pattern = name.rstrip("/").replace("<family>", "bert")
-        assert (ROOT / pattern).exists(), name
+        assert (ROOT / name).exists(), name
 
 
-def test_its_pretraining_block_trains(tmp_path, monkeypatch):
-    block = next(b for b in re.findall(r"```python\n(.*?)```", README, re.S) if "trainer.train()" in b)
-    for long, short in (
-        ("vocab_size=8_000", "vocab_size=200"),
-        ("max_steps=500", "max_steps=2, use_cpu=True, report_to='none'"),
-    ):
-        assert long in block
-        block = block.replace(long, short)
-    monkeypatch.chdir(tmp_path)
-    documents = (f"This is document {i}. It has two sentences.\nAnd one more line." for i in range(40))
-    Path("sample", "text").mkdir(parents=True)
-    Path("sample", "text", "library.txt").write_text("\n\n".join(documents))
-    exec(compile(block, "README.md", "exec"), {})
+@pytest.mark.processes
+def test_its_blocks_run_in_order_in_an_empty_folder(tmp_path):
+    with LoopbackHub(owner="google-bert") as hub:
+        environment = hub.environment(tmp_path / "home") | {"CUDA_VISIBLE_DEVICES": ""}
+        said = run_with_package(FOLLOW, tmp_path, blocks(), environment, timeout=500)
+    assert len(re.findall(r"^0\.\d{4} hello", said[0], re.M)) == 3
+    assert "eval_accuracy" in said[2] or "eval_loss" in said[2]
     assert (tmp_path / "runs" / "bert" / "model.safetensors").exists()
+    assert (tmp_path / "exported" / "model.safetensors").exists()

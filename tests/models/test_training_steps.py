@@ -105,12 +105,13 @@ def test_four_accumulated_passes_are_one_batch(model_class: type[PreTrainedModel
 
     model.zero_grad()
     totals = {"num_items_in_batch": counts(int((batch["labels"] != -100).sum()))}
-    if model_class in PRETRAINING:
-        totals["num_pairs_in_batch"] = counts(8)
     rows = len(batch["labels"]) // 4
     losses = []
     for step in range(4):
-        loss = model(**rows_of(batch, slice(step * rows, step * rows + rows)), **totals).loss
+        outputs = model(**rows_of(batch, slice(step * rows, step * rows + rows)), **totals)
+        loss = outputs.loss
+        if model_class in PRETRAINING:  # as PreTrainingTrainer does, which counts the pairs too
+            loss = outputs.mlm.nll / totals["num_items_in_batch"] + outputs.pair.nll / 8
         loss.backward()
         losses.append(loss)
     torch.testing.assert_close(sum(losses), whole.loss, atol=1e-6, rtol=1e-6)
@@ -156,7 +157,7 @@ def test_reported_sums_are_those_of_the_batch(model_class: type[PreTrainedModel]
     assert outputs.pair.count == 8
     assert outputs.pair.correct == (scores.argmax(-1) == batch[model.pair_label_name]).sum()
     torch.testing.assert_close(outputs.pair.nll / 8, outputs.pair_loss)
-    assert not any(value.requires_grad for value in (*outputs.mlm, *outputs.pair))
+    assert [value.requires_grad for value in (*outputs.mlm, *outputs.pair)] == [True, False, False] * 2
 
 
 def test_unlabelled_pairs_do_not_count() -> None:
@@ -169,8 +170,8 @@ def test_unlabelled_pairs_do_not_count() -> None:
 
 
 def test_loss_terms_name_the_label_argument_of_each_term():
-    assert HfeBertForPreTraining.loss_terms == {"mlm": "labels", "nsp": "next_sentence_label"}
-    assert HfeAlbertForPreTraining.loss_terms == {"mlm": "labels", "sop": "sentence_order_label"}
+    assert HfeBertForPreTraining.loss_terms == {"mlm": "labels", "pair": "next_sentence_label"}
+    assert HfeAlbertForPreTraining.loss_terms == {"mlm": "labels", "pair": "sentence_order_label"}
     assert {model_class.loss_terms["mlm"] for model_class in MASKED_LM} == {"labels"}
     for model_class in ALL_MODELS:
         assert set(model_class.loss_terms.values()) <= set(inspect.signature(model_class.forward).parameters)

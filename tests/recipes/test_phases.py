@@ -73,7 +73,7 @@ def test_another_seed_another_order():
 
 def test_fewer_examples_than_micro_batches():
     with pytest.raises(
-        ValueError, match="phase 1 has 5 examples a step, and processes times accumulation steps are 6"
+        ValueError, match="phase 1 has 5 examples per step, and processes times accumulation steps are 6"
     ):
         make_run(6)
 

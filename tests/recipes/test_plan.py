@@ -9,10 +9,10 @@ from hf_encoders import HfeAlbertConfig, HfeAlbertForPreTraining, HfeBertConfig,
 from hf_encoders.recipes import plan as plans
 from hf_encoders.recipes.plan import activation_bytes, make_plan
 from hf_encoders.recipes.recipe import Phase, load_recipe
-from hf_encoders.recipes.run import divide, model_config, run_collator, run_examples, training_arguments
+from hf_encoders.recipes.run import Run
 from hf_encoders.records.flops import forward_flops
 from hf_encoders.records.hardware import peak_on_cpu
-from hf_encoders.training.health.token_counts import TokenCounts
+from hf_encoders.training.health.token_counts import BatchCounts
 from tests.training.killed_run import make_documents, make_tokenizer
 
 
@@ -52,18 +52,15 @@ def test_estimated_memory_is_what_a_pass_holds(kind, sizes, precision, recompute
         loss.backward()
 
     run()
-    counts = TokenCounts(tokens=960, predicted=int((labels != -100).sum()))
+    counts = BatchCounts(tokens=960, predicted=int((labels != -100).sum()))
     assert activation_bytes(config, counts, precision, recomputes) == pytest.approx(peak_on_cpu(run), rel=0.25)
 
 
 def a_plan(phases, *words, **changed):
     recipe = dataclasses.replace(load_recipe("bert-minutes"), phases=phases, **changed)
     tokenizer, documents = make_tokenizer(), make_documents()
-    division = divide(recipe, processes=1)
-    arguments = training_arguments(recipe, division, "nowhere", {})
-    examples = run_examples(recipe, documents, division, seed=0)
-    config = model_config(recipe, tokenizer)
-    return make_plan(recipe, division, arguments, examples, run_collator(recipe, tokenizer), config), config
+    run, config = Run.of(recipe, "nowhere", {"seed": 0}), recipe.model_config(tokenizer)
+    return make_plan(run, run.examples(documents), run.collator(tokenizer), config), config
 
 
 def test_estimated_time_is_operations_over_a_rate(monkeypatch, tmp_path):
@@ -76,7 +73,7 @@ def test_estimated_time_is_operations_over_a_rate(monkeypatch, tmp_path):
     rate = 1e9 * highest * 128 / (128 + half_width)
     predicted = round(0.225 * 54)
     passes = [3 * forward_flops(config, [21] * 3, predicted + more, pairs=3) / rate for more in (-4, 4)]
-    update = (plans.BYTES_OF_AN_UPDATE + plans.BYTES_OF_A_PASS[torch.float32]) * plan.parameters / 1e8
+    update = (plans.BYTES_OF_UPDATE + plans.BYTES_OF_PASS[torch.float32]) * plan.parameters / 1e8
     assert passes[0] < plan.seconds / 80 - update < passes[1]
     assert plan.phases[0].tokens == 80 * 63
     assert "estimated: " in str(plan) and not list(tmp_path.iterdir())
@@ -85,7 +82,7 @@ def test_estimated_time_is_operations_over_a_rate(monkeypatch, tmp_path):
 @pytest.mark.parametrize(("steps", "saved", "logged"), [(10, 50, 1), (400, 50, 4), (4000, 400, 40)])
 def test_short_runs_are_not_evaluated_at_every_step(steps, saved, logged):
     recipe = load_recipe("bert-minutes").of_steps(steps)
-    arguments = training_arguments(recipe, divide(recipe, processes=1), "nowhere", {})
+    arguments = Run.of(recipe, "nowhere").arguments
     assert arguments.save_steps == arguments.eval_steps == saved and arguments.logging_steps == logged
 
 

@@ -7,11 +7,13 @@ import pytest
 import yaml
 
 from hf_encoders.cli import main
+from hf_encoders.data import DataCollatorForMaskedLM
 from hf_encoders.data.masking import Masking
 from hf_encoders.data.presets import ALBERT_MASKING, ROBERTA_MASKING
-from hf_encoders.recipes.pretrained_folder import describe_masking, describe_pairs, logged_mean
+from hf_encoders.objectives import get_objective
+from hf_encoders.objectives.mlm import describe_masking
+from hf_encoders.recipes.pretrained_folder import logged_mean
 from hf_encoders.records.training_record import TrainingRecord
-from hf_encoders.training.mask_rate import LinearMaskRate
 from tests.commands.pretrain_runs import TINY
 from tests.end_to_end.test_quickstart import write_corpus
 
@@ -38,7 +40,7 @@ def test_the_albert_preset_predicts_less_than_asked_for_and_swaps_no_half(tmp_pa
     )  # fmt: skip
     told = objectives["masked language modelling"]
     found = re.fullmatch(
-        rf"(\d+\.\d) % of the tokens \(15 %, but at most 2 an example\), chosen by ngram, {re.escape(REPLACED)}", told
+        rf"(\d+\.\d) % of the tokens \(15 %, but at most 2 per example\), chosen by ngram, {re.escape(REPLACED)}", told
     )
     assert float(found[1]) == pytest.approx(100 * logged_mean(log, "mask_rate"), abs=0.051) and float(found[1]) < 14
     share = logged_mean(log, "pair_label_1_share")
@@ -60,27 +62,31 @@ def test_the_roberta_preset_predicts_special_tokens_too(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "schedule", "measured", "told"),
+    ("options", "rates", "logged", "said"),
     [
-        ({}, None, 0.1505, "15 % of the tokens"),
-        ({}, None, None, "15 % of the tokens"),
-        ({}, None, 0.162, "16.2 % of the tokens (15 % asked for)"),
-        ({"max_predictions": 80}, None, 0.149, "15 % of the tokens, at most 80 an example"),
-        (ALBERT_MASKING, None, 0.0412, "4.1 % of the tokens (15 %, but at most 20 an example), chosen by ngram"),
-        (ROBERTA_MASKING, None, 0.151, "15 % of the tokens, special ones included"),
-        ({"mask_probability": 0.3}, LinearMaskRate(0.3, 0.15), 0.22, "30 to 15 % of the tokens"),
-        ({"mask_probability": 0.3}, LinearMaskRate(0.3, 0.15), 0.1, "10.0 % of the tokens (30 to 15 % asked for)"),
+        ({}, (), 0.1505, "15 % of the tokens"),
+        ({}, (), None, "15 % of the tokens"),
+        ({}, (), 0.162, "16.2 % of the tokens (15 % requested)"),
+        ({"max_predictions": 80}, (), 0.149, "15 % of the tokens, at most 80 per example"),
+        (ALBERT_MASKING, (), 0.0412, "4.1 % of the tokens (15 %, but at most 20 per example), chosen by ngram"),
+        (ROBERTA_MASKING, (), 0.151, "15 % of the tokens, special ones included"),
+        ({"mask_probability": 0.3}, (0.3, 0.15), 0.22, "30 to 15 % of the tokens"),
+        ({"mask_probability": 0.3}, (0.3, 0.15), 0.1, "10.0 % of the tokens (30 to 15 % requested)"),
     ],
 )
-def test_what_was_measured_is_told_where_it_is_not_what_was_asked_for(options, schedule, measured, told):
-    assert describe_masking(Masking(**options), schedule, measured) == f"{told}, {REPLACED}"
+def test_the_logged_mask_rate_is_reported_where_it_differs_from_the_requested_one(options, rates, logged, said):
+    assert describe_masking(Masking(**options), rates, logged) == f"{said}, {REPLACED}"
 
 
 @pytest.mark.parametrize(("measured", "share"), [(None, "half"), (0.515, "half"), (0.47, "47 %"), (0.69, "69 %")])
-def test_the_share_of_label_1_is_the_measured_one(measured, share):
-    assert describe_pairs("nsp", False, measured) == f"{share} of the second segments from another document"
-    assert describe_pairs("sop", False, measured) == f"{share} of the pairs swapped"
-    assert "of one sentence all" in describe_pairs("nsp", True, measured)
+def test_the_share_of_label_1_is_the_logged_one(tokenizer, measured, share):
+    logged = {} if measured is None else {"pair_label_1_share": measured}
+    collator = DataCollatorForMaskedLM(tokenizer)
+    nsp, sop = (get_objective(name).describe(collator, (), {}, logged) for name in ("nsp", "sop"))
+    assert nsp["next-sentence prediction"] == f"{share} of the second segments from another document"
+    assert sop["sentence-order prediction"] == f"{share} of the pairs swapped"
+    original = get_objective("nsp").describe(collator, (), {"original_code": True}, logged)
+    assert "all after a chunk of one sentence" in original["next-sentence prediction"]
 
 
 def test_a_mean_over_a_run_is_weighted_by_tokens_and_counts_a_step_once():

@@ -6,10 +6,9 @@ import torch
 import yaml
 from transformers import TrainingArguments
 
-from hf_encoders.commands.pretrain import smaller_division
-from hf_encoders.objectives.table import config_class_of
 from hf_encoders.recipes.recipe import Phase, load_recipe, recipe_names, recipe_of
-from hf_encoders.recipes.run import divide, model_config, training_arguments
+from hf_encoders.recipes.run import Run, divide, training_arguments
+from hf_encoders.registration import config_class_of
 from hf_encoders.training.lamb import AlbertLamb
 from hf_encoders.training.optimizers import optimizer_class
 from tests.training.killed_run import make_tokenizer
@@ -43,7 +42,7 @@ def test_the_papers_settings(name, steps, length, tokens, rate, beta2, layers, w
     last = recipe.phases[-1]
     assert (recipe.steps, last.length, last.length * last.examples) == (steps, length, tokens)
     assert (recipe.training["learning_rate"], recipe.training["adam_beta2"]) == (rate, beta2)
-    config = model_config(recipe, make_tokenizer())
+    config = recipe.model_config(make_tokenizer())
     assert (config.num_hidden_layers, config.hidden_size) == (layers, width)
     assert config.vocab_size == 64  # 60 entries, in a table of a multiple of 64 rows
     assert config.max_position_embeddings == config_class_of(recipe.family).position_rows(512, 0)
@@ -54,7 +53,7 @@ def test_every_shipped_recipe_is_read_and_divided():
     assert {"bert-minutes", "roberta-minutes", "albert-minutes", "bert-day", "roberta-day"} < set(names)
     for name in names:
         recipe = load_recipe(name)
-        model_config(recipe, make_tokenizer())
+        recipe.model_config(make_tokenizer())
         for processes in (1, 2, 8):
             division = divide(recipe, processes)
             assert min(phase.examples for phase in recipe.phases) >= division.micro_batches
@@ -95,12 +94,12 @@ def test_phases_keep_their_shares_in_a_shorter_run():
             {"tokenizer": {"vocab_size": 50, "character_coverage": 1.5}},
             r"tokenizer: character_coverage=1.5 must be in",
         ),
-        ({"examples": {"put_bak": True}}, "examples: there is no option 'put_bak' for nsp: it has .*put_back"),
+        ({"examples": {"put_bak": True}}, "examples: nsp has no option 'put_bak', only .*put_back"),
         ({"examples": {"put_back": True}}, "examples: put_back=True belongs to original_code=True"),
-        ({"objective": "mlm", "examples": {"put_back": True}}, "no option 'put_back' for mlm: it has cross_documents"),
-        ({"masking": {"mask_prob": 0.2}}, "masking: there is no option 'mask_prob'"),
+        ({"objective": "mlm", "examples": {"put_back": True}}, "mlm has no option 'put_back', only .*cross_documents"),
+        ({"masking": {"mask_prob": 0.2}}, "masking: nsp has no option 'mask_prob'"),
         ({"masking": {"unit": "words"}}, "masking: unit='words' is not known"),
-        ({"masking": {"word_starts": "WordStarts"}}, "masking: word_starts='WordStarts' comes with a preset only"),
+        ({"masking": {"word_starts": "WordStarts"}}, "masking: word_starts='WordStarts' is set by presets only"),
         (
             {"masking": {"mask_probability": 0.2}, "mask_rate": [0.3, 0.15]},
             "mask_probability=0.2 does not go with mask_rate",
@@ -121,7 +120,7 @@ def test_tables_with_too_few_rows():
     for field, rows, least in (("vocab_size", 59, 60), ("max_position_embeddings", 23, 24)):
         recipe = recipe_of("mine", {**MINIMAL, "model": {**MINIMAL["model"], field: rows}})
         with pytest.raises(ValueError, match=f"model: {field}={rows} must be at least {least} here"):
-            model_config(recipe, make_tokenizer())
+            recipe.model_config(make_tokenizer())
 
 
 def test_numbers_as_people_write_them(tmp_path):
@@ -223,7 +222,7 @@ def test_micro_batches_are_as_few_as_go():
     assert divide(recipe, processes=2, examples=2).accumulation == 3
     assert divide(recipe, processes=2, accumulation=3).examples == 2
     assert divide(recipe, processes=3).micro_batches == 3
-    with pytest.raises(ValueError, match="phase 1 has 12 examples a step, .* are 13"):
+    with pytest.raises(ValueError, match="phase 1 has 12 examples per step, .* are 13"):
         divide(recipe, processes=13)
     with pytest.raises(ValueError, match="one of them follows from the other"):
         divide(recipe, 1, examples=2, accumulation=2)
@@ -235,10 +234,10 @@ def test_a_phase_of_few_examples_limits_how_small_micro_batches_get():
     recipe = recipe_of("mine", {**MINIMAL, "phases": phases})
     division = divide(recipe, processes=1)
     assert (division.accumulation, division.examples) == (2, 128)
-    with pytest.raises(ValueError, match="phase 1 has 2 examples a step, .* are 4"):
+    with pytest.raises(ValueError, match="phase 1 has 2 examples per step, .* are 4"):
         divide(recipe, 1, examples=64)
-    with pytest.raises(ValueError, match="128 examples of 512 tokens at once, and half as many cannot be: phase 1"):
-        smaller_division(recipe, division, True, MemoryError())
+    with pytest.raises(ValueError, match="128 examples of 512 tokens per micro-batch, and half as many .*: phase 1"):
+        Run(recipe, division, None).with_half_micro_batches(MemoryError(), True)
 
 
 def test_lamb_is_that_of_the_original_code():

@@ -1,12 +1,12 @@
-"""Watches a training run: figures that `Trainer` does not log, warnings, and a stop before the weights are spoilt.
+"""Monitors a training run: metrics that `Trainer` does not log, warnings, and a stop before weights are corrupted.
 
-What a batch consists of is counted by a hook on the model (`token_counts.py`), so it works in the stock `Trainer`
-too, padded or packed, with accumulation and in several processes. On a GPU nothing waits for a figure before `Trainer`
-logs. What is warned of stands in `health_warnings.py`, what stops a run in `finite_losses.py`.
+Batches are counted by a forward hook on the model (`token_counts.py`), so it works in the stock `Trainer` too, padded
+or packed, with accumulation and in several processes. On a GPU nothing waits for a metric before `Trainer` logs.
+Warnings are in `warnings.py`, what stops a run in `finite_losses.py`.
 """
 
 import time
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,13 +24,13 @@ from hf_encoders.records.flops import forward_flops_of_counts, measure_gemm_rate
 from hf_encoders.records.run_files import WARNINGS_FIELD
 from hf_encoders.registration import configurations
 from hf_encoders.training.health.finite_losses import FiniteLossWatch
-from hf_encoders.training.health.token_counts import LabelFrequencies, TokenCounts, count_tokens, token_labels
+from hf_encoders.training.health.token_counts import BatchCounts, LabelFrequencies, count_batch, token_labels
 from hf_encoders.training.health.warnings import WarningContext, new_warnings
 
 
 logger = logging.get_logger(__name__)
 
-# Smaller than in the benchmark, so that the rate is there within a second and takes little of the GPU's memory.
+# Smaller than in the benchmark: the rate is measured within a second and takes little GPU memory.
 GEMM_SIDES = {"cpu": 1024}
 GEMM_SIDE_ELSEWHERE = 4096
 GEMM_SECONDS = 0.5
@@ -41,11 +41,10 @@ class StepTimes:
     """Seconds since the last log; evaluating, saving and logging are left out.
 
     Args:
-        seconds (`float`): of training.
-        waits, wait_seconds: steps, and the seconds between the end of one and the beginning of the next, that is
-            waiting for data. Only steps with nothing but that between them, unless there are none such.
-        mixed_waits, mixed_wait_seconds: the same of steps before which was logged, evaluated or saved, where other
-            callbacks may have taken part of the time.
+        seconds (`float`): Seconds of training.
+        waits, wait_seconds: Waits for data, and their seconds: from the end of a step to the start of the next.
+        mixed_waits, mixed_wait_seconds: The same for waits that include a log, an evaluation or a checkpoint, where
+            other callbacks may have taken part of the time.
     """
 
     seconds: float = 0.0
@@ -65,49 +64,49 @@ class StepTimes:
             self.wait_seconds += seconds
 
     def wait_share(self) -> float | None:
-        """Share of the training time that went into waiting for data, in [0, 1]; None before there is a wait."""
+        """Share of the training time spent waiting for data, in [0, 1]; None before the first wait."""
         steps = self.waits + self.mixed_waits
         if not steps or not self.seconds:
             return None
-        a_step = self.wait_seconds / self.waits if self.waits else self.mixed_wait_seconds / self.mixed_waits
-        return min(a_step * steps / self.seconds, 1.0)
+        per_step = self.wait_seconds / self.waits if self.waits else self.mixed_wait_seconds / self.mixed_waits
+        return min(per_step * steps / self.seconds, 1.0)
 
 
 class HealthCallback(TrainerCallback, ExportableState):
-    """Adds figures to each log of training, warns, and stops at a loss that is not finite.
+    """Adds metrics to each training log, warns, and stops at a loss that is not finite.
 
-    The figures, since the last log and over all processes; time is without evaluating, saving and logging:
-      * `tokens_per_second`: real tokens, padding not counted;
-      * `padding_share`: in [0, 1], of all cells of the batches;
-      * `mask_rate`: in [0, 1], predicted tokens of those that could have been (special ones cannot, unless the
+    The metrics, since the last log and over all processes, without the time of evaluating, saving and logging:
+      * `tokens_per_second`: real tokens, without padding;
+      * `padding_share`: padding, as a share of all positions, in [0, 1];
+      * `mask_rate`: predicted tokens, as a share of those that could have been (special ones cannot, unless the
         collator has `mask_special_tokens=True`);
-      * `pair_share`: in [0, 1], examples of a pair objective that have a label;
-      * `pair_label_1_share`: in [0, 1], sentence pairs with label 1, of those that have a label;
-      * `mfu`: in [0, 1], operations that these tokens need (`records/flops.py`) over what the processes' devices do in
-        that time in a plain matrix product; for BERT, RoBERTa and ALBERT, transformers' own classes too;
-      * `data_wait_share`: in [0, 1], of the time, waiting for data; of the main process;
-      * `tokens_seen`, `training_seconds`: since the run began, restarts included.
+      * `<term>_share` (`pair_share`): examples with a label, for each loss term with one label per example;
+      * `<term>_label_1_share` (`pair_label_1_share`): of those, examples with label 1;
+      * `mfu`: floating-point operations that these tokens need (`records/flops.py`), as a share of what the devices
+        reach in a plain matrix product; for the families of this package, also in transformers' classes;
+      * `data_wait_share`: share of the time spent waiting for data, in the main process;
+      * `tokens_seen`, `training_seconds`: since the start of the run, restarts included.
 
-    Warnings (`health_warnings.py`) go through transformers' logger, and into `health_warnings` of the log's entry in
-    `trainer_state.json`.
+    Warnings go through transformers' logger, and into `health_warnings` of the log's entry in `trainer_state.json`.
 
-    `PreTrainingTrainer` has one of its own accord. In the stock `Trainer`, `HealthCallback().attach(trainer)` puts it
-    before what `report_to` names; among `callbacks=[...]` it comes behind, and its figures are in the log only.
+    `PreTrainingTrainer` has this callback by default. In the stock `Trainer`, `HealthCallback().attach(trainer)`
+    inserts it before the integrations of `report_to`; in `callbacks=[...]` it comes after them, and its metrics are
+    only in the log.
 
     Args:
-        unigram_cross_entropy (`float`, *optional*): nats a token under the corpus's token frequencies. None estimates
-            it from the labels, once there are ten an entry of the vocabulary.
+        unigram_cross_entropy (`float`, *optional*): Nats per token under the corpus's token frequencies. Estimated by
+            default from the labels, once there are ten per vocabulary entry.
 
     Raises:
         ValueError: for a cross-entropy that is not positive.
-        NonFiniteLossError: out of `train`, as in `finite_losses.py`.
+        NonFiniteLossError: from `train`, as in `finite_losses.py`.
     """
 
     def __init__(self, unigram_cross_entropy: float | None = None):
         if unigram_cross_entropy is not None and not unigram_cross_entropy > 0:
             raise ValueError(
-                f"unigram_cross_entropy={unigram_cross_entropy} must be positive, in nats a token: leave it out to "
-                "have it estimated."
+                f"unigram_cross_entropy={unigram_cross_entropy} must be positive, in nats per token: leave it out "
+                "to have it estimated."
             )
         self.unigram_cross_entropy = unigram_cross_entropy
         self.tokens_seen = 0
@@ -122,7 +121,7 @@ class HealthCallback(TrainerCallback, ExportableState):
         return f"HealthCallback(unigram_cross_entropy={known}, tokens_seen={self.tokens_seen:,})"
 
     def attach(self, trainer: Trainer) -> "HealthCallback":
-        """Come before all callbacks of a trainer but the one that decides when it logs and saves."""
+        """Insert before all callbacks of a trainer except the one that decides when it logs and saves."""
         callbacks = trainer.callback_handler.callbacks
         if self in callbacks:
             callbacks.remove(self)
@@ -131,13 +130,13 @@ class HealthCallback(TrainerCallback, ExportableState):
         return self
 
     def state(self) -> dict[str, Any]:
-        """What goes into `trainer_state.json`, so that a restarted run counts on."""
-        # What other processes have counted since they last told; nothing, unless somebody else asked for this save.
+        """State for `trainer_state.json`, from which a resumed run continues to count."""
+        # Not yet gathered from other processes: only if another callback requested this save.
         waiting = 0 if self._counts is None else int(self._counts[0]) * self._processes
         return {
             "args": {"unigram_cross_entropy": self.unigram_cross_entropy},
             "attributes": {
-                "tokens_seen": self.tokens_seen + self._window.tokens + waiting,
+                "tokens_seen": self.tokens_seen + self._counted().tokens + waiting,
                 "training_seconds": self.training_seconds + self._times.seconds,
             },
         }
@@ -152,7 +151,7 @@ class HealthCallback(TrainerCallback, ExportableState):
         train_dataloader: DataLoader | None = None,
         **kwargs: Any,
     ) -> None:
-        """Begin to watch the model, where a checkpoint left off."""
+        """Start to monitor the model, from the counts of the checkpoint."""
         saved = state.stateful_callbacks.get(type(self).__name__) if state.global_step else None
         attributes = saved.get("attributes", {}) if isinstance(saved, dict) else {}
         self._begin_training(attributes.get("tokens_seen", 0), attributes.get("training_seconds", 0.0))
@@ -160,17 +159,18 @@ class HealthCallback(TrainerCallback, ExportableState):
         never_predicted = [] if masks_special_tokens(train_dataloader) else special_ids(processing_class, model)
         self._special_ids = torch.tensor(never_predicted, dtype=torch.int64)
         self._predicts_tokens = predicts_tokens(model)
+        self._terms = dict(getattr(model, "loss_terms", {}))
         knows_vocabulary = self._predicts_tokens and hasattr(model.config, "vocab_size")
         self._frequencies = LabelFrequencies(model.config.vocab_size) if knows_vocabulary else None
         if self._hook is not None:
             self._hook.remove()
-        see = torch.compiler.disable(self._see) if args.torch_compile else self._see
-        self._hook = model.register_forward_hook(see, with_kwargs=True)
+        hook = torch.compiler.disable(self._after_forward) if args.torch_compile else self._after_forward
+        self._hook = model.register_forward_hook(hook, with_kwargs=True)
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """The data are there."""
+        """End of the wait for data."""
         now = time.perf_counter()
         if self._idle_since is not None:
             self._times.add_wait(now - self._idle_since, self._is_mixed)
@@ -185,13 +185,13 @@ class HealthCallback(TrainerCallback, ExportableState):
         model: nn.Module | None = None,
         **kwargs: Any,
     ) -> None:
-        """Stop if the step would spoil the weights."""
+        """Stop if the step would corrupt the weights."""
         self._losses.check(model, state.global_step, Path(args.output_dir), args.process_index, args.device)
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """The step is made; before a checkpoint, processes add up what they have counted."""
+        """Start of the wait for data; before a checkpoint, gather the counts of all processes."""
         self._idle_since = time.perf_counter()
         self._times.seconds += self._idle_since - self._began
         if control.should_save:
@@ -200,7 +200,7 @@ class HealthCallback(TrainerCallback, ExportableState):
     def on_epoch_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """As at the end of a step; what comes between epochs is no waiting for data."""
+        """As at the end of a step; the time between epochs does not count as waiting for data."""
         self._idle_since = None
         if control.should_save:
             self._gather_counts(args.device)
@@ -214,16 +214,16 @@ class HealthCallback(TrainerCallback, ExportableState):
         model: nn.Module | None = None,
         **kwargs: Any,
     ) -> None:
-        """Add the figures to a log of training, and what they warn of."""
+        """Add metrics and warnings to a training log."""
         if logs is None or "loss" not in logs:
             self._mark_idle()
             return
         if self._idle_since is not None:
-            # `Trainer` has just waited for the device to do all that it was asked for.
+            # `Trainer` has just synchronised with the device.
             self._times.seconds += time.perf_counter() - self._idle_since
         self._add_up(args.device)
-        found = self._figures(args, model)
-        self._window, self._times = TokenCounts(), StepTimes()
+        found = self._metrics(args, model)
+        self._window, self._times = None, StepTimes()
         logs.update(found)
         entry = state.log_history[-1]
         entry.update(found)
@@ -243,29 +243,30 @@ class HealthCallback(TrainerCallback, ExportableState):
     def on_evaluate(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Evaluating is no training time."""
+        """Leave out the time of the evaluation."""
         self._mark_idle()
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Saving is none either."""
+        """Leave out the time of saving."""
         self._mark_idle()
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Count the steps since the last log too, and leave the model alone."""
+        """Count the steps since the last log, and remove the hook."""
         self._add_up(args.device)
-        self._window, self._times = TokenCounts(), StepTimes()
+        self._window, self._times = None, StepTimes()
         self._hook.remove()
         self._hook = None
 
     def _begin_training(self, tokens_seen: int, training_seconds: float) -> None:
         self.tokens_seen, self.training_seconds = tokens_seen, training_seconds
-        self._counts: torch.Tensor | None = None  # of this process, since processes last added up theirs
-        self._window = TokenCounts()  # of all processes, since the last log
+        self._terms: dict[str, str] = {}
+        self._counts: torch.Tensor | None = None  # of this process, since counts were last gathered
+        self._window: torch.Tensor | None = None  # of all processes, since the last log
         self._times = StepTimes()
         self._losses = FiniteLossWatch()
-        self._idle_since: float | None = None  # None where the time until the next step is no waiting for data
+        self._idle_since: float | None = None  # None: the time until the next step is not waiting for data
         self._is_mixed = False
         self._began = 0.0
 
@@ -273,8 +274,7 @@ class HealthCallback(TrainerCallback, ExportableState):
         if self._idle_since is not None:
             self._idle_since, self._is_mixed = time.perf_counter(), True
 
-    def _see(self, model: nn.Module, args: tuple, batch: dict[str, Any], output: Any) -> None:
-        """Hook: after each forward pass."""
+    def _after_forward(self, model: nn.Module, args: tuple, batch: dict[str, Any], output: Any) -> None:
         if not model.training:
             return
         loss = getattr(output, "loss", None)
@@ -285,24 +285,28 @@ class HealthCallback(TrainerCallback, ExportableState):
         if not self._predicts_tokens:
             batch = {name: value for name, value in batch.items() if name != "labels"}
         self._special_ids = self._special_ids.to(batch["input_ids"].device)
-        counts = count_tokens(batch, self._special_ids, getattr(model, "pair_label_name", None))
+        counts = count_batch(batch, self._special_ids, self._terms)
         self._counts = counts if self._counts is None else self._counts + counts
         labels = token_labels(batch)
         if self._frequencies is not None and self.unigram_cross_entropy is None and labels is not None:
             self._frequencies.add(labels)
 
     def _gather_counts(self, device: torch.device) -> None:
-        """Add up the counts of all processes; all of them must come here."""
-        # None right after a save of the same step: on the device all the same, NCCL adds up nothing elsewhere.
-        nothing = torch.zeros(len(fields(TokenCounts)), dtype=torch.int64, device=device)
-        counts = nothing if self._counts is None else self._counts
-        self._window += TokenCounts(*self._over_processes(counts).tolist())
+        """Add up the counts of all processes; a collective operation."""
+        # Zeros right after a save of the same step; on the device, because NCCL reduces nothing elsewhere.
+        nothing = torch.zeros(5 + 3 * len(self._terms), dtype=torch.int64, device=device)
+        counts = self._over_processes(nothing if self._counts is None else self._counts).cpu()
+        self._window = counts if self._window is None else self._window + counts
         self._counts = None
 
+    def _counted(self) -> BatchCounts:
+        """Counts of all processes since the last log."""
+        return BatchCounts() if self._window is None else BatchCounts.of(self._window, list(self._terms))
+
     def _add_up(self, device: torch.device) -> None:
-        """Add the window that ends to the whole run."""
+        """Add the counts since the last log to those of the run."""
         self._gather_counts(device)
-        self.tokens_seen += self._window.tokens
+        self.tokens_seen += self._counted().tokens
         self.training_seconds += self._times.seconds
 
     def _over_processes(self, values: torch.Tensor) -> torch.Tensor:
@@ -313,24 +317,25 @@ class HealthCallback(TrainerCallback, ExportableState):
             return self.unigram_cross_entropy
         return self._frequencies.cross_entropy()
 
-    def _figures(self, args: TrainingArguments, model: nn.Module) -> dict[str, float]:
-        """The figures of a log, of those that there is something to make of."""
-        counts, seconds, found = self._window, self._times.seconds, {}
+    def _metrics(self, args: TrainingArguments, model: nn.Module) -> dict[str, float]:
+        """The metrics of a log, except those without data."""
+        counts, seconds, found = self._counted(), self._times.seconds, {}
         if not counts.tokens or not seconds:
             return found
         found["tokens_per_second"] = counts.tokens / seconds
-        found["padding_share"] = 1 - counts.tokens / counts.cells
+        found["padding_share"] = 1 - counts.tokens / counts.positions
         if counts.maskable:
             found["mask_rate"] = counts.predicted / counts.maskable
-        if counts.pair_examples:
-            found["pair_share"] = counts.pairs / counts.pair_examples
-        if counts.pairs:
-            found["pair_label_1_share"] = counts.label_1_pairs / counts.pairs
+        for term, of_term in counts.labels.items():
+            if of_term.examples:
+                found[f"{term}_share"] = of_term.labelled / of_term.examples
+            if of_term.labelled:
+                found[f"{term}_label_1_share"] = of_term.label_1 / of_term.labelled
         if has_known_flops(model):
             rate = gemm_rate(arithmetic(args, model), args.device, torch.get_num_threads())
-            # float32, not int64: MPS has no float64, and 7 digits are more than the measurement has.
+            # float32, because MPS has no float64.
             rate = float(self._over_processes(torch.tensor(rate, device=args.device)))
-            items = counts.squared_lengths, counts.predicted, counts.pairs
+            items = counts.squared_lengths, counts.predicted, counts.labelled
             needed = 3 * forward_flops_of_counts(model.config, counts.tokens, *items)
             found["mfu"] = needed / seconds / rate
         wait_share = self._times.wait_share()
@@ -342,15 +347,15 @@ class HealthCallback(TrainerCallback, ExportableState):
 
 
 def masks_special_tokens(data_loader: Any) -> bool:
-    """Whether the collator of a data loader predicts special tokens like others: one of this package's, told to."""
+    """Whether the collator of a data loader has `mask_special_tokens=True`."""
     collator = getattr(data_loader, "collate_fn", None)
-    collator = getattr(collator, "data_collator", collator)  # `Trainer` may wrap it, to leave out unused columns
+    collator = getattr(collator, "data_collator", collator)  # `Trainer` may wrap it to remove unused columns
     masking = getattr(getattr(collator, "masker", None), "masking", None)
     return bool(getattr(masking, "mask_special_tokens", False))
 
 
 def special_ids(tokenizer: Any, model: nn.Module) -> list[int]:
-    """Ids that are never predicted: the tokenizer's, or, without one, those that the configuration names."""
+    """Ids that are never predicted: the tokenizer's or, without one, the configuration's."""
     if hasattr(tokenizer, "all_special_ids"):
         return never_masked(tokenizer)
     names = ("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
@@ -359,13 +364,13 @@ def special_ids(tokenizer: Any, model: nn.Module) -> list[int]:
 
 
 def predicts_tokens(model: nn.Module) -> bool:
-    """Whether labels may be tokens: not those of a model that says it projects nothing to the vocabulary."""
-    output_embeddings = getattr(model, "get_output_embeddings", None)  # adapters hand on the model's
+    """Whether labels may be tokens: False for a model without output embeddings."""
+    output_embeddings = getattr(model, "get_output_embeddings", None)  # adapters forward the model's
     return output_embeddings is None or output_embeddings() is not None
 
 
 def has_known_flops(model: nn.Module) -> bool:
-    """Whether `records/flops.py` knows what the model computes: those of our families, whoever's classes."""
+    """Whether `records/flops.py` covers the model: the families of this package, also in transformers' classes."""
     known = [config.model_type for config in configurations()]
     return isinstance(model, PreTrainedModel) and model.config.model_type.removeprefix("hfe_") in known
 
@@ -379,5 +384,5 @@ def arithmetic(args: TrainingArguments, model: PreTrainedModel) -> torch.dtype:
 
 @cache
 def gemm_rate(dtype: torch.dtype, device: torch.device, threads: int) -> float:
-    """FLOP/s of this process's device, measured once; `threads` is there because a CPU's rate depends on them."""
+    """FLOP/s of this process's device, measured once per number of threads, on which a CPU's rate depends."""
     return measure_gemm_rate(dtype, device, GEMM_SIDES.get(device.type, GEMM_SIDE_ELSEWHERE), GEMM_SECONDS)

@@ -1,6 +1,6 @@
-"""Stops a run at the first loss or gradient that is not finite, before the optimizer puts it into the weights.
+"""Stops a run at the first loss or gradient that is not finite, before the optimizer changes the weights.
 
-`Trainer` goes on: with its default `logging_nan_inf_filter` it even logs the losses before in place of such a one.
+`Trainer` continues: with its default `logging_nan_inf_filter` it even logs an earlier loss instead.
 """
 
 from collections.abc import Mapping
@@ -16,16 +16,13 @@ from torch import nn
 from hf_encoders.training.processes import largest_of_processes
 
 
-# What a process found in a step. A loss counts for more: the gradients that come of it reach every process.
+# What a process found in a step. The loss ranks higher: its gradients reach every process.
 FINITE, GRADIENT, LOSS = range(3)
 WHAT = {GRADIENT: "a gradient, though not the loss,", LOSS: "the loss"}
 
 
 class NonFiniteLossError(ValueError):
-    """The run was stopped; the message names what was not finite, the file with the batch, and what to do.
-
-    A `ValueError` like all that the user can do something about, so that commands say it in one line.
-    """
+    """The run was stopped; the message names what was not finite, the file with the batch, and the remedy."""
 
 
 @dataclass
@@ -33,9 +30,9 @@ class SeenLoss:
     """One micro-batch of the step.
 
     Args:
-        batch: arguments of `forward`.
-        is_finite (`torch.Tensor` of shape `()`): of its loss, on the CPU.
-        arrived (`torch.cuda.Event`, *optional*): after which `is_finite` may be read.
+        batch: Arguments of `forward`.
+        is_finite (`torch.Tensor` of shape `()`): Whether its loss is finite, on the CPU.
+        arrived (`torch.cuda.Event`, *optional*): Event after which `is_finite` may be read.
     """
 
     batch: Mapping[str, Any]
@@ -43,33 +40,30 @@ class SeenLoss:
     arrived: Any = None
 
     def loss_is_finite(self) -> bool:
-        """Wait for the loss, not for what was queued behind it, and tell."""
+        """Whether the loss is finite; waits for the loss, not for later work."""
         if self.arrived is not None:
             self.arrived.synchronize()
         return bool(self.is_finite)
 
 
 class FiniteLossWatch:
-    """Remembers the micro-batches of one optimizer step, and looks at their losses before it is made.
+    """Remembers the micro-batches of one optimizer step, and checks their losses before it.
 
-    On CUDA a flag a micro-batch is copied in the background while the backward pass runs; looking at it waits for
-    the forward pass only. On other devices losses are read directly. Gradients, which can overflow where the loss
-    does not, are looked at on a CPU only: on a GPU that would wait for the backward pass at every step. There the
-    next loss shows it, and the message says that the weights are spoilt.
-
-    Several processes tell each other what they found, so that all of them stop; on GPUs that waits for the backward
-    pass.
+    On CUDA one flag per micro-batch is copied in the background while the backward pass runs; reading it waits only
+    for the forward pass. Gradients, which can overflow where the loss does not, are checked on a CPU only: on a GPU
+    that would wait for the backward pass at every step. There the next loss shows it, and the message says that the
+    weights are corrupted. Several processes exchange what they found, so that all of them stop.
     """
 
     def __init__(self) -> None:
         self._seen: list[SeenLoss] = []
 
     def begin_step(self) -> None:
-        """Forget the step before."""
+        """Forget the previous step."""
         self._seen = []
 
     def see(self, batch: Mapping[str, Any], loss: torch.Tensor) -> None:
-        """Take note of a micro-batch and its loss of shape `()`."""
+        """Remember a micro-batch and its loss of shape `()`."""
         is_finite = torch.isfinite(loss.detach()).all()
         if loss.device.type != "cuda":
             self._seen.append(SeenLoss(batch, is_finite.cpu()))
@@ -83,14 +77,14 @@ class FiniteLossWatch:
     def check(
         self, model: nn.Module, step: int, folder: Path, process: int = 0, device: torch.device | str = "cpu"
     ) -> None:
-        """Look at the losses of the step, and on a CPU at the gradients; all processes of a run must.
+        """Check the losses of the step, and on a CPU the gradients; a collective operation.
 
         Args:
-            model (`nn.Module`): whose gradients they are.
-            step (`int`): optimizer steps made so far.
-            folder (`Path`): where the batch is saved.
-            process (`int`): rank, part of the file's name.
-            device (`torch.device`): where processes exchange tensors.
+            model (`nn.Module`): The model with the gradients.
+            step (`int`): Optimizer steps so far.
+            folder (`Path`): Folder in which the batch is saved.
+            process (`int`): Rank, part of the file's name.
+            device (`torch.device`): Device on which processes exchange tensors.
 
         Raises:
             NonFiniteLossError: if one is not finite, in any process.
@@ -104,61 +98,61 @@ class FiniteLossWatch:
             return
         if found < worst:
             raise NonFiniteLossError(
-                f"{WHAT[worst]} of step {step + 1} is not finite in another process, which says where its batch is "
-                "and what to do. No step was made."
+                f"{WHAT[worst]} of step {step + 1} is not finite in another process, whose message names its batch "
+                "and the remedy. The step was skipped."
             )
-        spoilt = sum(1 for weight in model.parameters() if not torch.isfinite(of_this_process(weight)).all())
+        corrupted = sum(1 for weight in model.parameters() if not torch.isfinite(of_this_process(weight)).all())
         # `Trainer` pushes its output folder less what begins with an underscore, and this is text of the corpus.
         path = folder / f"_not_finite-step-{step + 1}-process-{process}.safetensors"
-        message = describe(WHAT[found], step, f"is saved in {path}", spoilt)
+        message = describe(WHAT[found], step, f"is saved in {path}", corrupted)
         try:
             save_batches(bad, path, {"step": str(step + 1), "process": str(process), "message": message})
         except (OSError, SafetensorError) as error:
             where = f"could not be saved in {path} ({error})"
-            raise NonFiniteLossError(describe(WHAT[found], step, where, spoilt)) from error
+            raise NonFiniteLossError(describe(WHAT[found], step, where, corrupted)) from error
         raise NonFiniteLossError(message)
 
 
 def gradients_are_finite(model: nn.Module) -> bool:
-    """Whether all gradients on the CPU are; of sharded ones this process's part."""
+    """Whether all gradients on the CPU are finite; of sharded ones, this process's part."""
     gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
     gradients = [of_this_process(gradient) for gradient in gradients]
     gradients = [gradient for gradient in gradients if gradient.device.type == "cpu" and not gradient.is_sparse]
     if not gradients:
         return True
-    # A sum is not finite where an element is not; it overflows for finite ones only where a norm would as well.
+    # A sum is not finite if an element is not; for finite elements it overflows only if a norm does.
     return bool(torch.isfinite(torch.stack([gradient.sum(dtype=torch.float32) for gradient in gradients])).all())
 
 
 def of_this_process(tensor: torch.Tensor) -> torch.Tensor:
-    """The part that this process holds of a sharded tensor: to ask for the whole, all would have to ask."""
+    """The local part of a sharded tensor: gathering the whole would be a collective operation."""
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
-def describe(what: str, step: int, where: str, spoilt: int) -> str:
-    """The message: what happened, where the batch is, what to do."""
-    if spoilt:
+def describe(what: str, step: int, where: str, corrupted: int) -> str:
+    """The message: what was not finite, where the batch is, the remedy."""
+    if corrupted:
         remedy = (
-            f"{spoilt} weight tensors are not finite either, so an earlier step spoilt them: go on from a checkpoint "
-            "before it, with a lower learning_rate, a longer warm-up or max_grad_norm=1.0"
+            f"{corrupted} weight tensors are not finite either, so an earlier step corrupted them: resume from "
+            "a checkpoint before it, with a lower learning_rate, a longer warm-up or max_grad_norm=1.0"
         )
     else:
         remedy = (
-            "The weights are still good. Look at the batch for damaged or empty examples; if it is like others, go on "
-            "from the newest checkpoint with a lower learning_rate, a longer warm-up, max_grad_norm=1.0, or bf16 "
-            "instead of fp16"
+            "The weights are still good. Look at the batch for damaged or empty examples; if it is like others, "
+            "resume from the newest checkpoint with a lower learning_rate, a longer warm-up, max_grad_norm=1.0, or "
+            "bf16 instead of fp16"
         )
-    return f"{what} of step {step + 1} is not finite. The batch {where}, and no step was made. {remedy}."
+    return f"{what} of step {step + 1} is not finite. The batch {where}, and the step was skipped. {remedy}."
 
 
 def save_batches(batches: list[Mapping[str, Any]], path: Path, metadata: dict[str, str]) -> None:
-    """Write the tensors and whole numbers of batches; of several, names begin with the batch's number and a point."""
+    """Write the tensors and integers of batches; with several, names start with the batch's number and a point."""
     tensors = {}
     for number, batch in enumerate(batches):
         prefix = f"{number}." if len(batches) > 1 else ""
         for name, value in batch.items():
             if isinstance(value, (torch.Tensor, int)):
-                # Tensors that share memory, as both bounds of packed rows do, cannot be in one file.
+                # Tensors that share memory cannot be in one file.
                 tensors[prefix + name] = (
                     torch.as_tensor(value).detach().cpu().clone(memory_format=torch.contiguous_format)
                 )

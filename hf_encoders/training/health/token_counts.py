@@ -1,7 +1,7 @@
-"""What a batch consists of, counted where the batch is: on a GPU nothing waits for the figures."""
+"""Counts of tokens and labels in a batch, on its device: on a GPU nothing waits for them."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -10,53 +10,71 @@ from hf_encoders.data.batches import IGNORED
 
 
 @dataclass
-class TokenCounts:
+class LabelCounts:
+    """Examples of a loss term that has one label per example.
+
+    Args:
+        examples (`int`): All examples.
+        labelled (`int`): Examples with a label.
+        label_1 (`int`): Examples with label 1.
+    """
+
+    examples: int = 0
+    labelled: int = 0
+    label_1: int = 0
+
+
+@dataclass
+class BatchCounts:
     """Sums over batches.
 
     Args:
-        tokens (`int`): real tokens, special ones included.
-        cells (`int`): tokens and padding, B * T of each batch.
-        squared_lengths (`int`): sum of L^2 over the sequences, which attention costs.
-        predicted (`int`): tokens with a label.
-        maskable (`int`): real tokens that could have been predicted, special ones left out.
-        pairs (`int`): sentence pairs that are judged.
-        label_1_pairs (`int`): of these, those whose label is 1.
-        pair_examples (`int`): examples of a pair objective, with or without a label.
+        tokens (`int`): Real tokens, special ones included.
+        positions (`int`): Tokens and padding, B * T of each batch.
+        squared_lengths (`int`): Sum of L^2 over the sequences, the cost of attention.
+        predicted (`int`): Tokens with a label.
+        maskable (`int`): Real tokens that could have been predicted: special ones are left out.
+        labels (`dict` of `LabelCounts`): Counts of each loss term with one label per example.
     """
 
     tokens: int = 0
-    cells: int = 0
+    positions: int = 0
     squared_lengths: int = 0
     predicted: int = 0
     maskable: int = 0
-    pairs: int = 0
-    label_1_pairs: int = 0
-    pair_examples: int = 0
+    labels: dict[str, LabelCounts] = field(default_factory=dict)
 
-    def __add__(self, other: "TokenCounts") -> "TokenCounts":
-        return TokenCounts(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
+    @classmethod
+    def of(cls, counts: torch.Tensor, terms: Sequence[str]) -> "BatchCounts":
+        """Counts from a sum of what `count_batch` returned for the same terms."""
+        values = counts.tolist()
+        labels = {term: LabelCounts(*values[5 + 3 * i : 8 + 3 * i]) for i, term in enumerate(terms)}
+        return cls(*values[:5], labels)
+
+    @property
+    def labelled(self) -> int:
+        """Labels of examples, of all terms."""
+        return sum(counts.labelled for counts in self.labels.values())
 
 
-def count_tokens(
-    batch: Mapping[str, Any], special_ids: torch.Tensor, pair_label_name: str | None = None
-) -> torch.Tensor:
-    """Count one batch: `int64` of shape `(8,)` on its device, in the order of `TokenCounts`.
+def count_batch(batch: Mapping[str, Any], special_ids: torch.Tensor, terms: Mapping[str, str]) -> torch.Tensor:
+    """Count one batch: `int64` of shape `(5 + 3 * terms,)` on its device, as `BatchCounts.of` takes it.
 
     Args:
-        batch: arguments of `forward`: `input_ids` `(B, T)`, or `(B, choices, T)`; `attention_mask` of the same shape
+        batch: Arguments of `forward`: `input_ids` `(B, T)` or `(B, choices, T)`; `attention_mask` of the same shape
             or, of packed rows, `cu_seq_lens_q` `(S + 1,)`; without both, nothing is padding. `labels` of the same
-            shape where tokens are predicted; others are not looked at.
-        special_ids (`torch.LongTensor` of shape `(K,)`): ids that are never predicted, on the batch's device.
-        pair_label_name (`str`, *optional*): what the batch calls the labels of sentence pairs, `(S,)`.
+            shape where tokens are predicted; others are ignored.
+        special_ids (`torch.LongTensor` of shape `(K,)`): Ids that are never predicted, on the batch's device.
+        terms (`Mapping`): Loss terms of the model: name -> argument with its labels. Those with one label per example,
+            `(S,)`, are counted.
 
     Two rows of three and two tokens, ids 1 and 2 special, one of the three others predicted:
 
     >>> ids, mask = torch.tensor([[1, 7, 2], [1, 8, 0]]), torch.tensor([[1, 1, 1], [1, 1, 0]])
     >>> labels = torch.tensor([[-100, 7, -100], [-100, -100, -100]])
     >>> batch = {"input_ids": ids, "attention_mask": mask, "labels": labels}
-    >>> TokenCounts(*count_tokens(batch, torch.tensor([1, 2])).tolist())  # doctest: +NORMALIZE_WHITESPACE
-    TokenCounts(tokens=5, cells=6, squared_lengths=13, predicted=1, maskable=2, pairs=0, label_1_pairs=0,
-    pair_examples=0)
+    >>> BatchCounts.of(count_batch(batch, torch.tensor([1, 2]), {}), [])  # doctest: +NORMALIZE_WHITESPACE
+    BatchCounts(tokens=5, positions=6, squared_lengths=13, predicted=1, maskable=2, labels={})
     """
     ids, mask, bounds = batch["input_ids"], batch.get("attention_mask"), batch.get("cu_seq_lens_q")
     has_padding = bounds is None and mask is not None and mask.shape == ids.shape
@@ -68,54 +86,47 @@ def count_tokens(
         maskable = real & (is_predicted | ~torch.isin(ids, special_ids))
     else:
         is_predicted = maskable = torch.zeros_like(real)
-    pairs = batch.get(pair_label_name)
-    pairs = lengths.new_empty((0,)) if pairs is None else pairs
-    return torch.stack(
-        [
-            lengths.sum(),
-            lengths.new_full((), ids.numel()),
-            lengths.square().sum(),
-            is_predicted.sum(),
-            maskable.sum(),
-            (pairs != IGNORED).sum(),
-            (pairs == 1).sum(),
-            lengths.new_full((), pairs.numel()),
-        ]
-    )
+    counts = [lengths.sum(), lengths.new_full((), ids.numel()), lengths.square().sum()]
+    counts += [is_predicted.sum(), maskable.sum()]
+    for name in terms.values():
+        labels = batch.get(name)
+        if labels is None or labels.shape == ids.shape:
+            labels = lengths.new_empty((0,))
+        counts += [lengths.new_full((), labels.numel()), (labels != IGNORED).sum(), (labels == 1).sum()]
+    return torch.stack(counts)
 
 
 def token_labels(batch: Mapping[str, Any]) -> torch.Tensor | None:
-    """The labels of a batch if there is a class for each token; None for classes or numbers of sequences."""
+    """The labels of a batch if there is one class per token, else None."""
     labels, ids = batch.get("labels"), batch["input_ids"]
-    is_one_a_token = torch.is_tensor(labels) and labels.shape == ids.shape and not labels.is_floating_point()
-    return labels if is_one_a_token else None
+    is_per_token = torch.is_tensor(labels) and labels.shape == ids.shape and not labels.is_floating_point()
+    return labels if is_per_token else None
 
 
 class LabelFrequencies:
-    """How often each token has been a label, for the cross-entropy of a model that knows nothing but that.
+    """Frequencies of the labels, for the cross-entropy of a unigram model.
 
     Args:
         vocab_size (`int`): V.
     """
 
-    # So many labels an entry of the vocabulary must have been seen: with fewer, the estimate for rare tokens and
-    # with it the sum is off by more than the thresholds of `health_warnings.py`.
-    LABELS_AN_ENTRY = 10
+    # Labels per vocabulary entry: with fewer, the estimate is off by more than the thresholds in `warnings.py`.
+    LABELS_PER_ENTRY = 10
 
     def __init__(self, vocab_size: int):
         self.vocab_size = vocab_size
         self._counts: torch.Tensor | None = None
 
     def add(self, labels: torch.Tensor) -> None:
-        """Count labels of any shape, those that are ignored left out; does not wait for a GPU."""
+        """Count labels of any shape, except ignored ones; does not wait for a GPU."""
         if self._counts is None:
             self._counts = torch.zeros(self.vocab_size + 1, dtype=torch.int64, device=labels.device)
-        # Place 0 is for what is ignored: to pick the others out would have to wait for their number.
+        # Place 0 is for ignored labels: selecting the others would wait for their number.
         places = torch.where(labels == IGNORED, 0, labels + 1).flatten()
         self._counts.scatter_add_(0, places, torch.ones_like(places))
 
     def cross_entropy(self) -> float | None:
-        """Nats a label under the labels' own frequencies, one added to each; None before there are enough.
+        """Nats per label under the labels' own frequencies, each plus one; None before there are enough.
 
         >>> frequencies = LabelFrequencies(vocab_size=2)
         >>> frequencies.add(torch.tensor([0, 1, -100] * 9)); print(frequencies.cross_entropy())
@@ -127,7 +138,7 @@ class LabelFrequencies:
             return None
         counts = self._counts[1:].double().cpu()
         total = counts.sum()
-        if total < self.LABELS_AN_ENTRY * self.vocab_size:
+        if total < self.LABELS_PER_ENTRY * self.vocab_size:
             return None
         log_probabilities = ((counts + 1) / (total + self.vocab_size)).log()
         return float(-(counts * log_probabilities).sum() / total)

@@ -10,7 +10,7 @@ from hf_encoders import HfeBertConfig, HfeBertForMaskedLM, HfeBertForPreTraining
 from hf_encoders.records.flops import forward_flops
 from hf_encoders.training import HealthCallback, PreTrainingTrainer
 from hf_encoders.training.health import callback as health
-from hf_encoders.training.health.token_counts import LabelFrequencies, TokenCounts, count_tokens
+from hf_encoders.training.health.token_counts import BatchCounts, LabelCounts, LabelFrequencies, count_batch
 from tests.training.three_steps import collate, collate_packed, make_examples
 
 
@@ -106,14 +106,16 @@ def test_figures_of_each_log_are_those_of_its_examples(clock, tmp_path, accumula
 
 def test_packed_rows_and_pairs_are_counted_as_padded_ones():
     special = torch.tensor([5, 6, 7])
-    padded = count_tokens(collate(PAIRED[:7]), special, "next_sentence_label")
-    packed = count_tokens(collate_packed(PAIRED[:7]), special, "next_sentence_label")
-    padded, packed = TokenCounts(*padded.tolist()), TokenCounts(*packed.tolist())
-    assert padded.cells == 7 * max(lengths(PAIRED[:7])) and packed.cells == packed.tokens == sum(lengths(PAIRED[:7]))
-    padded.cells = packed.cells
+    terms = {"mlm": "labels", "pair": "next_sentence_label"}
+    batches = collate(PAIRED[:7]), collate_packed(PAIRED[:7])
+    padded, packed = (BatchCounts.of(count_batch(batch, special, terms), terms) for batch in batches)
+    assert padded.positions == 7 * max(lengths(PAIRED[:7]))
+    assert packed.positions == packed.tokens == sum(lengths(PAIRED[:7]))
+    padded.positions = packed.positions
     assert padded == packed
-    assert padded.pairs == sum(example["next_sentence_label"] != -100 for example in PAIRED[:7]) < 7
-    assert padded.label_1_pairs == sum(example["next_sentence_label"] == 1 for example in PAIRED[:7]) > 0
+    labels = [example["next_sentence_label"] for example in PAIRED[:7]]
+    assert padded.labels["pair"] == LabelCounts(7, sum(label != -100 for label in labels), labels.count(1))
+    assert 0 < padded.labels["pair"].label_1 < padded.labelled < 7 and padded.labels["mlm"] == LabelCounts()
     assert padded.maskable < padded.tokens and padded.predicted == predicted(PAIRED[:7])
 
 

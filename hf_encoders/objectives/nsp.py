@@ -1,0 +1,22 @@
+"""Masked language modelling and next-sentence prediction (BERT, section 3.1)."""
+
+from hf_encoders.data.collators import DataCollatorForNextSentencePrediction
+from hf_encoders.objectives.pairs import SentencePairObjective
+
+
+class NextSentencePrediction(SentencePairObjective):
+    """Classify whether segment B follows segment A (label 0) or is from another document (label 1)."""
+
+    name = "nsp"
+    title = "next-sentence prediction"
+    collator_class = DataCollatorForNextSentencePrediction
+    least_documents = 2  # random second segments are from another document of the same part
+
+    def describe_pairs(self, share: str, single_has_label_1: bool) -> str:
+        """Which pairs had label 1, in words.
+
+        >>> NextSentencePrediction().describe_pairs("half", False)
+        'half of the second segments from another document'
+        """
+        single = ", including all after a chunk of one sentence" if single_has_label_1 else ""
+        return f"{share} of the second segments from another document{single}"

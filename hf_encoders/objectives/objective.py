@@ -1,0 +1,211 @@
+"""A pre-training objective as one object: examples, data collator, model head, loss terms and words for the card."""
+
+import dataclasses
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import datasets
+import transformers
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from hf_encoders.data.examples import EpochDataset
+from hf_encoders.data.masking import Masking
+from hf_encoders.data.word_starts import WordStarts
+from hf_encoders.models.encoder_configuration import EncoderConfig
+from hf_encoders.registration import configurations
+
+
+GIVEN_BY_THE_RUN = ("documents", "max_length", "seed", "rule")  # arguments of datasets that are not options
+OBJECTIVES: "dict[str, Objective]" = {}
+
+
+@dataclass(frozen=True)
+class LossTerm:
+    """A term of the loss: a sum over its items divided by their number in the whole batch.
+
+    Args:
+        name (`str`): key in the model's `loss_terms`; logged as `<name>_loss` and `<name>_accuracy`.
+        items (`str`): what is predicted, in words for the card ("masked tokens").
+        weight (`float`, *optional*, defaults to 1.0): factor in the loss.
+        task (`str`, *optional*, defaults to `"fill-mask"`): the Hub's task that its accuracy is reported under.
+        is_per_example (`bool`, *optional*, defaults to `False`): whether labels are per example, not per token.
+        baseline (`str`, *optional*): accuracy without learning, in words for the card ("chance 0.5").
+    """
+
+    name: str
+    items: str
+    weight: float = 1.0
+    task: str = "fill-mask"
+    is_per_example: bool = False
+    baseline: str | None = None
+
+
+class Objective:
+    """What a model is pre-trained on. A subclass in a file of its own sets the attributes and `make_collator`.
+
+    Attributes:
+        name (`str`): as in recipes and on the command line.
+        terms (`tuple` of `LossTerm`): terms of the loss; the model's class has all of them in `loss_terms`.
+        auto_class (`str`): Auto class whose model has the head.
+        dataset_class (`type`): makes the examples of tokenised documents; an `EpochDataset`.
+        example_options (`type`, *optional*): dataclass of further options of the dataset.
+        masking_options (`type`): dataclass of the options of the data collator.
+        least_documents (`int`): fewest documents that examples can be made of.
+    """
+
+    name: ClassVar[str]
+    terms: ClassVar[tuple[LossTerm, ...]]
+    auto_class: ClassVar[str] = "AutoModelForPreTraining"
+    dataset_class: ClassVar[type[EpochDataset]]
+    example_options: ClassVar[type | None] = None
+    masking_options: ClassVar[type] = Masking
+    least_documents: ClassVar[int] = 1
+
+    @property
+    def loss_weights(self) -> dict[str, float]:
+        """Weight of each loss term, as `PreTrainingTrainer` takes them."""
+        return {term.name: term.weight for term in self.terms}
+
+    @property
+    def has_example_labels(self) -> bool:
+        """Whether a loss term has one label per example."""
+        return any(term.is_per_example for term in self.terms)
+
+    def example_label(self, config_class: type[EncoderConfig]) -> str | None:
+        """The model's argument for the labels of examples, such as `next_sentence_label`."""
+        labels = self.model_class(config_class).loss_terms
+        return next((labels[term.name] for term in self.terms if term.is_per_example), None)
+
+    def model_class(self, config_class: type[EncoderConfig]) -> type[PreTrainedModel]:
+        """The family's class with the heads of the objective.
+
+        Raises:
+            ValueError: if the family does not have them.
+        """
+        found, missing = self._model_class(config_class)
+        if missing:
+            able = [config.model_type for config in configurations() if not self._model_class(config)[1]]
+            raise ValueError(
+                f"objective {self.name}: {config_class.model_type} has no head for {' and '.join(missing)}. Use mlm, "
+                f"or the family {' or '.join(able)}."
+            )
+        return found
+
+    def _model_class(self, config_class: type[EncoderConfig]) -> tuple[type[PreTrainedModel] | None, list[str]]:
+        """The family's class, and what it has no head for."""
+        found = getattr(transformers, self.auto_class)._model_mapping.get(config_class, None)
+        terms = {} if found is None else found.loss_terms
+        return found, [term.items for term in self.terms if term.name not in terms]
+
+    def new_model(self, config: EncoderConfig) -> PreTrainedModel:
+        """A model with fresh weights."""
+        return getattr(transformers, self.auto_class).from_config(config)
+
+    def make_examples(self, documents: datasets.Dataset, max_length: int, **options: Any) -> EpochDataset:
+        """The dataset of examples, of at most `max_length` tokens each."""
+        return self.dataset_class(documents, max_length, **options)
+
+    def make_collator(
+        self, tokenizer: PreTrainedTokenizerBase, model_class: type[PreTrainedModel], **options: Any
+    ) -> Any:
+        """The data collator: examples -> arguments of the model's `forward`. `options` are those of `masking`."""
+        raise NotImplementedError
+
+    def check_options(self, examples: Mapping[str, Any], masking: Mapping[str, Any]) -> None:
+        """Refuse unknown or invalid options before there is text.
+
+        Args:
+            examples, masking: options of `make_examples` and `make_collator`.
+
+        Raises:
+            ValueError: naming the option; and as `example_options` and `masking_options`.
+        """
+        own = [name for name in inspect.signature(self.dataset_class).parameters if name not in GIVEN_BY_THE_RUN]
+        rule = [] if self.example_options is None else [one.name for one in dataclasses.fields(self.example_options)]
+        known_masking = [one.name for one in dataclasses.fields(self.masking_options)]
+        for key, options, known in (
+            ("examples", examples, list(dict.fromkeys([*own, *rule]))),
+            ("masking", masking, known_masking),
+        ):
+            for name in options:
+                if name not in known:
+                    raise ValueError(f"{key}: {self.name} has no option {name!r}, only {', '.join(known)}.")
+        if not callable(masking.get("word_starts", WordStarts)):
+            raise ValueError(f"masking: word_starts={masking['word_starts']!r} is set by presets only: leave it out.")
+        for key, kind, options in (
+            ("examples", self.example_options or dict, {name: examples[name] for name in rule if name in examples}),
+            ("masking", self.masking_options, masking),
+        ):
+            try:
+                kind(**options)
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"{key}: {error}") from error
+
+    def describe(
+        self, collator: Any, mask_rates: Sequence[float], examples: Mapping[str, Any], logged: Mapping[str, float]
+    ) -> dict[str, str]:
+        """What was predicted and how, in words for the card: `{"masked language modelling": "15 % of ..."}`.
+
+        Args:
+            collator: of the run.
+            mask_rates (`Sequence[float]`): first and last mask rate of a schedule; empty without one.
+            examples (`Mapping`): options of the examples.
+            logged (`Mapping[str, float]`): means over the run of the metrics of `HealthCallback`.
+        """
+        return {self.name: ", ".join(term.items for term in self.terms)}
+
+    def results(self, metrics: Mapping[str, float], unigram_cross_entropy: float) -> list[dict[str, Any]]:
+        """Entries of the card's evaluation, with their baselines, from the metrics of an evaluation (`eval_...`)."""
+        found = []
+        for term in self.terms:
+            if f"eval_{term.name}_accuracy" in metrics:
+                value = round(metrics[f"eval_{term.name}_accuracy"], 4)
+                entry = {"task": term.task, "metric": "accuracy", "value": value}
+                found.append(entry if term.baseline is None else {**entry, "baseline": term.baseline})
+        return found
+
+    def loss_baselines(self, unigram_cross_entropy: float) -> dict[str, tuple[str, float]]:
+        """Losses without learning, in words and nats: `{"mlm_loss": ("unigram cross-entropy", 6.4)}`."""
+        return {}
+
+    def summary(self, metrics: Mapping[str, float], unigram_cross_entropy: float) -> str:
+        """The metrics of an evaluation (`eval_...`) in a line."""
+        found = [
+            f"{words} {metrics[name]:{form}}"
+            for term in self.terms
+            for words, name, form in (
+                (f"{term.items} loss", f"eval_{term.name}_loss", ".3f"),
+                ("accuracy", f"eval_{term.name}_accuracy", ".1%"),
+            )
+            if name in metrics
+        ]
+        return ", ".join(found)
+
+    def losses(self, metrics: Mapping[str, float]) -> dict[str, float]:
+        """Losses of an evaluation for the card: `{"masked tokens, held-out": 2.31}`."""
+        names = {f"{term.items}, held-out": f"eval_{term.name}_loss" for term in self.terms}
+        return {words: round(metrics[name], 4) for words, name in names.items() if name in metrics}
+
+
+def register_objective(objective: Objective) -> None:
+    """Make an objective known by its name to recipes and commands.
+
+    Raises:
+        ValueError: if another objective has the name.
+    """
+    if type(OBJECTIVES.get(objective.name, objective)) is not type(objective):
+        raise ValueError(f"objective {objective.name!r} is already registered: choose another name.")
+    OBJECTIVES[objective.name] = objective
+
+
+def get_objective(name: str) -> Objective:
+    """A registered objective.
+
+    Raises:
+        ValueError: if there is no such objective.
+    """
+    if name not in OBJECTIVES:
+        raise ValueError(f"objective {name!r}: it must be one of {', '.join(OBJECTIVES)}.")
+    return OBJECTIVES[name]

@@ -1,0 +1,36 @@
+"""An objective from outside of the package, with the collator it needs."""
+
+import numpy as np
+import torch
+
+from hf_encoders.data import DataCollatorForMaskedLM, SentenceBlocks
+from hf_encoders.objectives import LossTerm, Objective, register_objective
+from hf_encoders.registration import add_family
+from tests.objectives.configuration_toy import ToyConfig
+
+
+class OddCollator(DataCollatorForMaskedLM):
+    """Masked tokens, and for every third example no label beside them."""
+
+    def mask_and_lay_out(self, rows, mask_rate=None):
+        first = np.cumsum(rows.lengths) - rows.lengths + 1
+        labels = np.where(rows.keys % 3 == 0, -100, rows.ids[first] % 2)
+        return {**super().mask_and_lay_out(rows, mask_rate), "odd_label": torch.from_numpy(labels.astype(np.int64))}
+
+
+class OddFirstToken(Objective):
+    name = "odd"
+    terms = (
+        LossTerm("mlm", "masked tokens", weight=0.5),
+        LossTerm("odd", "first tokens", weight=3.0, task="text-classification", is_per_example=True),
+    )
+    dataset_class = SentenceBlocks
+
+    def make_collator(self, tokenizer, model_class, **options):
+        return OddCollator(tokenizer, **options)
+
+
+def add_toys() -> None:
+    """What a user's script does before it calls the command."""
+    add_family(ToyConfig)
+    register_objective(OddFirstToken())
