@@ -62,7 +62,7 @@ def register() -> None:
 
 
 def add_family(config_class: type["EncoderConfig"]) -> None:
-    """Register a family of your own; its models are in the modules that `AUTO_MAP` names, beside the configuration's."""
+    """Register your own family; its models are in the modules that `AUTO_MAP` names, beside the configuration's."""
     register()
     _add_family(config_class)
 

@@ -27,6 +27,7 @@ class HfeRobertaConfig(EncoderConfig):
 
     model_type = "roberta"
     TOKENIZER_CLASS: ClassVar[str] = "RobertaTokenizer"
+    HEAD_DROPOUT_FIELD: ClassVar[str] = "classifier_dropout"
     VOCABULARY_KIND: ClassVar[str] = "bpe"
     # fairseq's dictionary begins with these four, and the masked LM task adds the mask at the end.
     FIRST_SPECIAL_TOKENS: ClassVar[tuple[str, ...]] = ("cls", "pad", "sep", "unk")

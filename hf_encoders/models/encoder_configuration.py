@@ -68,7 +68,7 @@ class EncoderConfig(PreTrainedConfig):
     # `{Auto class: file.Class}` of the family, written to every config.json so that each Auto class loads.
     AUTO_MAP: ClassVar[dict[str, str]] = {}
     TOKENIZER_CLASS: ClassVar[str] = ""
-    HEAD_DROPOUT_FIELD: ClassVar[str] = "classifier_dropout"  # None in it means `hidden_dropout_prob`
+    HEAD_DROPOUT_FIELD: ClassVar[str] = "hidden_dropout_prob"  # of fine-tuning heads; None means `hidden_dropout_prob`
     VOCABULARY_KIND: ClassVar[str] = ""  # wordpiece, bpe (byte-level) or unigram
     # Roles of the special tokens at the beginning and at the end of a vocabulary, in the order of their ids.
     FIRST_SPECIAL_TOKENS: ClassVar[tuple[str, ...]] = ("pad", "unk", "cls", "sep", "mask")

@@ -24,10 +24,6 @@ class ObjectiveSums(NamedTuple):
     correct: torch.Tensor  # items whose most likely class is the label
     count: torch.Tensor
 
-    def detach(self) -> "ObjectiveSums":
-        """The same without gradient."""
-        return ObjectiveSums(*(value.detach() for value in self))
-
 
 def classification_sums(logits: torch.Tensor, labels: torch.Tensor) -> ObjectiveSums:
     """Cross-entropy summed over items: logits `(items, classes)`, labels `(items,)` with -100 ignored."""

@@ -115,8 +115,8 @@ class AlbertEncoder(LayerStack):
         self.num_hidden_layers = config.num_hidden_layers
         self.has_shared_parts = config.shared_between_groups is not None
         if self.has_shared_parts:
-            # Once and outside of the groups, so that each parameter has one name, and FSDP, which gathers a layer's
-            # own parameters when the layer runs, gathers these with the whole model.
+            # Once, outside of the groups: each parameter has one name, and FSDP, which gathers a layer's parameters
+            # when the layer runs, gathers these with the whole model.
             self.shared_parts = nn.ModuleList([AlbertSharedPart(config) for _ in range(config.inner_group_num)])
 
     def forward(self, hidden_states: torch.Tensor, tokens: FlatTokens, *flags: bool) -> torch.Tensor:
