@@ -134,7 +134,7 @@ if CHOICE is not None:
     suite_source.admit(common, PREFIX, tuple(HEADS))
     if False in CHOICE["stock_sides"]:
         # Importing the package is what registers its classes with the auto classes.
-        importlib.import_module("hf_encoders")
+        importlib.import_module("hf_encoders.registration").register()
     for chosen in CHOICE["families"]:
         for side in CHOICE["stock_sides"]:
             made = case(chosen, side)
