@@ -1,14 +1,14 @@
 # /// script
 # dependencies = ["hf_encoders"]
 # ///
-"""What ALBERT saves, factorised embeddings and shared layers (Lan et al. 2019, tables 3 and 4), in small.
+"""What ALBERT saves: factorised embeddings and shared layers (Lan et al. 2019, tables 3 and 4), scaled down.
 
     python examples/albert_parameters.py --output_dir runs/albert_parameters
     python examples/albert_parameters.py --text_files corpus/*.txt --take_every 16 --output_dir runs/albert_parameters
 
-The embedding width E with layers shared and not, and what layers share: nothing, attention, the feed-forward part, or
-all. Masked tokens and sentence order (SOP). Table, picture and minutes of the second command, on one core, are in
-docs/ablations.md.
+Compares embedding sizes E with and without shared layers, and what layers share: nothing, attention, feed-forward, or
+everything; trained on MLM and sentence order (SOP). docs/ablations.md has the results of the second command and its
+time on one core.
 """
 
 import time
@@ -28,21 +28,21 @@ from hf_encoders.training import PreTrainingTrainer
 
 @dataclass
 class Arguments:
-    """What is trained on what."""
+    """Options of this example, beside those of `TrainingArguments`."""
 
-    text_files: list[str] = field(default_factory=list, metadata={"help": "UTF-8 text, blank line between documents"})
-    take_every: int = field(default=1, metadata={"help": "take one document in so many"})
-    vocab_size: int = field(default=6000, metadata={"help": "most entries in the vocabulary"})
-    num_hidden_layers: int = field(default=4, metadata={"help": "layers"})
+    text_files: list[str] = field(default_factory=list, metadata={"help": "text; blank lines separate documents"})
+    take_every: int = field(default=1, metadata={"help": "use every N-th document"})
+    vocab_size: int = field(default=6000, metadata={"help": "maximum size of the vocabulary"})
+    num_hidden_layers: int = field(default=4, metadata={"help": "number of layers"})
     embedding_sizes: list[int] = field(
-        default_factory=lambda: [16, 64, 128], metadata={"help": "E; table 4 has the 2nd"}
+        default_factory=lambda: [16, 64, 128], metadata={"help": "embedding sizes; the second one is used for table 4"}
     )
-    max_length: int = field(default=64, metadata={"help": "longest example in tokens"})
-    seeds: int = field(default=1, metadata={"help": "repetitions"})
+    max_length: int = field(default=64, metadata={"help": "maximum length of an example in tokens"})
+    seeds: int = field(default=1, metadata={"help": "runs per variant, each with its own seed"})
 
 
 def main() -> None:
-    """Pre-train each form, and compare."""
+    """Pre-train each variant and compare."""
     parser = HfArgumentParser((Arguments, TrainingArguments))
     parser.set_defaults(learning_rate=2e-3, warmup_steps=100, adam_beta2=0.98, max_steps=300, weight_decay=0.01)
     parser.set_defaults(per_device_train_batch_size=16, per_device_eval_batch_size=128, eval_strategy="steps")
@@ -57,15 +57,15 @@ def main() -> None:
         texts = [[text] for text in topics.values()]
     documents = [[*chain.from_iterable(map(data.split_sentences, text))] for text in texts[:: arguments.take_every]]
 
-    # 2. Tokenizer: Unigram, as ALBERT's; held-out documents apart.
+    # 2. Tokenizer: Unigram, as ALBERT's; a share of the documents is held out.
     length = arguments.max_length
     tokenizer = data.train_tokenizer(chain(*documents), HfeAlbertConfig, arguments.vocab_size, length)
     corpus = data.tokenize_documents(documents, tokenizer, max_sentence_tokens=length)
     corpus, held_out = data.split_train_validation(corpus, validation_share=0.1, seed=0)
-    judged = data.DocumentChunks(held_out, length, redraw=False)
-    judged = Subset(judged, np.linspace(0, len(judged) - 1, min(len(judged), 600)).astype(int).tolist())
+    eval_set = data.DocumentChunks(held_out, length, redraw=False)
+    eval_set = Subset(eval_set, np.linspace(0, len(eval_set) - 1, min(len(eval_set), 600)).astype(int).tolist())
 
-    # 3. Models: small, with larger first weights than the papers' wide models.
+    # 3. Models: small; narrow ones need a larger initializer_range than the papers' wide ones.
     layers, sizes = arguments.num_hidden_layers, arguments.embedding_sizes
     sharing = {
         "all": {"num_hidden_groups": 1},
@@ -80,39 +80,39 @@ def main() -> None:
         "num_attention_heads": 2,
         "intermediate_size": 512,
         "initializer_range": 0.05,
-        "position_embedding_type": "relative_key",  # leaves the plateau of token frequencies sooner
+        "position_embedding_type": "relative_key",  # shortens the plateau at the unigram cross-entropy
         **tokenizer_fields(HfeAlbertConfig, tokenizer, length),
     }
     variants = [
         (size, shared) for size in sizes for shared in sharing if size == sizes[1] or shared in ("all", "nothing")
     ]
-    figures, curves = {}, {}
+    metrics, curves = {}, {}
     for (size, shared), seed in product(variants, range(arguments.seeds)):
         # 4. Examples and collator.
         train_set = data.DocumentChunks(corpus, length, seed=seed + 1)
         collator = data.DataCollatorForSentenceOrderPrediction(tokenizer, length)
 
-        # 5. Train, and judge on held-out text.
+        # 5. Train, and evaluate on held-out text.
         set_seed(seed)
         started = time.process_time()
         model = HfeAlbertForPreTraining(HfeAlbertConfig(embedding_size=size, **sharing[shared], **fields))
-        trainer = PreTrainingTrainer(model, training, collator, train_set, judged, processing_class=tokenizer)
+        trainer = PreTrainingTrainer(model, training, collator, train_set, eval_set, processing_class=tokenizer)
         trainer.train()
-        found = trainer.evaluate()
+        results = trainer.evaluate()
         row = {
             "parameters": model.num_parameters(),
-            "MLM loss, held-out": found["eval_mlm_loss"],
-            "perplexity, held-out": found["eval_perplexity"],
-            "SOP accuracy": found["eval_pair_accuracy"],
+            "MLM loss, held-out": results["eval_mlm_loss"],
+            "perplexity, held-out": results["eval_perplexity"],
+            "SOP accuracy": results["eval_pair_accuracy"],
             "core minutes": (time.process_time() - started) / 60,
         }
-        figures.setdefault(f"E = {size}, shared: {shared}", []).append(row)
+        metrics.setdefault(f"E = {size}, shared: {shared}", []).append(row)
         if seed == 0:
             curves[f"E = {size}, shared: {shared}"] = logged_points(trainer.state.log_history, "eval_mlm_loss")
 
     # 6. Table and picture.
-    labels = ("optimizer steps", "held-out MLM loss (nats a token)")
-    print(write_comparison(training.output_dir, "ALBERT's embeddings and sharing", figures, curves, *labels))
+    labels = ("optimizer steps", "held-out MLM loss (nats per token)")
+    print(write_comparison(training.output_dir, "ALBERT's embeddings and sharing", metrics, curves, *labels))
 
 
 if __name__ == "__main__":

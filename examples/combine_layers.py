@@ -1,14 +1,14 @@
 # /// script
 # dependencies = ["hf_encoders"]
 # ///
-"""Tag words from several layers of an encoder: side by side (BERT, Devlin et al. 2018, section 5.3) or mixed (ELMo).
+"""Tag words from several layers of an encoder, concatenated (BERT, Devlin et al. 2018, section 5.3) or mixed (ELMo).
 
     python examples/combine_layers.py --model runs/quickstart/model --output_dir runs/layers
     python examples/combine_layers.py --model NAME --train_file a.conll --test_file b.conll --output_dir out
 
-`--layers -4 -3 -2 -1` names hidden states, from 0, the embeddings, or from -1, the last layer. The encoder stays as it
-is (the feature-based approach of the paper) unless `--fine_tune True`. Without files the task is to find Python's
-keywords in its own documentation; the first command takes about a minute on one CPU core.
+`--layers -4 -3 -2 -1` selects hidden states: 0 is the embeddings, -1 the last layer. The encoder is frozen (the
+paper's feature-based approach) unless `--fine_tune True`. Without files, the task is to find Python's keywords in its
+own documentation; the first command takes about a minute on one CPU core.
 """
 
 import keyword
@@ -29,15 +29,15 @@ from hf_encoders.finetuning import token_classification
 
 @dataclass
 class Arguments:
-    """What is trained on what."""
+    """Options of this example, beside those of `TrainingArguments`."""
 
-    model: str = field(metadata={"help": "folder or Hub name of an encoder"})
-    train_file: str | None = field(default=None, metadata={"help": "conll, or jsonl with tokens and ner_tags"})
-    test_file: str | None = field(default=None, metadata={"help": "the same, to evaluate on"})
+    model: str = field(metadata={"help": "path or Hub name of an encoder"})
+    train_file: str | None = field(default=None, metadata={"help": "CoNLL, or JSON lines with tokens, ner_tags"})
+    test_file: str | None = field(default=None, metadata={"help": "same format, for evaluation"})
     layers: list[int] = field(default_factory=lambda: [-2, -1], metadata={"help": "hidden states to combine"})
     weighted: bool = field(default=False, metadata={"help": "sum them with trained weights instead of concatenating"})
     fine_tune: bool = field(default=False, metadata={"help": "train the encoder too"})
-    max_length: int = field(default=64, metadata={"help": "longest window in tokens"})
+    max_length: int = field(default=64, metadata={"help": "maximum length of a window in tokens"})
 
 
 class TokenTagger(nn.Module):
@@ -94,8 +94,8 @@ def main() -> None:
 
     # 2. Windows; the first token of each word has its tag.
     tokenizer = AutoTokenizer.from_pretrained(arguments.model)
-    longest = min(arguments.max_length, tokenizer.model_max_length)
-    task = token_classification.prepare(splits, tokenizer, max_length=longest)
+    max_length = min(arguments.max_length, tokenizer.model_max_length)
+    task = token_classification.prepare(splits, tokenizer, max_length=max_length)
 
     # 3. Encoder and classifier; trust_remote_code runs the code that lies beside the weights.
     encoder = AutoModel.from_pretrained(arguments.model, trust_remote_code=True).requires_grad_(arguments.fine_tune)

@@ -6,9 +6,9 @@
     python examples/finetune_classification.py --model runs/quickstart/model --output_dir runs/classifier
     python examples/finetune_classification.py --model NAME --train_file a.csv --test_file b.csv --output_dir out
 
-Files are CSV, TSV or JSON lines with the columns `text` and `label`. Without files the task is to tell from which
-package of the standard library a docstring is. The first command takes 15 seconds on one CPU core and
-ends with an accuracy of about 0.75 (the most frequent package: 0.66).
+Files are CSV, TSV or JSON lines with the columns `text` and `label`. Without files, the task is to recognise the
+package of the standard library that a docstring is from. The first command takes 15 seconds on one CPU core and ends
+with an accuracy of about 0.75 (most frequent package: 0.66).
 """
 
 import ast
@@ -33,16 +33,16 @@ from hf_encoders.finetuning import sequence_classification
 
 @dataclass
 class Arguments:
-    """What is trained on what."""
+    """Options of this example, beside those of `TrainingArguments`."""
 
-    model: str = field(metadata={"help": "folder or Hub name of an encoder"})
-    train_file: str | None = field(default=None, metadata={"help": "csv, tsv or jsonl with columns text and label"})
-    test_file: str | None = field(default=None, metadata={"help": "the same, to evaluate on"})
-    max_length: int = field(default=128, metadata={"help": "longest text in tokens"})
+    model: str = field(metadata={"help": "path or Hub name of an encoder"})
+    train_file: str | None = field(default=None, metadata={"help": "CSV, TSV or JSON lines with columns text, label"})
+    test_file: str | None = field(default=None, metadata={"help": "same format, for evaluation"})
+    max_length: int = field(default=128, metadata={"help": "maximum length of a text in tokens"})
 
 
 def docstrings_of_packages(names: tuple[str, ...] = ("asyncio", "email", "tkinter", "unittest", "xml")) -> DatasetDict:
-    """Docstrings of functions and classes of the standard library, labelled by package; modules are not divided."""
+    """Docstrings of the standard library, labelled by package; no module is in both splits."""
     rows = {"train": {"text": [], "label": []}, "test": {"text": [], "label": []}}
     for name in names:
         for number, path in enumerate(sorted(Path(sysconfig.get_paths()["stdlib"], name).rglob("*.py"))):
@@ -78,13 +78,13 @@ def main() -> None:
     else:
         data = docstrings_of_packages()
 
-    # 2. Token ids, no more than the model was trained for, and class numbers.
+    # 2. Token ids, truncated to the model's maximum length, and class ids.
     tokenizer = AutoTokenizer.from_pretrained(arguments.model)
-    longest = min(arguments.max_length, tokenizer.model_max_length)
-    task = sequence_classification.prepare(data, tokenizer, max_length=longest)
+    max_length = min(arguments.max_length, tokenizer.model_max_length)
+    task = sequence_classification.prepare(data, tokenizer, max_length=max_length)
     print(*task.plan, sep="\n")
 
-    # 3. Model; trust_remote_code runs the code that lies beside the weights.
+    # 3. Model; trust_remote_code runs the code saved beside the weights.
     model = AutoModelForSequenceClassification.from_pretrained(
         arguments.model, trust_remote_code=True, **task.config_fields
     )

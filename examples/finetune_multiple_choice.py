@@ -6,9 +6,9 @@
     python examples/finetune_multiple_choice.py --model runs/quickstart/model --output_dir runs/choices
     python examples/finetune_multiple_choice.py --model NAME --train_file a.jsonl --test_file b.jsonl --output_dir out
 
-Files are JSON lines with `prompt`, `endings` (a list of texts) and `label` (the right one's number, from 0). Without
-files the task is to find a function's description among four of its module of the standard library. The first command
-takes 45 seconds on one CPU core and ends with an accuracy of about 0.44 (chance: 0.25).
+Files are JSON lines with `prompt`, `endings` (a list of texts) and `label` (index of the right one, from 0). Without
+files, the task is to find a function's description among four from its module of the standard library. The first
+command takes 45 seconds on one CPU core and ends with an accuracy of about 0.44 (chance: 0.25).
 """
 
 import ast
@@ -33,16 +33,16 @@ from hf_encoders.finetuning import multiple_choice
 
 @dataclass
 class Arguments:
-    """What is trained on what."""
+    """Options of this example, beside those of `TrainingArguments`."""
 
-    model: str = field(metadata={"help": "folder or Hub name of an encoder"})
-    train_file: str | None = field(default=None, metadata={"help": "jsonl with prompt, endings and label"})
-    test_file: str | None = field(default=None, metadata={"help": "the same, to evaluate on"})
-    max_length: int = field(default=64, metadata={"help": "longest prompt with ending in tokens"})
+    model: str = field(metadata={"help": "path or Hub name of an encoder"})
+    train_file: str | None = field(default=None, metadata={"help": "JSON lines with prompt, endings, label"})
+    test_file: str | None = field(default=None, metadata={"help": "same format, for evaluation"})
+    max_length: int = field(default=64, metadata={"help": "maximum length of prompt and ending in tokens"})
 
 
 def documented_functions() -> list[list[tuple[str, str]]]:
-    """For each module of the standard library: name and arguments of its functions in words, and what they do."""
+    """For each module of the standard library: its functions, as signature in words and description."""
     modules = []
     for path in sorted(Path(sysconfig.get_paths()["stdlib"]).glob("[a-z]*.py")):
         found = {}
@@ -55,13 +55,13 @@ def documented_functions() -> list[list[tuple[str, str]]]:
 
 
 def functions_and_choices() -> DatasetDict:
-    """Every function with four descriptions of its module, its own among them; modules are not divided."""
-    draw = random.Random(0)
+    """Every function with four descriptions from its module, one of them its own; no module is in both splits."""
+    generator = random.Random(0)
     rows = {"train": [], "test": []}
     for number, functions in enumerate(documented_functions()):
         for function, sentence in functions if len(functions) > 3 else ():
-            endings = draw.sample([other for _, other in functions if other != sentence], 3) + [sentence]
-            draw.shuffle(endings)
+            endings = generator.sample([other for _, other in functions if other != sentence], 3) + [sentence]
+            generator.shuffle(endings)
             example = {"prompt": function, "endings": endings, "label": endings.index(sentence)}
             rows["test" if number % 4 == 0 else "train"].append(example)
     return DatasetDict({part: Dataset.from_list(examples) for part, examples in rows.items()})
@@ -91,13 +91,13 @@ def main() -> None:
     else:
         data = functions_and_choices()
 
-    # 2. Token ids, no more than the model was trained for, and the right one's number.
+    # 2. Token ids, truncated to the model's maximum length, and the index of the right ending.
     tokenizer = AutoTokenizer.from_pretrained(arguments.model)
-    longest = min(arguments.max_length, tokenizer.model_max_length)
-    task = multiple_choice.prepare(data, tokenizer, max_length=longest)
+    max_length = min(arguments.max_length, tokenizer.model_max_length)
+    task = multiple_choice.prepare(data, tokenizer, max_length=max_length)
     print(*task.plan, sep="\n")
 
-    # 3. Model; trust_remote_code runs the code that lies beside the weights.
+    # 3. Model; trust_remote_code runs the code saved beside the weights.
     model = AutoModelForMultipleChoice.from_pretrained(arguments.model, trust_remote_code=True, **task.config_fields)
 
     # 4. Train and evaluate.

@@ -6,9 +6,9 @@
     python examples/finetune_pairs.py --model runs/quickstart/model --output_dir runs/pairs
     python examples/finetune_pairs.py --model NAME --train_file a.csv --test_file b.csv --output_dir out
 
-Files are CSV, TSV or JSON lines with the columns `text`, `text_pair` and `label`. Without files the task is to tell
-whether a description belongs to a function of the standard library or to another of the same module. The first command
-takes 20 seconds on one CPU core and ends with an accuracy of about 0.62 (the most frequent label: 0.51).
+Files are CSV, TSV or JSON lines with the columns `text`, `text_pair` and `label`. Without files, the task is to decide
+whether a description belongs to a function of the standard library or to another function of its module. The first
+command takes 20 seconds on one CPU core and ends with an accuracy of about 0.62 (most frequent label: 0.51).
 """
 
 import ast
@@ -33,18 +33,16 @@ from hf_encoders.finetuning import sequence_classification
 
 @dataclass
 class Arguments:
-    """What is trained on what."""
+    """Options of this example, beside those of `TrainingArguments`."""
 
-    model: str = field(metadata={"help": "folder or Hub name of an encoder"})
-    train_file: str | None = field(
-        default=None, metadata={"help": "csv, tsv or jsonl with columns text, text_pair, label"}
-    )
-    test_file: str | None = field(default=None, metadata={"help": "the same, to evaluate on"})
-    max_length: int = field(default=64, metadata={"help": "longest pair in tokens"})
+    model: str = field(metadata={"help": "path or Hub name of an encoder"})
+    train_file: str | None = field(default=None, metadata={"help": "columns text, text_pair and label"})
+    test_file: str | None = field(default=None, metadata={"help": "same format, for evaluation"})
+    max_length: int = field(default=64, metadata={"help": "maximum length of a pair in tokens"})
 
 
 def documented_functions() -> list[list[tuple[str, str]]]:
-    """For each module of the standard library: name and arguments of its functions in words, and what they do."""
+    """For each module of the standard library: its functions, as signature in words and description."""
     modules = []
     for path in sorted(Path(sysconfig.get_paths()["stdlib"]).glob("[a-z]*.py")):
         found = {}
@@ -57,13 +55,13 @@ def documented_functions() -> list[list[tuple[str, str]]]:
 
 
 def functions_and_descriptions() -> DatasetDict:
-    """Every function with its own description, or with another's of its module; modules are not divided."""
-    draw, rows = random.Random(0), {"train": [], "test": []}
+    """Every function with its own description or another one of its module; no module is in both splits."""
+    generator, rows = random.Random(0), {"train": [], "test": []}
     for number, functions in enumerate(documented_functions()):
         for function, sentence in functions if len(functions) > 1 else ():
-            label = draw.choice(["its own", "another's"])
+            label = generator.choice(["its own", "another's"])
             candidates = [other for _, other in functions if (other == sentence) == (label == "its own")]
-            row = {"text": function, "text_pair": draw.choice(candidates), "label": label}
+            row = {"text": function, "text_pair": generator.choice(candidates), "label": label}
             rows["test" if number % 4 == 0 else "train"].append(row)
     return DatasetDict({part: Dataset.from_list(examples) for part, examples in rows.items()})
 
@@ -92,13 +90,13 @@ def main() -> None:
     else:
         data = functions_and_descriptions()
 
-    # 2. Token ids, no more than the model was trained for, and class numbers.
+    # 2. Token ids, truncated to the model's maximum length, and class ids.
     tokenizer = AutoTokenizer.from_pretrained(arguments.model)
-    longest = min(arguments.max_length, tokenizer.model_max_length)
-    task = sequence_classification.prepare(data, tokenizer, max_length=longest, text_pair_column="text_pair")
+    max_length = min(arguments.max_length, tokenizer.model_max_length)
+    task = sequence_classification.prepare(data, tokenizer, max_length=max_length, text_pair_column="text_pair")
     print(*task.plan, sep="\n")
 
-    # 3. Model; trust_remote_code runs the code that lies beside the weights.
+    # 3. Model; trust_remote_code runs the code saved beside the weights.
     model = AutoModelForSequenceClassification.from_pretrained(
         arguments.model, trust_remote_code=True, **task.config_fields
     )

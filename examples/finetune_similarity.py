@@ -1,14 +1,14 @@
 # /// script
 # dependencies = ["hf_encoders"]
 # ///
-"""Fine-tune an encoder to give pairs of texts a number, with the stock Trainer.
+"""Fine-tune an encoder to score the similarity of two texts, with the stock Trainer.
 
     python examples/finetune_similarity.py --model runs/quickstart/model --output_dir runs/similarity
     python examples/finetune_similarity.py --model NAME --train_file a.csv --test_file b.csv --output_dir out
 
-Files are CSV, TSV or JSON lines with the columns `text`, `text_pair` and `label`, a number. Without files the task is
-to say how much of a docstring's sentence is left, from 0 to 5, where words were exchanged for others and all were
-shuffled. The first command takes 20 seconds on one CPU core and ends with a Pearson correlation of about 0.59.
+Files are CSV, TSV or JSON lines with the columns `text`, `text_pair` and `label`, a number. Without files, the task is
+to estimate, from 0 to 5, how many words of a docstring's sentence survived when some were replaced and all shuffled.
+The first command takes 20 seconds on one CPU core and ends with a Pearson correlation of about 0.59.
 """
 
 import ast
@@ -33,18 +33,16 @@ from hf_encoders.finetuning import sequence_regression
 
 @dataclass
 class Arguments:
-    """What is trained on what."""
+    """Options of this example, beside those of `TrainingArguments`."""
 
-    model: str = field(metadata={"help": "folder or Hub name of an encoder"})
-    train_file: str | None = field(
-        default=None, metadata={"help": "csv, tsv or jsonl with columns text, text_pair, label"}
-    )
-    test_file: str | None = field(default=None, metadata={"help": "the same, to evaluate on"})
-    max_length: int = field(default=64, metadata={"help": "longest pair in tokens"})
+    model: str = field(metadata={"help": "path or Hub name of an encoder"})
+    train_file: str | None = field(default=None, metadata={"help": "columns text, text_pair and label"})
+    test_file: str | None = field(default=None, metadata={"help": "same format, for evaluation"})
+    max_length: int = field(default=64, metadata={"help": "maximum length of a pair in tokens"})
 
 
 def docstring_sentences() -> list[str]:
-    """First sentences of the standard library's docstrings, each once, of 6 to 20 words."""
+    """Distinct first sentences, of 6 to 20 words, of the standard library's docstrings."""
     found = {}
     for path in sorted(Path(sysconfig.get_paths()["stdlib"]).glob("[a-z]*.py")):
         for node in ast.walk(ast.parse(path.read_bytes())):
@@ -54,15 +52,15 @@ def docstring_sentences() -> list[str]:
 
 
 def altered_sentences() -> DatasetDict:
-    """Each sentence beside one that keeps some of its words, labelled with five times the share kept."""
-    draw = random.Random(0)
+    """Pairs of a sentence and a shuffled copy that keeps some of its words; the label is 5 times the share kept."""
+    generator = random.Random(0)
     sentences = docstring_sentences()
     others = [word for sentence in sentences for word in sentence.split()]
     rows = {"train": [], "test": []}
     for number, sentence in enumerate(sentences):
         words = sentence.split()
-        kept = draw.sample(words, draw.randint(0, len(words)))
-        altered = draw.sample(kept + draw.choices(others, k=len(words) - len(kept)), len(words))
+        kept = generator.sample(words, generator.randint(0, len(words)))
+        altered = generator.sample(kept + generator.choices(others, k=len(words) - len(kept)), len(words))
         example = {"text": sentence, "text_pair": " ".join(altered), "label": 5 * len(kept) / len(words)}
         rows["test" if number % 4 == 0 else "train"].append(example)
     return DatasetDict({part: Dataset.from_list(examples) for part, examples in rows.items()})
@@ -92,13 +90,13 @@ def main() -> None:
     else:
         data = altered_sentences()
 
-    # 2. Token ids, no more than the model was trained for, and numbers.
+    # 2. Token ids, truncated to the model's maximum length, and numeric labels.
     tokenizer = AutoTokenizer.from_pretrained(arguments.model)
-    longest = min(arguments.max_length, tokenizer.model_max_length)
-    task = sequence_regression.prepare(data, tokenizer, max_length=longest, text_pair_column="text_pair")
+    max_length = min(arguments.max_length, tokenizer.model_max_length)
+    task = sequence_regression.prepare(data, tokenizer, max_length=max_length, text_pair_column="text_pair")
     print(*task.plan, sep="\n")
 
-    # 3. Model; trust_remote_code runs the code that lies beside the weights.
+    # 3. Model; trust_remote_code runs the code saved beside the weights.
     model = AutoModelForSequenceClassification.from_pretrained(
         arguments.model, trust_remote_code=True, **task.config_fields
     )

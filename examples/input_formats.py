@@ -1,15 +1,15 @@
 # /// script
 # dependencies = ["hf_encoders"]
 # ///
-"""The four input formats of RoBERTa (Liu et al. 2019, section 4.2 and table 2), in small.
+"""The four input formats of RoBERTa (Liu et al. 2019, section 4.2 and table 2), scaled down.
 
     python examples/input_formats.py --output_dir runs/formats
     python examples/input_formats.py --text_files corpus/*.txt --take_every 16 --output_dir runs/formats
 
-SEGMENT-PAIR and SENTENCE-PAIR with next-sentence prediction (NSP), FULL-SENTENCES and DOC-SENTENCES without. As in
-the paper a step has about as many tokens in each, so batches of short pairs have more of them. All are judged on
-the same held-out blocks, and each on held-out text in its own format. Table, picture and minutes of the second
-command, on one core, are in docs/ablations.md.
+SEGMENT-PAIR and SENTENCE-PAIR with next-sentence prediction (NSP), FULL-SENTENCES and DOC-SENTENCES without. As in the
+paper, a step has about the same number of tokens in each format, so batches of short pairs have more examples. Every
+model is evaluated on the same held-out blocks, and on held-out text in its own format. docs/ablations.md has the
+results of the second command and its time on one core.
 """
 
 import time
@@ -30,17 +30,17 @@ from hf_encoders.training import PreTrainingTrainer
 
 @dataclass
 class Arguments:
-    """What is trained on what."""
+    """Options of this example, beside those of `TrainingArguments`."""
 
-    text_files: list[str] = field(default_factory=list, metadata={"help": "UTF-8 text, blank line between documents"})
-    take_every: int = field(default=1, metadata={"help": "take one document in so many"})
-    vocab_size: int = field(default=6000, metadata={"help": "most entries in the vocabulary"})
-    tokens_a_step: int = field(default=1024, metadata={"help": "tokens in a batch, special ones included"})
-    max_length: int = field(default=64, metadata={"help": "longest example in tokens"})
-    seeds: int = field(default=1, metadata={"help": "repetitions"})
+    text_files: list[str] = field(default_factory=list, metadata={"help": "text; blank lines separate documents"})
+    take_every: int = field(default=1, metadata={"help": "use every N-th document"})
+    vocab_size: int = field(default=6000, metadata={"help": "maximum size of the vocabulary"})
+    tokens_per_step: int = field(default=1024, metadata={"help": "tokens per optimizer step, special tokens included"})
+    max_length: int = field(default=64, metadata={"help": "maximum length of an example in tokens"})
+    seeds: int = field(default=1, metadata={"help": "runs per variant, each with its own seed"})
 
 
-# Of each format: the data set, whether second segments are drawn for NSP, and the data set's arguments.
+# Format -> dataset, whether it has NSP pairs, arguments of the dataset.
 VARIANTS = {
     "SEGMENT-PAIR, NSP": (data.DocumentChunks, True, {}),
     "SENTENCE-PAIR, NSP": (data.DocumentChunks, True, {"segments": "sentences"}),
@@ -50,7 +50,7 @@ VARIANTS = {
 
 
 def main() -> None:
-    """Pre-train on each format, and compare."""
+    """Pre-train on each format and compare."""
     parser = HfArgumentParser((Arguments, TrainingArguments))
     parser.set_defaults(learning_rate=2e-3, warmup_steps=100, adam_beta2=0.98, max_steps=500, weight_decay=0.01)
     parser.set_defaults(per_device_train_batch_size=1, per_device_eval_batch_size=128, eval_strategy="steps")
@@ -65,39 +65,37 @@ def main() -> None:
         texts = [[text] for text in topics.values()]
     documents = [[*chain.from_iterable(map(data.split_sentences, text))] for text in texts[:: arguments.take_every]]
 
-    # 2. Tokenizer: WordPiece, as BERT's; held-out documents apart.
+    # 2. Tokenizer: WordPiece, as BERT's; a share of the documents is held out.
     length = arguments.max_length
     tokenizer = data.train_tokenizer(chain(*documents), HfeBertConfig, arguments.vocab_size, length)
     corpus = data.tokenize_documents(documents, tokenizer, max_sentence_tokens=length)
     corpus, held_out = data.split_train_validation(corpus, validation_share=0.1, seed=0)
-    judged = data.SentenceBlocks(held_out, length, redraw=False)
-    judged = Subset(judged, np.linspace(0, len(judged) - 1, min(len(judged), 500)).astype(int).tolist())
+    eval_set = data.SentenceBlocks(held_out, length, redraw=False)
+    eval_set = Subset(eval_set, np.linspace(0, len(eval_set) - 1, min(len(eval_set), 500)).astype(int).tolist())
 
-    # 3. Model: small, with larger first weights than the papers' wide models.
+    # 3. Model: small; a narrow model needs a larger initializer_range than the papers' wide ones.
+    size = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 512}
+    dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     config = HfeBertConfig(
         vocab_size=len(tokenizer),
-        hidden_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=512,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
+        **size,
+        **dropout,
         initializer_range=0.05,
-        position_embedding_type="relative_key",  # leaves the plateau of token frequencies sooner
+        position_embedding_type="relative_key",  # shortens the plateau at the unigram cross-entropy
         **tokenizer_fields(HfeBertConfig, tokenizer, length),
     )
-    figures, curves = {}, {}
+    metrics, curves = {}, {}
     for variant, seed in product(VARIANTS, range(arguments.seeds)):
-        # 4. Examples and collators: groups of as many examples as the tokens of a step hold, without padding.
-        data_set, is_paired, options = VARIANTS[variant]
+        # 4. Examples and collators: as many examples as fit into the tokens of a step, packed.
+        dataset, is_paired, options = VARIANTS[variant]
         mlm = data.DataCollatorForMaskedLM(tokenizer, packed=True)
         collator = data.DataCollatorForNextSentencePrediction(tokenizer, packed=True) if is_paired else mlm
-        examples = data_set(corpus, length, seed=seed + 1, **options)
-        train_set = data.TokenBudget(examples, collator, arguments.tokens_a_step)
-        own = data_set(held_out, length, redraw=False, **options)
+        examples = dataset(corpus, length, seed=seed + 1, **options)
+        train_set = data.TokenBudget(examples, collator, arguments.tokens_per_step)
+        own = dataset(held_out, length, redraw=False, **options)
         own = Subset(own, np.linspace(0, len(own) - 1, min(len(own), 1000)).astype(int).tolist())
 
-        # 5. Train, and judge on held-out text.
+        # 5. Train, and evaluate on held-out text.
         set_seed(seed)
         started = time.process_time()
         trainer = PreTrainingTrainer(
@@ -105,25 +103,25 @@ def main() -> None:
             training,
             lambda features, mlm=mlm, own=collator: (mlm if isinstance(features[0], TextExamples) else own)(features),
             train_set,
-            {"blocks": judged, "own": own},
+            {"blocks": eval_set, "own": own},
             processing_class=tokenizer,
         )
         trainer.train()
-        found = trainer.evaluate()
+        results = trainer.evaluate()
         row = {
-            "examples a step": len(examples) / len(train_set),
-            "MLM loss on blocks": found["eval_blocks_mlm_loss"],
-            "MLM loss, own format": found["eval_own_mlm_loss"],
-            "NSP accuracy": found.get("eval_own_pair_accuracy"),
+            "examples per step": len(examples) / len(train_set),
+            "MLM loss on blocks": results["eval_blocks_mlm_loss"],
+            "MLM loss, own format": results["eval_own_mlm_loss"],
+            "NSP accuracy": results.get("eval_own_pair_accuracy"),
             "core minutes": (time.process_time() - started) / 60,
         }
-        figures.setdefault(variant, []).append(row)
+        metrics.setdefault(variant, []).append(row)
         if seed == 0:
             curves[variant] = logged_points(trainer.state.log_history, "eval_blocks_mlm_loss")
 
     # 6. Table and picture.
-    labels = ("optimizer steps", "held-out MLM loss on blocks (nats a token)")
-    print(write_comparison(training.output_dir, "Input formats", figures, curves, *labels))
+    labels = ("optimizer steps", "held-out MLM loss on blocks (nats per token)")
+    print(write_comparison(training.output_dir, "Input formats", metrics, curves, *labels))
 
 
 if __name__ == "__main__":

@@ -1,14 +1,13 @@
 # /// script
 # dependencies = ["hf_encoders"]
 # ///
-"""Pre-train an ALBERT: masked tokens and sentence order (Lan et al. 2019).
+"""Pre-train ALBERT: MLM + sentence-order prediction (Lan et al. 2019).
 
     python examples/pretrain_albert.py --output_dir runs/albert --max_steps 300
     python examples/pretrain_albert.py --text_files corpus/*.txt --output_dir runs/albert --num_train_epochs 3
 
-Without --text_files the text is the documentation inside Python (`help()` topics), so that it runs anywhere, offline.
-The first command takes about a minute on two CPU cores and ends with an eval_loss of about 7.2 nats (masked tokens and
-pairs).
+Without --text_files it trains on the documentation inside Python (`help()` topics), so it runs anywhere, offline.
+The first command takes about a minute on two CPU cores and ends with an eval_loss of about 7.2 nats (MLM + SOP).
 """
 
 from dataclasses import dataclass, field
@@ -32,18 +31,18 @@ from hf_encoders.training import EpochCallback
 
 @dataclass
 class Arguments:
-    """What is trained on what."""
+    """Options of this example, beside those of `TrainingArguments`."""
 
-    text_files: list[str] = field(default_factory=list, metadata={"help": "UTF-8 text, blank line between documents"})
-    vocab_size: int = field(default=4000, metadata={"help": "most entries in the vocabulary"})
-    max_length: int = field(default=128, metadata={"help": "longest example in tokens"})
-    hidden_size: int = field(default=128, metadata={"help": "width of the model; a multiple of 64"})
-    num_hidden_layers: int = field(default=2, metadata={"help": "layers"})
+    text_files: list[str] = field(default_factory=list, metadata={"help": "text; blank lines separate documents"})
+    vocab_size: int = field(default=4000, metadata={"help": "maximum size of the vocabulary"})
+    max_length: int = field(default=128, metadata={"help": "maximum length of an example in tokens"})
+    hidden_size: int = field(default=128, metadata={"help": "hidden size, a multiple of 64"})
+    num_hidden_layers: int = field(default=2, metadata={"help": "number of layers"})
     language: str = field(default="en", metadata={"help": "language of the text, for sentence splitting"})
 
 
 def main() -> None:
-    """Train."""
+    """Pre-train, evaluate and save."""
     parser = HfArgumentParser((Arguments, TrainingArguments))
     parser.set_defaults(
         learning_rate=2e-3,
@@ -57,7 +56,7 @@ def main() -> None:
     arguments, training = parser.parse_args_into_dataclasses()
     set_seed(training.seed)
 
-    # 1. Data: documents of sentences.
+    # 1. Data: documents, each a list of sentences.
     splitter = partial(split_sentences, language=arguments.language)
     if arguments.text_files:
         documents = list(read_documents(arguments.text_files, sentence_splitter=splitter))
@@ -70,7 +69,7 @@ def main() -> None:
     corpus = tokenize_documents(documents, tokenizer, max_sentence_tokens=arguments.max_length)
     corpus, held_out = split_train_validation(corpus, validation_share=0.1, seed=training.seed)
 
-    # 3. Model: small, with fresh weights.
+    # 3. Model: small, randomly initialised.
     config = HfeAlbertConfig(
         vocab_size=len(tokenizer),
         hidden_size=arguments.hidden_size,
@@ -85,9 +84,9 @@ def main() -> None:
     )
     model = HfeAlbertForPreTraining(config)
 
-    # 4. Examples and collator: pairs and masks are drawn anew every epoch.
-    # With gradient accumulation or several processes, hf_encoders.training.PreTrainingTrainer in place of
-    # Trainer makes the pair loss exact too.
+    # 4. Examples and collator: new pairs and masks every epoch.
+    # With gradient accumulation or several processes, use hf_encoders.training.PreTrainingTrainer instead of
+    # Trainer, so that the pair loss is exact as well.
     train_set = DocumentChunks(corpus, arguments.max_length, seed=training.seed)
     eval_set = DocumentChunks(held_out, arguments.max_length, seed=training.seed, redraw=False)
     collator = DataCollatorForSentenceOrderPrediction(tokenizer, arguments.max_length)
@@ -100,12 +99,12 @@ def main() -> None:
         eval_dataset=eval_set,
         data_collator=collator,
         processing_class=tokenizer,
-        callbacks=[EpochCallback()],  # tells the data which epoch it is, also after a restart
+        callbacks=[EpochCallback()],  # sets the epoch of the dataset, also after a restart
     )
     trainer.train()
     print(trainer.evaluate())
 
-    # 6. Save: weights, configuration, code and tokenizer; push where asked to.
+    # 6. Save weights, configuration, code and tokenizer; push with --push_to_hub True.
     trainer.save_model()
     if training.push_to_hub:
         trainer.push_to_hub()

@@ -1,15 +1,15 @@
 # /// script
 # dependencies = ["hf_encoders"]
 # ///
-"""What next-sentence (NSP) and sentence-order prediction (SOP) teach (ALBERT, Lan et al. 2019, section 4.6), in small.
+"""What NSP and SOP, next-sentence and sentence-order prediction, teach (ALBERT, Lan et al. 2019, section 4.6).
 
     python examples/sentence_pair_objectives.py --output_dir runs/pairs
     python examples/sentence_pair_objectives.py --text_files corpus/*.txt --output_dir runs/pairs
 
-Fresh pair heads over frozen [CLS] vectors show what pre-training left there. NSP / SOP accuracy of the second command
-on textbooks (2.7 M words, standard error 0.7): untrained 49.9 / 50.8 %, masked tokens only 61.9 / 55.3, with NSP
-71.4 / 55.2, with SOP 60.4 / 60.2; lengths alone tell 52 % of SOP. As in the paper NSP teaches nothing of order; that
-SOP teaches NSP does not show in so short a run. Table, picture and minutes are in docs/ablations.md.
+New pair heads on frozen [CLS] vectors show what pre-training left there. NSP / SOP accuracy of the second command on
+textbooks (2.7 M words, standard error 0.7): untrained 49.9 / 50.8 %, MLM only 61.9 / 55.3, with NSP 71.4 / 55.2, with
+SOP 60.4 / 60.2; lengths alone give 52 % of SOP. As in the paper, NSP does not teach order; that SOP teaches NSP does
+not appear in so short a run. docs/ablations.md has tables, pictures and times.
 """
 
 import time
@@ -29,15 +29,15 @@ from hf_encoders.training import PreTrainingTrainer
 
 @dataclass
 class Arguments:
-    """What is trained on what."""
+    """Options of this example, beside those of `TrainingArguments`."""
 
-    text_files: list[str] = field(default_factory=list, metadata={"help": "UTF-8 text, a paragraph a line"})
-    vocab_size: int = field(default=6000, metadata={"help": "most entries in the vocabulary"})
-    max_length: int = field(default=96, metadata={"help": "longest pair in tokens"})
+    text_files: list[str] = field(default_factory=list, metadata={"help": "UTF-8 text, one paragraph per line"})
+    vocab_size: int = field(default=6000, metadata={"help": "maximum size of the vocabulary"})
+    max_length: int = field(default=96, metadata={"help": "maximum length of a pair in tokens"})
 
 
 def probe(model: HfeBertForPreTraining, collator: data.DataCollatorForMaskedLM, *sets: data.DocumentChunks) -> float:
-    """Accuracy on the second set of a fresh pair head, pooler and classifier, trained on frozen [CLS] of the first."""
+    """Train a new pooler and classifier on the frozen [CLS] of the first set; its accuracy on the second set."""
     pairs = []
     for chunks in sets:
         vectors, labels = [], []
@@ -45,16 +45,16 @@ def probe(model: HfeBertForPreTraining, collator: data.DataCollatorForMaskedLM, 
             batch = {name: values.to(model.device) for name, values in batch.items() if name != "labels"}
             labels.append(batch.pop(collator.label_name))
             vectors.append(model.bert(**batch).last_hidden_state[:, 0])
-        has_label = torch.cat(labels) >= 0  # a paragraph of one sentence makes no pair
+        has_label = torch.cat(labels) >= 0  # single-sentence paragraphs have no pair label
         pairs.append((torch.cat(vectors)[has_label], torch.cat(labels)[has_label]))
-    (vectors, labels), (held_out, right), width = *pairs, model.config.hidden_size
+    (vectors, labels), (eval_vectors, eval_labels), width = *pairs, model.config.hidden_size
     head = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 2)).to(vectors.device)
     optimizer = torch.optim.AdamW(head.parameters(), lr=1e-3, weight_decay=0.01)
     for rows in (rows for _ in range(20) for rows in torch.randperm(len(labels)).split(256)):
         optimizer.zero_grad()
         nn.functional.cross_entropy(head(vectors[rows]), labels[rows]).backward()
         optimizer.step()
-    return (head(held_out).argmax(dim=-1) == right).double().mean().item()
+    return (head(eval_vectors).argmax(dim=-1) == eval_labels).double().mean().item()
 
 
 def main() -> None:
@@ -66,7 +66,7 @@ def main() -> None:
     arguments, training = parser.parse_args_into_dataclasses()
     length, seed = arguments.max_length, training.seed
 
-    # 1. Data, tokenizer. A document is a paragraph (in long texts so small a model finds no order); held out: texts.
+    # 1. Data, tokenizer. A document is a paragraph: in long texts, so small a model learns no order.
     if arguments.text_files:
         lines = data.read_documents(arguments.text_files, sentence_splitter=lambda line: [line])
         texts = [[data.split_sentences(line) for line in text] for text in lines]
@@ -82,17 +82,17 @@ def main() -> None:
     eval_set = data.DocumentChunks(held_out, length, seed=seed, redraw=False)
     blocks = data.SentenceBlocks(held_out, length, seed=seed, redraw=False)
 
-    # 2. Collators: one name for either pair label, so that only labels and second segments differ.
+    # 2. Collators: one name for both pair labels, so that only labels and second segments differ.
     nsp = data.DataCollatorForNextSentencePrediction(tokenizer, length)
     sop = data.DataCollatorForSentenceOrderPrediction(tokenizer, length, label_name=nsp.label_name)
     mlm = {"mlm": lambda rows: {name: x for name, x in sop(rows).items() if name != nsp.label_name}}
 
-    # 3. Models with the same first weights. Relative positions leave the plateau of token frequencies sooner.
+    # 3. Models with the same initial weights. Relative positions shorten the plateau at the unigram cross-entropy.
     size = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 512}
     dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     ids = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, "max_position_embeddings": length}
     config = HfeBertConfig(**size, **dropout, **ids, position_embedding_type="relative_key", initializer_range=0.05)
-    figures, curves = {}, {}
+    metrics, curves = {}, {}
     for objective, collator in {"untrained": sop, **mlm, "nsp": nsp, "sop": sop}.items():
         started = time.perf_counter()
         set_seed(seed)
@@ -102,21 +102,21 @@ def main() -> None:
             trainer.train()
         row = {"minutes": (time.perf_counter() - started) / 60}
 
-        # 4. Held-out figures: masked tokens of running text; pairs, by the model's own head and by a fresh one.
+        # 4. Held-out metrics: MLM on running text; pairs, with the model's own head and with a new one.
         trainer.data_collator = data.DataCollatorForMaskedLM(tokenizer)
         row |= {name[5:]: value for name, value in trainer.evaluate(blocks).items() if name.startswith("eval_mlm")}
         model.eval().requires_grad_(False)
-        for task, judged in {"nsp": nsp, "sop": sop}.items():
-            trainer.data_collator = judged
+        for task, task_collator in {"nsp": nsp, "sop": sop}.items():
+            trainer.data_collator = task_collator
             row[f"{task}_own_head"] = trainer.evaluate(eval_set)["eval_pair_accuracy"]
-            row[f"{task}_probe"] = probe(model, judged, probe_set, eval_set)
-        figures[objective] = [row]
+            row[f"{task}_probe"] = probe(model, task_collator, probe_set, eval_set)
+        metrics[objective] = [row]
         if points := logged_points(trainer.state.log_history, "pair_accuracy"):
             curves[objective] = points
 
     # 5. Table and picture.
     labels = ("optimizer steps", "pair accuracy in training, own task")
-    print(write_comparison(training.output_dir, "Sentence-pair objectives", figures, curves, *labels))
+    print(write_comparison(training.output_dir, "Sentence-pair objectives", metrics, curves, *labels))
 
 
 if __name__ == "__main__":

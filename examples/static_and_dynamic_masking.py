@@ -1,14 +1,14 @@
 # /// script
 # dependencies = ["hf_encoders"]
 # ///
-"""Static against dynamic masking (RoBERTa, Liu et al. 2019, section 4.1 and table 1), in small.
+"""Static and dynamic masking (RoBERTa, Liu et al. 2019, section 4.1 and table 1), scaled down.
 
     python examples/static_and_dynamic_masking.py --output_dir runs/masking
     python examples/static_and_dynamic_masking.py --text_files corpus/*.txt --take_every 400 --output_dir runs/masking
 
-The same text is masked once for all epochs; ten times, after which the first masks come again, as BERT's data were
-written; or anew every epoch. A difference needs masks that are seen many times, so the text is to be short. Table,
-picture and minutes of the second command, on one core, are in docs/ablations.md.
+The same text is masked once for all epochs, ten times in turn (BERT's data), or again in every epoch. A difference
+requires masks that are seen many times, so use a short text. docs/ablations.md has the results of the second command
+and its time on one core.
 """
 
 import time
@@ -28,16 +28,16 @@ from hf_encoders.training import PreTrainingTrainer
 
 @dataclass
 class Arguments:
-    """What is trained on what."""
+    """Options of this example, beside those of `TrainingArguments`."""
 
-    text_files: list[str] = field(default_factory=list, metadata={"help": "UTF-8 text, blank line between documents"})
-    take_every: int = field(default=1, metadata={"help": "take one document in so many"})
-    vocab_size: int = field(default=4000, metadata={"help": "most entries in the vocabulary"})
-    max_length: int = field(default=64, metadata={"help": "longest example in tokens"})
-    seeds: int = field(default=1, metadata={"help": "repetitions"})
+    text_files: list[str] = field(default_factory=list, metadata={"help": "text; blank lines separate documents"})
+    take_every: int = field(default=1, metadata={"help": "use every N-th document"})
+    vocab_size: int = field(default=4000, metadata={"help": "maximum size of the vocabulary"})
+    max_length: int = field(default=64, metadata={"help": "maximum length of an example in tokens"})
+    seeds: int = field(default=1, metadata={"help": "runs per variant, each with its own seed"})
 
 
-# Arguments of the data set: how often masks are drawn.
+# Arguments of the dataset: how often masks are sampled.
 VARIANTS = {
     "static, one draw": {"redraw": False},
     "static, 10 draws": {"dupe_factor": 10},
@@ -46,7 +46,7 @@ VARIANTS = {
 
 
 def main() -> None:
-    """Pre-train with each way of masking, and compare."""
+    """Pre-train with each kind of masking and compare."""
     parser = HfArgumentParser((Arguments, TrainingArguments))
     parser.set_defaults(learning_rate=2e-3, warmup_steps=100, adam_beta2=0.98, max_steps=600, weight_decay=0.01)
     parser.set_defaults(
@@ -63,15 +63,15 @@ def main() -> None:
         texts = [[text] for text in topics.values()]
     documents = [[*chain.from_iterable(map(data.split_sentences, text))] for text in texts[:: arguments.take_every]]
 
-    # 2. Tokenizer: WordPiece, as BERT's; held-out documents apart.
+    # 2. Tokenizer: WordPiece, as BERT's; a share of the documents is held out.
     length = arguments.max_length
     tokenizer = data.train_tokenizer(chain(*documents), HfeBertConfig, arguments.vocab_size, length)
     corpus = data.tokenize_documents(documents, tokenizer, max_sentence_tokens=length)
     corpus, held_out = data.split_train_validation(corpus, validation_share=0.5, seed=0)
-    judged = data.SentenceBlocks(held_out, length, redraw=False)
-    judged = Subset(judged, np.linspace(0, len(judged) - 1, min(len(judged), 500)).astype(int).tolist())
+    eval_set = data.SentenceBlocks(held_out, length, redraw=False)
+    eval_set = Subset(eval_set, np.linspace(0, len(eval_set) - 1, min(len(eval_set), 500)).astype(int).tolist())
 
-    # 3. Model: small, with larger first weights than the papers' wide models.
+    # 3. Model: small; a narrow model needs a larger initializer_range than the papers' wide ones.
     config = HfeBertConfig(
         vocab_size=len(tokenizer),
         hidden_size=128,
@@ -81,36 +81,36 @@ def main() -> None:
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
         initializer_range=0.05,
-        position_embedding_type="relative_key",  # leaves the plateau of token frequencies sooner
+        position_embedding_type="relative_key",  # shortens the plateau at the unigram cross-entropy
         **tokenizer_fields(HfeBertConfig, tokenizer, length),
     )
-    figures, curves = {}, {}
+    metrics, curves = {}, {}
     for variant, seed in product(VARIANTS, range(arguments.seeds)):
         # 4. Examples and collator.
         train_set = data.SentenceBlocks(corpus, length, seed=seed + 1, **VARIANTS[variant])
         collator = data.DataCollatorForMaskedLM(tokenizer)
 
-        # 5. Train, and judge on held-out text.
+        # 5. Train, and evaluate on held-out text.
         set_seed(seed)
         started = time.process_time()
         model = HfeBertForMaskedLM(config)
-        trainer = PreTrainingTrainer(model, training, collator, train_set, judged, processing_class=tokenizer)
+        trainer = PreTrainingTrainer(model, training, collator, train_set, eval_set, processing_class=tokenizer)
         trainer.train()
-        found = trainer.evaluate()
+        results = trainer.evaluate()
         row = {
             "epochs": trainer.state.epoch,
             "MLM loss in training, last": logged_points(trainer.state.log_history, "mlm_loss")[-1][1],
-            "MLM loss, held-out": found["eval_mlm_loss"],
-            "perplexity, held-out": found["eval_perplexity"],
+            "MLM loss, held-out": results["eval_mlm_loss"],
+            "perplexity, held-out": results["eval_perplexity"],
             "core minutes": (time.process_time() - started) / 60,
         }
-        figures.setdefault(variant, []).append(row)
+        metrics.setdefault(variant, []).append(row)
         if seed == 0:
             curves[variant] = logged_points(trainer.state.log_history, "eval_mlm_loss")
 
     # 6. Table and picture.
-    labels = ("optimizer steps", "held-out MLM loss (nats a token)")
-    print(write_comparison(training.output_dir, "Static and dynamic masking", figures, curves, *labels))
+    labels = ("optimizer steps", "held-out MLM loss (nats per token)")
+    print(write_comparison(training.output_dir, "Static and dynamic masking", metrics, curves, *labels))
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
 # /// script
 # dependencies = ["hf_encoders"]
 # ///
-"""The size of the vocabulary, and what it costs and gives, in small.
+"""Vocabulary size: parameters, and loss per byte, scaled down.
 
     python examples/vocabulary_size.py --output_dir runs/vocabularies
     python examples/vocabulary_size.py --text_files corpus/*.txt --take_every 16 --output_dir runs/vocabularies
 
-Losses a token cannot be compared between tokenizers: a larger vocabulary has fewer, longer tokens. Nats a byte can:
-the pseudo-log-likelihood of held-out sentences, every word predicted from the others and its tokens one after the
-other (Kauf and Ivanova 2023), by their bytes. Byte-level BPE has no unknown token. All runs take as many steps of as
-many tokens. Table, picture and minutes of the second command, on one core, are in docs/ablations.md.
+Losses per token are not comparable between tokenizers: a larger vocabulary makes fewer, longer tokens. Nats per byte
+are: the pseudo-log-likelihood of held-out sentences (each word predicted from the others, its tokens one after the
+other; Kauf and Ivanova 2023) divided by their bytes. Byte-level BPE has no unknown token. All runs have the same steps
+and tokens per step. docs/ablations.md has the results of the second command and its time on one core.
 """
 
 import time
@@ -31,18 +31,18 @@ from hf_encoders.training import PreTrainingTrainer
 
 @dataclass
 class Arguments:
-    """What is trained on what."""
+    """Options of this example, beside those of `TrainingArguments`."""
 
-    text_files: list[str] = field(default_factory=list, metadata={"help": "UTF-8 text, blank line between documents"})
-    take_every: int = field(default=1, metadata={"help": "take one document in so many"})
-    vocab_sizes: list[int] = field(default_factory=lambda: [500, 2000, 8000], metadata={"help": "entries"})
-    judged_sentences: int = field(default=200, metadata={"help": "held-out sentences to judge by"})
-    max_length: int = field(default=64, metadata={"help": "longest example in tokens"})
-    seeds: int = field(default=1, metadata={"help": "repetitions"})
+    text_files: list[str] = field(default_factory=list, metadata={"help": "text; blank lines separate documents"})
+    take_every: int = field(default=1, metadata={"help": "use every N-th document"})
+    vocab_sizes: list[int] = field(default_factory=lambda: [500, 2000, 8000], metadata={"help": "sizes to compare"})
+    eval_sentences: int = field(default=200, metadata={"help": "number of held-out sentences to score"})
+    max_length: int = field(default=64, metadata={"help": "maximum length of an example in tokens"})
+    seeds: int = field(default=1, metadata={"help": "runs per variant, each with its own seed"})
 
 
 def main() -> None:
-    """Pre-train with each vocabulary, and compare."""
+    """Pre-train with each vocabulary and compare."""
     parser = HfArgumentParser((Arguments, TrainingArguments))
     parser.set_defaults(learning_rate=2e-3, warmup_steps=100, adam_beta2=0.98, max_steps=400, weight_decay=0.01)
     parser.set_defaults(per_device_train_batch_size=16, per_device_eval_batch_size=128)
@@ -58,13 +58,13 @@ def main() -> None:
         {"text": [*chain.from_iterable(map(data.split_sentences, text))]} for text in texts[:: arguments.take_every]
     ]
     documents, held_out = data.split_train_validation(Dataset.from_list(documents), validation_share=0.1, seed=0)
-    # No more bytes than a row has places, so that every sentence fits with every vocabulary.
+    # At most as many bytes as an example has tokens, so that every sentence fits with every vocabulary.
     length = arguments.max_length
-    judged = [text for text in chain(*held_out["text"]) if length // 3 <= len(text.encode()) <= length - 2]
-    judged = judged[:: max(1, len(judged) // arguments.judged_sentences)]
-    num_bytes = sum(len(text.encode()) for text in judged)
+    sentences = [text for text in chain(*held_out["text"]) if length // 3 <= len(text.encode()) <= length - 2]
+    sentences = sentences[:: max(1, len(sentences) // arguments.eval_sentences)]
+    num_bytes = sum(len(text.encode()) for text in sentences)
 
-    figures, curves = {}, {"RoBERTa, 2 layers × 128": []}
+    metrics, curves = {}, {"RoBERTa, 2 layers × 128": []}
     for vocab_size, seed in product(arguments.vocab_sizes, range(arguments.seeds)):
         # 2. Tokenizer: byte-level BPE, as RoBERTa's.
         tokenizer = data.train_tokenizer(chain(*documents["text"]), HfeRobertaConfig, vocab_size, length)
@@ -75,17 +75,15 @@ def main() -> None:
         blocks = data.SentenceBlocks(blocks, length, redraw=False)
         blocks = Subset(blocks, np.linspace(0, len(blocks) - 1, min(len(blocks), 500)).astype(int).tolist())
 
-        # 3. Model: small, with larger first weights than the papers' wide models.
+        # 3. Model: small; a narrow model needs a larger initializer_range than the papers' wide ones.
+        size = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 512}
+        dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
         config = HfeRobertaConfig(
             vocab_size=len(tokenizer),
-            hidden_size=128,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            intermediate_size=512,
-            hidden_dropout_prob=0.0,
-            attention_probs_dropout_prob=0.0,
+            **size,
+            **dropout,
             initializer_range=0.05,
-            position_embedding_type="relative_key",  # leaves the plateau of token frequencies sooner
+            position_embedding_type="relative_key",  # shortens the plateau at the unigram cross-entropy
             **tokenizer_fields(HfeRobertaConfig, tokenizer, length),
         )
 
@@ -93,29 +91,29 @@ def main() -> None:
         train_set = data.SentenceBlocks(corpus, length, seed=seed + 1)
         collator = data.DataCollatorForMaskedLM(tokenizer)
 
-        # 5. Train, and judge on held-out text.
+        # 5. Train, and evaluate on held-out text.
         set_seed(seed)
         started = time.process_time()
         model = HfeRobertaForMaskedLM(config)
         trainer = PreTrainingTrainer(model, training, collator, train_set, blocks, processing_class=tokenizer)
         trainer.train()
         minutes = (time.process_time() - started) / 60
-        scores = token_log_probabilities(model, tokenizer, judged, mask_rest_of_word=True)
+        scores = token_log_probabilities(model, tokenizer, sentences, mask_rest_of_word=True)
         row = {
             "parameters": model.num_parameters(),
             "in the embeddings": model.get_input_embeddings().weight.numel(),
-            "bytes a token": num_bytes / sum(map(len, scores)),
-            "MLM loss, nats a token": trainer.evaluate()["eval_mlm_loss"],
-            "nats a byte": -sum(score.sum() for score in scores) / num_bytes,
+            "bytes per token": num_bytes / sum(map(len, scores)),
+            "MLM loss, nats per token": trainer.evaluate()["eval_mlm_loss"],
+            "nats per byte": -sum(score.sum() for score in scores) / num_bytes,
             "core minutes": minutes,
         }
-        figures.setdefault(f"{vocab_size:,} entries", []).append(row)
+        metrics.setdefault(f"{vocab_size:,} entries", []).append(row)
         if seed == 0:
-            curves["RoBERTa, 2 layers × 128"].append((len(tokenizer), row["nats a byte"]))
+            curves["RoBERTa, 2 layers × 128"].append((len(tokenizer), row["nats per byte"]))
 
     # 6. Table and picture.
-    labels = ("entries in the vocabulary", "held-out pseudo-log-likelihood (nats a byte)")
-    print(write_comparison(training.output_dir, "Vocabulary size", figures, curves, *labels, log_x=True))
+    labels = ("entries in the vocabulary", "held-out pseudo-log-likelihood (nats per byte)")
+    print(write_comparison(training.output_dir, "Vocabulary size", metrics, curves, *labels, log_x=True))
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ from hf_encoders.benchmark.settings import (
     make_config,
     pair_label_name,
 )
-from hf_encoders.data.corpus import read_documents, split_sentences, tokenize_documents
+from hf_encoders.data.corpus import read_documents, splitter_for, tokenize_documents
 from hf_encoders.data.corpus.python_docs import read_python_documents
 from hf_encoders.data.vocabulary.tokenizer_training import train_tokenizer
 from hf_encoders.loading import load_tokenizer
@@ -179,9 +179,7 @@ class Text:
         self._documents = cache(self._read)
 
     def _read(self) -> list[list[str]]:
-        def splitter(text: str) -> list[str]:
-            return split_sentences(text, self.arguments.language)
-
+        splitter = splitter_for(self.arguments.language)
         if self.arguments.text:
             return list(read_documents(self.arguments.text, sentence_splitter=splitter))
         return [document.sentences for document in read_python_documents(splitter, CHARACTERS_A_LIBRARY)]

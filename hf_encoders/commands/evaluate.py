@@ -1,10 +1,10 @@
-"""`hf-encoders evaluate`: how well a masked language model knows sentences, without any training.
+"""`hf-encoders evaluate`: score sentences with a masked language model, without any training.
 
---text gives the pseudo-perplexity of the sentences in text files: exp of the mean negative log-probability of a token
-given all others (Salazar et al. 2020). It compares models with the same tokenizer only.
---pairs gives the accuracy on minimal pairs in BLiMP's form: a pair is right if the acceptable sentence has the greater
-pseudo-log-likelihood, so 50 % is chance.
-Both cost one forward pass for every token.
+--text computes the pseudo-perplexity of the sentences in text files: exp of the mean negative log-probability of a
+token given all others (Salazar et al. 2020). It compares only models with the same tokenizer.
+--pairs computes the accuracy on minimal pairs in BLiMP's format: a pair is right if the acceptable sentence has the
+higher pseudo-log-likelihood, so chance is 50 %.
+Both cost one forward pass per token.
 """
 
 import argparse
@@ -18,9 +18,9 @@ import torch
 import transformers
 from transformers import AutoModelForMaskedLM, PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_encoders.data.corpus import one_sentence_per_line, read_documents, split_sentences
+from hf_encoders.data.corpus import read_documents, splitter_for
 from hf_encoders.data.special_tokens import unknown_ids
-from hf_encoders.evaluation.minimal_pairs import PairFigures, compare_pairs, read_minimal_pairs
+from hf_encoders.evaluation.minimal_pairs import MinimalPair, compare_pairs, read_minimal_pairs
 from hf_encoders.evaluation.pseudo_likelihood import (
     MAX_TOKENS,
     pseudo_log_likelihoods,
@@ -29,22 +29,22 @@ from hf_encoders.evaluation.pseudo_likelihood import (
 )
 from hf_encoders.loading import CLASSES, load_config, load_tokenizer, load_weights, longest_input
 from hf_encoders.records.hardware import describe_hardware, describe_software
+from hf_encoders.records.tables import text_table
 from hf_encoders.writing import check_file
 
 
-MUCH_DAMAGED = 0.01  # share of sentences with bytes that are not UTF-8 from which on the file is of another encoding
-MUCH_UNKNOWN = 0.01  # share of unknown tokens that is worth a warning
+MUCH_DAMAGED = 0.01  # share of sentences with invalid UTF-8 above which the file has another encoding
+MUCH_UNKNOWN = 0.01  # share of unknown tokens above which a warning is printed
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
+    """Add the command's options."""
     parser.add_argument("--model", required=True, metavar="DIR_OR_NAME", help="encoder with an MLM head")
     parser.add_argument(
         "--classes",
         choices=CLASSES,
         default=CLASSES[0],
-        help="whose model classes to load; another family than BERT, RoBERTa and ALBERT needs transformers' "
-        "(default: %(default)s)",
+        help="model classes; families that are not in this package need transformers' (default: %(default)s)",
     )
     parser.add_argument(
         "--text",
@@ -57,18 +57,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--language", default="en", metavar="CODE", help="of --text, for sentence splitting (default: %(default)s)"
     )
     splitting.add_argument(
-        "--one-sentence-per-line", action="store_true", help="--text is split already: every line is a sentence"
+        "--one-sentence-per-line", action="store_true", help="every line of --text is a sentence already"
     )
     parser.add_argument(
         "--skip-long",
         action="store_true",
-        help="leave sentences of --text out that are longer than the model takes (default: refuse them)",
+        help="skip sentences of --text that are longer than the model takes (default: refuse them)",
     )
     parser.add_argument(
         "--pairs",
         nargs="+",
         metavar="PATH",
-        help=".jsonl files, or folders of them, with sentence_good, sentence_bad and perhaps UID (the paradigm; "
+        help=".jsonl files, or folders of them, with sentence_good, sentence_bad and optionally UID (the paradigm; "
         "default: the file's name)",
     )
     parser.add_argument(
@@ -77,39 +77,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--mask-rest-of-word",
         action="store_true",
-        help="hide the later tokens of the predicted one's word too (Kauf and Ivanova 2023)",
+        help="also mask the later tokens of the predicted token's word (Kauf and Ivanova 2023)",
     )
     parser.add_argument(
-        "--max-tokens", type=int, default=MAX_TOKENS, metavar="N", help="of a batch (default: %(default)s)"
+        "--max-tokens", type=int, default=MAX_TOKENS, metavar="N", help="per batch (default: %(default)s)"
     )
-    parser.add_argument("--device", choices=["cpu", "cuda"], help="default: cuda if there is one, else cpu")
-    parser.add_argument("--json", metavar="FILE", help="write all figures there too")
+    parser.add_argument("--device", choices=["cpu", "cuda"], help="default: cuda if available, else cpu")
+    parser.add_argument("--json", metavar="FILE", help="also write the results to this file")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the figures that were asked for."""
+    """Compute and print what was asked for."""
     check_arguments(arguments)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    # Input first: a wrong file is told before anything is loaded.
+    # Input first: a wrong file is refused before anything is loaded.
     pairs = read_minimal_pairs(arguments.pairs, arguments.limit) if arguments.pairs else []
     sentences = read_sentences(arguments) if arguments.text else []
     tokenizer, model = load_encoder(arguments)
-    figures: dict[str, Any] = {"model": arguments.model, "mask_rest_of_word": arguments.mask_rest_of_word}
+    results: dict[str, Any] = {"model": arguments.model, "mask_rest_of_word": arguments.mask_rest_of_word}
     if sentences:
-        figures["text"] = evaluate_text(model, tokenizer, sentences, arguments)
-        print(format_text(figures["text"]), flush=True)
+        results["text"] = evaluate_text(model, tokenizer, sentences, arguments)
+        print(format_text(results["text"]), flush=True)
     if pairs:
-        figures["pairs"] = evaluate_pairs(model, tokenizer, pairs, arguments)
-        print(format_pairs(figures["pairs"]), flush=True)
+        results["pairs"] = evaluate_pairs(model, tokenizer, pairs, arguments)
+        print(format_pairs(results["pairs"]), flush=True)
     if arguments.json:
-        figures["machine"] = {"hardware": describe_hardware(), **describe_software()}
-        Path(arguments.json).write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+        results["machine"] = {"hardware": describe_hardware(), **describe_software()}
+        Path(arguments.json).write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     return 0
 
 
 def check_arguments(arguments: argparse.Namespace) -> None:
-    """Refuse what cannot be done, before anything is read."""
+    """Validate options before anything is read."""
     if not arguments.text and not arguments.pairs:
         raise ValueError("neither --text nor --pairs is given: name what to evaluate on.")
     for name, value in (("limit", arguments.limit), ("max-tokens", arguments.max_tokens)):
@@ -123,16 +123,12 @@ def check_arguments(arguments: argparse.Namespace) -> None:
 
 def read_sentences(arguments: argparse.Namespace) -> list[str]:
     """The sentences of --text."""
-
-    def splitter(text: str) -> list[str]:
-        return one_sentence_per_line(text) if by_line else split_sentences(text, arguments.language)
-
-    by_line = arguments.one_sentence_per_line
+    splitter = splitter_for(None if arguments.one_sentence_per_line else arguments.language)
     documents = read_documents(arguments.text, sentence_splitter=splitter)
     sentences = [sentence for document in documents for sentence in document][: arguments.limit]
     if not sentences:
-        raise ValueError(f"--text {' '.join(arguments.text)}: holds no sentence: name files with text.")
-    damaged = sum("\ufffd" in sentence for sentence in sentences)  # what bytes become that are not UTF-8
+        raise ValueError(f"--text {' '.join(arguments.text)}: has no sentence: name files with text.")
+    damaged = sum("\ufffd" in sentence for sentence in sentences)  # replaces invalid UTF-8
     if damaged > MUCH_DAMAGED * len(sentences):
         raise ValueError(
             f"--text {' '.join(arguments.text)}: {damaged} of {len(sentences)} sentences have a character U+FFFD: the "
@@ -142,10 +138,10 @@ def read_sentences(arguments: argparse.Namespace) -> list[str]:
 
 
 def load_encoder(arguments: argparse.Namespace) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
-    """The tokenizer and the model, where it is to run.
+    """The tokenizer, and the model on its device.
 
     Raises:
-        ValueError: if the weights hold no MLM head: a new one, drawn at random, would be evaluated instead.
+        ValueError: If the weights have no MLM head: a randomly initialised one would be evaluated instead.
     """
     config = load_config(arguments.model, arguments.classes)
     tokenizer = load_tokenizer(arguments.model, "--model", config)
@@ -161,7 +157,7 @@ def load_encoder(arguments: argparse.Namespace) -> tuple[PreTrainedTokenizerBase
 def evaluate_text(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, sentences: list[str], arguments: argparse.Namespace
 ) -> dict[str, Any]:
-    """Pseudo-perplexity of sentences, and what it was computed from."""
+    """Pseudo-perplexity of sentences, with counts."""
     num_sentences = len(sentences)
     encoded = tokenizer(sentences, verbose=False)["input_ids"]
     longest = longest_input(model.config, tokenizer)
@@ -169,14 +165,18 @@ def evaluate_text(
     if len(kept) < num_sentences and not arguments.skip_long:
         raise ValueError(
             f"--text: {num_sentences - len(kept)} of {num_sentences} sentences are longer than the {longest} tokens "
-            "that the model takes, special tokens counted: cut them, or leave them out with --skip-long."
+            "that the model takes, with special tokens: shorten them, or skip them with --skip-long."
         )
-    sentences, encoded = [sentences[i] for i in kept], [encoded[i] for i in kept]
-    if not sentences:
-        raise ValueError(f"--skip-long: all {num_sentences} sentences are longer than {longest} tokens: cut them.")
+    if not kept:
+        raise ValueError(f"--skip-long: all {num_sentences} sentences are longer than {longest} tokens: shorten them.")
     began = time.perf_counter()
     scores = token_log_probabilities(
-        model, tokenizer, sentences, arguments.mask_rest_of_word, arguments.max_tokens, progress=True
+        model,
+        tokenizer,
+        [sentences[i] for i in kept],
+        arguments.mask_rest_of_word,
+        arguments.max_tokens,
+        progress=True,
     )
     seconds = time.perf_counter() - began
     tokens = sum(map(len, scores))
@@ -184,16 +184,19 @@ def evaluate_text(
     return {
         "pseudo_perplexity": pseudo_perplexity(scores),
         "log_likelihood_per_token": float(sum(text.sum() for text in scores) / tokens),
-        "sentences": len(sentences),
-        "skipped_sentences": num_sentences - len(sentences),
+        "sentences": len(kept),
+        "skipped_sentences": num_sentences - len(kept),
         "tokens": tokens,
-        "unknown_share": sum(one in unknown for ids in encoded for one in ids) / tokens,
+        "unknown_share": sum(one in unknown for i in kept for one in encoded[i]) / tokens,
         "seconds": seconds,
     }
 
 
 def evaluate_pairs(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, pairs: list, arguments: argparse.Namespace
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    pairs: list[MinimalPair],
+    arguments: argparse.Namespace,
 ) -> dict[str, Any]:
     """Accuracy on minimal pairs, overall and by paradigm."""
     sentences = [pair.sentence_good for pair in pairs] + [pair.sentence_bad for pair in pairs]
@@ -202,37 +205,31 @@ def evaluate_pairs(
         model, tokenizer, sentences, arguments.mask_rest_of_word, arguments.max_tokens, progress=True
     )
     seconds = time.perf_counter() - began
-    good, bad = np.split(scores, 2)
-    overall, by_paradigm = compare_pairs(good, bad, [pair.paradigm for pair in pairs])
-    return {
-        **overall._asdict(),
-        "paradigms": {name: figures._asdict() for name, figures in by_paradigm.items()},
-        "seconds": seconds,
-    }
+    overall, by_paradigm = compare_pairs(*np.split(scores, 2), [pair.paradigm for pair in pairs])
+    paradigms = {name: result._asdict() for name, result in by_paradigm.items()}
+    return {**overall._asdict(), "paradigms": paradigms, "seconds": seconds}
 
 
-def format_text(figures: dict[str, Any]) -> str:
-    """The figures of --text for people."""
-    nats = figures["log_likelihood_per_token"]
+def format_text(result: dict[str, Any]) -> str:
+    """The result of --text as lines to print."""
+    nats = result["log_likelihood_per_token"]
     lines = [
-        f"pseudo-perplexity {figures['pseudo_perplexity']:,.2f}, log-likelihood {nats:.3f} nats a token",
-        f"{figures['sentences']:,} sentences, {figures['tokens']:,} tokens, {figures['seconds']:.1f} s",
+        f"pseudo-perplexity {result['pseudo_perplexity']:,.2f}, log-likelihood {nats:.3f} nats per token",
+        f"{result['sentences']:,} sentences, {result['tokens']:,} tokens, {result['seconds']:.1f} s",
     ]
-    if figures["skipped_sentences"]:
-        lines.append(f"{figures['skipped_sentences']:,} sentences were too long and left out")
-    if figures["unknown_share"] > MUCH_UNKNOWN:
+    if result["skipped_sentences"]:
+        lines.append(f"{result['skipped_sentences']:,} sentences were too long and skipped")
+    if result["unknown_share"] > MUCH_UNKNOWN:
         lines.append(
-            f"warning: {figures['unknown_share']:.1%} of the tokens are unknown to the tokenizer, which makes the "
-            "figure too good"
+            f"warning: {result['unknown_share']:.1%} of the tokens are unknown to the tokenizer, which lowers the "
+            "perplexity"
         )
     return "\n".join(lines)
 
 
-def format_pairs(figures: dict[str, Any]) -> str:
-    """The figures of --pairs for people."""
-    rows = {name: PairFigures(**values) for name, values in figures["paradigms"].items()}
-    rows["all"] = PairFigures(figures["accuracy"], figures["pairs"], figures["ties"])
-    width = max(map(len, ["paradigm", *rows]))
-    lines = [f"{'paradigm':<{width}}  accuracy   pairs   ties"]
-    lines += [f"{name:<{width}}  {row.accuracy:>8.1%}  {row.pairs:>6,}  {row.ties:>5,}" for name, row in rows.items()]
-    return "\n".join([*lines, f"{figures['seconds']:.1f} s"])
+def format_pairs(result: dict[str, Any]) -> str:
+    """The result of --pairs as a table to print."""
+    rows = [["paradigm", "accuracy", "pairs", "ties"]]
+    for name, one in {**result["paradigms"], "all": result}.items():
+        rows.append([name, f"{one['accuracy']:.1%}", f"{one['pairs']:,}", f"{one['ties']:,}"])
+    return f"{text_table(rows, '<>')}\n{result['seconds']:.1f} s"

@@ -1,7 +1,7 @@
-"""`hf-encoders finetune TASK`: an encoder and labelled files to a model that does the task, with each seed's figures.
+"""`hf-encoders finetune TASK`: fine-tune an encoder on labelled files, with metrics for each seed.
 
-Files are CSV, TSV, JSON lines, CoNLL or SQuAD; `--dataset` takes any data set instead. The plan is printed first. Each
-seed's model, with tokenizer, code and record, goes to `DIR/seed-N`, all figures to `DIR/results.json`.
+Files are CSV, TSV, JSON lines, CoNLL or SQuAD; `--dataset` takes any dataset instead. The plan is printed first. Each
+seed's model, with tokenizer, code and record, is saved to `DIR/seed-N`, all metrics to `DIR/results.json`.
 """
 
 import argparse
@@ -47,13 +47,13 @@ TASKS = (
     ("text-classification", sequence_classification, "text-classification", "a label for a text or a pair of texts"),
     ("text-regression", sequence_regression, "text-classification", "a number for a text or a pair: similarity"),
     ("token-classification", token_classification, "token-classification", "a tag for each word: entities"),
-    ("question-answering", question_answering, "question-answering", "the answer's place in a text, as in SQuAD"),
+    ("question-answering", question_answering, "question-answering", "the answer's span in a text, as in SQuAD"),
     ("multiple-choice", multiple_choice, "multiple-choice", "the best of several endings"),
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A command for each task: its own options, and those that all share."""
+    """Add a subcommand for each task: its own options, and those that all tasks share."""
     tasks = parser.add_subparsers(dest="task", required=True, metavar="TASK")
     for name, module, hub_task, summary in TASKS:
         task = tasks.add_parser(
@@ -70,31 +70,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_model_arguments(group: argparse._ArgumentGroup) -> None:
-    """Options of the model and of all runs together."""
+    """Add options for the model and for all runs together."""
     group.add_argument("--model", required=True, metavar="DIR_OR_NAME", help="encoder: folder, or name on the Hub")
-    group.add_argument("--output", required=True, metavar="DIR", help="folder of the models and figures")
+    group.add_argument("--output", required=True, metavar="DIR", help="folder for models and metrics")
     group.add_argument(
         "--overwrite", action="store_true", help="replace results.json and the models of these seeds in --output"
     )
     group.add_argument(
-        "--max-length", type=int, metavar="TOKENS", help="longest input, special tokens counted (default: the model's)"
+        "--max-length", type=int, metavar="TOKENS", help="longest input, with special tokens (default: the model's)"
     )
     group.add_argument(
-        "--seeds",
-        type=int,
-        nargs="+",
-        default=[0],
-        metavar="N",
-        help="a run with each; figures get a mean (default: 0)",
+        "--seeds", type=int, nargs="+", default=[0], metavar="N", help="a run with each seed (default: 0)"
     )
     group.add_argument(
-        "--patience", type=int, metavar="N", help="stop after N evaluations without a better figure (default: never)"
+        "--patience", type=int, metavar="N", help="stop after N evaluations without improvement (default: never)"
     )
     group.add_argument(
         "--checkpoint",
         choices=CHECKPOINTS,
         default="best",
-        help="weights to keep: of the best evaluation on the validation set, or after the last update (default: best)",
+        help="weights to keep: of the best evaluation on the validation set, or after the last step (default: best)",
     )
     group.add_argument(
         "--class-weights",
@@ -104,9 +99,9 @@ def add_model_arguments(group: argparse._ArgumentGroup) -> None:
         help="weight of each class in the loss, others 1; or balanced: inverse to its frequency (default: all 1)",
     )
     group.add_argument(
-        "--classes", choices=CLASSES, default="hf_encoders", help="transformers: its own, to compare (default: ours)"
+        "--classes", choices=CLASSES, default="hf_encoders", help="model classes, to compare (default: %(default)s)"
     )
-    group.add_argument("--from-scratch", action="store_true", help="draw all weights anew, to compare")
+    group.add_argument("--from-scratch", action="store_true", help="initialise all weights randomly, to compare")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -116,22 +111,25 @@ def run(arguments: argparse.Namespace) -> int:
     datasets.disable_progress_bars()
     folder = Path(arguments.output)
     if len(set(arguments.seeds)) < len(arguments.seeds):
-        raise ValueError(f"--seeds {arguments.seeds}: a seed is there twice; both runs would be the same.")
+        raise ValueError(f"--seeds {arguments.seeds}: a seed occurs twice; both runs would be the same.")
     if not all(0 <= seed < 2**32 for seed in arguments.seeds):
         raise ValueError(f"--seeds {arguments.seeds}: a seed must be from 0 to 2**32 - 1.")
     check_folder(folder, "--output")
     arguments.until_end.enter_context(locked(folder, "--output", wait=False))
-    check_output(folder, arguments.seeds, arguments.overwrite)
+    for earlier in (*(folder / f"seed-{seed}" for seed in arguments.seeds), folder / RESULTS_FILE):
+        if earlier.exists() and not arguments.overwrite:
+            raise ValueError(f"{earlier} exists already: use another --output, or --overwrite.")
     source = DataSource(**{name: getattr(arguments, name) for name in DataSource.__dataclass_fields__})
     config = load_config(arguments.model, arguments.classes)
     tokenizer = load_tokenizer(arguments.model, "--model", config)
     max_length = chosen_length(arguments, config, tokenizer)
-    data, held_out = load_data(source, group_column=getattr(arguments, "context_column", "context"))
-    task = arguments.task_module.prepare(data, tokenizer, max_length=max_length, **task_options(arguments))
+    options = task_options(arguments)
+    data, held_out = load_data(source, group_column=options.get("context_column", "context"))
+    task = arguments.task_module.prepare(data, tokenizer, max_length=max_length, **options)
     if held_out is not None:
         task.plan.insert(0, held_out)
     repeated = repeated_rows(data, task.input_columns)
-    of_data = describe_repeated(repeated, data, task.input_columns)
+    data_warnings = describe_repeated(repeated, data, task.input_columns)
     given = RunSettings(
         model=arguments.model,
         classes=arguments.classes,
@@ -147,7 +145,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_training_arguments(checked, steps, training_options.OPTIONS)
     print_plan(task, settings, max_length, arguments.seeds)
     print_choices(given.training, settings.training, config, len(task.train_set))
-    for warning in of_data:
+    for warning in data_warnings:
         print(f"WARNING: {warning}")
     command, results = command_of(arguments), []
     for seed in arguments.seeds:
@@ -155,35 +153,23 @@ def run(arguments: argparse.Namespace) -> int:
         with replaced_folder(folder / f"seed-{seed}") as unfinished:
             result = finetune(task, tokenizer, settings, seed, unfinished)
             save_run(result, task, tokenizer, unfinished)
-            record = make_record(result, [result], task, settings, source, arguments.hub_task, command, of_data)
+            record = make_record(result, [result], task, settings, source, arguments.hub_task, command, data_warnings)
             record.save(unfinished)
-        # Only its figures are needed from here on.
-        result.model = result.predictions = None
+        result.model = result.predictions = None  # only its metrics are needed from here on
         results.append(result)
     for result in results if len(results) > 1 else ():
-        record = make_record(result, results, task, settings, source, arguments.hub_task, command, of_data)
+        record = make_record(result, results, task, settings, source, arguments.hub_task, command, data_warnings)
         record.save(folder / f"seed-{result.seed}")
     path = write_results(results, task, settings, source, folder, repeated)
     print_outcome(results, task, path)
     return 0
 
 
-def check_output(folder: Path, seeds: list[int], overwrite: bool) -> None:
-    """Refuse to write over results.
-
-    Raises:
-        ValueError: if there are results already and they are not to be overwritten.
-    """
-    for earlier in (*(folder / f"seed-{seed}" for seed in seeds), folder / RESULTS_FILE):
-        if earlier.exists() and not overwrite:
-            raise ValueError(f"{earlier} is there already: take another --output, or --overwrite.")
-
-
 def chosen_length(arguments: argparse.Namespace, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> int:
-    """`--max-length`, or what the model takes.
+    """`--max-length`, or the longest input of the model.
 
     Raises:
-        ValueError: if it is more than that, or leaves no room beside special tokens.
+        ValueError: If it is longer than that, or leaves no room beside special tokens.
     """
     longest = longest_input(config, tokenizer)
     if arguments.max_length is None:
@@ -191,52 +177,51 @@ def chosen_length(arguments: argparse.Namespace, config: PreTrainedConfig, token
     least = tokenizer.num_special_tokens_to_add(pair=True) + 2
     if not least <= arguments.max_length <= longest:
         raise ValueError(
-            f"--max-length {arguments.max_length}: must be from {least} to {longest}, which is what {arguments.model} "
-            "takes."
+            f"--max-length {arguments.max_length}: must be from {least} to {longest}, the most that "
+            f"{arguments.model} takes."
         )
     return arguments.max_length
 
 
 def task_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The parsed options that the task's `prepare` asks for by name."""
+    """The parsed options that are keyword-only parameters of the task's `prepare`."""
     parameters = inspect.signature(arguments.task_module.prepare).parameters.values()
     names = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
     return {name: getattr(arguments, name) for name in names if name != "max_length"}
 
 
 def print_plan(task: PreparedTask, settings: RunSettings, max_length: int, seeds: list[int]) -> None:
-    """What is about to be done."""
+    """Print what the runs will do."""
     training = settings.training
     rows = training["per_device_train_batch_size"] * training["gradient_accumulation_steps"]
     steps = num_steps(training, len(task.train_set))
     print(f"model: {settings.model}, classes of {settings.classes}{', from scratch' * settings.from_scratch}")
     for line in (f"longest input: {max_length} tokens", *task.plan):
         print(f"  {line}")
-    print(f"  {steps:,} steps of {rows} rows a device, learning rate {training['learning_rate']:g}, seeds {seeds}")
+    print(f"  {steps:,} steps of {rows} rows per device, learning rate {training['learning_rate']:g}, seeds {seeds}")
     if settings.class_weights is not None:
         shown = zip(task.label_names, settings.class_weights, strict=True)
         print(f"  class weights: {', '.join(f'{name} {weight:.3g}' for name, weight in shown)}")
 
 
 def print_choices(given: dict[str, Any], chosen: dict[str, Any], config: PreTrainedConfig, examples: int) -> None:
-    """Which of learning rate and epochs the user did not give, and a warning of a rate far above what is usual."""
+    """Print the learning rate and epochs if they are defaults, and a warning if the rate is unusually high."""
     usual = training_options.defaults(config, examples, chosen)
     options = [("learning_rate", "learning rate")]
     if chosen["max_steps"] == -1:
         options.append(("num_train_epochs", "epochs"))
     made = [f"{name} {chosen[field]:g}" for field, name in options if field not in given]
     if made:
-        width = getattr(config, "hidden_size", "unknown")
-        print(f"  chosen for width {width} and {examples:,} training examples: {', '.join(made)}")
+        print(f"  chosen for width {config.hidden_size} and {examples:,} training examples: {', '.join(made)}")
     if chosen["learning_rate"] > training_options.FAR_ABOVE * usual["learning_rate"]:
         print(
-            f"WARNING: --learning-rate {chosen['learning_rate']:g} is far above {usual['learning_rate']:g}, what an "
-            "encoder of this width is usually trained with: it may diverge."
+            f"WARNING: --learning-rate {chosen['learning_rate']:g} is far above {usual['learning_rate']:g}, the "
+            "default for an encoder of this width: training may diverge."
         )
 
 
 def save_run(result: RunResult, task: PreparedTask, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """Write model, code, tokenizer and, where the task has a form for them, predictions."""
+    """Write model, code, tokenizer and, if the task has a format for them, predictions."""
     result.model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     if task.write_predictions is not None:
@@ -245,10 +230,10 @@ def save_run(result: RunResult, task: PreparedTask, tokenizer: PreTrainedTokeniz
 
 
 def print_outcome(results: list[RunResult], task: PreparedTask, path: Path) -> None:
-    """The table, and what it does not say by itself."""
+    """Print the table, and what limits its meaning."""
     print(f"\n{format_table(results, task)}")
     if "validation" in task.eval_sets and results[0].best_step is not None:
-        print("the validation set chose the weights: its figures are better than those of new data would be")
+        print("the validation set chose the weights: its metrics are better than those on new data")
     for result in results:
         for warning in baseline_warnings(result, task):
             print(f"WARNING: seed {result.seed}, {warning}")

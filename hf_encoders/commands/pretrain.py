@@ -28,7 +28,7 @@ from huggingface_hub import upload_folder
 from transformers import PreTrainedTokenizerBase, set_seed
 
 from hf_encoders.data.corpus import split_train_validation
-from hf_encoders.data.corpus.segmentation import split_sentences
+from hf_encoders.data.corpus.segmentation import splitter_for
 from hf_encoders.data.corpus.sentence_store import SentenceStore
 from hf_encoders.recipes.plan import Plan, make_plan, measure_passes
 from hf_encoders.recipes.pretrained_folder import save_pretrained_folder
@@ -184,7 +184,7 @@ def plan_of_trainer(run: Run, trainer: PreTrainingTrainer) -> Plan:
 
 def check_arguments(arguments: argparse.Namespace) -> None:
     """Refuse what no run can be made of, before anything is removed or written."""
-    split_sentences("", arguments.language)  # refuses what is no language code
+    splitter_for(arguments.language)  # refuses what is not a language code
     if not 0 < arguments.validation_share < 1:
         raise ValueError(f"--validation-share {arguments.validation_share}: must be above 0 and below 1.")
     if arguments.overwrite and arguments.plan:

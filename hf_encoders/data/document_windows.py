@@ -9,7 +9,8 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.data.corpus.arrow_file import SentenceBatch
-from hf_encoders.data.corpus.segmentation import ROWS_A_READ, sentences_of_text, values_of_rows
+from hf_encoders.data.corpus.documents import ROWS_PER_READ, values_of_rows
+from hf_encoders.data.corpus.segmentation import sentences_of_text
 from hf_encoders.data.corpus.sentence_encoding import make_encoder, tokenized_blocks
 from hf_encoders.data.flat_corpus import FlatCorpus
 
@@ -52,7 +53,7 @@ class StreamReader:
 
     def _column_of(self, part: datasets.IterableDataset) -> Iterator[Any]:
         # By `iter`, because `__iter__` divides the rows among the workers of a data loader, as is done here already.
-        for batch in part.iter(batch_size=ROWS_A_READ):
+        for batch in part.iter(batch_size=ROWS_PER_READ):
             if self.column not in batch:
                 raise ValueError(f"documents has no column {self.column!r} but {list(batch)}: name one with column.")
             yield from batch[self.column]

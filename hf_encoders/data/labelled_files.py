@@ -2,13 +2,13 @@
 
 | form | rows | columns |
 |---|---|---|
-| `csv` | RFC 4180: fields in quotes may hold commas, line breaks and doubled quotes | as the first row says; text |
-| `tsv` | fields between tabs; a quotation mark is a character like any other | as the first row says; text |
-| `jsonl` | one object a line, or one list of objects | the objects' fields, in JSON's types |
-| `conll` | one word a line with its columns, a blank line after a sentence | `tokens`, `ner_tags`: lists of text |
+| `csv` | RFC 4180: quoted fields may contain commas, line breaks and doubled quotes | named by the header; strings |
+| `tsv` | fields separated by tabs; a quotation mark is an ordinary character | named by the first row; strings |
+| `jsonl` | one object per line, or one list of objects | the fields of the objects, in their JSON types |
+| `conll` | a word per line with its columns, a blank line after a sentence | `tokens`, `ner_tags`, lists of strings |
 | `squad` | SQuAD v1.1 and v2.0 | `id`, `title`, `context`, `question`, `answers` (`text`, `answer_start`) |
 
-All files are UTF-8; a byte-order mark is dropped. Leaves out: CoNLL-U's multi-word tokens.
+All files are UTF-8; a byte order mark is dropped. Leaves out: multi-word tokens of CoNLL-U.
 """
 
 import csv
@@ -30,9 +30,9 @@ FORM_OF_SUFFIX = {
     ".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".conll": "conll", ".iob": "conll",
     ".iob2": "conll", ".bio": "conll",
 }  # fmt: skip
-DOCUMENT_START = "-DOCSTART-"  # CoNLL-2003's line between documents
-# CoNLL-U, "Sentence Boundaries and Comments": before a sentence's words, "# key = value", "# newdoc" or "# newpar".
-# Not all lines with a hash: in other files it is a word.
+DOCUMENT_START = "-DOCSTART-"  # between documents of CoNLL-2003
+# CoNLL-U, "Sentence Boundaries and Comments": "# key = value", "# newdoc" or "# newpar" before a sentence's words.
+# Not every line that starts with a hash: in other files it is a word.
 COMMENT = re.compile(r"# *(?:[^\t=]*[^\t= ] +=(?: .*)?|newdoc|newpar)")
 SQUAD_FEATURES = datasets.Features(
     {
@@ -55,17 +55,18 @@ def read_file(
     conll_columns: tuple[int, int] = (0, -1),
     quotes: bool | None = None,
 ) -> datasets.Dataset:
-    """Raw rows of one file, in the table's columns above.
+    """Read one file as raw rows, with the columns in the table above.
 
     Args:
-        path: the file.
-        form (`str`, *optional*): one of `FORMS`; default: by the file's suffix, and for `.json` by what is in it.
-        columns (`list` of `str`, *optional*): names of a CSV or TSV file's columns, where no first row names them.
-        conll_columns (`tuple` of two `int`): columns of the word and of its tag, from 0, or from -1 backwards.
-        quotes (`bool`, *optional*): whether quotation marks enclose fields; default: in CSV yes, in TSV no.
+        path (`str` or `Path`): The file.
+        form (`str`, *optional*): One of `FORMS`; by default from the suffix, and for `.json` from the contents.
+        columns (`list[str]`, *optional*): Column names of a CSV or TSV file without a header row.
+        conll_columns (`tuple[int, int]`, *optional*, defaults to `(0, -1)`): Columns of the word and its tag, counted
+            from 0, or backwards from -1.
+        quotes (`bool`, *optional*): Whether quotation marks enclose fields; by default in CSV only.
 
     Raises:
-        ValueError: for a file that is not there, is binary, has no rows, or is not of the form; names file and line.
+        ValueError: If the file does not exist, is binary, has no rows, or is malformed; with file and line.
     """
     path = Path(path)
     if not path.is_file():
@@ -81,7 +82,7 @@ def _read_form(
     path: Path, form: str, columns: list[str] | None, conll_columns: tuple[int, int], quotes: bool | None
 ) -> datasets.Dataset:
     if columns is not None and form not in ("csv", "tsv"):
-        raise ValueError(f"--columns names the columns of CSV and TSV files; {path} is read as {form}: leave it out.")
+        raise ValueError(f"--columns is for CSV and TSV files; {path} is read as {form}: leave it out.")
     if form in ("csv", "tsv"):
         return read_separated(
             path, "," if form == "csv" else "\t", columns, form == "csv" if quotes is None else quotes
@@ -92,11 +93,7 @@ def _read_form(
 
 
 def form_of(path: Path) -> str:
-    """The form that a file's suffix stands for; `.json` is SQuAD where it is one object with a list `data`.
-
-    Raises:
-        ValueError: if the suffix is not known.
-    """
+    """The form of a file by its suffix; `.json` is SQuAD if it is an object with a list `data`."""
     suffix = path.suffix.lower()
     if suffix == ".json":
         with path.open(encoding="utf-8-sig") as file:
@@ -104,27 +101,27 @@ def form_of(path: Path) -> str:
         is_squad = re.match(r'\s*\{\s*("version"\s*:\s*"[^"]*"\s*,\s*)?"data"\s*:\s*\[', beginning) is not None
         return "squad" if is_squad else "jsonl"
     if suffix not in FORM_OF_SUFFIX:
-        raise ValueError(f"{path}: its suffix does not say what form it has: say it with --format {'|'.join(FORMS)}.")
+        raise ValueError(f"{path}: unknown suffix: give the form with --format {'|'.join(FORMS)}.")
     return FORM_OF_SUFFIX[suffix]
 
 
 def read_separated(path: Path, delimiter: str, columns: list[str] | None, quotes: bool) -> datasets.Dataset:
-    """CSV or TSV: every field is text, `NA`, `null` and numbers too; empty lines are skipped.
+    """Read CSV or TSV. Every field is a string, also `NA`, `null` and numbers; empty lines are skipped.
 
     Raises:
-        ValueError: for a row with more or fewer fields than columns, and a quotation mark that nothing closes.
+        ValueError: If a row has more or fewer fields than columns, or a quotation mark is not closed.
     """
     csv.field_size_limit(sys.maxsize if sys.maxsize < 2**32 else 2**31 - 1)  # documents are longer than 128 KiB
     quoting = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
     with path.open(encoding="utf-8-sig", newline="") as file:
-        # Not strict, a quotation mark that nothing closes would swallow all rows up to the next one, or to the end.
+        # Without `strict`, an unclosed quotation mark would swallow all rows up to the next one, or to the end.
         reader = csv.reader(file, delimiter=delimiter, quoting=quoting, strict=True)
         try:
             return _separated_rows(path, reader, columns, quotes)
         except csv.Error as error:
             raise ValueError(
-                f"{path}, line {reader.line_num}: {error}. A field that holds a quotation mark is put in quotation "
-                'marks, with "" for each within; if they are characters like any other, use --no-quotes.'
+                f"{path}, line {reader.line_num}: {error}. A field with a quotation mark must be quoted, and "
+                "the marks inside doubled; if quotation marks are ordinary characters, use --no-quotes."
             ) from error
 
 
@@ -132,14 +129,14 @@ def _separated_rows(path: Path, reader: Any, columns: list[str] | None, quotes: 
     names = columns or next(reader, [])
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
-        raise ValueError(f"{path}: several columns are called {', '.join(repeated)}: give each its own name.")
+        raise ValueError(f"{path}: several columns are named {', '.join(repeated)}: give each its own name.")
     rows = []
     for row in reader:
         if row and len(row) != len(names):
             raise ValueError(
                 f"{path}, line {reader.line_num}: {len(row)} fields, but {len(names)} columns: "
-                f"{', '.join(names)}. If no first row names the columns, use --columns; if a quotation mark "
-                f"is the reason, --{'no-' if quotes else ''}quotes."
+                f"{', '.join(names)}. Without a header row, use --columns; if a quotation mark is the reason, "
+                f"--{'no-' if quotes else ''}quotes."
             )
         if row:
             rows.append(row)
@@ -148,10 +145,10 @@ def _separated_rows(path: Path, reader: Any, columns: list[str] | None, quotes: 
 
 
 def read_json_rows(path: Path) -> datasets.Dataset:
-    """JSON lines, or one list of objects; a field that a row leaves out is None there.
+    """Read JSON lines, or one list of objects; a missing field is `None`.
 
     Raises:
-        ValueError: for a line that is no JSON object, or a field whose values have no common type.
+        ValueError: If a line is not a JSON object, or the values of a field have no common type.
     """
     rows = []
     with path.open(encoding="utf-8-sig") as file:
@@ -164,14 +161,14 @@ def read_json_rows(path: Path) -> datasets.Dataset:
     require_rows(path, rows)
     for i, row in enumerate(rows, 1):
         if not isinstance(row, dict):
-            raise ValueError(f"{path}, row {i}: is not an object: write one {{...}} with the columns' names a row.")
+            raise ValueError(f"{path}, row {i}: is not an object: write one {{...}} with the column names per row.")
     columns = {}
     for name in dict.fromkeys(name for row in rows for name in row):
         try:
             columns[name] = pyarrow.array([row.get(name) for row in rows])
         except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, OverflowError, UnicodeEncodeError) as error:
             raise ValueError(
-                f"{path}: the values of {name!r} have no common type ({error}): write all alike."
+                f"{path}: the values of {name!r} have no common type ({error}): write all in the same type."
             ) from error
     return datasets.Dataset(pyarrow.table(columns))
 
@@ -184,13 +181,10 @@ def _parsed(text: str, where: str) -> Any:
 
 
 def read_conll(path: Path, word_column: int = 0, tag_column: int = -1) -> datasets.Dataset:
-    """Sentences of words with tags.
+    """Read sentences of words with tags.
 
-    Columns are divided by tabs where a line has one, else by blanks. A line of nothing but blanks and tabs ends a
+    Columns are separated by tabs if the line has one, otherwise by spaces. A line of only spaces and tabs ends a
     sentence. `-DOCSTART-` lines are left out, and comments of CoNLL-U before a sentence.
-
-    Raises:
-        ValueError: for a line with too few columns.
     """
     sentences = list(conll_sentences(path, word_column, tag_column))
     require_rows(path, sentences)
@@ -202,7 +196,7 @@ def read_conll(path: Path, word_column: int = 0, tag_column: int = -1) -> datase
 def conll_sentences(path: Path, word_column: int, tag_column: int) -> Iterator[tuple[list[str], list[str]]]:
     """Words and tags of each sentence."""
     words, tags = [], []
-    # Other line ends of Unicode, which `str.splitlines` knows, are found inside of words.
+    # Not `str.splitlines`: other Unicode line ends occur inside words.
     with path.open(encoding="utf-8-sig") as file:
         for number, line in enumerate(file, 1):
             fields = line.rstrip("\r\n").split("\t") if "\t" in line else re.split(" +", line.strip(" \r\n"))
@@ -214,8 +208,8 @@ def conll_sentences(path: Path, word_column: int, tag_column: int) -> Iterator[t
                     word, tag = fields[word_column].strip(" "), fields[tag_column].strip(" ")
                 except IndexError:
                     raise ValueError(
-                        f"{path}, line {number}: {len(fields)} columns, none of number {word_column} or {tag_column}: "
-                        "say with --conll-columns WORD,TAG where word and tag are, from 0."
+                        f"{path}, line {number}: {len(fields)} columns, not {word_column} and {tag_column}: give the "
+                        "columns of word and tag, counted from 0, with --conll-columns WORD,TAG."
                     ) from None
                 if not word or not tag or len(fields) == 1:
                     raise ValueError(f"{path}, line {number}: {line.strip()!r} has no word, or no tag.")
@@ -229,18 +223,13 @@ def conll_sentences(path: Path, word_column: int, tag_column: int) -> Iterator[t
 
 
 def read_squad(path: Path) -> datasets.Dataset:
-    """Questions with their contexts; an impossible one (v2.0) has no answers.
-
-    Raises:
-        ValueError: if the file is not of this form.
-    """
+    """Read questions with their contexts; an impossible one (v2.0) has no answers."""
     content = _parsed(path.read_text(encoding="utf-8-sig"), f"{path}")
     rows = []
     try:
         for document in content["data"]:
             for paragraph in document["paragraphs"]:
                 for question in paragraph["qas"]:
-                    # v2.0 lists plausible answers of impossible questions elsewhere; `answers` is empty there.
                     answers = [] if question.get("is_impossible") else question["answers"]
                     rows.append(
                         {
@@ -258,8 +247,8 @@ def read_squad(path: Path) -> datasets.Dataset:
         return datasets.Dataset.from_list(rows, features=SQUAD_FEATURES)
     except (AttributeError, KeyError, TypeError, pyarrow.ArrowInvalid) as error:
         raise ValueError(
-            f"{path} is not in SQuAD's form ({type(error).__name__}: {error}): data > paragraphs > context and qas > "
-            "id, question, answers > text and answer_start."
+            f"{path} does not have the form of SQuAD ({type(error).__name__}: {error}): data > paragraphs > context "
+            "and qas > id, question, answers > text and answer_start."
         ) from error
 
 

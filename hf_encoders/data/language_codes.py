@@ -1,9 +1,9 @@
-"""Codes of languages, as sentence splitting and the Hub's cards take them: ISO 639, lower case, without a region."""
+"""Language codes for sentence splitting and model cards: ISO 639, lower case, without a region."""
 
 import re
 
 
-# ISO 639-1, and withdrawn codes of it that are still in use (bh, sh).
+# ISO 639-1, and withdrawn codes that are still in use (bh, sh).
 _TWO_LETTERS = """
     aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee el en
     eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is it iu ja jv
@@ -15,7 +15,7 @@ LANGUAGES = frozenset(_TWO_LETTERS.split())
 
 
 def is_language_code(code: str) -> bool:
-    """Whether a code is one of ISO 639-1, or has the form of a three-letter one of ISO 639-3, which are too many.
+    """Whether a code is one of ISO 639-1, or three letters like those of ISO 639-3, which are not listed here.
 
     >>> [is_language_code(code) for code in ("de", "gsw", "xx", "DE", "de-AT", "german")]
     [True, True, False, False, False, False]

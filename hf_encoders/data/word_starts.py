@@ -1,16 +1,13 @@
-"""Which tokens begin a word, from token ids alone: for masking whole words.
+"""Which tokens begin a word, from token ids alone: for whole-word masking.
 
-A word is what the tokenizer's own pre-tokenizer makes, as far as ids tell. Whether a token begins one depends on it
-and on the token before it, so it is looked up: a table says of each piece what it ends in (a letter, a digit, ...) and
-after which endings it begins a word. Finds no words in scripts without spaces: there each piece is one.
+Whether a token begins a word depends on it and on the token before it. So a table says of each token after which
+endings (a letter, a digit, ...) it begins a word, and what it ends in itself. The rules follow the tokenizer's marks
+(`##` of WordPiece, `Ġ` of byte-level BPE, `▁` of SentencePiece). In scripts without spaces each token is a word; a
+corpus prepared with a word segmenter has their words in a column of its own.
 """
 
-import codecs
 import json
-import re
 import unicodedata
-from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
@@ -22,36 +19,26 @@ from transformers.convert_slow_tokenizer import bytes_to_unicode
 from hf_encoders.data.special_tokens import unknown_ids
 
 
-# What a piece ends in, one bit each. After a boundary every piece begins a word. A piece that is only a part of a
-# character has no bit: it ends in whatever the piece before it does.
-BOUNDARY, LETTER, DIGIT, OTHER, APOSTROPHE, UNSPACED, SPACE, BLANK = (1 << bit for bit in range(8))
-ANYTHING, NOTHING = 255, 0
-PART_OF_CHARACTER = 0
+# Endings, one bit each. After a boundary every token begins a word. A part of a character has no ending: it ends in
+# whatever the token before it does.
+BOUNDARY, LETTER, DIGIT, OTHER, UNSPACED, SPACE = (1 << bit for bit in range(6))
+ANYTHING, NOTHING, PART = 63, 0, 0
 
-# The first alternatives in the GPT-2 pre-tokenizer's regular expression (`encoder.py` of openai/gpt-2).
-CONTRACTIONS = ("'s", "'t", "'re", "'ve", "'m", "'ll", "'d")
-# Scripts that are written without spaces, by how Unicode names their letters.
-UNSPACED_NAMES = (
-    "CJK ",
-    "IDEOGRAPHIC ",
-    "HIRAGANA ",
-    "KATAKANA",
-    "HALFWIDTH KATAKANA",
-    "THAI ",
-    "LAO ",
-    "KHMER ",
-    "MYANMAR ",
-)
+# Scripts written without spaces, by the Unicode names of their letters.
+UNSPACED_NAMES = tuple(
+    f"{script} " for script in ("CJK", "IDEOGRAPHIC", "HIRAGANA", "HALFWIDTH", "THAI", "LAO", "KHMER", "MYANMAR")
+) + ("KATAKANA",)
 JOINERS = "\u200c\u200d"
-# First bytes that say little, and how the characters in use that have them go on: emoji, and full-width punctuation.
-MOST_USED = {b"\xf0": b"\xf0\x9f", b"\xef": b"\xef\xbc"}
+# Most characters whose UTF-8 begins with these bytes: symbols, full-width punctuation, emoji, CJK. Others: letters.
+FIRST_BYTES = {0xE2: OTHER, 0xEF: OTHER, 0xF0: OTHER} | dict.fromkeys(range(0xE3, 0xEA), UNSPACED)
+BYTES = {character: byte for byte, character in bytes_to_unicode().items()}
 # `special_pieces` in `create_pretraining_data.py` of google-research/albert: no apostrophe, no `<`, `=` and `>`.
 ALBERT_PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
 ALBERT_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz")
 
 
 class Joint(NamedTuple):
-    """How a piece joins its neighbours: after which endings it begins a word (a set of bits), and its own ending."""
+    """How a token joins its neighbours: the endings after which it begins a word, and its own ending."""
 
     begins_after: int
     ends_in: int
@@ -60,197 +47,145 @@ class Joint(NamedTuple):
 WORD = Joint(ANYTHING, BOUNDARY)
 
 
-class _TabledStarts(ABC):
-    """The look-up that all rules share; a rule says how each piece of the vocabulary joins its neighbours.
+class WordStarts:
+    """The tokenizer's own words.
+
+    A token begins a word, by kind of tokenizer:
+        - WordPiece (`##`): without the prefix.
+        - Byte-level BPE (`Ġ`): with the marker, or where letters, digits and other characters change.
+        - Unigram or BPE with `▁`: with the marker, or where word characters (letters, digits) and others change.
+        - BPE with a suffix (`</w>`): after a token with the suffix.
+        - WordLevel: always.
+
+    The first token of a text begins a word, special and added tokens are words of their own, and an unknown token
+    begins a word, which may continue. A space marker on its own begins the word that follows it.
+
+    These are the words of the pre-tokenizer (`word_ids()`), except that punctuation is separate from words with `▁`
+    too; that each token is a word in Chinese, Japanese, Thai, Lao, Khmer and Burmese; that combining marks and joiners
+    belong to the character before them (rule WB4 of Unicode's annex 29); that a contraction spelled in several tokens
+    (`'`, `s`) is several words; and that a character divided into several tokens is classified by its first byte.
 
     Args:
-        tokenizer (`PreTrainedTokenizerBase`): whose ids are looked at.
+        tokenizer (`PreTrainedTokenizerBase`): One of the kinds above.
 
     Raises:
-        ValueError: if the rule cannot be applied to this kind of tokenizer.
+        ValueError: If the tokenizer is of another kind, or slow.
+
+    >>> from transformers import BertTokenizer
+    >>> pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "play", "##ing"]
+    >>> word_starts = WordStarts(BertTokenizer(vocab={piece: i for i, piece in enumerate(pieces)}))
+    >>> ids = np.array([2, 5, 6, 3, 6, 5, 6])  # [CLS] play ##ing [SEP] ##ing, play ##ing
+    >>> word_starts(ids, np.array([True, False, False, False, False, True, False])).astype(int)
+    array([1, 1, 0, 1, 1, 1, 0])
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase):
+        remedy = "Prepare the corpus with a word segmenter, or mask tokens instead of words."
+        if not tokenizer.is_fast:
+            raise ValueError(f"tokenizer: {type(tokenizer).__name__} does not show where words begin. {remedy}")
         model, steps = _description(tokenizer)
-        self.table = _table(tokenizer, model, self._rule(model, steps))
-        self.has_parts_of_characters = bool(np.any(self.table & ANYTHING == 0))
+        rule = self._rule(model, steps)
+        if rule is None:
+            raise ValueError(
+                f"tokenizer: {type(self).__name__} finds no words for a {model['type']} model after the steps "
+                f"{sorted(steps)}. {remedy}"
+            )
+        vocabulary = tokenizer.get_vocab()
+        unknown = unknown_ids(tokenizer, model.get("unk_id"), vocabulary.get(model.get("unk_token")))
+        apart = {*tokenizer.added_tokens_decoder, *tokenizer.all_special_ids} - unknown
+        size = max(len(tokenizer), max(vocabulary.values()) + 1)
+        # `begins_after << 8 | ends_in`: with 16 bits, the table of a large vocabulary stays in the cache.
+        self.table = np.full(size, WORD.begins_after << 8 | WORD.ends_in, dtype=np.uint16)
+        for piece, index in vocabulary.items():
+            if index not in apart:
+                joint = Joint(ANYTHING, LETTER) if index in unknown else rule(piece)
+                self.table[index] = joint.begins_after << 8 | joint.ends_in
+        self.has_parts = bool(np.any(self.table & 255 == PART))
 
-    @abstractmethod
-    def _rule(self, model: dict, steps: dict[str, dict]) -> Callable[[str], Joint]:
-        """How a piece joins its neighbours, for the tokenizer described."""
+    def _rule(self, model: dict, steps: dict[str, dict]) -> Callable[[str], Joint] | None:
+        """How a token joins its neighbours, for a tokenizer so described; `None` for other kinds."""
+        if model["type"] == "WordLevel":
+            return lambda piece: WORD
+        # The suffix first: CLIP's tokenizer is byte-level and has a suffix in place of the marker.
+        if suffix := model.get("end_of_word_suffix"):
+            return lambda piece: _with_suffix(piece, suffix)
+        if prefix := model.get("continuing_subword_prefix"):
+            return lambda piece: _with_prefix(piece, prefix)
+        if "ByteLevel" in steps:
+            return lambda piece: _by_classes(*_edges_of_bytes(piece))
+        if marker := _space_marker(steps):
+            return lambda piece: _by_classes(
+                *(LETTER if one == DIGIT else one for one in _edges(piece.replace(marker, " ")))
+            )
+        return None
 
     def __call__(self, ids: np.ndarray, begins_text: np.ndarray) -> np.ndarray:
-        """Find the words' first tokens.
+        """Find the first tokens of words.
 
         Args:
-            ids (`np.ndarray` of shape `(N,)`): token ids of several texts, one after the other.
+            ids (`np.ndarray` of shape `(N,)`): Token ids of several texts, one after the other.
             begins_text (`np.ndarray` of shape `(N,)`): True at the first token of each text.
 
         Returns:
-            `np.ndarray` of shape `(N,)`, True where a token begins a word. A word never goes on across the begin of a
-            text; nor, unless a rule says so, across a special token.
+            `np.ndarray` of shape `(N,)`, True where a token begins a word. A word never continues in the next text;
+            nor, unless a rule says so, after a special token.
         """
         joints = self.table.take(ids)
-        if self.has_parts_of_characters:
-            _complete_endings(joints, begins_text)
+        endings = joints & 255
+        if self.has_parts:
+            endings[(endings == PART) & begins_text] = LETTER  # a text may begin within a character
+            endings = endings[np.maximum.accumulate(np.where(endings != PART, np.arange(len(ids)), 0))]
         begins = np.array(begins_text, dtype=bool)
         begins[:1] = True
-        begins[1:] |= ((joints[1:] >> 8) & joints[:-1]) != 0
+        begins[1:] |= (joints[1:] >> 8 & endings[:-1]) != 0
         return begins
 
 
-class WordStarts(_TabledStarts):
-    """The tokenizer's own words.
+class ContinuationStarts(WordStarts):
+    """The words of the original BERT code: a token with the prefix `##` joins whatever comes before it.
 
-    A piece begins a word, by kind of tokenizer:
-        - WordPiece (`##`): without the prefix.
-        - Byte-level BPE (`Ġ`): with the marker, or where letters, digits and other characters change; an English
-          contraction (`'s`) is a word.
-        - Unigram or BPE with `▁`: with the marker, or where word characters (letters, digits) and others change.
-        - BPE with a suffix (`</w>`): after a piece with the suffix.
-        - WordLevel: always.
-
-    In all of them the first piece of a text begins a word, special and added tokens are words of their own, and an
-    unknown token begins a word, which pieces may continue. A space marker that stands alone begins the word after it.
-
-    These are the words of the pre-tokenizer (`word_ids()`), but:
-        - `▁`: punctuation is apart from words, "dog." is two; `word_ids()` only parts at spaces.
-        - Chinese, Japanese, Thai, Lao, Khmer, Burmese: each piece is a word, and what follows them is another.
-        - Combining marks and joiners belong to the character before them (rule WB4 of Unicode's annex 29); the GPT-2
-          pattern parts words at them, in Hindi at most vowels.
-        - A character that is split over pieces is classed by its bytes in the first of them.
-        - Each of several spaces in a row is a word, if it is a piece.
-
-    Args:
-        tokenizer (`PreTrainedTokenizerBase`): whose ids are looked at; one of the kinds above.
-
-    Raises:
-        ValueError: if the tokenizer is of another kind, or slow.
-
-    Example:
-        >>> from transformers import BertTokenizer
-        >>> pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "play", "##ing"]
-        >>> word_starts = WordStarts(BertTokenizer(vocab={piece: i for i, piece in enumerate(pieces)}))
-        >>> ids = np.array([2, 5, 6, 3, 6, 5, 6])  # [CLS] play ##ing [SEP] ##ing, play ##ing
-        >>> word_starts(ids, np.array([True, False, False, False, False, True, False])).astype(int)
-        array([1, 1, 0, 1, 1, 1, 0])
+    From `create_masked_lm_predictions` in `create_pretraining_data.py` of google-research/bert. So a run of kana or
+    Thai is one word of many tokens. A token with the prefix joins special tokens too.
     """
 
-    def _rule(self, model: dict, steps: dict[str, dict]) -> Callable[[str], Joint]:
-        if model["type"] == "WordLevel":
-            return lambda piece: WORD
-        prefix, suffix = model.get("continuing_subword_prefix"), model.get("end_of_word_suffix")
-        # Before the space markers: CLIP's tokenizer is byte-level and has a suffix in place of the marker.
-        if suffix:
-            return lambda piece: _with_suffix(piece, suffix)
-        if prefix:
-            return lambda piece: _with_prefix(piece, prefix)
-        text_of = _text_of_marked_pieces(model, steps)
-        if text_of is None:
-            raise _not_understood(model, steps, "which tokens begin a word")
-        joint = _of_gpt2_pattern if "ByteLevel" in steps else _of_word_characters
-        return lambda piece: joint(*text_of(piece))
-
-
-class ContinuationStarts(_TabledStarts):
-    """The words of the original BERT code: a piece that continues a word joins whatever stands before it.
-
-    A piece begins a word if it lacks the prefix `##` (`create_masked_lm_predictions` in `create_pretraining_data.py`
-    of google-research/bert). So a run of kana or of Thai is one word of many pieces to a multilingual WordPiece
-    tokenizer. A piece with the prefix joins special tokens too, and a word goes on behind them where a text is given
-    without them; only the first token of a text begins a word whatever it is.
-
-    Args:
-        tokenizer (`PreTrainedTokenizerBase`): one whose pieces that continue a word have a prefix.
-
-    Raises:
-        ValueError: if they have none.
-
-    Example:
-        >>> from transformers import BertTokenizer
-        >>> pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "ひ", "##ら", "##がな"]
-        >>> starts = ContinuationStarts(BertTokenizer(vocab={piece: i for i, piece in enumerate(pieces)}))
-        >>> starts(np.array([5, 6, 7, 1, 7, 6]), np.array([True, False, False, False, False, True])).astype(int)
-        array([1, 0, 0, 1, 0, 1])
-    """
-
-    def _rule(self, model: dict, steps: dict[str, dict]) -> Callable[[str], Joint]:
+    def _rule(self, model: dict, steps: dict[str, dict]) -> Callable[[str], Joint] | None:
         prefix = model.get("continuing_subword_prefix")
-        if not prefix:
-            raise _not_understood(model, steps, "which pieces continue a word (by a prefix)")
-        return lambda piece: Joint(NOTHING if piece.startswith(prefix) else ANYTHING, LETTER)
+        return prefix and (lambda piece: Joint(NOTHING if piece.startswith(prefix) else ANYTHING, LETTER))
 
 
-class SentencePieceStarts(_TabledStarts):
-    """The words of the original ALBERT code, for comparison with it.
+class SentencePieceStarts(WordStarts):
+    """The words of the original ALBERT code, artefact included.
 
-    A piece begins a word if it begins with `▁` or `<`, is a punctuation mark, or has a character other than English
-    letters and that punctuation (`_is_start_piece_sp` in `create_pretraining_data.py` of google-research/albert). A
-    known artefact: every piece with another letter is a word, so words of most languages are never masked whole; so is
-    every piece with a digit or an apostrophe. Unlike there, a word ends at a special token.
-
-    Args:
-        tokenizer (`PreTrainedTokenizerBase`): one that marks spaces with `▁`.
-
-    Raises:
-        ValueError: if it does not.
+    A token begins a word if it begins with `▁` or `<`, is a punctuation mark, or has a character other than English
+    letters and that punctuation (`_is_start_piece_sp` in `create_pretraining_data.py` of google-research/albert). So
+    every token with another letter, a digit or an apostrophe is a word: words of most languages are never masked as a
+    whole. Unlike there, a word ends at a special token.
     """
 
-    def _rule(self, model: dict, steps: dict[str, dict]) -> Callable[[str], Joint]:
-        if "Metaspace" not in steps:
-            raise _not_understood(model, steps, "which pieces have a space before them (by a Metaspace pre-tokenizer)")
-
+    def _rule(self, model: dict, steps: dict[str, dict]) -> Callable[[str], Joint] | None:
         def joint(piece: str) -> Joint:
-            # `▁` and `<` are neither letters nor in the punctuation, so they need no rule of their own.
             is_english = all(character.lower() in ALBERT_LETTERS | ALBERT_PUNCTUATION for character in piece)
             return Joint(ANYTHING if piece in ALBERT_PUNCTUATION or not is_english else BOUNDARY, LETTER)
 
-        return joint
+        return joint if "Metaspace" in steps else None
 
 
-class SpaceMarkedStarts(_TabledStarts):
+class SpaceMarkedStarts(WordStarts):
     """The words between spaces, as in fairseq: "dog." is one word, and so is a Chinese or Japanese sentence.
 
-    A piece begins a word if it begins with the space marker (`is_beginning_of_word` in `gpt2_bpe.py` and
-    `sentencepiece_bpe.py` of fairseq's `data/encoders`), and so does a special token. A piece without the marker joins
-    what stands before it, a special token too: to a tokenizer that puts no space before a text (RoBERTa's), the first
-    word of a sentence is one with the `</s>` before it, if special tokens are masked like others. Where they are not,
-    the words of `Masking` end at them.
-
-    Args:
-        tokenizer (`PreTrainedTokenizerBase`): one that marks spaces, by `Ġ` or `▁`.
-
-    Raises:
-        ValueError: if it does not.
+    A token begins a word if it begins with the space marker (`is_beginning_of_word` in `gpt2_bpe.py` and
+    `sentencepiece_bpe.py` of fairseq's `data/encoders`), and so does a special token. A token without the marker joins
+    what comes before it, also a special token: if special tokens are masked like others, the first word of a sentence
+    is one with the `</s>` before it, for a tokenizer that puts no space before a text (RoBERTa's).
     """
 
-    def _rule(self, model: dict, steps: dict[str, dict]) -> Callable[[str], Joint]:
-        text_of = _text_of_marked_pieces(model, steps)
-        if text_of is None:
-            raise _not_understood(model, steps, "which pieces have a space before them")
-        return lambda piece: Joint(ANYTHING if text_of(piece)[0].startswith(" ") else NOTHING, LETTER)
-
-
-def _complete_endings(joints: np.ndarray, begins_text: np.ndarray) -> None:
-    """Give pieces that are only a part of a character the ending of the piece before them, in place."""
-    parts = np.flatnonzero(joints & ANYTHING == 0)
-    if len(parts) == 0:
-        return
-    begins_run = (np.diff(parts, prepend=-2) != 1) | begins_text[parts]
-    runs = np.flatnonzero(begins_run)
-    endings = joints[parts[runs] - 1] & ANYTHING
-    # A text may begin within a character, and the rest of that character is one word.
-    endings[begins_text[parts[runs]] | (parts[runs] == 0) | (endings == BOUNDARY)] = OTHER
-    joints[parts] |= np.repeat(endings, np.diff(runs, append=len(parts)))
+    def _rule(self, model: dict, steps: dict[str, dict]) -> Callable[[str], Joint] | None:
+        marker = _space_marker(steps)
+        return marker and (lambda piece: Joint(ANYTHING if piece.startswith(marker) else NOTHING, LETTER))
 
 
 def _description(tokenizer: PreTrainedTokenizerBase) -> tuple[dict, dict[str, dict]]:
     """The tokenizer's model, and its normalizers and pre-tokenizers by type, as in `tokenizer.json`."""
-    if not tokenizer.is_fast:
-        raise ValueError(
-            f"tokenizer: {type(tokenizer).__name__} does not say where words begin. Prepare the corpus with a "
-            "word segmenter, mask tokens instead of words, or use a tokenizer of the tokenizers library."
-        )
     description = json.loads(tokenizer.backend_tokenizer.to_str())
     steps, waiting = {}, [description["normalizer"], description["pre_tokenizer"]]
     while waiting:
@@ -261,27 +196,8 @@ def _description(tokenizer: PreTrainedTokenizerBase) -> tuple[dict, dict[str, di
     return description["model"], steps
 
 
-def _not_understood(model: dict, steps: dict[str, dict], what: str) -> ValueError:
-    return ValueError(
-        f"tokenizer: a {model['type']} model after the steps {sorted(steps)} does not say {what}. Prepare the corpus "
-        "with a word segmenter, or mask tokens instead of words."
-    )
-
-
-def _table(tokenizer: PreTrainedTokenizerBase, model: dict, rule: Callable[[str], Joint]) -> np.ndarray:
-    """For each id `begins_after << 8 | ends_in`; 16 bits, so that a large vocabulary's table stays in the cache."""
-    vocabulary = tokenizer.get_vocab()
-    unknown = unknown_ids(tokenizer, model.get("unk_id"), vocabulary.get(model.get("unk_token")))
-    apart = {*tokenizer.added_tokens_decoder, *tokenizer.all_special_ids} - unknown
-
-    table = np.full(
-        max(len(tokenizer), max(vocabulary.values()) + 1), WORD.begins_after << 8 | WORD.ends_in, np.uint16
-    )
-    for piece, index in vocabulary.items():
-        if index not in apart:
-            joint = Joint(ANYTHING, LETTER) if index in unknown else rule(piece)
-            table[index] = joint.begins_after << 8 | joint.ends_in
-    return table
+def _space_marker(steps: dict[str, dict]) -> str | None:
+    return "Ġ" if "ByteLevel" in steps else steps.get("Metaspace", {}).get("replacement")
 
 
 def _with_prefix(piece: str, prefix: str) -> Joint:
@@ -295,107 +211,45 @@ def _with_suffix(piece: str, suffix: str) -> Joint:
 
 
 def _continues(first: int) -> int:
-    """After what a piece begins a word although it is one that continues words."""
+    """The endings after which a token that continues words begins one nevertheless."""
     if first == UNSPACED:
         return ANYTHING
-    return BOUNDARY if first == PART_OF_CHARACTER else BOUNDARY | UNSPACED
+    return BOUNDARY if first == PART else BOUNDARY | UNSPACED
 
 
-def _of_gpt2_pattern(text: str, begins_within_character: bool) -> Joint:
-    first, last = _edges(text, begins_within_character)
-    if text in CONTRACTIONS:
-        return WORD
-    if text == "'":
-        return Joint(_begins_after(first), APOSTROPHE)
-    begins_after = _begins_after(first)
-    # A vocabulary without the piece 's spells it in two.
-    return Joint(begins_after & ~APOSTROPHE if "'" + text in CONTRACTIONS else begins_after, last)
+def _by_classes(first: int, last: int) -> Joint:
+    """A token that begins a word where the class of characters changes."""
+    begins_after = {SPACE: ANYTHING, PART: BOUNDARY, UNSPACED: ANYTHING & ~SPACE}
+    return Joint(begins_after.get(first, ANYTHING & ~(first | SPACE)), last)
 
 
-def _of_word_characters(text: str, begins_within_character: bool) -> Joint:
-    first, last = (LETTER if edge == DIGIT else edge for edge in _edges(text, begins_within_character))
-    return Joint(_begins_after(first), last)
-
-
-def _begins_after(first: int) -> int:
-    """After what a piece begins a word whose first character is of this class."""
-    if first == SPACE:
-        return ANYTHING
-    if first == PART_OF_CHARACTER:
-        return BOUNDARY
-    if first == UNSPACED:
-        return ANYTHING & ~SPACE
-    return ANYTHING & ~(first | SPACE | (APOSTROPHE if first == OTHER else 0))
-
-
-def _text_of_marked_pieces(model: dict, steps: dict[str, dict]) -> Callable[[str], tuple[str, bool]] | None:
-    """How to read a piece: its text, with a space for the marker, and whether it begins within a character.
-
-    None for a tokenizer that marks no spaces.
-    """
-    if "ByteLevel" in steps:
-        bytes_of = {character: byte for byte, character in bytes_to_unicode().items()}
-
-        def text_of(piece: str) -> tuple[str, bool]:
-            is_bytes = all(character in bytes_of for character in piece)
-            return _decode(bytes(bytes_of[character] for character in piece) if is_bytes else piece.encode())
-
-        return text_of
-    if "Metaspace" in steps:
-        marker, has_bytes = steps["Metaspace"]["replacement"], model.get("byte_fallback", False)
-
-        def text_of(piece: str) -> tuple[str, bool]:
-            byte = re.fullmatch("<0x([0-9A-F]{2})>", piece) if has_bytes else None
-            return _decode(bytes.fromhex(byte[1])) if byte else (piece.replace(marker, " "), False)
-
-        return text_of
-    return None
-
-
-def _decode(data: bytes) -> tuple[str, bool]:
-    """The text of UTF-8 bytes, and whether they begin within a character.
-
-    A character that is cut off at the end becomes one of its kind.
-    """
-    within = data[:1] != b"" and 0x80 <= data[0] < 0xC0
-    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-    text = decoder.decode(data.lstrip(bytes(range(0x80, 0xC0))))
-    cut_off = decoder.getstate()[0]
-    return text + (_likely_character(cut_off) if cut_off else ""), within
-
-
-@cache
-def _likely_character(first_bytes: bytes) -> str:
-    """A character of the class that most characters with these first bytes in UTF-8 have."""
-    known = MOST_USED.get(first_bytes, first_bytes)
-    length = 2 + (known[0] >= 0xE0) + (known[0] >= 0xF0)
-    code = known[0] & (0x7F >> length)
-    for byte in known[1:]:
-        code = code << 6 | byte & 0x3F
-    bits = 6 * (length - len(known))
-    # The smallest code of three bytes is 800 (hexadecimal), and 4,096 of a plane's characters show its kind.
-    codes = range(max(code << bits, 0x800 if length == 3 else 0), (code + 1) << bits, max(1, (1 << bits) >> 12))
-    characters = [chr(one) for one in codes if one < 0x110000 and unicodedata.category(chr(one))[0] != "C"]
-    classes = Counter(map(_class, characters))
-    return max(characters, key=lambda character: classes[_class(character)], default="\ufffd")
-
-
-def _edges(text: str, begins_within_character: bool = False) -> tuple[int, int]:
+def _edges(text: str) -> tuple[int, int]:
     """Classes of the first and the last character; a mark at the end belongs to the character before it."""
-    first = PART_OF_CHARACTER if begins_within_character or not text else _class(text[0])
-    classes = (_class(character) for character in reversed(text))
-    return first, next((one for one in classes if one != PART_OF_CHARACTER), PART_OF_CHARACTER)
+    classes = [_class(character) for character in text] or [PART]
+    return classes[0], next((one for one in reversed(classes) if one != PART), PART)
+
+
+def _edges_of_bytes(piece: str) -> tuple[int, int]:
+    """`_edges` of a byte-level token, which may begin and end within a character."""
+    is_bytes = all(character in BYTES for character in piece)
+    data = bytes(BYTES[character] for character in piece) if is_bytes else piece.encode()
+    text = data.decode(errors="replace")
+    first, last = _edges(text)
+    if text.startswith("\ufffd"):
+        first = PART if data[0] < 0xC0 else FIRST_BYTES.get(data[0], LETTER)
+    if text.endswith("\ufffd"):
+        first_bytes = [byte for byte in data if byte >= 0xC0]
+        last = FIRST_BYTES.get(first_bytes[-1], LETTER) if first_bytes else PART
+    return first, last
 
 
 @cache
 def _class(character: str) -> int:
     if character == " ":
         return SPACE
-    if character.isspace():
-        return BLANK
     category = unicodedata.category(character)[0]
     if category == "M" or character in JOINERS:
-        return PART_OF_CHARACTER
+        return PART
     if category == "L":
         return UNSPACED if unicodedata.name(character, "").startswith(UNSPACED_NAMES) else LETTER
     return DIGIT if category == "N" else OTHER

@@ -1,7 +1,7 @@
-"""What a masked language model says about text: how likely it is, and what could stand at a mask.
+"""Masked language models on text: pseudo-likelihoods, and tokens for masks.
 
 `pseudo_likelihood.py` scores sentences, `fill_masks.py` fills several masks, `minimal_pairs.py` reads and compares
-pairs of sentences; `masked_scores.py` is what they share: the vocabulary's scores at masked tokens and nowhere else.
+pairs of sentences; all use `masked_scores.py`: vocabulary scores at masked tokens only.
 """
 
 from hf_encoders.evaluation.fill_masks import FilledText, fill_masks

@@ -1,9 +1,9 @@
 """Fills several masks of a text, one after the other.
 
-A masked language model knows p(token | everything else), not p(text). So this is no text generation: the number of
+A masked language model has p(token | everything else), not p(text). So this is not text generation: the number of
 masks fixes the number of tokens, the result depends on the order, and the product of the conditionals is a probability
-under that order only. Good for gaps of one to a few tokens; what comes out of longer ones repeats itself (see Wang and
-Cho 2019, https://arxiv.org/abs/1902.04094).
+under that order only. It suits gaps of one to a few tokens; longer ones become repetitive (see Wang and Cho 2019,
+https://arxiv.org/abs/1902.04094).
 """
 
 from typing import NamedTuple
@@ -12,7 +12,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_encoders.data.special_tokens import mask_and_padding
-from hf_encoders.evaluation.masked_scores import check_length, for_evaluation, masked_token_scores
+from hf_encoders.evaluation.masked_scores import check_length, evaluating, masked_token_scores
 
 
 ORDERS = ("left_to_right", "confidence", "at_once")
@@ -22,11 +22,11 @@ class FilledText(NamedTuple):
     """A text without masks.
 
     Args:
-        text (`str`): as the tokenizer decodes it, which need not be the given text's spelling (`[CLS]` and the like,
-            which the tokenizer had put around it, left out).
-        tokens (`list` of `str`): what stands at the masks, in the order of the text.
-        log_probability (`float`): sum over the masks, in nats, each under the text as it was when that mask was
-            filled; with `at_once` of the masks' own distributions, as if they did not know of each other.
+        text (`str`): As decoded by the tokenizer, so that the spelling may change; without the special tokens that it
+            adds.
+        tokens (`list` of `str`): The tokens at the masks, in the order of the text.
+        log_probability (`float`): Sum over the masks, in nats, each given the text when that mask was filled; with
+            `at_once` given all masks, as if they were independent.
     """
 
     text: str
@@ -35,7 +35,7 @@ class FilledText(NamedTuple):
 
 
 class _Hypothesis(NamedTuple):
-    """Ids at the masks, None for a mask still open, and the sum of their log-probabilities."""
+    """Ids at the masks, None if not filled yet, and the sum of their log-probabilities."""
 
     filled: tuple[int | None, ...]
     log_probability: float
@@ -51,32 +51,31 @@ def fill_masks(
     """Replace every mask token of a text by a token.
 
     Args:
-        model (`PreTrainedModel`): with an MLM head; a copy of its modules is used in `eval()`, and it stays as it is.
-        tokenizer (`PreTrainedTokenizerBase`): the model's.
-        text (`str`): with `tokenizer.mask_token` at one place or more.
-        order (`str`): `left_to_right`; `confidence`, the mask whose best token is most probable first, asked anew
-            after each; `at_once`, all from the text with all masks: one pass, and neighbours may not agree.
-        num_beams (`int`): partly filled texts to keep; 1 takes the best token each time. Each goes on with its own
-            best masks and tokens, and with as many beams as there are tokens two masks are searched exhaustively.
+        model (`PreTrainedModel`): With an MLM head; evaluated without dropout, and left as it is.
+        tokenizer (`PreTrainedTokenizerBase`): The model's.
+        text (`str`): With `tokenizer.mask_token` at one or more places.
+        order (`str`, *optional*, defaults to `"left_to_right"`): Or `confidence`: the mask whose best token is most
+            probable first, computed again after each; or `at_once`: all in one pass from the text with all masks, so
+            that neighbours may not agree.
+        num_beams (`int`, *optional*, defaults to 1): Partly filled texts to keep; 1 is greedy. Each continues with its
+            own best masks and tokens; with as many beams as tokens, the search over two masks is exhaustive.
 
     Returns:
-        `num_beams` texts, or all that there are, the most probable first; none of them with special tokens at the
-        masks.
+        `num_beams` texts, or all that exist, the most probable first; never with special tokens at the masks.
 
     Raises:
-        ValueError: for a text without a mask or longer than the model takes, another `order`, `num_beams` below 1.
+        ValueError: For a text without a mask or longer than the model takes, another `order`, `num_beams` below 1.
     """
     if order not in ORDERS:
         raise ValueError(f"order={order!r}: must be one of {', '.join(ORDERS)}.")
     if num_beams < 1:
         raise ValueError(f"num_beams={num_beams}: must be at least 1.")
-    filler = _MaskFiller(for_evaluation(model), tokenizer, text)
-    with torch.no_grad():
-        return filler.search(order, num_beams)
+    with evaluating(model):
+        return _MaskFiller(model, tokenizer, text).search(order, num_beams)
 
 
 class _MaskFiller:
-    """The encoded text, and a beam search over what stands at its M masks."""
+    """An encoded text, and a beam search over the tokens at its M masks."""
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: str):
         mask_id, _ = mask_and_padding(tokenizer)
@@ -102,14 +101,14 @@ class _MaskFiller:
             found = {}
             for beam, table in zip(beams, tables, strict=True):
                 for longer in self.continuations(beam, table, order, num_beams):
-                    # Two ways to the same text are one text; the more probable way counts.
+                    # Two orders may give the same text; the more probable one counts.
                     if longer.filled not in found or found[longer.filled].log_probability < longer.log_probability:
                         found[longer.filled] = longer
             beams = sorted(found.values(), key=lambda beam: -beam.log_probability)[:num_beams]
         return [self.result(beam) for beam in beams]
 
     def log_probabilities(self, beams: list[_Hypothesis]) -> torch.Tensor:
-        """`(beams, M, V)`: at every place that was a mask in the given text, special tokens at -inf."""
+        """`(beams, M, V)` at all masks of the given text, -inf for special tokens."""
         rows = self.ids.repeat(len(beams), 1)
         for row, beam in zip(rows, beams, strict=True):
             row[self.places] = torch.tensor([self.mask_id if one is None else one for one in beam.filled])
@@ -119,7 +118,7 @@ class _MaskFiller:
         scores = masked_token_scores(self.model, *(tensor.to(self.model.device) for tensor in batch)).cpu()
         scores = scores.log_softmax(dim=-1)
         scores[:, [one for one in self.tokenizer.all_special_ids if one < scores.shape[1]]] = -torch.inf
-        scores[:, len(self.tokenizer) :] = -torch.inf  # rows that a vocabulary was padded with
+        scores[:, len(self.tokenizer) :] = -torch.inf  # padding of the vocabulary
         return scores.view(len(beams), len(self.places), -1)
 
     def continuations(self, beam: _Hypothesis, table: torch.Tensor, order: str, num_beams: int) -> list[_Hypothesis]:

@@ -1,6 +1,6 @@
-"""Minimal pairs: two sentences that differ in one thing, one acceptable and one not (BLiMP, Warstadt et al. 2020).
+"""Minimal pairs: two sentences that differ in one aspect, one of them acceptable (BLiMP, Warstadt et al. 2020).
 
-A model is right if it gives the acceptable sentence the greater score (https://arxiv.org/abs/1912.00582, section 4.1).
+A model is right if it gives the acceptable sentence the higher score (https://arxiv.org/abs/1912.00582, section 4.1).
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from hf_encoders.data.labelled_files import read_file
 
 
 class MinimalPair(NamedTuple):
-    """Two sentences, and what the difference is about."""
+    """Two sentences, and the linguistic paradigm of their difference."""
 
     sentence_good: str
     sentence_bad: str
@@ -21,23 +21,23 @@ class MinimalPair(NamedTuple):
 
 
 def read_minimal_pairs(paths: Sequence[str | Path], most_per_file: int | None = None) -> list[MinimalPair]:
-    """Pairs of JSON lines files in BLiMP's form: `sentence_good`, `sentence_bad` and perhaps `UID`, the paradigm.
+    """Read pairs from JSON lines files in BLiMP's format: `sentence_good`, `sentence_bad` and optionally `UID`.
 
     Args:
-        paths: files, or folders of which all `*.jsonl` are read, sorted by name.
-        most_per_file (`int`, *optional*): read that many pairs from the top of each file.
+        paths (`Sequence`): Files, or folders whose `*.jsonl` are read in the order of their names.
+        most_per_file (`int`, *optional*): Read only the first pairs of each file.
 
     Returns:
-        All pairs in order; without `UID` the paradigm is the file's name without its ending.
+        All pairs in order; the paradigm is the `UID`, or the file's name without its ending.
 
     Raises:
-        ValueError: for a path that does not exist, a folder without such files, a row without the two sentences.
+        ValueError: For a path that does not exist, a folder without such files, a row without the two sentences.
     """
     files = []
     for path in map(Path, paths):
         found = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
         if not found or not found[0].is_file():
-            raise ValueError(f"{path}: {'holds no *.jsonl file' if path.is_dir() else 'is no file'}: name the files.")
+            raise ValueError(f"{path}: {'has no *.jsonl file' if path.is_dir() else 'is not a file'}: name the files.")
         files += found
     pairs = []
     for file in files:
@@ -51,13 +51,13 @@ def read_minimal_pairs(paths: Sequence[str | Path], most_per_file: int | None = 
     return pairs
 
 
-class PairFigures(NamedTuple):
-    """How many pairs are right.
+class PairResult(NamedTuple):
+    """Result over pairs.
 
     Args:
-        accuracy (`float`): share of the pairs whose acceptable sentence has the greater score, in [0, 1].
-        pairs (`int`): how many there are.
-        ties (`int`): pairs with two equal scores, which count as wrong: sentences that are the same to the tokenizer.
+        accuracy (`float`): Share of pairs whose acceptable sentence has the higher score, in [0, 1].
+        pairs (`int`): Number of pairs.
+        ties (`int`): Pairs with equal scores, which count as wrong: their sentences have the same tokens.
     """
 
     accuracy: float
@@ -67,27 +67,27 @@ class PairFigures(NamedTuple):
 
 def compare_pairs(
     good: np.ndarray, bad: np.ndarray, paradigms: Sequence[str]
-) -> tuple[PairFigures, dict[str, PairFigures]]:
-    """Figures of all pairs together and of each paradigm.
+) -> tuple[PairResult, dict[str, PairResult]]:
+    """Results of all pairs together and of each paradigm.
 
     Args:
-        good, bad (`np.ndarray` of shape `(pairs,)`): scores of the acceptable and of the other sentences.
-        paradigms (`Sequence` of `str`): one a pair.
+        good, bad (`np.ndarray` of shape `(pairs,)`): Scores of the acceptable and of the other sentences.
+        paradigms (`Sequence` of `str`): Of each pair.
 
     Returns:
-        Figures of all pairs, each counting the same, and by paradigm, sorted by name.
+        The result of all pairs, and those by paradigm, sorted by name.
 
     >>> overall, by_paradigm = compare_pairs(np.array([-1., -2., -3.]), np.array([-2., -2., -4.]), ["a", "a", "b"])
     >>> overall
-    PairFigures(accuracy=0.6666666666666666, pairs=3, ties=1)
+    PairResult(accuracy=0.6666666666666666, pairs=3, ties=1)
     >>> by_paradigm["a"].accuracy, by_paradigm["b"].accuracy
     (0.5, 1.0)
     """
 
-    def figures(chosen: np.ndarray) -> PairFigures:
+    def result(chosen: np.ndarray) -> PairResult:
         is_right, is_tie = good[chosen] > bad[chosen], good[chosen] == bad[chosen]
-        return PairFigures(float(is_right.mean()), len(is_right), int(is_tie.sum()))
+        return PairResult(float(is_right.mean()), len(is_right), int(is_tie.sum()))
 
     names = np.array(paradigms)
-    by_paradigm = {str(name): figures(names == name) for name in sorted(set(paradigms))}
-    return figures(np.ones(len(names), dtype=bool)), by_paradigm
+    by_paradigm = {str(name): result(names == name) for name in sorted(set(paradigms))}
+    return result(np.ones(len(names), dtype=bool)), by_paradigm

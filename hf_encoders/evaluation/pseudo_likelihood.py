@@ -1,8 +1,8 @@
 """Pseudo-likelihood of sentences under a masked language model (Salazar et al. 2020, https://arxiv.org/abs/1910.14659).
 
-Every token is predicted from all others, one masked copy of the sentence a token; the logarithms are added up. It
-ranks sentences. It is no probability of the sentence (the factors are no chain of conditionals), and it compares
-models only where they share a tokenizer.
+Every token is predicted from all others, in a masked copy of the sentence per token; the logarithms are summed. It
+ranks sentences. It is not a probability of the sentence (the factors are not a chain of conditionals), and it compares
+only models that share a tokenizer.
 """
 
 import math
@@ -16,20 +16,20 @@ from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_encoders.data.ragged import offsets_of
 from hf_encoders.data.special_tokens import mask_and_padding
-from hf_encoders.evaluation.masked_scores import check_length, for_evaluation, masked_token_scores
+from hf_encoders.evaluation.masked_scores import check_length, evaluating, masked_token_scores
 
 
-# Of a batch. Caches of a core hold less (2048 took a tenth less time than 8192 there), a GPU has work for more.
+# Per batch. Smaller ones suit a CPU's caches (2048 took a tenth less time than 8192 there), larger ones a GPU.
 MAX_TOKENS = 4096
 
 
 class ScoredText(NamedTuple):
-    """A text on its way to its masked copies, one a scored token.
+    """A tokenized text with the tokens to score.
 
     Args:
-        ids (`tuple` of `int`): token ids, special ones included.
-        places (`tuple` of `int`): the tokens that are scored: all but the special ones a tokenizer puts around a text.
-        ends (`tuple` of `int`): for each of them, where the run of masks that begins with it ends.
+        ids (`tuple` of `int`): Token ids with special tokens.
+        places (`tuple` of `int`): Positions of the tokens to score: all but the special tokens around the text.
+        ends (`tuple` of `int`): For each of them, the end of the run of masks that begins with it.
     """
 
     ids: tuple[int, ...]
@@ -47,25 +47,25 @@ def token_log_probabilities(
 ) -> list[np.ndarray]:
     """The log-probability of each token of each text, given all other tokens of that text.
 
-    Costs as many forward passes of a text as it has tokens. Only the masked token of each copy is projected to the
-    vocabulary. Texts with the same tokens are computed once, so their figures are the same to the last bit.
+    Costs one forward pass per token. Only the masked token of each copy is projected to the vocabulary. Texts with the
+    same tokens are computed once, so that their scores are identical.
 
     Args:
-        model (`PreTrainedModel`): with an MLM head; a copy of its modules is used in `eval()`, and it stays as it is.
-        tokenizer (`PreTrainedTokenizerBase`): the model's.
-        texts (`Sequence` of `str`): sentences.
-        mask_rest_of_word (`bool`): hide the tokens of a word that follow the predicted one too, so that a rare word is
-            not given away by its own end ("PLL-word-l2r" of Kauf and Ivanova 2023, https://arxiv.org/abs/2305.10588).
-            Words are the tokenizer's `word_ids`.
-        max_tokens (`int`): most tokens in a batch of masked copies; one copy at least.
-        progress (`bool`): whether to show a progress bar, in masked copies.
+        model (`PreTrainedModel`): With an MLM head; evaluated without dropout, and left as it is.
+        tokenizer (`PreTrainedTokenizerBase`): The model's.
+        texts (`Sequence` of `str`): Sentences.
+        mask_rest_of_word (`bool`, *optional*, defaults to `False`): Also mask the later tokens of the predicted
+            token's word, so that the end of a rare word does not reveal it ("PLL-word-l2r" of Kauf and Ivanova 2023,
+            https://arxiv.org/abs/2305.10588). Words are the tokenizer's `word_ids`.
+        max_tokens (`int`, *optional*, defaults to 4096): Most tokens in a batch of masked copies; at least one copy.
+        progress (`bool`, *optional*, defaults to `False`): Whether to show a progress bar, in masked copies.
 
     Returns:
-        For each text `np.ndarray` of `float64` and shape `(tokens,)`, in nats, special tokens left out.
+        For each text `np.ndarray` of `float64` and shape `(tokens,)`, in nats, without special tokens.
 
     Raises:
-        ValueError: for a text without tokens, with a mask token or longer than the model takes; for `max_tokens`
-            below 1; for a tokenizer without a mask token, or one that knows no words if they are asked for.
+        ValueError: For a text without tokens, with a mask token or longer than the model takes; for `max_tokens` below
+            1; for a tokenizer without a mask token, or without `word_ids` if they are needed.
     """
     if max_tokens < 1:
         raise ValueError(f"max_tokens={max_tokens}: must be at least 1.")
@@ -74,8 +74,7 @@ def token_log_probabilities(
     distinct = list(dict.fromkeys(rows))
     copies = MaskedCopies(distinct, mask_id, pad_id)
     found = np.empty(len(copies.text))
-    model = for_evaluation(model)
-    with torch.no_grad(), tqdm(total=len(found), disable=not progress, unit="copy", leave=False) as bar:
+    with evaluating(model), tqdm(total=len(found), disable=not progress, unit="copy", leave=False) as bar:
         for chosen in copies.batches(max_tokens):
             batch = {name: tensor.to(model.device) for name, tensor in copies.make_batch(chosen).items()}
             scores = masked_token_scores(model, **batch)
@@ -101,10 +100,7 @@ def pseudo_log_likelihoods(
 
 
 def pseudo_perplexity(log_probabilities: Sequence[np.ndarray]) -> float:
-    """Exp of the mean negative log-probability a token, over all tokens of all texts; at least 1.
-
-    Args:
-        log_probabilities: from `token_log_probabilities`.
+    """Exp of the mean negative log-probability per token over all texts; at least 1.
 
     >>> pseudo_perplexity([np.log([0.5, 0.125]), np.log([0.25])])
     4.0
@@ -114,11 +110,11 @@ def pseudo_perplexity(log_probabilities: Sequence[np.ndarray]) -> float:
 
 
 class MaskedCopies:
-    """One masked copy for each scored token of the texts, text by text; made when a batch asks for them.
+    """A masked copy for each scored token of the texts, text by text, made when a batch is.
 
     Args:
-        texts (`list` of `ScoredText`): what is copied.
-        mask_id, pad_id (`int`): of the tokenizer.
+        texts (`list` of `ScoredText`): The texts.
+        mask_id, pad_id (`int`): Of the tokenizer.
 
     >>> copies = MaskedCopies([ScoredText((1, 7, 8, 2), (1, 2), (2, 3)), ScoredText((1, 9, 2), (1,), (2,))], 4, 0)
     >>> copies.targets.tolist()
@@ -138,7 +134,7 @@ class MaskedCopies:
         self.targets = np.array([text.ids[place] for text in texts for place in text.places])
 
     def batches(self, max_tokens: int) -> Iterator[np.ndarray]:
-        """Indices of copies, the longest first and of like lengths together, for at most `max_tokens` with padding."""
+        """Indices of copies, the longest first, at most `max_tokens` with padding per batch."""
         order = np.argsort(-self.lengths, kind="stable")
         start = 0
         while start < len(order):
@@ -171,8 +167,7 @@ def _scored_texts(
 ) -> list[ScoredText]:
     if mask_rest_of_word and not tokenizer.is_fast:
         raise ValueError(
-            f"mask_rest_of_word: {type(tokenizer).__name__} does not say where words begin: use a tokenizer of the "
-            "tokenizers library, or leave it out."
+            f"mask_rest_of_word: {type(tokenizer).__name__} has no word_ids: use a fast tokenizer, or leave it out."
         )
     if len(texts) == 0:
         raise ValueError("texts is empty: pass at least one.")

@@ -1,6 +1,6 @@
-"""Questions with gold answers to labelled windows, and back from scores to answers.
+"""Questions with gold answers to labelled windows, and scores to answers.
 
-How windows are cut and answers chosen is `models/encoder_answers.py`, which the pipeline uses too.
+Windows are cut and answers chosen by `models/encoder_answers.py`, which the pipeline uses too.
 """
 
 from collections.abc import Iterator
@@ -16,18 +16,18 @@ from transformers import PreTrainedTokenizerBase
 from hf_encoders.models.encoder_answers import Answer, AnswerWindow, answer_windows, best_answers, trimmed_span
 
 
-CHUNK = 500  # questions whose windows are Python objects at the same time
+CHUNK = 500  # questions whose windows are held as Python objects at once
 
 
 @dataclass
 class Question:
-    """A row of SQuAD's form.
+    """A row in SQuAD's format.
 
     Args:
-        id (`str`): its name in predictions.
-        question, context (`str`): texts.
-        golds (`list` of `str`): all gold answers; none if there is no answer.
-        span (`tuple` of `int`, *optional*): characters of the first gold answer, without blanks around it.
+        id (`str`): Key of its prediction.
+        question, context (`str`): Texts.
+        golds (`list` of `str`): All gold answers; empty if there is no answer.
+        span (`tuple` of `int`, *optional*): Characters of the first gold answer, without surrounding white space.
     """
 
     id: str
@@ -42,11 +42,11 @@ class LabelledWindows:
     """Windows of a split.
 
     Args:
-        rows (`datasets.Dataset`): `input_ids`, `attention_mask`, perhaps `token_type_ids`, `start_positions` and
-            `end_positions` (columns of the answer's first and last token; of the first special token where the window
-            has no whole answer), and what `windows_of` reads.
-        with_answer (`int`): windows with the whole answer.
-        lost (`list` of `str`): ids of questions with an answer that no window holds whole.
+        rows (`datasets.Dataset`): `input_ids`, `attention_mask`, `token_type_ids` if the model has them,
+            `start_positions` and `end_positions` (of the answer's first and last token, or of the first special token
+            in a window without the whole answer), and the columns that `windows_of` reads.
+        with_answer (`int`): Windows with the whole answer.
+        lost (`list` of `str`): Ids of questions whose answer no window contains as a whole.
     """
 
     rows: datasets.Dataset
@@ -61,7 +61,7 @@ def label_windows(
     doc_stride: int | None = None,
     max_question_length: int | None = None,
 ) -> LabelledWindows:
-    """Cut windows, as `answer_windows` does, and label them."""
+    """Cut windows with `answer_windows`, and label them."""
     chunks, lost, with_answer = [], [], 0
     for start in range(0, len(questions), CHUNK):
         part = questions[start : start + CHUNK]
@@ -81,9 +81,9 @@ def label_windows(
 
 
 def answer_columns(windows: list[AnswerWindow], span: tuple[int, int] | None) -> list[tuple[int, int] | None]:
-    """Columns of the first and last token of an answer in each window; None where it is not there, or not whole.
+    """Positions of the first and last token of an answer in each window, None without the whole answer.
 
-    The answer's tokens are all that share a character with it. A character that the tokenizer drops has none.
+    The answer's tokens are all that share a character with it. A character that the tokenizer drops has no token.
 
     >>> offsets = [None, (0, 2), (3, 5), (6, 8), None]
     >>> window = AnswerWindow(0, [0] * 5, None, offsets, 0)
@@ -128,7 +128,7 @@ def _row(window: AnswerWindow, label: tuple[int, int] | None, question: int) -> 
 
 
 def windows_of(rows: datasets.Dataset) -> Iterator[AnswerWindow]:
-    """The windows of `LabelledWindows.rows` again, without token ids."""
+    """The windows of `LabelledWindows.rows`, without token ids."""
     columns = ("question", "null_column", "token_starts", "token_ends")
     for question, null_column, starts, ends in zip(*(rows[name] for name in columns), strict=True):
         offsets = [None if start < 0 else (start, end) for start, end in zip(starts, ends, strict=True)]
@@ -141,14 +141,14 @@ def decode_answers(
     """The candidates of each question, best first.
 
     Args:
-        questions: of the split.
-        rows: `LabelledWindows.rows` of the split.
-        predictions (`tuple` of `np.ndarray` of shape `(windows, longest)`): start and end scores, as `Trainer.predict`
-            gives them: padded at the end.
-        options: of `best_answers`.
+        questions (`list` of `Question`): Of the split.
+        rows (`datasets.Dataset`): `LabelledWindows.rows` of the split.
+        predictions (`tuple` of `np.ndarray` of shape `(windows, longest)`): Start and end scores from
+            `Trainer.predict`, padded on the right.
+        options: Of `best_answers`.
 
     Raises:
-        ValueError: if there are not as many rows of scores as windows.
+        ValueError: If the numbers of scores and windows differ.
     """
     starts, ends = predictions
     if len(starts) != len(rows):
@@ -175,32 +175,32 @@ def decode_answers(
 def read_questions(
     rows: datasets.Dataset, split: str, columns: tuple[str, str, str, str], allow_no_answer: bool
 ) -> list[Question]:
-    """The rows of a split, checked.
+    """The rows of a split, validated.
 
     Args:
-        rows: with SQuAD's columns.
-        split (`str`): for messages.
-        columns: names of the columns of id, question, context and answers; without a column of ids, rows are
-            numbered.
-        allow_no_answer (`bool`): whether questions may have no answer.
+        rows (`datasets.Dataset`): With SQuAD's columns.
+        split (`str`): For messages.
+        columns (`tuple` of `str`): Names of the columns of id, question, context and answers; rows are numbered if
+            there is no column of ids.
+        allow_no_answer (`bool`): Whether questions may have no answer.
 
     Raises:
-        ValueError: for empty texts, ids that come twice, answers of another form or not at their place in the
-            context, and questions without an answer where they are not allowed.
+        ValueError: For empty texts, duplicate ids, answers in another format or not at their place in the context, and
+            questions without an answer unless allowed.
     """
     id_column, question_column, context_column, answers_column = columns
     ids = rows[id_column][:] if id_column in rows.column_names else [str(row) for row in range(len(rows))]
     ids = [str(one) for one in ids]
     if len(set(ids)) < len(ids):
         twice = next(one for one in ids if ids.count(one) > 1)
-        raise ValueError(f"{split} data: the id {twice!r} comes twice: give each question its own {id_column}.")
+        raise ValueError(f"{split} data: the id {twice!r} occurs twice: give each question its own {id_column}.")
     texts = zip(ids, rows[question_column], rows[context_column], rows[answers_column], strict=True)
     questions = [_question(*row, split) for row in texts]
     without = [one.id for one in questions if not one.golds]
     if without and not allow_no_answer:
         raise ValueError(
             f"{split} data: {len(without)} of {len(questions)} questions have no answer, the first is {without[0]!r}: "
-            "if that is meant (SQuAD 2.0), use --allow-no-answer; else leave them out."
+            "use --allow-no-answer if that is intended (SQuAD 2.0), else leave them out."
         )
     return questions
 
@@ -224,7 +224,7 @@ def _question(name: str, question: str, context: str, answers: Any, split: str) 
 
 
 def _golds(answers: Any, where: str) -> tuple[list[str], list[int]]:
-    """Texts and places of gold answers; also from a list of answers, as SQuAD's own files have it."""
+    """Texts and starts of gold answers; also from a list of answers, the format of SQuAD's own files."""
     fields = ("text", "answer_start")
     if isinstance(answers, list) and all(isinstance(one, dict) for one in answers):
         golds, starts = ([one.get(field) for one in answers] for field in fields)
@@ -236,7 +236,7 @@ def _golds(answers: Any, where: str) -> tuple[list[str], list[int]]:
         or not all(type(start) is int for start in starts)
     ):
         raise ValueError(
-            f"{where}: its answers are {answers!r}: give {{'text': [...], 'answer_start': [...]}}, lists of the same "
-            "length, of texts and of the characters, counted from 0, that they begin at; empty ones for no answer."
+            f"{where}: its answers are {answers!r}: give {{'text': [...], 'answer_start': [...]}}, lists of equal "
+            "length with texts and with the characters, from 0, where they start; empty ones for no answer."
         )
     return golds, starts

@@ -1,4 +1,4 @@
-"""Weights that make examples of some classes count more in the loss."""
+"""Class weights of the loss."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,40 +12,42 @@ from hf_encoders.models.encoder_losses import normalised
 
 
 def read_class_weights(words: list[str], task: PreparedTask) -> list[float] | None:
-    """A weight a class from `["balanced"]` or from `label=weight` words; classes that are not named weigh 1.
+    """A weight for each class from `["balanced"]` or from `label=weight` words; classes not named weigh 1.
 
     Raises:
-        ValueError: for a task without classes, a class that there is not, or a weight below 0.
+        ValueError: For a task without classes, an unknown class, or a negative weight.
     """
     if not words:
         return None
     if task.label_names is None or task.config_fields.get("problem_type") == "multi_label_classification":
-        raise ValueError("--class-weights is for tasks with one class a row or a token: leave it out.")
+        raise ValueError("--class-weights is for tasks with one class per row or token: leave it out.")
     if words == ["balanced"]:
         return balanced_weights(task.train_set["labels"], task.label_names)
     weights = dict.fromkeys(task.label_names, 1.0)
     for word in words:
         name, _, weight = word.rpartition("=")
         if name not in weights:
-            raise ValueError(f"--class-weights {word!r}: no class {name!r}, but {', '.join(weights)}; or balanced.")
+            raise ValueError(
+                f"--class-weights {word!r}: there is no class {name!r}; use {', '.join(weights)} or balanced."
+            )
         try:
             weights[name] = float(weight)
         except ValueError:
             raise ValueError(f"--class-weights {word!r}: {weight!r} is not a number.") from None
         if not weights[name] >= 0:
-            raise ValueError(f"--class-weights {word!r}: a weight must not be below 0.")
+            raise ValueError(f"--class-weights {word!r}: a weight must be at least 0.")
     return list(weights.values())
 
 
 def balanced_weights(labels: Any, names: list[str]) -> list[float]:
-    """For each class `items / (classes * items of the class)`, as in scikit-learn: the mean over all items is 1.
+    """`items / (classes * items of the class)` for each class, as in scikit-learn; their mean over all items is 1.
 
     Args:
-        labels: class numbers of the training rows, or lists of those of tokens, with -100 for none.
-        names (`list` of `str`): the classes.
+        labels (`Sequence`): Class ids of the training rows, or lists of those of tokens, -100 for none.
+        names (`list` of `str`): The classes.
 
     Raises:
-        ValueError: for a class without a training item.
+        ValueError: For a class without a training item.
 
     >>> balanced_weights([0, 0, 0, 1], ["no", "yes"])
     [0.6666666666666666, 2.0]
@@ -63,9 +65,9 @@ def balanced_weights(labels: Any, names: list[str]) -> list[float]:
 def class_weighted_loss(weights: list[float]) -> Callable[..., torch.Tensor]:
     r"""`Trainer`'s `compute_loss_func` for `sum_i w(y_i) * -log p(y_i) / number of labelled items`.
 
-    The divisor is the number of items in the whole batch, over accumulated micro-batches and processes, so the loss
-    does not depend on how the batch is cut. It is not `sum_i w(y_i)`, by which `torch.nn.CrossEntropyLoss` divides and
-    which no micro-batch knows of the others; with balanced weights both are equal on the mean.
+    The divisor counts the items of the whole batch, over accumulated micro-batches and processes, so the loss does not
+    depend on how the batch is split. `torch.nn.CrossEntropyLoss` divides by `sum_i w(y_i)` instead, which a
+    micro-batch cannot know of the others; with balanced weights both are equal on average.
 
     >>> loss = class_weighted_loss([1.0, 3.0])
     >>> scores = torch.tensor([[0.0, 0.0], [0.0, 0.0]])

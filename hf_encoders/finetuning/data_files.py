@@ -1,7 +1,7 @@
-"""The user's files, or a data set by name, to the splits `train`, `validation` and `test`.
+"""The user's files, or a dataset by name, as the splits `train`, `validation` and `test`.
 
-Where there is neither a validation nor a test file, a share of the training rows, drawn by a seed, becomes
-`validation`; questions about one context stay together.
+Without a validation and a test file, a random share of the training rows becomes `validation`; questions about one
+context stay together.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from hf_encoders.errors import first_line
 
 SPLITS = ("train", "validation", "test")
 NO_SPLIT = "none"  # instead of a split's name: do not use one
-HELD_OUT_SHARE = 0.1  # where there is no evaluation file
+HELD_OUT_SHARE = 0.1  # without evaluation files
 
 
 @dataclass(frozen=True)
@@ -25,18 +25,18 @@ class DataSource:
     """Where the labelled rows come from.
 
     Args:
-        train, validation, test (`str`, *optional*): files, see `labelled_files.py`.
-        dataset (`str`, *optional*): instead, a data set on the Hub, or a folder that `load_dataset` or
+        train, validation, test (`str`, *optional*): Files, see `labelled_files.py`.
+        dataset (`str`, *optional*): Instead of files, a dataset on the Hub, or a folder that `load_dataset` or
             `load_from_disk` of `datasets` reads.
-        dataset_config (`str`, *optional*): the configuration of `dataset`.
-        train_split, validation_split, test_split (`str`, *optional*): its splits; default: those called `train`,
-            `validation` and `test`, if there are such; `none` for a validation or test split that is not to
-            be used, as the test sets of benchmarks that keep their labels secret.
-        format, columns, conll_columns, quotes: as `read_file` takes them.
-        held_out (`float`, *optional*): share of the training rows in [0, 1) to validate on; default: 0.1 where there
-            is neither a validation nor a test set, else 0.
-        held_out_seed (`int`): draws these rows.
-        data_name (`str`, *optional*): what the record and the card call the data; default: the file's or set's name.
+        dataset_config (`str`, *optional*): Configuration of `dataset`.
+        train_split, validation_split, test_split (`str`, *optional*): Its splits, defaults to those named `train`,
+            `validation` and `test` that exist; `none` skips a validation or test split, such as the test sets of
+            benchmarks whose labels are secret.
+        format, columns, conll_columns, quotes: As for `read_file`.
+        held_out (`float`, *optional*): Share of the training rows in [0, 1) to validate on, defaults to 0.1 without
+            validation and test set, else 0.
+        held_out_seed (`int`): Seed of the choice of these rows.
+        data_name (`str`, *optional*): Name of the data in record and card, defaults to that of the file or dataset.
     """
 
     train: str | None = None
@@ -57,7 +57,7 @@ class DataSource:
 
     @property
     def name(self) -> str:
-        """What the results call the data."""
+        """Name of the data in the results."""
         if self.data_name is not None:
             return self.data_name
         if self.dataset is None:
@@ -66,26 +66,22 @@ class DataSource:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `DataSource`."""
+    """Add the options of `DataSource`."""
     data = parser.add_argument_group("data")
-    data.add_argument("--train", metavar="FILE", help=f"{', '.join(FORMS)} file to train on, told by its suffix")
-    data.add_argument("--validation", metavar="FILE", help="to choose the best checkpoint on")
-    data.add_argument("--test", metavar="FILE", help="for the final figures alone")
-    data.add_argument(
-        "--dataset", metavar="NAME", help="instead: data set on the Hub, or a folder that datasets reads"
-    )
+    data.add_argument("--train", metavar="FILE", help=f"{', '.join(FORMS)} file to train on, by its suffix")
+    data.add_argument("--validation", metavar="FILE", help="file to choose the best checkpoint on")
+    data.add_argument("--test", metavar="FILE", help="file for the final metrics only")
+    data.add_argument("--dataset", metavar="NAME", help="instead: dataset on the Hub, or a folder that datasets reads")
     data.add_argument("--dataset-config", metavar="NAME", help="its configuration (default: its only one)")
     data.add_argument("--train-split", metavar="NAME", help="split of --dataset (default: train)")
     for split in SPLITS[1:]:
         data.add_argument(
             f"--{split}-split",
             metavar="NAME",
-            help=f"split of --dataset (default: {split}, if there is one; {NO_SPLIT}: leave it out)",
+            help=f"split of --dataset (default: {split}, if it exists; {NO_SPLIT}: skip it)",
         )
-    data.add_argument("--format", choices=FORMS, help="form of the files, if their suffixes do not say it")
-    data.add_argument(
-        "--columns", metavar="A,B,...", help="names of all columns of CSV or TSV files without a first row of names"
-    )
+    data.add_argument("--format", choices=FORMS, help="format of the files (default: by their suffix)")
+    data.add_argument("--columns", metavar="A,B,...", help="column names of CSV or TSV files without a header row")
     data.add_argument(
         "--conll-columns",
         metavar="WORD,TAG",
@@ -105,21 +101,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--validation and --test, else 0)",
     )
     data.add_argument(
-        "--held-out-seed", type=int, default=DataSource.held_out_seed, metavar="N", help="draws them (default: 0)"
+        "--held-out-seed", type=int, default=DataSource.held_out_seed, metavar="N", help="seed of it (default: 0)"
     )
-    data.add_argument("--data-name", metavar="NAME", help="what the record calls the data (default: the file's name)")
+    data.add_argument("--data-name", metavar="NAME", help="name of the data in the record (default: the file's name)")
 
 
 def load_data(source: DataSource, group_column: str = "context") -> tuple[datasets.DatasetDict, str | None]:
-    """The splits that there are, `train` first, and a line that says so where `validation` was held out of `train`.
+    """The splits that exist, `train` first, and a line for the plan if `validation` was held out of `train`.
 
     Rows with the same text in `group_column` are held out together.
 
     Raises:
-        ValueError: for files that cannot be read, splits that are not there, or a share out of range.
+        ValueError: For files that cannot be read, splits that do not exist, or a share out of range.
     """
     if (source.train is None) == (source.dataset is None):
-        raise ValueError("give either --train FILE or --dataset NAME: what to train on.")
+        raise ValueError("give either --train FILE or --dataset NAME to train on.")
     data = load_files(source) if source.dataset is None else load_named(source)
     share = source.held_out
     if share is None:
@@ -132,7 +128,7 @@ def load_data(source: DataSource, group_column: str = "context") -> tuple[datase
         return data, None
     data = hold_out(data, share, source.held_out_seed, group_column)
     return data, (
-        f"validation: {len(data['validation']):,} rows held out of the training data ({share:.0%}, drawn with seed "
+        f"validation: {len(data['validation']):,} rows held out of the training data ({share:.0%}, seed "
         f"{source.held_out_seed})"
     )
 
@@ -158,7 +154,7 @@ def load_files(source: DataSource) -> datasets.DatasetDict:
 
 
 def load_named(source: DataSource) -> datasets.DatasetDict:
-    """The splits of a data set of the Hub or of a folder."""
+    """The splits of a dataset on the Hub or in a folder."""
     for name in ("validation", "test", "columns", "format"):
         if getattr(source, name) is not None:
             raise ValueError(f"--{name} is for files: with --dataset leave it out; splits have --{SPLITS[1]}-split.")
@@ -166,7 +162,7 @@ def load_named(source: DataSource) -> datasets.DatasetDict:
     try:
         if (folder / "dataset_dict.json").is_file():
             found = datasets.load_from_disk(folder)
-        elif (folder / "state.json").is_file():  # of one split, which has no name on disk
+        elif (folder / "state.json").is_file():  # a single split, which has no name on disk
             found = datasets.DatasetDict(train=datasets.load_from_disk(folder))
         else:
             found = datasets.load_dataset(source.dataset, source.dataset_config)
@@ -198,12 +194,12 @@ def hold_out(
     """Move a share of `train`, rounded up, to `validation`; rows with the same text in `group_column` stay together.
 
     Raises:
-        ValueError: if one side would be empty, and for a seed below 0.
+        ValueError: If no row is left to train on, and for a negative seed.
     """
     if seed < 0:
         raise ValueError(f"--held-out-seed {seed}: must be at least 0.")
     train = data["train"]
-    # Questions about a text that was trained on would tell less.
+    # Questions about a context that was trained on would measure less.
     groups = train[group_column][:] if group_column in train.column_names else []
     if not groups or not all(isinstance(group, str) for group in groups):
         groups = range(len(train))
@@ -218,19 +214,10 @@ def hold_out(
 
 
 def require_columns(data: datasets.DatasetDict, columns: dict[str, str]) -> None:
-    """Refuse data without a column that was asked for.
-
-    Args:
-        data: the splits.
-        columns (`dict`): option that names the column -> the column, `{"--text-column": "text"}`.
-
-    Raises:
-        ValueError: names the option, the column and the columns found.
-    """
+    """Refuse data without a column; `columns` is option -> column, such as `{"--text-column": "text"}`."""
     for split, rows in data.items():
         for option, column in columns.items():
             if column not in rows.column_names:
                 raise ValueError(
-                    f"{option} {column}: the {split} data has no such column, but {', '.join(rows.column_names)}: "
-                    "name the right one."
+                    f"{option} {column}: the {split} data has no such column; it has {', '.join(rows.column_names)}."
                 )

@@ -1,11 +1,13 @@
 """The best of several endings of a prompt, as in SWAG (BERT, section 4.4).
 
-Every ending is a pair with its prompt; the head gives each pair a number, and softmax goes over a row's endings.
+Every ending is a pair with its prompt; the head scores each pair, with a softmax over the endings of a row.
 """
 
 import argparse
+from collections.abc import Sequence
 
 import datasets
+import sklearn.metrics
 from transformers import (
     AutoModelForMultipleChoice,
     DataCollatorForMultipleChoice,
@@ -15,13 +17,12 @@ from transformers import (
 
 from hf_encoders.finetuning.baselines import Baseline, constant_metrics, most_frequent
 from hf_encoders.finetuning.data_files import require_columns
-from hf_encoders.finetuning.sequence_inputs import describe_lengths, encode_texts
+from hf_encoders.finetuning.sequence_inputs import describe_lengths, encode_texts, require_text
 from hf_encoders.finetuning.task import PreparedTask
-from hf_encoders.metrics import Accuracy
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The task's options."""
+    """Add the task's options."""
     parser.add_argument(
         "--prompt-column", default="prompt", metavar="NAME", help="column of the prompt or question (default: prompt)"
     )
@@ -30,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=["endings"],
         metavar="NAME",
-        help="a column for each ending, or one whose rows are lists of endings (default: endings)",
+        help="a column for each ending, or one with lists of endings (default: endings)",
     )
     parser.add_argument(
         "--label-column",
@@ -46,24 +47,26 @@ def prepare(
     *,
     max_length: int,
     prompt_column: str = "prompt",
-    ending_columns: list[str] | tuple[str, ...] = ("endings",),
+    ending_columns: Sequence[str] = ("endings",),
     label_column: str = "label",
 ) -> PreparedTask:
-    """Tokenised pairs of prompt and ending, all of a row together, and the right one's number.
+    """Tokenize pairs of prompt and ending, all endings of a row together.
 
     Args:
-        data: `train` and evaluation splits with the columns below.
-        tokenizer: of the encoder.
-        max_length (`int`): longest pair in tokens; the longer of the two is cut first.
-        prompt_column, label_column (`str`): columns.
-        ending_columns (`list` of `str`): a column an ending, or one column of lists; every row has as many.
+        data (`datasets.DatasetDict`): `train` and evaluation splits with the columns below.
+        tokenizer (`PreTrainedTokenizerBase`): Of the encoder.
+        max_length (`int`): Longest pair in tokens; the longer of the two is truncated first.
+        prompt_column, label_column (`str`, *optional*): Columns.
+        ending_columns (`Sequence` of `str`, *optional*): A column for each ending, or one with lists of endings, the
+            same number in every row.
 
     Raises:
-        ValueError: for missing columns, rows with another number of endings, or labels that number none of them.
+        ValueError: For missing columns, rows with another number of endings, or labels out of range.
     """
     options = {"--prompt-column": prompt_column, "--label-column": label_column}
     for column in ending_columns:
         require_columns(data, {**options, "--ending-columns": column})
+    require_text(data, prompt_column)
     choices = {split: read_choices(rows, ending_columns, split) for split, rows in data.items()}
     num_choices = len(choices["train"][0])
     encoded, plan = {}, []
@@ -77,13 +80,10 @@ def prepare(
         labels = [
             read_choice(label, num_choices, f"{split} data, row {i}") for i, label in enumerate(rows[label_column])
         ]
-        for row, prompt in enumerate(rows[prompt_column]):
-            if not isinstance(prompt, str):
-                raise ValueError(f"{split} data, row {row}: {prompt_column} is {prompt!r}, not text.")
         prompts = [prompt for prompt in rows[prompt_column] for _ in range(num_choices)]
         endings = [ending for row in choices[split] for ending in row]
-        columns, cut = encode_texts(prompts, endings, tokenizer, max_length)
-        plan.append(describe_lengths(f"{split}, each ending", columns["input_ids"], cut))
+        columns, truncated = encode_texts(prompts, endings, tokenizer, max_length)
+        plan.append(describe_lengths(f"{split}, each ending", columns["input_ids"], truncated))
         encoded[split] = datasets.Dataset.from_dict(
             {**{name: grouped(values, num_choices) for name, values in columns.items()}, "labels": labels}
         )
@@ -103,16 +103,12 @@ def prepare(
         main_metric="accuracy",
         baseline=Baseline("most frequent ending", baseline),
         input_columns=(prompt_column, *ending_columns),
-        plan=[*plan, f"{num_choices} endings a row"],
+        plan=[*plan, f"{num_choices} endings per row"],
     )
 
 
-def read_choices(rows: datasets.Dataset, columns: list[str] | tuple[str, ...], split: str) -> list[list[str]]:
-    """The endings of every row.
-
-    Raises:
-        ValueError: for an ending that is not text.
-    """
+def read_choices(rows: datasets.Dataset, columns: Sequence[str], split: str) -> list[list[str]]:
+    """The endings of every row; all must be text."""
     if len(columns) == 1:
         choices = rows[columns[0]][:]
     else:
@@ -120,20 +116,17 @@ def read_choices(rows: datasets.Dataset, columns: list[str] | tuple[str, ...], s
     for row, endings in enumerate(choices):
         if not isinstance(endings, list) or not all(isinstance(ending, str) for ending in endings):
             raise ValueError(
-                f"{split} data, row {row}: {', '.join(columns)} is {endings!r}: endings are text in a column each, or "
-                "one column of lists of text."
+                f"{split} data, row {row}: {', '.join(columns)} is {endings!r}: endings must be text, in one column "
+                "each, or lists of text in one column."
             )
     return choices
 
 
 def read_choice(label: int | str, num_choices: int, where: str) -> int:
-    """The number of the right ending.
+    """The number of the right ending, from 0 to `num_choices - 1`.
 
     >>> read_choice("3", 4, "train data, row 0")
     3
-
-    Raises:
-        ValueError: unless it is one of 0 to `num_choices - 1`.
     """
     if str(label) not in map(str, range(num_choices)):
         raise ValueError(f"{where}: label {label!r} must be the number of an ending, from 0 to {num_choices - 1}.")
@@ -150,6 +143,6 @@ def grouped(values: list, size: int) -> list[list]:
 
 
 def choice_accuracy(prediction: EvalPrediction) -> dict[str, float]:
-    """Share of the rows whose right ending has the highest score."""
+    """Share of rows whose right ending has the highest score."""
     chosen = prediction.predictions.argmax(axis=-1)
-    return Accuracy(keep_in_memory=True).compute(predictions=chosen, references=prediction.label_ids)
+    return {"accuracy": float(sklearn.metrics.accuracy_score(prediction.label_ids, chosen))}

@@ -1,4 +1,4 @@
-"""The encoder that a fine-tuning begins from, with the head of its task."""
+"""The pre-trained encoder with the new head of a task."""
 
 from typing import Any
 
@@ -15,14 +15,14 @@ def load_model(
     """The encoder with a new head, in float32.
 
     Args:
-        name (`str`): folder, or name on the Hub.
+        name (`str`): Folder, or name on the Hub.
         auto_class (`type`): `transformers.AutoModelFor...`.
-        config: from `load_config`; its class decides whose classes are used.
-        fields (`dict`): of the head's configuration.
-        from_scratch (`bool`): whether all weights are drawn anew instead of loaded.
+        config (`PreTrainedConfig`): From `load_config`; its class decides whose model classes are used.
+        fields (`dict`): Of the head's configuration.
+        from_scratch (`bool`, *optional*, defaults to `False`): Whether to initialise all weights randomly.
 
     Raises:
-        ValueError: for fields that transformers' configuration does not have, and weights that cannot be read or do
+        ValueError: For fields that transformers' configuration does not have, and weights that cannot be read or do
             not fit.
     """
     unknown = [field for field in fields if not hasattr(config, field)]
@@ -36,14 +36,14 @@ def load_model(
     else:
         model, missing = load_weights(name, auto_class, config)
         prefix = f"{model.base_model_prefix}."
-        # A masked language model is saved without the pooler, which is new then, as the head is.
+        # A masked language model is saved without the pooler, which is then new, like the head.
         if absent := [key for key in missing if key.startswith(prefix) and "pooler" not in key]:
             raise ValueError(
                 f"--model {name!r} has no weights for {absent[0]} and {len(absent) - 1} others of the encoder: give "
                 "one of this architecture, or --from-scratch."
             )
     if not isinstance(config, EncoderConfig):
-        # transformers' heads take Trainer's count of items and do not divide by it, so that accumulated micro-batches
-        # would add up instead of being averaged.
+        # transformers' heads accept Trainer's item count without dividing by it, so that accumulated micro-batches
+        # would be summed instead of averaged.
         model.accepts_loss_kwargs = False
     return model

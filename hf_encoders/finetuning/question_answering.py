@@ -1,8 +1,8 @@
-"""Answers that are stretches of a text, as in SQuAD 1.1 and 2.0 (BERT, sections 4.2 and 4.3).
+"""Extractive question answering, as in SQuAD 1.1 and 2.0 (BERT, sections 4.2 and 4.3).
 
-Rows have SQuAD's form: `id`, `question`, `context`, and `answers` with the lists `text` and `answer_start`
+Rows have SQuAD's format: `id`, `question`, `context`, and `answers` with the lists `text` and `answer_start`
 (characters from 0). A context too long for the encoder becomes several overlapping windows; the best spans of all
-windows are compared. A window without the whole answer learns to point to the first special token.
+windows are compared. In a window without the whole answer, the first special token is the answer.
 """
 
 import argparse
@@ -29,14 +29,14 @@ from hf_encoders.finetuning.answer_windows import (
 )
 from hf_encoders.finetuning.baselines import Baseline
 from hf_encoders.finetuning.data_files import require_columns
-from hf_encoders.finetuning.right_padding import padding_at_the_end
+from hf_encoders.finetuning.sequence_inputs import right_padding
 from hf_encoders.finetuning.task import PreparedTask
 from hf_encoders.metrics import Squad, SquadV2
 from hf_encoders.models.encoder_answers import MAX_ANSWER_TOKENS, N_BEST, Answer, window_lengths
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The task's options."""
+    """Add the task's options."""
     for name, default in (("id", "id"), ("question", "question"), ("context", "context"), ("answers", "answers")):
         parser.add_argument(
             f"--{name}-column", default=default, metavar="NAME", help=f"column of the {name} (default: %(default)s)"
@@ -45,13 +45,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--doc-stride",
         type=int,
         metavar="TOKENS",
-        help="tokens that neighbouring windows share (default: 128, or a third of the longest input if that is less)",
+        help="tokens shared by neighbouring windows (default: 128, or a third of the longest input if that is less)",
     )
     parser.add_argument(
         "--max-question-length",
         type=int,
         metavar="TOKENS",
-        help="a longer question is cut (default: 64, or a third of the longest input if that is less)",
+        help="longer questions are truncated (default: 64, or a third of the longest input if that is less)",
     )
     parser.add_argument(
         "--max-answer-length",
@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="longest predicted answer (default: %(default)s)",
     )
     parser.add_argument(
-        "--n-best", type=int, default=N_BEST, metavar="N", help="candidates a question (default: %(default)s)"
+        "--n-best", type=int, default=N_BEST, metavar="N", help="candidates per question (default: %(default)s)"
     )
     parser.add_argument("--allow-no-answer", action="store_true", help="questions may have no answer, as in SQuAD 2.0")
     parser.add_argument(
@@ -69,8 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=0.0,
         metavar="X",
-        help="how much more than the best answer 'no answer' must score; the figure best_f1_thresh says which is best "
-        "(default: %(default)s)",
+        help="predict 'no answer' if it scores this much more than the best answer; the metric best_f1_thresh has the "
+        "best value (default: %(default)s)",
     )
 
 
@@ -90,28 +90,29 @@ def prepare(
     allow_no_answer: bool = False,
     null_threshold: float = 0.0,
 ) -> PreparedTask:
-    """Labelled windows.
+    """Cut contexts into labelled windows.
+
+    Of several gold answers the first is learned; metrics take the best, as the official scripts do.
 
     Args:
-        data: `train` and evaluation splits with the columns below.
-        tokenizer: of the encoder.
-        max_length (`int`): tokens of a window, special tokens counted.
-        id_column, question_column, context_column, answers_column (`str`): columns; without one of ids, rows are
-            numbered.
-        doc_stride (`int`, *optional*): tokens of the context that neighbouring windows share. `run_squad.py` of BERT
-            calls the step from window to window so.
-        max_question_length (`int`, *optional*): a longer question is cut; in tokens.
-        max_answer_length (`int`): longest predicted answer in tokens.
-        n_best (`int`): candidates a question.
-        allow_no_answer (`bool`): whether questions may have no answer (SQuAD 2.0); the figures are then those of its
-            script, else those of SQuAD 1.1.
-        null_threshold (`float`): how much more than the best answer "no answer" must score to be predicted.
-
-    Of several gold answers the first is learnt; figures take the best, as the official scripts do.
+        data (`datasets.DatasetDict`): `train` and evaluation splits with the columns below.
+        tokenizer (`PreTrainedTokenizerBase`): Of the encoder.
+        max_length (`int`): Tokens of a window, with special tokens.
+        id_column, question_column, context_column, answers_column (`str`, *optional*): Columns; rows are numbered if
+            there is no column of ids.
+        doc_stride (`int`, *optional*): Tokens of the context shared by neighbouring windows. (In BERT's `run_squad.py`
+            it is the step from window to window.)
+        max_question_length (`int`, *optional*): Longer questions are truncated to this number of tokens.
+        max_answer_length (`int`, *optional*, defaults to 30): Longest predicted answer in tokens.
+        n_best (`int`, *optional*, defaults to 20): Candidates per question.
+        allow_no_answer (`bool`, *optional*, defaults to `False`): Whether questions may have no answer; metrics are
+            then those of SQuAD 2.0, else those of SQuAD 1.1.
+        null_threshold (`float`, *optional*, defaults to 0.0): Predict "no answer" if it scores this much more than the
+            best answer.
 
     Raises:
-        ValueError: for missing columns, options out of range, answers that are not in their place, questions without
-            an answer where they are not allowed, and training data no window of which holds an answer.
+        ValueError: For missing columns, options out of range, answers that are not at their place, questions without
+            an answer unless allowed, and training data without a window that contains an answer.
     """
     for option, value in (("--max-answer-length", max_answer_length), ("--n-best", n_best)):
         if value < 1:
@@ -125,14 +126,14 @@ def prepare(
         for split, rows in questions.items()
     }
     if windows["train"].with_answer == 0:
-        raise ValueError(f"train data: no window of {max_length} tokens holds a whole answer: raise --max-length.")
+        raise ValueError(f"train data: no window of {max_length} tokens contains a whole answer: raise --max-length.")
     overlap, longest_question = window_lengths(max_length, doc_stride, max_question_length)
     objective = (
         f"answers of at most {max_answer_length} tokens, windows of {max_length} tokens with overlap {overlap}, "
         f"questions of at most {longest_question}"
     )
     if allow_no_answer:
-        objective += f", or none where that scores more than {null_threshold:g} above the best"
+        objective += f", or none if that scores more than {null_threshold:g} above the best"
     decoding = {"n_best": n_best, "max_answer_length": max_answer_length, "with_null": allow_no_answer}
 
     def decoded(split: str, predictions: Any) -> list[list[Answer]]:
@@ -150,7 +151,7 @@ def prepare(
         config_fields={},
         train_set=windows["train"].rows,
         eval_sets={split: found.rows for split, found in windows.items() if split != "train"},
-        data_collator=WindowCollator(padding_at_the_end(tokenizer)),
+        data_collator=WindowCollator(right_padding(tokenizer)),
         compute_metrics=metrics,
         main_metric="f1",
         baseline=Baseline("never an answer", lambda split: unanswered(questions[split])) if allow_no_answer else None,
@@ -163,18 +164,18 @@ def prepare(
 
 
 class WindowCollator(DataCollatorWithPadding):
-    """Windows to a batch whose loss leaves padding out, so that it does not depend on which windows come together.
+    """Pads windows to a batch whose loss excludes padding, so that it does not depend on the batch's composition.
 
-    `forward` of transformers' own heads ignores the wish: their softmax goes over padding.
+    transformers' own heads ignore `span_loss_over_padding`: their softmax includes padding.
     """
 
     def __call__(self, features: list[dict[str, Any]]) -> dict[str, Any]:
-        """Rows to `(B, T)` and `(B,)`."""
+        """Collate rows to `(B, T)` and `(B,)`."""
         return {**super().__call__(features), "span_loss_over_padding": False}
 
 
 def null_odds(answers: list[Answer]) -> float:
-    """How much more than the best answer "no answer" scores; its own score if there is no other candidate."""
+    """The score of "no answer" minus that of the best answer, or its own score without another candidate."""
     null = next(answer for answer in answers if not answer.text)
     return null.score - max((answer.score for answer in answers if answer.text), default=0.0)
 
@@ -182,9 +183,9 @@ def null_odds(answers: list[Answer]) -> float:
 def answer_metrics(
     questions: list[Question], decoded: list[list[Answer]], allow_no_answer: bool, null_threshold: float
 ) -> dict[str, float]:
-    """SQuAD's figures in per cent: `exact_match` and `f1`, or those of `SquadV2`.
+    """SQuAD's metrics in percent: `exact_match` and `f1`, or those of `SquadV2`.
 
-    The thresholds among the latter are values for `null_threshold`; where no answer at all is best, one below all.
+    The thresholds among the latter are values for `null_threshold`, below all of them if it is best never to answer.
     """
     references = [
         {"id": one.id, "answers": {"text": one.golds, "answer_start": [0] * len(one.golds)}} for one in questions
@@ -193,22 +194,22 @@ def answer_metrics(
     predictions = [{"id": one.id, "prediction_text": text} for one, text in zip(questions, best, strict=True)]
     if not allow_no_answer:
         return Squad(keep_in_memory=True).compute(predictions=predictions, references=references)
-    # The official script looks for thresholds from 0, as if of probabilities. Ranks, from 1, lie above it for odds of
-    # any sign and, unlike a sigmoid, never become equal.
+    # The official script searches thresholds from 0, as for probabilities. Ranks, from 1, are above 0 for odds of any
+    # sign and, unlike a sigmoid's values, distinct.
     odds = [null_odds(answers) for answers in decoded]
     ranked = sorted(set(odds))
     for prediction, own in zip(predictions, odds, strict=True):
         prediction["no_answer_probability"] = bisect_right(ranked, own)
-    figures = SquadV2(keep_in_memory=True).compute(
+    metrics = SquadV2(keep_in_memory=True).compute(
         predictions=predictions, references=references, no_answer_threshold=bisect_right(ranked, null_threshold)
     )
     for name in ("best_exact_thresh", "best_f1_thresh"):
-        figures[name] = [ranked[0] - 1, *ranked][int(figures[name])]
-    return figures
+        metrics[name] = [ranked[0] - 1, *ranked][int(metrics[name])]
+    return metrics
 
 
 def unanswered(questions: list[Question]) -> dict[str, float]:
-    """The figures of SQuAD 2.0 for giving no answer at all, in per cent: the share of questions that have none."""
+    """SQuAD 2.0's metrics for predicting no answer at all, in percent: the share of questions without one."""
     share = 100 * sum(not one.golds for one in questions) / len(questions)
     return {"exact": share, "f1": share}
 
@@ -216,8 +217,8 @@ def unanswered(questions: list[Question]) -> dict[str, float]:
 def write_answers(path: Path, questions: list[Question], decoded: list[list[Answer]], allow_no_answer: bool) -> None:
     """Write the files of the official scripts: `PATH.json`, `PATH-nbest.json` and, for v2.0, `PATH-null-odds.json`.
 
-    The first holds the answer of each id, which is empty for none. The second holds the candidates by score with
-    `text`, `probability`, `start_logit` and `end_logit`; the third how much more than the best one "no answer" scores.
+    The first has the answer to each question by id, empty for none; the second the candidates by score with `text`,
+    `probability`, `start_logit` and `end_logit`; the third `null_odds`.
     """
     by_id = {one.id: answers for one, answers in zip(questions, decoded, strict=True)}
     files = {".json": {name: answers[0].text if answers else "" for name, answers in by_id.items()}}
@@ -236,9 +237,9 @@ def write_answers(path: Path, questions: list[Question], decoded: list[list[Answ
 
 
 def describe_windows(split: str, questions: list[Question], windows: LabelledWindows) -> str:
-    """One line about a split."""
+    """A line about a split, for the plan."""
     without = sum(not one.golds for one in questions)
     return (
         f"{split}: {len(questions):,} questions, {without:,} without answer, in {len(windows.rows):,} windows, "
-        f"{windows.with_answer:,} of them with the whole answer; {len(windows.lost):,} answers are whole in none"
+        f"{windows.with_answer:,} of them with the whole answer; {len(windows.lost):,} answers are in no window"
     )

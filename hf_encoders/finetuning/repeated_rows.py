@@ -1,4 +1,4 @@
-"""Rows to evaluate on that were trained on."""
+"""Evaluation rows that are also training rows."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,9 +7,9 @@ import datasets
 
 
 def repeated_rows(data: datasets.DatasetDict, columns: Sequence[str]) -> dict[str, int]:
-    r"""How many rows of each evaluation set are equal to a training row in `columns`; sets without one are left out.
+    r"""Number of rows of each evaluation set that equal a training row in `columns`; sets without any are left out.
 
-    White space counts for nothing at the ends of a text, and elsewhere for one space. Labels may differ.
+    White space is normalised. Labels may differ.
 
     >>> rows = {name: datasets.Dataset.from_dict({"text": texts})
     ...         for name, texts in (("train", ["a  b", "c"]), ("test", ["a b\n", "B", "c"]))}
@@ -18,29 +18,25 @@ def repeated_rows(data: datasets.DatasetDict, columns: Sequence[str]) -> dict[st
     """
     if not columns:
         return {}
-    trained = set(_inputs(data["train"], columns))
-    counts = {
-        split: sum(row in trained for row in _inputs(rows, columns))
+    inputs = {
+        split: list(zip(*(map(_normalised, rows[column]) for column in columns), strict=True))
         for split, rows in data.items()
-        if split != "train"
     }
+    trained = set(inputs.pop("train"))
+    counts = {split: sum(row in trained for row in rows) for split, rows in inputs.items()}
     return {split: count for split, count in counts.items() if count > 0}
-
-
-def describe_repeated(repeated: dict[str, int], data: datasets.DatasetDict, columns: Sequence[str]) -> list[str]:
-    """A warning for each evaluation set that has rows of the training data."""
-    return [
-        f"{split}: {count:,} of {len(data[split]):,} rows are in the training data too, with the same "
-        f"{', '.join(columns)}: what is measured on them says little of new data. Remove them from one of the two."
-        for split, count in repeated.items()
-    ]
-
-
-def _inputs(rows: datasets.Dataset, columns: Sequence[str]) -> list[tuple]:
-    return list(zip(*([_normalised(value) for value in rows[column]] for column in columns), strict=True))
 
 
 def _normalised(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return tuple(map(_normalised, value))
     return " ".join(str(value).split())
+
+
+def describe_repeated(repeated: dict[str, int], data: datasets.DatasetDict, columns: Sequence[str]) -> list[str]:
+    """A warning for each evaluation set with training rows."""
+    return [
+        f"{split}: {count:,} of {len(data[split]):,} rows are in the training data too, with the same "
+        f"{', '.join(columns)}: metrics on them say little about new data. Remove them from one of the two."
+        for split, count in repeated.items()
+    ]

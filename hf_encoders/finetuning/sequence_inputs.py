@@ -1,6 +1,8 @@
-"""Texts and pairs of texts to token ids, for the tasks with one label, or one number, a row."""
+"""Texts and pairs of texts to token ids, for the tasks with one label, or one number, per row."""
 
 import argparse
+import copy
+from collections.abc import Sequence
 from typing import Any
 
 import datasets
@@ -10,10 +12,10 @@ from hf_encoders.finetuning.data_files import require_columns
 
 
 def add_text_arguments(parser: argparse.ArgumentParser, label: str) -> None:
-    """Options that name the columns; `label` says what the label column holds."""
+    """Add options for the columns; `label` describes the label column."""
     parser.add_argument("--text-column", default="text", metavar="NAME", help="column of the text (default: text)")
     parser.add_argument(
-        "--text-pair-column", metavar="NAME", help="column of the second text, where a row has two (default: none)"
+        "--text-pair-column", metavar="NAME", help="column of the second text of a pair (default: none)"
     )
     parser.add_argument("--label-column", default="label", metavar="NAME", help=f"{label} (default: label)")
 
@@ -21,19 +23,19 @@ def add_text_arguments(parser: argparse.ArgumentParser, label: str) -> None:
 def require_text_columns(
     data: datasets.DatasetDict, text_column: str, text_pair_column: str | None, label_column: str
 ) -> None:
-    """Refuse data without these columns, and rows whose text is not text.
-
-    Raises:
-        ValueError: names the option, column and row.
-    """
+    """Refuse data without these columns, and rows whose text is not text."""
     pair = {} if text_pair_column is None else {"--text-pair-column": text_pair_column}
-    columns = {"--text-column": text_column, **pair, "--label-column": label_column}
-    require_columns(data, columns)
+    require_columns(data, {"--text-column": text_column, **pair, "--label-column": label_column})
+    for column in input_columns(text_column, text_pair_column):
+        require_text(data, column)
+
+
+def require_text(data: datasets.DatasetDict, column: str) -> None:
+    """Refuse rows whose `column` is not text."""
     for split, rows in data.items():
-        for column in [text_column, *pair.values()]:
-            for row, text in enumerate(rows[column]):
-                if not isinstance(text, str):
-                    raise ValueError(f"{split} data, row {row}: {column} is {text!r}, not text.")
+        for row, text in enumerate(rows[column]):
+            if not isinstance(text, str):
+                raise ValueError(f"{split} data, row {row}: {column} is {text!r}, not text.")
 
 
 def input_columns(text_column: str, text_pair_column: str | None) -> tuple[str, ...]:
@@ -44,15 +46,15 @@ def input_columns(text_column: str, text_pair_column: str | None) -> tuple[str, 
 def encode_texts(
     texts: list[str], pairs: list[str] | None, tokenizer: PreTrainedTokenizerBase, max_length: int
 ) -> tuple[dict[str, list], int]:
-    """Token ids of texts or of pairs, at most `max_length`, and how many rows were cut.
+    """Token ids of texts or of pairs, at most `max_length`, and the number of truncated rows.
 
-    Of a pair the longer text loses tokens first. Pairs have token types for every tokenizer: ALBERT's gives them only
-    when asked, and those of RoBERTa are all 0.
+    The longer text of a pair is truncated first. Pairs have token types for every tokenizer: ALBERT's returns them
+    only on request, and RoBERTa's are all 0.
 
     >>> encode_texts(["w5", "w6 w7 w8"], None, doctest_tokenizer(), 4)[0]["input_ids"]
     [[5], [6, 7, 8]]
-    >>> encoded, cut = encode_texts(["w5 w6"], ["w7 w8 w9"], doctest_tokenizer(), 4)
-    >>> encoded["input_ids"], encoded["token_type_ids"], cut
+    >>> encoded, truncated = encode_texts(["w5 w6"], ["w7 w8 w9"], doctest_tokenizer(), 4)
+    >>> encoded["input_ids"], encoded["token_type_ids"], truncated
     ([[5, 6, 7, 8]], [[0, 0, 1, 1]], 1)
     """
     options = {} if pairs is None else {"return_token_type_ids": True}
@@ -70,24 +72,35 @@ def encode_splits(
     tokenizer: PreTrainedTokenizerBase,
     max_length: int,
 ) -> tuple[dict[str, datasets.Dataset], list[str]]:
-    """Tokenised rows with `labels`, and a line a split that says how many were cut."""
+    """Tokenized rows with `labels`, and a line about each split for the plan."""
     encoded, plan = {}, []
     for split, rows in data.items():
         pairs = None if text_pair_column is None else rows[text_pair_column][:]
-        columns, cut = encode_texts(rows[text_column][:], pairs, tokenizer, max_length)
+        columns, truncated = encode_texts(rows[text_column][:], pairs, tokenizer, max_length)
         encoded[split] = datasets.Dataset.from_dict({**columns, "labels": labels[split]})
-        plan.append(describe_lengths(split, columns["input_ids"], cut))
+        plan.append(describe_lengths(split, columns["input_ids"], truncated))
     return encoded, plan
 
 
-def describe_lengths(split: str, input_ids: list[list[Any]], cut: int) -> str:
-    """One line about a tokenised split.
+def describe_lengths(split: str, input_ids: Sequence[Sequence[Any]], truncated: int) -> str:
+    """A line about a tokenized split.
 
     >>> describe_lengths("train", [[1, 2], [1, 2, 3, 4]], 1)
-    'train: 2 examples of 3 tokens on the mean, 4 at most; 50.0 % are cut'
+    'train: 2 examples of 3 tokens on average, 4 at most; 50.0% are truncated'
     """
     lengths = [len(ids) for ids in input_ids]
     return (
-        f"{split}: {len(lengths):,} examples of {sum(lengths) / len(lengths):.0f} tokens on the mean, {max(lengths)} "
-        f"at most; {cut / len(lengths):.1%} are cut".replace("%", " %")
+        f"{split}: {len(lengths):,} examples of {sum(lengths) / len(lengths):.0f} tokens on average, {max(lengths)} "
+        f"at most; {truncated / len(lengths):.1%} are truncated"
     )
+
+
+def right_padding(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """A copy of the tokenizer that pads on the right, for labels that are positions.
+
+    >>> right_padding(doctest_tokenizer()).padding_side
+    'right'
+    """
+    copied = copy.copy(tokenizer)
+    copied.padding_side = "right"
+    return copied

@@ -1,7 +1,7 @@
 """A number for a text or a pair of texts: similarity, ratings.
 
-Mean squared error on the numbers as they are in the data (STS-B in BERT, section 4.1). Pearson's and Spearman's
-correlation of predictions and numbers are the figures.
+The loss is the mean squared error on the numbers as they are in the data (STS-B in BERT, section 4.1), the metrics
+Pearson's and Spearman's correlation of predictions and numbers.
 """
 
 import argparse
@@ -9,6 +9,7 @@ import math
 from typing import Any
 
 import datasets
+import scipy.stats
 from transformers import (
     AutoModelForSequenceClassification,
     DataCollatorWithPadding,
@@ -24,14 +25,13 @@ from hf_encoders.finetuning.sequence_inputs import (
     require_text_columns,
 )
 from hf_encoders.finetuning.task import PreparedTask
-from hf_encoders.metrics import PearsonCorrelation, SpearmanCorrelation
 
 
-HIDDEN = -1.0  # what data sets of the Hub have in place of labels that are not published
+HIDDEN = -1.0  # stands for labels that are not published, in datasets of the Hub
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The task's options."""
+    """Add the task's options."""
     add_text_arguments(parser, "column of the number")
 
 
@@ -44,22 +44,22 @@ def prepare(
     text_pair_column: str | None = None,
     label_column: str = "label",
 ) -> PreparedTask:
-    """Tokenised texts and numbers.
+    """Tokenize texts and read the numbers.
 
     Args:
-        data: `train` and evaluation splits with the columns below.
-        tokenizer: of the encoder.
-        max_length (`int`): longest text or pair in tokens.
-        text_column, text_pair_column, label_column (`str`): columns; no second text by default.
+        data (`datasets.DatasetDict`): `train` and evaluation splits with the columns below.
+        tokenizer (`PreTrainedTokenizerBase`): Of the encoder.
+        max_length (`int`): Longest text or pair in tokens.
+        text_column, text_pair_column, label_column (`str`, *optional*): Columns; by default without a second text.
 
     Raises:
-        ValueError: for missing columns or texts, or a label that is no finite number.
+        ValueError: For missing columns or texts, or a label that is not a finite number.
     """
     require_text_columns(data, text_column, text_pair_column, label_column)
     numbers = {split: read_numbers(rows[label_column], split, label_column) for split, rows in data.items()}
     if len(set(numbers["train"])) < 2:
         raise ValueError(
-            f"train data: {label_column} is {numbers['train'][0]} in every row: there is nothing to learn."
+            f"train data: {label_column} is {numbers['train'][0]} in every row; at least two values are needed."
         )
     for split, found in numbers.items():
         if set(found) == {HIDDEN}:
@@ -85,11 +85,7 @@ def prepare(
 
 
 def read_numbers(labels: Any, split: str, column: str) -> list[float]:
-    """Labels as numbers.
-
-    Raises:
-        ValueError: for one that is none, or not finite.
-    """
+    """Labels as finite numbers."""
     numbers = []
     for row, label in enumerate(labels):
         try:
@@ -102,14 +98,11 @@ def read_numbers(labels: Any, split: str, column: str) -> list[float]:
 
 
 def correlations(prediction: EvalPrediction) -> dict[str, float]:
-    """Pearson's and Spearman's correlation, 0 where all predictions or all numbers are equal, and squared error."""
+    """Pearson's and Spearman's correlation, 0 if all predictions or all numbers are equal, and squared error."""
     predicted, numbers = prediction.predictions.reshape(-1), prediction.label_ids.reshape(-1)
-    figures = {"pearsonr": 0.0, "spearmanr": 0.0}
-    # An untrained model may give every row the same number, and a figure that is no number chooses no checkpoint.
+    metrics = {"pearsonr": 0.0, "spearmanr": 0.0, "mse": float(((predicted - numbers) ** 2).mean())}
+    # An untrained model may predict the same number for every row, and NaN cannot choose a checkpoint.
     if predicted.min() < predicted.max() and numbers.min() < numbers.max():
-        items = {"predictions": predicted, "references": numbers}
-        figures = {
-            **PearsonCorrelation(keep_in_memory=True).compute(**items),
-            **SpearmanCorrelation(keep_in_memory=True).compute(**items),
-        }
-    return {**figures, "mse": float(((predicted - numbers) ** 2).mean())}
+        metrics["pearsonr"] = float(scipy.stats.pearsonr(predicted, numbers).statistic)
+        metrics["spearmanr"] = float(scipy.stats.spearmanr(predicted, numbers).statistic)
+    return metrics

@@ -1,8 +1,8 @@
 """A tag for each word: named entities, parts of speech (BERT, section 5.3).
 
-Rows have a list of words and a list of tags, as CoNLL files give them. A word's first token carries its tag; the other
-tokens and the special ones have none, in the loss and in the figures. Sentences longer than the encoder takes become
-overlapping windows, in which every word counts once.
+Rows have a list of words and a list of tags, as in CoNLL files. A word's first token is labelled with its tag; other
+and special tokens are ignored in loss and metrics. Sentences longer than the encoder takes become overlapping windows,
+in which every word counts once.
 """
 
 import argparse
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import datasets
 import numpy as np
+import sklearn.metrics
 from transformers import (
     AutoModelForTokenClassification,
     DataCollatorForTokenClassification,
@@ -24,11 +25,17 @@ from transformers import (
 from hf_encoders.data.batches import IGNORED
 from hf_encoders.finetuning.baselines import Baseline
 from hf_encoders.finetuning.data_files import require_columns
-from hf_encoders.finetuning.label_values import class_fields, class_name, class_names
-from hf_encoders.finetuning.right_padding import padding_at_the_end
+from hf_encoders.finetuning.label_values import (
+    class_fields,
+    class_name,
+    class_names,
+    names_of_column,
+    require_two_classes,
+)
+from hf_encoders.finetuning.sequence_inputs import right_padding
 from hf_encoders.finetuning.task import PreparedTask
 from hf_encoders.finetuning.word_windows import WordWindow, word_windows
-from hf_encoders.metrics import F1, Accuracy, Seqeval
+from hf_encoders.metrics import Seqeval
 from hf_encoders.metrics.seqeval import name_in_metrics
 
 
@@ -37,23 +44,23 @@ ENTITY_TAG = re.compile(r"O|[BIESLUM]-.+")  # of IOB1, IOB2, IOE, IOBES, BILOU
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The task's options."""
+    """Add the task's options."""
     parser.add_argument(
-        "--tokens-column", default="tokens", metavar="NAME", help="column of the lists of words (default: tokens)"
+        "--tokens-column", default="tokens", metavar="NAME", help="column with lists of words (default: tokens)"
     )
     parser.add_argument(
-        "--tags-column", default="ner_tags", metavar="NAME", help="column of the lists of tags (default: ner_tags)"
+        "--tags-column", default="ner_tags", metavar="NAME", help="column with lists of tags (default: ner_tags)"
     )
     parser.add_argument(
         "--label-all-tokens",
         action="store_true",
-        help="learn the tag at all tokens of a word, B-X as I-X after the first; figures read the first alone",
+        help="label all tokens of a word, B-X as I-X after the first; metrics read the first only",
     )
     parser.add_argument(
         "--window-overlap",
         type=int,
         metavar="TOKENS",
-        help="tokens that windows of a sentence too long share (default: a third of the longest input)",
+        help="tokens shared by windows of a long sentence (default: a third of the longest input)",
     )
 
 
@@ -67,38 +74,36 @@ def prepare(
     label_all_tokens: bool = False,
     window_overlap: int | None = None,
 ) -> PreparedTask:
-    """Windows with token labels.
+    """Tokenize sentences to windows with token labels.
+
+    Metrics are those of entities if all tags follow an entity scheme, else accuracy and macro-averaged F1 over words.
+    A word without a token is predicted as `O`, or, if there is no such tag, as the most frequent one.
 
     Args:
-        data: `train` and evaluation splits with the columns below.
-        tokenizer: of the encoder.
-        max_length (`int`): tokens of a window, special tokens counted.
-        tokens_column, tags_column (`str`): columns with a list a row, of words and of tags (text, numbers or
+        data (`datasets.DatasetDict`): `train` and evaluation splits with the columns below.
+        tokenizer (`PreTrainedTokenizerBase`): Of the encoder.
+        max_length (`int`): Tokens of a window, with special tokens.
+        tokens_column, tags_column (`str`, *optional*): Columns with lists of words and of tags (text, numbers or
             `ClassLabel`). The tags of all splits are the classes.
-        label_all_tokens (`bool`): whether all tokens of a word are labelled; after the first one `B-X` becomes `I-X`
-            where there is such a tag, and others stay.
-        window_overlap (`int`, *optional*): tokens that windows of one sentence share.
-
-    The figures are those of entities where all tags are of an entity scheme, else accuracy and macro-averaged F1 over
-    words. A word that the tokenizer turns into nothing is predicted `O`, or, if there is no such tag, the most
-    frequent one.
+        label_all_tokens (`bool`, *optional*, defaults to `False`): Whether to label all tokens of a word; after the
+            first `B-X` becomes `I-X` if that tag exists.
+        window_overlap (`int`, *optional*): Tokens shared by windows of a sentence.
 
     Raises:
-        ValueError: for missing columns, rows with another number of tags than words, a single tag, and training words
-            none of which has a token.
+        ValueError: For missing columns, rows with another number of tags than words, a single tag, and training words
+            without any token.
     """
     require_columns(data, {"--tokens-column": tokens_column, "--tags-column": tags_column})
-    known = _class_names_of(data["train"].features[tags_column])
+    known = names_of_column(data["train"], tags_column)
     splits = {split: read_sentences(rows, split, tokens_column, tags_column, known) for split, rows in data.items()}
     names = known or class_names(tag for rows in splits.values() for tags in rows.tags for tag in tags)
-    if len(names) < 2:
-        raise ValueError(f"{tags_column} has no two tags, but {names}: there is nothing to learn.")
+    require_two_classes(names, tags_column)
     windows = {
         split: list(word_windows(rows.words, tokenizer, max_length, window_overlap)) for split, rows in splits.items()
     }
     if not any(window.words for window in windows["train"]):
         raise ValueError(
-            f"train data: none of its {sum(map(len, splits['train'].words)):,} words has a token of "
+            f"train data: none of its {sum(map(len, splits['train'].words)):,} words has a token in "
             f"{type(tokenizer).__name__}: give rows with words that it knows, or another encoder."
         )
     rows = {
@@ -108,32 +113,31 @@ def prepare(
     def frequent(split: str) -> str:
         return Counter(tag for tags in splits[split].tags for tag in tags).most_common(1)[0][0]
 
-    default = OUTSIDE if OUTSIDE in names else frequent("train")  # the tag of a word without a token
+    default = OUTSIDE if OUTSIDE in names else frequent("train")  # for words without a token
     has_entities = all(ENTITY_TAG.fullmatch(name) for name in names)
 
     def predicted(split: str, predictions: np.ndarray) -> list[list[str]]:
         return predicted_tags(rows[split], predictions, splits[split].words, names, default)
 
-    figures = entity_metrics if has_entities else word_metrics
+    compute = entity_metrics if has_entities else word_metrics
 
     def metrics(split: str) -> Callable[[EvalPrediction], dict[str, float]]:
-        return lambda prediction: figures(predicted(split, prediction.predictions), splits[split].tags, names)
+        return lambda prediction: compute(predicted(split, prediction.predictions), splits[split].tags, names)
+
+    def baseline(split: str) -> dict[str, float]:
+        gold, tag = splits[split].tags, frequent(split)
+        return compute([[tag] * len(tags) for tags in gold], gold, names)
 
     return PreparedTask(
         auto_class=AutoModelForTokenClassification,
         config_fields=class_fields(names),
         train_set=rows["train"],
         eval_sets={split: found for split, found in rows.items() if split != "train"},
-        data_collator=DataCollatorForTokenClassification(padding_at_the_end(tokenizer), label_pad_token_id=IGNORED),
+        data_collator=DataCollatorForTokenClassification(right_padding(tokenizer), label_pad_token_id=IGNORED),
         compute_metrics=metrics,
         main_metric="overall_f1" if has_entities else "accuracy",
         label_names=names,
-        baseline=Baseline(
-            "most frequent tag",
-            lambda split: figures(
-                [[frequent(split)] * len(tags) for tags in splits[split].tags], splits[split].tags, names
-            ),
-        ),
+        baseline=Baseline("most frequent tag", baseline),
         input_columns=(tokens_column,),
         write_predictions=lambda path, split, predictions: write_tags(
             path, *splits[split], predicted(split, predictions)
@@ -143,11 +147,6 @@ def prepare(
             f"{len(names)} tags: {', '.join(names[:12])}{' ...' if len(names) > 12 else ''}",
         ],
     )
-
-
-def _class_names_of(feature: Any) -> list[str] | None:
-    feature = getattr(feature, "feature", feature)
-    return list(feature.names) if isinstance(feature, datasets.ClassLabel) else None
 
 
 class TaggedSentences(NamedTuple):
@@ -160,16 +159,16 @@ class TaggedSentences(NamedTuple):
 def read_sentences(
     rows: datasets.Dataset, split: str, tokens_column: str, tags_column: str, known: list[str] | None
 ) -> TaggedSentences:
-    """Words and tags of a split, as text; `known` are the names of numbered classes.
+    """Words and tags of a split, as text; `known` are the names of the classes of a `ClassLabel` column.
 
     Raises:
-        ValueError: for a row that is not a list of words with a tag each.
+        ValueError: For a row that is not a list of words with a tag each.
     """
     sentences, all_tags = rows[tokens_column][:], rows[tags_column][:]
     for row, (words, tags) in enumerate(zip(sentences, all_tags, strict=True)):
         where = f"{split} data, row {row}"
         if not isinstance(words, list) or not isinstance(tags, list):
-            raise ValueError(f"{where}: {tokens_column} and {tags_column} must be lists, one entry a word.")
+            raise ValueError(f"{where}: {tokens_column} and {tags_column} must be lists, one entry per word.")
         if len(words) != len(tags):
             raise ValueError(
                 f"{where}: {len(words)} entries in {tokens_column}, {len(tags)} in {tags_column}: give each word "
@@ -187,18 +186,17 @@ def read_sentences(
 def label_windows(
     windows: list[WordWindow], tags: list[list[str]], names: list[str], label_all_tokens: bool
 ) -> datasets.Dataset:
-    """Rows to train on and to read predictions by.
+    """Windows with labels, to train on and to read predictions from.
 
     Args:
-        windows: of all sentences of a split.
-        tags: of the words of each sentence.
-        names (`list` of `str`): tags by number.
-        label_all_tokens (`bool`): see `prepare`.
+        windows (`list` of `WordWindow`): Of all sentences of a split.
+        tags (`list` of `list` of `str`): Of the words of each sentence.
+        names (`list` of `str`): Tags by id.
+        label_all_tokens (`bool`): See `prepare`.
 
     Returns:
-        A row a window: `input_ids`, `attention_mask` and `labels` (`IGNORED` where a token has none) of T numbers;
-        `sentence`, its number; `words` and `word_columns`, the numbers of its words in the sentence and the columns of
-        their first tokens.
+        A row per window: `input_ids`, `attention_mask` and `labels` of its T tokens; `sentence`, its index; `words`
+        and `word_columns`, the indices of its words in the sentence and of their first tokens in the window.
     """
     ids = {name: number for number, name in enumerate(names)}
     return datasets.Dataset.from_list([_row(window, tags, ids, label_all_tokens) for window in windows])
@@ -224,7 +222,7 @@ def _row(
 
 
 def continued(tag: str, known: Any) -> str:
-    """The tag of a word's other tokens.
+    """The tag of a word's tokens after the first.
 
     >>> tags = ["B-PER", "I-PER", "B-LOC", "O"]
     >>> [continued(tag, tags) for tag in tags]
@@ -240,11 +238,11 @@ def predicted_tags(
     """A tag for each word of each sentence.
 
     Args:
-        rows: windows of the split.
-        predictions (`np.ndarray` of shape `(windows, longest, tags)`): scores, as `Trainer.predict` gives them.
-        sentences: words of the split.
-        names (`list` of `str`): tags by number.
-        default (`str`): tag of words without a token.
+        rows (`datasets.Dataset`): Windows of the split.
+        predictions (`np.ndarray` of shape `(windows, longest, tags)`): Scores from `Trainer.predict`.
+        sentences (`list` of `list` of `str`): Words of the split.
+        names (`list` of `str`): Tags by id.
+        default (`str`): Tag of words without a token.
     """
     if len(predictions) != len(rows):
         raise ValueError(f"predictions has {len(predictions)} rows for {len(rows)} windows: predict on this split.")
@@ -258,32 +256,31 @@ def predicted_tags(
 
 
 def entity_metrics(predicted: list[list[str]], gold: list[list[str]], names: Iterable[str]) -> dict[str, float]:
-    """Entity precision, recall and F1, as `Seqeval`; for every type among the tags `names`, 0 where it has none.
+    """Entity precision, recall and F1 of `Seqeval`, for every type among the tags `names`.
 
-    `Seqeval` names types that are predicted or true alone, so that runs would differ in their figures.
+    `Seqeval` leaves out types that are neither predicted nor true; here they are 0, so that all runs have the same
+    metrics.
     """
-    figures = Seqeval(keep_in_memory=True).compute(predictions=predicted, references=gold)
+    metrics = Seqeval(keep_in_memory=True).compute(predictions=predicted, references=gold)
     for kind in sorted({name[2:] for name in names if name != OUTSIDE}):
         for name, nothing in (("precision", 0.0), ("recall", 0.0), ("f1", 0.0), ("number", 0)):
-            figures.setdefault(f"{name_in_metrics(kind)}_{name}", nothing)
-    return figures
+            metrics.setdefault(f"{name_in_metrics(kind)}_{name}", nothing)
+    return metrics
 
 
 def word_metrics(predicted: list[list[str]], gold: list[list[str]], names: Iterable[str]) -> dict[str, float]:
-    """Share of the words with the right tag, and F1 averaged over tags."""
-    ids = {name: number for number, name in enumerate(names)}
-    items = {
-        name: [ids[tag] for tags in rows for tag in tags]
-        for name, rows in (("predictions", predicted), ("references", gold))
+    """Share of words with the right tag, and F1 averaged over tags."""
+    pairs = [[tag for tags in rows for tag in tags] for rows in (gold, predicted)]
+    return {
+        "accuracy": float(sklearn.metrics.accuracy_score(*pairs)),
+        "f1_macro": float(sklearn.metrics.f1_score(*pairs, average="macro", zero_division=0.0)),
     }
-    macro = F1(keep_in_memory=True).compute(**items, average="macro")["f1"]
-    return {**Accuracy(keep_in_memory=True).compute(**items), "f1_macro": macro}
 
 
 def write_tags(path: Path, sentences: list[list[str]], gold: list[list[str]], predicted: list[list[str]]) -> None:
-    """Write `PATH.conll`: word, tag and predicted tag between tabs, an empty line after a sentence.
+    """Write `PATH.conll` in the format of `conlleval`: word, tag and predicted tag, separated by tabs.
 
-    The form of `conlleval`. Blanks in words become underscores.
+    An empty line ends a sentence. White space in words becomes underscores.
     """
     lines = []
     for rows in zip(sentences, gold, predicted, strict=True):
@@ -293,7 +290,7 @@ def write_tags(path: Path, sentences: list[list[str]], gold: list[list[str]], pr
 
 
 def describe_windows(split: str, sentences: list[list[str]], windows: list[WordWindow], default: str) -> str:
-    """One line about a split."""
+    """A line about a split, for the plan."""
     words = sum(map(len, sentences))
     lost = words - sum(len(window.words) for window in windows)
     return (

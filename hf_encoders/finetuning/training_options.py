@@ -87,7 +87,7 @@ def defaults(config: PreTrainedConfig, examples: int, given: dict[str, Any] | No
     128 0.001 3.0
     64 0.001 50.0
     """
-    width = getattr(config, "hidden_size", BASE_WIDTH)
+    width = config.hidden_size
     rate, epochs = BASE_RATE, BASE_EPOCHS
     if width < BASE_WIDTH:
         rate = min(HIGHEST_RATE, float(f"{BASE_RATE * (BASE_WIDTH / width) ** 2:.1e}"))

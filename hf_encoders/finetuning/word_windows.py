@@ -1,11 +1,11 @@
 """Words to tokens, and tokens back to words: each word is labelled, and counted, exactly once.
 
-A sentence is tokenised as text, its words joined by single blanks, and a token belongs to the word that its first
-character (blanks apart) lies in. That is right for every kind of tokenizer: byte-level BPE sees the blanks that it saw
-in pre-training, which words given one by one would lose without `add_prefix_space`.
+A sentence is tokenized as text, its words joined by single spaces, and a token belongs to the word that contains its
+first character (apart from spaces). This works for every kind of tokenizer: byte-level BPE sees the spaces that it saw
+in pre-training, which it would not with `is_split_into_words` and without `add_prefix_space`.
 
-A sentence that is longer than the encoder takes becomes overlapping windows. A word that begins in several of them
-counts in the one where its nearest border is farthest, as in BERT's `run_squad.py`; the earlier one if equal.
+A sentence longer than the encoder takes becomes overlapping windows. A word that begins in several of them counts in
+the one where its nearest border is farthest away, as in BERT's `run_squad.py`; in the earlier one if equal.
 """
 
 from bisect import bisect_right
@@ -16,17 +16,17 @@ from itertools import accumulate, groupby
 from transformers import PreTrainedTokenizerBase
 
 
-CHUNK = 1000  # sentences tokenised at a time
+CHUNK = 1000  # sentences tokenized at once
 
 
 @dataclass
 class WordWindow:
-    """A sentence, or a stretch of one, as the head reads it; T tokens.
+    """A sentence, or a segment of one, as the head reads it; T tokens.
 
     Args:
-        sentence (`int`): its number.
-        input_ids (`list` of `int`): token ids with special tokens, T.
-        words (`dict`): number of each word that counts in this window -> the columns of its tokens, of which the first
+        sentence (`int`): Index of the sentence.
+        input_ids (`list` of `int`): T token ids with special tokens.
+        words (`dict`): Index of each word that counts in this window -> positions of its tokens, the first of which
             stands for the word.
     """
 
@@ -38,26 +38,23 @@ class WordWindow:
 def word_windows(
     sentences: list[list[str]], tokenizer: PreTrainedTokenizerBase, max_length: int, overlap: int | None = None
 ) -> Iterator[WordWindow]:
-    """Sentences to windows of at most `max_length` tokens; a sentence without words has none.
+    """Sentences to windows of at most `max_length` tokens; words without a token are in no window.
 
     Args:
-        sentences (`list` of `list` of `str`): words.
-        tokenizer: of the encoder.
-        max_length (`int`): tokens of a window, special tokens counted.
-        overlap (`int`, *optional*): tokens that neighbouring windows share; default a third of `max_length`.
-
-    A word that the tokenizer turns into nothing is in no window.
+        sentences (`list` of `list` of `str`): Words.
+        tokenizer (`PreTrainedTokenizerBase`): Of the encoder.
+        max_length (`int`): Tokens of a window, with special tokens.
+        overlap (`int`, *optional*): Tokens shared by neighbouring windows, defaults to a third of `max_length`.
 
     >>> [window.words for window in word_windows([["w5", "w6", "w7", "w8"]], doctest_tokenizer(), 3, overlap=1)]
     [{0: [0], 1: [1], 2: [2]}, {3: [1]}]
 
     Raises:
-        ValueError: for a tokenizer that knows no characters, and windows that could not move on.
+        ValueError: For a slow tokenizer, and an overlap as long as a window.
     """
     if not tokenizer.is_fast:
         raise ValueError(
-            f"{type(tokenizer).__name__} does not tell the characters of its tokens: use a tokenizer of the library "
-            "tokenizers."
+            f"{type(tokenizer).__name__} has no character offsets: use a fast tokenizer (of the library tokenizers)."
         )
     overlap = max_length // 3 if overlap is None else overlap
     room = max_length - tokenizer.num_special_tokens_to_add(pair=False)
@@ -80,53 +77,31 @@ def word_windows(
         rows = range(len(encoded["input_ids"]))
         for index, group in groupby(rows, key=lambda row: encoded["overflow_to_sample_mapping"][row]):
             windows, (number, words) = list(group), part[index]
-            text_words = _TextWords(words)
-            columns = [text_words.columns(encoded["offset_mapping"][row]) for row in windows]
-            chosen = _chosen_windows(columns)
-            for row, found in zip(windows, columns, strict=True):
-                kept = {word: found.of_word[word] for word in found.of_word if chosen.get(word) is found}
-                yield WordWindow(number, encoded["input_ids"][row], kept)
+            kept = words_of_windows(words, [encoded["offset_mapping"][row] for row in windows])
+            for row, found in zip(windows, kept, strict=True):
+                yield WordWindow(number, encoded["input_ids"][row], found)
 
 
-@dataclass(eq=False)
-class _Columns:
-    """Where words are in a window: columns, and the characters that each word's first token here begins at."""
-
-    of_word: dict[int, list[int]]
-    first_characters: dict[int, int]
-    num_columns: int
-
-
-class _TextWords:
-    """Words joined by single blanks, and which of them a character lies in."""
-
-    def __init__(self, words: list[str]):
-        self.text = " ".join(words)
-        self.starts = list(accumulate((len(word) + 1 for word in words[:-1]), initial=0))
-
-    def columns(self, offsets: list[tuple[int, int]]) -> _Columns:
-        """The words of a window's tokens, whose characters are `offsets`; special tokens have no characters."""
-        found = _Columns({}, {}, len(offsets))
-        for column, (start, end) in enumerate(offsets):
-            start += len(self.text[start:end]) - len(self.text[start:end].lstrip())
-            if start < end:
-                word = bisect_right(self.starts, start) - 1
-                found.of_word.setdefault(word, []).append(column)
-                found.first_characters.setdefault(word, start)
-        return found
-
-
-def _chosen_windows(windows: list[_Columns]) -> dict[int, _Columns]:
-    """The window that each word counts in: of those with its first token, that with the most around it."""
-    begins: dict[int, int] = {}
-    for window in windows:
-        for word, character in window.first_characters.items():
-            begins[word] = min(character, begins.get(word, character))
-    chosen: dict[int, tuple[int, _Columns]] = {}
-    for window in windows:
-        for word, columns in window.of_word.items():
-            if window.first_characters[word] == begins[word]:
-                around = min(columns[0], window.num_columns - 1 - columns[0])
-                if word not in chosen or around > chosen[word][0]:
-                    chosen[word] = (around, window)
-    return {word: window for word, (_, window) in chosen.items()}
+def words_of_windows(words: list[str], windows: list[list[tuple[int, int]]]) -> list[dict[int, list[int]]]:
+    """`WordWindow.words` of each window of a sentence, from the character offsets of its tokens."""
+    text = " ".join(words)
+    starts = list(accumulate((len(word) + 1 for word in words[:-1]), initial=0))
+    positions: list[dict[int, list[int]]] = []
+    best: dict[
+        int, tuple[int, int, int]
+    ] = {}  # word -> first character, negative context, window: the least one counts
+    for number, offsets in enumerate(windows):
+        positions.append({})
+        for position, (start, end) in enumerate(offsets):
+            start += len(text[start:end]) - len(text[start:end].lstrip())
+            if start == end:  # special tokens, and tokens of spaces
+                continue
+            word = bisect_right(starts, start) - 1
+            if word not in positions[-1]:
+                found = (start, -min(position, len(offsets) - 1 - position), number)
+                best[word] = min(found, best.get(word, found))
+            positions[-1].setdefault(word, []).append(position)
+    return [
+        {word: places for word, places in found.items() if best[word][2] == number}
+        for number, found in enumerate(positions)
+    ]

@@ -1,8 +1,8 @@
 """Metrics as `evaluate.Metric` modules that need no network.
 
-Each class has a file of its own, so both `hf_encoders.metrics.F1()` and `evaluate.load("hf_encoders/metrics/f1.py")`
-give it. All figures come as one flat dictionary of numbers, which `evaluate.combine`, bootstrap intervals of
-`evaluate.evaluator` and the log of `Trainer` can take as it is.
+Each class has a file of its own, so that `evaluate.load("hf_encoders/metrics/f1.py")` gives the same metric as
+`hf_encoders.metrics.F1()`. The result is one flat dictionary of numbers, as `evaluate.combine`, `evaluate.evaluator`'s
+bootstrap intervals and `Trainer`'s log expect.
 """
 
 from hf_encoders.metrics.accuracy import Accuracy

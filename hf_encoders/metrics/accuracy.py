@@ -6,9 +6,9 @@ import sklearn.metrics
 
 
 class Accuracy(evaluate.Metric):
-    """Accuracy over scikit-learn.
+    """scikit-learn's accuracy.
 
-    The configuration `multilabel` takes a list of 0 and 1 an item, and an item is right if the whole list is.
+    The configuration `multilabel` takes a list of 0 and 1 per item; an item is right if the whole list is.
 
     >>> Accuracy().compute(predictions=[0, 1, 1, 0], references=[0, 1, 0, 0])
     {'accuracy': 0.75}
@@ -28,22 +28,16 @@ class Accuracy(evaluate.Metric):
         )
 
     def _compute(
-        self,
-        predictions: list[int] | list[list[int]],
-        references: list[int] | list[list[int]],
-        sample_weight: list[float] | None = None,
+        self, predictions: list, references: list, sample_weight: list[float] | None = None
     ) -> dict[str, float]:
-        """Compare classes.
+        """Compute the accuracy.
 
         Args:
-            predictions, references: class ids, `(items,)`; with `multilabel` 0 or 1, `(items, classes)`.
-            sample_weight (`list` of `float`, *optional*): weight of each item, `(items,)`.
+            predictions, references (`list`): Class ids `(items,)`; with `multilabel` 0 or 1, `(items, classes)`.
+            sample_weight (`list` of `float`, *optional*): Weight of each item, `(items,)`.
 
         Returns:
             `accuracy`, in [0, 1].
-
-        Raises:
-            ValueError: if there are no items (scikit-learn).
         """
         found = sklearn.metrics.accuracy_score(references, predictions, sample_weight=sample_weight)
         return {"accuracy": float(found)}

@@ -1,4 +1,4 @@
-"""F1: the harmonic mean of precision and recall, of one class, averaged over classes in three ways, or of each."""
+"""F1, the harmonic mean of precision and recall: of one class, averaged over classes, or of each class."""
 
 from collections.abc import Sequence
 
@@ -11,9 +11,9 @@ AVERAGES = ("binary", "macro", "micro", "weighted", "per_class")
 
 
 class F1(evaluate.Metric):
-    """F1 over scikit-learn.
+    """scikit-learn's F1.
 
-    The configuration `multilabel` takes a list of 0 and 1 an item; `average="binary"` is not for it.
+    The configuration `multilabel` takes a list of 0 and 1 per item, without `average="binary"`.
 
     >>> F1().compute(predictions=[0, 1, 1, 0, 0], references=[0, 1, 0, 0, 1])
     {'f1': 0.5}
@@ -36,34 +36,32 @@ class F1(evaluate.Metric):
 
     def _compute(
         self,
-        predictions: list[int] | list[list[int]],
-        references: list[int] | list[list[int]],
+        predictions: list,
+        references: list,
         average: str = "binary",
         pos_label: int = 1,
         labels: Sequence[int] | None = None,
         label_names: Sequence[str] | None = None,
         sample_weight: list[float] | None = None,
     ) -> dict[str, float]:
-        """Compare classes.
-
-        A class that is never predicted and never true, but is in `labels`, has an F1 of 0.
+        """Compute F1; it is 0 for a class in `labels` that is neither predicted nor true.
 
         Args:
-            predictions, references: class ids, `(items,)`; with `multilabel` 0 or 1, `(items, classes)`.
-            average (`str`): `binary` (that of `pos_label`), `macro` (mean over classes), `micro` (of the counts of
-                all classes together), `weighted` (mean weighted by how often each class is true), `per_class`.
-            pos_label (`int`): the class that `binary` is about.
-            labels (`Sequence` of `int`, *optional*): the classes to count, in this order; None means those that occur
-                in `predictions` or `references`, sorted.
-            label_names (`Sequence` of `str`, *optional*): for `per_class`, names of the classes, by id.
-            sample_weight (`list` of `float`, *optional*): weight of each item, `(items,)`.
+            predictions, references (`list`): Class ids `(items,)`; with `multilabel` 0 or 1, `(items, classes)`.
+            average (`str`, *optional*, defaults to `"binary"`): `binary` (of `pos_label`), `macro` (mean of classes),
+                `micro` (from the counts of all classes together), `weighted` (mean by true frequency) or `per_class`.
+            pos_label (`int`, *optional*, defaults to 1): The class for `binary`.
+            labels (`Sequence` of `int`, *optional*): Classes to include, in this order, defaults to all that occur,
+                sorted.
+            label_names (`Sequence` of `str`, *optional*): For `per_class`, names of the classes by id.
+            sample_weight (`list` of `float`, *optional*): Weight of each item, `(items,)`.
 
         Returns:
-            `f1`, in [0, 1]; with `per_class` `f1_<id or name>` for each class instead.
+            `f1`, in [0, 1]; with `per_class` `f1_<id or name>` of each class instead.
 
         Raises:
-            ValueError: for another `average`; for `binary` with more than two classes (scikit-learn); for a class
-                without a name, and for two of the same, whose figures could not be told apart.
+            ValueError: For another `average`, `binary` with more than two classes (scikit-learn), and names that are
+                missing or not unique.
         """
         if average not in AVERAGES:
             raise ValueError(f"average={average!r}: must be one of {', '.join(AVERAGES)}.")
@@ -82,15 +80,14 @@ class F1(evaluate.Metric):
             labels = range(len(found))
         elif labels is None:
             labels = sorted({*predictions, *references})
-        return dict(zip(_figure_names(labels, label_names), map(float, found), strict=True))
+        return dict(zip(_metric_names(labels, label_names), map(float, found), strict=True))
 
 
-def _figure_names(labels: Sequence[int], label_names: Sequence[str] | None) -> list[str]:
+def _metric_names(labels: Sequence[int], label_names: Sequence[str] | None) -> list[str]:
     try:
         names = labels if label_names is None else [label_names[label] for label in labels]
     except LookupError:
         raise ValueError(f"label_names has no name for one of the classes {list(labels)}: name all.") from None
-    figures = [f"f1_{name}" for name in names]
-    if twice := [name for name in figures if figures.count(name) > 1]:
-        raise ValueError(f"{twice[0]} would be the figure of two classes: give each a name of its own.")
-    return figures
+    if len(set(names)) < len(names):
+        raise ValueError(f"label_names {list(names)} has a name twice: give each class its own.")
+    return [f"f1_{name}" for name in names]

@@ -1,4 +1,4 @@
-"""Matthews correlation: how far predicted and true classes go together, for classes of unequal size too."""
+"""Matthews correlation: agreement of predicted and true classes, also for imbalanced ones."""
 
 import datasets
 import evaluate
@@ -6,7 +6,7 @@ import sklearn.metrics
 
 
 class MatthewsCorrelation(evaluate.Metric):
-    """Matthews correlation over scikit-learn, for two classes or more (Gorodkin 2004).
+    """scikit-learn's Matthews correlation, for two classes or more (Gorodkin 2004).
 
     >>> MatthewsCorrelation().compute(predictions=[1, 0, 1, 0], references=[1, 0, 0, 1])
     {'matthews_correlation': 0.0}
@@ -24,11 +24,7 @@ class MatthewsCorrelation(evaluate.Metric):
     def _compute(
         self, predictions: list[int], references: list[int], sample_weight: list[float] | None = None
     ) -> dict[str, float]:
-        """Compare classes.
-
-        Args:
-            predictions, references (`list` of `int`): class ids, `(items,)`.
-            sample_weight (`list` of `float`, *optional*): weight of each item, `(items,)`.
+        """Compute the correlation of class ids `(items,)`, optionally weighted.
 
         Returns:
             `matthews_correlation`, in [-1, 1]; 0 if all predictions, or all references, are the same class.

@@ -1,6 +1,6 @@
 """Accuracy on minimal pairs by pseudo-likelihood (BLiMP, Warstadt et al. 2020, https://arxiv.org/abs/1912.00582).
 
-Needs the package `hf_encoders`, also when it is loaded by its path.
+Needs the package `hf_encoders`, also if loaded by path.
 """
 
 import datasets
@@ -12,9 +12,9 @@ from hf_encoders.evaluation.pseudo_likelihood import MAX_TOKENS, pseudo_log_like
 
 
 class MinimalPairAccuracy(evaluate.Metric):
-    """Share of the pairs whose acceptable sentence has the greater pseudo-log-likelihood; chance is about one half.
+    """Share of pairs whose acceptable sentence has the higher pseudo-log-likelihood; chance is about one half.
 
-    Inputs are the columns `sentence_good` and `sentence_bad`; in the configuration `blimp` also `UID`, the paradigm:
+    Inputs are the columns `sentence_good` and `sentence_bad`, in the configuration `blimp` also `UID`, the paradigm:
     `MinimalPairAccuracy("blimp").compute(**rows, model=model, tokenizer=tokenizer)`.
     """
 
@@ -40,27 +40,27 @@ class MinimalPairAccuracy(evaluate.Metric):
         mask_rest_of_word: bool = False,
         max_tokens: int = MAX_TOKENS,
     ) -> dict[str, float]:
-        """Compare the sentences of each pair.
+        """Score and compare the sentences of each pair.
 
         Args:
-            sentence_good, sentence_bad (`list` of `str`): the acceptable and the other sentence, `(pairs,)`.
-            model, tokenizer, mask_rest_of_word, max_tokens: as in
-                `hf_encoders.evaluation.pseudo_likelihood.token_log_probabilities`, which raises for wrong ones.
-            UID (`list` of `str`): with `blimp`, the paradigm of each pair.
+            sentence_good, sentence_bad (`list` of `str`): The acceptable and the other sentence, `(pairs,)`.
+            model, tokenizer, mask_rest_of_word, max_tokens: As for
+                `hf_encoders.evaluation.pseudo_likelihood.token_log_probabilities`.
+            UID (`list` of `str`): With `blimp`, the paradigm of each pair.
 
         Returns:
-            `minimal_pair_accuracy`, of all pairs, in [0, 1]; `minimal_pairs`, how many; `minimal_pair_ties`, pairs
-            with two equal scores, counted as wrong; with `blimp` `minimal_pair_accuracy_<UID>` of each paradigm.
+            `minimal_pair_accuracy`, in [0, 1]; `minimal_pairs`, their number; `minimal_pair_ties`, pairs with equal
+            scores, which count as wrong; with `blimp` `minimal_pair_accuracy_<UID>` of each paradigm.
         """
         sentences = [*sentence_good, *sentence_bad]
         scores = pseudo_log_likelihoods(model, tokenizer, sentences, mask_rest_of_word, max_tokens)
         good, bad = scores[: len(sentence_good)], scores[len(sentence_good) :]
         overall, by_paradigm = compare_pairs(good, bad, UID or [""] * len(good))
-        figures = {
+        metrics = {
             "minimal_pair_accuracy": overall.accuracy,
             "minimal_pairs": overall.pairs,
             "minimal_pair_ties": overall.ties,
         }
         if UID is not None:
-            figures |= {f"minimal_pair_accuracy_{name}": found.accuracy for name, found in by_paradigm.items()}
-        return figures
+            metrics |= {f"minimal_pair_accuracy_{name}": found.accuracy for name, found in by_paradigm.items()}
+        return metrics

@@ -9,10 +9,10 @@ IGNORED = -100  # label of no pair, as in the data; this file can be loaded by i
 
 
 class PairAccuracy(evaluate.Metric):
-    """Accuracy of a pair head, overall and for each class, because a head that always says the same gets one half.
+    """Accuracy of a pair head, overall and per class, because a head that always predicts one class reaches one half.
 
-    `config_name` is `next_sentence` (the default) or `sentence_order`; it names the classes. Differs from `Accuracy`
-    in: pairs whose label is -100 are left out, as in the loss.
+    `config_name`, `next_sentence` (the default) or `sentence_order`, names the classes. Unlike in `Accuracy`, pairs
+    with label -100 are ignored, as in the loss.
 
     >>> PairAccuracy("sentence_order").compute(predictions=[0, 0, 0, 0], references=[0, 1, 0, -100])
     {'pair_accuracy': 0.6666666666666666, 'pair_accuracy_in_order': 1.0, 'pair_accuracy_swapped': 0.0, 'pairs': 3}
@@ -30,32 +30,29 @@ class PairAccuracy(evaluate.Metric):
         )
 
     def _compute(self, predictions: list[int], references: list[int]) -> dict[str, float]:
-        """Compare classes.
+        """Compute the accuracy.
 
         Args:
-            predictions (`list` of `int`): the greater of the two scores, 0 or 1, `(pairs,)`.
+            predictions (`list` of `int`): The class with the higher score, 0 or 1, `(pairs,)`.
             references (`list` of `int`): 0 = follows, in order; 1 = random, swapped; -100 = no label; `(pairs,)`.
 
         Returns:
-            `pair_accuracy` and `pair_accuracy_<class>` for classes that occur, in [0, 1]; `pairs`, how many have a
-            label.
-
-        Raises:
-            ValueError: if no pair has a label, or one has another label.
+            `pair_accuracy` and `pair_accuracy_<class>` for classes that occur, in [0, 1]; `pairs`, the number of
+            labelled pairs.
         """
         labelled = [pair for pair in zip(predictions, references, strict=True) if pair[1] != IGNORED]
         others = {label for _, label in labelled} - {0, 1}
         if others or not labelled:
             raise ValueError(
-                f"references has {f'the label {min(others)}' if others else 'no label'}: pass 0 or 1 a pair, and "
-                f"{IGNORED} where there is none."
+                f"references has {f'the label {min(others)}' if others else 'no label'}: pass 0 or 1, or {IGNORED} to "
+                "ignore a pair."
             )
         names = CLASSES["next_sentence" if self.config_name == "default" else self.config_name]
-        figures = {"pair_accuracy": _share_right(labelled)}
+        metrics = {"pair_accuracy": _share_right(labelled)}
         for label, name in enumerate(names):
             if of_class := [pair for pair in labelled if pair[1] == label]:
-                figures[f"pair_accuracy_{name}"] = _share_right(of_class)
-        return {**figures, "pairs": len(labelled)}
+                metrics[f"pair_accuracy_{name}"] = _share_right(of_class)
+        return {**metrics, "pairs": len(labelled)}
 
 
 def _share_right(pairs: list[tuple[int, int]]) -> float:

@@ -6,7 +6,7 @@ import scipy.stats
 
 
 class PearsonCorrelation(evaluate.Metric):
-    """Pearson correlation over scipy.
+    """scipy's Pearson correlation.
 
     >>> round(PearsonCorrelation().compute(predictions=[1, 2, 4], references=[1, 2, 3])["pearsonr"], 6)
     0.981981
@@ -22,13 +22,9 @@ class PearsonCorrelation(evaluate.Metric):
         )
 
     def _compute(self, predictions: list[float], references: list[float]) -> dict[str, float]:
-        """Compare numbers.
-
-        Args:
-            predictions, references (`list` of `float`): `(items,)`, at least two.
+        """Compute the correlation of at least two numbers.
 
         Returns:
-            `pearsonr`, in [-1, 1]; nan, with scipy's warning, if all predictions or all references are the same,
-            because the correlation is not defined then.
+            `pearsonr`, in [-1, 1]; NaN, with scipy's warning, if all predictions or all references are equal.
         """
         return {"pearsonr": float(scipy.stats.pearsonr(predictions, references).statistic)}

@@ -1,6 +1,6 @@
 """Pseudo-perplexity of a masked language model on sentences (Salazar et al. 2020, https://arxiv.org/abs/1910.14659).
 
-Needs the package `hf_encoders`, also when it is loaded by its path.
+Needs the package `hf_encoders`, also if loaded by path.
 """
 
 import datasets
@@ -13,7 +13,7 @@ from hf_encoders.evaluation.pseudo_likelihood import MAX_TOKENS, pseudo_perplexi
 class PseudoPerplexity(evaluate.Metric):
     """exp of the mean negative log-probability of a token given all others; lower is better.
 
-    Compares models with the same tokenizer only: fewer and longer tokens make another mean.
+    It compares only models with the same tokenizer, because it is a mean over tokens.
     `metric.compute(predictions=sentences, model=model, tokenizer=tokenizer)`.
     """
 
@@ -36,12 +36,12 @@ class PseudoPerplexity(evaluate.Metric):
         """Score sentences.
 
         Args:
-            predictions (`list` of `str`): the sentences.
-            model, tokenizer, mask_rest_of_word, max_tokens: as in
-                `hf_encoders.evaluation.pseudo_likelihood.token_log_probabilities`, which raises for wrong ones.
+            predictions (`list` of `str`): The sentences.
+            model, tokenizer, mask_rest_of_word, max_tokens: As for
+                `hf_encoders.evaluation.pseudo_likelihood.token_log_probabilities`.
 
         Returns:
-            `pseudo_perplexity`, at least 1; `tokens`, how many were scored.
+            `pseudo_perplexity`, at least 1; `tokens`, the number of tokens that were scored.
         """
         scores = token_log_probabilities(model, tokenizer, predictions, mask_rest_of_word, max_tokens)
         return {"pseudo_perplexity": pseudo_perplexity(scores), "tokens": sum(map(len, scores))}

@@ -14,10 +14,10 @@ SCHEMES = ("IOB1", "IOB2", "IOE1", "IOE2", "IOBES", "BILOU")
 
 
 class Seqeval(evaluate.Metric):
-    """Entity figures: an entity is right if its type, its first and its last word are.
+    """Entity metrics: an entity is right if its type, its first and its last word are.
 
-    The default mode reads any tagging scheme and counts an entity that begins with `I-` too, as `conlleval.pl` of
-    CoNLL-2000 does; `mode="strict"` counts entities that are well-formed in `scheme` only.
+    The default mode reads any tagging scheme and also counts entities that begin with `I-`, as `conlleval.pl` of
+    CoNLL-2000 does; `mode="strict"` counts only entities that are well-formed in `scheme`.
 
     >>> Seqeval().compute(
     ...     predictions=[["B-PER", "I-PER", "O", "B-LOC"]], references=[["B-PER", "I-PER", "O", "O"]]
@@ -44,27 +44,26 @@ class Seqeval(evaluate.Metric):
         scheme: str | None = None,
         suffix: bool = False,
     ) -> dict[str, float]:
-        """Compare entities.
+        """Compute precision, recall and F1.
 
         Args:
-            predictions, references (`list` of `list` of `str`): tags such as `B-PER` and `O`, one a word.
+            predictions, references (`list` of `list` of `str`): Tags such as `B-PER` and `O`, one per word.
             mode (`str`, *optional*): None or `strict`.
-            scheme (`str`, *optional*): for `strict`, one of IOB1, IOB2, IOE1, IOE2, IOBES (also called BIOES), BILOU.
-            suffix (`bool`): whether tags are written `PER-B`.
+            scheme (`str`, *optional*): For `strict`, IOB1, IOB2, IOE1, IOE2, IOBES (also called BIOES) or BILOU.
+            suffix (`bool`, *optional*, defaults to `False`): Whether tags are written `PER-B`.
 
         Returns:
-            `overall_precision`, `overall_recall`, `overall_f1` (of all entities together), `overall_accuracy` (share
-            of words with the right tag); for each type `<type>_precision`, `<type>_recall`, `<type>_f1`; all in
-            [0, 1], 0 where nothing is predicted or nothing is true; and `<type>_number`, true entities of the type.
-            A type that is called `overall` is `overall_` there, so that it is not taken for all types.
+            `overall_precision`, `overall_recall`, `overall_f1` of all entities, `overall_accuracy` of all words;
+            `<type>_precision`, `<type>_recall`, `<type>_f1`; all in [0, 1], 0 if undefined; `<type>_number`, true
+            entities of the type. The type `overall` becomes `overall_`.
 
         Raises:
-            ValueError: for sentences with more or fewer tags than words, for another `mode` or `scheme`, and for one
-                of the two without the other.
+            ValueError: For sentences with different numbers of tags, another `mode` or `scheme`, or one of the two
+                without the other.
         """
         _check_lengths(predictions, references)
         strict = _strict_arguments(mode, scheme)
-        # Not `classification_report`, in which averages overwrite a type that is called like them.
+        # Not `classification_report`, whose averages overwrite types of the same name.
         if strict:
             score = v1.precision_recall_fscore_support
             kinds = v1.unique_labels(references, predictions, strict["scheme"], suffix)
@@ -74,7 +73,7 @@ class Seqeval(evaluate.Metric):
             kinds = sorted({kind for kind, _, _ in found})
         scores = partial(score, references, predictions, suffix=suffix, zero_division=0, **strict)
         precision, recall, f1, _ = scores(average="micro")
-        figures = {
+        metrics = {
             "overall_precision": float(precision),
             "overall_recall": float(recall),
             "overall_f1": float(f1),
@@ -82,15 +81,13 @@ class Seqeval(evaluate.Metric):
         }
         for kind, precision, recall, f1, number in zip(kinds, *scores(average=None), strict=True):
             name = name_in_metrics(kind)
-            figures[f"{name}_precision"] = float(precision)
-            figures[f"{name}_recall"] = float(recall)
-            figures[f"{name}_f1"] = float(f1)
-            figures[f"{name}_number"] = int(number)
-        return figures
+            metrics |= {f"{name}_precision": float(precision), f"{name}_recall": float(recall)}
+            metrics |= {f"{name}_f1": float(f1), f"{name}_number": int(number)}
+        return metrics
 
 
 def name_in_metrics(kind: str) -> str:
-    """What an entity type is called in the figures: itself, unless that is the name of those of all types.
+    """Name of an entity type in the metrics; distinct from that of all types together.
 
     >>> [name_in_metrics(kind) for kind in ("PER", "overall", "overall_")]
     ['PER', 'overall_', 'overall__']
@@ -102,7 +99,7 @@ def _check_lengths(predictions: list[list[str]], references: list[list[str]]) ->
     for number, (predicted, true) in enumerate(zip(predictions, references, strict=True)):
         if len(predicted) != len(true):
             raise ValueError(
-                f"predictions of sentence {number} has {len(predicted)} tags, references {len(true)}: pass one a word."
+                f"sentence {number} has {len(predicted)} predictions and {len(true)} references: pass a tag per word."
             )
 
 

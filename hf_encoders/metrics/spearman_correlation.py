@@ -6,7 +6,7 @@ import scipy.stats
 
 
 class SpearmanCorrelation(evaluate.Metric):
-    """Spearman correlation over scipy.
+    """scipy's Spearman correlation.
 
     >>> round(SpearmanCorrelation().compute(predictions=[1, 2, 4], references=[1, 3, 2])["spearmanr"], 6)
     0.5
@@ -22,13 +22,9 @@ class SpearmanCorrelation(evaluate.Metric):
         )
 
     def _compute(self, predictions: list[float], references: list[float]) -> dict[str, float]:
-        """Compare numbers.
-
-        Args:
-            predictions, references (`list` of `float`): `(items,)`, at least two.
+        """Compute the correlation of at least two numbers.
 
         Returns:
-            `spearmanr`, in [-1, 1]; nan, with scipy's warning, if all predictions or all references are the same,
-            because the correlation is not defined then.
+            `spearmanr`, in [-1, 1]; NaN, with scipy's warning, if all predictions or all references are equal.
         """
         return {"spearmanr": float(scipy.stats.spearmanr(predictions, references).statistic)}

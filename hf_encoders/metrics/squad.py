@@ -13,7 +13,7 @@ _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 
 
 class Squad(evaluate.Metric):
-    """Figures equal to those of the official script `evaluate-v1.1.py`.
+    """The metrics of the official script `evaluate-v1.1.py`.
 
     >>> Squad().compute(
     ...     predictions=[{"id": "q1", "prediction_text": "the red cat"}],
@@ -38,40 +38,34 @@ class Squad(evaluate.Metric):
         )
 
     def _compute(self, predictions: list[dict], references: list[dict]) -> dict[str, float]:
-        """Compare answers.
+        """Compute exact match and F1.
 
         Args:
             predictions (`list` of `dict`): `id` and `prediction_text` of each question, in any order.
-            references (`list` of `dict`): `id` and `answers`, a `dict` of the lists `text` (any of which is right, at
-                least one) and `answer_start` (not read).
+            references (`list` of `dict`): `id` and `answers`, a `dict` of the lists `text` (of one or more right
+                answers) and `answer_start` (unused).
 
         Returns:
-            `exact_match` and `f1`, in per cent; each question counts with its best gold answer.
-
-        Raises:
-            ValueError: if ids come twice or do not match, or a question has no gold answer.
+            `exact_match` and `f1`, in percent; each question counts with its best gold answer.
         """
         exact, f1 = [], []
         for prediction, reference in zip(in_order_of_references(predictions, references), references, strict=True):
             text, golds = prediction["prediction_text"], reference["answers"]["text"]
             if not golds:
                 raise ValueError(
-                    f"references: the question {reference['id']!r} has no answer: use SquadV2 for data with questions "
-                    "that cannot be answered."
+                    f"references: the question {reference['id']!r} has no answer: use SquadV2 for data with "
+                    "unanswerable questions."
                 )
             exact.append(normalised_words(text) in map(normalised_words, golds))
             f1.append(max(word_f1(text, gold) for gold in golds))
         return {"exact_match": 100.0 * sum(exact) / len(exact), "f1": 100.0 * sum(f1) / len(f1)}
 
 
-# The rules of both versions (Rajpurkar et al. 2016, section 6.1). Each metric is one file, so that it may be copied
-# alone; a test keeps these functions the same in the two.
+# The rules of both versions (Rajpurkar et al. 2016, section 6.1); `squad_v2.py` imports them.
 
 
 def normalised_words(answer: str) -> list[str]:
-    """The words that are compared: lower-case, without ASCII punctuation and English articles.
-
-    Punctuation goes first, so "a-b" is the one word "ab"; other scripts' punctuation stays.
+    """The words that are compared: lower-cased, without ASCII punctuation (removed first) and English articles.
 
     >>> normalised_words("The  cat's (an) A-team, «now»")
     ['cats', 'ateam', '«now»']
@@ -80,7 +74,7 @@ def normalised_words(answer: str) -> list[str]:
 
 
 def word_f1(prediction: str, gold: str) -> float:
-    """F1 of the bags of normalised words, in [0, 1]; 0 without a common word, so also between two empty answers.
+    """F1 of the bags of normalised words, in [0, 1]; 0 without a common word, also between two empty answers.
 
     >>> word_f1("the red cat", "A cat")
     0.6666666666666666
@@ -94,20 +88,16 @@ def word_f1(prediction: str, gold: str) -> float:
 
 
 def in_order_of_references(predictions: list[dict], references: list[dict]) -> list[dict]:
-    """The predictions for the references, matched by `id`.
-
-    Raises:
-        ValueError: if an id comes twice, or has no counterpart.
-    """
+    """The predictions in the order of the references, matched by `id`; ids must be unique and match."""
     by_id = {prediction["id"]: prediction for prediction in predictions}
     wanted = [reference["id"] for reference in references]
     for name, rows in (("predictions", predictions), ("references", references)):
         ids = Counter(row["id"] for row in rows)
         if len(ids) < len(rows):
-            raise ValueError(f"{name} has the id {ids.most_common(1)[0][0]!r} twice: pass one row a question.")
+            raise ValueError(f"{name} has the id {ids.most_common(1)[0][0]!r} twice: pass one row per question.")
     if missing := [question for question in wanted if question not in by_id]:
         raise ValueError(
             f"predictions has no row for the question {missing[0]!r} and {len(missing) - 1} others: pass "
-            "prediction_text='' where there is no answer."
+            "prediction_text='' for no answer."
         )
     return [by_id[question] for question in wanted]

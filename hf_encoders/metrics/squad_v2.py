@@ -1,20 +1,15 @@
 """SQuAD 2.0: answers that may not exist (Rajpurkar et al. 2018, https://arxiv.org/abs/1806.03822)."""
 
 import itertools
-import re
-import string
-from collections import Counter
 
 import datasets
 import evaluate
 
-
-_PUNCTUATION = str.maketrans("", "", string.punctuation)
-_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+from .squad import in_order_of_references, normalised_words, word_f1
 
 
 class SquadV2(evaluate.Metric):
-    """Figures equal to those of the official script `evaluate-v2.0.py` with a file of no-answer probabilities.
+    """The metrics of the official script `evaluate-v2.0.py` with a file of no-answer probabilities.
 
     >>> SquadV2().compute(
     ...     predictions=[
@@ -49,22 +44,20 @@ class SquadV2(evaluate.Metric):
     def _compute(
         self, predictions: list[dict], references: list[dict], no_answer_threshold: float = 1.0
     ) -> dict[str, float]:
-        """Compare answers.
+        """Compute exact match and F1.
 
         Args:
             predictions (`list` of `dict`): `id`, `prediction_text` (empty for no answer) and `no_answer_probability`
-                (0.0 where it is not known; any increasing score will do) of each question, in any order.
-            references (`list` of `dict`): `id` and `answers`, a `dict` of the lists `text` (any of which is right;
-                none if the question has no answer) and `answer_start` (not read).
-            no_answer_threshold (`float`): a question whose `no_answer_probability` is greater counts as not answered.
+                (0.0 if unknown; any increasing score works) of each question, in any order.
+            references (`list` of `dict`): `id` and `answers`, a `dict` of the lists `text` (right answers; empty for
+                an unanswerable question) and `answer_start` (unused).
+            no_answer_threshold (`float`, *optional*, defaults to 1.0): A question with a higher
+                `no_answer_probability` counts as not answered.
 
         Returns:
-            `exact` and `f1`, in per cent, and `total`, of all questions; with the prefix `HasAns_` and `NoAns_` of
-            those with and without an answer, where there are any. `best_exact`, `best_f1`: what the best threshold
-            would give; `best_exact_thresh`, `best_f1_thresh`: that threshold.
-
-        Raises:
-            ValueError: if ids come twice or do not match.
+            `exact` and `f1`, in percent, and `total`, of all questions; with prefix `HasAns_` and `NoAns_` of those
+            with and without an answer, if there are any. `best_exact`, `best_f1`: with the best threshold;
+            `best_exact_thresh`, `best_f1_thresh`: that threshold.
         """
         predictions = in_order_of_references(predictions, references)
         texts = [prediction["prediction_text"] for prediction in predictions]
@@ -77,7 +70,7 @@ class SquadV2(evaluate.Metric):
             ],
             "f1": [max(_f1(text, gold) for gold in golds) for text, golds in pairs],
         }
-        # Above the threshold the answer is dropped, which is right where there is none.
+        # Above the threshold the answer is dropped, which is right for unanswerable questions.
         final = {
             name: [
                 float(not answerable) if probability > no_answer_threshold else score
@@ -85,32 +78,29 @@ class SquadV2(evaluate.Metric):
             ]
             for name, scores in raw.items()
         }
-        figures = _means(final, [True] * len(texts), "")
-        figures |= _means(final, has_answer, "HasAns_")
-        figures |= _means(final, [not answerable for answerable in has_answer], "NoAns_")
+        metrics = _means(final, [True] * len(texts), "")
+        metrics |= _means(final, has_answer, "HasAns_")
+        metrics |= _means(final, [not answerable for answerable in has_answer], "NoAns_")
         for name, scores in raw.items():
             best, threshold = best_threshold(scores, texts, probabilities, has_answer)
-            figures |= {f"best_{name}": best, f"best_{name}_thresh": threshold}
-        return figures
+            metrics |= {f"best_{name}": best, f"best_{name}_thresh": threshold}
+        return metrics
 
 
 def best_threshold(
     scores: list[float], texts: list[str], probabilities: list[float], has_answer: list[bool]
 ) -> tuple[float, float]:
-    """The best mean score that a threshold on the no-answer probability could give.
+    """The best mean score, in percent, over thresholds on the no-answer probability, and that threshold.
 
-    As in the official script, with two peculiarities of it. Questions of the same probability are let in one after
-    the other, in the order given, so the figure may lie a little above what any threshold reaches. And an answer to a
-    question that has none is wrong even if nothing is left of it when it is normalised.
+    As in the official script, with its two peculiarities: questions of equal probability are added one by one in the
+    given order, so the score may be slightly above what any threshold reaches, and an answer to an unanswerable
+    question is wrong even if normalisation leaves nothing of it.
 
     Args:
-        scores (`list` of `float`): of each question if its answer is kept, in [0, 1].
-        texts (`list` of `str`): the answers.
-        probabilities (`list` of `float`): of no answer.
-        has_answer (`list` of `bool`): whether there is one.
-
-    Returns:
-        The mean score in per cent, and the threshold.
+        scores (`list` of `float`): Of each question if its answer is kept, in [0, 1].
+        texts (`list` of `str`): The answers.
+        probabilities (`list` of `float`): Of no answer.
+        has_answer (`list` of `bool`): Whether the question is answerable.
 
     >>> best_threshold([1.0, 0.0, 0.0], ["cat", "dog", "cow"], [0.2, 0.3, 0.1], [True, True, False])
     (33.333333333333336, 0.0)
@@ -128,12 +118,12 @@ def best_threshold(
 
 
 def _gold_answers(reference: dict) -> list[str]:
-    """Gold answers that have words; an empty one, if none has."""
+    """Gold answers with words, or one empty answer."""
     return [text for text in reference["answers"]["text"] if normalised_words(text)] or [""]
 
 
 def _f1(prediction: str, gold: str) -> float:
-    """As in SQuAD 1.1, but two empty answers agree."""
+    """As in SQuAD 1.1, but 1 for two empty answers."""
     if not normalised_words(prediction) and not normalised_words(gold):
         return 1.0
     return word_f1(prediction, gold)
@@ -145,52 +135,3 @@ def _means(scores: dict[str, list[float]], chosen: list[bool], prefix: str) -> d
         return {}
     sums = {name: sum(itertools.compress(values, chosen)) for name, values in scores.items()}
     return {f"{prefix}{name}": 100.0 * value / total for name, value in sums.items()} | {f"{prefix}total": total}
-
-
-# The rules of both versions (Rajpurkar et al. 2016, section 6.1). Each metric is one file, so that it may be copied
-# alone; a test keeps these functions the same in the two.
-
-
-def normalised_words(answer: str) -> list[str]:
-    """The words that are compared: lower-case, without ASCII punctuation and English articles.
-
-    Punctuation goes first, so "a-b" is the one word "ab"; other scripts' punctuation stays.
-
-    >>> normalised_words("The  cat's (an) A-team, «now»")
-    ['cats', 'ateam', '«now»']
-    """
-    return _ARTICLES.sub(" ", answer.lower().translate(_PUNCTUATION)).split()
-
-
-def word_f1(prediction: str, gold: str) -> float:
-    """F1 of the bags of normalised words, in [0, 1]; 0 without a common word, so also between two empty answers.
-
-    >>> word_f1("the red cat", "A cat")
-    0.6666666666666666
-    """
-    predicted, true = normalised_words(prediction), normalised_words(gold)
-    common = (Counter(predicted) & Counter(true)).total()
-    if common == 0:
-        return 0.0
-    precision, recall = common / len(predicted), common / len(true)
-    return 2 * precision * recall / (precision + recall)
-
-
-def in_order_of_references(predictions: list[dict], references: list[dict]) -> list[dict]:
-    """The predictions for the references, matched by `id`.
-
-    Raises:
-        ValueError: if an id comes twice, or has no counterpart.
-    """
-    by_id = {prediction["id"]: prediction for prediction in predictions}
-    wanted = [reference["id"] for reference in references]
-    for name, rows in (("predictions", predictions), ("references", references)):
-        ids = Counter(row["id"] for row in rows)
-        if len(ids) < len(rows):
-            raise ValueError(f"{name} has the id {ids.most_common(1)[0][0]!r} twice: pass one row a question.")
-    if missing := [question for question in wanted if question not in by_id]:
-        raise ValueError(
-            f"predictions has no row for the question {missing[0]!r} and {len(missing) - 1} others: pass "
-            "prediction_text='' where there is no answer."
-        )
-    return [by_id[question] for question in wanted]

@@ -1,8 +1,9 @@
-"""The quickstart's text: documents, where they are from, which of them are kept out; and what was made of them."""
+"""Text of the quickstart: documents with their sources, the held-out ones, tokenizer and tokenized corpora."""
 
 import argparse
 import json
 import platform
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.data.corpus import read_documents, tokenize_documents
 from hf_encoders.data.corpus.python_docs import read_python_documents
-from hf_encoders.data.corpus.segmentation import split_sentences
+from hf_encoders.data.corpus.segmentation import splitter_for
 from hf_encoders.data.corpus.text_files import text_files
 from hf_encoders.loading import load_tokenizer
 from hf_encoders.recipes.recipe import Recipe
@@ -25,12 +26,15 @@ from hf_encoders.writing import read_json, replaced_folder
 TEXT = "_text"  # folder in the output folder
 MADE_OF, HELD_OUT = "made_of.json", "held_out.json"  # files in it
 HELD_OUT_SHARE = 0.15  # of the documents, for evaluation and fine-tuning
-CHARACTERS_A_LIBRARY = 300_000  # of this Python's documentation, so that none is all of the text
+CHARACTERS_PER_LIBRARY = 300_000  # of this Python's documentation, so that no library dominates the text
+LABELS = 8  # sources with the most held-out documents, to fine-tune on
+TEST_SHARE = 0.3  # of their documents
+FEWEST_WORDS = 8  # of a labelled passage
 
 
 @dataclass
 class LabelledDocument:
-    """A document, where it is from, and the passages it is made of, each a list of sentences."""
+    """A document, its source, and its passages, each a list of sentences."""
 
     label: str
     passages: list[list[str]]
@@ -43,12 +47,12 @@ class LabelledDocument:
 
 @dataclass
 class PreparedText:
-    """What training reads.
+    """Text to train on.
 
     Args:
-        tokenizer: trained on the documents that are not kept out.
-        corpus, held_out_corpus (`datasets.Dataset`): the two parts, tokenised.
-        held_out (`list[LabelledDocument]`): the documents that are kept out.
+        tokenizer (`PreTrainedTokenizerBase`): Trained on the training documents.
+        corpus, held_out_corpus (`datasets.Dataset`): Training and held-out documents, tokenized.
+        held_out (`list` of `LabelledDocument`): The held-out documents.
     """
 
     tokenizer: PreTrainedTokenizerBase
@@ -58,18 +62,18 @@ class PreparedText:
 
 
 def prepared_text(
-    arguments: argparse.Namespace, recipe: Recipe, output: Path, say: Callable[[str], None]
+    arguments: argparse.Namespace, recipe: Recipe, output: Path, on_read: Callable[[str], None]
 ) -> PreparedText:
-    """Read, split, tokenise, and keep that in the output folder, whole or not at all; or what is kept there.
+    """Read, split and tokenize text, atomically, into the output folder, or load what an earlier start left there.
 
     Args:
-        arguments: of the command.
-        recipe (`Recipe`): has the family, the tokenizer and the longest example.
-        output (`Path`): the run's folder.
-        say (`Callable`): is told when the text has been read and the tokenizer comes next.
+        arguments (`argparse.Namespace`): Of the command.
+        recipe (`Recipe`): With family, tokenizer and longest example.
+        output (`Path`): Folder of the run.
+        on_read (`Callable`): Called when the text has been read, with how the tokenizer is made.
 
     Raises:
-        ValueError: if what is kept there is of other text or settings; and as `load_documents` and `hold_out`.
+        ValueError: If the folder's text is of other input or settings; and as `load_documents` and `hold_out`.
     """
     folder = output / TEXT
     made_of = description(arguments, recipe)
@@ -79,24 +83,27 @@ def prepared_text(
         others = [name for name, value in made_of.items() if before.get(name) != value]
         if others:
             raise ValueError(
-                f"--output {output} holds a quickstart with another {others[0]}: give its own arguments to go on with "
-                "it, another folder, or --overwrite to begin anew."
+                f"--output {output} holds a quickstart with another {others[0]}: give the same arguments to resume "
+                "it, another folder, or --overwrite to start from scratch."
             )
-        print(f"  as it was prepared before, in {folder}")
-        say("as before")
+        print(f"  prepared before, in {folder}")
+        on_read("as before")
     else:
+        remedy = ""
         documents = load_documents(arguments)
         training, held_out = hold_out(documents, HELD_OUT_SHARE, arguments.seed)
-        say("trained on it")
+        on_read("trained on it")
         tokenizer = recipe_tokenizer(recipe, (sentence for document in training for sentence in document.sentences))
         with replaced_folder(folder) as unfinished:
             tokenizer.save_pretrained(unfinished / "tokenizer")
             for name, part in (("corpus", training), ("held_out", held_out)):
-                tokenized(part, tokenizer, recipe.longest).save_to_disk(unfinished / name)
+                # A sentence longer than an example is truncated.
+                sentences = (document.sentences for document in part)
+                tokenized = tokenize_documents(sentences, tokenizer, max_sentence_tokens=recipe.longest)
+                tokenized.save_to_disk(unfinished / name)
             kept = {"documents": [asdict(document) for document in held_out]}
             (unfinished / HELD_OUT).write_text(json.dumps(kept), encoding="utf-8")
             (unfinished / MADE_OF).write_text(json.dumps(made_of, indent=1), encoding="utf-8")
-        remedy = ""
     kept = read_json(folder / HELD_OUT, remedy)
     try:
         held_out = [LabelledDocument(**document) for document in kept["documents"]]
@@ -110,7 +117,7 @@ def prepared_text(
 
 
 def description(arguments: argparse.Namespace, recipe: Recipe) -> dict[str, Any]:
-    """What decides about the prepared text, as it is read back from JSON."""
+    """Everything that determines the prepared text, as read back from JSON."""
     text: Any = f"documentation of Python {platform.python_version()}"
     if arguments.input:
         text = [[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in input_files(arguments.input)]
@@ -131,47 +138,42 @@ def input_files(paths: list[str]) -> list[Path]:
 
 def load_documents(arguments: argparse.Namespace) -> list[LabelledDocument]:
     """The user's documents, labelled by file; or this Python's documentation, labelled by library."""
-
-    def splitter(text: str) -> list[str]:
-        return split_sentences(text, arguments.language)
-
+    splitter = splitter_for(arguments.language)
     if not arguments.input:
-        found = read_python_documents(splitter, CHARACTERS_A_LIBRARY)
+        found = read_python_documents(splitter, CHARACTERS_PER_LIBRARY)
         return [LabelledDocument(document.library, document.docstrings) for document in found]
-    files = input_files(arguments.input)
-    documents, seen, repeated = [], set(), 0
-    for file in files:
+    documents: dict[tuple[str, ...], LabelledDocument] = {}
+    repeated = 0
+    for file in input_files(arguments.input):
         for sentences in read_documents([file], sentence_splitter=splitter):
-            # The same document in both parts would make held-out figures too good.
-            if tuple(sentences) in seen:
+            # The same document in both parts would make held-out metrics too good.
+            if tuple(sentences) in documents:
                 repeated += 1
                 continue
-            seen.add(tuple(sentences))
             passages = [sentences[i : i + 4] for i in range(0, len(sentences), 4)]
-            documents.append(LabelledDocument(file.name, passages))
+            documents[tuple(sentences)] = LabelledDocument(file.name, passages)
     if repeated:
-        print(f"  {repeated:,} documents left out that repeat another one")
+        print(f"  {repeated:,} duplicate documents left out")
     if len(documents) < 10:
         raise ValueError(
-            f"--input holds {len(documents)} document(s), too few to keep some out for evaluation: separate documents "
+            f"--input has {len(documents)} document(s), too few to hold some out for evaluation: separate documents "
             "by blank lines, or give more files."
         )
-    return documents
+    return list(documents.values())
 
 
 def hold_out(
     documents: list[LabelledDocument], share: float, seed: int
 ) -> tuple[list[LabelledDocument], list[LabelledDocument]]:
-    """Training documents and the ones kept out, `share` of them.
+    """Training documents and held-out ones, `share` of them, which have several sentences (for sentence pairs).
 
     Raises:
-        ValueError: if there are no documents of several sentences to keep out.
+        ValueError: If there are fewer than four documents of several sentences.
     """
-    # Only documents of several sentences: held-out pairs are made of them.
     candidates = [i for i, document in enumerate(documents) if len(document.sentences) > 1]
     if len(candidates) < 4:
         raise ValueError(
-            "the text holds no document of two sentences, or hardly any: separate documents by blank lines, and put "
+            "the text has hardly any document of two sentences or more: separate documents by blank lines, and put "
             "several sentences into each."
         )
     order = np.random.default_rng(seed).permutation(candidates)
@@ -182,10 +184,20 @@ def hold_out(
     )
 
 
-def tokenized(
-    documents: list[LabelledDocument], tokenizer: PreTrainedTokenizerBase, max_length: int
-) -> datasets.Dataset:
-    """Documents of sentences of ids; a sentence longer than an example is cut."""
-    return tokenize_documents(
-        (document.sentences for document in documents), tokenizer, max_sentence_tokens=max_length
-    )
+def labelled_passages(held_out: list[LabelledDocument], seed: int) -> datasets.DatasetDict:
+    """Passages of the most frequent sources, each once, as `text` and `label`.
+
+    Returns:
+        `train` and `test`, which share no document.
+
+    Raises:
+        ValueError: As `hold_out`.
+    """
+    labels = {label for label, _ in Counter(document.label for document in held_out).most_common(LABELS)}
+    parts = hold_out([one for one in held_out if one.label in labels], TEST_SHARE, seed)
+    data = datasets.DatasetDict()
+    for split, part in zip(("train", "test"), parts, strict=True):
+        rows = {" ".join(passage): document.label for document in part for passage in document.passages}
+        rows = {text: label for text, label in rows.items() if len(text.split()) >= FEWEST_WORDS}
+        data[split] = datasets.Dataset.from_dict({"text": list(rows), "label": list(rows.values())})
+    return data

@@ -4,7 +4,6 @@ import dataclasses
 import json
 import shutil
 from collections.abc import Callable, Iterable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,9 @@ from transformers import (
 )
 
 from hf_encoders.data.corpus import prepare_corpus
+from hf_encoders.data.corpus.documents import read_documents
 from hf_encoders.data.corpus.report import REPORT_FILE, CorpusReport
-from hf_encoders.data.corpus.segmentation import read_documents, split_sentences
+from hf_encoders.data.corpus.segmentation import splitter_for
 from hf_encoders.data.corpus.settings import tokenizer_fingerprint
 from hf_encoders.data.corpus.text_files import has_text, text_files
 from hf_encoders.data.vocabulary.tokenizer_training import train_tokenizer
@@ -134,7 +134,7 @@ def open_corpus(
     paths = [Path(path) for path in corpus]
     tokenizer = None if tokenizer_name is None else load_tokenizer(tokenizer_name, "--tokenizer")
     if not parts:
-        splitter = partial(split_sentences, language=language)
+        splitter = splitter_for(language)
         if tokenizer is None:
             tokenizer = trained_tokenizer(recipe, paths, splitter, output / "tokenizer")
         report = prepare_corpus(paths, output / CORPUS, tokenizer, sentence_splitter=splitter)

@@ -50,11 +50,7 @@ def optimizer_class(name: str, arguments: TrainingArguments) -> tuple[type, dict
 
 
 def optimization_facts(trainer: Trainer) -> dict[str, Any]:
-    """Optimizer, rates, schedule, batch and precision of a training, as they were and not as they were asked for.
-
-    Args:
-        trainer (`Trainer`): that has trained.
-    """
+    """The optimizer, rates, schedule, batch size and precision that a `Trainer` has trained with."""
     optimizer = _unwrapped(trainer.optimizer, "optimizer")
     if optimizer is None:
         return {}
@@ -67,33 +63,33 @@ def optimization_facts(trainer: Trainer) -> dict[str, Any]:
         "peak learning rate": max(float(group.get("initial_lr", group["lr"])) for group in groups),
         "weight decay": max(group.get("weight_decay", 0.0) for group in groups),
         **_schedule(trainer),
-        "rows a step on each device": rows * trainer.args.gradient_accumulation_steps,
+        "rows per step on each device": rows * trainer.args.gradient_accumulation_steps,
         "precision": _precision(trainer),
     }
 
 
 def _unwrapped(wrapped: Any, name: str) -> Any:
-    """What accelerate, and what it wraps itself, have put around an optimizer or a schedule."""
+    """The optimizer or schedule inside the wrappers of accelerate and others."""
     while hasattr(wrapped, name):
         wrapped = getattr(wrapped, name)
     return wrapped
 
 
 def _schedule(trainer: Trainer) -> dict[str, Any]:
-    """Warm-up and schedule of the learning rate, with the options that were given."""
+    """Warm-up and schedule of the learning rate, with its options."""
     arguments, after = trainer.args, "schedule after warm-up"
-    if not trainer._created_lr_scheduler:  # the user's own, with whatever warm-up
+    if not trainer._created_lr_scheduler:  # the user's own; its warm-up is unknown
         return {after: type(_unwrapped(trainer.lr_scheduler, "scheduler")).__name__}
     name, options = arguments.lr_scheduler_type.value, arguments.lr_scheduler_kwargs or {}
-    told = ", ".join(f"{key}={value}" for key, value in options.items())
+    shown = ", ".join(f"{key}={value}" for key, value in options.items())
     return {
         "warm-up steps": arguments.get_warmup_steps(trainer.state.max_steps),
-        after: ("linear to 0" if name == "linear" else name) + (f" ({told})" if told else ""),
+        after: ("linear to 0" if name == "linear" else name) + (f" ({shown})" if shown else ""),
     }
 
 
 def _precision(trainer: Trainer) -> str:
-    """Kind of the weights' numbers, and that of autocast where it was on: fp16 on a CPU turns nothing on."""
+    """Type of the weights, and of autocast if it was on (fp16 on a CPU does not turn it on)."""
     kinds = sorted({str(weight.dtype).removeprefix("torch.") for weight in trainer.model.parameters()})
     autocast = {"fp16": "float16", "bf16": "bfloat16"}
     accelerator = trainer.accelerator

@@ -121,7 +121,8 @@ def fastest_threads(works: Sequence[Work], numbers: Sequence[int]) -> tuple[int,
         sized.append((run, work.steps * work.examples / examples))
     taken: dict[int, list[float]] = {number: [] for number in numbers}
     left = list(numbers)
-    while len(left) > 1 and time.perf_counter() - began < MOST_SECONDS:
+    # At least one turn, also where sizing the passes took all the time.
+    while len(left) > 1 and (not taken[numbers[0]] or time.perf_counter() - began < MOST_SECONDS):
         for number in left:
             torch.set_num_threads(number)
             taken[number].append(sum(often * seconds_of(run) for run, often in sized))

@@ -33,9 +33,9 @@ from hf_encoders.finetuning import (
     sequence_regression,
     token_classification,
 )
-from hf_encoders.finetuning.report import shown_spread
 from hf_encoders.finetuning.runs import RunSettings, finetune
 from hf_encoders.loading import load_config, load_tokenizer, longest_input
+from hf_encoders.records.tables import mean_and_deviation
 from tests.benchmarks.linear_baselines import (
     choice_baseline,
     classification_baseline,
@@ -266,7 +266,7 @@ def write_table(output: Path) -> None:
 
 def shown(values: list[float], row: LabelledSet) -> str:
     """Mean and standard deviation, in percent for SQuAD's figures as the official script gives them."""
-    return shown_spread(values, 1 if row.module is question_answering else 3) if values else ""
+    return mean_and_deviation(values, 1 if row.module is question_answering else 3) if values else ""
 
 
 if __name__ == "__main__":

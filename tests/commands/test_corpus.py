@@ -18,15 +18,15 @@ from hf_encoders.cli import main
 from hf_encoders.commands import corpus as command
 from hf_encoders.data.corpus import arrow_file, prepare_corpus, sources, split_sentences
 from hf_encoders.data.corpus.report import CorpusReport
-from hf_encoders.data.corpus.shards import PieceMaker
+from hf_encoders.data.corpus.shards import ShardWriter
 
 
-# The command, with units so small that many pieces are finished when it is killed.
+# The command, with units so small that many shards are finished when it is killed.
 COMMAND = """
 import sys
 from hf_encoders.cli import main
 from hf_encoders.data.corpus import sources
-sources.BYTES_A_UNIT = 20_000
+sources.BYTES_PER_UNIT = 20_000
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -67,7 +67,7 @@ def is_alive(process_group: int) -> bool:
     return True
 
 
-def test_killed_it_goes_on_and_ends_with_the_same_bytes(tokenizer_folder, tmp_path, monkeypatch):
+def test_a_killed_run_resumes_and_ends_with_the_same_bytes(tokenizer_folder, tmp_path, monkeypatch):
     generator = random.Random(0)
     documents = (" ".join(f"w{generator.randrange(5, 60)}" for _ in range(50)) + ".\n\n" for _ in range(10_000))
     (tmp_path / "a.txt").write_text("".join(documents))
@@ -76,25 +76,25 @@ def test_killed_it_goes_on_and_ends_with_the_same_bytes(tokenizer_folder, tmp_pa
     killed = subprocess.Popen(
         [sys.executable, "-c", COMMAND, "corpus", *map(str, arguments), "--output", str(out)], start_new_session=True
     )
-    wait_until(lambda: len(list(out.glob("pieces-*/*.arrow"))) >= 5, seconds=120)
+    wait_until(lambda: len(list(out.glob("shards-*/*.arrow"))) >= 5, seconds=120)
     os.kill(killed.pid, signal.SIGKILL)
     killed.wait()
     wait_until(lambda: not is_alive(killed.pid), seconds=30)
 
-    finished = {path.name: path.stat().st_mtime_ns for path in out.glob("pieces-*/*.arrow")}
-    monkeypatch.setattr(sources, "BYTES_A_UNIT", 20_000)
+    finished = {path.name: path.stat().st_mtime_ns for path in out.glob("shards-*/*.arrow")}
+    monkeypatch.setattr(sources, "BYTES_PER_UNIT", 20_000)
     made = []
-    make = PieceMaker.make
+    make = ShardWriter.write
     monkeypatch.setattr(
-        PieceMaker, "make", lambda maker, number, *part: made.append(number) or make(maker, number, *part)
+        ShardWriter, "write", lambda writer, number, *part: made.append(number) or make(writer, number, *part)
     )
     arguments[-1] = "1"
     assert corpus(*arguments, "--output", out) == 0
     report = json.loads((out / "corpus.json").read_text())
     assert made
-    assert {int(name.removesuffix(".arrow")) for name in finished} | set(made) == set(range(report["run"]["pieces"]))
-    assert len(finished) + len(made) == report["run"]["pieces"]
-    assert report["run"]["kept_pieces"] == len(finished)
+    assert {int(name.removesuffix(".arrow")) for name in finished} | set(made) == set(range(report["run"]["shards"]))
+    assert len(finished) + len(made) == report["run"]["shards"]
+    assert report["run"]["kept_shards"] == len(finished)
 
     assert corpus(*arguments, "--output", tmp_path / "whole") == 0
     assert (out / "corpus.arrow").read_bytes() == (tmp_path / "whole" / "corpus.arrow").read_bytes()
@@ -105,7 +105,7 @@ def test_report_is_printed(tokenizer_folder, text, tmp_path, capsys):
     assert corpus("--input", text, "--tokenizer", tokenizer_folder, "--output", tmp_path / "out") == 0
     assert rows(tmp_path / "out") == [[[5, 3], [7], [8]], [[9, 3]]]
     printed = capsys.readouterr().out
-    assert "duplicates dropped        1 (33.3% of the documents read)" in printed
+    assert "duplicates dropped      1 (33.3% of the documents read)" in printed
     assert "warning: 33.3% of the tokens are unknown" in printed
     assert f"datasets.load_from_disk({str(tmp_path / 'out')!r}) opens it" in printed
 
@@ -121,7 +121,7 @@ def test_options(tokenizer_folder, text, tmp_path):
 
 
 @pytest.mark.parametrize("streaming", [[], ["--streaming"]])
-def test_a_data_set(tokenizer_folder, tmp_path, streaming):
+def test_a_dataset(tokenizer_folder, tmp_path, streaming):
     folder = tmp_path / "dataset"
     folder.mkdir()
     (folder / "test.jsonl").write_text('{"body": "w5. w6"}\n{"body": "w7"}\n')
@@ -152,11 +152,13 @@ def test_word_segmenter(tokenizer_folder, text, tmp_path, monkeypatch):
         (["--input", "BAD", "--workers", "2"], "bad.jsonl, line 2: not JSON"),
         (["--input", "TEXT", "--streaming"], "--streaming is for --dataset"),
         (["--dataset", "FOLDER"], "--dataset 'FOLDER' cannot be loaded"),
-        (["--input", "TEXT", "--output", "FOLDER"], "holds files that are no corpus"),
+        (["--input", "TEXT", "--output", "FOLDER"], "holds files that are not a corpus"),
     ],
 )
-def test_wrong_input_is_told_in_one_line(tokenizer_folder, text, tmp_path, capsys, monkeypatch, arguments, message):
-    monkeypatch.setattr(sources, "BYTES_A_UNIT", 5)
+def test_wrong_input_is_reported_in_one_line(
+    tokenizer_folder, text, tmp_path, capsys, monkeypatch, arguments, message
+):
+    monkeypatch.setattr(sources, "BYTES_PER_UNIT", 5)
     (tmp_path / "bad.jsonl").write_text('{"text": "w5"}\nnonsense\n')
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "notes").write_text("")
@@ -184,7 +186,7 @@ def test_help_tells_units_and_defaults(capsys):
         corpus("--help")
     assert finished.value.code == 0
     help_text = " ".join(capsys.readouterr().out.split())
-    for part in ("(default: train)", "(default: en)", "4 bytes a token", "one core each (default: as many as"):
+    for part in ("(default: train)", "(default: en)", "4 bytes per token", "one core each (default: as many as"):
         assert part in help_text
 
 
@@ -210,11 +212,11 @@ def test_the_command_and_python_recognise_each_others_corpora(tokenizer_folder, 
         "- sentence_splitter: split_sentences(language='de') there, split_sentences now",
         "- max_sentence_tokens: None there, 5 now",
         "- keep_duplicates: False there, True now",
-        "Give the same settings, name another folder, or begin anew with overwrite=True (--overwrite).",
+        "Give the same settings, name another folder, or start over with overwrite=True (--overwrite).",
     ]
 
 
-def test_a_closed_or_full_disk_is_told_in_one_line(tokenizer_folder, text, tmp_path, capsys, monkeypatch):
+def test_a_closed_or_full_disk_is_reported_in_one_line(tokenizer_folder, text, tmp_path, capsys, monkeypatch):
     common = ("--input", text, "--tokenizer", tokenizer_folder, "--output", tmp_path / "out")
     with monkeypatch.context() as broken:
         broken.setattr(writing.tempfile, "TemporaryFile", no_space)
@@ -239,5 +241,5 @@ def test_a_damaged_corpus_is_not_finished(tokenizer_folder, text, tmp_path, caps
     assert corpus(*common) == 0
     damage(tmp_path / "out" / "corpus.arrow")
     assert corpus(*common) == 2
-    assert "holds a damaged corpus: corpus.json tells of 2 documents" in capsys.readouterr().err
+    assert "holds a damaged corpus: corpus.json lists 2 documents" in capsys.readouterr().err
     assert corpus(*common, "--overwrite") == 0

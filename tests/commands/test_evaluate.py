@@ -113,7 +113,7 @@ def test_long_sentences_are_refused_or_left_out_and_counted(folder, capsys):
         evaluate(folder, *given)
     evaluate(folder, *given, "--skip-long")
     output = capsys.readouterr().out
-    assert "1 sentences, 4 tokens" in output and "1 sentences were too long and left out" in output
+    assert "1 sentences, 4 tokens" in output and "1 sentences were too long and skipped" in output
 
 
 def test_another_architecture_needs_the_classes_of_transformers(folder):
@@ -136,8 +136,8 @@ def test_another_architecture_needs_the_classes_of_transformers(folder):
         (["--text", "text.txt", "--json", "none/out.json"], "--json none/out.json: its folder does not exist"),
         (["--text", "text.txt", "--json", "/"], "--json /: is a folder"),
         (["--text", "none.txt"], "'none.txt' does not exist"),
-        (["--text", "empty.txt"], "holds no sentence"),
-        (["--pairs", "none.jsonl"], "none.jsonl: is no file"),
+        (["--text", "empty.txt"], "has no sentence"),
+        (["--pairs", "none.jsonl"], "none.jsonl: is not a file"),
     ],
 )
 def test_wrong_arguments_are_told_before_anything_is_loaded(folder, monkeypatch, arguments, message):

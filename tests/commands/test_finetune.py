@@ -53,7 +53,7 @@ def test_two_seeds_give_two_models_and_a_table(bert, files, tmp_path, capsys):
     assert code == 0
     assert "train: 24 examples" in printed
     assert "class weights: cat 1.5, none 0.75" in printed
-    assert "3 steps of 8 rows a device, learning rate 0.001, seeds [3, 8]" in printed
+    assert "3 steps of 8 rows per device, learning rate 0.001, seeds [3, 8]" in printed
     results = json.loads((output / "results.json").read_text())
     values = [one["metrics"]["test"]["accuracy"] for one in results["seeds"]]
     assert [one["seed"] for one in results["seeds"]] == [3, 8]
@@ -145,7 +145,7 @@ def test_training_rows_in_the_test_set_and_figures_no_better_than_the_baseline_a
     leak = "test: 24 of 24 rows are in the training data too, with the same text: "
     assert f"WARNING: {leak}" in printed
     assert "chosen for width 36 and 24 training examples: learning rate 0.001" in printed
-    assert "1 steps of 32 rows a device, learning rate 0.001" in printed
+    assert "1 steps of 32 rows per device, learning rate 0.001" in printed
     results = json.loads((output / "results.json").read_text())
     assert results["repeated_rows"] == {"test": 24}
     assert results["baseline"]["test"]["accuracy"] == pytest.approx(16 / 24)
@@ -178,9 +178,9 @@ def figures(output, name):
 def test_results_are_not_overwritten_unasked(bert, files, tmp_path, monkeypatch):
     words = ("text-classification", "--model", bert, "--train", files["train"], "--output", tmp_path / "out", *QUICK)
     finetune(*words)
-    with pytest.raises(ValueError, match="seed-0 is there already"):
+    with pytest.raises(ValueError, match="seed-0 exists already"):
         finetune(*words)
-    with pytest.raises(ValueError, match=r"results.json is there already"):
+    with pytest.raises(ValueError, match=r"results.json exists already"):
         finetune(*words, "--seeds", 1)
     (tmp_path / "out" / "seed-0" / "old").touch()
     with pytest.raises(ValueError, match="--label-column"):
@@ -215,10 +215,10 @@ def test_two_commands_do_not_write_into_one_folder(bert, files, tmp_path, monkey
     [
         (("--max-length", "44"), "--max-length 44: must be from 5 to 43"),
         (("--max-length", "4"), "--max-length 4"),
-        (("--seeds", "1", "1"), "a seed is there twice"),
+        (("--seeds", "1", "1"), "a seed occurs twice"),
         (
             ("--label-column", "category"),
-            "--label-column category: the train data has no such column, but text, label",
+            "--label-column category: the train data has no such column; it has text, label",
         ),
         (("--class-weights", "dog=2"), "no class 'dog'"),
         (("--per-device-train-batch-size", "0"), "--batch-size 0"),

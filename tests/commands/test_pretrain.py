@@ -316,7 +316,7 @@ def test_wrong_paths(folder, capsys):
 def test_prepared_parts_are_one_corpus_also_beyond_the_limit_of_list_columns(folder, capsys, monkeypatch):
     documents = (folder / "text.txt").read_text().split("\n\n")
     tokenizer = load_tokenizer(folder / "whole" / "tokenizer")
-    monkeypatch.setattr(sentence_encoding, "SENTENCES_A_CALL", 5)
+    monkeypatch.setattr(sentence_encoding, "SENTENCES_PER_CALL", 5)
     for number, is_large in enumerate((True, False)):
         (folder / f"part{number}.txt").write_text("\n\n".join(documents[number::2]))
         with monkeypatch.context() as limit:

@@ -34,15 +34,16 @@ def test_report_and_figures(text, tmp_path, capsys):
     figures = report["statistics"]
     assert (figures["entries"], figures["rows"]) == (200, 256) and figures["tokens"] == len(ids)
     assert figures["unknown_share"] == ids.count(trained.unk_token_id) / len(ids)
-    assert figures["tokens_a_word"] == len(ids) / words
-    assert figures["characters_a_token"] == sum(map(len, held_out)) / len(ids)
+    assert figures["tokens_per_word"] == len(ids) / words
+    assert figures["characters_per_token"] == sum(map(len, held_out)) / len(ids)
     assert figures["embedding_parameters"] == {"128": 256 * 128, "256": 256 * 256, "768": 256 * 768}
     on_train = [line for i, line in enumerate(lines()) if i % 100 != 9]
     used = {i for line in on_train for i in trained(line, add_special_tokens=False)["input_ids"]}
     assert figures["used_share"] == len(used - set(trained.all_special_ids)) / 195
     assert report["is_held_out"]
     assert (
-        f"tokens a word          {figures['tokens_a_word']:.3f} (held out, {words:,} words)" in capsys.readouterr().out
+        f"tokens per word       {figures['tokens_per_word']:.3f} (held out, {words:,} words)"
+        in capsys.readouterr().out
     )
 
 
@@ -57,12 +58,12 @@ def test_sizes_are_compared(text, tmp_path, capsys):
     assert one.read_bytes() == other.read_bytes()
 
 
-def test_a_short_text_is_measured_on_itself_and_said_so(tmp_path, capsys):
+def test_a_short_text_is_measured_on_itself_and_says_so(tmp_path, capsys):
     (tmp_path / "a.jsonl").write_text('{"text": "the cat sat. on the mat"}\n')
     common = ("--kind", "unigram", "--input", tmp_path / "a.jsonl", "--output", tmp_path / "out", "--cased")
     assert tokenizer(*common, "--vocab-size", 40) == 0
     printed = capsys.readouterr().out
-    assert "(trained on)" in printed and "warning: the text is too short to keep a part" in printed
+    assert "(trained on)" in printed and "warning: the text is too short to hold out a part" in printed
 
 
 def test_the_limit_is_spread_over_the_text():
@@ -92,12 +93,12 @@ def test_the_limit_is_spread_over_the_text():
         (["--vocab-size", "0"], "--vocab-size 0 must be at least 1"),
         (["--language", "German"], "language='German' is not a language code"),
         (["--streaming"], "--streaming is for --dataset"),
-        (["--input", "PICTURE"], "is a picture by its first bytes"),
-        (["--input", "TABLE"], "is not a text file by its ending"),
+        (["--input", "PICTURE"], "is an image by its first bytes"),
+        (["--input", "TABLE"], "is not a text file by its suffix"),
         (["--output", "/proc/out"], "/proc may not be written to"),
     ],
 )
-def test_wrong_input_is_told_in_one_line(text, tmp_path, capsys, arguments, message):
+def test_wrong_input_is_reported_in_one_line(text, tmp_path, capsys, arguments, message):
     (tmp_path / "empty.txt").write_text("\n")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes").write_text("")
@@ -142,7 +143,7 @@ def test_help_tells_units_and_defaults(capsys):
     assert "10**6 bytes of UTF-8" in printed and "(default: 0.01)" in printed
 
 
-def test_what_is_damaged_and_not_read_is_told(tmp_path, capsys):
+def test_what_is_damaged_and_not_read_is_reported(tmp_path, capsys):
     folder = tmp_path / "in"
     folder.mkdir()
     (folder / "a.txt").write_bytes("\n\n".join(lines()).encode("latin-1", "replace"))
@@ -152,7 +153,7 @@ def test_what_is_damaged_and_not_read_is_told(tmp_path, capsys):
     assert tokenizer("--kind", "wordpiece", "--input", folder, "--output", out, "--vocab-size", 200) == 0
     printed = capsys.readouterr().out
     assert "sentences read have a character U+FFFD or NUL: the text is probably not UTF-8" in printed
-    assert "skipped in folders     1 .md, 1 broken link" in printed
+    assert "skipped in folders    1 .md, 1 broken link" in printed
     reading = json.loads((out / "tokenizer_report.json").read_text())["reading"]
     assert reading["damaged_sentences"] > 300 and reading["sentences"] == 403
 
@@ -161,14 +162,14 @@ def test_text_without_spaces_is_measured_in_characters(tmp_path, capsys):
     (tmp_path / "zh.txt").write_text("中文字中文，人民中国。\n\n" * 40 + "with some English words\n", encoding="utf-8")
     common = ("--kind", "wordpiece", "--input", tmp_path / "zh.txt", "--output", tmp_path / "out")
     assert tokenizer(*common, "--vocab-size", 100) == 0
-    assert "tokens a character     1.000 (held out; a script without spaces)" in capsys.readouterr().out
+    assert "tokens per character  1.000 (held out; a script without spaces)" in capsys.readouterr().out
     figures = json.loads((tmp_path / "out" / "tokenizer_report.json").read_text())["statistics"]
-    assert figures["words"] is None and figures["tokens_a_word"] is None
+    assert figures["words"] is None and figures["tokens_per_word"] is None
     assert tokenizer(*common, "--overwrite", "--compare-sizes", 90, 100) == 0
     assert "| - | 1.000 |" in capsys.readouterr().out
 
 
-def test_a_disk_that_is_full_in_the_end_is_told_in_one_line(text, tmp_path, capsys, monkeypatch):
+def test_a_disk_that_is_full_in_the_end_is_reported_in_one_line(text, tmp_path, capsys, monkeypatch):
     def no_space(*_, **__):
         raise Exception("No space left on device (os error 28)")  # as the tokenizers library does
 

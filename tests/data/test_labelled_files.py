@@ -98,7 +98,7 @@ def test_squad_impossible_questions_have_no_answers(tmp_path):
     ("name", "text", "options", "message"),
     [
         ("a.csv", "text,label\none,two,three\n", {}, "line 2: 3 fields, but 2 columns"),
-        ("a.csv", "text,text\none,two\n", {}, "called text"),
+        ("a.csv", "text,text\none,two\n", {}, "named text"),
         ("a.csv", "text,label\n", {}, "no rows"),
         ("a.jsonl", '{"a": 1}\n{"a": \n', {}, "line 2: is not JSON"),
         ("a.jsonl", '{"a": 1}\n{"a": "x"}\n', {}, "the values of 'a' have no common type"),
@@ -106,15 +106,25 @@ def test_squad_impossible_questions_have_no_answers(tmp_path):
         ("a.conll", "word\n", {}, "line 1: 'word' has no word, or no tag"),
         ("a.conll", "a b\n", {"conll_columns": (0, 3)}, "--conll-columns"),
         ("a.json", '{"data": [{"paragraphs": [{"qas": []}]}]}', {}, "no rows"),
-        ("a.json", '{"data": [{"paragraphs": [{"qas": [{"id": 1}]}]}]}', {}, "not in SQuAD's form"),
-        ("a.jsonl", '{"a": 1}', {"columns": ["a"]}, "--columns names"),
+        ("a.json", '{"data": [{"paragraphs": [{"qas": [{"id": 1}]}]}]}', {}, "does not have the form of SQuAD"),
+        ("a.jsonl", '{"a": 1}', {"columns": ["a"]}, "--columns is for"),
         ("a.xyz", "text", {}, "--format"),
         ("a.csv", 'text,label\none,1\n"two,1\nthree,1\n', {}, "line 4: unexpected end of data.*--no-quotes"),
         ("a.csv", 'text,label\n"one" two,1\n', {}, "line 2: ',' expected after"),
         ("a.jsonl", '{"a": "\\ud800"}', {}, "the values of 'a'"),
         ("a.jsonl", '{"a": 123456789012345678901234567890}', {}, "the values of 'a'"),
-        ("a.json", '{"data": [{"paragraphs": [{"context": "x", "qas": ["who"]}]}]}', {}, "not in SQuAD's form"),
-        ("a.json", json.dumps(squad(answers=[{"text": "Ann", "answer_start": "x"}])), {}, "not in SQuAD's form"),
+        (
+            "a.json",
+            '{"data": [{"paragraphs": [{"context": "x", "qas": ["who"]}]}]}',
+            {},
+            "does not have the form of SQuAD",
+        ),
+        (
+            "a.json",
+            json.dumps(squad(answers=[{"text": "Ann", "answer_start": "x"}])),
+            {},
+            "does not have the form of SQuAD",
+        ),
     ],
 )
 def test_wrong_files_are_refused(tmp_path, name, text, options, message):

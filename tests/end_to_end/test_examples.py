@@ -93,12 +93,12 @@ def test_what_sentence_pairs_teach(tmp_path):
 
 
 COMPARISONS = {
-    "input_formats.py": ("--max_steps", "2", "--vocab_size", "90", "--tokens_a_step", "128"),
+    "input_formats.py": ("--max_steps", "2", "--vocab_size", "90", "--tokens_per_step", "128"),
     "static_and_dynamic_masking.py": ("--max_steps", "2", "--vocab_size", "90", "--seeds", "2"),
     "batch_size_at_equal_tokens.py": (
         "--examples", "8", "--batch_sizes", "2", "4", "--learning_rates", "1e-3", "2e-3", "--vocab_size", "90",
     ),
-    "vocabulary_size.py": ("--max_steps", "2", "--vocab_sizes", "270", "280", "--judged_sentences", "3"),
+    "vocabulary_size.py": ("--max_steps", "2", "--vocab_sizes", "270", "280", "--eval_sentences", "3"),
     "albert_parameters.py": ("--max_steps", "2", "--vocab_size", "60", "--embedding_sizes", "8", "16"),
 }  # fmt: skip
 VARIANTS = {

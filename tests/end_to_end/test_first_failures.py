@@ -40,7 +40,7 @@ FAILURES = [
     (FINETUNE.replace("ROWS", "FOLDER"), "FOLDER is not a file: give the path of a csv"),
     (FINETUNE.replace("ROWS", "EMPTY"), "has no rows"),
     (FINETUNE.replace("ROWS", "LATIN"), "is not UTF-8 (invalid continuation byte at byte 14): convert it"),
-    (f"{FINETUNE} --text-column body", "--text-column body: the train data has no such column, but text, label"),
+    (f"{FINETUNE} --text-column body", "--text-column body: the train data has no such column; it has text, label"),
     (EVALUATE.replace("TEXT", "GONE"), "does not exist: check the spelling"),
     (EVALUATE.replace("TEXT", "EMPTY"), "holds no sentence: name files with text"),
     (EVALUATE.replace("TEXT", "LATIN"), "1 of 2 sentences have a character U+FFFD: the text is not UTF-8"),

@@ -195,7 +195,7 @@ def test_wrong_arguments_are_told_in_one_line(arguments, message, tmp_path, caps
     [
         ("\n\n".join(f"Document {i} is one sentence" for i in range(50)), "several sentences"),
         ("All of it in a single document. Without a blank line.", "too few"),
-        ("", "holds 0 document"),
+        ("", "has 0 document"),
     ],
 )
 def test_corpora_that_cannot_be_trained_on_are_told(text, message, tmp_path, capsys):

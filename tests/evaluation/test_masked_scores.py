@@ -1,17 +1,15 @@
-"""Scores of wanted tokens leave the model alone, so that threads can share it."""
+"""Scores of wanted tokens leave the model as it was, and threads can share it."""
 
 import threading
-from functools import partial
 
 import accelerate
 import numpy as np
 import pytest
 import torch
-from torch import nn
 from transformers import PreTrainedModel
 
 from hf_encoders.evaluation.fill_masks import fill_masks
-from hf_encoders.evaluation.masked_scores import copy_of_modules, for_evaluation, masked_token_scores
+from hf_encoders.evaluation.masked_scores import evaluating, masked_token_scores
 from hf_encoders.evaluation.pseudo_likelihood import pseudo_log_likelihoods
 from tests.evaluation.models import SENTENCES, make_pair
 from tests.hub.tiny_checkpoints import ALBERT, BERT, ROBERTA
@@ -31,46 +29,18 @@ def batch_of(model: PreTrainedModel, seed: int) -> dict[str, torch.Tensor]:
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "is_wanted": is_wanted}
 
 
-def in_thread(call: partial) -> object:
-    found = []
-    thread = threading.Thread(target=lambda: found.append(call()))
-    thread.start()
-    thread.join()
-    return found[0]
-
-
 @each_model
-def test_a_thread_in_the_middle_of_another_call_changes_nothing(family, is_stock):
-    model, _ = make_pair(family, is_stock)
-    first, second = batch_of(model, 1), batch_of(model, 2)
-    expected = [masked_token_scores(model, **batch) for batch in (first, second)]
-    inner = []
-
-    def meanwhile(*_):
-        if not inner:
-            inner.append(None)  # only once
-            inner.append(in_thread(partial(masked_token_scores, model, **second)))
-
-    model.base_model.register_forward_hook(meanwhile)
-    outer = masked_token_scores(model, **first)
-    torch.testing.assert_close((outer, inner[1]), tuple(expected), rtol=0, atol=1e-6)
-
-
-@each_model
-def test_the_mode_of_a_model_in_training_is_never_changed(family, is_stock):
-    """Other threads may train it meanwhile; and what is evaluated has no dropout."""
+def test_a_model_in_training_is_evaluated_without_dropout_and_keeps_its_modes(family, is_stock):
     model, tokenizer = make_pair(family, is_stock)
     model.config.hidden_dropout_prob = 0.5
     expected = pseudo_log_likelihoods(model, tokenizer, SENTENCES)
     filled = fill_masks(model, tokenizer, f"The {tokenizer.mask_token} sat.")
     model.train()
     model.get_submodule("embeddings" if model.base_model is model else f"{model.base_model_prefix}.embeddings").eval()
-    modes, seen = [module.training for module in model.modules()], []
-    model.base_model.register_forward_hook(lambda *_: seen.append([module.training for module in model.modules()]))
+    modes = [module.training for module in model.modules()]
     hooks = [dict(module._forward_pre_hooks) for module in model.modules()]
     np.testing.assert_allclose(pseudo_log_likelihoods(model, tokenizer, SENTENCES), expected, rtol=0, atol=1e-5)
     assert fill_masks(model, tokenizer, f"The {tokenizer.mask_token} sat.") == filled
-    assert seen and all(found == modes for found in seen)
     assert [module.training for module in model.modules()] == modes
     assert [dict(module._forward_pre_hooks) for module in model.modules()] == hooks
 
@@ -95,20 +65,6 @@ def test_many_threads_get_what_one_gets(family, is_stock):
     np.testing.assert_allclose(list(found.values()), 0.0, rtol=0, atol=1e-5)
 
 
-def test_a_copy_shares_the_weights_and_nothing_else():
-    shared = nn.Linear(3, 3)
-    model = nn.Sequential(
-        shared, nn.Dropout(0.5), nn.Sequential(shared), nn.utils.parametrizations.weight_norm(shared)
-    )
-    copy = copy_of_modules(model)
-    assert [*map(id, copy.parameters())] == [*map(id, model.parameters())]
-    assert copy[0] is copy[2][0] is copy[3] is not model[0]
-    assert not {*map(id, copy.modules())} & {*map(id, model.modules())}
-    copy.eval()[0].register_forward_hook(lambda *_: torch.zeros(1, 3))
-    assert model[0].training and not model[0]._forward_hooks
-    assert copy(torch.ones(1, 3)).numel() == 3
-
-
 @pytest.mark.parametrize("wrap", ["compiled forward", "compiled model", "compiled part", "accelerate"])
 def test_what_others_put_around_a_model_is_evaluated_too(wrap):
     model, _ = make_pair(BERT, is_stock=True)
@@ -124,7 +80,7 @@ def test_what_others_put_around_a_model_is_evaluated_too(wrap):
         model.bert = torch.compile(model.bert, backend="eager")
     else:
         accelerate.cpu_offload(model, execution_device="cpu")
-    with torch.no_grad():
-        found = masked_token_scores(for_evaluation(wrapped), **batch)
+    with evaluating(wrapped):
+        found = masked_token_scores(wrapped, **batch)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
     assert model.training and all(parameter.is_meta for parameter in model.parameters()) == (wrap == "accelerate")

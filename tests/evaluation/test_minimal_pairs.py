@@ -35,9 +35,9 @@ def test_files_and_folders_are_read_in_order(tmp_path):
 
 
 def test_wrong_files_are_a_value_error(tmp_path):
-    with pytest.raises(ValueError, match="none.jsonl: is no file"):
+    with pytest.raises(ValueError, match="none.jsonl: is not a file"):
         read_minimal_pairs([tmp_path / "none.jsonl"])
-    with pytest.raises(ValueError, match="holds no .*jsonl file"):
+    with pytest.raises(ValueError, match="has no .*jsonl file"):
         read_minimal_pairs([tmp_path])
     path = write(tmp_path / "pairs.jsonl", [row(1), {"sentence_good": "alone"}])
     with pytest.raises(ValueError, match="pairs.jsonl, row 2: sentence_bad is None"):

@@ -50,12 +50,12 @@ def test_words_become_weights_in_the_order_of_the_classes():
 @pytest.mark.parametrize(
     ("words", "task", "message"),
     [
-        (["dog=2"], prepared, "no class 'dog', but cat, none"),
+        (["dog=2"], prepared, "no class 'dog'; use cat, none"),
         (["cat=x"], prepared, "'x' is not a number"),
-        (["cat=-1"], prepared, "must not be below 0"),
+        (["cat=-1"], prepared, "must be at least 0"),
         (["cat"], prepared, "no class ''"),
-        (["cat=2"], lambda: prepared(multi_label=True), "one class a row or a token"),
-        (["balanced"], lambda: prepared(sequence_regression), "one class a row or a token"),
+        (["cat=2"], lambda: prepared(multi_label=True), "one class per row or token"),
+        (["balanced"], lambda: prepared(sequence_regression), "one class per row or token"),
     ],
 )
 def test_wrong_weights_are_refused(words, task, message):

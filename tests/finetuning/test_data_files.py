@@ -25,7 +25,7 @@ def test_without_evaluation_files_a_tenth_of_the_training_rows_is_held_out(files
     data, note = load_data(DataSource(train=files["train"]))
     assert (len(data["train"]), len(data["validation"])) == (18, 2)
     assert sorted(data["train"]["text"][:] + data["validation"]["text"][:]) == sorted(f"train {i}" for i in range(20))
-    assert note == "validation: 2 rows held out of the training data (10%, drawn with seed 0)"
+    assert note == "validation: 2 rows held out of the training data (10%, seed 0)"
 
 
 def test_with_a_test_file_alone_nothing_is_held_out_unless_asked_for(files):

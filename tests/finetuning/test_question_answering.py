@@ -102,7 +102,7 @@ def test_labels_of_windows_exactly() -> None:
     cut = prepare(splits(train=rows), tokenizer_of(BERT), max_length=12, doc_stride=2, max_question_length=2)
     assert cut.train_set["start_positions"][:] == [8, 0]  # the second window begins with "and"
     assert cut.train_set["token_type_ids"][0] == [0] * 3 + [1] * 9
-    assert "1 answers are whole in none" not in cut.plan[0]
+    assert "1 answers are in no window" not in cut.plan[0]
 
 
 def test_answer_that_begins_inside_a_token_takes_the_whole_token() -> None:
@@ -191,7 +191,7 @@ def test_plan_ends_with_what_is_done() -> None:
         task.plan[-1] == "answers of at most 30 tokens, windows of 30 tokens with overlap 10, questions of at most 10"
     )
     task = prepare(splits(train=WITHOUT), tokenizer_of(BERT), max_length=43, allow_no_answer=True, null_threshold=-0.5)
-    assert task.plan[-1].endswith(", or none where that scores more than -0.5 above the best")
+    assert task.plan[-1].endswith(", or none if that scores more than -0.5 above the best")
 
 
 def test_files_have_the_official_form(tmp_path) -> None:
@@ -257,12 +257,12 @@ def test_padding_is_at_the_end_whatever_the_tokenizer_prefers() -> None:
         (asked(("a", "the cat", [("", 0)])), {}, "its answer is ''"),
         (asked((" ", "the cat", [("cat", 4)])), {}, "its question is ' '"),
         (asked(("a", "", [])), {"allow_no_answer": True}, "its context is ''"),
-        ({**ROWS, "id": ["same"] * 4}, {}, "the id 'same' comes twice"),
+        ({**ROWS, "id": ["same"] * 4}, {}, "the id 'same' occurs twice"),
         (ROWS, {"answers_column": "gold"}, "--answers-column gold: the train data has no such column"),
         (ROWS, {"max_answer_length": 0}, "--max-answer-length 0 must be at least 1"),
         (ROWS, {"n_best": 0}, "--n-best 0 must be at least 1"),
         (ROWS, {"doc_stride": 99}, "doc_stride=99"),
-        (asked(("a", CONTEXT, [(CONTEXT, 0)])), {"max_length": 12}, "no window of 12 tokens holds a whole answer"),
+        (asked(("a", CONTEXT, [(CONTEXT, 0)])), {"max_length": 12}, "no window of 12 tokens contains a whole answer"),
     ],
 )  # fmt: skip
 def test_wrong_data_is_refused(rows: dict[str, list], options: dict[str, Any], message: str) -> None:

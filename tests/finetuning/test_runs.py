@@ -11,7 +11,7 @@ from transformers import BertConfig
 
 from hf_encoders.finetuning import multiple_choice, sequence_classification, sequence_regression
 from hf_encoders.finetuning.new_head import load_model
-from hf_encoders.finetuning.report import format_table, shared_metrics
+from hf_encoders.finetuning.report import format_table, over_seeds
 from hf_encoders.finetuning.runs import RunResult, RunSettings, finetune, num_steps, with_defaults
 from hf_encoders.loading import load_config, longest_input
 from tests.finetuning.tiny import LENGTH, labelled, save_encoder, sentences, splits, tokenizer_of
@@ -179,7 +179,7 @@ def test_figures_that_one_seed_alone_has_are_not_averaged():
         table = format_table(some, task)
         assert "0.6000 ± 0.1414" in table
         assert "LOC" not in table
-        assert shared_metrics(some, "test") == ["overall_f1"]
+        assert list(over_seeds(some, "test")) == ["overall_f1"]
 
 
 @pytest.mark.parametrize("classes", ["hf_encoders", "transformers"])

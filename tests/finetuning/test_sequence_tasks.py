@@ -27,7 +27,7 @@ def test_the_longer_text_is_cut_and_the_plan_says_how_often():
     tokenizer = tokenizer_of(BERT)
     task = sequence_classification.prepare(data, tokenizer, max_length=8, text_column="a", text_pair_column="b")
     assert tokenizer.decode(task.train_set[0]["input_ids"]) == "[CLS] the cat [SEP] a mat and [SEP]"
-    assert task.plan[0] == "train: 2 examples of 6 tokens on the mean, 8 at most; 50.0 % are cut"
+    assert task.plan[0] == "train: 2 examples of 6 tokens on average, 8 at most; 50.0% are truncated"
 
 
 @pytest.mark.parametrize(
@@ -126,10 +126,10 @@ CHOICES = {"prompt": ["the", "cat"], "endings": [["a", "dog"], ["on", "mat"]], "
 @pytest.mark.parametrize(
     ("module", "train", "test", "message"),
     [
-        (sequence_classification, {"txt": ["the"], "label": ["x"]}, None, "--text-column text: .* but txt, label"),
+        (sequence_classification, {"txt": ["the"], "label": ["x"]}, None, "--text-column text: .* it has txt, label"),
         (sequence_classification, {**TEXTS, "text": ["the", None]}, None, "train data, row 1: text is None"),
         (sequence_classification, {**TEXTS, "label": ["x", ""]}, None, "train data, row 1: label is empty"),
-        (sequence_classification, {**TEXTS, "label": ["x", "x"]}, None, "no two classes"),
+        (sequence_classification, {**TEXTS, "label": ["x", "x"]}, None, r"label has one class \('x'\); at least two"),
         (sequence_classification, {**TEXTS, "label": [1.0, float("nan")]}, None, "row 1: label is empty"),
         (sequence_classification, {**TEXTS, "label": [["x"], ["x", "y"]]}, None, r"row 0: label is \['x'\].*--multi"),
         (
@@ -140,7 +140,7 @@ CHOICES = {"prompt": ["the", "cat"], "endings": [["a", "dog"], ["on", "mat"]], "
         ),
         (sequence_regression, {**TEXTS, "label": ["1", "x"]}, None, "row 1: label is 'x', not a finite number"),
         (sequence_regression, {**TEXTS, "label": [1.0, float("nan")]}, None, "row 1: label is nan"),
-        (sequence_regression, {**TEXTS, "label": [1.0, 1.0]}, None, "nothing to learn"),
+        (sequence_regression, {**TEXTS, "label": [1.0, 1.0]}, None, "at least two values are needed"),
         (multiple_choice, {**CHOICES, "label": [0, 2]}, None, "row 1: label 2 must be .* from 0 to 1"),
         (
             multiple_choice,
@@ -148,7 +148,7 @@ CHOICES = {"prompt": ["the", "cat"], "endings": [["a", "dog"], ["on", "mat"]], "
             None,
             "row 1: 1 endings, but train row 0 has 2",
         ),
-        (multiple_choice, {**CHOICES, "endings": ["a", "b"]}, None, "endings are text in a column each"),
+        (multiple_choice, {**CHOICES, "endings": ["a", "b"]}, None, "endings must be text, in one column each"),
         (multiple_choice, TEXTS, None, "--prompt-column prompt"),
         (multiple_choice, {**CHOICES, "prompt": ["the", None]}, None, "train data, row 1: prompt is None, not text"),
     ],

@@ -56,7 +56,7 @@ def test_the_schedule_is_told_with_its_options(tmp_path):
         gradient_accumulation_steps=2,
     )  # fmt: skip
     assert found["schedule after warm-up"] == "polynomial (power=2.0)" and found["warm-up steps"] == 2
-    assert (found["peak learning rate"], found["rows a step on each device"]) == (2e-3, 6)
+    assert (found["peak learning rate"], found["rows per step on each device"]) == (2e-3, 6)
     assert facts(tmp_path)["schedule after warm-up"] == "linear to 0"
 
 

@@ -1,9 +1,10 @@
-"""Text -> documents of sentences -> token ids on disk, and what can be told about them.
+"""Text to documents of sentences to token ids on disk, and reports on them.
 
-`preparation.py` makes a lasting corpus of files and data sets with several processes, `tokenized.py` one of any
-documents in this process; `sentence_store.py` looks at a corpus as flat arrays.
+`preparation.py` prepares a corpus from files and datasets with several processes, `tokenized.py` from any documents in
+this process; `sentence_store.py` reads a corpus as flat arrays.
 """
 
+from hf_encoders.data.corpus.documents import documents_from_dataset, read_documents
 from hf_encoders.data.corpus.preparation import prepare_corpus
 from hf_encoders.data.corpus.report import (
     CorpusReport,
@@ -12,12 +13,7 @@ from hf_encoders.data.corpus.report import (
     unigram_cross_entropy,
     warnings_for,
 )
-from hf_encoders.data.corpus.segmentation import (
-    documents_from_dataset,
-    one_sentence_per_line,
-    read_documents,
-    split_sentences,
-)
+from hf_encoders.data.corpus.segmentation import one_sentence_per_line, split_sentences, splitter_for
 from hf_encoders.data.corpus.sentence_store import SentenceStore
 from hf_encoders.data.corpus.tokenized import split_train_validation, tokenize_documents
 
@@ -33,6 +29,7 @@ __all__ = [
     "read_documents",
     "split_sentences",
     "split_train_validation",
+    "splitter_for",
     "tokenize_documents",
     "unigram_cross_entropy",
     "warnings_for",

@@ -1,8 +1,8 @@
 """The Arrow file of a corpus: whole documents as flat arrays, written in one record batch.
 
-A row is a document, a list in it a sentence: `input_ids` of `list<list<int32>>`, and in a corpus made with a word
-segmenter `word_starts` of `list<list<uint8>>`, shaped like it. Arrow counts what a `list` column holds in 32 bits;
-above that it is a `large_list`, which counts in 64.
+A row is a document, a list of sentences: `input_ids` of type `list<list<int32>>`, and in a corpus made with a word
+segmenter `word_starts` of type `list<list<uint8>>` and the same shape. The offsets of a `list` column have 32 bits;
+beyond that it is a `large_list`.
 """
 
 import contextlib
@@ -24,31 +24,31 @@ from hf_encoders.data.ragged import offsets_of, ranges
 ARROW_FILE = "corpus.arrow"  # in the folder of a corpus
 COLUMN = "input_ids"
 WORD_STARTS = "word_starts"
-MOST_IN_A_LIST_COLUMN = 2**31 - 1  # tokens, or sentences; more are large lists
-BYTES_A_WRITE = 2**26  # bytes that are copied from one file to another at once
+MOST_IN_A_LIST_COLUMN = 2**31 - 1  # tokens, or sentences; with more, lists are large
+BYTES_PER_WRITE = 2**26  # copied from one file to another at once
 
 _VALUES = {COLUMN: pa.int32(), WORD_STARTS: pa.uint8()}
-# `SentenceBatch` field -> type of the numbers in its file while a record batch grows; of lengths, the offsets.
+# `SentenceBatch` field -> type in its file while a record batch grows; files of lengths hold their offsets.
 _NUMBERS = {
     "tokens": np.int32,
     "sentence_lengths": np.int64,
     "document_lengths": np.int64,
     "word_starts": np.uint8,
 }
-_HASHED = _NUMBERS | {"sentence_lengths": np.int32, "document_lengths": np.int32}  # of the lengths themselves
+_HASHED = _NUMBERS | {"sentence_lengths": np.int32, "document_lengths": np.int32}  # hashes are of the lengths
 
 
 class SentenceBatch(NamedTuple):
-    """Whole documents on their way to or from Arrow, as one-dimensional arrays of integers."""
+    """Whole documents as one-dimensional integer arrays."""
 
     tokens: np.ndarray
     sentence_lengths: np.ndarray  # in tokens
     document_lengths: np.ndarray  # in sentences
-    word_starts: np.ndarray | None = None  # one a token, in a corpus that has them
+    word_starts: np.ndarray | None = None  # one per token, in a corpus that has them
 
 
 def corpus_schema(has_word_starts: bool, is_large: bool = False) -> pa.Schema:
-    """The Arrow schema of a corpus, as `datasets` writes it; of large lists if asked for."""
+    """The Arrow schema of a corpus, as `datasets` writes it."""
     list_of = pa.large_list if is_large else pa.list_
     names = [COLUMN, WORD_STARTS] if has_word_starts else [COLUMN]
     schema = pa.schema({name: list_of(list_of(_VALUES[name])) for name in names})
@@ -56,15 +56,11 @@ def corpus_schema(has_word_starts: bool, is_large: bool = False) -> pa.Schema:
 
 
 def record_batch(block: SentenceBatch) -> pa.RecordBatch:
-    """The documents as rows.
-
-    Raises:
-        ValueError: If they are too long for a list column.
-    """
+    """The documents as rows; too many tokens for a list column are a `ValueError`."""
     if max(len(block.tokens), len(block.sentence_lengths)) > MOST_IN_A_LIST_COLUMN:
         raise ValueError(
             f"documents: one document has about {len(block.tokens):,} tokens, and at most {MOST_IN_A_LIST_COLUMN:,} "
-            "are tokenised at once: separate documents by blank lines."
+            "are tokenized at once: separate documents by blank lines."
         )
     offsets = [offsets_of(lengths).astype(np.int32) for lengths in (block.sentence_lengths, block.document_lengths)]
     arrays = {COLUMN: block.tokens}
@@ -75,50 +71,44 @@ def record_batch(block: SentenceBatch) -> pa.RecordBatch:
 
 
 def block_of(batch: pa.RecordBatch) -> SentenceBatch:
-    """The arrays of one record batch, without a copy of the tokens.
-
-    Raises:
-        ValueError: If a value is missing, or word starts and tokens differ in shape.
-    """
+    """The arrays of a record batch, tokens not copied; missing values and misshapen word starts are a `ValueError`."""
     block = _flat(batch.column(COLUMN), COLUMN)
     if WORD_STARTS not in batch.schema.names:
         return block
     starts = _flat(batch.column(WORD_STARTS), WORD_STARTS)
     if not all(np.array_equal(ours, theirs) for ours, theirs in zip(block[1:3], starts[1:3], strict=True)):
         raise ValueError(
-            f"dataset: column {WORD_STARTS!r} is not shaped like {COLUMN!r}: it needs one number a token; remove the "
-            "column with dataset.remove_columns, or make the corpus anew with a word_segmenter."
+            f"dataset: column {WORD_STARTS!r} is not shaped like {COLUMN!r}: it needs one number per token; remove it "
+            "with dataset.remove_columns, or prepare the corpus again with a word_segmenter."
         )
     return block._replace(word_starts=starts.tokens)
 
 
 def write_corpus(blocks: Iterable[SentenceBatch], directory: Path, *, has_word_starts: bool) -> datasets.Dataset:
-    """Write documents into one Arrow file that is named by a hash of what it holds."""
+    """Write documents into one Arrow file, named by a hash of its contents."""
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
         table = Path(scratch) / "table.arrow"
         name = write_arrow_file(blocks, table, has_word_starts=has_word_starts)
         path = directory / f"corpus-{name}.arrow"
-        # Files get this name only when they are complete, so one that is there already holds the same bytes.
+        # Only complete files get this name, so that an existing one holds the same bytes.
         if not path.exists():
             os.replace(table, path)
     return datasets.Dataset.from_file(str(path))
 
 
 def write_arrow_file(blocks: Iterable[SentenceBatch], path: Path, *, has_word_starts: bool) -> str:
-    """Write documents into one Arrow file, in one record batch, with memory for one block.
-
-    While it is written there are files beside it that take as much space again.
+    """Write documents into one Arrow file, in one record batch, with memory for one block and twice the disk space.
 
     Returns:
-        `str`: A hash of the contents, 32 hexadecimal digits; how they came in blocks does not change it.
+        `str`: Hash of the contents, 32 hexadecimal digits; it does not depend on the division into blocks.
     """
     with (
         tempfile.TemporaryDirectory(dir=path.parent) as scratch,
         contextlib.closing(_RecordBatchOnDisk(Path(scratch), has_word_starts)) as growing,
         open(path, "wb") as file,
     ):
-        # One for each array there is: a corpus without word starts is never taken for one with them.
+        # One per array: a corpus without word starts never has the hash of one with them.
         digests = {name: hashlib.blake2b(digest_size=16) for name in growing.names}
         for block in blocks:
             growing.append(block)
@@ -129,7 +119,7 @@ def write_arrow_file(blocks: Iterable[SentenceBatch], path: Path, *, has_word_st
 
 
 class _Sink:
-    """A file for Arrow to write to that does not leave the maps it writes from in memory."""
+    """A file for Arrow to write to that releases the memory of the maps it is written from."""
 
     def __init__(self, file: BinaryIO):
         self.file = file
@@ -138,10 +128,10 @@ class _Sink:
 
     def write(self, data: pa.Buffer | bytes) -> int:
         view = memoryview(data)
-        for begin in range(0, len(view), BYTES_A_WRITE):
-            self.file.write(view[begin : begin + BYTES_A_WRITE])
-            # Pages of a map count as this process's memory until they are given back; not every system can.
-            if len(view) > BYTES_A_WRITE and hasattr(mmap, "MADV_DONTNEED"):
+        for begin in range(0, len(view), BYTES_PER_WRITE):
+            self.file.write(view[begin : begin + BYTES_PER_WRITE])
+            # Mapped pages count as memory of this process until they are released; not every system can do that.
+            if len(view) > BYTES_PER_WRITE and hasattr(mmap, "MADV_DONTNEED"):
                 for pages in self.maps:
                     pages.madvise(mmap.MADV_DONTNEED)
         return len(view)
@@ -157,7 +147,7 @@ class _Sink:
 
 
 class _RecordBatchOnDisk:
-    """The buffers of one Arrow record batch, grown in files and handed to the writer as memory maps."""
+    """The buffers of one Arrow record batch, which grow in files and are written from memory maps."""
 
     def __init__(self, directory: Path, has_word_starts: bool):
         self.has_word_starts = has_word_starts
@@ -188,13 +178,13 @@ class _RecordBatchOnDisk:
                 _narrow(self.paths[name])
         sink = _Sink(file)
         schema = corpus_schema(self.has_word_starts, is_large)
-        # Readers other than Arrow's own in C++ may refuse what is longer than 2**31; nothing else can be done there.
+        # Arrow implementations other than the one in C++ may not read more than 2**31 values.
         options = pa.ipc.IpcWriteOptions(allow_64bit=is_large)
         target = pa.PythonFile(sink, mode="w")
         with contextlib.ExitStack() as files, pa.ipc.new_stream(target, schema, options=options) as writer:
             arrays = {}
             for name, path in self.paths.items():
-                # An empty file cannot be mapped, and the one of tokens is empty for a corpus without documents.
+                # An empty file cannot be mapped; without documents, that of the tokens is empty.
                 pages = b""
                 if path.stat().st_size:
                     mapped = files.enter_context(open(path, "rb"))
@@ -212,10 +202,10 @@ class _RecordBatchOnDisk:
 
 
 def _narrow(path: Path) -> None:
-    """Write a file of 64-bit integers anew as one of 32-bit integers, in steps."""
+    """Convert a file of 64-bit integers to 32-bit integers, in steps."""
     narrow = path.with_suffix(".narrow")
     with open(path, "rb") as wide, open(narrow, "wb") as file:
-        while len(numbers := np.fromfile(wide, np.int64, BYTES_A_WRITE // 8)):
+        while len(numbers := np.fromfile(wide, np.int64, BYTES_PER_WRITE // 8)):
             file.write(numbers.astype(np.int32))
     os.replace(narrow, path)
 
@@ -223,7 +213,7 @@ def _narrow(path: Path) -> None:
 def _record_batch(
     values: dict[str, np.ndarray], sentence_offsets: np.ndarray, document_offsets: np.ndarray
 ) -> pa.RecordBatch:
-    """Columns of lists of lists over flat arrays, which are not copied; of large lists for offsets of 64 bits."""
+    """Columns of lists of lists over flat arrays, which are not copied; 64-bit offsets give large lists."""
     is_large = sentence_offsets.dtype == np.int64
     list_of = pa.large_list if is_large else pa.list_
     columns = []
@@ -259,7 +249,7 @@ def chosen_documents(block: SentenceBatch, rows: np.ndarray) -> SentenceBatch:
 def chosen_between(
     block: SentenceBatch, sentence_offsets: np.ndarray, document_offsets: np.ndarray, rows: np.ndarray
 ) -> SentenceBatch:
-    """As `chosen_documents`, where the offsets are known."""
+    """`chosen_documents` with known offsets."""
     first, end = document_offsets[rows], document_offsets[rows + 1]
     sentences, tokens = ranges(first, end), ranges(sentence_offsets[first], sentence_offsets[end])
     return SentenceBatch(

@@ -1,6 +1,6 @@
-"""Byte ranges of text files that begin and end between documents, so that each can be read by itself.
+"""Byte ranges of text files that begin and end between documents, so that each can be read on its own.
 
-Whoever reads the ranges of a file one after the other gets the lines, and the documents, of the whole file.
+The ranges of a file, read one after the other, give the lines and documents of the whole file.
 """
 
 import io
@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import NamedTuple, TextIO
 
 
-# A carriage return counts once it is known what follows: behind it a range may not begin with the other half of \r\n.
+# A carriage return counts only if the next byte is known: a range must not begin with the second half of \r\n.
 _LINE_END = rb"(?:\r\n|\r(?=[^\n])|\n)"
-# After these a range may begin: in JSON lines any line end, in text one with a line of white space before it. Reading
-# takes more lines for blank than this pattern (other white space, byte order marks); there no range begins.
+# Where ranges may end: in JSON lines after any line end, in text after a blank line. Readers take more lines for blank
+# than this pattern (other white space, byte order marks); no range ends there.
 _CUTS = {True: re.compile(_LINE_END), False: re.compile(rb"(?:\r\n|\r(?!\n)|\n)[ \t\x0b\x0c\x1c-\x1f]*" + _LINE_END)}
 _SMALLEST_LOOK, _LARGEST_LOOK = 2**13, 2**20  # bytes read at once in search of a cut
-_OVERLAP = 64  # bytes looked at again with the next ones; a blank line that is longer may be overlooked
+_OVERLAP = 64  # bytes searched again with the next ones; a longer blank line may be missed
 
 
 class ByteRange(NamedTuple):
-    """Bytes `begin` to `end` of a file, that one excluded; `None` is the end of the file."""
+    """Bytes `begin` to `end` (exclusive) of a file; `None` is the end of the file."""
 
     path: Path
     begin: int = 0
@@ -28,20 +28,12 @@ class ByteRange(NamedTuple):
 
     @property
     def is_json_lines(self) -> bool:
-        """Whether a line is a document, by the name of the file."""
+        """Whether each line is a document, by the suffix of the file."""
         return self.path.suffix.lower() == ".jsonl"
 
 
 def byte_ranges(path: Path, least_bytes: int) -> Iterator[ByteRange]:
-    """Divide a file between documents.
-
-    Args:
-        path (`Path`): A text file, or JSON lines by its ending.
-        least_bytes (`int`): A range ends at the first cut after so many bytes.
-
-    Yields:
-        `ByteRange`: In order, covering the file; none for an empty one.
-    """
+    """Divide a text file or JSON lines between documents; a range ends at the first cut after `least_bytes`."""
     size = path.stat().st_size
     cut = _CUTS[ByteRange(path).is_json_lines]
     begin = 0
@@ -54,7 +46,7 @@ def byte_ranges(path: Path, least_bytes: int) -> Iterator[ByteRange]:
 
 
 def open_range(part: ByteRange) -> TextIO:
-    """Open a range as UTF-8 text with any line ends; a byte order mark is no text, bytes that are none are U+FFFD."""
+    """Open a range as UTF-8 text, without byte order mark; bytes that are not UTF-8 become U+FFFD."""
     encoding = "utf-8-sig" if part.begin == 0 else "utf-8"
     if part.end is None:
         return open(part.path, encoding=encoding, errors="replace")
@@ -70,7 +62,7 @@ def lines_before(part: ByteRange) -> int:
 
 
 class _Slice(io.RawIOBase):
-    """The bytes of a range as a file."""
+    """A file of the bytes of a range."""
 
     def __init__(self, part: ByteRange):
         self._file = open(part.path, "rb", buffering=0)  # noqa: SIM115 - closed by `close`
@@ -91,7 +83,7 @@ class _Slice(io.RawIOBase):
 
 
 def _first_cut(file: io.BufferedReader, cut: re.Pattern[bytes], begin: int) -> int | None:
-    """Where a range may end, from `begin` on; `None` if nowhere before the end of the file."""
+    """First place from `begin` on where a range may end; `None` if there is none before the end of the file."""
     file.seek(begin)
     seen, look = b"", _SMALLEST_LOOK
     while more := file.read(look):

@@ -1,4 +1,4 @@
-"""Finished pieces to one corpus in a folder: duplicates are left out, the rest goes into one Arrow file."""
+"""Finished shards to one corpus in a folder: duplicates are left out, the rest goes into one Arrow file."""
 
 import json
 import os
@@ -22,18 +22,12 @@ from hf_encoders.data.corpus.report import (
     warnings_for,
 )
 from hf_encoders.data.corpus.settings import library_versions
-from hf_encoders.data.corpus.shards import piece_blocks
+from hf_encoders.data.corpus.shards import shard_blocks, shard_hashes, shard_readings
 from hf_encoders.data.corpus.tokenized import NO_TOKENS
 
 
 def first_of_each(hashes: list[np.ndarray]) -> list[np.ndarray]:
-    """Which documents have the tokens of no earlier one.
-
-    Args:
-        hashes (`list[np.ndarray]` of `uint64`): The hash of every document, an array a piece.
-
-    Returns:
-        `list[np.ndarray]` of `bool`: Shaped like `hashes`.
+    """Which documents have the tokens of no earlier one, from the document hashes of each shard.
 
     Raises:
         ValueError: If there is no document.
@@ -46,40 +40,39 @@ def first_of_each(hashes: list[np.ndarray]) -> list[np.ndarray]:
         raise ValueError(NO_TOKENS)
     is_first = np.zeros(len(joined), dtype=bool)
     is_first[np.unique(joined, return_index=True)[1]] = True
-    return np.split(is_first, np.cumsum([len(piece) for piece in hashes])[:-1])
+    return np.split(is_first, np.cumsum([len(shard) for shard in hashes])[:-1])
 
 
-def merge_pieces(
-    pieces: Path,
+def merge_shards(
+    shards: Path,
     numbers: range,
-    is_first: list[np.ndarray],
+    num_shards: int,
     keep_duplicates: bool,
     tokenizer: PreTrainedTokenizerBase,
     directory: Path,
     *,
     has_word_starts: bool,
-) -> tuple[CorpusStatistics, str]:
-    """Write `corpus.arrow` of some pieces.
+) -> tuple[CorpusStatistics, dict[str, Any]]:
+    """Write `corpus.arrow` from some shards, and the files that `datasets.load_from_disk` needs beside it.
 
     Args:
-        pieces (`Path`): Folder of the pieces.
-        numbers (`range`): Those to be merged.
-        is_first (`list[np.ndarray]`): From `first_of_each` of all pieces there are.
-        keep_duplicates (`bool`): Whether documents that are not the first of their kind stay in.
-        tokenizer (`PreTrainedTokenizerBase`): Knows the unknown token.
-        directory (`Path`): Folder of the file.
-        has_word_starts (`bool`): Whether the pieces have them.
+        shards (`Path`): Folder of the shards.
+        numbers (`range`): Shards to merge; duplicates are looked for in all `num_shards`.
+        keep_duplicates, tokenizer: As in `prepare_corpus`.
+        directory (`Path`): Folder of the files written.
+        has_word_starts (`bool`): Whether the shards have word starts.
 
     Returns:
-        The counts, and a hash of the contents.
+        The counts of the corpus, and of what was read for it.
     """
+    is_first = first_of_each(shard_hashes(shards, num_shards))
     counter = StatisticsCounter(tokenizer)
     duplicates = sum(int(np.count_nonzero(~is_first[number])) for number in numbers)
 
     def kept_blocks() -> Iterator[SentenceBatch]:
-        for number in tqdm(numbers, desc="Merging", unit=" pieces"):
+        for number in tqdm(numbers, desc="Merging", unit=" shards"):
             is_kept, place = is_first[number] | keep_duplicates, 0
-            for block in piece_blocks(pieces, number):
+            for block in shard_blocks(shards, number):
                 is_kept_here = is_kept[place : place + len(block.document_lengths)]
                 place += len(is_kept_here)
                 if not is_kept_here.all():
@@ -88,15 +81,17 @@ def merge_pieces(
                 yield block
 
     fingerprint = write_arrow_file(kept_blocks(), directory / ARROW_FILE, has_word_starts=has_word_starts)
+    write_dataset_files(directory, fingerprint)
+    counts = {"duplicate_documents": 0, "dropped_duplicates": duplicates}
     if keep_duplicates:
-        return counter.statistics(duplicate_documents=duplicates), fingerprint
-    return counter.statistics(duplicate_documents=0, dropped_duplicates=duplicates), fingerprint
+        counts = {"duplicate_documents": duplicates}
+    return counter.statistics(**counts), shard_readings(shards, numbers)._asdict()
 
 
 def write_dataset_files(directory: Path, fingerprint: str) -> None:
-    """What `datasets.load_from_disk` needs beside the Arrow file.
+    """Write what `datasets.load_from_disk` needs beside the Arrow file.
 
-    `Dataset.save_to_disk` would write the corpus anew, in many record batches.
+    `Dataset.save_to_disk` would write the corpus again, in many record batches.
     """
     with pa.memory_map(str(directory / ARROW_FILE)) as file:
         features = datasets.Features.from_arrow_schema(pa.ipc.open_stream(file).schema)
@@ -113,11 +108,16 @@ def write_dataset_files(directory: Path, fingerprint: str) -> None:
     (directory / "state.json").write_text(json.dumps(state, indent=2), encoding="utf-8")
 
 
-def make_report(
-    settings: dict[str, Any], statistics: CorpusStatistics, reading: dict[str, Any], run: dict[str, Any]
+def finish_corpus(
+    settings: dict[str, Any],
+    statistics: CorpusStatistics,
+    reading: dict[str, Any],
+    run: dict[str, Any],
+    made: Path,
+    output: Path,
 ) -> CorpusReport:
-    """The report of a corpus, with the warnings that its figures give; fields as in `CorpusReport`."""
-    return CorpusReport(
+    """Write the report of a corpus, fields as in `CorpusReport`, and move all from folder `made` to `output`."""
+    report = CorpusReport(
         settings=settings,
         statistics=statistics,
         reading=reading,
@@ -125,11 +125,20 @@ def make_report(
         run=run,
         versions=library_versions(),
     )
-
-
-def finish_corpus(report: CorpusReport, made: Path, output: Path) -> None:
-    """Move a corpus from the folder it was made in to its own."""
     report.save(made)
     # The report comes last: where it is, the corpus is finished.
     for name in (ARROW_FILE, "dataset_info.json", "state.json", REPORT_FILE):
         os.replace(made / name, output / name)
+    return report
+
+
+def run_facts(seconds: float, workers: int, num_bytes: int, shards: int, kept_shards: int = 0) -> dict[str, Any]:
+    """`CorpusReport.run`."""
+    return {
+        "seconds": round(seconds, 2),
+        "workers": workers,
+        "megabytes": round(num_bytes / 1e6, 3),
+        "megabytes_per_second": round(num_bytes / 1e6 / seconds, 3),
+        "shards": shards,
+        "kept_shards": kept_shards,
+    }

@@ -1,8 +1,24 @@
-"""Text files and data sets to one corpus in a folder, with several processes, and resumable.
+"""Text files and datasets to one corpus in a folder, with several processes, resumable.
 
-The source is divided into units (`sources.py`), workers make a piece of each (`pieces.py`), and one merge (`merge.py`)
-leaves out duplicates and copies the rest into one Arrow file. The corpus does not depend on the number of workers, on
-which of them was faster, or on how often the run was killed.
+The source is divided into units (`sources.py`), workers write a shard from each (`shards.py`), and one merge
+(`merge.py`) leaves out duplicates and copies the rest into one Arrow file. The corpus does not depend on the number of
+workers, on their speed, or on how often the run was killed.
+
+`datasets.map` is as fast in one process, but takes more memory and disk, and a killed run starts over. Measured three
+times in turn on 57.9 MB of English (13.0 million WordPiece tokens; en_gutenberg and en_openstax), with one and two
+processes on a shared machine (2 cores of an Intel Xeon, Python 3.11, datasets 5.2, 2026-11-22), CPU time of all
+processes; `tests/benchmarks/corpus_preparation.py --map`:
+
+| | `prepare_corpus` | `load_dataset`, `map`, `save_to_disk` |
+|---|---|---|
+| thousand tokens per second of CPU time | 596, 580 | 611, 520 |
+| peak memory, MB | 408, 447 | 585, 912 |
+| on disk in the end, MB (with the cache) | 54 | 166 |
+| killed half way: share of the CPU time spent again | 46 %, 58 % | 92 %, 83 % |
+| same tokens with any number of processes | yes | yes |
+
+It would replace this file's workers and `byte_ranges.py` only: `shards.py` and `merge.py` also serve `datatrove.py`,
+and `SentenceStore` needs the tokens in one record batch.
 """
 
 import multiprocessing
@@ -24,13 +40,8 @@ import datasets
 from datasets.utils import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from hf_encoders.data.corpus.merge import (
-    finish_corpus,
-    first_of_each,
-    make_report,
-    merge_pieces,
-    write_dataset_files,
-)
+from hf_encoders.data.corpus.documents import DocumentReader
+from hf_encoders.data.corpus.merge import finish_corpus, merge_shards, run_facts
 from hf_encoders.data.corpus.report import CorpusReport
 from hf_encoders.data.corpus.segmentation import split_sentences
 from hf_encoders.data.corpus.sentence_encoding import check_max_sentence_tokens, make_encoder
@@ -40,28 +51,14 @@ from hf_encoders.data.corpus.settings import (
     finished_report,
     remove_corpus,
     report_time,
-    start_pieces,
+    start_shards,
 )
-from hf_encoders.data.corpus.shards import (
-    PieceMaker,
-    is_finished,
-    make_piece,
-    piece_hashes,
-    piece_readings,
-    start_worker,
-)
-from hf_encoders.data.corpus.sources import (
-    FileSource,
-    RowSource,
-    StreamSource,
-    TextReading,
-    Unit,
-    make_source,
-)
+from hf_encoders.data.corpus.shards import ShardWriter, is_finished, start_worker, write_shard
+from hf_encoders.data.corpus.sources import Source, Unit, make_source
 from hf_encoders.writing import locked
 
 
-UNITS_A_WORKER = 2  # units that are given out at once: no worker waits, and the text of a stream does not pile up
+UNITS_PER_WORKER = 2  # units submitted at once: no worker waits, and the text of a stream does not pile up
 PARALLELISM = "TOKENIZERS_PARALLELISM"
 
 
@@ -79,45 +76,45 @@ def prepare_corpus(
     workers: int | None = None,
     overwrite: bool = False,
 ) -> CorpusReport:
-    """Make a corpus of text files or a data set: split into sentences, tokenised, in a folder to train from.
+    """Prepare a corpus from text files or a dataset: split into sentences, tokenized, in a folder to train from.
 
-    `datasets.load_from_disk(output)` opens it, memory mapped, also where this package is not installed; all of it is
-    one record batch (above 2**31 tokens of large lists), so that `SentenceStore` copies nothing. `output` holds
-    `corpus.arrow`, `state.json` and `dataset_info.json` of `datasets`, and the report, `corpus.json`.
+    `datasets.load_from_disk(output)` opens it, memory mapped, also where this package is not installed. It is one
+    record batch (of large lists above 2**31 tokens), so that `SentenceStore` copies nothing. `output` holds
+    `corpus.arrow`, the `state.json` and `dataset_info.json` of `datasets`, and the report, `corpus.json`.
 
-    A run that was killed goes on where it was when it is called with the same arguments again, and gives the same
-    bytes; `workers` may be another number. A streaming data set is read again from the start then, without being
-    tokenised again. A finished corpus with the same arguments is left as it is. Other arguments are refused, and so is
-    a function whose code was changed (see `describe_function`); the same tokenizer or the same files in another folder
-    are no difference. Of several processes that make the same corpus at once, such as the ranks of a launch, one works
-    and the others wait for it (a lock in the folder, `_lock`, which ends with the process).
+    A killed run resumes when it is called with the same arguments again, and gives the same bytes; `workers` may
+    differ. A streaming dataset is then read from the start, but not tokenized again. A finished corpus with the same
+    arguments is left as it is. Other arguments are refused; functions are compared by name where they can be imported,
+    and by their code where not (see `describe_function`). If several processes prepare the same corpus at once, such
+    as the ranks of a launch, one works and the others wait (for the file lock `_lock`, which ends with the process).
 
-    Documents and sentences that give no token are left out, and so are documents with the same tokens as an earlier
-    one. Special tokens and their names are treated as by `tokenize_documents`.
+    Documents and sentences without a token are left out, and so are documents with the same tokens as an earlier one.
+    Special tokens in the text are treated as by `tokenize_documents`.
 
-    Several processes: on Linux they are forks of this one; elsewhere they are new ones, to which the functions given
-    are pickled, and the calling script needs its `if __name__ == "__main__":`.
+    Workers are forks of this process on Linux. Elsewhere they are new processes, to which the functions given are
+    pickled, and the calling script needs its `if __name__ == "__main__":`.
 
     Args:
         source (`Sequence[str | Path]`, `datasets.Dataset` or `datasets.IterableDataset`): Text files, JSON lines and
-            folders as `read_documents` reads them, or a data set with one row a document.
-        output (`str` or `Path`): Folder, made if needed. Takes 4 bytes a token in the end (5 with word starts), three
-            times that on the way. Memory: what each worker needs for a few megabytes of text, or for the longest
-            document; and 24 bytes a document while duplicates are looked for.
+            folders as `read_documents` reads them, or a dataset with one row per document.
+        output (`str` or `Path`): Folder, made if needed. Takes 4 bytes per token in the end (5 with word starts), 3
+            times that while the corpus is made. Memory: what each worker needs for a few megabytes of text, or for the
+            longest document; and 24 bytes per document while duplicates are looked for.
         tokenizer (`PreTrainedTokenizerBase`): Any tokenizer.
-        sentence_splitter (`Callable[[str], list[str]]`, *optional*, defaults to `split_sentences`): Gets a line of a
-            text file or the text of a document. `one_sentence_per_line` for text that is split already,
+        sentence_splitter (`Callable[[str], list[str]]`, *optional*, defaults to `split_sentences`): Takes a line of a
+            text file or the text of a document. Use `one_sentence_per_line` for text that is already split, and
             `functools.partial(split_sentences, language="de")` for another language.
         text_column (`str`, *optional*, defaults to `"text"`): Column, or field of JSON lines, with the text.
-        sentences_column (`str`, *optional*): The one with a list of sentences, taken as they are instead.
-        word_segmenter (`Callable[[str], list[str]]`, *optional*): As for `tokenize_documents`.
-        max_sentence_tokens (`int`, *optional*): As for `tokenize_documents`; `None` cuts nothing.
-        keep_duplicates (`bool`, *optional*, defaults to `False`): Keep documents with the tokens of an earlier one.
-            They are found by 64-bit hashes; in 10 million documents, one is taken for a duplicate wrongly with a
-            probability of 3 in a million.
-        workers (`int`, *optional*): Processes, each with one core; 1 works in this process. `None` takes as many as
-            this process may use cores.
-        overwrite (`bool`, *optional*, defaults to `False`): Remove a corpus, or a begun one, from the folder first.
+        sentences_column (`str`, *optional*): Column or field with a list of sentences, which replaces the text.
+        word_segmenter (`Callable[[str], list[str]]`, *optional*): As in `tokenize_documents`.
+        max_sentence_tokens (`int`, *optional*): As in `tokenize_documents`.
+        keep_duplicates (`bool`, *optional*, defaults to `False`): Whether to keep documents with the tokens of an
+            earlier one. They are found by 64-bit hashes; in 10 million documents, a document is wrongly taken for a
+            duplicate with a probability of 3 in a million.
+        workers (`int`, *optional*, defaults to the available cores): Processes, each with one core; 1 works in this
+            process.
+        overwrite (`bool`, *optional*, defaults to `False`): Whether to remove a finished or unfinished corpus from the
+            folder first.
 
     Returns:
         `CorpusReport`: Counts, speed, and warnings of what predicts a failed pre-training; printed, a table.
@@ -138,12 +135,12 @@ def prepare_corpus(
     check_max_sentence_tokens(max_sentence_tokens)
     workers = _number_of_workers(workers)
     output = Path(output)
-    reading = TextReading(sentence_splitter, text_column, sentences_column)
-    source = make_source(source, reading)
+    documents = DocumentReader(sentence_splitter, text_column, sentences_column)
+    source = make_source(source, documents)
     encoder = partial(make_encoder, tokenizer, word_segmenter)
-    encoder()  # refuses what cannot be encoded before any work
+    encoder()  # refuses a tokenizer that cannot be used before any work
     settings = corpus_settings(
-        source.identity(), reading, tokenizer, word_segmenter, max_sentence_tokens, keep_duplicates
+        source.identity(), documents, tokenizer, word_segmenter, max_sentence_tokens, keep_duplicates
     )
     if overwrite:
         check_output(output)
@@ -151,68 +148,53 @@ def prepare_corpus(
         return report
     before = report_time(output)
     with locked(output, "output", wait=True):
-        # What another process has finished in the meantime is used, as it would be made here, also to replace.
+        # A corpus that another process has finished meanwhile is used, also with `overwrite`.
         is_new = report_time(output) != before
         if overwrite and not is_new:
             remove_corpus(output)
         if report := finished_report(output, settings, is_new):
             return report
-        pieces = start_pieces(output, settings)
-        maker = PieceMaker(pieces, source.reader(), encoder, max_sentence_tokens, word_segmenter is not None)
-        with one_core_a_process():
-            run = _make_pieces(source, maker, workers)
+        shards = start_shards(output, settings)
+        has_word_starts = word_segmenter is not None
+        writer = ShardWriter(shards, source.reader(), encoder, max_sentence_tokens, has_word_starts)
+        with one_core_per_process():
+            progress = _write_shards(source, writer, workers)
         if source.identity() != settings["source"]:
             raise ValueError("source: files were changed while they were read: run it again with overwrite=True.")
-        is_first = first_of_each(piece_hashes(pieces, run.pieces))
-        statistics, fingerprint = merge_pieces(
-            pieces,
-            range(run.pieces),
-            is_first,
-            keep_duplicates,
-            tokenizer,
-            pieces,
-            has_word_starts=maker.has_word_starts,
+        numbers = range(progress.shards)
+        statistics, read = merge_shards(
+            shards, numbers, len(numbers), keep_duplicates, tokenizer, shards, has_word_starts=has_word_starts
         )
-        write_dataset_files(pieces, fingerprint)
-        read = piece_readings(pieces, range(run.pieces))._asdict() | {"skipped_files": source.skipped_files}
-        report = make_report(settings, statistics, read, run.as_report(time.perf_counter() - began))
-        finish_corpus(report, pieces, output)
-        shutil.rmtree(pieces)
+        read["skipped_files"] = source.skipped_files
+        run = run_facts(
+            time.perf_counter() - began, progress.workers, progress.bytes, progress.shards, progress.kept_shards
+        )
+        report = finish_corpus(settings, statistics, read, run, shards, output)
+        shutil.rmtree(shards)
         return report
 
 
 @dataclass
-class _Run:
-    """How the pieces were made."""
+class _Progress:
+    """How far the shards are."""
 
     workers: int
-    pieces: int = 0
-    kept_pieces: int = 0
-    bytes: int = 0
-
-    def as_report(self, seconds: float) -> dict[str, Any]:
-        megabytes = self.bytes / 1e6
-        return {
-            "seconds": round(seconds, 2),
-            "workers": self.workers,
-            "megabytes": round(megabytes, 3),
-            "megabytes_per_second": round(megabytes / seconds, 3),
-            "pieces": self.pieces,
-            "kept_pieces": self.kept_pieces,
-        }
+    shards: int = 0
+    kept_shards: int = 0  # of an earlier run
+    bytes: int = 0  # tokenized in this run
 
 
 def _number_of_workers(workers: int | None) -> int:
     if workers is None:
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     if workers < 1:
-        raise ValueError(f"workers={workers}: use 1 or more, or None for one a core.")
+        raise ValueError(f"workers={workers}: use 1 or more, or None for one per core.")
     return workers
 
 
 @contextmanager
-def one_core_a_process() -> Iterator[None]:
-    """Keep tokenizers from using all cores in each process; the setting is inherited."""
+def one_core_per_process() -> Iterator[None]:
+    """Keep tokenizers from using all cores in each process; workers inherit the setting."""
     before = os.environ.get(PARALLELISM)
     os.environ[PARALLELISM] = "false"
     try:
@@ -224,64 +206,63 @@ def one_core_a_process() -> Iterator[None]:
             os.environ[PARALLELISM] = before
 
 
-def _make_pieces(source: FileSource | RowSource | StreamSource, maker: PieceMaker, workers: int) -> _Run:
-    """Make all pieces that are not there yet."""
+def _write_shards(source: Source, writer: ShardWriter, workers: int) -> _Progress:
+    """Write all shards that are not finished yet."""
     units = source.units()
-    # No more processes than there is work for.
-    first = list(islice(units, workers))
-    run = _Run(max(min(workers, len(first)), 1))
+    first = list(islice(units, workers))  # no more processes than units
+    progress = _Progress(max(min(workers, len(first)), 1))
     unit_scale = source.progress_unit == "B"
     with (
-        tqdm(total=source.total, desc="Tokenising", unit=source.progress_unit, unit_scale=unit_scale) as progress,
-        _submitting(maker, run.workers) as submit,
+        tqdm(total=source.total, desc="Tokenizing", unit=source.progress_unit, unit_scale=unit_scale) as bar,
+        _submitting(writer, progress.workers) as submit,
     ):
         running: dict[Future[int], Unit] = {}
         for number, unit in enumerate(chain(first, units)):
-            run.pieces += 1
-            if is_finished(maker.directory, number, unit.digest):
-                run.kept_pieces += 1
-                progress.update(unit.size)
+            progress.shards += 1
+            if is_finished(writer.directory, number, unit.digest):
+                progress.kept_shards += 1
+                bar.update(unit.size)
                 continue
-            if len(running) >= UNITS_A_WORKER * run.workers:
-                _collect(running, run, progress)
+            if len(running) >= UNITS_PER_WORKER * progress.workers:
+                _collect(running, progress, bar)
             running[submit(number, unit.part, unit.digest)] = unit
         while running:
-            _collect(running, run, progress)
-    return run
+            _collect(running, progress, bar)
+    return progress
 
 
-def _collect(running: dict[Future[int], Unit], run: _Run, progress: tqdm) -> None:
-    """Wait for a unit to be done, and count what is."""
+def _collect(running: dict[Future[int], Unit], progress: _Progress, bar: tqdm) -> None:
+    """Wait until at least one unit is done."""
     for future in wait(running, return_when=FIRST_COMPLETED).done:
         try:
-            run.bytes += future.result()
+            progress.bytes += future.result()
         except ValueError as error:
-            # Raised here again, so that it comes from this package whether a worker met it or this process.
+            # Raised again here, so that the traceback ends in this package whether or not a worker met it.
             raise ValueError(*error.args) from error
         except BrokenProcessPool as error:
             raise RuntimeError(
-                "A worker was killed, most likely for want of memory. What is finished is kept: run it again, with "
-                "fewer workers."
+                "A worker was killed, most likely because memory ran out. Finished shards are kept: run it again, "
+                "with fewer workers."
             ) from error
-        progress.update(running.pop(future).size)
+        bar.update(running.pop(future).size)
 
 
 @contextmanager
-def _submitting(maker: PieceMaker, workers: int) -> Iterator[Callable[..., Future[int]]]:
-    """What has a piece made, in a worker or here."""
+def _submitting(writer: ShardWriter, workers: int) -> Iterator[Callable[..., Future[int]]]:
+    """A function that has a shard written, by a worker or in this process."""
     if workers == 1:
-        yield partial(_make_here, maker)
+        yield partial(_write_here, writer)
         return
-    # A fork shares what is loaded, and needs no second import; other systems do not have it, or not safely.
+    # A fork shares what is loaded and imports nothing again; other systems do not support it, or not safely.
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
-    executor = ProcessPoolExecutor(workers, mp_context=context, initializer=start_worker, initargs=(maker,))
+    executor = ProcessPoolExecutor(workers, mp_context=context, initializer=start_worker, initargs=(writer,))
     try:
-        yield partial(executor.submit, make_piece)
+        yield partial(executor.submit, write_shard)
     finally:
         executor.shutdown(cancel_futures=True)
 
 
-def _make_here(maker: PieceMaker, number: int, part: Any, text_digest: str) -> Future[int]:
+def _write_here(writer: ShardWriter, number: int, part: Any, text_digest: str) -> Future[int]:
     future: Future[int] = Future()
-    future.set_result(maker.make(number, part, text_digest))
+    future.set_result(writer.write(number, part, text_digest))
     return future

@@ -1,7 +1,7 @@
-"""A corpus that every machine already has: the documentation inside the Python installation.
+"""A corpus that every machine has: the documentation inside the Python installation.
 
-The language reference's topics (`pydoc_data.topics`) and the docstrings of the standard library and the installed
-packages: technical English in real documents, one a module. Sources are parsed, never imported.
+The topics of the language reference (`pydoc_data.topics`) and the docstrings of the standard library and the installed
+packages: technical English, one document per module. Sources are parsed, never imported.
 """
 
 import ast
@@ -16,29 +16,20 @@ from typing import NamedTuple
 from tqdm import tqdm
 
 
-SKIPPED_FOLDERS = {
-    "test",
-    "tests",
-    "testing",
-    "idlelib",
-    "site-packages",
-    "dist-packages",
-    "_vendor",
-    "vendor",
-    "externals",
-}
-# Lines that are code, tables, rules or markup rather than text.
+SKIPPED_FOLDERS = {"test", "tests", "testing", "idlelib", "site-packages", "dist-packages"}
+SKIPPED_FOLDERS |= {"_vendor", "vendor", "externals"}
+# Lines of code, tables, rules or markup.
 NOT_TEXT = re.compile(r"^\s*(>>>|\.\.\.|\$ |#|\||\+[-=]|[-=~^*`]{3,}|\.\. |:\w|@\w|<[\w!/])|^[^A-Za-z]*$")
 FEWEST_WORDS = 5
 
 
 class Document(NamedTuple):
-    """One module's documentation.
+    """Documentation of one module.
 
     Args:
-        library (`str`): top-level package the module is from, `python` for the standard library.
-        module (`str`): path of the module within the library.
-        docstrings (`list[list[str]]`): sentences of each docstring.
+        library (`str`): Top-level package, `python` for the standard library.
+        module (`str`): Path of the module within the library.
+        docstrings (`list[list[str]]`): Sentences of each docstring.
     """
 
     library: str
@@ -47,7 +38,7 @@ class Document(NamedTuple):
 
     @property
     def sentences(self) -> list[str]:
-        """All sentences, in the order of the source."""
+        """All sentences in source order."""
         return [sentence for docstring in self.docstrings for sentence in docstring]
 
 
@@ -56,18 +47,17 @@ def read_python_documents(
 ) -> list[Document]:
     """Collect the documentation of this Python installation.
 
-    A sentence that was seen before, in whatever module, is left out: packages repeat themselves, and repeated text
-        teaches
-    a model to recite.
+    A sentence seen before, in whatever module, is left out: packages repeat themselves, and a model memorizes repeated
+    text.
 
     Args:
-        sentence_splitter: text of one paragraph -> sentences.
-        max_characters (`int`, *optional*): stop taking modules of a library once it has given that much; None takes
-            all.
-        show_progress (`bool`): whether to show a progress bar.
+        sentence_splitter (`Callable[[str], list[str]]`): Splits a paragraph into sentences.
+        max_characters (`int`, *optional*): Characters per library after which no more of its modules are read; `None`
+            reads all.
+        show_progress (`bool`, *optional*, defaults to `True`): Whether to show a progress bar.
 
     Returns:
-        Modules with at least two sentences, in the order of their paths.
+        `list[Document]`: Modules with at least two sentences, in the order of their paths.
     """
     seen: set[str] = set()
     documents = []
@@ -78,9 +68,7 @@ def read_python_documents(
             continue
         docstrings = []
         for text in read():
-            sentences = [s for s in _sentences(text, sentence_splitter) if s not in seen]
-            # Within a docstring too: a set, not a list, decides.
-            sentences = list(dict.fromkeys(sentences))
+            sentences = list(dict.fromkeys(s for s in _sentences(text, sentence_splitter) if s not in seen))
             seen.update(sentences)
             if sentences:
                 docstrings.append(sentences)
@@ -111,13 +99,13 @@ def _modules() -> Iterator[tuple[str, str, Callable[[], list[str]]]]:
 
 
 def _docstrings(path: Path) -> Iterator[str]:
-    """Docstrings of a source file, of the module first; none if it cannot be parsed."""
+    """Docstrings of a source file, that of the module first; none if it cannot be parsed."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # old packages hold invalid escapes
             tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError, RecursionError, MemoryError, OSError):
-        return  # templates, fixtures for other Python versions and broken links lie in installed packages
+        return  # installed packages contain templates, fixtures for other Python versions and broken links
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             docstring = ast.get_docstring(node, clean=False)
@@ -126,7 +114,6 @@ def _docstrings(path: Path) -> Iterator[str]:
 
 
 def _sentences(text: str, sentence_splitter: Callable[[str], list[str]]) -> Iterator[str]:
-    """Sentences of the paragraphs of one docstring, without code, tables and markup."""
     for paragraph in re.split(r"\n\s*\n", text):
         lines = [line for line in paragraph.splitlines() if not NOT_TEXT.match(line)]
         joined = re.sub(r"\s+", " ", " ".join(lines)).replace("``", "").replace("`", "").replace("**", "").strip()

@@ -1,9 +1,10 @@
-"""What can be told about a corpus: counts, what in them predicts a failed pre-training, a table and a JSON file."""
+"""Report on a corpus: counts, warnings of what predicts a failed pre-training, a table and a JSON file."""
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,12 @@ from transformers import PreTrainedTokenizerBase
 from hf_encoders.data.corpus.arrow_file import SentenceBatch
 from hf_encoders.data.corpus.sentence_store import SentenceStore
 from hf_encoders.data.ragged import offsets_of
+from hf_encoders.records.tables import text_table
 from hf_encoders.writing import read_json
 
 
 REPORT_FILE = "corpus.json"
-TOKENS_A_STEP = 2**18  # tokens that statistics look at at once
+TOKENS_PER_STEP = 2**18  # tokens counted at once
 KINDS_SHOWN = 5
 
 
@@ -28,13 +30,12 @@ class CorpusStatistics:
 
     Args:
         documents, sentences, tokens (`int`): How many there are.
-        one_sentence_documents (`int`): Documents of a single sentence; no sentence pair comes out of them.
+        one_sentence_documents (`int`): Documents of a single sentence, which gives no sentence pair.
         longest_sentence_tokens (`int`): Length of the longest sentence in tokens.
         duplicate_documents (`int`): Documents with the tokens of an earlier one (64-bit hashes are compared).
-        unknown_share (`float`, *optional*): Share of the tokens that are the unknown token, in [0, 1]; `None` where no
-            tokenizer was given.
-        dropped_duplicates (`int`): Documents that had the tokens of an earlier one and were left out; not in
-            `documents`.
+        unknown_share (`float`, *optional*): Share of unknown tokens in [0, 1]; `None` without a tokenizer.
+        dropped_duplicates (`int`, *optional*, defaults to 0): Documents with the tokens of an earlier one that were
+            left out; not in `documents`.
     """
 
     documents: int
@@ -48,18 +49,7 @@ class CorpusStatistics:
 
 
 def corpus_statistics(dataset: datasets.Dataset, tokenizer: PreTrainedTokenizerBase | None = None) -> CorpusStatistics:
-    """Count what a corpus holds.
-
-    Args:
-        dataset (`datasets.Dataset`): A corpus.
-        tokenizer (`PreTrainedTokenizerBase`, *optional*): The one it was made with; knows the unknown token.
-
-    Returns:
-        `CorpusStatistics`: The counts; `warnings_for` reads them.
-
-    Raises:
-        ValueError: As `SentenceStore`.
-    """
+    """Counts of a corpus; the tokenizer that it was made with defines the unknown token."""
     store = SentenceStore(dataset)
     counter = StatisticsCounter(tokenizer)
     counter.add(SentenceBatch(store.tokens, store.sentence_lengths, np.diff(store.document_offsets)))
@@ -68,54 +58,39 @@ def corpus_statistics(dataset: datasets.Dataset, tokenizer: PreTrainedTokenizerB
 
 
 class StatisticsCounter:
-    """Counts blocks of a corpus one after the other.
-
-    Args:
-        tokenizer (`PreTrainedTokenizerBase`, *optional*): Knows the unknown token.
-    """
+    """Counts the blocks of a corpus one by one; the tokenizer defines the unknown token."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase | None = None):
-        self.knows_unknown = tokenizer is not None
-        # A tokenizer without an unknown token never gives one: no id equals -1.
-        self.unknown_id = -1 if tokenizer is None or tokenizer.unk_token_id is None else tokenizer.unk_token_id
-        self.documents = self.sentences = self.tokens = self.unknown = 0
-        self.one_sentence_documents = self.longest_sentence_tokens = 0
+        self.tokenizer = tokenizer
+        self.counts: Counter[str] = Counter()
+        self.unknown = self.longest_sentence_tokens = 0
 
     def add(self, block: SentenceBatch) -> None:
         """Count one block."""
-        self.documents += len(block.document_lengths)
-        self.sentences += len(block.sentence_lengths)
-        self.tokens += len(block.tokens)
-        self.one_sentence_documents += int(np.count_nonzero(block.document_lengths == 1))
+        self.counts.update(
+            documents=len(block.document_lengths),
+            sentences=len(block.sentence_lengths),
+            tokens=len(block.tokens),
+            one_sentence_documents=int(np.count_nonzero(block.document_lengths == 1)),
+        )
         self.longest_sentence_tokens = max(self.longest_sentence_tokens, int(block.sentence_lengths.max(initial=0)))
-        if self.knows_unknown:
+        if self.tokenizer is not None and self.tokenizer.unk_token_id is not None:
             for tokens in _in_steps(block.tokens):
-                self.unknown += int(np.count_nonzero(tokens == self.unknown_id))
+                self.unknown += int(np.count_nonzero(tokens == self.tokenizer.unk_token_id))
 
     def statistics(self, *, duplicate_documents: int, dropped_duplicates: int = 0) -> CorpusStatistics:
         """The counts so far."""
         return CorpusStatistics(
-            documents=self.documents,
-            sentences=self.sentences,
-            tokens=self.tokens,
-            one_sentence_documents=self.one_sentence_documents,
+            **self.counts,
             longest_sentence_tokens=self.longest_sentence_tokens,
             duplicate_documents=duplicate_documents,
-            unknown_share=self.unknown / max(self.tokens, 1) if self.knows_unknown else None,
+            unknown_share=None if self.tokenizer is None else self.unknown / max(self.counts["tokens"], 1),
             dropped_duplicates=dropped_duplicates,
         )
 
 
 def document_hashes(tokens: np.ndarray, token_starts: np.ndarray) -> np.ndarray:
-    """One 64-bit hash of the tokens of each document; where its sentences end does not matter.
-
-    Args:
-        tokens (`np.ndarray` of `int32`, shape `(N,)`): All documents.
-        token_starts (`np.ndarray` of shape `(D + 1,)`): First token of every document, and N.
-
-    Returns:
-        `np.ndarray` of `uint64`, shape `(D,)`.
-    """
+    """64-bit hash of the tokens of each document, whatever its sentences: `(N,)` and offsets `(D + 1,)` -> `(D,)`."""
     data = memoryview(np.ascontiguousarray(tokens, dtype=np.int32))
     starts = token_starts.tolist()
     digests = (
@@ -131,43 +106,37 @@ def hashes_of_block(block: SentenceBatch) -> np.ndarray:
 
 
 def warnings_for(statistics: CorpusStatistics) -> list[str]:
-    """What in a corpus predicts a failed pre-training, and the remedy; empty when nothing does.
+    """Warnings of what predicts a failed pre-training, each with the remedy.
 
-    Warns of a single document, of fewer than 100 documents of 50,000 tokens and more on average, of more than half the
-    documents with one sentence, of more than a tenth duplicates that were not dropped, and of more than 5 % unknown
-    tokens. These limits are this package's choice.
-
-    Args:
-        statistics (`CorpusStatistics`): From `corpus_statistics`.
-
-    Returns:
-        `list[str]`: One message a finding.
+    Warns of a single document, of fewer than 100 documents with 50,000 tokens or more on average, of more than half of
+    the documents with one sentence, of more than a tenth of duplicates that were not dropped, and of more than 5 %
+    unknown tokens. These limits are this package's choice.
     """
     warnings = []
     documents = max(statistics.documents, 1)
     if statistics.documents <= 1:
         warnings.append(
-            f"The corpus has {statistics.documents} document(s): next-sentence prediction finds no other document "
-            "to draw from. Put a blank line between documents, or one document a line into a .jsonl file."
+            f"The corpus has {statistics.documents} document(s): next-sentence prediction has no other document to "
+            "sample from. Put a blank line between documents, or one document per line into a .jsonl file."
         )
     elif statistics.documents < 100 and statistics.tokens >= 50_000 * statistics.documents:
         warnings.append(
             f"The corpus has only {statistics.documents} documents, of {statistics.tokens // documents:,} tokens on "
             "average: boundaries between documents are probably missing, and few documents make next-sentence "
-            "prediction easy. Put a blank line between documents, or one document a line into a .jsonl file."
+            "prediction easy. Put a blank line between documents, or one document per line into a .jsonl file."
         )
     if statistics.one_sentence_documents / documents > 0.5:
         warnings.append(
             f"{statistics.one_sentence_documents:,} of {statistics.documents:,} documents have a single sentence, "
-            "which gives no sentence pair. If blank lines stand between the lines of one text, remove them; if "
-            "paragraphs were not split, use split_sentences with the language of the text; otherwise train without "
-            "a pair objective (mlm)."
+            "which gives no sentence pair. If there are blank lines within documents, remove them; if paragraphs were "
+            "not split, use split_sentences with the language of the text; otherwise train without a pair objective "
+            "(mlm)."
         )
     if statistics.duplicate_documents / documents > 0.1:
         warnings.append(
-            f"{statistics.duplicate_documents:,} of {statistics.documents:,} documents repeat an earlier one: a "
-            "model learns them by heart, and validation measures what was trained on. Remove duplicates before "
-            "tokenising; prepare_corpus and `hf-encoders corpus` do it unless told to keep them."
+            f"{statistics.duplicate_documents:,} of {statistics.documents:,} documents repeat an earlier one: a model "
+            "memorizes them, and validation measures what was trained on. Remove duplicates before tokenizing; "
+            "prepare_corpus and `hf-encoders corpus` do so by default."
         )
     if statistics.unknown_share is not None and statistics.unknown_share > 0.05:
         warnings.append(
@@ -178,34 +147,29 @@ def warnings_for(statistics: CorpusStatistics) -> list[str]:
 
 
 def reading_warnings(reading: Mapping[str, Any]) -> list[str]:
-    """What was read as text and hardly is: more than 1 % of the sentences damaged (this package's choice).
-
-    Args:
-        reading (`dict`): As in `CorpusReport`.
-    """
+    """A warning if more than 1 % of the sentences are damaged (this package's choice), from `CorpusReport.reading`."""
     damaged, sentences = reading["damaged_sentences"], reading["sentences"]
     if damaged <= 0.01 * sentences:
         return []
     return [
         f"{damaged:,} of {sentences:,} sentences read have a character U+FFFD or NUL: the text is probably not UTF-8, "
-        "or was damaged before. Convert it from what it is, for example with iconv -f WINDOWS-1252 -t UTF-8."
+        "or was damaged before. Convert it from its encoding, for example with iconv -f WINDOWS-1252 -t UTF-8."
     ]
 
 
 @dataclass(frozen=True)
 class CorpusReport:
-    """What a prepared corpus holds and how it was made; `corpus.json` in its folder. Printed, a table.
+    """Contents and making of a prepared corpus, `corpus.json` in its folder; printed, a table.
 
     Args:
-        settings (`dict`): All that decides what is in the corpus: input, tokenizer, options, versions of libraries.
+        settings (`dict`): Everything that decides what is in the corpus: input, tokenizer, options, library versions.
         statistics (`CorpusStatistics`): Counts.
-        warnings (`list[str]`): What predicts a failed pre-training, from `warnings_for` and `reading_warnings`.
-        run (`dict`): How it went: `seconds`, `workers`, `megabytes` (10**6 bytes of sentences in UTF-8 that this run
-            tokenised), `megabytes_per_second`, `pieces`, `kept_pieces` (finished by an earlier run).
+        warnings (`list[str]`): From `warnings_for` and `reading_warnings`.
+        run (`dict`): `seconds`, `workers`, `megabytes` (10**6 bytes of sentences in UTF-8 that this run tokenized),
+            `megabytes_per_second`, `shards`, `kept_shards` (finished by an earlier run).
         versions (`dict`): Python and libraries.
         reading (`dict`): What was read: `sentences`; `damaged_sentences`, those with U+FFFD (bytes that are not UTF-8
-            become it) or NUL; `skipped_files`, what in folders was not read, number by kind: files by ending, broken
-            links.
+            become it) or NUL; `skipped_files`, number of files in folders that were not read, by kind.
     """
 
     settings: dict[str, Any]
@@ -222,35 +186,18 @@ class CorpusReport:
 
     @classmethod
     def load(cls, directory: str | Path) -> "CorpusReport":
-        """Read the `corpus.json` of a folder.
-
-        Raises:
-            ValueError: if it is damaged: names the file, what is wrong and the remedy.
-        """
+        """Read the `corpus.json` of a folder; a damaged one is a `ValueError`."""
         file, remedy = Path(directory) / REPORT_FILE, "restore it, or prepare the corpus again with --overwrite."
         found = read_json(file, remedy)
         try:
-            return cls(**found | {"statistics": CorpusStatistics(**found["statistics"])})._checked()
+            report = cls(**found | {"statistics": CorpusStatistics(**found["statistics"])})
+            report.settings["tokenizer"]["fingerprint"], {**report.settings["source"]}
+            str(report)  # reads the rest
         except KeyError as error:
             raise ValueError(f"{file} is damaged ({error.args[0]} is missing): {remedy}") from error
-        except (TypeError, ValueError) as error:
+        except (AttributeError, TypeError, ValueError) as error:
             raise ValueError(f"{file} is damaged ({error}): {remedy}") from error
-
-    def _checked(self) -> "CorpusReport":
-        """This report, if all that is read of it is there and of its kind."""
-        kinds = {"settings": dict, "warnings": list, "run": dict, "versions": dict, "reading": dict}
-        for name, kind in kinds.items():
-            if not isinstance(getattr(self, name), kind):
-                raise TypeError(f"{name} is {getattr(self, name)!r}")
-        if not isinstance(self.settings["source"], dict):
-            raise TypeError(f"settings: source is {self.settings['source']!r}")
-        self.settings["tokenizer"]["fingerprint"]
-        for one in fields(self.statistics):
-            value = getattr(self.statistics, one.name)
-            if isinstance(value, bool) or not isinstance(value, int | float | None):
-                raise TypeError(f"statistics: {one.name} is {value!r}")
-        str(self)  # reads the rest
-        return self
+        return report
 
     def __repr__(self) -> str:
         counts = self.statistics
@@ -270,20 +217,19 @@ class CorpusReport:
             ("duplicates dropped", _with_share(counts.dropped_duplicates, read, "of the documents read")),
             ("longest sentence", f"{counts.longest_sentence_tokens:,} tokens"),
             ("unknown tokens", f"{counts.unknown_share:.2%}"),
-            ("text tokenised", f"{run['megabytes']:,.1f} MB in {run['seconds']:,.1f} s"),
+            ("text tokenized", f"{run['megabytes']:,.1f} MB in {run['seconds']:,.1f} s"),
             ("speed", f"{speed:,.2f} MB/s with {run['workers']} worker(s), {speed / run['workers']:,.2f} MB/s each"),
         ]
         if counts.duplicate_documents:
             rows.insert(5, ("duplicates kept", _with_share(counts.duplicate_documents, counts.documents)))
-        if run["kept_pieces"]:
-            rows.append(("kept from an earlier run", f"{run['kept_pieces']:,} of {run['pieces']:,} pieces"))
+        if kept := run.get("kept_shards"):
+            rows.append(("kept from an earlier run", f"{kept:,} of {run['shards']:,} shards"))
         rows += reading_rows(self.reading)
-        lines = [f"{name:<25} {value}" for name, value in rows]
-        return "\n".join(lines + [f"warning: {warning}" for warning in self.warnings])
+        return "\n".join([text_table(rows), *(f"warning: {warning}" for warning in self.warnings)])
 
 
 def reading_rows(reading: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What was damaged and what was not read, for a table; `reading` as in `CorpusReport`."""
+    """Table rows for damaged sentences and skipped files; `reading` as in `CorpusReport`."""
     rows = []
     if damaged := reading.get("damaged_sentences"):
         rows.append(("with U+FFFD or NUL", _with_share(damaged, reading["sentences"], "of the sentences read")))
@@ -299,16 +245,16 @@ def _with_share(count: int, total: int, of: str = "") -> str:
 
 
 def unigram_cross_entropy(corpus: datasets.Dataset, held_out: datasets.Dataset, vocab_size: int) -> float:
-    """Nats a held-out token under the training corpus's token frequencies (one added to each).
+    """Cross-entropy in nats per held-out token under the token frequencies of a corpus, with add-one smoothing.
 
-    What a model reaches that has learned which tokens are frequent and nothing else: the plateau that a healthy run
+    A model that has learned token frequencies and nothing else reaches this loss: the plateau that a healthy run
     leaves.
 
     Args:
-        corpus, held_out (`datasets.Dataset`): tokenised documents.
-        vocab_size (`int`): entries of the tokenizer.
+        corpus, held_out (`datasets.Dataset`): Tokenized documents.
+        vocab_size (`int`): Number of tokens in the vocabulary.
     """
-    # In steps, because both would first make 64-bit numbers of all tokens.
+    # In steps, because both would convert all tokens to 64 bits at once.
     counts = np.ones(vocab_size)
     for tokens in _in_steps(SentenceStore(corpus).tokens):
         counts += np.bincount(tokens, minlength=vocab_size)
@@ -318,4 +264,4 @@ def unigram_cross_entropy(corpus: datasets.Dataset, held_out: datasets.Dataset, 
 
 
 def _in_steps(tokens: np.ndarray) -> Iterator[np.ndarray]:
-    return (tokens[begin : begin + TOKENS_A_STEP] for begin in range(0, len(tokens), TOKENS_A_STEP))
+    return (tokens[begin : begin + TOKENS_PER_STEP] for begin in range(0, len(tokens), TOKENS_PER_STEP))

@@ -16,18 +16,16 @@ from hf_encoders.data.ragged import offsets_of
 from hf_encoders.data.special_tokens import check_tokenizer
 
 
-SENTENCES_A_CALL = 2000  # sentences a call of the tokenizer
-# Characters collected before the tokenizer is called; a document is never divided. What the tokenizer returns takes
-# 100 bytes and more for a byte of text.
-CHARACTERS_A_BLOCK = 2**18
-# A longer sentence goes to the tokenizer in parts of that many characters, for the same reason.
-CHARACTERS_A_PART = 2**18
+SENTENCES_PER_CALL = 2000  # sentences per call of the tokenizer
+# Documents are collected until they have this many characters, and longer sentences are tokenized in parts of this
+# many: what the tokenizer returns takes 100 bytes and more per byte of text.
+CHARACTERS_PER_BLOCK = CHARACTERS_PER_PART = 2**18
 
 _SPACE = re.compile(r"(?<=\S)\s")
 
 
 class Encoded(NamedTuple):
-    """Tokens of several sentences, one after the other."""
+    """Tokens of several sentences."""
 
     tokens: np.ndarray  # int32, (N,)
     lengths: np.ndarray  # int64, tokens of each sentence
@@ -37,18 +35,18 @@ class Encoded(NamedTuple):
 def make_encoder(
     tokenizer: PreTrainedTokenizerBase, word_segmenter: Callable[[str], list[str]] | None = None
 ) -> Callable[[list[str]], Encoded]:
-    """What turns sentences into ids, without special tokens, truncation, padding or warnings about length.
+    """A function from sentences to ids, without special tokens, truncation, padding or warnings about length.
 
     Args:
         tokenizer (`PreTrainedTokenizerBase`): Is not changed.
-        word_segmenter (`Callable[[str], list[str]]`, *optional*): Gives word starts to the ids.
+        word_segmenter (`Callable[[str], list[str]]`, *optional*): Adds word starts.
 
     Raises:
-        ValueError: If there is a segmenter, and the tokenizer is a slow one, which does not tell where tokens are.
+        ValueError: If a segmenter is given with a slow tokenizer.
     """
     check_tokenizer(tokenizer)
     if tokenizer.is_fast:
-        # A copy, because truncation and padding are state that the tokenizer keeps from its last call or its file.
+        # A copy, because the tokenizer keeps truncation and padding from its last call or its file.
         backend = copy.deepcopy(tokenizer.backend_tokenizer)
         backend.no_truncation()
         backend.no_padding()
@@ -69,7 +67,7 @@ def make_encoder(
         return encode
     if word_segmenter is not None:
         raise ValueError(
-            f"word_segmenter: {type(tokenizer).__name__} does not tell where in the text its tokens are: use a fast "
+            f"word_segmenter: {type(tokenizer).__name__} does not give the offsets of its tokens: use a fast "
             "tokenizer, or no word_segmenter."
         )
     options = {"add_special_tokens": False, "split_special_tokens": True, "truncation": False, "padding": False}
@@ -80,8 +78,8 @@ def _words(sentence: str, word_segmenter: Callable[[str], list[str]]) -> list[st
     words = word_segmenter(sentence)
     if isinstance(words, str):
         raise ValueError(
-            f"word_segmenter gives {words!r:.80} for {sentence!r:.80}, a str, whose characters would be the words: it "
-            "has to return a list of str, for example with split()."
+            f"word_segmenter gives {words!r:.80} for {sentence!r:.80}, a str: it has to return a list of str, for "
+            "example with split()."
         )
     return words
 
@@ -89,26 +87,19 @@ def _words(sentence: str, word_segmenter: Callable[[str], list[str]]) -> list[st
 def tokenized_blocks(
     documents: Iterable[list[str]], encode: Callable[[list[str]], Encoded], max_sentence_tokens: int | None
 ) -> Iterator[SentenceBatch]:
-    """Tokenise documents; what gives no token is left out.
-
-    Raises:
-        ValueError: If a document is not a list of `str`.
-    """
+    """Tokenize documents; sentences and documents without a token are left out."""
     for batch in _batches(documents):
         sentences = [sentence for document in batch for sentence in document]
         if not _is_unicode("".join(sentences)):
             sentences = [replace_lone_surrogates(sentence) for sentence in sentences]
         encoded = _encode_in_calls(sentences, encode)
-        piece_lengths, num_pieces = _pieces(encoded.lengths, max_sentence_tokens)
-        pieces_before = offsets_of(num_pieces)[offsets_of(np.array([len(document) for document in batch]))]
-        document_lengths = np.diff(pieces_before)
+        lengths, parts = _divided(encoded.lengths, max_sentence_tokens)
+        document_lengths = np.diff(offsets_of(parts)[offsets_of(np.array([len(document) for document in batch]))])
         if len(encoded.tokens):
-            document_lengths = document_lengths[document_lengths > 0]
-            yield SentenceBatch(encoded.tokens, piece_lengths, document_lengths, encoded.word_starts)
+            yield SentenceBatch(encoded.tokens, lengths, document_lengths[document_lengths > 0], encoded.word_starts)
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether UTF-8 can hold it; one long text takes less time than many sentences."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -117,10 +108,10 @@ def _is_unicode(text: str) -> bool:
 
 
 def check_max_sentence_tokens(max_sentence_tokens: int | None) -> None:
-    """Refuse a limit that leaves nothing."""
+    """Refuse a limit below 1."""
     if max_sentence_tokens is not None and max_sentence_tokens < 1:
         raise ValueError(
-            f"max_sentence_tokens={max_sentence_tokens} leaves nothing: use 1 or more, or None not to cut."
+            f"max_sentence_tokens={max_sentence_tokens} must be at least 1, or None to divide no sentence."
         )
 
 
@@ -134,7 +125,7 @@ def _encoded(ids: list[list[int]], word_starts: list[np.ndarray] | None = None) 
 def _encode_in_calls(sentences: list[str], encode: Callable[[list[str]], Encoded]) -> Encoded:
     """Encode in calls of limited size."""
     parts, num_parts = sentences, None
-    if any(len(sentence) > CHARACTERS_A_PART for sentence in sentences):
+    if any(len(sentence) > CHARACTERS_PER_PART for sentence in sentences):
         divided = [_parts(sentence) for sentence in sentences]
         parts, num_parts = [part for one in divided for part in one], [len(one) for one in divided]
     calls = [encode(call) for call in _calls(parts)]
@@ -146,23 +137,23 @@ def _encode_in_calls(sentences: list[str], encode: Callable[[list[str]], Encoded
 
 
 def _parts(sentence: str) -> list[str]:
-    """Cut a sentence before the first space after every `CHARACTERS_A_PART` characters, at the latest after twice."""
+    """Divide a sentence at the first space after every `CHARACTERS_PER_PART` characters, at the latest after twice."""
     parts, begin = [], 0
-    while len(sentence) - begin > CHARACTERS_A_PART:
-        space = _SPACE.search(sentence, begin + CHARACTERS_A_PART, begin + 2 * CHARACTERS_A_PART)
-        end = space.start() if space else begin + 2 * CHARACTERS_A_PART
+    while len(sentence) - begin > CHARACTERS_PER_PART:
+        space = _SPACE.search(sentence, begin + CHARACTERS_PER_PART, begin + 2 * CHARACTERS_PER_PART)
+        end = space.start() if space else begin + 2 * CHARACTERS_PER_PART
         parts.append(sentence[begin:end])
         begin = end
     return [*parts, sentence[begin:]] if begin < len(sentence) else parts
 
 
 def _calls(sentences: list[str]) -> Iterator[list[str]]:
-    """Sentences in lists of at most `SENTENCES_A_CALL`, which end when they have `CHARACTERS_A_PART` characters."""
+    """Lists of at most `SENTENCES_PER_CALL` sentences, ended as soon as they have `CHARACTERS_PER_PART` characters."""
     call, characters = [], 0
     for sentence in sentences:
         call.append(sentence)
         characters += len(sentence)
-        if len(call) == SENTENCES_A_CALL or characters >= CHARACTERS_A_PART:
+        if len(call) == SENTENCES_PER_CALL or characters >= CHARACTERS_PER_PART:
             yield call
             call, characters = [], 0
     if call:
@@ -170,7 +161,7 @@ def _calls(sentences: list[str]) -> Iterator[list[str]]:
 
 
 def _batches(documents: Iterable[list[str]]) -> Iterator[list[list[str]]]:
-    """Documents in lists of at least `CHARACTERS_A_BLOCK` characters or `SENTENCES_A_CALL` sentences; the rest."""
+    """Lists of documents, each of at least `CHARACTERS_PER_BLOCK` characters or `SENTENCES_PER_CALL` sentences."""
     batch: list[list[str]] = []
     characters = num_sentences = 0
     for number, document in enumerate(documents):
@@ -183,24 +174,23 @@ def _batches(documents: Iterable[list[str]]) -> Iterator[list[list[str]]]:
             batch.append(document)
             characters += sum(map(len, document))
             num_sentences += len(document)
-        if characters >= CHARACTERS_A_BLOCK or num_sentences >= SENTENCES_A_CALL:
+        if characters >= CHARACTERS_PER_BLOCK or num_sentences >= SENTENCES_PER_CALL:
             yield batch
             batch, characters, num_sentences = [], 0, 0
     if batch:
         yield batch
 
 
-def _pieces(lengths: np.ndarray, most: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Cut sentences into pieces of at most `most` tokens.
+def _divided(lengths: np.ndarray, most: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """Divide sentences into parts of at most `most` tokens: lengths of the parts, and parts per sentence.
 
-    >>> _pieces(np.array([3, 0, 7, 4]), most=4)
+    >>> _divided(np.array([3, 0, 7, 4]), most=4)
     (array([3, 4, 3, 4]), array([1, 0, 2, 1]))
     """
     if most is None:
         return lengths[lengths > 0], (lengths > 0).astype(np.int64)
-    num_pieces = -(-lengths // most)
-    piece_lengths = np.full(num_pieces.sum(), most)
-    is_cut = num_pieces > 0
-    last_pieces = np.cumsum(num_pieces)[is_cut] - 1
-    piece_lengths[last_pieces] = (lengths - (num_pieces - 1) * most)[is_cut]
-    return piece_lengths, num_pieces
+    parts = -(-lengths // most)
+    part_lengths = np.full(parts.sum(), most)
+    last_parts = np.cumsum(parts)[parts > 0] - 1
+    part_lengths[last_parts] = (lengths - (parts - 1) * most)[parts > 0]
+    return part_lengths, parts

@@ -1,8 +1,4 @@
-"""The view of a tokenised corpus as flat arrays.
-
-The corpus is a `datasets.Dataset` in the form of `arrow_file.py`, with one row a document; any data set with such
-columns will do.
-"""
+"""A tokenized corpus, a `datasets.Dataset` with the columns of `arrow_file.py`, as flat arrays."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -26,28 +22,28 @@ from hf_encoders.data.corpus.arrow_file import (
 from hf_encoders.data.ragged import offsets_of
 
 
-ROWS_A_STEP = 1000  # documents that are put into another order at once
+ROWS_PER_STEP = 1000  # documents that are reordered at once
 
 
 class SentenceStore:
-    """A corpus as flat arrays, without a copy of the tokens where its Arrow table is in one piece.
+    """A corpus as flat arrays; the tokens are not copied if its Arrow table is one record batch.
 
-    `prepare_corpus` and `tokenize_documents` write such a table. Any other one (after `select`, `shuffle`,
-    `concatenate_datasets`, a reload of `save_to_disk`, or with another integer type) is first written anew in one
-    piece: next to its own file if that folder can be written to, otherwise into a temporary folder.
+    `prepare_corpus` and `tokenize_documents` write such a table. Any other table (after `select`, `shuffle`,
+    `concatenate_datasets`, a reload of `save_to_disk`, or with another integer type) is first rewritten as one record
+    batch: next to its own file if that folder is writable, otherwise in a temporary folder.
 
-    A pickled store holds the data set, which for one on disk is a path, not the arrays. Copy tokens before changing
-    them: they may be a read-only file.
+    A pickled store holds the dataset (for one on disk, its path), not the arrays. Copy tokens before changing them:
+    they may be a read-only file.
 
     Args:
         dataset (`datasets.Dataset`): A corpus.
 
     Attributes:
-        tokens (`np.ndarray` of `int32`, shape `(N,)`): All token ids, in order.
+        tokens (`np.ndarray` of `int32`, shape `(N,)`): All token ids in order.
         sentence_offsets (`np.ndarray` of `int64`, shape `(S + 1,)`): First token of every sentence, and N.
         document_offsets (`np.ndarray` of `int64`, shape `(D + 1,)`): First sentence of every document, and S.
         word_starts (`np.ndarray` of `uint8`, shape `(N,)`, or `None`): 1 where a token begins a word, 0 where it
-            continues one; `None` for a corpus without the column `word_starts`. Not copied either.
+            continues one; `None` for a corpus without the column `word_starts`.
 
     Raises:
         ValueError: If there is no column `input_ids` of lists of lists of integers, a value in it is missing, or
@@ -59,7 +55,7 @@ class SentenceStore:
     """
 
     def __init__(self, dataset: datasets.Dataset):
-        self.dataset = _in_one_piece(dataset)
+        self.dataset = _in_one_batch(dataset)
         batches = self.dataset.data.to_batches()  # one, or none
         block = block_of(batches[0]) if batches else _no_documents(WORD_STARTS in self.dataset.column_names)
         self.tokens = block.tokens
@@ -93,13 +89,13 @@ class SentenceStore:
         self.__init__(state["dataset"])
 
 
-def _in_one_piece(dataset: datasets.Dataset) -> datasets.Dataset:
-    """The corpus itself if its table is one chunk of the right types in the order of its rows, else such a copy."""
+def _in_one_batch(dataset: datasets.Dataset) -> datasets.Dataset:
+    """The corpus itself if its table is one chunk of the right types in row order, else a copy that is."""
     if not isinstance(dataset, datasets.Dataset):
-        raise ValueError(f"documents is a {type(dataset).__name__}, not a tokenised corpus: {_remedy(dataset)}.")
+        raise ValueError(f"documents is a {type(dataset).__name__}, not a tokenized corpus: {_remedy(dataset)}.")
     if COLUMN not in dataset.column_names:
         raise ValueError(
-            f"dataset has {dataset.column_names}, no column {COLUMN!r}: make it with prepare_corpus or "
+            f"dataset has {dataset.column_names}, not the column {COLUMN!r}: make it with prepare_corpus or "
             "tokenize_documents."
         )
     names = [name for name in (COLUMN, WORD_STARTS) if name in dataset.column_names]
@@ -107,7 +103,7 @@ def _in_one_piece(dataset: datasets.Dataset) -> datasets.Dataset:
     for name in names:
         _check_sentences(name, dataset.data.column(name).type)
     has_word_starts = WORD_STARTS in names
-    # `select` and `shuffle` leave the table as it is and keep a list of rows beside it, which has no public name.
+    # `select` and `shuffle` keep the table and add a list of rows, which has no public name.
     if dataset._indices is not None:
         rows = dataset._indices.column(0).to_numpy().astype(np.int64)
         blocks = _chosen_documents(datasets.Dataset(dataset.data), rows)
@@ -127,7 +123,7 @@ def _in_one_piece(dataset: datasets.Dataset) -> datasets.Dataset:
 
 
 def _remedy(documents: Any) -> str:
-    """How a corpus is made of what was given in place of one."""
+    """How to make a corpus from what was given instead of one."""
     if isinstance(documents, (str, os.PathLike)):
         return f"open it with datasets.load_from_disk({str(documents)!r})"
     if isinstance(documents, Mapping):
@@ -143,7 +139,7 @@ def _remedy(documents: Any) -> str:
 def _chosen_documents(dataset: datasets.Dataset, rows: np.ndarray) -> Iterator[SentenceBatch]:
     """Documents `rows` of a corpus, in that order."""
     if (rows[1:] < rows[:-1]).any():
-        dataset = _in_one_piece(dataset)  # not ascending, so a step may want documents of all pieces
+        dataset = _in_one_batch(dataset)  # a step may need documents of all record batches
     first, schema = 0, corpus_schema(WORD_STARTS in dataset.column_names, is_large=True)
     batches = dataset.data.to_batches()
     for batch in batches:
@@ -151,8 +147,8 @@ def _chosen_documents(dataset: datasets.Dataset, rows: np.ndarray) -> Iterator[S
         sentence_offsets, document_offsets = offsets_of(block.sentence_lengths), offsets_of(block.document_lengths)
         end = first + batch.num_rows
         own = rows if len(batches) == 1 else rows[np.searchsorted(rows, first) : np.searchsorted(rows, end)]
-        for i in range(0, len(own), ROWS_A_STEP):
-            yield chosen_between(block, sentence_offsets, document_offsets, own[i : i + ROWS_A_STEP] - first)
+        for i in range(0, len(own), ROWS_PER_STEP):
+            yield chosen_between(block, sentence_offsets, document_offsets, own[i : i + ROWS_PER_STEP] - first)
         first = end
 
 
@@ -161,14 +157,13 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _check_sentences(name: str, kind: pa.DataType) -> None:
-    """Refuse a column whose values are not lists of lists of integers."""
     value = kind
     for _ in range(2):
         is_list = pa.types.is_list(value) or pa.types.is_large_list(value)
         value = value.value_type if is_list else pa.null()
     if not pa.types.is_integer(value):
         raise ValueError(
-            f"dataset: column {name!r} holds {kind}, not lists of sentences with one integer a token: make it with "
+            f"dataset: column {name!r} holds {kind}, not lists of sentences with one integer per token: make it with "
             "prepare_corpus or tokenize_documents."
         )
 

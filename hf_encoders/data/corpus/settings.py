@@ -1,43 +1,45 @@
-"""What a corpus in a folder was made of: it is gone on with, or taken for finished, only if that is the same.
+"""Settings of a prepared corpus: a run resumes, or is skipped, only if they match.
 
-A tokenizer is the same by what it does, and a file by its name, size and time of change, wherever they are.
+Two tokenizers match if they give the same ids, two files if they have the same name, size and modification time.
 """
 
 import hashlib
 import json
 import platform
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial, reduce
 from importlib.metadata import version
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from datasets.fingerprint import Hasher
 from transformers import PreTrainedTokenizerBase
 
 import hf_encoders
 from hf_encoders.data.corpus.arrow_file import ARROW_FILE
-from hf_encoders.data.corpus.function_description import describe_function
+from hf_encoders.data.corpus.documents import DocumentReader
 from hf_encoders.data.corpus.report import REPORT_FILE, CorpusReport
-from hf_encoders.data.corpus.settings_differences import differences
-from hf_encoders.data.corpus.sources import TextReading
 from hf_encoders.writing import check_folder, holds_files
 
 
 SETTINGS_FILE = "settings.json"
 # What is written into the folder of a corpus; the last two by `datasets` and `SentenceStore`.
 _OWN_FILES = (REPORT_FILE, ARROW_FILE, "state.json", "dataset_info.json", "cache-*.arrow", "corpus-*.arrow")
-_PIECES = "pieces-*"
+_SHARDS = "shards-*"
+_NAMES_SHOWN = 3
 
 
 def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
-    """A hash of all that decides which ids a tokenizer gives, 32 hexadecimal digits."""
+    """Hash of everything that decides which ids a tokenizer gives, 32 hexadecimal digits."""
     digest = hashlib.blake2b(type(tokenizer).__name__.encode() if not tokenizer.is_fast else b"", digest_size=16)
     if tokenizer.is_fast:
         description = json.loads(tokenizer.backend_tokenizer.to_str())
-        # State of the last call, which does not apply here.
-        del description["truncation"], description["padding"]
+        del description["truncation"], description["padding"]  # state of the last call
         digest.update(json.dumps(description, sort_keys=True).encode())
     else:
         with tempfile.TemporaryDirectory() as directory:
@@ -47,37 +49,69 @@ def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
     return digest.hexdigest()
 
 
+def describe_function(function: Callable | None) -> str | None:
+    """Name of an importable function; of any other (a lambda, a function of a script) also a hash of its code.
+
+    An edit of an importable function is not noticed. Of a `partial`, arguments equal to the defaults are left out.
+
+    >>> from hf_encoders.data.corpus.segmentation import split_sentences
+    >>> describe_function(partial(split_sentences, language="de"))
+    "hf_encoders.data.corpus.segmentation.split_sentences(language='de')"
+    """
+    if function is None:
+        return None
+    if isinstance(function, partial):
+        try:
+            defaults = {name: one.default for name, one in signature(function.func).parameters.items()}
+        except ValueError:  # some functions written in C have no signature
+            defaults = {}
+        given = {
+            name: value for name, value in function.keywords.items() if name not in defaults or defaults[name] != value
+        }
+        arguments = [_describe_value(value) for value in function.args]
+        arguments += [f"{name}={_describe_value(value)}" for name, value in sorted(given.items())]
+        return describe_function(function.func) + (f"({', '.join(arguments)})" if arguments else "")
+    named = function if hasattr(function, "__qualname__") else type(function)
+    module, name = getattr(named, "__module__", None) or "builtins", named.__qualname__
+    # The second is for a bound method at module level, such as `jieba.lcut`.
+    found = [_attribute(module, name), _attribute(module, named.__name__)]
+    is_importable = module != "__main__" and function in found
+    return f"{module}.{name}" + ("" if is_importable else f"#{Hasher.hash(function)}")
+
+
+def _attribute(module: str, name: str) -> Any:
+    return reduce(lambda owner, part: getattr(owner, part, None), name.split("."), sys.modules.get(module))
+
+
+def _describe_value(value: Any) -> str:
+    if callable(value):
+        return describe_function(value)
+    return repr(value) if isinstance(value, str | int | float | None) else Hasher.hash(value)
+
+
 def library_versions() -> dict[str, str]:
-    """Versions of what takes part."""
+    """Versions of Python and of the libraries used, for the report."""
     names = ("datasets", "numpy", "pyarrow", "sentencex", "tokenizers", "transformers")
     return {"hf_encoders": hf_encoders.__version__, "python": platform.python_version()} | {
         name: version(name) for name in names
     }
 
 
-def deciding_versions() -> dict[str, str]:
-    """Versions of the libraries whose rules decide what is in a corpus."""
-    return {name: library_versions()[name] for name in ("hf_encoders", "sentencex", "tokenizers")}
-
-
 def corpus_settings(
     source: Any,
-    reading: TextReading,
+    documents: DocumentReader,
     tokenizer: PreTrainedTokenizerBase,
     word_segmenter: Callable[[str], list[str]] | None,
     max_sentence_tokens: int | None,
     keep_duplicates: bool,
 ) -> dict[str, Any]:
-    """All that decides what is in a corpus; `source` tells that the input is the same, the rest as `prepare_corpus`.
-
-    Returns:
-        `dict`: For JSON.
-    """
+    """Everything that decides what is in a corpus, for JSON; `source` identifies the input."""
+    versions = library_versions()
     return {
         "source": source,
-        "text_column": reading.text_column,
-        "sentences_column": reading.sentences_column,
-        "sentence_splitter": describe_function(reading.sentence_splitter),
+        "text_column": documents.text_column,
+        "sentences_column": documents.sentences_column,
+        "sentence_splitter": describe_function(documents.sentence_splitter),
         "word_segmenter": describe_function(word_segmenter),
         "max_sentence_tokens": max_sentence_tokens,
         "keep_duplicates": keep_duplicates,
@@ -87,25 +121,25 @@ def corpus_settings(
             "name": str(tokenizer.name_or_path),
             "entries": len(tokenizer),
         },
-        "libraries": deciding_versions(),
+        "libraries": {name: versions[name] for name in ("hf_encoders", "sentencex", "tokenizers")},
     }
 
 
-def pieces_folder(output: Path, settings: dict[str, Any]) -> Path:
-    """Folder of the finished pieces of a corpus with these settings."""
+def shards_folder(output: Path, settings: dict[str, Any]) -> Path:
+    """Folder of the finished shards of a corpus with these settings."""
     text = json.dumps(_deciding(settings), sort_keys=True)
-    return output / _PIECES.replace("*", hashlib.blake2b(text.encode(), digest_size=8).hexdigest())
+    return output / _SHARDS.replace("*", hashlib.blake2b(text.encode(), digest_size=8).hexdigest())
 
 
 def check_output(output: Path) -> None:
-    """Refuse a folder that cannot be written to, or that holds anything but a corpus or a begun one."""
+    """Refuse a folder that is not writable, or that holds anything but a finished or unfinished corpus."""
     check_folder(output, "--output")
     if holds_files(output) and not _holds_corpus(output):
-        raise ValueError(f"output='{output}' holds files that are no corpus: name a new or empty folder.")
+        raise ValueError(f"output='{output}' holds files that are not a corpus: name a new or empty folder.")
 
 
 def report_time(output: Path) -> int | None:
-    """When the report of a finished corpus was written, in nanoseconds; `None` if there is none."""
+    """Modification time in nanoseconds of the report of a finished corpus; `None` if there is none."""
     try:
         return (output / REPORT_FILE).stat().st_mtime_ns
     except OSError:
@@ -113,59 +147,102 @@ def report_time(output: Path) -> int | None:
 
 
 def finished_report(output: Path, settings: dict[str, Any], is_new: bool = False) -> CorpusReport | None:
-    """Look at what is in the folder of a corpus: the report of a finished one, or `None` if there is work to do.
+    """The report of a finished corpus, or `None` if there is work to do.
 
     Args:
-        output (`Path`): The folder.
+        output (`Path`): Folder of the corpus.
         settings (`dict`): From `corpus_settings`.
-        is_new (`bool`): Whether what is there was made while this process waited for it.
+        is_new (`bool`, *optional*, defaults to `False`): Whether another process finished it while this one waited.
 
     Raises:
-        ValueError: If the folder holds something else: a corpus, or a begun one, with other settings, or other files.
+        ValueError: If the folder holds other files, or a finished or unfinished corpus with other settings.
     """
     if (output / REPORT_FILE).exists():
         report = CorpusReport.load(output)
         check_same_settings(output, "a corpus", report.settings, settings)
         if _num_documents(output) != report.statistics.documents:
             raise ValueError(
-                f"output='{output}' holds a damaged corpus: corpus.json tells of {report.statistics.documents:,} "
-                f"documents, and {ARROW_FILE} does not hold them: begin anew with overwrite=True (--overwrite)."
+                f"output='{output}' holds a damaged corpus: corpus.json lists {report.statistics.documents:,} "
+                f"documents, and {ARROW_FILE} does not hold them: start over with overwrite=True (--overwrite)."
             )
         if settings["source"].get("dataset") == "streaming" and not is_new:
             raise ValueError(
-                f"output='{output}' holds a finished corpus, and a streaming data set does not tell whether it is the "
-                "one it was made of: name another folder, or replace the corpus with overwrite=True (--overwrite)."
+                f"output='{output}' holds a finished corpus, and whether it was made from the same streaming dataset "
+                "cannot be checked: name another folder, or replace it with overwrite=True (--overwrite)."
             )
         return report
     check_output(output)
-    for folder in output.glob(_PIECES):
-        if folder != pieces_folder(output, settings) and (folder / SETTINGS_FILE).exists():
+    for folder in output.glob(_SHARDS):
+        if folder != shards_folder(output, settings) and (folder / SETTINGS_FILE).exists():
             found = json.loads((folder / SETTINGS_FILE).read_text(encoding="utf-8"))
             check_same_settings(output, "an unfinished corpus", found, settings)
     return None
 
 
-def start_pieces(output: Path, settings: dict[str, Any]) -> Path:
-    """Make the folder of the pieces, or take the one of an earlier run."""
-    pieces = pieces_folder(output, settings)
-    pieces.mkdir(parents=True, exist_ok=True)
-    (pieces / SETTINGS_FILE).write_text(json.dumps(settings, indent=2, ensure_ascii=False), encoding="utf-8")
-    return pieces
+def start_shards(output: Path, settings: dict[str, Any]) -> Path:
+    """Make the folder of the shards, or take the one of an earlier run."""
+    shards = shards_folder(output, settings)
+    shards.mkdir(parents=True, exist_ok=True)
+    (shards / SETTINGS_FILE).write_text(json.dumps(settings, indent=2, ensure_ascii=False), encoding="utf-8")
+    return shards
 
 
 def remove_corpus(output: Path) -> None:
-    """Remove a corpus or a begun one, and no other file."""
+    """Remove a finished or unfinished corpus, and no other file."""
     if not _holds_corpus(output):
         return
     for pattern in _OWN_FILES:
         for file in output.glob(pattern):
             file.unlink()
-    for folder in output.glob(_PIECES):
+    for folder in output.glob(_SHARDS):
         shutil.rmtree(folder)
 
 
+def check_same_settings(output: Path, what: str, found: dict[str, Any], wanted: dict[str, Any]) -> None:
+    """Refuse a corpus that was made with other settings; the error has a line for each difference."""
+    ours, theirs = _deciding(wanted), _deciding(found)
+    lines = []
+    for name in {**theirs, **ours}:
+        if theirs.get(name) != ours.get(name):
+            there, now = _described(name, found.get(name)), _described(name, wanted.get(name))
+            lines.append(
+                f"\n- {name}: " + (f"another one, also {now}" if there == now else f"{there} there, {now} now")
+            )
+    if lines:
+        raise ValueError(
+            f"output='{output}' holds {what} made with other settings:{''.join(lines)}\nGive the same settings, name "
+            "another folder, or start over with overwrite=True (--overwrite)."
+        )
+
+
+def _described(name: str, value: Any) -> str:
+    """A setting in an error message."""
+    if name == "tokenizer":
+        return f"{value['name']!r} ({value['class']}, {value['entries']:,} entries)"
+    if name in ("sentence_splitter", "word_segmenter"):
+        # What follows the hash sign is a hash of the code.
+        return str(value).split("#")[0].removeprefix("hf_encoders.data.corpus.segmentation.")
+    if name != "source":
+        return repr(value)
+    if "files" in value:
+        names = [Path(path).name for path, *_ in value["files"]]
+        more = f" and {len(names) - _NAMES_SHOWN:,} more" if len(names) > _NAMES_SHOWN else ""
+        return f"text files ({', '.join(names[:_NAMES_SHOWN])}{more})"
+    if "pipeline" in value:
+        return f"pipeline ({value['pipeline']!r}, {value['tasks']} tasks, {value['parts']} parts)"
+    return "streaming dataset" if value.get("dataset") == "streaming" else f"dataset of {value['rows']:,} rows"
+
+
+def _deciding(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings without what may differ: folder and class of the same tokenizer, folders of the same files."""
+    source = settings["source"]
+    if "files" in source:
+        source = source | {"files": [[Path(path).name, *rest] for path, *rest in source["files"]]}
+    return settings | {"source": source, "tokenizer": settings["tokenizer"]["fingerprint"]}
+
+
 def _num_documents(output: Path) -> int | None:
-    """Rows of the Arrow file, of which nothing but the headers is read; `None` if it is not there or not whole."""
+    """Rows of the Arrow file, of which only the headers are read; `None` if it is missing or truncated."""
     try:
         with pa.memory_map(str(output / ARROW_FILE)) as file:
             return sum(batch.num_rows for batch in pa.ipc.open_stream(file))
@@ -174,28 +251,4 @@ def _num_documents(output: Path) -> int | None:
 
 
 def _holds_corpus(output: Path) -> bool:
-    return (output / REPORT_FILE).exists() or any(output.glob(_PIECES))
-
-
-def check_same_settings(output: Path, what: str, found: dict[str, Any], wanted: dict[str, Any]) -> None:
-    """Refuse a corpus that was made with other settings, a line for each difference.
-
-    Raises:
-        ValueError: With the differences, and the remedy.
-    """
-    ours, theirs = _deciding(wanted), _deciding(found)
-    other = [name for name in {**theirs, **ours} if theirs.get(name) != ours.get(name)]
-    if other:
-        lines = [f"\n- {line}" for name in other for line in differences(name, found.get(name), wanted.get(name))]
-        raise ValueError(
-            f"output='{output}' holds {what} made with other settings:{''.join(lines)}\nGive the same settings, name "
-            "another folder, or begin anew with overwrite=True (--overwrite)."
-        )
-
-
-def _deciding(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings less what may differ: folder and class of the same tokenizer, folders of the same files."""
-    source = settings["source"]
-    if "files" in source:
-        source = source | {"files": [[Path(path).name, *rest] for path, *rest in source["files"]]}
-    return settings | {"source": source, "tokenizer": settings["tokenizer"]["fingerprint"]}
+    return (output / REPORT_FILE).exists() or any(output.glob(_SHARDS))

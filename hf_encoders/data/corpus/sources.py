@@ -1,12 +1,11 @@
-"""Where the text of a corpus comes from, divided into units that workers read and tokenise independently.
+"""Sources of text, divided into units that workers read and tokenize independently.
 
-Files are divided into byte ranges, data sets into ranges of rows, and of streaming data sets one reader makes batches.
-How they are divided depends on the input alone, so that it is the same with any number of workers and after a restart.
+Files are divided into byte ranges, datasets into ranges of rows; streaming datasets are read once, in batches. The
+division depends on the input alone, so that it is the same with any number of workers and after a restart.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,97 +13,68 @@ from typing import Any, NamedTuple
 import datasets
 
 from hf_encoders.data.corpus.byte_ranges import ByteRange, byte_ranges
-from hf_encoders.data.corpus.segmentation import read_range, sentences_of_values, values_of_rows
+from hf_encoders.data.corpus.documents import DocumentReader, values_of_rows
 from hf_encoders.data.corpus.text_files import skipped_files, text_files
 
 
-BYTES_A_UNIT = 2**22  # bytes of a file, or of the text of rows
+BYTES_PER_UNIT = 2**22  # of a file, or of the text of rows
 
 
 class Unit(NamedTuple):
-    """What one worker makes one piece of the corpus of."""
+    """The input of one shard."""
 
-    part: Any  # what the reader of its source needs to read it
-    size: int  # in the unit of progress of its source
-    digest: str = ""  # hash of the text, where nothing else tells whether a finished piece was made of it
-
-
-@dataclass(frozen=True)
-class TextReading:
-    """How documents are read.
-
-    Args:
-        sentence_splitter (`Callable[[str], list[str]]`): Gets a line of a text file or the text of a document.
-        text_column (`str`): Field of JSON lines or column of a data set with the text of a document.
-        sentences_column (`str`, *optional*): The one with a list of sentences, taken as they are instead.
-    """
-
-    sentence_splitter: Callable[[str], list[str]]
-    text_column: str = "text"
-    sentences_column: str | None = None
-
-    @property
-    def column(self) -> str:
-        """The column that is read."""
-        return self.sentences_column or self.text_column
-
-    def documents(self, values: Iterable[Any], first_row: int) -> Iterator[list[str]]:
-        """Documents of values of the column; `first_row` is the number of the first one."""
-        return sentences_of_values(values, self.column, bool(self.sentences_column), self.sentence_splitter, first_row)
+    part: Any  # for the reader of the source
+    size: int  # in the unit of progress of the source
+    digest: str = ""  # hash of the text, where nothing else identifies it
 
 
 class FileSource:
     """Text files and JSON lines.
 
     Args:
-        paths (`Sequence[str | Path]`): As for `read_documents`.
-        reading (`TextReading`): How documents are read.
+        paths (`Sequence[str | Path]`): As in `read_documents`.
+        documents (`DocumentReader`): How documents are read.
 
     Raises:
-        ValueError: If a path does not exist, is not a regular file, cannot be text, or there is none.
+        ValueError: If there is no file, a path does not exist, or a file is not regular or not text.
 
     Attributes:
-        skipped_files (`dict[str, int]`): What in the folders is not read: files by ending, broken links.
-        text_bytes (`int`): Size of the text, here with the markup of JSON lines; `None` in other sources where it is
-            not known.
+        skipped_files (`dict[str, int]`): What in the folders is not read: files by suffix, broken links.
+        text_bytes (`int`): Size of the text, here with the markup of JSON lines; `None` in sources of unknown size.
     """
 
     progress_unit = "B"
 
-    def __init__(self, paths: Sequence[str | Path], reading: TextReading):
-        self.reading = reading
+    def __init__(self, paths: Sequence[str | Path], documents: DocumentReader):
+        self.documents = documents
         self.files = [file for path in paths for file in text_files(Path(path))]
         self.skipped_files = skipped_files(paths)
         if not self.files:
             raise ValueError(f"source={paths!r} names no file: give text files, JSON lines or folders of them.")
         for file in self.files:
             if not file.is_file():
-                raise ValueError(f"source: '{file}' is not a regular file, which can be read in parts: save it first.")
+                raise ValueError(f"source: '{file}' is not a regular file and cannot be read in parts: save it first.")
         self.total = self.text_bytes = sum(file.stat().st_size for file in self.files)
 
     def identity(self) -> Any:
-        """What tells that the input is the same: path, size and time of change of every file."""
+        """What identifies the input: path, size and modification time of every file."""
         stats = [(file, file.stat()) for file in self.files]
         files = [[str(file.resolve()), stat.st_size, stat.st_mtime_ns] for file, stat in stats]
-        return {"files": files, "bytes_a_unit": BYTES_A_UNIT}
+        return {"files": files, "bytes_a_unit": BYTES_PER_UNIT}
 
     def units(self) -> Iterator[Unit]:
         """Byte ranges that begin and end between documents."""
         for file in self.files:
-            for part in byte_ranges(file, BYTES_A_UNIT):
+            for part in byte_ranges(file, BYTES_PER_UNIT):
                 yield Unit(part, part.end - part.begin)
 
     def reader(self) -> Callable[[ByteRange], Iterator[list[str]]]:
-        """What reads the documents of a range."""
-        return partial(_read_file_part, self.reading)
+        """The function that reads the documents of a range."""
+        return self.documents.of_file
 
 
 class RowSource:
-    """A data set with a number of rows, one row a document.
-
-    Args:
-        dataset (`datasets.Dataset`): One split.
-        reading (`TextReading`): How documents are read.
+    """A dataset of known length, one row per document.
 
     Raises:
         ValueError: If there is no such column, or no row.
@@ -113,43 +83,40 @@ class RowSource:
     progress_unit = " documents"
     skipped_files: Mapping[str, int] = {}
 
-    def __init__(self, dataset: datasets.Dataset, reading: TextReading):
-        values_of_rows(dataset, reading.column)
+    def __init__(self, dataset: datasets.Dataset, documents: DocumentReader):
+        values_of_rows(dataset, documents.column)
         if len(dataset) == 0:
-            raise ValueError("source is a data set without rows: give one with documents.")
+            raise ValueError("source is a dataset without rows: give one with documents.")
         self.fingerprint = dataset._fingerprint
-        self.dataset = dataset.select_columns([reading.column])
-        self.reading = reading
+        self.dataset = dataset.select_columns([documents.column])
+        self.documents = documents
         self.total = len(dataset)
         table = self.dataset.data
-        self.text_bytes = table.nbytes * self.total // max(table.num_rows, 1)  # a selection of rows is not copied
+        # After a selection of rows the table still holds all of them.
+        self.bytes_per_row = max(table.nbytes // max(table.num_rows, 1), 1)
+        self.text_bytes = table.nbytes * self.total // max(table.num_rows, 1)
 
     def identity(self) -> Any:
-        """The fingerprint that `datasets` keeps of what is in a data set, and of its order."""
-        return {"dataset": self.fingerprint, "rows": self.total, "bytes_a_unit": BYTES_A_UNIT}
+        """The fingerprint that `datasets` keeps of the contents and their order."""
+        return {"dataset": self.fingerprint, "rows": self.total, "bytes_a_unit": BYTES_PER_UNIT}
 
     def units(self) -> Iterator[Unit]:
         """Ranges of rows."""
-        table = self.dataset.data
-        bytes_a_row = max(table.nbytes // max(table.num_rows, 1), 1)
-        step = max(BYTES_A_UNIT // bytes_a_row, 1)
+        step = max(BYTES_PER_UNIT // self.bytes_per_row, 1)
         for first in range(0, self.total, step):
             rows = range(first, min(first + step, self.total))
             yield Unit(rows, len(rows))
 
     def reader(self) -> Callable[[range], Iterator[list[str]]]:
-        """What reads the documents of some rows."""
-        return partial(_read_rows, self.reading, self.dataset)
+        """The function that reads the documents of some rows."""
+        return partial(_read_rows, self.documents, self.dataset)
 
 
 class StreamSource:
-    """A streaming data set, one row a document; it is read once, here, and its text goes to the workers.
+    """A streaming dataset, one row per document; this process reads it once and sends its text to the workers.
 
-    After a restart it is read again from the start, which costs the reading (and the download), not the tokenising.
-
-    Args:
-        dataset (`datasets.IterableDataset`): One split; it has to give the same rows in every run.
-        reading (`TextReading`): How documents are read.
+    After a restart it is read again from the start (and downloaded again), but not tokenized again. It has to give the
+    same rows in every run.
 
     Raises:
         ValueError: If there is no such column.
@@ -160,24 +127,24 @@ class StreamSource:
     total = None
     text_bytes = None
 
-    def __init__(self, dataset: datasets.IterableDataset, reading: TextReading):
-        values_of_rows(dataset, reading.column)
+    def __init__(self, dataset: datasets.IterableDataset, documents: DocumentReader):
+        values_of_rows(dataset, documents.column)
         self.dataset = dataset
-        self.reading = reading
+        self.documents = documents
 
     def identity(self) -> Any:
-        """Nothing but the kind: batches are compared by a hash of their text when they come."""
-        return {"dataset": "streaming", "bytes_a_unit": BYTES_A_UNIT}
+        """Only the kind: batches are compared by a hash of their text when they are read."""
+        return {"dataset": "streaming", "bytes_a_unit": BYTES_PER_UNIT}
 
     def units(self) -> Iterator[Unit]:
         """Batches of rows."""
         values, size, first_row, digest = [], 0, 0, hashlib.blake2b(digest_size=16)
-        for value in values_of_rows(self.dataset, self.reading.column):
+        for value in values_of_rows(self.dataset, self.documents.column):
             data = repr(value).encode("utf-8", "surrogatepass")
             digest.update(len(data).to_bytes(8, "little") + data)
             values.append(value)
             size += len(data)
-            if size >= BYTES_A_UNIT:
+            if size >= BYTES_PER_UNIT:
                 yield Unit((values, first_row), len(values), digest.hexdigest())
                 first_row += len(values)
                 values, size, digest = [], 0, hashlib.blake2b(digest_size=16)
@@ -185,36 +152,33 @@ class StreamSource:
             yield Unit((values, first_row), len(values), digest.hexdigest())
 
     def reader(self) -> Callable[[tuple[list[Any], int]], Iterator[list[str]]]:
-        """What makes documents of a batch."""
-        return partial(_read_batch, self.reading)
+        """The function that makes documents from a batch."""
+        return partial(_read_batch, self.documents)
+
+
+Source = FileSource | RowSource | StreamSource
 
 
 def make_source(
-    source: Sequence[str | Path] | datasets.Dataset | datasets.IterableDataset, reading: TextReading
-) -> FileSource | RowSource | StreamSource:
-    """The source for what the user gave.
+    source: Sequence[str | Path] | datasets.Dataset | datasets.IterableDataset, documents: DocumentReader
+) -> Source:
+    """The source for the user's files or dataset.
 
     Raises:
-        ValueError: If it is none of these, or cannot be read.
+        ValueError: If it is neither, or cannot be read.
     """
     if isinstance(source, datasets.Dataset):
-        return RowSource(source, reading)
+        return RowSource(source, documents)
     if isinstance(source, datasets.IterableDataset):
-        return StreamSource(source, reading)
-    if isinstance(source, (str, Path)):
-        return FileSource([source], reading)
+        return StreamSource(source, documents)
     if isinstance(source, dict):
         raise ValueError(f"source is a {type(source).__name__}: give one split, for example dataset['train'].")
-    return FileSource(source, reading)
+    return FileSource([source] if isinstance(source, str | Path) else source, documents)
 
 
-def _read_file_part(reading: TextReading, part: ByteRange) -> Iterator[list[str]]:
-    return read_range(part, reading.sentence_splitter, reading.text_column, reading.sentences_column)
+def _read_rows(documents: DocumentReader, dataset: datasets.Dataset, rows: range) -> Iterator[list[str]]:
+    return documents.of_values(values_of_rows(dataset.select(rows), documents.column), rows.start)
 
 
-def _read_rows(reading: TextReading, dataset: datasets.Dataset, rows: range) -> Iterator[list[str]]:
-    return reading.documents(values_of_rows(dataset.select(rows), reading.column), rows.start)
-
-
-def _read_batch(reading: TextReading, batch: tuple[list[Any], int]) -> Iterator[list[str]]:
-    return reading.documents(*batch)
+def _read_batch(documents: DocumentReader, batch: tuple[list[Any], int]) -> Iterator[list[str]]:
+    return documents.of_values(*batch)

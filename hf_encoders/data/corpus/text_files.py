@@ -1,6 +1,4 @@
-"""Which files a path stands for, and whether they are text: told before anything is read, and nothing is left out in
-silence.
-"""
+"""Text files among the user's paths: checked before anything is read; skipped files are counted."""
 
 import codecs
 import os
@@ -9,22 +7,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 
-TEXT_ENDINGS = (".txt", ".jsonl")
+TEXT_SUFFIXES = (".txt", ".jsonl")
 _TABLE = (
-    "put it alone into a folder and give that as --dataset, with --text-column (hf-encoders corpus, tokenizer), or "
+    "put it in a folder of its own and give that as --dataset, with --text-column (hf-encoders corpus, tokenizer), or "
     "load it with datasets.load_dataset"
 )
 _COMPRESSED = "decompress it first"
-# Endings that cannot be meant as plain text, and the remedy: read as such, they would train a model on noise.
-NOT_TEXT_ENDINGS = {
+# Suffixes that are not plain text, and the remedy: read as text, such files would train a model on noise.
+NOT_TEXT_SUFFIXES = {
     **dict.fromkeys((".arrow", ".csv", ".json", ".parquet", ".tsv"), _TABLE),
     **dict.fromkeys((".bz2", ".gz", ".tar", ".tgz", ".xz", ".zip", ".zst"), _COMPRESSED),
     ".ndjson": "rename it to .jsonl",
     ".pdf": "extract its text, for example with pdftotext",
 }
-# First bytes of files that are no text whatever their ending, what they are, and the remedy.
+# First bytes of files that are not text whatever their suffix, what they are, and the remedy.
 _SIGNATURES = {
-    b"%PDF-": ("a PDF", NOT_TEXT_ENDINGS[".pdf"]),
+    b"%PDF-": ("a PDF", NOT_TEXT_SUFFIXES[".pdf"]),
     b"\x1f\x8b": ("a gzip file", _COMPRESSED),
     b"BZh": ("a bzip2 file", _COMPRESSED),
     b"\xfd7zXZ\0": ("an xz file", _COMPRESSED),
@@ -32,9 +30,9 @@ _SIGNATURES = {
     b"PK\x03\x04": ("a zip archive or an office document", "extract its text"),
     b"PAR1": ("a Parquet file", _TABLE),
     b"{\\rtf": ("an RTF document", "save it as plain text"),
-    **dict.fromkeys((b"\x89PNG", b"\xff\xd8\xff", b"GIF8"), ("a picture", "leave it out")),
+    **dict.fromkeys((b"\x89PNG", b"\xff\xd8\xff", b"GIF8"), ("an image", "leave it out")),
 }
-# Of files that are not UTF-8; the longer ones first, because UTF-32 begins like UTF-16.
+# Longer ones first, because UTF-32 begins like UTF-16.
 _OTHER_BYTE_ORDER_MARKS = {
     codecs.BOM_UTF32_LE: "UTF-32",
     codecs.BOM_UTF32_BE: "UTF-32",
@@ -42,30 +40,30 @@ _OTHER_BYTE_ORDER_MARKS = {
     codecs.BOM_UTF16_BE: "UTF-16",
 }
 SAMPLE_BYTES = 2**14
-# Control characters but tab, line ends, form feed and escape, which plain text has.
+# Control characters that plain text does not have; it has tabs, line ends, form feeds and escapes.
 _CONTROLS = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1b") | {127})
-# Shares of a sample that make it no text; this package's choice. In compressed data one byte in ten is a control
-# character; text in an 8-bit encoding of a Latin script has fewer than a tenth that are not UTF-8.
+# Shares of a sample above which it is not text; this package's choice. In compressed data one byte in ten is a control
+# character; Latin text in an 8-bit encoding has fewer than a tenth of bytes that are not UTF-8.
 MOST_CONTROLS, MOST_UNDECODABLE = 0.05, 0.3
-FEW = 8  # characters that make no file binary, however short it is
+FEW = 8  # such characters are accepted in a file of any length
 
 
 def text_files(path: Path) -> list[Path]:
     """Files to read for one path given by the user.
 
     Args:
-        path (`Path`): A file; or a folder, of which all `*.txt` and `*.jsonl` are read, sorted by path, hidden ones
-            too. Folders in it that are symbolic links are entered, each folder once.
+        path (`Path`): A file; or a folder, of which all `*.txt` and `*.jsonl` files are read, sorted by path, hidden
+            ones included. Symbolic links to folders are followed, each folder once.
 
     Raises:
-        ValueError: If it does not exist or cannot be read, a folder holds no such file, or a file is no text by its
-            ending or its first bytes.
+        ValueError: If it does not exist or cannot be read, a folder holds no such file, or a file is not text by its
+            suffix or its first bytes.
     """
     if path.is_dir():
         found, skipped = _walk(path)
-        files = sorted(file for file in found if file.suffix.lower() in TEXT_ENDINGS)
+        files = sorted(file for file in found if file.suffix.lower() in TEXT_SUFFIXES)
         if not files:
-            others = ", ".join(f"{count} {ending}" for ending, count in (_endings(found) + skipped).most_common())
+            others = ", ".join(f"{count} {kind}" for kind, count in (_other_suffixes(found) + skipped).most_common())
             raise ValueError(
                 f"paths: the folder '{path}' holds no *.txt and no *.jsonl file{f', but {others}' if others else ''}: "
                 "name the files instead."
@@ -73,8 +71,8 @@ def text_files(path: Path) -> list[Path]:
     elif not path.exists():
         what = f"is a broken link, to '{os.readlink(path)}'" if path.is_symlink() else "does not exist"
         raise ValueError(f"paths: '{path}' {what}: check the spelling, and the folder it is relative to.")
-    elif remedy := NOT_TEXT_ENDINGS.get(path.suffix.lower()):
-        raise ValueError(f"paths: '{path}' is not a text file by its ending: {remedy}.")
+    elif remedy := NOT_TEXT_SUFFIXES.get(path.suffix.lower()):
+        raise ValueError(f"paths: '{path}' is not a text file by its suffix: {remedy}.")
     else:
         files = [path]
     for file in files:
@@ -83,38 +81,32 @@ def text_files(path: Path) -> list[Path]:
 
 
 def skipped_files(paths: Sequence[str | Path]) -> dict[str, int]:
-    """What in folders is not read, and how many there are, most first: files by ending, broken links, and so on.
-
-    Args:
-        paths (`Sequence[str | Path]`): As for `read_documents`.
-    """
+    """Number of skipped files in the folders among `paths` by kind (suffix, broken link), most frequent first."""
     total: Counter[str] = Counter()
     for path in map(Path, paths):
         if path.is_dir():
             files, skipped = _walk(path)
-            total += _endings(files) + skipped
+            total += _other_suffixes(files) + skipped
     return dict(total.most_common())
 
 
 def has_text(path: Path) -> bool:
     """Whether a path is a file, or a folder that holds text files."""
-    return path.is_file() or any(file.suffix.lower() in TEXT_ENDINGS for file in _walk(path)[0])
+    return path.is_file() or any(file.suffix.lower() in TEXT_SUFFIXES for file in _walk(path)[0])
 
 
 def check_is_text(path: Path, option: str = "paths: ") -> None:
-    """Refuse a file that its first bytes tell to be no UTF-8 text.
-
-    A few damaged characters pass: `reading_warnings` counts them.
+    """Refuse a file whose first bytes are not UTF-8 text; a few damaged characters pass (see `reading_warnings`).
 
     Args:
-        path (`Path`): A file; what is none passes.
-        option (`str`): What named it, for the error.
+        path (`Path`): A file; anything else passes.
+        option (`str`, *optional*, defaults to `"paths: "`): Option that named it, for the error.
 
     Raises:
-        ValueError: names the file, what it is, and the remedy.
+        ValueError: With the file, what it is, and the remedy.
     """
     if not path.is_file():
-        return  # a pipe would be empty afterwards
+        return  # reading would consume a pipe
     try:
         with open(path, "rb") as file:
             sample = file.read(SAMPLE_BYTES)
@@ -128,11 +120,11 @@ def check_is_text(path: Path, option: str = "paths: ") -> None:
             )
     for signature, (what, remedy) in _SIGNATURES.items():
         if sample.startswith(signature):
-            raise ValueError(f"{option}'{path}' is {what} by its first bytes, and not text: {remedy}.")
+            raise ValueError(f"{option}'{path}' is {what} by its first bytes, not text: {remedy}.")
     controls = len(sample) - len(sample.translate(None, _CONTROLS))
     if controls > max(MOST_CONTROLS * len(sample), FEW):
         raise ValueError(
-            f"{option}'{path}' is a binary file, and not text ({controls / len(sample):.0%} of its first bytes are "
+            f"{option}'{path}' is a binary file, not text ({controls / len(sample):.0%} of its first bytes are "
             "control characters): leave it out; if it is UTF-16, convert it with iconv -f UTF-16 -t UTF-8."
         )
     decoded = sample.decode("utf-8", "replace")
@@ -144,14 +136,14 @@ def check_is_text(path: Path, option: str = "paths: ") -> None:
         )
 
 
-def _endings(files: Sequence[Path]) -> Counter[str]:
-    """Endings of the files that are not read because of them."""
-    endings = (file.suffix.lower() or "without ending" for file in files)
-    return Counter(ending for ending in endings if ending not in TEXT_ENDINGS)
+def _other_suffixes(files: Sequence[Path]) -> Counter[str]:
+    """Suffixes of the files that are skipped because of them."""
+    suffixes = (file.suffix.lower() or "without suffix" for file in files)
+    return Counter(suffix for suffix in suffixes if suffix not in TEXT_SUFFIXES)
 
 
 def _walk(folder: Path) -> tuple[list[Path], Counter[str]]:
-    """The regular files in a folder and those in it; and what else there is, by kind."""
+    """All regular files below a folder; and how many other entries there are, by kind."""
     files: list[Path] = []
     skipped: Counter[str] = Counter()
     seen = {_identity(folder)}
@@ -159,16 +151,15 @@ def _walk(folder: Path) -> tuple[list[Path], Counter[str]]:
     def refuse(error: OSError) -> None:
         raise ValueError(
             f"paths: the folder '{error.filename}' cannot be read ({error.strerror}): change its permissions, or name "
-            "the folders beside it."
+            "the other folders."
         ) from error
 
     for here, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
         entered = []
         for name in sorted(folders):
-            # Links may lead back to a folder above, or to one beside.
-            identity = _identity(Path(here, name))
+            identity = _identity(Path(here, name))  # links may lead back to a parent folder
             if identity in seen:
-                skipped["folder that is read already, by a link"] += 1
+                skipped["link to a folder that is read already"] += 1
             else:
                 seen.add(identity)
                 entered.append(name)

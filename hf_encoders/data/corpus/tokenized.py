@@ -1,11 +1,11 @@
-"""Documents of sentences to a tokenised corpus, in this process; and its division into training and validation.
+"""Documents of sentences to a tokenized corpus, in this process; and its division into training and validation.
 
-A corpus is a `datasets.Dataset` with one row a document: `input_ids`, lists of sentences without special tokens.
-
-Leaves out: filtering and shuffling, which `datasets` or an engine for text at scale do before.
+A corpus is a `datasets.Dataset` with one row per document: `input_ids`, lists of sentences without special tokens.
+Leaves out: filtering and shuffling, which `datasets` or a text-processing engine do before.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from itertools import chain
 from pathlib import Path
 
 import datasets
@@ -14,7 +14,7 @@ from datasets.fingerprint import get_temporary_cache_files_directory
 from datasets.utils import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from hf_encoders.data.corpus.arrow_file import SentenceBatch, write_corpus
+from hf_encoders.data.corpus.arrow_file import write_corpus
 from hf_encoders.data.corpus.sentence_encoding import check_max_sentence_tokens, make_encoder, tokenized_blocks
 from hf_encoders.data.randomness import example_keys
 
@@ -33,57 +33,56 @@ def tokenize_documents(
     word_segmenter: Callable[[str], list[str]] | None = None,
     cache_dir: str | Path | None = None,
 ) -> datasets.Dataset:
-    """Tokenise documents of sentences into a corpus on disk, with memory for a few documents at a time.
+    """Tokenize documents of sentences into a corpus on disk, with memory for a few documents at a time.
 
-    Sentences that give no token and documents left without one are dropped. No special token is added, and the name of
-    one in the text (a literal `[SEP]`) is tokenised as the text it is; the tokenizer's own truncation and padding
-    do not apply.
+    Sentences without a token and documents left without one are dropped. No special token is added, and the name of
+    one in the text (a literal `[SEP]`) is tokenized as text; the tokenizer's truncation and padding do not apply.
 
-    The file is named by a hash of what it holds: other documents or another tokenizer never meet an old result, and
-    the same ones do not fill the disk twice. Nothing is looked up before tokenising.
+    The file is named by a hash of its contents, so that it never mixes with another corpus in the same folder, and the
+    same corpus is not stored twice. It is always tokenized.
 
     Args:
         documents (`Iterable[list[str]]`): Sentences of one document each; read once.
         tokenizer (`PreTrainedTokenizerBase`): Any tokenizer; a fast one uses all cores.
-        max_sentence_tokens (`int`, *optional*): Longer sentences are cut into pieces of that many tokens and a shorter
-            last one; a word may be cut in two. `None` cuts nothing.
-        word_segmenter (`Callable[[str], list[str]]`, *optional*): Gets a sentence and returns its words, which joined
-            are the sentence up to white space; the corpus then has a column `word_starts`, for masking whole words
-            in text without spaces. `jieba.lcut` is one for Chinese.
-        cache_dir (`str` or `Path`, *optional*): Folder for the corpus, about 4 bytes a token, twice that while it is
-            written. `None` takes a temporary folder that goes when the process ends (`save_to_disk` keeps a copy).
+        max_sentence_tokens (`int`, *optional*): Longer sentences are divided into parts of that many tokens and a
+            shorter last one; a word may be divided. `None` divides none.
+        word_segmenter (`Callable[[str], list[str]]`, *optional*): Takes a sentence and returns its words, which joined
+            are the sentence up to white space; the corpus then has a column `word_starts`, for masking whole words in
+            text without spaces. `jieba.lcut` is one for Chinese.
+        cache_dir (`str` or `Path`, *optional*): Folder for the corpus, about 4 bytes per token, twice that while it is
+            written. `None` takes a temporary folder that is removed with the process (`save_to_disk` keeps a copy).
 
     Returns:
-        `datasets.Dataset`: Memory mapped; `input_ids` of type `list<list<int32>>`, one row a document. With a
+        `datasets.Dataset`: Memory mapped; `input_ids` of type `list<list<int32>>`, one row per document. With a
             segmenter also `word_starts` of type `list<list<uint8>>` and the same shape: 1 where a token begins a word,
             0 where it continues one.
 
     Raises:
         ValueError: If nothing is left, a document is not a list of `str`, `max_sentence_tokens` is below 1, the words
-            of a segmenter are not the sentence, or the tokenizer is a slow one and there is a segmenter.
+            of a segmenter are not the sentence, or a segmenter is given with a slow tokenizer.
 
     >>> tokenize_documents([["w5 w6", "w7 w8 w9"], ["w6"]], doctest_tokenizer(), max_sentence_tokens=2)["input_ids"][:]
     [[[5, 6], [7, 8], [9]], [[6]]]
     """
     check_max_sentence_tokens(max_sentence_tokens)
     directory = Path(cache_dir or get_temporary_cache_files_directory())
-    progress = tqdm(documents, desc="Tokenising", unit=" documents")
+    progress = tqdm(documents, desc="Tokenizing", unit=" documents")
     blocks = tokenized_blocks(progress, make_encoder(tokenizer, word_segmenter), max_sentence_tokens)
-    return write_corpus(_at_least_one(blocks), directory, has_word_starts=word_segmenter is not None)
+    first = next(blocks, None)
+    if first is None:
+        raise ValueError(NO_TOKENS)
+    return write_corpus(chain([first], blocks), directory, has_word_starts=word_segmenter is not None)
 
 
 def split_train_validation(
     dataset: datasets.Dataset, validation_share: float, seed: int
 ) -> tuple[datasets.Dataset, datasets.Dataset]:
-    """Divide a corpus by document, at random; both parts keep the order.
+    """Divide a corpus at random into training and validation documents; both parts keep the order.
 
     Args:
-        dataset (`datasets.Dataset`): One row a document.
-        validation_share (`float`): Share of the documents, in (0, 1); rounded to a number that leaves both parts one.
+        dataset (`datasets.Dataset`): One row per document.
+        validation_share (`float`): Share of the documents in (0, 1); both parts get at least one.
         seed (`int`): The same seed, share and number of documents give the same rows.
-
-    Returns:
-        `tuple[datasets.Dataset, datasets.Dataset]`: Training and validation documents.
 
     Raises:
         ValueError: If the share is not in (0, 1) or there are fewer than two documents.
@@ -99,12 +98,3 @@ def split_train_validation(
     order = np.argsort(example_keys(seed, 0, np.arange(len(dataset))), kind="stable")
     validation, training = np.sort(order[:num_validation]), np.sort(order[num_validation:])
     return dataset.select(training), dataset.select(validation)
-
-
-def _at_least_one(blocks: Iterable[SentenceBatch]) -> Iterator[SentenceBatch]:
-    is_empty = True
-    for block in blocks:
-        is_empty = False
-        yield block
-    if is_empty:
-        raise ValueError(NO_TOKENS)

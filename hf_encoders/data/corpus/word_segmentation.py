@@ -1,7 +1,7 @@
-"""Where words begin in text that has no spaces between them, by a word segmenter.
+"""Word beginnings in text without spaces, from a word segmenter.
 
-A segmenter is a `Callable[[str], list[str]]`: it gets one sentence and returns its words in order. Joined, they are
-the sentence again; white space may be missing or be among them.
+A segmenter is a `Callable[[str], list[str]]`: it takes one sentence and returns its words in order. Joined, they are
+the sentence, with or without its white space.
 """
 
 import logging
@@ -12,17 +12,13 @@ import numpy as np
 
 
 def jieba_segmenter() -> Callable[[str], list[str]]:
-    """The segmenter for Chinese of the package `jieba`, with its dictionary loaded.
-
-    Raises:
-        ValueError: If `jieba` is not installed.
-    """
+    """The Chinese segmenter of the package `jieba`, with its dictionary loaded; a `ValueError` if not installed."""
     try:
         import jieba
     except ImportError as error:
         raise ValueError(
-            "word_segmenter='jieba': the package jieba is not installed: pip install 'hf_encoders[chinese]', or give "
-            "a function of your own as word_segmenter."
+            "word_segmenter='jieba': the package jieba is not installed: pip install 'hf_encoders[chinese]', or pass "
+            "your own function as word_segmenter."
         ) from error
     jieba.setLogLevel(logging.WARNING)
     jieba.initialize()
@@ -30,14 +26,10 @@ def jieba_segmenter() -> Callable[[str], list[str]]:
 
 
 def words_of_characters(sentence: str, words: list[str]) -> np.ndarray:
-    """Number of the word that each character belongs to; white space belongs to the word after it.
-
-    Args:
-        sentence (`str`): Not empty, of C characters.
-        words (`list[str]`): The sentence in words, up to white space.
+    """Index of the word that each of the C characters belongs to; white space belongs to the next word.
 
     Returns:
-        `np.ndarray` of `int64`, shape `(C,)`: Never falling, from 0.
+        `np.ndarray` of `int64`, shape `(C,)`: Ascending from 0.
 
     Raises:
         ValueError: If the words are not the sentence.
@@ -49,7 +41,7 @@ def words_of_characters(sentence: str, words: list[str]) -> np.ndarray:
     if "".join(solid) != "".join(sentence.split()):
         raise ValueError(
             f"word_segmenter gives {words!r:.80} for {sentence!r:.80}: joined, its words must be the sentence (white "
-            "space does not count). Let it change no character."
+            "space is ignored)."
         )
     numbers = np.repeat(np.arange(len(solid)), [len(word) for word in solid])
     if len(numbers) == len(sentence):
@@ -61,21 +53,18 @@ def words_of_characters(sentence: str, words: list[str]) -> np.ndarray:
 
 
 def word_starts_of_tokens(sentence: str, words: list[str], offsets: list[tuple[int, int]]) -> np.ndarray:
-    """1 where a token begins a word, 0 where it continues the one that the token before it is in.
+    """1 where a token begins a word, 0 where it continues the word of the token before.
 
-    A token is in the word of its first character that is not white space. So a character that is divided into several
-    tokens begins one word, and a token that reaches over the end of a word leaves the rest of the next one its start.
+    A token belongs to the word of its first character that is not white space: a character divided into several tokens
+    begins one word, and after a token that crosses a word boundary, the rest of the second word begins a word.
 
     Args:
-        sentence (`str`): As the tokenizer got it, before any normalisation.
+        sentence (`str`): As given to the tokenizer, not normalized.
         words (`list[str]`): From a segmenter.
-        offsets (`list[tuple[int, int]]`): Of T tokens: first character in the sentence, and the one after the last.
+        offsets (`list[tuple[int, int]]`): First character in the sentence, and the one after the last, of T tokens.
 
     Returns:
         `np.ndarray` of `uint8`, shape `(T,)`.
-
-    Raises:
-        ValueError: If the words are not the sentence.
 
     >>> word_starts_of_tokens("我们学习", ["我们", "学习"], [(0, 1), (1, 2), (2, 3), (3, 4)])
     array([1, 0, 1, 0], dtype=uint8)

@@ -1,1 +1,1 @@
-"""From text to a family's tokenizer: words and their counts, a vocabulary learned from them, and what it is like."""
+"""Training and measuring a tokenizer of a family's kind."""

@@ -1,17 +1,15 @@
-"""Vocabularies learned from counted words: WordPiece, byte-level BPE and Unigram, by the trainers of `tokenizers`.
+"""Vocabularies learned from counted words: WordPiece, byte-level BPE and Unigram, with the trainers of `tokenizers`.
 
-The same words and settings give the same vocabulary, in every process. The library alone does not do that: it keeps
-words in hash maps that are seeded anew in every process, and
+The same words and settings give the same vocabulary in every process, which the library alone does not guarantee: it
+keeps words in hash maps with a random seed per process, and
 
-- WordPiece numbers the pieces `##x` of one character in the order of such a map, and pairs of equal counts are merged
-  in the order of these numbers: here the pieces are numbered beforehand, in the order of code points;
+- WordPiece numbers the pieces `##x` of one character in map order, and merges pairs of equal counts in the order of
+  these numbers: here the pieces are numbered beforehand, by code point;
 - byte-level BPE has no such pieces, and its order is fixed;
-- Unigram adds up expected counts as floating-point numbers in the order of the map, so that scores differ in their
-  last digits, and gives the characters that it puts back after pruning rising scores in the order of another map: here
-  these characters share one score, scores are rounded and pieces sorted. Which pieces survive is not in our hands: two
-  whose losses are equal up to rounding, right where the vocabulary is cut, could in principle change places.
-
-Leaves out: what a word is (`word_counts.py`).
+- Unigram adds up expected counts as floating-point numbers in map order, so that scores differ in their last digits,
+  and gives the characters that it restores after pruning rising scores in the order of another map: here these
+  characters share one score, scores are rounded and pieces sorted. Two pieces whose losses are equal up to rounding,
+  right where the vocabulary is cut, could still change places.
 """
 
 import json
@@ -25,10 +23,10 @@ from hf_encoders.data.vocabulary.word_counts import repeated
 
 
 CONTINUATION = "##"  # BERT's vocab.txt
-# Decimals of a log-probability. Runs differ by 1e-12 and less; a ten-thousandth decides between two ways to cut a word
-# only where they are equally good.
+# Decimals of a log-probability. Runs differ by at most 1e-12; a ten-thousandth matters only between two equally good
+# segmentations of a word.
 SCORE_DECIMALS = 4
-PUT_BACK_STEP = 0.0001  # by which `finalize` of the library's Unigram trainer raises the score of each next character
+RESTORED_STEP = 0.0001  # between the scores of restored characters in `finalize` of the library's Unigram trainer
 
 
 def learn_vocabulary(
@@ -42,34 +40,31 @@ def learn_vocabulary(
     """Learn the kind of vocabulary that a tokenizer has.
 
     Args:
-        words (`dict[str, int]`): from `count_words` with this tokenizer.
-        tokenizer (`PreTrainedTokenizerBase`): tells the kind, by its model, and the special tokens.
-        vocab_size (`int`): most entries, special tokens included.
-        first, last (sequences of `str`): roles of the special tokens before and after all other entries (`pad`,
-            `unk`, `cls`, `sep`, `mask`).
-        show_progress (`bool`): whether the library draws its bars on stderr.
+        words (`dict[str, int]`): From `count_words` with this tokenizer.
+        tokenizer (`PreTrainedTokenizerBase`): Its model decides the kind of vocabulary.
+        vocab_size (`int`): Largest number of entries, special tokens included.
+        first, last (`Sequence[str]`): Roles of the special tokens before and after all other entries (`pad`, `unk`,
+            `cls`, `sep`, `mask`).
+        show_progress (`bool`, *optional*, defaults to `False`): Whether the library shows progress bars on stderr.
 
     Returns:
-        `dict`: what the tokenizer's class is called with: `vocab`, and what else the kind needs.
+        `dict`: Arguments of the tokenizer's class: `vocab`, and others by kind.
 
     Raises:
-        ValueError: if `vocab_size` has no room for the special tokens and the characters of the words.
+        ValueError: If `vocab_size` has no room for the special tokens and the characters of the words.
     """
     ends = ([getattr(tokenizer, f"{role}_token") for role in roles] for roles in (first, last))
-    return _learner(tokenizer)(words, tokenizer, vocab_size, *ends, show_progress)
-
-
-def _learner(tokenizer: PreTrainedTokenizerBase) -> Any:
     model = tokenizer.backend_tokenizer.model
-    if isinstance(model, models.WordPiece):
-        return _wordpiece
-    if isinstance(model, models.BPE):
-        return _byte_level_bpe
-    if isinstance(model, models.Unigram):
-        return _unigram
+    for kind, learn in (
+        (models.WordPiece, _wordpiece),
+        (models.BPE, _byte_level_bpe),
+        (models.Unigram, _unigram),
+    ):
+        if isinstance(model, kind):
+            return learn(words, tokenizer, vocab_size, *ends, show_progress)
     raise ValueError(
-        f"tokenizer has a model of type {type(model).__name__}: WordPiece, BPE and Unigram vocabularies can be "
-        "learned here."
+        f"tokenizer has a model of type {type(model).__name__}: only WordPiece, BPE and Unigram vocabularies can be "
+        "learned."
     )
 
 
@@ -81,10 +76,10 @@ def _wordpiece(
     last: list[str],
     show_progress: bool,
 ) -> dict[str, Any]:
-    """Order: special tokens, characters, `##` characters, then the longer pieces as they were merged."""
+    """Order: special tokens, characters, `##` characters, then the longer pieces in the order of the merges."""
     alphabet = sorted(set().union(*words))
     continuations = [CONTINUATION + character for character in sorted(set().union(*(word[1:] for word in words)))]
-    needed = f"{len(alphabet):,} characters, and {len(continuations):,} of them inside of words"
+    needed = f"{len(alphabet):,} characters, {len(continuations):,} of them inside words"
     _check_size(vocab_size, len(first) + len(alphabet) + len(continuations) + len(last), needed)
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocab_size - len(last),
@@ -144,7 +139,7 @@ def _unigram(
     )
     trained = _trained(words, models.Unigram(), trainer)
     scores = {piece: score for piece, score in trained["vocab"] if piece not in special}
-    scored = [(piece, round(score, SCORE_DECIMALS)) for piece, score in _with_equal_put_back(scores).items()]
+    scored = [(piece, round(score, SCORE_DECIMALS)) for piece, score in _with_equal_restored(scores).items()]
     scored.sort(key=lambda entry: (-entry[1], entry[0]))
     return {
         "vocab": [(token, 0.0) for token in first] + scored + [(token, 0.0) for token in last],
@@ -152,19 +147,19 @@ def _unigram(
     }
 
 
-def _with_equal_put_back(scores: dict[str, float]) -> dict[str, float]:
-    """Scores with the lowest one for every character that the trainer put back.
+def _with_equal_restored(scores: dict[str, float]) -> dict[str, float]:
+    """Give the lowest score to every character that the trainer restored.
 
-    It gives them the lowest score, that plus a step, plus two steps and so on, which is how they are found.
+    The trainer gives them the lowest score plus 0, 1, 2, ... steps, by which they are recognized.
     """
     lowest = min(scores.values())
-    steps = {piece: (score - lowest) / PUT_BACK_STEP for piece, score in scores.items() if len(piece) == 1}
-    put_back = {piece for piece, step in steps.items() if step < len(steps) and abs(step - round(step)) < 1e-6}
-    return {piece: lowest if piece in put_back else score for piece, score in scores.items()}
+    steps = {piece: (score - lowest) / RESTORED_STEP for piece, score in scores.items() if len(piece) == 1}
+    restored = {piece for piece, step in steps.items() if step < len(steps) and abs(step - round(step)) < 1e-6}
+    return {piece: lowest if piece in restored else score for piece, score in scores.items()}
 
 
 def _trained(words: dict[str, int], model: models.Model, trainer: trainers.Trainer) -> dict[str, Any]:
-    """The model that a trainer makes of words, as the library writes it to JSON."""
+    """The model that a trainer learns from words, as the library writes it to JSON."""
     tokenizer = Tokenizer(model)
     tokenizer.pre_tokenizer = pre_tokenizers.CharDelimiterSplit(" ")  # words have no space inside
     tokenizer.train_from_iterator(repeated(words), trainer=trainer, length=len(words))
@@ -176,10 +171,9 @@ def _numbered(pieces: list[str]) -> dict[str, int]:
 
 
 def _mask_with_its_space(mask: str) -> AddedToken:
-    """A mask token that takes the space before it, where that belongs to the word that it stands for.
+    """A mask token that includes the space before it, as in roberta-base and albert-base-v2.
 
-    As in the files of roberta-base and albert-base-v2. Without it, `is <mask>.` has a lone space before the mask,
-    which no pre-training example has.
+    Otherwise `is <mask>.` has a space token before the mask, which no pre-training example has.
     """
     return AddedToken(mask, lstrip=True, normalized=False, special=True)
 
@@ -187,7 +181,7 @@ def _mask_with_its_space(mask: str) -> AddedToken:
 def _check_size(vocab_size: int, least: int, needed: str) -> None:
     if vocab_size < least:
         raise ValueError(
-            f"vocab_size={vocab_size} is too small for the text, which takes {least:,} entries without one longer "
+            f"vocab_size={vocab_size} is too small for the text, which takes {least:,} entries without any longer "
             f"piece ({needed}, and the special tokens): raise it, or leave out rare characters with "
             "character_coverage=0.9995 (--character-coverage 0.9995)."
         )

@@ -1,4 +1,4 @@
-"""What a trained tokenizer makes of text, and what its vocabulary costs: figures, a table and a JSON file."""
+"""Report on a trained tokenizer: how it encodes text and what its vocabulary costs, as a table and a JSON file."""
 
 import json
 import unicodedata
@@ -12,38 +12,39 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.data.corpus.report import reading_rows, reading_warnings
-from hf_encoders.data.corpus.sentence_encoding import SENTENCES_A_CALL, make_encoder
+from hf_encoders.data.corpus.sentence_encoding import SENTENCES_PER_CALL, make_encoder
 from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
 from hf_encoders.data.word_starts import UNSPACED_NAMES
+from hf_encoders.records.tables import markdown_table, text_table
 from hf_encoders.redaction import published
 
 
 REPORT_FILE = "tokenizer_report.json"
 # Widths of the embedding: ALBERT's factorised one (section 3.1), a small model's, that of the base models.
 WIDTHS = (128, 256, 768)
-# Occurrences from which on a piece counts as seen often, and the share of unknown tokens that is warned of: this
-# package's choice; `corpus` warns of the same share.
+# Occurrences of a frequent piece, and the share of unknown tokens that is warned of (as in `hf-encoders corpus`): this
+# package's choice.
 OFTEN, MUCH_UNKNOWN = 100, 0.05
-# Share of the letters from scripts without spaces from which on words, as spaces part them, say nothing.
+# With a larger share of letters of scripts without spaces, words between spaces are not counted.
 MUCH_UNSPACED = 0.25
 
 
 @dataclass(frozen=True)
 class TokenizerStatistics:
-    """What a tokenizer does.
+    """Statistics of a tokenizer.
 
     Args:
         entries (`int`): Ids, special tokens included.
-        rows (`int`): `entries` rounded up to a multiple of 64, `vocab_size` of a model.
-        words (`int`, *optional*): Words of the text measured, what stands between white space; `None` where more than
-            a quarter of its letters are of scripts without spaces.
+        rows (`int`): `entries` rounded up to a multiple of 64, the `vocab_size` of a model.
+        words (`int`, *optional*): Words between white space in the text measured; `None` if more than a quarter of its
+            letters are of scripts without spaces.
         tokens (`int`): Its tokens, without special ones.
-        unknown_share (`float`): Share of them that are the unknown token, in [0, 1].
-        tokens_a_word (`float`, *optional*): Also known as fertility; `None` without words.
-        characters_a_token (`float`): Characters, spaces included.
-        used_share (`float`): Share of the entries, special tokens left out, that the training text has at all when it
-            is tokenised, in [0, 1].
-        often_used_share (`float`): Share that it has 100 times and more.
+        unknown_share (`float`): Share of unknown tokens, in [0, 1].
+        tokens_per_word (`float`, *optional*): Also known as fertility; `None` without words.
+        characters_per_token (`float`): Characters, spaces included.
+        used_share (`float`): Share of the entries without special tokens that occur in the tokenized training text, in
+            [0, 1].
+        often_used_share (`float`): Share that occurs 100 times or more.
         embedding_parameters (`dict`): Width to rows × width, the word embeddings; the MLM decoder shares them.
     """
 
@@ -52,8 +53,8 @@ class TokenizerStatistics:
     words: int | None
     tokens: int
     unknown_share: float
-    tokens_a_word: float | None
-    characters_a_token: float
+    tokens_per_word: float | None
+    characters_per_token: float
     used_share: float
     often_used_share: float
     embedding_parameters: dict[str, int]
@@ -62,24 +63,15 @@ class TokenizerStatistics:
 def tokenizer_statistics(
     tokenizer: PreTrainedTokenizerBase, lines: Sequence[str], words: dict[str, int]
 ) -> TokenizerStatistics:
-    """Measure a tokenizer.
-
-    Args:
-        tokenizer (`PreTrainedTokenizerBase`): A fast one.
-        lines (`Sequence[str]`): Text, best kept apart from what it was trained on.
-        words (`dict[str, int]`): What it was trained on, from `count_words`.
-
-    Raises:
-        ValueError: If the lines give no token.
-    """
+    """Measure a fast tokenizer on held-out `lines`, given its training `words` from `count_words`."""
     encode = make_encoder(tokenizer)
     tokens = unknown = 0
-    for begin in range(0, len(lines), SENTENCES_A_CALL):
-        ids = encode(list(lines[begin : begin + SENTENCES_A_CALL])).tokens
+    for begin in range(0, len(lines), SENTENCES_PER_CALL):
+        ids = encode(list(lines[begin : begin + SENTENCES_PER_CALL])).tokens
         tokens += len(ids)
         unknown += int(np.count_nonzero(ids == tokenizer.unk_token_id))
     if tokens == 0:
-        raise ValueError("lines: no token comes out of them: measure on text.")
+        raise ValueError("lines give no token: measure on text.")
     num_words = None if _is_unspaced(lines) else sum(len(line.split()) for line in lines)
     rows = padded_vocab_size(tokenizer)
     counts = piece_counts(tokenizer, words)
@@ -90,8 +82,8 @@ def tokenizer_statistics(
         words=num_words,
         tokens=tokens,
         unknown_share=unknown / tokens,
-        tokens_a_word=None if num_words is None else tokens / max(num_words, 1),
-        characters_a_token=sum(map(len, lines)) / tokens,
+        tokens_per_word=None if num_words is None else tokens / max(num_words, 1),
+        characters_per_token=sum(map(len, lines)) / tokens,
         used_share=sum(counts[i] > 0 for i in ordinary) / max(len(ordinary), 1),
         often_used_share=sum(counts[i] >= OFTEN for i in ordinary) / max(len(ordinary), 1),
         embedding_parameters={str(width): rows * width for width in WIDTHS},
@@ -99,7 +91,7 @@ def tokenizer_statistics(
 
 
 def _is_unspaced(lines: Sequence[str]) -> bool:
-    """Whether much of a text is in scripts that are written without spaces."""
+    """Whether much of a text is in scripts without spaces."""
     counts = Counter(character for line in lines for character in line)
     letters = {character: count for character, count in counts.items() if character.isalpha()}
     names = {character: unicodedata.name(character, "") for character in letters}
@@ -108,7 +100,7 @@ def _is_unspaced(lines: Sequence[str]) -> bool:
 
 
 def piece_counts(tokenizer: PreTrainedTokenizerBase, words: dict[str, int]) -> Counter[int]:
-    """How often each id occurs when words with these counts are tokenised."""
+    """How often each id occurs in words with these counts."""
     model = tokenizer.backend_tokenizer.model
     counts: Counter[int] = Counter()
     for word, count in words.items():
@@ -119,12 +111,12 @@ def piece_counts(tokenizer: PreTrainedTokenizerBase, words: dict[str, int]) -> C
 
 @dataclass(frozen=True)
 class TokenizerReport:
-    """What a tokenizer was made of and what it is like; `tokenizer_report.json` in its folder. Printed, a table.
+    """Training and statistics of a tokenizer, `tokenizer_report.json` in its folder; printed, a table.
 
     Args:
         settings (`dict`): Kind, size asked for, options, input.
-        statistics (`TokenizerStatistics`): Figures.
-        is_held_out (`bool`): Whether they were taken on text kept apart; if not, the text was too short.
+        statistics (`TokenizerStatistics`): What was measured.
+        is_held_out (`bool`): Whether it was measured on held-out text; if not, the text was too short.
         run (`dict`): `megabytes` (10**6 bytes of UTF-8 trained on), `held_out_megabytes`, `distinct_words`,
             `counting_seconds` (reading included), `learning_seconds`.
         versions (`dict`): Libraries.
@@ -139,18 +131,18 @@ class TokenizerReport:
     reading: dict[str, Any] = field(default_factory=dict)
 
     def save(self, directory: Path) -> None:
-        """Write `tokenizer_report.json`; paths as base names, for the folder may be pushed."""
+        """Write `tokenizer_report.json`, with base names for paths because the folder may be pushed."""
         text = json.dumps(published(asdict(self)), indent=2, ensure_ascii=False)
         (directory / REPORT_FILE).write_text(text + "\n", encoding="utf-8")
 
     @property
     def warnings(self) -> list[str]:
-        """What is likely wrong, and the remedy."""
+        """Likely problems, each with the remedy."""
         warnings = reading_warnings(self.reading) if self.reading else []
         if not self.is_held_out:
             warnings.append(
-                "the text is too short to keep a part of it: the figures are those of the text trained on, and better "
-                "than they will be on other text. Put a blank line between documents, or give more text."
+                "the text is too short to hold out a part of it: the statistics are of the training text, and better "
+                "than on other text. Put a blank line between documents, or give more text."
             )
         if self.statistics.unknown_share > MUCH_UNKNOWN:
             warnings.append(
@@ -159,8 +151,8 @@ class TokenizerReport:
             )
         if self.statistics.entries < self.settings["vocab_size"]:
             warnings.append(
-                f"the text gave {self.statistics.entries:,} entries, not the {self.settings['vocab_size']:,} asked "
-                "for: it has no more pieces to offer."
+                f"the text gave {self.statistics.entries:,} entries, fewer than the {self.settings['vocab_size']:,} "
+                "requested: it has no more repeated pieces."
             )
         return warnings
 
@@ -174,36 +166,40 @@ class TokenizerReport:
             ("entries", f"{counts.entries:,}; a model's vocab_size: {counts.rows:,}"),
             ("unknown tokens", f"{counts.unknown_share:.3%} ({where})"),
             _length_row(counts, where),
-            ("characters a token", f"{counts.characters_a_token:.3f} ({where})"),
-            ("entries used", f"{counts.used_share:.1%}; {OFTEN} times and more: {counts.often_used_share:.1%}"),
+            ("characters per token", f"{counts.characters_per_token:.3f} ({where})"),
+            ("entries used", f"{counts.used_share:.1%}; {OFTEN} times or more: {counts.often_used_share:.1%}"),
             ("embedding parameters", parameters),
             ("trained on", f"{run['megabytes']:,.1f} MB, {run['distinct_words']:,} distinct words"),
             ("time", f"{run['counting_seconds']:,.1f} s to count, {run['learning_seconds']:,.1f} s to learn"),
             *reading_rows(self.reading),
         ]
-        lines = [f"{name:<22} {value}" for name, value in rows]
-        return "\n".join(lines + [f"warning: {warning}" for warning in self.warnings])
+        return "\n".join([text_table(rows), *(f"warning: {warning}" for warning in self.warnings)])
 
 
 def _length_row(counts: TokenizerStatistics, where: str) -> tuple[str, str]:
-    """How much longer text is in tokens than in what it is written in."""
-    if counts.tokens_a_word is None:
-        return "tokens a character", f"{1 / counts.characters_a_token:.3f} ({where}; a script without spaces)"
-    return "tokens a word", f"{counts.tokens_a_word:.3f} ({where}, {counts.words:,} words)"
+    """Tokens per word, or per character in scripts without spaces."""
+    if counts.tokens_per_word is None:
+        return "tokens per character", f"{1 / counts.characters_per_token:.3f} ({where}; a script without spaces)"
+    return "tokens per word", f"{counts.tokens_per_word:.3f} ({where}, {counts.words:,} words)"
 
 
 def sizes_table(reports: Sequence[TokenizerReport]) -> str:
-    """One row a vocabulary, in Markdown."""
-    names = ["entries", "vocab_size", "unknown", "tokens a word", "characters a token", "used", f"{OFTEN} times +"]
-    names += [*(f"M parameters, width {width}" for width in WIDTHS), "s"]
-    lines = ["| " + " | ".join(names) + " |", "|" + "---:|" * len(names)]
+    """A Markdown table with one row per vocabulary."""
+    names = ["entries", "vocab_size", "unknown", "tokens per word", "characters per token", "used", f"{OFTEN} times +"]
+    rows = [[*names, *(f"M parameters, width {width}" for width in WIDTHS), "s"]]
     for report in reports:
         one = report.statistics
-        parameters = " | ".join(f"{one.embedding_parameters[str(width)] / 1e6:.2f}" for width in WIDTHS)
-        tokens_a_word = "-" if one.tokens_a_word is None else f"{one.tokens_a_word:.3f}"
-        lines.append(
-            f"| {one.entries:,} | {one.rows:,} | {one.unknown_share:.3%} | {tokens_a_word} | "
-            f"{one.characters_a_token:.3f} | {one.used_share:.1%} | {one.often_used_share:.1%} | {parameters} | "
-            f"{report.run['learning_seconds']:.1f} |"
+        rows.append(
+            [
+                f"{one.entries:,}",
+                f"{one.rows:,}",
+                f"{one.unknown_share:.3%}",
+                "-" if one.tokens_per_word is None else f"{one.tokens_per_word:.3f}",
+                f"{one.characters_per_token:.3f}",
+                f"{one.used_share:.1%}",
+                f"{one.often_used_share:.1%}",
+                *(f"{one.embedding_parameters[str(width)] / 1e6:.2f}" for width in WIDTHS),
+                f"{report.run['learning_seconds']:.1f}",
+            ]
         )
-    return "\n".join(lines)
+    return markdown_table(rows, ">")

@@ -1,7 +1,6 @@
-"""Which part of a text a tokenizer is trained on, and which part is kept apart to measure it.
+"""The part of a text that a tokenizer is trained on, and the part held out to measure it.
 
-Passages are taken, a document each, or `LINES_A_PASSAGE` lines of a longer one, evenly spread over the text: it may be
-sorted by anything.
+Passages (documents, or `LINES_PER_PASSAGE` lines of longer ones) are taken evenly from the text, which may be sorted.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,30 +9,30 @@ from hf_encoders.data.corpus.segmentation import replace_lone_surrogates
 from hf_encoders.data.corpus.shards import Reading
 
 
-LINES_A_PASSAGE = 100
-FIRST_HELD_OUT = 10  # passages: fewer are all trained on, and measured too
-HELD_OUT_BYTES = 10_000_000  # kept apart at most: they are held in memory
+LINES_PER_PASSAGE = 100
+FIRST_HELD_OUT = 10  # passages; fewer are all trained on, and measured too
+HELD_OUT_BYTES = 10_000_000  # at most: they are kept in memory
 SAMPLE_BYTES = 1_000_000
 
 
 class SelectedText:
-    """Passes on the lines to train on, and keeps those apart that are not.
+    """Iterates over the lines to train on, and collects those held out.
 
     Args:
-        documents (`Iterable[list[str]]`): the text.
-        held_out_share (`float`): share of the passages kept apart, in [0, 0.5].
+        documents (`Iterable[list[str]]`): The text.
+        held_out_share (`float`): Share of the passages held out, in [0, 0.5].
         limit_bytes (`int`, *optional*): UTF-8 text to train on at most; `None` takes all.
-        total_bytes (`int`, *optional*): size of the whole text, over which the limit is spread; `None`, unknown, takes
+        total_bytes (`int`, *optional*): Size of the whole text, over which the limit is spread; `None`, unknown, takes
             the beginning of the text.
 
     Raises:
-        ValueError: for a share or a limit out of range.
+        ValueError: If a share or a limit is out of range.
 
     Attributes:
-        held_out (`list[str]`): lines kept apart; empty where there were fewer than `FIRST_HELD_OUT` passages.
-        sample (`list[str]`): the first lines passed on, to be measured where nothing was kept apart.
-        trained_bytes, held_out_bytes (`int`): UTF-8 text passed on and kept apart.
-        reading (`Reading`): lines read, and those with U+FFFD or NUL.
+        held_out (`list[str]`): Lines held out; empty if there were fewer than `FIRST_HELD_OUT` passages.
+        sample (`list[str]`): The first lines to train on, to be measured if none were held out.
+        trained_bytes, held_out_bytes (`int`): UTF-8 text to train on and held out.
+        reading (`Reading`): Lines read, and those with U+FFFD or NUL.
     """
 
     def __init__(
@@ -44,7 +43,7 @@ class SelectedText:
         total_bytes: int | None = None,
     ):
         if not 0 <= held_out_share <= 0.5:
-            raise ValueError(f"held_out_share={held_out_share} must be in [0, 0.5]; 0.01 keeps 1 % apart.")
+            raise ValueError(f"held_out_share={held_out_share} must be in [0, 0.5]; 0.01 holds out 1 %.")
         if limit_bytes is not None and limit_bytes <= 0:
             raise ValueError(f"limit_bytes={limit_bytes} must be above 0: leave it out to train on all text.")
         self.documents = documents
@@ -79,11 +78,11 @@ class SelectedText:
     def _is_held_out(self, number: int) -> bool:
         if not self.period:
             return False
-        # Behind the first ten, so that a short text is not torn apart, but not so late that it has none.
+        # Not among the first nine, so that a short text stays whole, but early enough for a text of few passages.
         return number % self.period == min(self.period, FIRST_HELD_OUT) - 1 and number >= FIRST_HELD_OUT - 1
 
     def _passages(self) -> Iterator[list[str]]:
         for document in self.documents:
             self.reading = self.reading.with_document(document)
-            for begin in range(0, len(document), LINES_A_PASSAGE):
-                yield [replace_lone_surrogates(line) for line in document[begin : begin + LINES_A_PASSAGE]]
+            for begin in range(0, len(document), LINES_PER_PASSAGE):
+                yield [replace_lone_surrogates(line) for line in document[begin : begin + LINES_PER_PASSAGE]]

@@ -1,8 +1,7 @@
-"""A tokenizer of a family's own kind, trained on a corpus: WordPiece for BERT, byte-level BPE for RoBERTa, Unigram for
-ALBERT.
+"""Train the kind of tokenizer that a family has: WordPiece, byte-level BPE or Unigram.
 
-The training itself is the `tokenizers` library's. The same text and settings give the same tokenizer, byte for byte;
-`vocabulary/learning.py` tells how, and what is left open for Unigram.
+The training itself is that of the `tokenizers` library. The same text and settings give the same tokenizer, byte for
+byte; `learning.py` says how, and what is left open for Unigram.
 """
 
 import inspect
@@ -30,19 +29,18 @@ def train_tokenizer(
     """Train the kind of tokenizer that a family's published models have.
 
     Args:
-        sentences: the corpus.
-        config_class: the family's configuration class, which names its tokenizer class.
-        vocab_size (`int`): most entries in the vocabulary, special tokens included; a small corpus may give fewer.
-        max_length (`int`): longest sequence in tokens, recorded as `model_max_length`; that of the published models.
-        lowercase (`bool`): whether text is lower-cased, as in the uncased BERT and the ALBERT models; byte-level BPE
-            never is.
-        strip_accents (`bool`): whether combining marks are removed, as in those models. They carry meaning in most
-            languages, and vowels in some (Hindi, Thai).
-        character_coverage (`float`): share of the characters that get into the vocabulary, in (0, 1]; words with
-            rarer ones are left out. Byte-level BPE knows all characters whatever it is.
+        sentences (`Iterable[str]`): The text.
+        config_class (`type[EncoderConfig]`): The family's configuration class, which names its tokenizer class.
+        vocab_size (`int`): Largest number of entries, special tokens included; a small corpus may give fewer.
+        max_length (`int`, *optional*, defaults to 512): Longest sequence in tokens, saved as `model_max_length`.
+        lowercase (`bool`, *optional*, defaults to `True`): Whether to lower-case the text; byte-level BPE never does.
+        strip_accents (`bool`, *optional*, defaults to `False`): Whether to remove combining marks, as the published
+            uncased models do. They carry meaning in most languages, and vowels in some (Hindi, Thai).
+        character_coverage (`float`, *optional*, defaults to 1.0): Share of the characters in the vocabulary, in
+            (0, 1]; words with rarer ones are left out. No effect on byte-level BPE.
 
     Raises:
-        ValueError: if the corpus is empty, or the vocabulary too small for its characters.
+        ValueError: If the text is empty, or the vocabulary too small for its characters.
     """
     options = pipeline_options(config_class, lowercase, strip_accents)
     words = count_words(sentences, untrained_tokenizer(config_class, options))
@@ -50,14 +48,14 @@ def train_tokenizer(
 
 
 def pipeline_options(config_class: type[EncoderConfig], lowercase: bool, strip_accents: bool) -> dict[str, bool]:
-    """What a family's tokenizer class is called with for these; only what it understands."""
+    """Arguments of a family's tokenizer class for these; only those that it has."""
     understood = inspect.signature(_tokenizer_class(config_class).__init__).parameters
     wanted = {"do_lower_case": lowercase, "strip_accents": strip_accents, "keep_accents": not strip_accents}
     return {name: value for name, value in wanted.items() if name in understood}
 
 
 def untrained_tokenizer(config_class: type[EncoderConfig], options: dict[str, Any]) -> PreTrainedTokenizerBase:
-    """A family's tokenizer that cuts text into words and knows none."""
+    """A family's tokenizer with an empty vocabulary, to pre-tokenize text."""
     return _tokenizer_class(config_class)(**options)
 
 
@@ -72,18 +70,15 @@ def tokenizer_of_words(
     """A family's tokenizer with a vocabulary learned from words.
 
     Args:
-        words (`dict[str, int]`): from `count_words` with the untrained tokenizer of the same options.
-        config_class, vocab_size, max_length, character_coverage: as for `train_tokenizer`.
-        options (`dict`): from `pipeline_options`.
-
-    Raises:
-        ValueError: if the vocabulary is too small for the characters of the words.
+        words (`dict[str, int]`): From `count_words` with the untrained tokenizer of the same options.
+        config_class, vocab_size, max_length, character_coverage: As in `train_tokenizer`.
+        options (`dict`): From `pipeline_options`.
     """
     untrained = untrained_tokenizer(config_class, options)
     is_byte_level = len(untrained.backend_tokenizer.pre_tokenizer.pre_tokenize_str("é")[0][0]) > 1
     if not is_byte_level:
         words = covered_words(words, character_coverage)
-    # Unigram takes minutes for large text. In a log, bars would be thousands of lines.
+    # Unigram takes minutes for large text; in a log, progress bars would be thousands of lines.
     vocabulary = learn_vocabulary(
         words,
         untrained,

@@ -1,7 +1,7 @@
-"""The distinct words of a text as a tokenizer cuts it before it looks at its vocabulary, and how often each occurs.
+"""Counts of the distinct words of a text, as a tokenizer's normalizer and pre-tokenizer find them.
 
-A vocabulary is learned from nothing else. Counting is by far the longest part on large text, and is done once for any
-number of vocabularies. `tokenizers` does it.
+Vocabularies are learned from these alone. Counting, done by `tokenizers`, takes by far the longest on large text, and
+is done once for any number of vocabularies.
 """
 
 import json
@@ -12,23 +12,21 @@ from tokenizers import Tokenizer, models, trainers
 from transformers import PreTrainedTokenizerBase
 
 
-LINES_A_BATCH = 1000  # what the library normalises and splits at once
+LINES_PER_BATCH = 1000  # normalized and pre-tokenized at once
 
 
 def count_words(lines: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
-    """Count words.
+    """Count words; memory is needed for distinct words only.
 
     Args:
-        lines (`Iterable[str]`): the text, read once; memory is needed for distinct words only.
-        tokenizer (`PreTrainedTokenizerBase`): whose normaliser and pre-tokeniser say what a word is; its vocabulary
-            does not matter.
+        lines (`Iterable[str]`): The text, read once.
+        tokenizer (`PreTrainedTokenizerBase`): Its normalizer and pre-tokenizer define words; its vocabulary is unused.
 
     Returns:
-        `dict[str, int]`: words as the model of the tokenizer sees them, normalised, in alphabetical order of code
-        points, which makes everything after this independent of the order in which the library hands them out.
+        `dict[str, int]`: Normalized words, sorted by code points: the library returns them in random order.
 
     Raises:
-        ValueError: if there is no word.
+        ValueError: If there is no word.
     """
     counting = Tokenizer(models.WordLevel({}, unk_token=""))
     if tokenizer.backend_tokenizer.normalizer is not None:
@@ -36,7 +34,7 @@ def count_words(lines: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> dic
     counting.pre_tokenizer = tokenizer.backend_tokenizer.pre_tokenizer
     trainer = trainers.WordLevelTrainer(vocab_size=1, show_progress=False)
     counting.train_from_iterator(_batches(lines), trainer=trainer)
-    # What a trainer has counted is told by its serialised state only.
+    # Only the serialized state of a trainer shows its counts.
     words = json.loads(trainer.__getstate__())["WordLevelTrainer"]["words"]
     words.pop("", None)
     if not words:
@@ -45,7 +43,7 @@ def count_words(lines: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> dic
 
 
 def check_coverage(coverage: float) -> None:
-    """Refuse a share of the running characters that is out of range."""
+    """Refuse a character coverage that is out of range."""
     if not 0 < coverage <= 1:
         raise ValueError(
             f"character_coverage={coverage} must be in (0, 1]: 1 keeps every character, 0.9995 drops the rarest."
@@ -55,15 +53,8 @@ def check_coverage(coverage: float) -> None:
 def covered_words(words: dict[str, int], coverage: float) -> dict[str, int]:
     """Leave out the words with rare characters.
 
-    The most frequent characters are kept until they make up the wanted share of all (ties by code point), as
-    SentencePiece's `character_coverage` does (its default is 0.9995).
-
-    Args:
-        words (`dict[str, int]`): from `count_words`.
-        coverage (`float`): share of the running characters, in (0, 1].
-
-    Raises:
-        ValueError: if it is out of range.
+    The most frequent characters are kept until they make up the share `coverage`, in (0, 1], of all (ties by code
+    point), like SentencePiece's `character_coverage` (0.9995 by default).
 
     >>> covered_words({"aab": 3, "ab": 2, "aß": 1}, 0.9)
     {'aab': 3, 'ab': 2}
@@ -84,14 +75,11 @@ def covered_words(words: dict[str, int], coverage: float) -> dict[str, int]:
     return {word: count for word, count in words.items() if kept.issuperset(word)}
 
 
-def repeated(words: dict[str, int], words_a_line: int = 10_000) -> Iterator[list[str]]:
-    """Lines in which every word stands as often as it was counted, between single spaces.
-
-    The library's trainers take text, not counts.
-    """
+def repeated(words: dict[str, int], words_per_line: int = 10_000) -> Iterator[list[str]]:
+    """Lines with every word as often as it was counted: the library's trainers take text, not counts."""
     for word, count in words.items():
-        whole, rest = divmod(count, words_a_line)
-        for size in [words_a_line] * whole + [rest] * (rest > 0):
+        whole, rest = divmod(count, words_per_line)
+        for size in [words_per_line] * whole + [rest] * (rest > 0):
             yield " ".join([word] * size)
 
 
@@ -99,7 +87,7 @@ def _batches(lines: Iterable[str]) -> Iterator[list[str]]:
     batch = []
     for line in lines:
         batch.append(line)
-        if len(batch) == LINES_A_BATCH:
+        if len(batch) == LINES_PER_BATCH:
             yield batch
             batch = []
     if batch:

@@ -6,7 +6,8 @@ import pytest
 
 from hf_encoders.data.corpus import byte_ranges as module
 from hf_encoders.data.corpus.byte_ranges import ByteRange, byte_ranges, lines_before, open_range
-from hf_encoders.data.corpus.segmentation import one_sentence_per_line, read_documents, read_range
+from hf_encoders.data.corpus.documents import DocumentReader, read_documents
+from hf_encoders.data.corpus.segmentation import one_sentence_per_line
 
 
 MARK = "\ufeff".encode()
@@ -38,13 +39,9 @@ def reference(data: bytes) -> list[list[str]]:
     return [document for document in documents if document]
 
 
-def read_in_ranges(path, least_bytes, **fields) -> list[list[str]]:
-    fields = {"text_field": "text", "sentences_field": None} | fields
-    return [
-        document
-        for part in byte_ranges(path, least_bytes)
-        for document in read_range(part, one_sentence_per_line, **fields)
-    ]
+def read_in_ranges(path, least_bytes) -> list[list[str]]:
+    reader = DocumentReader(one_sentence_per_line)
+    return [document for part in byte_ranges(path, least_bytes) for document in reader.of_file(part)]
 
 
 @pytest.fixture(autouse=True)

@@ -10,6 +10,7 @@ from hf_encoders.data.corpus import (
     arrow_file,
     corpus_statistics,
     documents_from_dataset,
+    merge,
     preparation,
     read_documents,
     sentence_encoding,
@@ -24,7 +25,7 @@ from tests.data.corpus.prepared import Killed, arrow_bytes, rows, texts, write_t
 
 @pytest.fixture(autouse=True)
 def _small_units(monkeypatch):
-    monkeypatch.setattr(sources, "BYTES_A_UNIT", 300)
+    monkeypatch.setattr(sources, "BYTES_PER_UNIT", 300)
 
 
 class TestSameCorpus:
@@ -37,7 +38,7 @@ class TestSameCorpus:
         expected = tokenize_documents(read_documents([*files, tmp_path / "c.jsonl"]), tokenizer)
         assert rows(tmp_path / "out") == expected["input_ids"][:]
         assert report.run["workers"] == workers
-        assert report.run["pieces"] > 20
+        assert report.run["shards"] > 20
 
     def test_the_file_does_not_depend_on_workers(self, tokenizer, tmp_path):
         file = write_text(tmp_path / "a.txt", texts(60))
@@ -50,7 +51,7 @@ class TestSameCorpus:
     def test_files_are_written_in_steps(self, tokenizer, tmp_path, monkeypatch):
         file = write_text(tmp_path / "a.txt", texts(60))
         prepare_corpus([file], tmp_path / "whole", tokenizer, workers=1)
-        monkeypatch.setattr(arrow_file, "BYTES_A_WRITE", 100)
+        monkeypatch.setattr(arrow_file, "BYTES_PER_WRITE", 100)
         prepare_corpus([file], tmp_path / "steps", tokenizer, workers=1)
         assert arrow_bytes(tmp_path / "steps") == arrow_bytes(tmp_path / "whole")
 
@@ -65,7 +66,7 @@ class TestSameCorpus:
         assert store.word_starts is None
 
     def test_one_gigantic_document_and_one_long_line(self, tokenizer, tmp_path, monkeypatch):
-        monkeypatch.setattr(sentence_encoding, "CHARACTERS_A_PART", 50)
+        monkeypatch.setattr(sentence_encoding, "CHARACTERS_PER_PART", 50)
         words = [f"w{5 + i % 50}" for i in range(3000)]
         (tmp_path / "a.txt").write_text(" ".join(words) + "\n\n" + "\n".join(words))
         prepare_corpus([tmp_path / "a.txt"], tmp_path / "out", tokenizer, keep_duplicates=True, workers=2)
@@ -118,7 +119,7 @@ class TestDataSets:
         report = prepare_corpus(dataset, tmp_path / "out", tokenizer, workers=workers)
         expected = tokenize_documents(documents_from_dataset(dataset), tokenizer)
         assert rows(tmp_path / "out") == expected["input_ids"][:]
-        assert report.run["pieces"] > 10
+        assert report.run["shards"] > 10
 
     @pytest.mark.parametrize("workers", [1, 2])
     def test_streaming(self, tokenizer, tmp_path, workers):
@@ -128,7 +129,7 @@ class TestDataSets:
         )
         expected = tokenize_documents(documents_from_dataset(dataset, "body"), tokenizer)
         assert rows(tmp_path / "out") == expected["input_ids"][:]
-        assert report.run["pieces"] > 10
+        assert report.run["shards"] > 10
 
     def test_lists_of_sentences(self, tokenizer, tmp_path):
         dataset = datasets.Dataset.from_dict({"parts": [["w5. w6", "w7"], ["w8"]]})
@@ -177,11 +178,11 @@ class TestReport:
         file = write_text(tmp_path / "a.txt", ["w5 zz", "w5 zz", "w6"])
         text = str(prepare_corpus([file], tmp_path / "out", tokenizer, workers=1))
         for line in (
-            r"documents                 2",
-            r"one-sentence documents    2 (100.0%)",
-            r"duplicates dropped        1 (33.3% of the documents read)",
-            r"longest sentence          2 tokens",
-            r"unknown tokens            33.33%",
+            r"documents               2",
+            r"one-sentence documents  2 (100.0%)",
+            r"duplicates dropped      1 (33.3% of the documents read)",
+            r"longest sentence        2 tokens",
+            r"unknown tokens          33.33%",
             r"warning: 2 of 2 documents have a single sentence",
             r"warning: 33.3% of the tokens are unknown",
         ):
@@ -201,7 +202,7 @@ class TestReport:
         report = prepare_corpus([tmp_path], tmp_path / "out", tokenizer, workers=workers, keep_duplicates=True)
         assert report.reading == {"sentences": 302, "damaged_sentences": 2, "skipped_files": {}}
         assert CorpusReport.load(tmp_path / "out") == report
-        assert "with U+FFFD or NUL        2 (0.7% of the sentences read)" in str(report)
+        assert "with U+FFFD or NUL      2 (0.7% of the sentences read)" in str(report)
         assert not any("UTF-8" in warning for warning in report.warnings)
         (tmp_path / "a.txt").write_bytes(good + bad * 2)
         worse = prepare_corpus([tmp_path / "a.txt"], tmp_path / "worse", tokenizer, workers=workers)
@@ -211,10 +212,10 @@ class TestReport:
         file, out = tmp_path / "a.txt", tmp_path / "out"
         file.write_bytes(b"caf\xe9 w5 w6 w7 w8\n\n" * 60)
         with monkeypatch.context() as broken, pytest.raises(Killed):
-            broken.setattr(preparation, "write_dataset_files", lambda *_, **__: (_ for _ in ()).throw(Killed))
+            broken.setattr(merge, "write_dataset_files", lambda *_, **__: (_ for _ in ()).throw(Killed))
             prepare_corpus([file], out, tokenizer, workers=1)
         report = prepare_corpus([file], out, tokenizer, workers=1)
-        assert report.run["kept_pieces"] == report.run["pieces"] > 1
+        assert report.run["kept_shards"] == report.run["shards"] > 1
         assert (report.reading["sentences"], report.reading["damaged_sentences"]) == (60, 60)
 
     def test_files_of_other_endings_are_named(self, tokenizer, tmp_path):
@@ -223,8 +224,8 @@ class TestReport:
         for name in ("a.txt", "b.md", "deep/c.MD", "README", *(f"x.e{i}" for i in range(5))):
             write_text(folder / name, ["w5\nw6", "w7\nw8"])
         report = prepare_corpus([folder], tmp_path / "out", tokenizer, workers=1)
-        assert report.reading["skipped_files"] == {".md": 2, "without ending": 1} | {f".e{i}": 1 for i in range(5)}
-        assert "skipped in folders        2 .md, 1 " in str(report)
+        assert report.reading["skipped_files"] == {".md": 2, "without suffix": 1} | {f".e{i}": 1 for i in range(5)}
+        assert "skipped in folders      2 .md, 1 " in str(report)
         assert str(report).count("2 other kinds") == 1
         single = prepare_corpus([folder / "a.txt"], tmp_path / "single", tokenizer, workers=1)
         assert single.reading["skipped_files"] == {} and "skipped" not in str(single)
@@ -244,7 +245,7 @@ class TestReport:
             with pytest.raises(ValueError, match=message):
                 prepare_corpus(source, out, tokenizer, **options)
             assert not out.exists()
-        with pytest.raises(ValueError, match="CanineTokenizer does not tell where"):
+        with pytest.raises(ValueError, match="CanineTokenizer does not give the offsets"):
             prepare_corpus([file], out, CanineTokenizer(), word_segmenter=str.split)
         (tmp_path / "empty.txt").write_text("\n \n")
         with pytest.raises(ValueError, match="no sentence that gives a token"):

@@ -11,7 +11,7 @@ import pytest
 
 from hf_encoders.data.corpus import preparation, sources
 from hf_encoders.data.corpus.preparation import prepare_corpus
-from hf_encoders.data.corpus.shards import PieceMaker
+from hf_encoders.data.corpus.shards import ShardWriter
 from hf_encoders.writing import locked
 from tests.data.corpus.prepared import arrow_bytes, rows, texts, write_text
 
@@ -21,13 +21,13 @@ FORK = multiprocessing.get_context("fork")
 
 @pytest.fixture(autouse=True)
 def _small_units(monkeypatch):
-    monkeypatch.setattr(sources, "BYTES_A_UNIT", 300)
+    monkeypatch.setattr(sources, "BYTES_PER_UNIT", 300)
 
 
 @pytest.fixture
 def slow(monkeypatch):
     """Pieces take a while, so that processes meet; counts them, in all processes."""
-    make, made = PieceMaker.make, FORK.Value("i", 0)
+    make, made = ShardWriter.write, FORK.Value("i", 0)
 
     def slowly(maker, *part):
         time.sleep(0.02)
@@ -35,7 +35,7 @@ def slow(monkeypatch):
             made.value += 1
         return make(maker, *part)
 
-    monkeypatch.setattr(PieceMaker, "make", slowly)
+    monkeypatch.setattr(ShardWriter, "write", slowly)
     return made
 
 
@@ -57,7 +57,7 @@ def test_one_makes_the_corpus_and_the_others_use_it(tokenizer, tmp_path, slow, d
         source = datasets.Dataset.from_dict({"text": texts(60)}).to_iterable_dataset()
     options = {"overwrite": True} if kind == "overwrite" else {}
     report = prepare_corpus(source, tmp_path / "alone", tokenizer, workers=1)
-    expected, num_pieces = (report.statistics.tokens, len(rows(tmp_path / "alone"))), slow.value
+    expected, num_shards = (report.statistics.tokens, len(rows(tmp_path / "alone"))), slow.value
     if kind == "overwrite":
         prepare_corpus(source, tmp_path / "out", tokenizer, workers=1)
     slow.value, results = 0, FORK.Queue()
@@ -74,9 +74,9 @@ def test_one_makes_the_corpus_and_the_others_use_it(tokenizer, tmp_path, slow, d
         process.join()
     assert found == [expected] * 3
     # One that is to overwrite, and comes when another has finished, makes it again.
-    assert slow.value == num_pieces or (kind == "overwrite" and slow.value % num_pieces == 0), "made once"
+    assert slow.value == num_shards or (kind == "overwrite" and slow.value % num_shards == 0), "made once"
     assert arrow_bytes(tmp_path / "out") == arrow_bytes(tmp_path / "alone")
-    assert not list((tmp_path / "out").glob("pieces-*"))
+    assert not list((tmp_path / "out").glob("shards-*"))
 
 
 def test_a_killed_process_does_not_keep_the_lock(tokenizer, tmp_path, slow, capsys):
@@ -90,7 +90,7 @@ def test_a_killed_process_does_not_keep_the_lock(tokenizer, tmp_path, slow, caps
     report = prepare_corpus(source, tmp_path / "out", tokenizer, workers=1)
     first.join()
     assert first.exitcode == -signal.SIGKILL
-    assert report.run["kept_pieces"] >= 4, "what it had finished is used"
+    assert report.run["kept_shards"] >= 4, "what it had finished is used"
     assert "Waiting for another process that is writing to" in capsys.readouterr().err
     prepare_corpus(source, tmp_path / "alone", tokenizer, workers=1)
     assert arrow_bytes(tmp_path / "out") == arrow_bytes(tmp_path / "alone")
@@ -128,7 +128,7 @@ def test_a_finished_corpus_is_read_without_the_lock(tokenizer, tmp_path, monkeyp
     assert prepare_corpus(source, tmp_path / "out", tokenizer) == report
 
 
-def test_who_does_not_wait_is_told(tmp_path):
+def test_who_does_not_wait_is_reported(tmp_path):
     with (
         locked(tmp_path / "out", "--output", wait=False),
         pytest.raises(ValueError, match="--output '.*out': another process writes there"),

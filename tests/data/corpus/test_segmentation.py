@@ -49,7 +49,7 @@ def test_blank_text_has_no_sentence(split, text):
 
 
 @pytest.mark.parametrize("language", ["", "EN", "english", "de-AT", "pt_BR", "e", "e1", "xx"])
-def test_what_is_no_language_code_is_refused(language):
+def test_what_is_not_a_language_code_is_refused(language):
     with pytest.raises(ValueError, match=f"language='{language}'.*'de'"):
         split_sentences("One. Two.", language)
 

@@ -43,7 +43,7 @@ class TestSentenceStore:
         ],
     )
     @pytest.mark.parametrize("is_on_disk", [True, False])
-    def test_rows_are_those_of_the_data_set(self, tokenizer, change, is_on_disk):
+    def test_rows_are_those_of_the_dataset(self, tokenizer, change, is_on_disk):
         documents = random_documents(20)
         dataset = change(tokenize_documents(as_text(documents), tokenizer) if is_on_disk else make_dataset(documents))
         store = SentenceStore(dataset)
@@ -85,7 +85,7 @@ class TestSentenceStore:
     @pytest.mark.parametrize(
         ("columns", "message"),
         [
-            ({"text": ["a"]}, "no column 'input_ids'.*tokenize_documents"),
+            ({"text": ["a"]}, "not the column 'input_ids'.*tokenize_documents"),
             ({"input_ids": [[1, 2]]}, "not lists of sentences"),
             ({"input_ids": ["a"]}, "not lists of sentences"),
             ({"input_ids": [[[0.5]]]}, "not lists of sentences"),
@@ -94,6 +94,6 @@ class TestSentenceStore:
             ({"input_ids": [[[1, None]]]}, "missing values"),
         ],
     )
-    def test_what_is_no_corpus_is_refused(self, columns, message):
+    def test_what_is_not_a_corpus_is_refused(self, columns, message):
         with pytest.raises(ValueError, match=message):
             SentenceStore(datasets.Dataset.from_dict(columns))

@@ -29,14 +29,14 @@ class TestLinks:
         prepare_corpus([folder], folder.parent / "out", tokenizer, workers=1)
         assert rows(folder.parent / "out") == [[[5, 6]], [[7]], [[8]]]
 
-    def test_cycles_end_and_are_told(self, folder):
+    def test_cycles_end_and_are_reported(self, folder):
         (folder / "here").symlink_to(folder)
         (folder / "above").symlink_to(folder.parent)
         (folder.parent / "other" / "back").symlink_to(folder / "above")
         assert [file.name for file in text_files(folder)] == ["a.txt", "b.txt", "c.jsonl"]
-        assert skipped_files([folder]) == {"folder that is read already, by a link": 3}
+        assert skipped_files([folder]) == {"link to a folder that is read already": 3}
 
-    def test_what_is_skipped_is_told(self, folder, tokenizer):
+    def test_what_is_skipped_is_reported(self, folder, tokenizer):
         (folder / "gone.txt").symlink_to(folder / "nowhere")
         (folder / "gone").symlink_to(folder / "nowhere")
         os.mkfifo(folder / "pipe.txt")
@@ -47,7 +47,7 @@ class TestLinks:
         assert skipped_files([folder]) == expected
         report = prepare_corpus([folder], folder.parent / "out", tokenizer, workers=1)
         assert report.reading["skipped_files"] == expected
-        assert "skipped in folders        2 broken link, 1 .md, 1 not a regular file" in str(report)
+        assert "skipped in folders      2 broken link, 1 .md, 1 not a regular file" in str(report)
 
     def test_a_folder_or_file_that_cannot_be_read_is_refused(self, folder, monkeypatch):
         scandir, opened = os.scandir, open
@@ -65,7 +65,7 @@ class TestLinks:
         with pytest.raises(ValueError, match="b.txt' cannot be read .Permission denied."):
             text_files(folder.parent / "other")
 
-    def test_a_broken_link_that_is_named_is_told(self, folder):
+    def test_a_broken_link_that_is_named_is_reported(self, folder):
         (folder / "gone.txt").symlink_to("nowhere")
         with pytest.raises(ValueError, match="gone.txt' is a broken link, to 'nowhere'"):
             text_files(folder / "gone.txt")
@@ -80,16 +80,16 @@ class TestBinaryFiles:
     @pytest.mark.parametrize(
         ("name", "content", "message"),
         [
-            ("x.png", PNG, "a picture by its first bytes"),
-            ("x.txt", b"%PDF-1.4\n1 0 obj\n<< >>", "a PDF by its first bytes, and not text: .*pdftotext"),
-            ("x", gzip.compress(b"w5"), "a gzip file by its first bytes, and not text: decompress it first"),
-            ("x.dat", NOISE, "is a binary file, and not text"),
-            ("x.txt", "A sentence.".encode("utf-16-le"), "is a binary file, and not text.*iconv -f UTF-16"),
+            ("x.png", PNG, "an image by its first bytes"),
+            ("x.txt", b"%PDF-1.4\n1 0 obj\n<< >>", "a PDF by its first bytes, not text: .*pdftotext"),
+            ("x", gzip.compress(b"w5"), "a gzip file by its first bytes, not text: decompress it first"),
+            ("x.dat", NOISE, "is a binary file, not text"),
+            ("x.txt", "A sentence.".encode("utf-16-le"), "is a binary file, not text.*iconv -f UTF-16"),
             ("x.txt", CYRILLIC.encode("cp1251"), "is not UTF-8 .8.% of its first characters.*iconv"),
-            ("x.csv", b"text,label\nw5,0\n", "not a text file by its ending: .*--dataset.*--text-column"),
-            ("x.tsv", b"text\tlabel\n", "not a text file by its ending: .*--dataset"),
+            ("x.csv", b"text,label\nw5,0\n", "not a text file by its suffix: .*--dataset.*--text-column"),
+            ("x.tsv", b"text\tlabel\n", "not a text file by its suffix: .*--dataset"),
             ("x.ndjson", b'{"text": "w5"}', "rename it to .jsonl"),
-            ("x.pdf", b"w5", "not a text file by its ending: .*pdftotext"),
+            ("x.pdf", b"w5", "not a text file by its suffix: .*pdftotext"),
         ],
     )
     def test_are_refused_with_the_remedy(self, tmp_path, tokenizer, name, content, message):

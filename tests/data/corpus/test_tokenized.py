@@ -132,7 +132,7 @@ class TestReadDocuments:
             ("[" * 100_000, "line 1: not JSON"),
         ],
     )
-    def test_json_that_is_no_document_is_refused(self, tmp_path, line, message):
+    def test_json_that_is_not_a_document_is_refused(self, tmp_path, line, message):
         with pytest.raises(ValueError, match=message):
             self.read(tmp_path, line.encode(), "a.jsonl")
 
@@ -173,10 +173,10 @@ class TestDocumentsFromDataset:
     def test_streaming(self):
         assert list(documents_from_dataset(self.rows.to_iterable_dataset())) == [["One.", "Two."], ["Three."]]
 
-    def test_rows_are_taken_in_the_order_of_the_data_set(self):
+    def test_rows_are_taken_in_the_order_of_the_dataset(self):
         assert list(documents_from_dataset(self.rows.select([2, 0]))) == [["Three."], ["One.", "Two."]]
 
-    def test_wrong_data_sets_are_refused(self):
+    def test_wrong_datasets_are_refused(self):
         with pytest.raises(ValueError, match="no column 'body'.*text_column"):
             documents_from_dataset(self.rows, "body")
         with pytest.raises(ValueError, match=r"DatasetDict.*dataset\['train'\]"):
@@ -196,7 +196,7 @@ class TestTokenizeDocuments:
 
     @pytest.mark.parametrize("block_size", [1, 7, 2000])
     def test_any_batching_gives_the_same(self, tokenizer, monkeypatch, block_size):
-        monkeypatch.setattr(sentence_encoding, "SENTENCES_A_CALL", block_size)
+        monkeypatch.setattr(sentence_encoding, "SENTENCES_PER_CALL", block_size)
         documents = random_documents(50)
         assert tokenize_documents(iter(as_text(documents)), tokenizer)["input_ids"][:] == documents
 
@@ -205,7 +205,7 @@ class TestTokenizeDocuments:
         assert tokenize_documents(documents, tokenizer)["input_ids"][:] == [[[5]], [[6, 7]]]
         assert tokenize_documents(documents, tokenizer, max_sentence_tokens=1)["input_ids"][:] == [[[5]], [[6], [7]]]
 
-    def test_long_sentences_are_cut_into_pieces(self, tokenizer):
+    def test_long_sentences_are_divided(self, tokenizer):
         documents = [["w5 w6 w7 w8 w9", "w5"], ["w5 w6"], ["w5 w6 w7 w8"]]
         assert tokenize_documents(documents, tokenizer, max_sentence_tokens=2)["input_ids"][:] == [
             [[5, 6], [7, 8], [9], [5]],
@@ -282,7 +282,7 @@ class TestTokenizeDocuments:
     def test_beyond_the_limit_of_list_columns(self, tokenizer, monkeypatch, tmp_path, segmenter):
         documents = random_documents(60)
         small = tokenize_documents(as_text(documents), tokenizer, word_segmenter=segmenter, cache_dir=tmp_path)
-        monkeypatch.setattr(sentence_encoding, "SENTENCES_A_CALL", 5)
+        monkeypatch.setattr(sentence_encoding, "SENTENCES_PER_CALL", 5)
         monkeypatch.setattr(arrow_file, "MOST_IN_A_LIST_COLUMN", 100)
         large = tokenize_documents(as_text(documents), tokenizer, word_segmenter=segmenter)
         column = large.data.column("input_ids")
@@ -351,7 +351,7 @@ class TestStatistics:
         documents += [[], [], []]
         unique = {tuple(t for s in d for t in s) for d in documents}
         tokens = [t for d in documents for s in d for t in s]
-        monkeypatch.setattr(report, "TOKENS_A_STEP", step)
+        monkeypatch.setattr(report, "TOKENS_PER_STEP", step)
         tokenizer.unk_token = "w7"
         statistics = corpus_statistics(make_dataset(documents), tokenizer)
         assert statistics.duplicate_documents == len(documents) - len(unique)

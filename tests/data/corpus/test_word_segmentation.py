@@ -45,8 +45,8 @@ class TestWordStarts:
         address = dataset.data.column("word_starts").chunk(0).buffers()[-1].address
         assert store.word_starts.__array_interface__["data"][0] == address
 
-    def test_long_sentences_in_parts_and_pieces(self, characters, monkeypatch):
-        monkeypatch.setattr(sentence_encoding, "CHARACTERS_A_PART", 4)
+    def test_long_sentences_in_parts(self, characters, monkeypatch):
+        monkeypatch.setattr(sentence_encoding, "CHARACTERS_PER_PART", 4)
         dataset = tokenize_documents(
             [["ab cd ef gh", "abcdefghab"]], characters, word_segmenter=pairs_of_characters, max_sentence_tokens=3
         )
@@ -125,7 +125,7 @@ class TestWhereTokensAre:
         assert word_starts_of_tokens("", [], []).tolist() == []
 
 
-def test_a_missing_jieba_is_told(monkeypatch):
+def test_a_missing_jieba_is_reported(monkeypatch):
     monkeypatch.setitem(sys.modules, "jieba", None)
     with pytest.raises(ValueError, match=r"pip install 'hf_encoders\[chinese\]'"):
         jieba_segmenter()

@@ -6,7 +6,7 @@ import pytest
 from transformers import AddedToken, AutoTokenizer
 
 from hf_encoders import HfeAlbertConfig, HfeBertConfig, HfeRobertaConfig
-from hf_encoders.data.vocabulary.learning import _with_equal_put_back
+from hf_encoders.data.vocabulary.learning import _with_equal_restored
 from hf_encoders.data.vocabulary.tokenizer_training import train_tokenizer, untrained_tokenizer
 from hf_encoders.data.vocabulary.word_counts import count_words, covered_words, repeated
 from tests.data.vocabulary.trained import FAMILIES, digests, train
@@ -32,7 +32,7 @@ def test_the_same_text_gives_the_same_bytes_in_another_process(tmp_path):
 def test_word_counts_are_those_of_the_text():
     words = count_words(["b a A", "a\u00e9 b,"], untrained_tokenizer(HfeBertConfig, {}))
     assert list(words.items()) == [(",", 1), ("a", 2), ("ae", 1), ("b", 2)]
-    again = "".join(repeated({"x": 25, "yz": 1}, words_a_line=10)).replace("x", "x ").split()
+    again = "".join(repeated({"x": 25, "yz": 1}, words_per_line=10)).replace("x", "x ").split()
     assert (again.count("x"), again[-1]) == (25, "yz")
 
 
@@ -86,9 +86,9 @@ def test_byte_level_bpe_marks_the_space_before_and_knows_all_text():
         assert tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]) == text
 
 
-def test_characters_put_back_share_the_lowest_score():
+def test_characters_restored_share_the_lowest_score():
     scores = {"▁the": -2.0, "e": -3.00005, "ab": -9.0, "x": -9.0, "y": -8.9999, "z": -8.9998}
-    assert _with_equal_put_back(scores) == scores | {"y": -9.0, "z": -9.0}
+    assert _with_equal_restored(scores) == scores | {"y": -9.0, "z": -9.0}
 
 
 @pytest.mark.parametrize("config_class", FAMILIES)

@@ -9,7 +9,7 @@ from datatrove.data import Document
 from datatrove.executor import LocalPipelineExecutor
 
 from hf_encoders.data.corpus import prepare_corpus
-from hf_encoders.data.corpus.datatrove_tasks import CorpusTasks
+from hf_encoders.data.corpus.datatrove import CorpusTasks
 from tests.data.corpus.prepared import Killed, arrow_bytes, rows, texts
 
 
@@ -49,7 +49,7 @@ def source(tmp_path):
 
 def run(corpus: CorpusTasks, source: Path, logs: Path, stop_at: int | None = None, workers: int = 1) -> None:
     reader = ReadLines(source, stop_at)
-    LocalPipelineExecutor([reader, corpus.pieces()], corpus.tasks, workers, str(logs / "pieces")).run()
+    LocalPipelineExecutor([reader, corpus.tokenize()], corpus.tasks, workers, str(logs / "tokenize")).run()
     LocalPipelineExecutor([corpus.merge()], corpus.parts, workers, str(logs / "merge")).run()
 
 
@@ -90,23 +90,23 @@ def test_parts_are_the_corpus_in_order_without_duplicates_across_them(tokenizer,
     LocalPipelineExecutor([again.merge()], 4, 1, str(tmp_path / "new logs")).run()
 
 
-def test_a_killed_run_goes_on(tokenizer, tmp_path, source):
+def test_a_killed_run_resumes(tokenizer, tmp_path, source):
     run(CorpusTasks(tmp_path / "whole", tokenizer, "w", FILES), source, tmp_path / "logs of whole")
     corpus, logs = CorpusTasks(tmp_path / "out", tokenizer, "w", FILES), tmp_path / "logs"
     with pytest.raises(Killed):
         run(corpus, source, logs, stop_at=3)
-    (pieces,) = (tmp_path / "out").glob("pieces-*")
-    times = {piece: piece.stat().st_mtime_ns for piece in pieces.glob("*.arrow")}
-    assert [piece.name for piece in sorted(times)] == [f"0000000{i}.arrow" for i in range(3)]
-    with pytest.raises(ValueError, match=r"3 of 6 pieces are missing, of tasks 3, 4, 5: run"):
+    (shards,) = (tmp_path / "out").glob("shards-*")
+    times = {shard: shard.stat().st_mtime_ns for shard in shards.glob("*.arrow")}
+    assert [shard.name for shard in sorted(times)] == [f"0000000{i}.arrow" for i in range(3)]
+    with pytest.raises(ValueError, match=r"3 of 6 shards are missing, of tasks 3, 4, 5: run"):
         LocalPipelineExecutor([corpus.merge()], 1, 1, str(tmp_path / "too soon")).run()
     # As after a kill, in another process.
     corpus = CorpusTasks(tmp_path / "out", tokenizer, "w", FILES)
-    LocalPipelineExecutor([ReadLines(source), corpus.pieces()], FILES, 1, str(logs / "pieces")).run()
-    assert all(piece.stat().st_mtime_ns == time for piece, time in times.items())
+    LocalPipelineExecutor([ReadLines(source), corpus.tokenize()], FILES, 1, str(logs / "tokenize")).run()
+    assert all(shard.stat().st_mtime_ns == time for shard, time in times.items())
     LocalPipelineExecutor([corpus.merge()], 1, 1, str(logs / "merge")).run()
     assert arrow_bytes(tmp_path / "out") == arrow_bytes(tmp_path / "whole")
-    assert not list((tmp_path / "out").glob("pieces-*"))
+    assert not list((tmp_path / "out").glob("shards-*"))
 
 
 def test_what_is_wrong_is_refused_before_any_task(tokenizer, make_tokenizer, tmp_path, source):
@@ -116,7 +116,7 @@ def test_what_is_wrong_is_refused_before_any_task(tokenizer, make_tokenizer, tmp
     with pytest.raises(ValueError, match=r"s3://bucket.*shared disk"):
         CorpusTasks("s3://bucket/corpus", tokenizer, "w", 2)
     corpus = CorpusTasks(out, tokenizer, "w", FILES)
-    for step, name in ((corpus.pieces(), "tasks=6"), (corpus.merge(), "parts=1")):
+    for step, name in ((corpus.tokenize(), "tasks=6"), (corpus.merge(), "parts=1")):
         with pytest.raises(ValueError, match=rf"{name}, but the executor has tasks=2"):
             step.run([], 0, 2)
     with pytest.raises(Killed):

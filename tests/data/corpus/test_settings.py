@@ -1,0 +1,46 @@
+import functools
+import re
+import subprocess
+import sys
+
+from hf_encoders.data.corpus.segmentation import split_sentences
+from hf_encoders.data.corpus.settings import describe_function
+
+
+SCRIPT = """
+from functools import partial
+from hf_encoders.data.corpus.settings import describe_function
+
+LIMIT = {limit}
+
+def cut(text, least=LIMIT):
+    return [text[:LIMIT]]
+
+print(describe_function(cut), describe_function(lambda text: cut(text)), describe_function(partial(cut, least=1)))
+"""
+
+
+def test_importable_functions_are_named():
+    assert describe_function(None) is None
+    assert describe_function(split_sentences) == "hf_encoders.data.corpus.segmentation.split_sentences"
+    assert describe_function(re.escape) == "re.escape"
+    assert describe_function(str.split) == describe_function(str.split) != describe_function(str.rsplit)
+
+
+def test_partials_name_what_is_not_a_default():
+    assert describe_function(functools.partial(split_sentences, language="en")) == describe_function(split_sentences)
+    assert describe_function(functools.partial(split_sentences, language="de")).endswith("(language='de')")
+    assert describe_function(functools.partial(functools.reduce, re.escape)) == "_functools.reduce(re.escape)"
+
+
+def test_the_code_of_a_script_decides_and_the_process_does_not(tmp_path):
+    def described(limit: int) -> str:
+        (tmp_path / "script.py").write_text(SCRIPT.format(limit=limit))
+        return subprocess.run(
+            [sys.executable, tmp_path / "script.py"], check=True, capture_output=True, text=True
+        ).stdout.strip()
+
+    first = described(2)
+    assert first == described(2)
+    for one, other in zip(first.split(), described(3).split(), strict=True):
+        assert one.startswith("__main__.") and one != other
