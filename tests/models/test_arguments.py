@@ -57,7 +57,7 @@ def labels_of(model: PreTrainedModel) -> set[str]:
         return set()
     if isinstance(model, QUESTION_ANSWERING):
         return {"start_positions", "end_positions"}
-    return {"labels", model.pair_label_name} if isinstance(model, PRETRAINING) else {"labels"}
+    return {"labels", model.loss_terms["pair"]} if isinstance(model, PRETRAINING) else {"labels"}
 
 
 @every_model
@@ -105,7 +105,7 @@ def test_a_misspelt_argument_is_refused(model_class: type[PreTrainedModel], miss
 @pytest.mark.parametrize("model_class", PRETRAINING)
 def test_a_misspelt_label_is_refused(model_class: type[PreTrainedModel]) -> None:
     model = tiny_model(model_class)
-    label = model.pair_label_name
+    label = model.loss_terms["pair"]
     given = {"input_ids": ids_for(model), "labels": ids_for(model), f"{label}s": torch.tensor([0, 1])}
     assert_refused(model, f"did you mean '{label}'", **given)
 
@@ -161,7 +161,7 @@ def test_a_pair_collator_goes_with_its_own_head_alone(
     chunks = DocumentChunks(Dataset.from_dict(documents), max_length=11, redraw=False)
     batch = collator_class(tokenizer)([chunks[0], chunks[1]])
     label = collator_class(tokenizer).label_name
-    own = getattr(model, "pair_label_name", None)
+    own = model.loss_terms.get("pair")
     if own == label:
         assert model(**batch).pair_loss is not None
         return
