@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import datasets
 import pytest
 from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 from transformers import AutoConfig, AutoTokenizer
@@ -65,7 +66,7 @@ def test_a_name_without_a_network_is_asked_for_once(no_network, hub, load):
 )
 def test_every_command_tells_it_in_one_line(no_network, saved, tmp_path, capsys, monkeypatch, words):
     monkeypatch.setattr(command, "load_tokenizer", lambda name, option: load_tokenizer(name, option))
-    monkeypatch.setattr(command.datasets, "load_dataset", refusing)
+    monkeypatch.setattr(datasets, "load_dataset", refusing)
     if "TOK" in words:
         monkeypatch.setattr(command, "load_tokenizer", lambda *_: None)
     (tmp_path / "a.txt").write_text("w5 w6")
