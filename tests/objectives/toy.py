@@ -12,10 +12,11 @@ from tests.objectives.configuration_toy import ToyConfig
 class OddCollator(DataCollatorForMaskedLM):
     """Masked tokens, and for every third example no label beside them."""
 
-    def mask_and_lay_out(self, rows, mask_rate=None):
+    def make_rows(self, features):
+        rows, labels = super().make_rows(features)
         first = np.cumsum(rows.lengths) - rows.lengths + 1
-        labels = np.where(rows.keys % 3 == 0, -100, rows.ids[first] % 2)
-        return {**super().mask_and_lay_out(rows, mask_rate), "odd_label": torch.from_numpy(labels.astype(np.int64))}
+        odd = np.where(rows.keys % 3 == 0, -100, rows.ids[first] % 2)
+        return rows, {**labels, "odd_label": torch.from_numpy(odd.astype(np.int64))}
 
 
 class OddFirstToken(Objective):
