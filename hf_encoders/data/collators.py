@@ -31,7 +31,7 @@ from hf_encoders.data.chunk_examples import (
     join_chunks,
 )
 from hf_encoders.data.chunks import rows_as_chunks
-from hf_encoders.data.collator_options import check_return_tensors, refuse_unknown_options, with_options_of
+from hf_encoders.data.collator_options import refuse_unknown_options, with_options_of
 from hf_encoders.data.examples import TextExamples
 from hf_encoders.data.masking import Masking, TokenMasker
 from hf_encoders.data.sentence_pairs import (
@@ -49,7 +49,7 @@ Feature = TextExamples | ChunkExamples | Mapping[str, Any]
 
 
 class DataCollatorForMaskedLM:
-    """Masks tokens again every epoch, and pads the batch to its longest row, or packs it into one row.
+    """Masks tokens dynamically, and pads the batch to its longest row, or packs it into one row.
 
     Args:
         tokenizer (`PreTrainedTokenizerBase`): Gives the special tokens and the vocabulary.
@@ -142,7 +142,8 @@ class DataCollatorForMaskedLM:
 
     def __call__(self, features: Sequence[Feature], return_tensors: str = "pt") -> dict[str, torch.Tensor | int]:
         """Make a batch of all examples in `features`; `return_tensors` is there for callers of other collators."""
-        check_return_tensors(return_tensors)
+        if return_tensors != "pt":
+            raise ValueError(f"return_tensors={return_tensors!r}: batches are torch tensors ('pt'); leave it out.")
         rows, labels = self.make_rows(features)
         masked = self.masker(rows.ids, rows.lengths, rows.keys, rows.word_starts, _mask_rate_of(features))
         if self.packed:
