@@ -1,8 +1,8 @@
-"""What may be published of a run's command line, arguments and paths, and what looks like a secret in a text.
+"""Redaction of command lines, arguments and paths before they are published, and a search for secrets in text.
 
-Secrets are found by their form (the prefixes that services give their tokens) and by the name that they are given
-under. Paths out of the working directory become base names where a path can stand: in command lines and in fields such
-as `base_model` or `output_dir`. Other texts, names and labels among them, lose only what lies below a home folder.
+Secrets are recognised by their form (prefixes of the services' tokens) and by the name of their option or field. Paths
+out of the working directory become base names in command lines and in fields such as `base_model` or `output_dir`.
+Other texts, including names and labels, are shortened only below a home folder.
 """
 
 import json
@@ -15,45 +15,45 @@ from typing import Any
 
 
 REDACTED = "REDACTED"
-# 16 letters and digits in a row, one letter behind a digit, or a UUID: not words, which have hyphens between them or a
-# year at the end.
+# 16 letters and digits with a letter after a digit, or a UUID: not words, which have hyphens or end in a year.
 MIXED = r"(?=[A-Za-z0-9]*\d[A-Za-z])[A-Za-z0-9]"
 RANDOM = re.compile(
     rf"{MIXED}{{16,}}|(?<![\w+/])(?=\S*\d)[A-Za-z0-9+/]{{40}}(?![\w+/])|[0-9a-f]{{8}}(?:-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}"
 )
-# Behind `_`, or an encoded character such as `%3D`, too.
+# Also after `_` or an encoded character such as `%3D`.
 START = r"(?:(?<![A-Za-z0-9])|(?<=%[0-9A-Fa-f]{2}))"
-# Kind, and its form, or that of its group. Prefixes as the services document them for secret scanners; forms
-# that may contain others come first.
+# Prefixes that services document for secret scanners.
+SERVICE_TOKENS = "|".join(
+    (
+        r"gh[opsur]_[A-Za-z0-9]{16,}|github_pat_\w{20,}|gl(?:pat|dt|rt|ptt|cbt)-[\w-]{16,}",  # GitHub, GitLab
+        r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}\b",  # AWS
+        rf"(?:sk|nvapi|xai|pplx)-(?:[\w-]*[_-])?{MIXED}{{20,}}[\w-]*",  # OpenAI, Anthropic, NVIDIA, xAI, Perplexity
+        r"wandb_v\d_\w{16,}|local-[0-9a-f]{40}\b",  # Weights & Biases
+        r"AIza[\w-]{30,}|ya29\.[\w-]{20,}|GOCSPX-[\w-]{20,}",  # Google
+        r"(?:xox[abeoprs]|xapp)-\d[\w-]{10,}|[rs]k_(?:live|test)_[A-Za-z0-9]{16,}",  # Slack, Stripe
+        r"pypi-AgE[\w-]{16,}|npm_[A-Za-z0-9]{30,}",
+        r"SG\.[\w-]{16,}\.[\w-]{16,}|hv[sb]\.[\w-]{20,}",  # SendGrid, Vault
+        r"dapi[0-9a-f]{32}|r8_[A-Za-z0-9]{30,}|gsk_[A-Za-z0-9]{30,}",  # Databricks, Replicate, Groq
+        r"do[opr]_v1_[0-9a-f]{40,}|dckr_pat_[\w-]{20,}",  # DigitalOcean, Docker
+        r"shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}|lin_api_[A-Za-z0-9]{30,}",  # Shopify, Linear
+        r"ntn_[A-Za-z0-9]{30,}|figd_[\w-]{30,}|tgp_v1_[\w-]{20,}",  # Notion, Figma, Together
+        r"eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*",  # JSON web token
+    )
+)
+# Patterns; what matches is the whole or a named group. Patterns that may contain others come first.
 TOKEN_FORMS = {
     "a private key": r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?:[\s\S]*?-----END [A-Z ]*PRIVATE KEY-----)?",
-    # Not a port, after which comes a path.
+    # Not a port, which is followed by a path.
     "a password in a URL": r"(?<=://)[^\s/@:\"'`<>]*:(?!\d+/)[^\s@\"'`<>]+(?=@)",
     "a Slack hook": r"hooks\.slack\.com/(?P<secret>(?:services|workflows|triggers)/[\w/+-]{10,})",
     "a signature in a URL": r"(?<=[?&]sig=)[\w%+/=-]{8,}",
     "an authorization": r"(?i:authorization[\"']?\s*[:=]\s*[\"']?(?:basic|bearer|token)\s+)(?P<header>(?=\S*[A-Z0-9=])"
     r"[\w.~+/=-]{6,})|(?i:\bbearer\s+)(?P<secret>(?=\S*\d)[\w.~+/-]{16,})",
     "a Hugging Face token": START + r"(?:hf_(?:oauth_|jwt_|app_)?[A-Za-z0-9]{30,}|api_org_[A-Za-z0-9]{20,})",
-    "a GitHub token": START + r"(?:gh[opsur]_[A-Za-z0-9]{16,}|github_pat_\w{20,})",
-    "a GitLab token": START + r"gl(?:pat|dt|rt|ptt|cbt)-[\w-]{16,}",
-    "an AWS key": START + r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}\b",
-    "an OpenAI, Anthropic, NVIDIA, xAI or Perplexity key": START
-    + rf"(?:sk|nvapi|xai|pplx)-(?:[\w-]*[_-])?{MIXED}{{20,}}[\w-]*",
-    "a Weights & Biases key": START + r"(?:wandb_v\d_\w{16,}|local-[0-9a-f]{40}\b)",
-    "a Google key": START + r"(?:AIza[\w-]{30,}|ya29\.[\w-]{20,}|GOCSPX-[\w-]{20,})",
-    "a Slack token": START + r"(?:xox[abeoprs]|xapp)-\d[\w-]{10,}",
-    "a Stripe key": START + r"[rs]k_(?:live|test)_[A-Za-z0-9]{16,}",
-    "a PyPI token": START + r"pypi-AgE[\w-]{16,}",
-    "an npm token": START + r"npm_[A-Za-z0-9]{30,}",
-    "a SendGrid or Vault token": START + r"(?:SG\.[\w-]{16,}\.[\w-]{16,}|hv[sb]\.[\w-]{20,})",
-    "a token of another service": START
-    + r"(?:dapi[0-9a-f]{32}|r8_[A-Za-z0-9]{30,}|gsk_[A-Za-z0-9]{30,}|do[opr]_v1_[0-9a-f]{40,}|dckr_pat_[\w-]{20,}"
-    r"|shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}|lin_api_[A-Za-z0-9]{30,}|ntn_[A-Za-z0-9]{30,}|figd_[\w-]{30,}"
-    r"|tgp_v1_[\w-]{20,})",
-    "a JSON web token": START + r"eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*",
+    "a token of a service": f"{START}(?:{SERVICE_TOKENS})",
 }
 TOKENS = {kind: re.compile(form) for kind, form in TOKEN_FORMS.items()}
-# A value behind a name: `name=value`, `"name": "value"`, `--name value`.
+# A value after a name: `name=value`, `"name": "value"`, `--name value`.
 ASSIGNED = re.compile(
     r"(?P<name>(?P<option>--)?[A-Za-z][\w-]*)[\"']?(?:\s*[:=]\s*|(?(option)\s+|(?!)))[\"'`]?(?P<value>[\w+/.~=%-]{16,})"
 )
@@ -64,17 +64,16 @@ SECRET_WORDS = {
 }  # fmt: skip
 KEY_WORDS = {"api", "access", "secret", "private", "account", "encryption", "ssh", "auth", "wandb", "hub", "hf"}
 SPECIAL_TOKENS = {"mask", "pad", "unk", "cls", "sep", "bos", "eos", "additional", "special", "image", "extra"}
-# Last words of the names of fields that hold paths, and of options whose values are names.
+# Last words of the names of fields for paths, and of options for names.
 PATH_WORDS = {
     "path", "paths", "dir", "directory", "folder", "file", "files", "model", "tokenizer", "checkpoint", "deepspeed",
     "input", "output", "ids",
 }  # fmt: skip
 NAME_WORDS = {"name", "names", "column", "columns", "weights", "separator", "label", "labels"}
-# What the user calls the data with an option (from its shortest form on) stands for the files given with the others.
+# Options (in their shortest form) that name the files given by other options.
 NAMED = {"--corpus-n": ("--corpus",), "--data-n": ("--train", "--validation", "--test", "--dataset")}
 REMOTE = r"[\w.-]+@[\w.-]+:"
-# A whole text: absolute, of a home folder, a variable, a drive, another machine or a store that is not of the web, or
-# one that climbs.
+# Paths that are absolute, contain `..`, or begin with a home folder, variable, drive, machine or non-web store.
 OUTSIDE = re.compile(
     rf"/.|~[\w.-]*(?:/|$)|\$\{{?\w+\}}?/|%\w+%[\\/]|[A-Za-z]:\\|\\\\|{REMOTE}|[\w.-]+:/(?!/)"
     r"|(?!(?:https?|ftp|hf)://)[a-z][\w+.-]*://|(?:.*[/\\])?\.\.(?:[/\\]|$)",
@@ -83,14 +82,14 @@ OUTSIDE = re.compile(
 
 
 def published(value: Any, name: str = "") -> Any:
-    """A value without the secrets that are known by form or name, without home folders and this `user@host`.
+    """Redact secrets, home folders and this user's `user@host` in a value.
 
     Paths out of the working directory become base names if they are `Path`s or in fields for paths (`PATH_WORDS`).
     Other texts keep them: they may be names or labels, such as `/r/science`.
 
     Args:
-        value: of any kind; numbers, truth values and None stay as they are. Keys of dictionaries are texts too.
-        name (`str`): what the value is called, `hub_token` for example.
+        value (`Any`): Dictionaries (keys too), lists and tuples are redacted recursively; other types are kept.
+        name (`str`, *optional*, defaults to `""`): Name of the value, such as `hub_token`.
 
     >>> published({"hub_token": "x", "output_dir": "/data/client/run", "label": "/r/science", "steps": 10})
     {'hub_token': 'REDACTED', 'output_dir': 'run', 'label': '/r/science', 'steps': 10}
@@ -111,7 +110,7 @@ def published(value: Any, name: str = "") -> Any:
 
 
 def published_command(command: str | list[str]) -> str:
-    """A command line as it may be published; files are called what the user calls the data.
+    """Redact a command line, and replace files by the name that the user gave the data.
 
     >>> published_command(["pretrain", "/home/me/my.yaml", "--hub_token", "x", "--output=../client/run"])
     'pretrain my.yaml --hub_token REDACTED --output=run'
@@ -121,9 +120,9 @@ def published_command(command: str | list[str]) -> str:
     if isinstance(command, str):
         try:
             command = shlex.split(command)
-        except ValueError:  # words, not a command
+        except ValueError:  # not a command
             return published(command)
-    # Option, whether its value stands behind `=`, and its words, which are all up to the next option.
+    # Option, "=" if its value is in the same word, and its values: all words up to the next option.
     groups: list[tuple[str, str, list[str]]] = [("", "", [])]
     for word in command:
         option, equals, value = word.partition("=")
@@ -139,7 +138,7 @@ def published_command(command: str | list[str]) -> str:
     }
     words = []
     for option, equals, values in groups:
-        # A data set on the Hub is no file of the user's.
+        # A dataset on the Hub keeps its name.
         has_name = option in names and values and (option != "--dataset" or os.path.exists(values[0]))
         shown = [published(names[option])] if has_name else [_published_word(value, option) for value in values]
         option = without_tokens(option)
@@ -164,7 +163,7 @@ def _published_word(word: str, name: str) -> str:
 
 
 def published_path(path: str) -> str:
-    """A path's last part, where the whole may tell of the user or the machine; relative ones and URLs stay.
+    """The base name of a path out of the working directory; relative paths and URLs are kept.
 
     >>> published_path("/home/me/client/corpus/"), published_path("runs/model"), published_path("../corpus")
     ('corpus', 'runs/model', 'corpus')
@@ -173,7 +172,7 @@ def published_path(path: str) -> str:
 
 
 def base_name(path: str | PurePath) -> str:
-    """The last part of any path or URL; of a home folder, and of what has none, a word for it.
+    """The last part of a path or URL; "folder" for a home folder or a path without a name.
 
     >>> base_name("/home/me/client/corpus/"), base_name("."), base_name("s3://client/corpus")
     ('corpus', 'folder', 'corpus')
@@ -185,19 +184,18 @@ def base_name(path: str | PurePath) -> str:
 
 
 def home_folder() -> str:
-    """This user's, as text; `~` where nothing tells."""
+    """This user's home folder; `~` if it is unknown."""
     return os.path.expanduser("~")
 
 
 def _homes() -> str:
-    """The form of home folders; not parts of other paths or URLs."""
+    # Not preceded by parts of other paths or URLs.
     own = home_folder()
     own = rf"{re.escape(own)}(?![\w-])|" if len(own) > 1 else ""
     return rf"(?<![\w.~-])(?:{own}(?:/home/|(?:[A-Za-z]:)?[/\\]+Users[/\\]+)[\w.-]*\w)"
 
 
 def _without_homes(text: str) -> str:
-    """A text with each path below a home folder as its last part, and without this user's `user@host`."""
     path = rf"(?:file://)?{_homes()}(?:[/\\]+[^\s/\\\"'`,;:<>|()\[\]{{}}=*]+)*[/\\]?"
     text = re.sub(path, lambda found: base_name(found[0].removeprefix("file://")), text)
     names = {PurePath(home_folder()).name, os.environ.get("USER"), os.environ.get("LOGNAME")} - {"", None}
@@ -205,7 +203,7 @@ def _without_homes(text: str) -> str:
 
 
 def without_tokens(text: str) -> str:
-    """A text with everything that looks like a secret replaced."""
+    """Replace everything in a text that looks like a secret."""
     for _, (begin, end) in sorted(_secrets(text), key=lambda secret: secret[1], reverse=True):
         text = text[:begin] + REDACTED + text[end:]
     text = re.sub(r"(?<=://)[^\s/@\"'`<>]+(?=@)", REDACTED, text)  # a user alone may be a token too
@@ -215,7 +213,7 @@ def without_tokens(text: str) -> str:
 
 
 def secrets_in(text: str) -> Iterator[tuple[int, str]]:
-    r"""Line, from 1, and description of all that looks like a secret in a text; none is named whole.
+    r"""Line number, from 1, and description of everything in a text that looks like a secret, each once.
 
     >>> list(secrets_in("a line\ntoken: hf_" + "Ab1" * 11))
     [(2, 'a Hugging Face token (hf_A..., 36 characters)')]
@@ -229,7 +227,7 @@ def secrets_in(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _secrets(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Kind and place of each, none within another."""
+    # Without overlaps.
     found = [(kind, one.span(one.lastgroup or 0)) for kind, form in TOKENS.items() for one in form.finditer(text)]
     for one in ASSIGNED.finditer(text):
         if is_secret(one["name"], one["value"]) and RANDOM.search(one["value"]):
@@ -242,7 +240,7 @@ def _secrets(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
 
 
 def homes_in(text: str) -> Iterator[tuple[int, str]]:
-    """Line, from 1, and path of all home folders that a text names, each once."""
+    """Line number, from 1, and path of the home folders in a text, each once."""
     seen = set()
     for found in re.finditer(_homes(), text):
         if found[0] not in seen:
@@ -251,10 +249,9 @@ def homes_in(text: str) -> Iterator[tuple[int, str]]:
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Whether a value is to be kept back for what it is called.
+    """Whether the name of a value says that it is a secret.
 
-    A password is, whatever it looks like, and so is an API key or a hub token. Any other key has to look random, and
-    what is just a token must not be a number.
+    Passwords, API keys and hub tokens always are. Other keys must look random, and a "token" must not be a number.
 
     >>> is_secret("--hub_token", "x"), is_secret("mask_token", "[MASK]"), is_secret("label_key", "label")
     (True, False, False)

@@ -1,4 +1,4 @@
-"""Results on the disk: whether they can be written, asked before the work; by one process; whole or not at all."""
+"""Writing results: check permissions before the work, lock folders, and replace files and folders atomically."""
 
 import errno
 import json
@@ -15,26 +15,23 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 
-LOCK_FILE = "_lock"  # in the folder that is locked; Trainer does not push what begins with an underscore
-
-
-# What stands in the way of writing that is the machine's and not a fault of a program.
-OF_STORAGE = {
-    getattr(errno, name)
+LOCK_FILE = "_lock"  # in the locked folder; Trainer does not push names that begin with an underscore
+# Errors of the storage, not of the program. Not every system defines all of them.
+STORAGE_ERRORS = {
+    getattr(errno, name, None)
     for name in ("EACCES", "EDQUOT", "EFBIG", "EIO", "ENAMETOOLONG", "ENOSPC", "EPERM", "EROFS", "ESTALE")
-    if hasattr(errno, name)
-}
+} - {None}
 
 
 def check_folder(folder: str | Path, option: str) -> None:
-    """Refuse a folder that cannot be made, or that cannot be written to. Nothing that stays is made.
+    """Refuse a folder that cannot be created or written to. Creates nothing.
 
     Args:
-        folder: it, or its parents, need not be there yet.
-        option (`str`): what named it, for the error.
+        folder (`str` or `Path`): It and its parents need not exist.
+        option (`str`): Option that named it, for the error.
 
     Raises:
-        ValueError: names the option, the folder and what is in the way.
+        ValueError: With option, folder and reason.
     """
     folder = Path(folder).absolute()
     there = next(parent for parent in (folder, *folder.parents) if parent.exists())
@@ -45,14 +42,14 @@ def check_folder(folder: str | Path, option: str) -> None:
 
 
 def check_file(path: str | Path, option: str) -> None:
-    """Refuse a file that cannot be written: in a folder that is not there or closed, or itself a folder or closed.
+    """Refuse a file that cannot be written or replaced.
 
     Args:
-        path: a file that is there would be replaced.
-        option (`str`): what named it, for the error.
+        path (`str` or `Path`): Its folder must exist.
+        option (`str`): Option that named it, for the error.
 
     Raises:
-        ValueError: names the option, the file and what is in the way.
+        ValueError: With option, file and reason.
     """
     path = Path(path)
     folder = path.absolute().parent
@@ -64,19 +61,28 @@ def check_file(path: str | Path, option: str) -> None:
         raise ValueError(f"{option} {path}: may not be written: name another file.")
 
 
+def _why_not_writable(folder: Path) -> str | None:
+    # Permissions do not tell about full disks and read-only file systems.
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(2**16))
+            file.flush()
+    except OSError as error:
+        return error.strerror
+    return None
+
+
 @contextmanager
 def locked(folder: str | Path, option: str, wait: bool) -> Iterator[None]:
-    """Keep other processes, on all machines that see the folder, from making something in it at the same time.
-
-    The operating system lets go of the lock when a process ends, however it ends.
+    """Lock a folder for one process, across all machines that see it; released when the process ends.
 
     Args:
-        folder: made if it is not there.
-        option (`str`): what named it, for the error.
-        wait (`bool`): whether to wait for another process that has it locked, and say so; otherwise that is an error.
+        folder (`str` or `Path`): Created if it does not exist.
+        option (`str`): Option that named it, for the error.
+        wait (`bool`): Whether to wait for the process that has the lock, with a message, or raise.
 
     Raises:
-        ValueError: if another process has it locked, and `wait` is False.
+        ValueError: If another process has the lock and `wait` is False.
     """
     folder = Path(folder)
     is_new = not folder.exists()
@@ -94,34 +100,23 @@ def locked(folder: str | Path, option: str, wait: bool) -> Iterator[None]:
     try:
         yield
     finally:
-        # Where others may wait it stays: unlinked, it would be another lock to who opened it before.
+        # Not unlinked while others may wait: they have opened this file.
         if not wait:
             (folder / LOCK_FILE).unlink(missing_ok=True)
             if is_new and not holds_files(folder):
-                folder.rmdir()  # what was to be written in it has failed
+                folder.rmdir()
         lock.release()
 
 
 def holds_files(folder: Path) -> bool:
-    """Whether a folder is there and holds anything but a lock."""
+    """Whether a folder exists and holds anything except a lock."""
     return folder.exists() and any(path.name != LOCK_FILE for path in folder.iterdir())
 
 
-def _why_not_writable(folder: Path) -> str | None:
-    """Why no file can be written in a folder, found by writing one: permissions do not tell of all."""
-    try:
-        with tempfile.TemporaryFile(dir=folder) as file:
-            file.write(bytes(2**16))
-            file.flush()
-    except OSError as error:
-        return error.strerror
-    return None
-
-
 def storage_problem(error: BaseException) -> str | None:
-    """What a failure to write was, in one line: a full, closed or broken disk; None for any other error.
+    """The storage error behind an error in one line, such as a full disk; None for other errors.
 
-    Libraries in Rust put the number of the system's error into their text.
+    Libraries in Rust give the number of the system's error in their message.
 
     >>> storage_problem(OSError(errno.ENOSPC, "No space left on device", "model.onnx"))
     "No space left on device: 'model.onnx'"
@@ -131,9 +126,9 @@ def storage_problem(error: BaseException) -> str | None:
     """
     seen: BaseException | None = error
     while seen is not None:
-        told = re.search(r"\(os error (\d+)\)", str(seen))
-        number = seen.errno if isinstance(seen, OSError) and seen.errno else int(told[1]) if told else None
-        if number in OF_STORAGE:
+        found = re.search(r"\(os error (\d+)\)", str(seen))
+        number = seen.errno if isinstance(seen, OSError) and seen.errno else int(found[1]) if found else None
+        if number in STORAGE_ERRORS:
             name = getattr(seen, "filename", None)
             return os.strerror(number) + (f": {str(name)!r}" if name else "")
         seen = seen.__cause__ or seen.__context__
@@ -142,13 +137,12 @@ def storage_problem(error: BaseException) -> str | None:
 
 @contextmanager
 def replaced_folder(folder: Path) -> Iterator[Path]:
-    """A new folder to write into, which gets the name of `folder` when the block has ended without an error.
+    """A new folder that replaces `folder` if the block ends without an error.
 
-    What `folder` held before stays as it is until then, and is removed after that. Both lie beside it meanwhile, with
-    an underscore in front, which `Trainer` does not push to the Hub.
+    Both are beside it meanwhile, with an underscore in front, which `Trainer` does not push.
 
     Args:
-        folder (`Path`): need not be there yet, nor its parents.
+        folder (`Path`): It and its parents need not exist.
     """
     new, earlier = folder.with_name(f"_{folder.name}"), folder.with_name(f"_replaced_{folder.name}")
     if earlier.exists() and not folder.exists():
@@ -169,21 +163,21 @@ def replaced_folder(folder: Path) -> Iterator[Path]:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a text file, or leave the one that is there as it is."""
+    """Write or replace a text file atomically."""
     unfinished = path.with_name(f"_{path.name}")
     unfinished.write_text(text, encoding="utf-8")
     unfinished.replace(path)
 
 
 def read_json(path: Path, remedy: str) -> dict[str, Any]:
-    """Read a JSON file that this package wrote.
+    """Read a JSON object.
 
     Args:
-        path (`Path`): the file.
-        remedy (`str`): what the user can do where it is damaged.
+        path (`Path`): The file.
+        remedy (`str`): What to do if it is damaged, for the error.
 
     Raises:
-        ValueError: if it holds no JSON object; names the file, the problem and the remedy.
+        ValueError: With file, problem and remedy, if it does not hold a JSON object.
     """
     try:
         found = json.loads(path.read_text(encoding="utf-8"))

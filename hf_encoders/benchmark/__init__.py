@@ -1,1 +1,1 @@
-"""`hf-encoders benchmark`: this package beside transformers' own classes, on the user's machine, text and settings."""
+"""`hf-encoders benchmark`: comparison with transformers' own classes on the user's machine, text and settings."""

@@ -1,9 +1,10 @@
-"""Turns of all contenders one after the other, round by round; and the memory of a pass.
+"""Measures all implementations in turn, round by round, and the memory of one pass.
 
-A round is one turn of every contender, and begins with another one each time, so that what else the machine does falls
-on all of them. Figures are medians over the rounds, ratios are taken within a round.
+A round is one turn of each implementation, in rotating order, so that other load on the machine affects all of them.
+Metrics are medians over the rounds; ratios are taken within a round.
 """
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,29 +13,29 @@ from dataclasses import dataclass, field
 import torch
 from tqdm import tqdm
 
-from hf_encoders.benchmark.contenders import Contender
-from hf_encoders.benchmark.flops import needed_flops
+from hf_encoders.benchmark.implementations import Implementation
 from hf_encoders.benchmark.rows import Batch
 from hf_encoders.benchmark.settings import Setting
 from hf_encoders.models.encoder_configuration import EncoderConfig
-from hf_encoders.records.flops import wait_for
+from hf_encoders.records.flops import forward_flops, wait_for
 from hf_encoders.records.hardware import peak_on_cpu, peak_on_cuda
+from hf_encoders.records.tables import duration
 
 
 @dataclass
 class Turn:
-    """What a contender did in one round.
+    """What an implementation did in one round.
 
     Args:
-        tokens (`int`): real tokens.
-        cells (`int`): tokens with padding.
-        flops (`int`): operations that the tokens need, as in `hf_encoders/records/flops.py`.
-        collate_seconds, pass_seconds, update_seconds (`float`): making the batches and bringing them to the device;
-            forward and, in training, backward; the optimizer.
+        tokens (`int`): Real tokens.
+        positions (`int`): Computed positions including padding.
+        flops (`int`): Operations needed for the real tokens, as in `hf_encoders/records/flops.py`.
+        collate_seconds, pass_seconds, update_seconds (`float`): Collating and copying to the device; forward and, in
+            training, backward; optimizer.
     """
 
     tokens: int = 0
-    cells: int = 0
+    positions: int = 0
     flops: int = 0
     collate_seconds: float = 0.0
     pass_seconds: float = 0.0
@@ -42,45 +43,57 @@ class Turn:
 
     @property
     def step_seconds(self) -> float:
-        """All of it."""
+        """Duration of the whole steps."""
         return self.collate_seconds + self.pass_seconds + self.update_seconds
 
 
 @dataclass
 class Measurements:
-    """All that was measured of a contender.
+    """All measurements of an implementation.
 
     Args:
-        turns (`list[Turn]`): one a round.
-        activation_bytes (`int`): as `measure_memory` says.
+        turns (`list[Turn]`): One per round.
+        activation_bytes (`int`): See `measure_memory`.
     """
 
     turns: list[Turn] = field(default_factory=list)
     activation_bytes: int = 0
 
 
-def measure(contenders: list[Contender], config: EncoderConfig, setting: Setting) -> list[Measurements]:
-    """Warm up, measure memory, and run the rounds; one entry a contender."""
-    found = [Measurements() for _ in contenders]
-    with tqdm(total=(setting.rounds + 2) * len(contenders), desc=str(setting), unit="turn") as progress:
-        for contender, measurements in zip(contenders, found, strict=True):
-            run_turn(contender, config, setting, round_number=0)
+def measure(implementations: list[Implementation], config: EncoderConfig, setting: Setting) -> list[Measurements]:
+    """Warm up, measure memory, print how long the rounds will take, and run them; one entry per implementation."""
+    found = [Measurements() for _ in implementations]
+    count = len(implementations)
+    print(
+        f"{setting}: {count} implementations, a warm-up and {setting.rounds} rounds of {setting.steps} batches each",
+        file=sys.stderr,
+    )
+    with tqdm(total=(setting.rounds + 1) * count, desc="warm-up", unit="turn") as progress:
+        seconds = 0.0
+        for implementation, measurements in zip(implementations, found, strict=True):
+            largest = largest_batch(implementation, setting)
+            seconds += run_turn(implementation, config, setting, [largest]).step_seconds
+            measurements.activation_bytes = measure_memory(implementation, setting, largest)
             progress.update()
-            measurements.activation_bytes = measure_memory(contender, setting)
-            progress.update()
+        progress.set_description("rounds")
+        progress.write(
+            f"warm-up of one batch: {duration(seconds)}; the rounds take at most about "
+            f"{duration(seconds * setting.steps * setting.rounds)} (--rounds, --steps, --against)",
+            file=sys.stderr,
+        )
         for round_number in range(setting.rounds):
-            for place in range(len(contenders)):
-                i = (round_number + place) % len(contenders)
-                found[i].turns.append(run_turn(contenders[i], config, setting, round_number))
+            for place in range(count):
+                i = (round_number + place) % count
+                batches = batches_of_round(implementations[i].batches, setting, round_number)
+                found[i].turns.append(run_turn(implementations[i], config, setting, batches))
                 progress.update()
     return found
 
 
 def batches_of_round(batches: list[Batch], setting: Setting, round_number: int) -> list[Batch]:
-    """The batches of one turn: evenly spread over the pool, and others each round.
+    """The batches of one turn: evenly spread over the pool, and different ones each round.
 
-    So all lengths have their share in every turn where batches are sorted by it, and neither long nor short ones have
-    more than that over all rounds.
+    If batches are sorted by length, each turn has all lengths, and no length is overrepresented over all rounds.
 
     >>> from types import SimpleNamespace
     >>> setting = SimpleNamespace(rounds=2, steps=3)
@@ -92,35 +105,35 @@ def batches_of_round(batches: list[Batch], setting: Setting, round_number: int) 
     return [batches[int(first + i * distance)] for i in range(setting.steps)]
 
 
-def run_turn(contender: Contender, config: EncoderConfig, setting: Setting, round_number: int) -> Turn:
-    """Steps of one contender."""
-    contender.select_attention()
+def run_turn(implementation: Implementation, config: EncoderConfig, setting: Setting, batches: list[Batch]) -> Turn:
+    """Run one implementation on some batches."""
+    implementation.select_attention()
     device = torch.device(setting.device)
     turn = Turn()
-    for batch in batches_of_round(contender.batches, setting, round_number):
+    for batch in batches:
         turn.tokens += batch.tokens
-        turn.cells += batch.cells if contender.pads else batch.tokens
+        turn.positions += computed_positions(implementation, batch)
         turn.flops += needed_flops(config, batch, setting)
         tensors = to_device(batch.tensors, device)
         if setting.trains:
             with clock(turn, "collate_seconds", device):
-                to_device(contender.collate(batch.features), device)
+                to_device(implementation.collate(batch.features), device)
             with clock(turn, "pass_seconds", device):
-                contender.optimizer.zero_grad()
-                training_pass(contender, tensors, setting)
+                implementation.optimizer.zero_grad()
+                training_pass(implementation, tensors, setting)
             with clock(turn, "update_seconds", device):
-                contender.optimizer.step()
+                implementation.optimizer.step()
         else:
             with clock(turn, "pass_seconds", device):
-                inference_pass(contender, tensors)
+                inference_pass(implementation, tensors)
     if setting.trains:
-        contender.optimizer.zero_grad()
+        implementation.optimizer.zero_grad()
     return turn
 
 
 @contextmanager
 def clock(turn: Turn, name: str, device: torch.device) -> Iterator[None]:
-    """Add the seconds of the block to a field of the turn."""
+    """Add the duration of the block to a field of the turn."""
     wait_for(device)
     begin = time.perf_counter()
     yield
@@ -128,50 +141,65 @@ def clock(turn: Turn, name: str, device: torch.device) -> Iterator[None]:
     setattr(turn, name, getattr(turn, name) + time.perf_counter() - begin)
 
 
+def computed_positions(implementation: Implementation, batch: Batch) -> int:
+    """Positions that an implementation computes, with padding if it does."""
+    return batch.positions if implementation.pads else batch.tokens
+
+
+def needed_flops(config: EncoderConfig, batch: Batch, setting: Setting) -> int:
+    """Operations needed for a batch, as in `hf_encoders/records/flops.py`."""
+    if not setting.trains:
+        return forward_flops(config, batch.lengths)
+    pairs = len(batch.rows) if setting.pretrains.has_example_labels else 0
+    return 3 * forward_flops(config, batch.lengths, batch.predicted, pairs)
+
+
 def to_device(tensors: dict[str, torch.Tensor], device: torch.device) -> dict[str, torch.Tensor]:
-    """The tensors there."""
+    """Copy tensors to a device."""
     return {name: tensor.to(device) for name, tensor in tensors.items()}
 
 
-def training_pass(contender: Contender, tensors: dict[str, torch.Tensor], setting: Setting) -> torch.Tensor:
-    """Forward with the model's own loss, and backward; the loss, a scalar."""
+def training_pass(implementation: Implementation, tensors: dict[str, torch.Tensor], setting: Setting) -> torch.Tensor:
+    """Forward pass with the model's own loss, and backward pass. Returns the loss, a scalar."""
     is_autocast = setting.torch_dtype != torch.float32
     with torch.autocast(torch.device(setting.device).type, dtype=torch.bfloat16, enabled=is_autocast):
-        loss = contender.model(**tensors).loss
+        loss = implementation.model(**tensors).loss
     loss.backward()
     return loss.detach()
 
 
 @torch.inference_mode()
-def inference_pass(contender: Contender, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
-    """Forward without a head: `(B, T, D)`."""
-    return contender.model(**tensors).last_hidden_state
+def inference_pass(implementation: Implementation, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Forward pass without a head: `(B, T, D)`."""
+    return implementation.model(**tensors).last_hidden_state
 
 
-def measure_memory(contender: Contender, setting: Setting) -> int:
-    """Bytes that one pass holds at its peak on top of weights and gradients.
+def largest_batch(implementation: Implementation, setting: Setting) -> Batch:
+    """The batch of the first round with the most computed positions."""
+    batches = batches_of_round(implementation.batches, setting, 0)
+    return max(batches, key=lambda batch: computed_positions(implementation, batch))
 
-    Of the batch with the most tokens (padding included where it is computed) among those of the first round. Gradients
-    are there before the pass, and optimizer states do not change in it. On a CPU the sizes of all tensors that are
-    made and freed during the pass are summed up in their order, from torch's profiler; on CUDA it is the highest mark
-    of torch's allocator.
+
+def measure_memory(implementation: Implementation, setting: Setting, batch: Batch) -> int:
+    """Peak bytes of one pass above weights and gradients.
+
+    Gradients exist before the pass. On a CPU, the sizes of all tensors allocated and freed during the pass are summed
+    in order, from torch's profiler; on CUDA it is the peak of torch's allocator.
     """
-    contender.select_attention()
+    implementation.select_attention()
     device = torch.device(setting.device)
-    batches = batches_of_round(contender.batches, setting, 0)
-    batch = max(batches, key=lambda batch: batch.cells if contender.pads else batch.tokens)
     tensors = to_device(batch.tensors, device)
 
     def run() -> None:
         if setting.trains:
-            training_pass(contender, tensors, setting)
+            training_pass(implementation, tensors, setting)
         else:
-            inference_pass(contender, tensors)
+            inference_pass(implementation, tensors)
 
-    run()
     if setting.trains:
-        contender.optimizer.zero_grad(set_to_none=False)
+        for parameter in implementation.model.parameters():
+            parameter.grad = torch.zeros_like(parameter)
     found = peak_on_cuda(run, device) if device.type == "cuda" else peak_on_cpu(run)
     if setting.trains:
-        contender.optimizer.zero_grad()
+        implementation.optimizer.zero_grad()
     return found

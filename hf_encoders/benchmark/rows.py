@@ -1,7 +1,7 @@
-"""Text -> the rows that every contender sees, cut into batches.
+"""The rows of the benchmark in batches.
 
-All contenders work through the same pool of rows, with the same tokens masked. How rows are put together into batches
-is a contender's own: as they come, or sorted by length within the pool.
+All implementations process the same pool of rows with the same masks, in batches of rows as they come or sorted by
+length.
 """
 
 from collections.abc import Sequence
@@ -22,21 +22,21 @@ from hf_encoders.data.randomness import example_keys
 from hf_encoders.registration import config_class_of
 
 
-# Rows are sorted by length within so many batches, as transformers' LengthGroupedSampler does.
+# Rows are sorted by length within this many batches, as in transformers' LengthGroupedSampler.
 POOL_BATCHES = 50
-# So many fill 55-60 % of 128 tokens of the Python documentation; the quickstart's passages.
-SENTENCES_A_PARAGRAPH = 4
-ENDS_OF_A_ROW = 2  # [CLS] ... [SEP]
+# Four sentences of the Python documentation fill 55-60 % of 128 tokens.
+SENTENCES_PER_PARAGRAPH = 4
+SPECIAL_TOKENS = 2  # [CLS] ... [SEP]
 
 
 class Row(NamedTuple):
     """One row, without padding.
 
     Args:
-        input_ids (`torch.LongTensor` of shape `(L,)`): some of them masked.
-        labels (`torch.LongTensor` of shape `(L,)`): ids to predict, -100 elsewhere.
-        token_type_ids (`torch.LongTensor` of shape `(L,)`, *optional*): segments of a pair.
-        pair_label (`int`, *optional*): class of a pair.
+        input_ids (`torch.LongTensor` of shape `(L,)`): Masked.
+        labels (`torch.LongTensor` of shape `(L,)`): Ids to predict, -100 elsewhere.
+        token_type_ids (`torch.LongTensor` of shape `(L,)`, *optional*): Segments of a pair.
+        pair_label (`int`, *optional*): Class of a pair.
     """
 
     input_ids: torch.Tensor
@@ -46,18 +46,18 @@ class Row(NamedTuple):
 
     @property
     def original_ids(self) -> torch.Tensor:
-        """`(L,)`, nothing masked."""
+        """Ids before masking, `(L,)`."""
         return torch.where(self.labels == IGNORED, self.input_ids, self.labels)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch, and what it is made of.
+    """A batch.
 
     Args:
-        tensors (`dict`): arguments of `forward`; `(B, T)` each, and a pair label `(B,)`.
-        rows (`list[Row]`): the same rows.
-        features (`list`): what a collator makes these rows of.
+        tensors (`dict`): Arguments of `forward`: `(B, T)` each, and a pair label `(B,)`.
+        rows (`list[Row]`): The same rows without padding.
+        features (`list`): Inputs of a collator for these rows.
     """
 
     tensors: dict[str, torch.Tensor]
@@ -66,7 +66,7 @@ class Batch:
 
     @property
     def lengths(self) -> list[int]:
-        """Real tokens of each row, special tokens included."""
+        """Real tokens of each row, including special tokens."""
         return [len(row.input_ids) for row in self.rows]
 
     @property
@@ -75,8 +75,8 @@ class Batch:
         return sum(self.lengths)
 
     @property
-    def cells(self) -> int:
-        """Tokens with padding, B * T."""
+    def positions(self) -> int:
+        """Positions including padding, B * T."""
         return self.tensors["input_ids"].numel()
 
     @property
@@ -90,10 +90,9 @@ class Pool:
     """The rows of a setting, in both orders.
 
     Args:
-        plain (`list[Batch]`): rows as they come, with this package's examples as features.
-        grouped (`list[Batch]`): the same rows sorted by length, the longest first, so that most batches have hardly
-            any padding; without features.
-        collator: this package's, which masked the rows.
+        plain (`list[Batch]`): Rows as they come, with this package's examples as features.
+        grouped (`list[Batch]`): The same rows sorted by length, the longest first; without features.
+        collator (`DataCollatorForMaskedLM`): This package's collator, which masked the rows.
     """
 
     plain: list[Batch]
@@ -104,16 +103,16 @@ class Pool:
 def make_pool(
     corpus: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, setting: Setting, pair_label_name: str | None
 ) -> Pool:
-    """Draw the rows, mask them once, and make both kinds of batches.
+    """Sample rows, mask them once, and make both kinds of batches.
 
     Args:
-        corpus (`datasets.Dataset`): tokenised documents.
-        tokenizer: masks and pads.
-        setting (`Setting`): the rows, the objective and the batch size.
-        pair_label_name (`str`, *optional*): the model's argument for `Row.pair_label`; None without pairs.
+        corpus (`datasets.Dataset`): Tokenized documents.
+        tokenizer (`PreTrainedTokenizerBase`): Of the corpus.
+        setting (`Setting`): Kind of rows, objective and batch size.
+        pair_label_name (`str`, *optional*): The model's argument for `Row.pair_label`; None without pairs.
 
     Raises:
-        ValueError: if the text does not fill one batch.
+        ValueError: If the text does not fill one batch.
     """
     model_class = setting.pretrains.model_class(config_class_of(setting.family))
     collator = setting.pretrains.make_collator(tokenizer, model_class)
@@ -128,7 +127,7 @@ def make_pool(
 
 
 def make_examples(corpus: datasets.Dataset, setting: Setting) -> list[list[Any]]:
-    """Up to `POOL_BATCHES` batches of this package's examples, drawn without repetition."""
+    """Up to `POOL_BATCHES` batches of this package's examples, sampled without replacement."""
     random = np.random.default_rng(setting.seed)
     has_pairs = setting.pretrains.has_example_labels
     if not has_pairs:
@@ -159,15 +158,15 @@ def make_examples(corpus: datasets.Dataset, setting: Setting) -> list[list[Any]]
 
 
 def spans(store: SentenceStore, examples: str, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where the rows of a corpus begin and end, `int64` of shape `(rows,)` each, ends excluded.
+    """Begin and end of the rows in a corpus, `int64` of shape `(rows,)` each, ends excluded.
 
     Args:
-        store (`SentenceStore`): the corpus.
-        examples (`str`): `sentences`, one a row; `paragraphs`, four consecutive sentences of a document a row, or what
-            is left at its end; `documents`, one a row; `full`, the text as one stream, cut every `length` tokens.
-        length (`int`): longest row in tokens, two special tokens included; what is longer loses its end.
+        store (`SentenceStore`): The corpus.
+        examples (`str`): `sentences`; `paragraphs`, four consecutive sentences of a document; `documents`; or `full`,
+            the text as one stream.
+        length (`int`): Longest row in tokens, including two special tokens; longer rows are truncated.
     """
-    inner = length - ENDS_OF_A_ROW
+    inner = length - SPECIAL_TOKENS
     if examples == "full":
         begin = np.arange(0, len(store.tokens) - inner + 1, inner)
         return begin, begin + inner
@@ -178,18 +177,18 @@ def spans(store: SentenceStore, examples: str, length: int) -> tuple[np.ndarray,
         first, last = bounds[:-1], bounds[1:]
     else:
         paragraphs = [
-            (start, min(start + SENTENCES_A_PARAGRAPH, document_end))
+            (start, min(start + SENTENCES_PER_PARAGRAPH, document_end))
             for document_start, document_end in zip(
                 store.document_offsets[:-1].tolist(), store.document_offsets[1:].tolist(), strict=True
             )
-            for start in range(document_start, document_end, SENTENCES_A_PARAGRAPH)
+            for start in range(document_start, document_end, SENTENCES_PER_PARAGRAPH)
         ]
         first, last = store.sentence_offsets[np.array(paragraphs)].T
     return first, np.minimum(last, first + inner)
 
 
 def rows_of(batch: dict[str, torch.Tensor], pair_label_name: str | None) -> list[Row]:
-    """Take a batch of a collator apart."""
+    """Split a collator's batch into rows."""
     rows = []
     for i, length in enumerate(batch["attention_mask"].sum(dim=1).tolist()):
         columns = (
@@ -206,13 +205,13 @@ def make_batch(
     trains: bool = True,
     features: Sequence[Any] = (),
 ) -> Batch:
-    """Pad rows to the longest of them.
+    """Pad rows to the longest one.
 
     >>> long = Row(torch.tensor([1, 7, 2]), torch.tensor([-100, 8, -100]))
     >>> batch = make_batch([long, Row(torch.tensor([1]), torch.tensor([-100]))], padding_id=0)
     >>> batch.tensors["input_ids"].tolist(), batch.tensors["labels"].tolist()
     ([[1, 7, 2], [1, 0, 0]], [[-100, 8, -100], [-100, -100, -100]])
-    >>> batch.tokens, batch.cells, batch.predicted
+    >>> batch.tokens, batch.positions, batch.predicted
     (4, 6, 1)
     """
 
@@ -233,5 +232,5 @@ def make_batch(
 
 
 def padding_share(batches: Sequence[Batch]) -> float:
-    """Share of the cells that holds padding, in [0, 1)."""
-    return 1 - sum(batch.tokens for batch in batches) / sum(batch.cells for batch in batches)
+    """Share of the positions that is padding, in [0, 1)."""
+    return 1 - sum(batch.tokens for batch in batches) / sum(batch.positions for batch in batches)

@@ -1,4 +1,4 @@
-"""What one table of the benchmark is measured at: the model, the rows, the arithmetic, how long."""
+"""Settings of one table of the benchmark: model, rows, data type, effort."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +17,10 @@ class Size(NamedTuple):
     """A model size and the rows of its batches.
 
     Args:
-        num_hidden_layers, hidden_size, num_attention_heads (`int`): as in the configuration; the feed-forward part is
-            four times as wide as the model.
-        batch_size (`int`): rows of at most 128 tokens.
-        long_batch_size (`int`): longer rows.
+        num_hidden_layers, hidden_size, num_attention_heads (`int`): As in the configuration; the feed-forward is four
+            times as wide as the model.
+        batch_size (`int`): For rows of up to 128 tokens.
+        long_batch_size (`int`): For longer rows.
     """
 
     num_hidden_layers: int
@@ -30,18 +30,18 @@ class Size(NamedTuple):
     long_batch_size: int
 
 
-# Base and large are those of the BERT paper; small and mini are what a laptop pre-trains.
+# Base and large are the BERT paper's.
 SIZES = {
     "small": Size(4, 256, 4, 32, 8),
     "mini": Size(6, 384, 6, 32, 8),
     "base": Size(12, 768, 12, 16, 6),
     "large": Size(24, 1024, 16, 8, 2),
 }
-LONG = 128  # tokens; rows above it are long ones
+LONG = 128  # tokens; longer rows get `long_batch_size`
 VOCAB_SIZE = 30522  # bert-base-uncased's
 DROPOUT = 0.1  # the BERT and RoBERTa papers'
 EXAMPLES = ("paragraphs", "sentences", "documents", "full")
-PAIRS = "pairs"  # what the rows are called where the objective makes them
+PAIRS = "pairs"  # kind of the rows of a pair objective
 TASKS = ("pretraining", "inference")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -51,20 +51,20 @@ class Setting:
     """One table.
 
     Args:
-        family (`str`): `bert`, `roberta` or `albert`.
-        size (`str`): a name in `SIZES`, or the folder of a configuration of the user's own.
-        examples (`str`): a name in `EXAMPLES`, or `PAIRS`.
-        length (`int`): longest row in tokens, special tokens included.
-        batch_size (`int`): rows in a batch.
+        family (`str`): A model type.
+        size (`str`): A name in `SIZES`, or the folder of a configuration.
+        examples (`str`): A name in `EXAMPLES`, or `PAIRS`.
+        length (`int`): Longest row in tokens, including special tokens.
+        batch_size (`int`): Rows per batch.
         task (`str`): `pretraining` (forward, backward, update) or `inference` (forward without a head).
-        dtype (`str`): a name in `DTYPES`; pre-training keeps float32 weights under autocast, inference casts weights.
+        dtype (`str`): A name in `DTYPES`; pre-training has float32 weights under autocast, inference casts weights.
         objective (`str`): `mlm`, `nsp` or `sop`.
-        dropout (`float`, *optional*): probability in [0, 1) on hidden states and attention weights; None as in the
+        dropout (`float`, *optional*): Probability in [0, 1) on hidden states and attention weights; None as in the
             configuration.
-        rounds (`int`): turns of each contender.
-        steps (`int`): batches in a turn.
-        device (`str`): a torch device.
-        seed (`int`): of weights, rows and masks.
+        rounds (`int`): Turns of each implementation.
+        steps (`int`): Batches per turn.
+        device (`str`): A torch device.
+        seed (`int`): For weights, rows and masks.
     """
 
     family: str
@@ -93,7 +93,7 @@ class Setting:
 
     @property
     def torch_dtype(self) -> torch.dtype:
-        """The type of the arithmetic."""
+        """The data type as torch's."""
         return DTYPES[self.dtype]
 
     def __str__(self) -> str:
@@ -105,7 +105,7 @@ class Setting:
 
 
 def default_batch_size(size: str, length: int) -> int:
-    """Rows in a batch of the size; a configuration of one's own gets those of base.
+    """Rows per batch of a size; a given configuration gets those of base.
 
     >>> default_batch_size("base", 128), default_batch_size("base", 512)
     (16, 6)
@@ -115,10 +115,10 @@ def default_batch_size(size: str, length: int) -> int:
 
 
 def family_of(path: Path) -> str:
-    """The family of a configuration in a folder or a file.
+    """The family of a configuration in a folder or file.
 
     Raises:
-        ValueError: if there is none, or it is of another family.
+        ValueError: If there is no configuration, or it is of another model type.
     """
     file = path / "config.json" if path.is_dir() else path
     if not file.is_file():
@@ -132,16 +132,15 @@ def family_of(path: Path) -> str:
 
 
 def make_config(setting: Setting, tokenizer: PreTrainedTokenizerBase, vocab_size: int) -> EncoderConfig:
-    """The configuration that a setting names.
+    """The configuration of a setting.
 
     Args:
-        setting (`Setting`): size and family.
-        tokenizer: gives the special ids.
-        vocab_size (`int`): least V; of a size only, a configuration of one's own has its own.
+        setting (`Setting`): Family and size.
+        tokenizer (`PreTrainedTokenizerBase`): For the special ids.
+        vocab_size (`int`): Minimum V; a given configuration keeps its own.
 
     Raises:
-        ValueError: if the user's configuration does not fit the rows or the tokenizer, or transformers' class computes
-            something else.
+        ValueError: If a given configuration does not fit the rows or the tokenizer, or is not native.
     """
     config_class = config_class_of(setting.family)
     dropouts = {}
@@ -157,12 +156,12 @@ def make_config(setting: Setting, tokenizer: PreTrainedTokenizerBase, vocab_size
 
 
 def check_own_config(config: EncoderConfig, setting: Setting, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Refuse a configuration that the rows do not fit, or that stock transformers cannot compute."""
+    """Refuse a configuration that does not fit rows or tokenizer, or that transformers' own class cannot express."""
     where = f"--model '{setting.size}'"
     if not config.is_native:
         raise ValueError(
             f"{where}: {', '.join(f'{name}={value!r}' for name, value in config.fields_beyond_native.items())} does "
-            "not exist in transformers, so there is nothing to compare with: leave it out."
+            "not exist in transformers, so there is no baseline: leave it out."
         )
     if config.vocab_size < len(tokenizer):
         raise ValueError(
@@ -183,5 +182,5 @@ def check_own_config(config: EncoderConfig, setting: Setting, tokenizer: PreTrai
 
 
 def pair_label_name(setting: Setting) -> str | None:
-    """What the family's `forward` calls the label of a sentence pair; None where the objective has none."""
+    """Argument of `forward` for the labels of sentence pairs; None for objectives without pairs."""
     return setting.pretrains.example_label(config_class_of(setting.family))

@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     runs = [read_run(Path(path)) for path in arguments.runs]
     reference = read_reference(arguments.reference) if arguments.reference else None
     if arguments.output:
-        draw_runs(runs, reference, Path(arguments.output), arguments.title, arguments.against)
+        draw_runs(runs, Path(arguments.output), arguments.title, arguments.against, reference)
     print(format_table([*runs, *([] if reference is None else [reference])]))
     for one in runs:
         if one.warnings():

@@ -1,6 +1,6 @@
 """Text -> documents of sentences -> token ids -> pairs or blocks -> masked batches."""
 
-from hf_encoders.data import presets as paper_modes
+from hf_encoders.data import presets
 from hf_encoders.data.blocks import SentenceBlocks
 from hf_encoders.data.chunks import DocumentChunks
 from hf_encoders.data.collators import (
@@ -40,8 +40,8 @@ __all__ = [
     "documents_from_dataset",
     "one_sentence_per_line",
     "padded_vocab_size",
-    "paper_modes",
     "prepare_corpus",
+    "presets",
     "read_documents",
     "split_sentences",
     "split_train_validation",

@@ -1,4 +1,4 @@
-"""Options of data sets and collators: all are in their signatures; names of other libraries are answered with ours."""
+"""Options of datasets and collators: shown in their signatures; names of other libraries are answered with ours."""
 
 import difflib
 import inspect
@@ -8,30 +8,27 @@ from typing import Any
 
 # What transformers, other libraries and the papers' code call it -> what to write here.
 NAMES_ELSEWHERE = {
-    "mlm_probability": "it is mask_probability here",
-    "mask_prob": "it is mask_probability here",
-    "mlm_ratio": "it is mask_probability here",
-    "mlm_prob": "it is mask_probability here",
-    "masked_lm_prob": "it is mask_probability here",
+    **dict.fromkeys(
+        ("mlm_probability", "mask_prob", "mlm_ratio", "mlm_prob", "masked_lm_prob"), "it is mask_probability here"
+    ),
+    **dict.fromkeys(("whole_word_mask", "do_whole_word_mask"), "write unit='word'"),
     "mask_replace_prob": "it is mask_replace_probability here",
     "random_replace_prob": "it is random_replace_probability here",
     "max_predictions_per_seq": "it is max_predictions here",
-    "whole_word_mask": "write unit='word'",
-    "do_whole_word_mask": "write unit='word'",
     "mlm": "leave it out, tokens are always masked",
     "return_tensors": "leave it out, batches are torch tensors",
     "padding": "leave it out, rows are padded to the longest of the batch, or packed with packed=True",
-    "max_length": "leave it out, the data set has it",
-    "max_seq_length": "it is max_length, of the data set and of the collators of sentence pairs",
+    "max_length": "leave it out, the dataset has it",
+    "max_seq_length": "it is max_length, of the dataset and of the collators of sentence pairs",
     "short_seq_prob": "it is short_sequence_probability, of DocumentChunks",
-    "block_size": "it is max_length of the data set",
-    "seed": "leave it out, the data set has it (rows of a plain one follow torch.manual_seed)",
+    "block_size": "it is max_length of the dataset",
+    "seed": "leave it out, the dataset has it (rows of a plain one follow torch.manual_seed)",
     "processing_class": "it is tokenizer here",
 }
 
 
 def with_options_of(source: Callable) -> Callable[[Callable], Callable]:
-    """Let the signature of a function that takes `**options` for another show them, to `help` and to completion."""
+    """Show the options of `source` in the signature of a function that passes `**options` on to it."""
 
     def decorate(function: Callable) -> Callable:
         own = inspect.signature(function).parameters
@@ -51,7 +48,7 @@ def check_return_tensors(kind: str) -> None:
 
 
 def refuse_unknown_options(owner: object, options: dict[str, Any], known: Iterable[str]) -> None:
-    """Raise ValueError for an option that is not among `known`, with what it is called here."""
+    """Raise ValueError for an option that is not among `known`, with its name here."""
     own = list(inspect.signature(type(owner)).parameters)
     for name in sorted(options.keys() - set(known)):
         start = f"{type(owner).__name__} takes no {name!r}: "

@@ -1,7 +1,7 @@
 """The data collators of the three objectives, for the stock `Trainer` in its default settings.
 
-They take examples from the data sets of this package, whose every draw is a function of (seed, epoch, example id); or
-rows of any data set with a column `input_ids`, whose draws come from torch's generator, as in transformers' collators.
+They take examples of this package's datasets, whose random choices are functions of (seed, epoch, example id); or rows
+of any dataset with a column `input_ids`, with random numbers from torch's generator, as in transformers' collators.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,8 +15,8 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.data.batches import (
     IGNORED,
-    Grid,
-    PackedRow,
+    PackedLayout,
+    PaddedLayout,
     Segments,
     TokenRows,
     join_rows,
@@ -24,18 +24,23 @@ from hf_encoders.data.batches import (
     rows_of_mappings,
     rows_of_segments,
 )
-from hf_encoders.data.chunk_examples import SPECIAL_TOKENS_OF_A_PAIR, ChunkExamples, join_chunks
-from hf_encoders.data.chunks import check_pair_length, rows_as_chunks
+from hf_encoders.data.chunk_examples import (
+    SPECIAL_TOKENS_OF_A_PAIR,
+    ChunkExamples,
+    check_pair_length,
+    join_chunks,
+)
+from hf_encoders.data.chunks import rows_as_chunks
 from hf_encoders.data.collator_options import check_return_tensors, refuse_unknown_options, with_options_of
 from hf_encoders.data.examples import TextExamples
 from hf_encoders.data.masking import Masking, TokenMasker
 from hf_encoders.data.sentence_pairs import (
     Pairs,
-    kept_lengths,
     next_sentence_pairs,
     rows_of_pairs,
     sentence_order_pairs,
     truncate_pairs,
+    truncated_lengths,
 )
 from hf_encoders.data.special_tokens import mask_and_padding, sequence_ends
 
@@ -44,37 +49,37 @@ Feature = TextExamples | ChunkExamples | Mapping[str, Any]
 
 
 class DataCollatorForMaskedLM:
-    """Masks tokens anew every time an example is drawn, and pads the batch to its longest row, or packs it into one.
+    """Masks tokens again every epoch, and pads the batch to its longest row, or packs it into one row.
 
     Args:
-        tokenizer: gives the special tokens and the vocabulary.
-        pad_to_multiple_of (`int`, *optional*): pad rows to a multiple of that many tokens; not for packed batches.
-        packed (`bool`): whether all examples come back to back in one row, without padding. The same examples with
-            the same masks as in a padded batch; the models of this package keep them apart exactly.
-        first_position (`int`, *optional*): position of each packed example's first token, to write `position_ids`
-            that begin anew with it. `None` writes none, because the models of this package count by themselves, each
-            from its family's first position. Those of transformers need them: 0, or `pad_token_id + 1` where the
+        tokenizer (`PreTrainedTokenizerBase`): Gives the special tokens and the vocabulary.
+        pad_to_multiple_of (`int`, *optional*): Pad rows to a multiple of this length; not for packed batches.
+        packed (`bool`, *optional*, defaults to `False`): Whether all examples come back to back in one row, without
+            padding: the same examples with the same masks as in a padded batch. The models of this package keep them
+            apart exactly.
+        first_position (`int`, *optional*): Position of each packed example's first token, to write `position_ids`.
+            Not needed by the models of this package. For those of transformers: 0, or `pad_token_id + 1` where the
             position table has a row for padding (RoBERTa).
-        masking: arguments of `Masking`: `mask_probability` (0.15), `unit` ("token", "word", "ngram", "span"), and so
-            on; `**paper_modes.ROBERTA_MASKING` for the original code's.
+        masking: Arguments of `Masking`: `mask_probability` (0.15), `unit` ("token", "word", "ngram", "span"), and so
+            on; `**presets.ROBERTA_MASKING` for those of the original code.
 
     Input: examples of `SentenceBlocks`, which get `[CLS]` and `[SEP]` at their ends; of `DocumentChunks`, likewise, as
-        one text; or rows whose `input_ids` hold them already (and perhaps `token_type_ids`), as a tokenizer returns
+        one text; or rows whose `input_ids` have them already (and perhaps `token_type_ids`), as a tokenizer returns
         them.
 
-    Output: `input_ids`, `attention_mask` and `labels`, each `(B, T)` `int64`; `token_type_ids` where rows have them.
-        Packed, of S examples of N tokens together: `input_ids`, `labels` (and `token_type_ids`, `position_ids`) of
+    Output: `input_ids`, `attention_mask` and `labels`, each `(B, T)` `int64`; `token_type_ids` if rows have them.
+        Packed, for S examples of N tokens in total: `input_ids`, `labels` (and `token_type_ids`, `position_ids`) of
         shape `(1, N)`; `cu_seq_lens_q` and `cu_seq_lens_k`, `(S + 1,)` `int32`, where each example begins, and N;
         `max_length_q` and `max_length_k`, the longest example, Python integers. No `attention_mask`. The names are
-        those of transformers' variable-length attention. In transformers' BERT, RoBERTa and ALBERT only flash
-        attention looks at them, all four; with other kernels every example attends to all of the row.
+        those of transformers' variable-length attention; in transformers' BERT, RoBERTa and ALBERT only flash
+        attention uses them, with other kernels every example attends to the whole row.
 
     Raises:
-        ValueError: for a tokenizer without the tokens needed, `pad_to_multiple_of` for packed batches or
+        ValueError: For a tokenizer without the tokens needed, `pad_to_multiple_of` for packed batches or
             `first_position` for padded ones, and as `Masking`.
 
-    Example, with ids 1 = [CLS], 2 = [SEP], 4 = [MASK] and half of the tokens predicted, one of them
-    replaced by a random token:
+    Example, with ids 1 = [CLS], 2 = [SEP], 4 = [MASK] and half of the tokens predicted, one of them replaced by a
+    random token:
 
     >>> from hf_encoders.data.randomness import example_keys
     >>> collator = DataCollatorForMaskedLM(doctest_tokenizer(), mask_probability=0.5)
@@ -86,9 +91,9 @@ class DataCollatorForMaskedLM:
 
     The same text and [20] behind it, packed:
 
-    >>> pieces = np.array([10, 11, 12, 13, 20]), None, np.array([0, 4]), np.array([4, 5]), np.array([1, 1])
+    >>> two = np.array([10, 11, 12, 13, 20]), None, np.array([0, 4]), np.array([4, 5]), np.array([1, 1])
     >>> collator = DataCollatorForMaskedLM(doctest_tokenizer(), packed=True, first_position=0, mask_probability=0.5)
-    >>> batch = collator([TextExamples(Segments(*pieces), example_keys(seed=0, epoch=0, examples=[5, 6]))])
+    >>> batch = collator([TextExamples(Segments(*two), example_keys(seed=0, epoch=0, examples=[5, 6]))])
     >>> for name, value in batch.items():
     ...     print(name, value if isinstance(value, int) else value.tolist())
     input_ids [[1, 4, 39, 12, 13, 2, 1, 4, 2]]
@@ -124,71 +129,68 @@ class DataCollatorForMaskedLM:
                 f"first_position={first_position} must be a whole number of at least 0, and is for packed=True only: "
                 "leave it out for the models of this package."
             )
-        self.pad_to_multiple_of = pad_to_multiple_of
-        self.packed = packed
-        self.first_position = first_position
+        self.pad_to_multiple_of, self.packed, self.first_position = pad_to_multiple_of, packed, first_position
 
     def __repr__(self) -> str:
         masking = self.masker.masking
-        shown = {"mask_probability": masking.mask_probability, "unit": masking.unit}
-        shown |= {f.name: getattr(masking, f.name) for f in fields(masking) if getattr(masking, f.name) != f.default}
         own = ("max_length", "packed", "pad_to_multiple_of", "first_position")
-        shown = {name: value for name in own if (value := getattr(self, name, None))} | shown
+        shown = {name: value for name in own if (value := vars(self).get(name))}
+        shown |= {"mask_probability": masking.mask_probability, "unit": masking.unit}
+        shown |= {f.name: getattr(masking, f.name) for f in fields(masking) if getattr(masking, f.name) != f.default}
         options = (f"{name}={getattr(value, '__name__', None) or repr(value)}" for name, value in shown.items())
         return f"{type(self).__name__}({', '.join(options)})"
 
     def __call__(self, features: Sequence[Feature], return_tensors: str = "pt") -> dict[str, torch.Tensor | int]:
         """Make a batch of all examples in `features`; `return_tensors` is there for callers of other collators."""
         check_return_tensors(return_tensors)
-        rows = [self.build_rows(kind, list(group)) for kind, group in groupby(features, type)]
-        return self.mask_and_lay_out(join_rows(rows), mask_rate_of(features))
-
-    def example_lengths(self, examples: TextExamples | ChunkExamples) -> np.ndarray:
-        """Tokens that each example has in a batch, special ones included, `int64` of shape `(B,)`; reads no text."""
-        return row_lengths(
-            self._text_of_chunks(examples) if isinstance(examples, ChunkExamples) else examples.segments
-        )
-
-    def build_rows(self, kind: type, features: list[Feature]) -> TokenRows:
-        """Examples of one kind with their special tokens."""
-        if kind is TextExamples:
-            return join_rows([rows_of_segments(texts.segments, texts.keys, self.ends) for texts in features])
-        if kind is ChunkExamples:
-            parts = [(self._text_of_chunks(chunks), chunks.keys) for chunks in join_chunks(features)]
-            return join_rows([rows_of_segments(texts, keys, self.ends) for texts, keys in parts])
-        return rows_of_mappings(features)
-
-    def mask_and_lay_out(self, rows: TokenRows, mask_rate: float | None = None) -> dict[str, torch.Tensor | int]:
-        """Rows -> a batch of `(B, T)` tensors, or of `(1, N)`."""
-        masked = self.masker(rows.ids, rows.lengths, rows.keys, rows.word_starts, mask_rate)
+        rows, labels = self.make_rows(features)
+        masked = self.masker(rows.ids, rows.lengths, rows.keys, rows.word_starts, _mask_rate_of(features))
         if self.packed:
-            layout = PackedRow(rows.lengths, self.first_position)
+            layout = PackedLayout(rows.lengths, self.first_position)
         else:
-            layout = Grid(rows.lengths, self.pad_to_multiple_of)
+            layout = PaddedLayout(rows.lengths, self.pad_to_multiple_of)
         batch = {
             "input_ids": layout.fill(masked.ids, self.padding_id),
             **layout.structure(),
-            "labels": layout.fill_some(masked.rows, masked.places, masked.originals, IGNORED),
+            "labels": layout.scatter(masked.rows, masked.positions, masked.originals, IGNORED),
         }
         if rows.token_type_ids is not None:
             batch["token_type_ids"] = layout.fill(rows.token_type_ids, 0)
         if rows.second_segments is not None:
             batch["token_type_ids"] = layout.from_columns(rows.second_segments)
-        return batch
+        return {**batch, **labels}
 
-    def _text_of_chunks(self, chunks: ChunkExamples) -> Segments:
-        """Chunks as one text each; a text has one separator fewer than a pair, so one token more of it fits."""
-        if chunks.rule.put_back:
-            raise ValueError(
-                "put_back=True cuts chunks for next-sentence prediction, and parts of them would be seen twice: leave "
-                "it out of DocumentChunks for masked language modelling alone."
-            )
-        corpus = chunks.corpus
-        end = np.minimum(chunks.end, chunks.begin + chunks.max_tokens + 1)
-        return Segments(corpus.tokens, corpus.word_starts, chunks.begin, end, np.ones(len(chunks), dtype=np.int64))
+    def example_lengths(self, examples: TextExamples | ChunkExamples) -> np.ndarray:
+        """Length of each example in a batch, special tokens included, `int64` of shape `(B,)`; reads no text."""
+        return row_lengths(_text_of_chunks(examples) if isinstance(examples, ChunkExamples) else examples.segments)
+
+    def make_rows(self, features: Sequence[Feature]) -> tuple[TokenRows, dict[str, torch.Tensor]]:
+        """All examples with their special tokens, and the labels of examples, by name."""
+        parts = []
+        for kind, group in groupby(features, type):
+            if kind is TextExamples:
+                parts += [rows_of_segments(texts.segments, texts.keys, self.ends) for texts in group]
+            elif kind is ChunkExamples:
+                joined = join_chunks(list(group))
+                parts += [rows_of_segments(_text_of_chunks(chunks), chunks.keys, self.ends) for chunks in joined]
+            else:
+                parts.append(rows_of_mappings(list(group)))
+        return join_rows(parts), {}
 
 
-def mask_rate_of(features: Sequence[Feature]) -> float | None:
+def _text_of_chunks(chunks: ChunkExamples) -> Segments:
+    """Chunks as one text each; a text has one separator fewer than a pair, so one token more of it fits."""
+    if chunks.rule.put_back:
+        raise ValueError(
+            "put_back=True cuts chunks for next-sentence prediction, and parts of them would be seen twice: leave "
+            "it out of DocumentChunks for masked language modelling alone."
+        )
+    corpus = chunks.corpus
+    end = np.minimum(chunks.end, chunks.begin + chunks.max_length - SPECIAL_TOKENS_OF_A_PAIR + 1)
+    return Segments(corpus.tokens, corpus.word_starts, chunks.begin, end, np.ones(len(chunks), dtype=np.int64))
+
+
+def _mask_rate_of(features: Sequence[Feature]) -> float | None:
     """The mask rate that the examples of a batch bring along; None leaves it to the collator."""
     rates = {feature.mask_rate for feature in features if not isinstance(feature, Mapping)}
     if len(rates) > 1:
@@ -197,63 +199,52 @@ def mask_rate_of(features: Sequence[Feature]) -> float | None:
 
 
 class SentencePairCollator(DataCollatorForMaskedLM):
-    """What the two pair collators share: `[CLS] A [SEP] B [SEP]`, segments, masking, one label a pair.
+    """Base of the pair collators: `[CLS] A [SEP] B [SEP]`, token types, masking, one label per pair.
 
     Args:
-        tokenizer: as in `DataCollatorForMaskedLM`.
-        max_length (`int`, *optional*): longest example in tokens, special tokens included; longer pairs are
-            truncated. `None` takes that of the data set; rows of a plain data set need it.
-        label_name (`str`): name of the pair label in the batch, as the model's `forward` calls it.
-        options: the other arguments of `DataCollatorForMaskedLM`.
+        tokenizer (`PreTrainedTokenizerBase`): As in `DataCollatorForMaskedLM`.
+        max_length (`int`, *optional*): Longest example in tokens, special tokens included; longer pairs are truncated.
+            `None` takes that of the dataset; rows of a plain dataset need it.
+        label_name (`str`): Name of the pair label in the batch, an argument of the model's `forward`.
+        options: The other arguments of `DataCollatorForMaskedLM`.
     """
 
     @with_options_of(DataCollatorForMaskedLM)
-    def __init__(
-        self,
-        tokenizer: PreTrainedTokenizerBase,
-        max_length: int | None,
-        label_name: str,
-        **options: Any,
-    ):
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, max_length: int | None, label_name: str, **options: Any):
         super().__init__(tokenizer, **options)
         if max_length is not None:
             check_pair_length(max_length)
         self.max_length = max_length
         self.label_name = label_name
 
-    def draw_pairs(self, chunks: ChunkExamples) -> Pairs:
-        """The objective."""
+    def make_pairs(self, chunks: ChunkExamples) -> Pairs:
+        """The pairs of the objective, not truncated yet."""
         raise NotImplementedError
 
-    def __call__(self, features: Sequence[Feature], return_tensors: str = "pt") -> dict[str, torch.Tensor | int]:
-        """Make a batch of all examples in `features`, a pair of each."""
-        check_return_tensors(return_tensors)
+    def make_rows(self, features: Sequence[Feature]) -> tuple[TokenRows, dict[str, torch.Tensor]]:
+        """All pairs with their special tokens, and their labels."""
         rows, labels = [], []
         for chunks in self.as_chunks(features):
-            pairs = self._fitting_pairs(chunks)
+            pairs = truncate_pairs(self.make_pairs(chunks), chunks.max_length, chunks.keys)
             rows.append(rows_of_pairs(chunks.corpus, pairs, chunks.keys, self.ends))
             labels.append(pairs.labels)
-        batch = self.mask_and_lay_out(join_rows(rows), mask_rate_of(features))
-        return {**batch, self.label_name: torch.from_numpy(np.concatenate(labels))}
+        return join_rows(rows), {self.label_name: torch.from_numpy(np.concatenate(labels))}
 
     def example_lengths(self, examples: ChunkExamples) -> np.ndarray:
-        """Tokens that each pair has in a batch, special ones included, `int64` of shape `(B,)`; reads no text."""
+        """Length of each pair in a batch, special tokens included, `int64` of shape `(B,)`; reads no text."""
         (chunks,) = self.as_chunks([examples])
-        pairs = self.draw_pairs(chunks)
-        lengths = kept_lengths(pairs.end - pairs.begin, chunks.max_tokens)
+        pairs = self.make_pairs(chunks)
+        lengths = truncated_lengths(pairs.end - pairs.begin, chunks.max_length)
         return lengths.sum(axis=1) + SPECIAL_TOKENS_OF_A_PAIR - (lengths[:, 1] == 0)
 
-    def _fitting_pairs(self, chunks: ChunkExamples) -> Pairs:
-        return truncate_pairs(self.draw_pairs(chunks), chunks.max_tokens, chunks.keys)
-
     def as_chunks(self, features: Sequence[Feature]) -> list[ChunkExamples]:
-        """The examples, together where they are of one corpus."""
+        """The examples, joined where they are of one corpus."""
         if all(isinstance(feature, ChunkExamples) for feature in features):
             for chunks in features:
-                if self.max_length is not None and chunks.max_tokens + SPECIAL_TOKENS_OF_A_PAIR != self.max_length:
+                if self.max_length not in (None, chunks.max_length):
                     raise ValueError(
-                        f"max_length={self.max_length} of the data collator is not the data set's, "
-                        f"{chunks.max_tokens + SPECIAL_TOKENS_OF_A_PAIR}: leave it out of the collator."
+                        f"max_length={self.max_length} of the data collator is not the dataset's, "
+                        f"{chunks.max_length}: leave it out of the collator."
                     )
             return join_chunks(features)
         if not all(isinstance(feature, Mapping) for feature in features):
@@ -263,13 +254,13 @@ class SentencePairCollator(DataCollatorForMaskedLM):
                 "DataCollatorForMaskedLM."
             )
         if self.max_length is None:
-            raise ValueError("max_length is needed for rows of a plain data set: give it to the data collator.")
-        others = [list(feature) for feature in features if "input_ids" not in feature]
-        if others:
-            raise ValueError(
-                f"input_ids is missing, a row of the batch has {others[0]}: make a corpus of text with "
-                "prepare_corpus or tokenize_documents, and DocumentChunks of it."
-            )
+            raise ValueError("max_length is needed for rows of a plain dataset: give it to the data collator.")
+        for feature in features:
+            if "input_ids" not in feature:
+                raise ValueError(
+                    f"input_ids is missing, a row of the batch has {list(feature)}: make a corpus of text with "
+                    "prepare_corpus or tokenize_documents, and DocumentChunks of it."
+                )
         rows = [
             [np.asarray(sentence, dtype=np.int64) for sentence in feature["input_ids"] if np.size(sentence)]
             for feature in features
@@ -280,31 +271,30 @@ class SentencePairCollator(DataCollatorForMaskedLM):
                 "objective: see hf_encoders.data.tokenize_documents."
             )
         keys = torch.randint(2**62, (len(rows),)).numpy().astype(np.uint64)
-        return [rows_as_chunks(rows, keys, self.max_length - SPECIAL_TOKENS_OF_A_PAIR)]
+        return [rows_as_chunks(rows, keys, self.max_length)]
 
 
 class DataCollatorForNextSentencePrediction(SentencePairCollator):
     """MLM and next-sentence prediction (BERT): half of the pairs follow each other, half are random.
 
     `next_sentence_label` is 0 where B follows A and 1 where B comes from another document; -100 for a chunk of a
-    single sentence, of which no pair can be made. Negatives exchange their second segments, so every token of the text
-    is in exactly one example of an epoch (`whole_sentence_chunks.py`).
+    single sentence, which makes no pair. Negatives exchange their second segments, so every token of the text is in
+    exactly one example of an epoch (`whole_sentence_chunks.py`).
 
     Args:
-        tokenizer: gives the special tokens and the vocabulary.
-        max_length (`int`, *optional*): longest example in tokens, special tokens included; `None` takes that of the
-            data set.
-        label_name (`str`): name of the label in the batch.
+        tokenizer (`PreTrainedTokenizerBase`): Gives the special tokens and the vocabulary.
+        max_length (`int`, *optional*): Longest example in tokens, special tokens included; `None`: the dataset's.
+        label_name (`str`, *optional*, defaults to `"next_sentence_label"`): Name of the label in the batch.
         options: `packed`, `mask_probability` and the other arguments of `DataCollatorForMaskedLM`.
 
-    Input: examples of `DocumentChunks`, which bring along the corpus that random segments come from. A row of a plain
-    data set does not say which document of which corpus it is, so it is refused.
+    Input: examples of `DocumentChunks`, which refer to the corpus that random segments come from. Rows of a plain
+        dataset do not, and are refused.
 
     Output: `input_ids`, `token_type_ids`, `attention_mask`, `labels`, each `(B, T)`, and `next_sentence_label` `(B,)`;
         packed as in `DataCollatorForMaskedLM`, with `next_sentence_label` `(S,)`.
 
     Raises:
-        ValueError: as in `DataCollatorForMaskedLM`, for plain rows, and if there are no two documents to draw from.
+        ValueError: As in `DataCollatorForMaskedLM`, for plain rows, and for a corpus of one document.
 
     Example, with ids 1 = [CLS], 2 = [SEP], and nothing masked; document 0 is [[10, 11], [12]]:
 
@@ -333,26 +323,25 @@ class DataCollatorForNextSentencePrediction(SentencePairCollator):
     ):
         super().__init__(tokenizer, max_length, label_name, **options)
 
-    def draw_pairs(self, chunks: ChunkExamples) -> Pairs:
+    def make_pairs(self, chunks: ChunkExamples) -> Pairs:
         """A segment with what follows it or with a random segment."""
         return next_sentence_pairs(chunks)
 
 
 class DataCollatorForSentenceOrderPrediction(SentencePairCollator):
-    """MLM and sentence-order prediction (ALBERT): half of the pairs stand in order, half are swapped.
+    """MLM and sentence-order prediction (ALBERT): half of the pairs are in order, half are swapped.
 
     `sentence_order_label` is 0 for pairs in order and 1 for swapped ones; -100 for a chunk of a single sentence or
     with a part of one, and where the lengths of the segments would predict the label (`whole_sentence_chunks.py`).
 
     Args:
-        tokenizer: gives the special tokens and the vocabulary.
-        max_length (`int`, *optional*): longest example in tokens, special tokens included; `None` takes that of the
-            data set.
-        label_name (`str`): name of the label in the batch.
+        tokenizer (`PreTrainedTokenizerBase`): Gives the special tokens and the vocabulary.
+        max_length (`int`, *optional*): Longest example in tokens, special tokens included; `None`: the dataset's.
+        label_name (`str`, *optional*, defaults to `"sentence_order_label"`): Name of the label in the batch.
         options: `packed`, `mask_probability` and the other arguments of `DataCollatorForMaskedLM`.
 
-    Input: examples of `DocumentChunks`; or rows whose `input_ids` are the sentences of a document, of which a run
-    about as long as an example is taken, from a random place.
+    Input: examples of `DocumentChunks`; or rows whose `input_ids` are the sentences of a document, of which as many as
+        fit are taken from a random one on.
 
     Output: `input_ids`, `token_type_ids`, `attention_mask`, `labels`, each `(B, T)`, and `sentence_order_label`
         `(B,)`; packed as in `DataCollatorForMaskedLM`, with `sentence_order_label` `(S,)`.
@@ -367,7 +356,7 @@ class DataCollatorForSentenceOrderPrediction(SentencePairCollator):
     >>> batch["input_ids"].tolist(), batch["sentence_order_label"].tolist()
     ([[1, 10, 11, 2, 12, 2], [1, 12, 2, 10, 11, 2]], [0, 1])
 
-    Both in one row, each with positions of its own in the model and a `[CLS]` that is pooled:
+    Both in one row, each with its own positions in the model and its own pooled `[CLS]`:
 
     >>> collator = DataCollatorForSentenceOrderPrediction(
     ...     doctest_tokenizer(), 16, packed=True, mask_replace_probability=0.0, random_replace_probability=0.0
@@ -390,6 +379,6 @@ class DataCollatorForSentenceOrderPrediction(SentencePairCollator):
     ):
         super().__init__(tokenizer, max_length, label_name, **options)
 
-    def draw_pairs(self, chunks: ChunkExamples) -> Pairs:
+    def make_pairs(self, chunks: ChunkExamples) -> Pairs:
         """Two consecutive segments in either order."""
         return sentence_order_pairs(chunks)

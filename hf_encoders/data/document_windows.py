@@ -1,4 +1,4 @@
-"""Documents of a stream in windows, and windows to corpora in memory; what `streaming.py` makes examples of."""
+"""Reads the documents of a stream in windows, and tokenises a window in memory; `streaming.py` makes the examples."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
@@ -8,7 +8,6 @@ import datasets
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from hf_encoders.data.corpus.arrow_file import SentenceBatch
 from hf_encoders.data.corpus.documents import ROWS_PER_READ, values_of_rows
 from hf_encoders.data.corpus.segmentation import sentences_of_text
 from hf_encoders.data.corpus.sentence_encoding import make_encoder, tokenized_blocks
@@ -19,11 +18,7 @@ Documents = datasets.IterableDataset | Iterable[str | list[str] | list[list[int]
 
 
 class StreamReader:
-    """Reads the documents of a stream, shard by shard.
-
-    Args:
-        documents, column: As in `StreamedExamples`.
-    """
+    """Reads the documents of a stream, shard by shard; arguments as in `StreamedExamples`."""
 
     def __init__(self, documents: Documents, column: str):
         self.documents, self.column = documents, column
@@ -33,26 +28,24 @@ class StreamReader:
             self.num_shards = documents.num_shards
         elif isinstance(documents, (datasets.Dataset, dict, str)) or not isinstance(documents, Iterable):
             raise ValueError(
-                f"documents is a {type(documents).__name__}: give one split of a streaming data set, or an iterable "
-                "of documents; of a data set that is stored make a corpus with prepare_corpus."
+                f"documents is a {type(documents).__name__}: give one split of a streaming dataset, or an iterable "
+                "of documents; for a stored dataset make a corpus with prepare_corpus."
             )
         elif isinstance(documents, Iterator):
             raise ValueError(
-                f"documents is a {type(documents).__name__}, which can be read once, and every epoch and worker has "
-                "to: give a list, a class with __iter__, or datasets.IterableDataset.from_generator(function)."
+                f"documents is a {type(documents).__name__}, which can be read only once, and every epoch and worker "
+                "reads it: give a list, a class with __iter__, or datasets.IterableDataset.from_generator(function)."
             )
 
     def read(self, shard: int, epoch: int) -> Iterator[Any]:
-        """The documents of a shard; a stream with a shuffle buffer is shuffled anew every epoch."""
+        """The documents of a shard; a stream with a shuffle buffer is shuffled differently every epoch."""
         if not isinstance(self.documents, datasets.IterableDataset):
-            return iter(self.documents)
-        # In this order: a data set with another format is a new one, of epoch 0.
+            yield from self.documents
+            return
+        # In this order: `with_format` returns a new dataset, of epoch 0.
         part = self.documents.shard(num_shards=self.num_shards, index=shard).with_format(None)
         part.set_epoch(epoch)
-        return self._column_of(part)
-
-    def _column_of(self, part: datasets.IterableDataset) -> Iterator[Any]:
-        # By `iter`, because `__iter__` divides the rows among the workers of a data loader, as is done here already.
+        # By `iter`, because `__iter__` would divide the rows among the data loader's workers a second time.
         for batch in part.iter(batch_size=ROWS_PER_READ):
             if self.column not in batch:
                 raise ValueError(f"documents has no column {self.column!r} but {list(batch)}: name one with column.")
@@ -60,11 +53,7 @@ class StreamReader:
 
 
 class WindowTokenizer:
-    """Makes a corpus of documents in memory.
-
-    Args:
-        tokenizer, sentence_splitter, word_segmenter, max_sentence_tokens: As in `StreamedExamples`.
-    """
+    """Makes a corpus of documents in memory; arguments as in `StreamedExamples`."""
 
     def __init__(
         self,
@@ -78,7 +67,7 @@ class WindowTokenizer:
         self.is_for_text = word_segmenter is not None or max_sentence_tokens is not None
 
     def __call__(self, documents: list[Any]) -> FlatCorpus:
-        """Documents, none of them empty -> their tokens, less what gives no token."""
+        """Non-empty documents -> their tokens, without sentences that have none."""
         if isinstance(documents[0], str) or isinstance(documents[0][0], str):
             return self._of_text(documents)
         return self._of_ids(documents)
@@ -90,18 +79,16 @@ class WindowTokenizer:
             sentences_of_text(one, self.sentence_splitter) if isinstance(one, str) else one for one in documents
         )
         blocks = list(tokenized_blocks(sentences, self.encode, self.max_sentence_tokens))
-        none = np.empty(0, dtype=np.int32)
-        fields = zip(*blocks, strict=True) if blocks else [(none,), (none,), (none,), (None,)]
-        arrays = [None if parts[0] is None else np.concatenate(parts) for parts in fields]
-        block = SentenceBatch(*arrays)
-        corpus = FlatCorpus.from_lengths(block.tokens, block.sentence_lengths, block.document_lengths)
-        return corpus._replace(word_starts=block.word_starts)
+        if not blocks:
+            return FlatCorpus.from_lengths(*np.empty((3, 0), dtype=np.int32))
+        arrays = [None if parts[0] is None else np.concatenate(parts) for parts in zip(*blocks, strict=True)]
+        return FlatCorpus.from_lengths(*arrays)
 
     def _of_ids(self, documents: list[list[list[int]]]) -> FlatCorpus:
         if self.is_for_text:
             raise ValueError(
-                "word_segmenter, max_sentence_tokens: documents holds token ids, which they do nothing to: leave them "
-                "out, or stream text."
+                "word_segmenter, max_sentence_tokens: no effect on documents of token ids; leave them out, or stream "
+                "text."
             )
         try:
             sentences = list(chain.from_iterable(documents))
@@ -113,21 +100,19 @@ class WindowTokenizer:
                 f"documents: {documents[0]!r:.80} and those after it are not all lists of sentences of token ids: "
                 "every document of a stream must be a text, a list of sentences, or a list of sentences of ids."
             )
-        corpus = FlatCorpus.from_lengths(
-            tokens.astype(np.int32), np.array(list(map(len, sentences))), np.array(list(map(len, documents)))
-        )
-        return corpus.without_empty()
+        lengths = np.array(list(map(len, sentences))), np.array(list(map(len, documents)))
+        return FlatCorpus.from_lengths(tokens.astype(np.int32), *lengths).without_empty()
 
 
 def cut_windows(values: Iterable[Any], window_documents: int, window_length: int) -> Iterator[list[Any]]:
-    """Consecutive documents together; empty ones are left out, and what is left at the end joins the last window.
+    """Consecutive documents together; empty ones are left out, and the remainder joins the last window.
 
     >>> list(cut_windows(["a", "b", "", "c", "d", "e"], window_documents=2, window_length=100))
     [['a', 'b'], ['c', 'd', 'e']]
     >>> list(cut_windows(["long", "a", "long", "b", "c"], window_documents=100, window_length=4))
     [['long', 'a'], ['long', 'b', 'c']]
     """
-    held: list[Any] = []
+    previous: list[Any] = []
     window: list[Any] = []
     length = 0
     for value in values:
@@ -137,11 +122,11 @@ def cut_windows(values: Iterable[Any], window_documents: int, window_length: int
         window.append(value)
         length += size
         if len(window) >= window_documents or (length >= window_length and len(window) > 1):
-            if held:
-                yield held
-            held, window, length = window, [], 0
-    if held or window:
-        yield held + window
+            if previous:
+                yield previous
+            previous, window, length = window, [], 0
+    if previous or window:
+        yield previous + window
 
 
 def _length(document: Any) -> int:

@@ -1,6 +1,7 @@
-"""A corpus, or a window of one, as flat arrays."""
+"""A corpus, or a window of a stream, as flat arrays."""
 
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -8,13 +9,14 @@ from hf_encoders.data.corpus.sentence_store import SentenceStore
 from hf_encoders.data.ragged import offsets_of
 
 
-class FlatCorpus(NamedTuple):
-    """Documents of sentences of token ids, one after the other.
+@dataclass(frozen=True, eq=False, repr=False)
+class FlatCorpus:
+    """Documents of sentences of token ids, concatenated.
 
     Args:
-        tokens (`np.ndarray` of integers, shape `(N,)`): all token ids.
-        sentence_offsets (`np.ndarray` of `int64`, shape `(S + 1,)`): first token of every sentence, and N.
-        document_offsets (`np.ndarray` of `int64`, shape `(D + 1,)`): first sentence of every document, and S.
+        tokens (`np.ndarray` of integers, shape `(N,)`): All token ids.
+        sentence_offsets (`np.ndarray` of `int64`, shape `(S + 1,)`): First token of every sentence, and N.
+        document_offsets (`np.ndarray` of `int64`, shape `(D + 1,)`): First sentence of every document, and S.
         word_starts (`np.ndarray` of `uint8`, shape `(N,)`, *optional*): 1 where a token begins a word.
     """
 
@@ -25,14 +27,18 @@ class FlatCorpus(NamedTuple):
 
     @classmethod
     def from_lengths(
-        cls, tokens: np.ndarray, sentence_lengths: np.ndarray, document_lengths: np.ndarray
+        cls,
+        tokens: np.ndarray,
+        sentence_lengths: np.ndarray,
+        document_lengths: np.ndarray,
+        word_starts: np.ndarray | None = None,
     ) -> "FlatCorpus":
-        """A corpus from the length of each sentence in tokens and of each document in sentences.
+        """A corpus from the tokens per sentence and the sentences per document.
 
         >>> FlatCorpus.from_lengths(np.array([7, 8, 9]), np.array([1, 2]), np.array([2])).sentence_offsets.tolist()
         [0, 1, 3]
         """
-        return cls(tokens, offsets_of(sentence_lengths), offsets_of(document_lengths))
+        return cls(tokens, offsets_of(sentence_lengths), offsets_of(document_lengths), word_starts)
 
     @classmethod
     def of(cls, store: SentenceStore) -> "FlatCorpus":
@@ -48,16 +54,21 @@ class FlatCorpus(NamedTuple):
         """Number of documents, D."""
         return len(self.document_offsets) - 1
 
+    @cached_property
+    def document_starts(self) -> np.ndarray:
+        """First token of every document, `int64` of shape `(D,)`."""
+        return self.sentence_offsets[self.document_offsets[:-1]]
+
     def without_empty(self) -> "FlatCorpus":
-        """The same without sentences that have no token and documents that have no sentence; itself if there are none.
+        """The corpus without sentences that have no token and documents that have no sentence.
 
         >>> corpus = FlatCorpus.from_lengths(np.array([7, 8, 9]), np.array([1, 0, 2]), np.array([2, 0, 1]))
-        >>> [offsets.tolist() for offsets in corpus.without_empty()[1:3]]
-        [[0, 1, 3], [0, 1, 2]]
+        >>> corpus.without_empty().sentence_offsets.tolist(), corpus.without_empty().document_offsets.tolist()
+        ([0, 1, 3], [0, 1, 2])
         """
         if np.diff(self.sentence_offsets).all() and np.diff(self.document_offsets).all():
             return self
         numbers = offsets_of(np.diff(self.sentence_offsets) > 0)
         sentence_offsets = np.unique(np.append(self.sentence_offsets, len(self.tokens)))
         document_offsets = np.unique(np.append(numbers[self.document_offsets], len(sentence_offsets) - 1))
-        return self._replace(sentence_offsets=sentence_offsets, document_offsets=document_offsets)
+        return replace(self, sentence_offsets=sentence_offsets, document_offsets=document_offsets)

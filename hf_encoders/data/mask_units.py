@@ -1,7 +1,7 @@
-"""Which units of an example are predicted: tokens, words or runs of words, drawn without order until a quota is full.
+"""Samples the units of an example to predict: tokens, words or runs of words, without replacement.
 
-Everything here works on flat arrays of units. Units stand in the order of the text, those of one example together;
-`counts[i]` of them belong to example i. A unit has a length in tokens.
+Everything works on flat arrays of units. Units are in the order of the text, those of an example together; `counts[i]`
+of them belong to example i, of which `limits[i]` (tokens or words) are to be masked.
 """
 
 from typing import NamedTuple
@@ -13,11 +13,11 @@ from hf_encoders.data.randomness import RandomStream, random_uint32_in_runs
 
 
 class ChosenRuns(NamedTuple):
-    """Runs of consecutive units that are predicted, in no particular order.
+    """Runs of consecutive units to predict, in no particular order.
 
     Args:
-        rows (`np.ndarray` of `int64`, shape `(R,)`): example of each run.
-        first, end (`np.ndarray` of `int64`, shape `(R,)`): units of each run, `end` excluded.
+        rows (`np.ndarray` of `int64`, shape `(R,)`): Example of each run.
+        first, end (`np.ndarray` of `int64`, shape `(R,)`): Units of each run, `end` excluded.
     """
 
     rows: np.ndarray
@@ -25,140 +25,127 @@ class ChosenRuns(NamedTuple):
     end: np.ndarray
 
 
-_NOTHING = ChosenRuns(*np.empty((3, 0), dtype=np.int64))
+def sample_tokens(keys: np.ndarray, lengths: np.ndarray, limits: np.ndarray, allowed: np.ndarray) -> ChosenRuns:
+    """Tokens sampled uniformly without replacement, up to the limit.
 
-
-def draw_tokens(keys: np.ndarray, lengths: np.ndarray, quotas: np.ndarray, allowed: np.ndarray) -> ChosenRuns:
-    """Tokens one after the other, each place as likely as any other, without those drawn before, up to the quota.
-
-    The same distribution as `choose_units` with units of one token, in less time: it draws places, about as many as
-    are wanted, instead of a number for every place.
+    The same distribution as `choose_units` with units of one token, in less time: it samples about as many positions
+    as needed, instead of a number for every position.
 
     Args:
-        keys (`np.ndarray` of `uint64`, shape `(B,)`): from `example_keys`.
-        lengths (`np.ndarray` of `int64`, shape `(B,)`): tokens of each example.
-        quotas (`np.ndarray` of `int64`, shape `(B,)`): most tokens to choose in each example.
-        allowed (`np.ndarray` of `bool`, shape `(N,)`): which tokens may be chosen.
+        keys (`np.ndarray` of `uint64`, shape `(B,)`): From `example_keys`.
+        lengths (`np.ndarray` of `int64`, shape `(B,)`): Tokens of each example.
+        limits (`np.ndarray` of `int64`, shape `(B,)`): Number of tokens to mask in each example.
+        allowed (`np.ndarray` of `bool`, shape `(N,)`): Tokens that may be chosen.
     """
-    begins, tries = offsets_of(lengths)[:-1], _tries(lengths, quotas)
-    drawn = random_uint32_in_runs(keys, RandomStream.MASK_POSITION, tries).astype(np.uint64)
-    drawn *= np.repeat(lengths.astype(np.uint64), tries)
-    drawn >>= np.uint64(32)
-    places = drawn.view(np.int64)
-    places += np.repeat(begins, tries)
+    begins, tries = offsets_of(lengths)[:-1], _tries(lengths, limits)
+    sampled = random_uint32_in_runs(keys, RandomStream.MASK_POSITION, tries).astype(np.uint64)
+    sampled *= np.repeat(lengths.astype(np.uint64), tries)
+    sampled >>= np.uint64(32)
+    positions = sampled.view(np.int64)
+    positions += np.repeat(begins, tries)
 
-    is_new = allowed[places] & _is_first(places, len(allowed))
+    is_new = allowed[positions] & _is_first(positions, len(allowed))
     rank = offsets_of(is_new)
     rank_begin = rank[offsets_of(tries)]
     filled = rank[1:] - np.repeat(rank_begin[:-1], tries)
-    chosen = np.flatnonzero(is_new & (filled <= np.repeat(quotas, tries)))
-    reached = np.minimum(np.diff(rank_begin), quotas)
-    first = places[chosen]
+    first = positions[is_new & (filled <= np.repeat(limits, tries))]
+    reached = np.minimum(np.diff(rank_begin), limits)
     found = ChosenRuns(np.repeat(np.arange(len(keys)), reached), first, first + 1)
 
-    too_few = reached < quotas
+    too_few = reached < limits
     if not too_few.any():
         return found
-    found = ChosenRuns(*(array[~too_few[found.rows]] for array in found))
     others = np.repeat(too_few, lengths)
     draws = random_uint32_in_runs(keys[too_few], RandomStream.MASK_CHOICE, lengths[too_few])
-    again = choose_units(draws, lengths[too_few], quotas[too_few], allowed=allowed[others])
+    again = choose_units(draws, lengths[too_few], limits[too_few], allowed=allowed[others])
     first = np.flatnonzero(others)[again.first]
     again = ChosenRuns(np.flatnonzero(too_few)[again.rows], first, first + 1)
-    return ChosenRuns(*map(np.concatenate, zip(found, again, strict=True)))
+    return _replaced(found, too_few, again)
 
 
-def _tries(lengths: np.ndarray, quotas: np.ndarray) -> np.ndarray:
-    """How many places to draw so that as many as wanted are different; none where that is more than half of them.
+def _tries(lengths: np.ndarray, limits: np.ndarray) -> np.ndarray:
+    """Positions to sample so that enough are different; none where that is more than half of them.
 
     Mean and variance of the coupon collector's tries. Four standard errors more, and a few for tokens that are not
     allowed, make it rarely too few.
     """
-    share = np.where(2 * quotas <= lengths, quotas / np.maximum(lengths, 1), 0)
+    share = np.where(2 * limits <= lengths, limits / np.maximum(lengths, 1), 0)
     mean = -lengths * np.log1p(-share)
     variance = np.maximum(lengths * (share / (1 - share) + np.log1p(-share)), 0)
     return np.ceil((mean + 4 * np.sqrt(variance) + 3) * (share > 0)).astype(np.int64)
 
 
-def _is_first(places: np.ndarray, length: int) -> np.ndarray:
-    """Which of the places, in `[0, length)`, did not come before.
+def _is_first(positions: np.ndarray, length: int) -> np.ndarray:
+    """Which of the positions, in `[0, length)`, occur for the first time.
 
     >>> _is_first(np.array([7, 3, 7, 3, 5]), 8).tolist()
     [True, True, False, False, True]
     """
-    numbers = np.arange(len(places), dtype=np.int32)
+    numbers = np.arange(len(positions), dtype=np.int32)
     first_at = np.empty(length, dtype=np.int32)
-    first_at[places[::-1]] = numbers[::-1]  # of several assignments to a place the last one stays
-    return first_at[places] == numbers
+    first_at[positions[::-1]] = numbers[::-1]  # the last of several assignments stays
+    return first_at[positions] == numbers
 
 
 def choose_units(
     draws: np.ndarray,
     counts: np.ndarray,
-    quotas: np.ndarray,
+    limits: np.ndarray,
     lengths: np.ndarray | None = None,
     allowed: np.ndarray | None = None,
     coins: np.ndarray | None = None,
 ) -> ChosenRuns:
-    """Single units in ascending order of their draws, until the quota is full.
+    """Single units in ascending order of their draws, up to the limit.
 
-    What becomes of a unit too long for what is left of the quota: without `coins` it is passed over, and shorter ones
-    come (the original BERT and ALBERT), which makes long units rare. With `coins` it is chosen with a probability of
-    what is left over its length, and is the last one: so on average quotas are met and units of all lengths are alike.
+    A unit that is longer than what is left is skipped without `coins`, and shorter ones follow (the original BERT and
+    ALBERT), which makes long units rare. With `coins` it is chosen with a probability of what is left over its length,
+    and is the last one: then limits are met on average, and units of all lengths are equally frequent.
 
     Args:
-        draws (`np.ndarray` of `uint32`, shape `(U,)`): one random number a unit.
-        counts (`np.ndarray` of `int64`, shape `(B,)`): units of each example.
-        quotas (`np.ndarray` of `int64`, shape `(B,)`): units of length to choose in each example.
-        lengths (`np.ndarray` of `int64`, shape `(U,)`, *optional*): length of each unit, 1 or more; all 1 if left out.
-        allowed (`np.ndarray` of `bool`, shape `(U,)`, *optional*): which units may be chosen; all if left out.
-        coins (`np.ndarray` of `float64`, shape `(B,)`, *optional*): a number in [0, 1) for each example.
+        draws (`np.ndarray` of `uint32`, shape `(U,)`): A random number per unit.
+        counts (`np.ndarray` of `int64`, shape `(B,)`): Units of each example.
+        limits (`np.ndarray` of `int64`, shape `(B,)`): Total length of the units to choose in each example.
+        lengths (`np.ndarray` of `int64`, shape `(U,)`, *optional*): Length of each unit, at least 1; `None`: all 1.
+        allowed (`np.ndarray` of `bool`, shape `(U,)`, *optional*): Units that may be chosen; `None`: all.
+        coins (`np.ndarray` of `float64`, shape `(B,)`, *optional*): A random number in [0, 1) per example.
 
     >>> draws = np.array([50, 10, 40, 20, 30], dtype=np.uint32)  # units 1, 3, 4, 2, 0 in this order; 3 does not fit
-    >>> counts, quotas, lengths = np.array([5]), np.array([4]), np.array([1, 2, 1, 3, 2])
-    >>> choose_units(draws, counts, quotas, lengths).first.tolist()
+    >>> counts, limits, lengths = np.array([5]), np.array([4]), np.array([1, 2, 1, 3, 2])
+    >>> choose_units(draws, counts, limits, lengths).first.tolist()
     [1, 4]
-    >>> [choose_units(draws, counts, quotas, lengths, coins=np.array([coin])).first.tolist() for coin in (0.6, 0.7)]
+    >>> [choose_units(draws, counts, limits, lengths, coins=np.array([coin])).first.tolist() for coin in (0.6, 0.7)]
     [[1, 3], [1]]
     """
-    # Sorting is most of the work, and a unit is rarely chosen whose draw is far above the quota's share.
+    # Sorting is most of the work, so units with draws far above the share are left out at first.
     totals = counts if lengths is None else np.diff(offsets_of(lengths)[offsets_of(counts)])
-    share = quotas / np.maximum(totals, 1)
+    share = limits / np.maximum(totals, 1)
     roots = np.sqrt(np.maximum(counts, 1))
     likely = np.minimum(share + (4 * np.sqrt(share) + 4 / roots) / roots, 1)  # four standard errors more
     is_likely = draws <= np.repeat((likely * (2**32 - 1)).astype(np.uint32), counts)
     if allowed is not None:
         is_likely &= allowed
-    units = np.flatnonzero(is_likely)
-    chosen, is_full = _fill(units, draws, counts, quotas, lengths, coins)
+    chosen, is_full = _fill(np.flatnonzero(is_likely), draws, counts, limits, lengths, coins)
 
     too_few = ~is_full & (likely < 1)
     if not too_few.any():
         return chosen
     others = np.repeat(too_few, counts)
-    kept = ~too_few[chosen.rows]
     units = np.flatnonzero(others if allowed is None else others & allowed)
-    again, _ = _fill(units, draws, counts, quotas, lengths, coins)
-    return ChosenRuns(*(np.concatenate([one[kept], other]) for one, other in zip(chosen, again, strict=True)))
+    return _replaced(chosen, too_few, _fill(units, draws, counts, limits, lengths, coins)[0])
 
 
 def choose_runs(
-    draws: np.ndarray,
-    counts: np.ndarray,
-    quotas: np.ndarray,
-    lengths: np.ndarray,
-    sizes: np.ndarray,
-    limits: np.ndarray,
+    draws: np.ndarray, counts: np.ndarray, limits: np.ndarray, lengths: np.ndarray, sizes: np.ndarray, ends: np.ndarray
 ) -> ChosenRuns:
     """Runs of units, begun at units in ascending order of their draws.
 
-    A run too long for what is left of the quota is shortened until it fits; one that meets a unit chosen before is
-    left out. This is the order of the checks in ALBERT's `create_masked_lm_predictions`.
+    A run that is longer than what is left is shortened until it fits; one that meets a chosen unit is left out. This
+    is the order of the checks in ALBERT's `create_masked_lm_predictions`.
 
     Args:
-        draws, counts, quotas, lengths: as in `choose_units`.
-        sizes (`np.ndarray` of `int64`, shape `(U,)`): how many units a run has that begins at this one.
-        limits (`np.ndarray` of `int64`, shape `(U,)`): unit that a run which begins at this one ends before.
+        draws, counts, limits, lengths: As in `choose_units`.
+        sizes (`np.ndarray` of `int64`, shape `(U,)`): Units of a run that begins at this one.
+        ends (`np.ndarray` of `int64`, shape `(U,)`): Unit before which a run that begins at this one ends.
 
     >>> draws = np.array([50, 10, 40, 20, 30], dtype=np.uint32)
     >>> two = np.full(5, 2)
@@ -171,79 +158,77 @@ def choose_runs(
     steps = np.arange(int(sizes.max(initial=1)))
     is_taken = np.zeros(len(draws), dtype=bool)
     filled = np.zeros(len(counts), dtype=np.int64)
-    found = []
-    rows, tried = np.flatnonzero((quotas > 0) & (counts > 0)), 0
-    while len(rows):  # all examples at once, a candidate of each: about as many rounds as an example has runs
+    found = [np.empty((3, 0), dtype=np.int64)]
+    rows, tried = np.flatnonzero((limits > 0) & (counts > 0)), 0
+    while len(rows):  # a candidate of every example at once: about as many rounds as an example has runs
         first = order[starts[rows] + tried]
-        fitting = np.searchsorted(before, before[first] + quotas[rows] - filled[rows], "right") - 1
-        end = np.minimum(np.minimum(first + sizes[first], limits[first]), fitting)
+        fitting = np.searchsorted(before, before[first] + limits[rows] - filled[rows], "right") - 1
+        end = np.minimum(np.minimum(first + sizes[first], ends[first]), fitting)
         members = first[:, None] + steps
         is_member = members < end[:, None]
         members = np.minimum(members, len(draws) - 1)
         accepted = (end > first) & ~(is_taken[members] & is_member).any(axis=1)
         is_taken[members[accepted][is_member[accepted]]] = True
-        first, end, of_rows = first[accepted], end[accepted], rows[accepted]
-        run_lengths = before[end] - before[first]
-        found.append((of_rows, first, end))
-        filled[of_rows] += run_lengths
+        first, end, accepted_rows = first[accepted], end[accepted], rows[accepted]
+        found.append((accepted_rows, first, end))
+        filled[accepted_rows] += before[end] - before[first]
         tried += 1
-        rows = rows[(filled[rows] < quotas[rows]) & (tried < counts[rows])]
-    return ChosenRuns(*map(np.concatenate, zip(*found, strict=True))) if found else _NOTHING
+        rows = rows[(filled[rows] < limits[rows]) & (tried < counts[rows])]
+    return ChosenRuns(*map(np.concatenate, zip(*found, strict=True)))
 
 
 def _fill(
     units: np.ndarray,
     draws: np.ndarray,
     counts: np.ndarray,
-    quotas: np.ndarray,
+    limits: np.ndarray,
     lengths: np.ndarray | None,
     coins: np.ndarray | None,
 ) -> tuple[ChosenRuns, np.ndarray]:
-    """Choose among `units` only, which ascend; and which quotas these were enough for."""
-    of_rows = _counts_of(units, counts)
-    units = _order(units, draws, of_rows)
-    left, found, is_full = quotas, [], np.zeros(len(quotas), dtype=bool)
+    """Choose among `units` only, which ascend; and in which examples these were enough."""
+    per_row = np.diff(np.searchsorted(units, offsets_of(counts)))
+    units = _order(units, draws, per_row)
+    left, is_full = limits, limits == 0
+    found = [np.empty((3, 0), dtype=np.int64)]
     while len(units):
-        starts = offsets_of(of_rows)
+        starts = offsets_of(per_row)
         before = np.arange(len(units) + 1) if lengths is None else offsets_of(lengths[units])
-        filled = before[1:] - np.repeat(before[starts[:-1]], of_rows)
-        fitting = filled
+        filled = before[1:] - np.repeat(before[starts[:-1]], per_row)
         if coins is not None and lengths is not None:
-            # Less than the quota if the coin, a share of the unit's length, falls into what is left.
-            fitting = filled - lengths[units] + np.floor(np.repeat(coins, of_rows) * lengths[units]) + 1
-        accepted = fitting <= np.repeat(left, of_rows)
-        accepted_of_rows = np.diff(offsets_of(accepted)[starts])
-        rows = np.repeat(np.arange(len(quotas)), accepted_of_rows)
-        units_accepted = units[accepted]
-        found.append((rows, units_accepted, units_accepted + 1))
+            # It suffices that the coin's share of the unit fits.
+            filled = filled - lengths[units] + np.floor(np.repeat(coins, per_row) * lengths[units]) + 1
+        accepted = filled <= np.repeat(left, per_row)
+        rows = np.repeat(np.arange(len(limits)), np.diff(offsets_of(accepted)[starts]))
+        found.append((rows, units[accepted], units[accepted] + 1))
         if lengths is None or coins is not None:
             is_full |= before[starts[1:]] - before[starts[:-1]] >= left
             break
         left = left - np.diff(offsets_of(lengths[units] * accepted)[starts])
         is_full |= left == 0
-        # Accepted were those up to the first that was too long; of the others, the ones that still fit come next.
-        remaining = ~accepted & (lengths[units] <= np.repeat(left, of_rows))
-        units, of_rows = units[remaining], np.diff(offsets_of(remaining)[starts])
-    return ChosenRuns(*map(np.concatenate, zip(*found, strict=True))) if found else _NOTHING, is_full | (quotas == 0)
+        # Accepted were those before the first that was too long; those that still fit come next.
+        remaining = ~accepted & (lengths[units] <= np.repeat(left, per_row))
+        units, per_row = units[remaining], np.diff(offsets_of(remaining)[starts])
+    return ChosenRuns(*map(np.concatenate, zip(*found, strict=True))), is_full
 
 
-def _counts_of(units: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """How many of `units`, which ascend, each example has."""
-    return np.diff(np.searchsorted(units, offsets_of(counts)))
+def _replaced(runs: ChosenRuns, is_replaced: np.ndarray, others: ChosenRuns) -> ChosenRuns:
+    """`runs`, with those of some examples replaced by `others`."""
+    kept = ~is_replaced[runs.rows]
+    return ChosenRuns(*(np.concatenate([values[kept], other]) for values, other in zip(runs, others, strict=True)))
 
 
-def _order(units: np.ndarray, draws: np.ndarray, of_rows: np.ndarray) -> np.ndarray:
-    """`units`, of which each example has `of_rows`, in ascending order of the draws within their example.
+def _order(units: np.ndarray, draws: np.ndarray, per_row: np.ndarray) -> np.ndarray:
+    """`units`, of which each example has `per_row`, in ascending order of the draws within their example.
 
-    One sort of numbers that are made of example, draw and place; ten times faster than `np.lexsort`, which sorts
-    batches of millions of tokens, whose numbers would be too long.
+    One sort of integers that hold example, draw and position is ten times as fast as `np.lexsort`, which is left for
+    batches of millions of tokens, whose integers would be too long.
     """
-    row_bits, place_bits = len(of_rows).bit_length(), len(units).bit_length()
-    if row_bits + 32 + place_bits > 64:
-        return units[np.lexsort((draws[units], np.repeat(np.arange(len(of_rows)), of_rows)))]
-    packed = np.repeat(np.arange(len(of_rows), dtype=np.uint64) << np.uint64(64 - row_bits), of_rows)
-    packed |= draws[units].astype(np.uint64) << np.uint64(place_bits)
+    row_bits, position_bits = len(per_row).bit_length(), len(units).bit_length()
+    if row_bits + 32 + position_bits > 64:
+        return units[np.lexsort((draws[units], np.repeat(np.arange(len(per_row)), per_row)))]
+    packed = np.repeat(np.arange(len(per_row), dtype=np.uint64) << np.uint64(64 - row_bits), per_row)
+    packed |= draws[units].astype(np.uint64) << np.uint64(position_bits)
     packed |= np.arange(len(units), dtype=np.uint64)
     packed.sort()
-    packed &= np.uint64((1 << place_bits) - 1)
+    packed &= np.uint64((1 << position_bits) - 1)
     return units[packed.view(np.int64)]

@@ -1,11 +1,11 @@
 """Masking for the MLM objective, vectorised over a batch of flat tokens.
 
 15 % of the tokens are predicted; of those, 80 % are replaced by the mask token, 10 % by a random token and 10 % stay
-(BERT, section 3.1). By default special tokens are neither counted, masked nor put in as random tokens; the number of
-predictions is rounded at random, so that its mean is the rate in short examples too; and long words are chosen as
-often as short ones. What the papers' code does instead is an option each; `paper_modes.py` puts them together.
+(BERT, section 3.1). By default special tokens are neither counted, masked nor used as random tokens; the number to
+mask is rounded up or down at random, so that its mean is the rate in short examples too; and long words are chosen as
+often as short ones. Each deviation of the papers' code is an option; `presets.py` combines them.
 
-Leaves out: which tokens begin a word (`word_starts.py`), and the drawing of units up to a quota (`mask_units.py`).
+Leaves out: which tokens begin a word (`word_starts.py`), and the sampling of units (`mask_units.py`).
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.data.batches import IGNORED
-from hf_encoders.data.mask_units import choose_runs, choose_units, draw_tokens
+from hf_encoders.data.mask_units import choose_runs, choose_units, sample_tokens
 from hf_encoders.data.ragged import offsets_of, ranges
 from hf_encoders.data.randomness import (
     RandomStream,
@@ -34,45 +34,53 @@ class Masking:
     """How tokens are chosen and replaced.
 
     Args:
-        mask_probability (`float`): share of the tokens that is predicted, in (0, 1].
-        mask_replace_probability (`float`): share of those replaced by the mask token, in [0, 1].
-        random_replace_probability (`float`): share of those replaced by a random token; the rest stays.
-        unit (`str`): what is chosen as a whole: `"token"`; `"word"` (all pieces of a word: BERT's whole-word masking);
-            `"ngram"` (n words in a row with probability proportional to 1/n: ALBERT, section 3.1); `"span"` (a
-            geometrically distributed number of words in a row: SpanBERT, section 3.1).
-        quota (`str`): how many tokens that is: `"rounded"`, the share rounded up or down at random, so that it is
-            right on average; `"nearest"`, rounded to the nearest, halves to even; `"bernoulli"`, a coin is thrown for
-            every token or word, so that an example may have any number.
-        at_least_one (`bool`): whether the quota of an example is at least one token. (A word of several may not fit.)
-        max_predictions (`int`, *optional*): most predictions in an example; `None` sets no limit.
-        pass_over_long_words (`bool`): what becomes of a word longer than what is left of the quota. False chooses it
-            with a probability of what is left over its length, and then ends: the quota is met on average, and words
-            of all lengths are alike. True takes shorter words instead: the quota is never exceeded (the original
-            code; always so with `max_predictions`). N-grams and spans are shortened to what is left.
-        replacement_per (`str`): `"token"` decides for every token what becomes of it (BERT, ALBERT), `"unit"` once for
-            the whole word, n-gram or span (fairseq, SpanBERT). Random tokens are drawn for each token either way.
-        max_ngram (`int`): most words in an n-gram; 3 in ALBERT. N-grams and spans do not overlap, so that shares above
-            a half are not reached with them.
-        span_end_probability (`float`): probability in (0, 1) that a span ends after each word; 0.2 in SpanBERT.
-        max_span (`int`): most words in a span; 10 in SpanBERT, which makes 3.8 on average.
-        word_starts (`Callable`): called with the tokenizer, gives what tells word beginnings: see `WordStarts`. A
-            corpus with a column `word_starts` has them already, and this is not asked.
-        units_cross_separators (`bool`): whether a word or n-gram may go on behind a special token.
-        count_special_tokens (`bool`): whether special tokens count in what the quota is a share of.
-        mask_special_tokens (`bool`): whether special tokens are predicted like others.
-        quota_in_units (`bool`): whether the quota is a share of the words, not of the tokens.
-        random_tokens (`str`): what random tokens are drawn from: `"ordinary"`, all but special ones and the
-            unknown token; `"ordinary_and_mask"`; `"any"`, the whole vocabulary.
+        mask_probability (`float`, *optional*, defaults to 0.15): Share of the tokens to predict, in (0, 1].
+        mask_replace_probability (`float`, *optional*, defaults to 0.8): Share of those that become the mask token.
+        random_replace_probability (`float`, *optional*, defaults to 0.1): Share that becomes a random token; the rest
+            stays.
+        unit (`str`, *optional*, defaults to `"token"`): What is chosen as a whole: `"token"`; `"word"` (all tokens of
+            a word: BERT's whole-word masking); `"ngram"` (n consecutive words with probability proportional to 1/n:
+            ALBERT, section 3.1); `"span"` (a geometrically distributed number of words: SpanBERT, section 3.1).
+        num_masked (`str`, *optional*, defaults to `"rounded"`): Number to mask in an example: `"rounded"`, the share,
+            rounded up or down at random so that it is right on average; `"nearest"`, rounded half to even;
+            `"bernoulli"`, each token or word independently.
+        at_least_one (`bool`, *optional*, defaults to `True`): Whether that number is at least one.
+        max_predictions (`int`, *optional*): Most predicted tokens in an example.
+        pass_over_long_words (`bool`, *optional*, defaults to `False`): False chooses a word longer than what is left
+            with a probability of what is left over its length, as the last one: the number is right on average, and
+            words of all lengths are equally frequent. True chooses shorter words instead: the number is never exceeded
+            (the original code; always with `max_predictions`). N-grams and spans are shortened to what is left.
+        replacement_per (`str`, *optional*, defaults to `"token"`): `"token"` decides for every token what becomes of
+            it (BERT, ALBERT), `"unit"` once for the whole unit (fairseq, SpanBERT).
+        max_ngram (`int`, *optional*, defaults to 3): Most words in an n-gram. N-grams and spans do not overlap, so
+            shares above a half are not reached.
+        span_end_probability (`float`, *optional*, defaults to 0.2): Probability in (0, 1) that a span ends after a
+            word.
+        max_span (`int`, *optional*, defaults to 10): Most words in a span; the mean length is 3.8.
+        word_starts (`Callable`, *optional*): Makes of the tokenizer a function that finds the first tokens of words;
+            see `WordStarts`. Not used for a corpus with a column `word_starts`.
+        units_cross_separators (`bool`, *optional*, defaults to `False`): Whether words and n-grams continue behind a
+            special token.
+        count_special_tokens (`bool`, *optional*, defaults to `False`): Whether `mask_probability` is a share of all
+            tokens, special ones included.
+        mask_special_tokens (`bool`, *optional*, defaults to `False`): Whether special tokens are predicted too.
+        share_of_words (`bool`, *optional*, defaults to `False`): Whether `mask_probability` is a share of the words.
+        random_tokens (`str`, *optional*, defaults to `"ordinary"`): Vocabulary of random tokens: `"ordinary"`, all
+            but special ones and the unknown token; `"ordinary_and_mask"`; `"any"`.
+
+    Everything combines, except: `max_ngram` needs n-grams, `max_span` and `span_end_probability` need spans,
+    `share_of_words` needs a unit other than tokens, `num_masked="bernoulli"` needs tokens or words; and these last two
+    count words, so they exclude `max_predictions` unless the unit is a token.
 
     Raises:
-        ValueError: for a value out of range, and for options that exclude each other.
+        ValueError: For a value out of range, and for options that exclude each other.
     """
 
     mask_probability: float = 0.15
     mask_replace_probability: float = 0.8
     random_replace_probability: float = 0.1
     unit: str = "token"
-    quota: str = "rounded"
+    num_masked: str = "rounded"
     at_least_one: bool = True
     max_predictions: int | None = None
     pass_over_long_words: bool = False
@@ -84,13 +92,13 @@ class Masking:
     units_cross_separators: bool = False
     count_special_tokens: bool = False
     mask_special_tokens: bool = False
-    quota_in_units: bool = False
+    share_of_words: bool = False
     random_tokens: str = "ordinary"
 
     def __post_init__(self):
         for name, choices in (
             ("unit", ("token", "word", "ngram", "span")),
-            ("quota", ("rounded", "nearest", "bernoulli")),
+            ("num_masked", ("rounded", "nearest", "bernoulli")),
             ("replacement_per", ("token", "unit")),
             ("random_tokens", ("ordinary", "ordinary_and_mask", "any")),
         ):
@@ -113,30 +121,26 @@ class Masking:
         self._check_combinations()
 
     def _check_combinations(self) -> None:
-        """Refuse what would have no effect or contradict itself."""
-        counts_words = self.quota_in_units or self.quota == "bernoulli"
-        for is_wrong, message in (
-            (
-                self.quota == "bernoulli" and self.unit in ("ngram", "span"),
-                f"quota='bernoulli' throws a coin for tokens or words, not for unit={self.unit!r}.",
-            ),
-            (
-                self.max_predictions is not None and counts_words and self.unit != "token",
-                f"max_predictions={self.max_predictions} counts tokens, and the quota counts words here: leave out "
-                "max_predictions, or quota_in_units=True and quota='bernoulli'.",
-            ),
-            (
-                self.quota_in_units and self.unit == "token",
-                "quota_in_units=True counts words, and unit='token' knows none: use unit='word', or leave it out.",
-            ),
-            (self.max_ngram != 3 and self.unit != "ngram", f"max_ngram={self.max_ngram} needs unit='ngram'."),
-            (
-                (self.max_span, self.span_end_probability) != (10, 0.2) and self.unit != "span",
-                f"max_span={self.max_span} and span_end_probability={self.span_end_probability} need unit='span'.",
-            ),
-        ):
-            if is_wrong:
-                raise ValueError(message)
+        if self.unit != "ngram" and self.max_ngram != 3:
+            raise ValueError(f"max_ngram={self.max_ngram} needs unit='ngram'.")
+        if self.unit != "span" and (self.max_span, self.span_end_probability) != (10, 0.2):
+            raise ValueError(
+                f"max_span={self.max_span} and span_end_probability={self.span_end_probability} need unit='span'."
+            )
+        if self.unit == "token" and self.share_of_words:
+            raise ValueError("share_of_words=True needs unit='word', 'ngram' or 'span': set it, or leave it out.")
+        if self.unit in ("ngram", "span") and self.num_masked == "bernoulli":
+            raise ValueError(f"num_masked='bernoulli' samples tokens or words, not unit={self.unit!r}.")
+        if self.unit != "token" and self.counts_words and self.max_predictions is not None:
+            raise ValueError(
+                f"max_predictions={self.max_predictions} counts tokens, but share_of_words=True and "
+                "num_masked='bernoulli' count words: leave one of them out."
+            )
+
+    @property
+    def counts_words(self) -> bool:
+        """Whether the number to mask counts words, for units of words."""
+        return self.share_of_words or self.num_masked == "bernoulli"
 
     def run_size_probabilities(self) -> np.ndarray:
         """Probabilities of runs of 1, 2, ... words.
@@ -159,22 +163,22 @@ class MaskedTokens(NamedTuple):
     """Flat tokens after masking.
 
     Args:
-        ids (`np.ndarray` of the type given, shape `(N,)`): with replacements.
-        rows (`np.ndarray` of `int64`, shape `(P,)`): example of each predicted token; they are in no particular order.
-        places (`np.ndarray` of `int64`, shape `(P,)`): where they stand among the flat tokens.
-        originals (`np.ndarray` of `int64`, shape `(P,)`): what stood there.
+        ids (`np.ndarray` of the given type, shape `(N,)`): Token ids with replacements.
+        rows (`np.ndarray` of `int64`, shape `(P,)`): Example of each predicted token, in no particular order.
+        positions (`np.ndarray` of `int64`, shape `(P,)`): Where the predicted tokens are among the flat tokens.
+        originals (`np.ndarray` of `int64`, shape `(P,)`): Their ids before masking.
     """
 
     ids: np.ndarray
     rows: np.ndarray
-    places: np.ndarray
+    positions: np.ndarray
     originals: np.ndarray
 
     @property
     def labels(self) -> np.ndarray:
         """The original id where a token is predicted, -100 elsewhere; `int64` of shape `(N,)`."""
         labels = np.full(len(self.ids), IGNORED, dtype=np.int64)
-        labels[self.places] = self.originals
+        labels[self.positions] = self.originals
         return labels
 
 
@@ -182,11 +186,11 @@ class TokenMasker:
     """Masks flat tokens of a batch.
 
     Args:
-        tokenizer: gives the vocabulary, the special tokens and what a word is.
-        options: the arguments of `Masking`.
+        tokenizer (`PreTrainedTokenizerBase`): Gives the vocabulary, the special tokens and the words.
+        options: Arguments of `Masking`.
 
     Raises:
-        ValueError: as `Masking`; if the tokenizer has no mask token, or its words are not known for a unit of words.
+        ValueError: As `Masking`; if the tokenizer has no mask token, or its words are not known for a unit of words.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, **options: Any):
@@ -216,16 +220,16 @@ class TokenMasker:
         """Choose tokens to predict and replace them.
 
         Args:
-            ids (`np.ndarray` of integers, shape `(N,)`): token ids of all examples, one after the other.
-            lengths (`np.ndarray` of `int64`, shape `(B,)`): tokens of each example.
-            keys (`np.ndarray` of `uint64`, shape `(B,)`): key of each example's draws.
+            ids (`np.ndarray` of integers, shape `(N,)`): Token ids of all examples, concatenated.
+            lengths (`np.ndarray` of `int64`, shape `(B,)`): Tokens of each example.
+            keys (`np.ndarray` of `uint64`, shape `(B,)`): Key of each example.
             word_starts (`np.ndarray` of `uint8`, shape `(N,)`, *optional*): 1 where a token begins a word; values at
                 special tokens do not matter.
-            mask_probability (`float`, *optional*): instead of that of `Masking`. A lower one predicts the first of the
-                same random order.
+            mask_probability (`float`, *optional*): Instead of that of `Masking`. A lower one predicts the first tokens
+                of the same random order.
 
         Raises:
-            ValueError: if an id is not in the vocabulary.
+            ValueError: If an id is not in the vocabulary.
         """
         if len(ids) and not 0 <= ids.min() <= ids.max() < len(self.is_ordinary):
             raise ValueError(
@@ -243,117 +247,111 @@ class TokenMasker:
 
     def _choose_tokens(self, is_candidate: np.ndarray, lengths: np.ndarray, keys: np.ndarray, rate: float) -> "Chosen":
         counts = np.add.reduceat(is_candidate, offsets_of(lengths)[:-1], dtype=np.int64)
-        if self.masking.quota == "bernoulli":
+        if self.masking.num_masked == "bernoulli":
             draws = random_uint32_in_runs(keys, RandomStream.MASK_CHOICE, lengths)
-            quotas = self._quotas(rate, counts, counts, lengths, keys, heads(draws, rate, lengths, is_candidate))
-            runs = choose_units(draws, lengths, quotas, allowed=is_candidate)
+            limits = self._bounded(_num_below(draws, rate, lengths, is_candidate), lengths)
+            runs = choose_units(draws, lengths, limits, allowed=is_candidate)
         else:
-            quotas = np.minimum(self._quotas(rate, counts, counts, lengths, keys), counts)
-            runs = draw_tokens(keys, lengths, quotas, is_candidate)
+            limits = np.minimum(self._num_to_mask(rate, counts, counts, lengths, keys), counts)
+            runs = sample_tokens(keys, lengths, limits, is_candidate)
         return Chosen(runs.rows, runs.first, runs.first)
 
     def _choose_words(self, words: "Words", lengths: np.ndarray, keys: np.ndarray, rate: float) -> "Chosen":
         """Words, n-grams or spans."""
-        first_places = words.places[words.first]
-        draws = random_uint32_in_runs(keys, RandomStream.MASK_CHOICE, lengths)[first_places]
-        is_bernoulli = self.masking.quota == "bernoulli"
-        tossed = heads(draws, rate, words.counts) if is_bernoulli else None
-        quotas = self._quotas(rate, words.counts, words.token_counts, lengths, keys, tossed)
-        counts_words = self.masking.quota_in_units or is_bernoulli
-        word_lengths = np.ones_like(words.first) if counts_words else words.lengths
-        if self.masking.unit == "word":
-            passes_over = self.masking.pass_over_long_words or self.masking.max_predictions is not None
-            coins = None if passes_over else uniforms(keys, RandomStream.MASK_LAST_WORD, 0)
-            runs = choose_units(draws, words.counts, quotas, word_lengths, coins=coins)
+        masking, first_tokens = self.masking, words.positions[words.first]
+        draws = random_uint32_in_runs(keys, RandomStream.MASK_CHOICE, lengths)[first_tokens]
+        if masking.num_masked == "bernoulli":
+            limits = self._bounded(_num_below(draws, rate, words.counts), lengths)
         else:
-            sizes = as_uniforms(random_uint32_in_runs(keys, RandomStream.MASK_RUN_LENGTH, lengths)[first_places])
+            limits = self._num_to_mask(rate, words.counts, words.token_counts, lengths, keys)
+        word_lengths = np.ones_like(words.first) if masking.counts_words else words.lengths
+        if masking.unit == "word":
+            passes_over = masking.pass_over_long_words or masking.max_predictions is not None
+            coins = None if passes_over else uniforms(keys, RandomStream.MASK_LAST_WORD, 0)
+            runs = choose_units(draws, words.counts, limits, word_lengths, coins=coins)
+        else:
+            sizes = as_uniforms(random_uint32_in_runs(keys, RandomStream.MASK_RUN_LENGTH, lengths)[first_tokens])
             sizes = 1 + np.searchsorted(self.run_sizes, sizes, "right")
-            runs = choose_runs(draws, words.counts, quotas, word_lengths, sizes, words.limits())
-        bounds = np.append(words.first, len(words.places))
+            runs = choose_runs(draws, words.counts, limits, word_lengths, sizes, words.text_ends())
+        bounds = np.append(words.first, len(words.positions))
         begin, end = bounds[runs.first], bounds[runs.end]
-        places, sizes = words.places[ranges(begin, end)], end - begin
-        return Chosen(np.repeat(runs.rows, sizes), places, np.repeat(words.places[begin], sizes))
+        positions, sizes = words.positions[ranges(begin, end)], end - begin
+        return Chosen(np.repeat(runs.rows, sizes), positions, np.repeat(words.positions[begin], sizes))
 
     def _words(
-        self, ids: np.ndarray, places: np.ndarray, lengths: np.ndarray, word_starts: np.ndarray | None
+        self, ids: np.ndarray, positions: np.ndarray, lengths: np.ndarray, word_starts: np.ndarray | None
     ) -> "Words":
-        of_rows = np.searchsorted(places, offsets_of(lengths))
-        begins_text = np.zeros(len(places) + 1, dtype=bool)
+        of_rows = np.searchsorted(positions, offsets_of(lengths))
+        begins_text = np.zeros(len(positions) + 1, dtype=bool)
         begins_text[of_rows] = True
         begins_text = begins_text[:-1]
         if not self.masking.units_cross_separators:
-            begins_text[1:] |= np.diff(places) > 1
+            begins_text[1:] |= np.diff(positions) > 1
         if word_starts is None:
-            starts = self.word_starts(ids[places], begins_text)
+            starts = self.word_starts(ids[positions], begins_text)
         else:
-            starts = (word_starts[places] != 0) | begins_text
+            starts = (word_starts[positions] != 0) | begins_text
         first = np.flatnonzero(starts)
         counts = np.diff(np.searchsorted(first, of_rows))
-        return Words(places, first, counts, np.diff(of_rows), np.flatnonzero(begins_text))
+        return Words(positions, first, counts, np.diff(of_rows), np.flatnonzero(begins_text))
 
-    def _quotas(
-        self,
-        rate: float,
-        num_units: np.ndarray,
-        num_tokens: np.ndarray,
-        lengths: np.ndarray,
-        keys: np.ndarray,
-        num_heads: np.ndarray | None = None,
+    def _num_to_mask(
+        self, rate: float, num_words: np.ndarray, num_tokens: np.ndarray, lengths: np.ndarray, keys: np.ndarray
     ) -> np.ndarray:
-        """How many tokens or words to predict in each example; `num_heads` where a coin is tossed for each."""
+        """Number of tokens or words to mask in each example."""
         masking = self.masking
-        counted = num_units if masking.quota_in_units else lengths if masking.count_special_tokens else num_tokens
-        if num_heads is not None:
-            most = num_heads
-        elif masking.quota == "rounded":
-            most = np.floor(counted * rate + uniforms(keys, RandomStream.MASK_COUNT, 0))
-        else:
-            most = np.rint(counted * rate)
-        most = np.maximum(most, int(masking.at_least_one))
-        return np.minimum(most, masking.max_predictions or np.inf).clip(max=lengths).astype(np.int64)
+        counted = num_words if masking.share_of_words else lengths if masking.count_special_tokens else num_tokens
+        if masking.num_masked == "nearest":
+            return self._bounded(np.rint(counted * rate), lengths)
+        return self._bounded(np.floor(counted * rate + uniforms(keys, RandomStream.MASK_COUNT, 0)), lengths)
+
+    def _bounded(self, numbers: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        numbers = np.maximum(numbers, int(self.masking.at_least_one))
+        return np.minimum(numbers, self.masking.max_predictions or np.inf).clip(max=lengths).astype(np.int64)
 
     def _replace(self, ids: np.ndarray, chosen: "Chosen", lengths: np.ndarray, keys: np.ndarray) -> MaskedTokens:
-        """80/10/10, for each predicted token or for each run of them."""
+        """80/10/10, for each predicted token or for each unit."""
         masking = self.masking
-        rows, places = chosen.rows, chosen.places
+        rows, positions = chosen.rows, chosen.positions
         row_begin = offsets_of(lengths)[rows]
-        # Half of the bits decide, the other half draws a token.
-        bits = random_bits_of_rows(keys, RandomStream.REPLACEMENT, rows, places - row_begin)
+        # The upper 32 bits decide what becomes of a token, the lower ones sample a random token.
+        bits = random_bits_of_rows(keys, RandomStream.REPLACEMENT, rows, positions - row_begin)
         decided_by = bits
         if masking.replacement_per == "unit":
-            decided_by = random_bits_of_rows(keys, RandomStream.UNIT_REPLACEMENT, rows, chosen.run_places - row_begin)
+            first = chosen.unit_positions - row_begin
+            decided_by = random_bits_of_rows(keys, RandomStream.UNIT_REPLACEMENT, rows, first)
         decision = as_uniforms((decided_by >> np.uint64(32)).astype(np.uint32))
         becomes_mask = decision < masking.mask_replace_probability
         changes = decision < masking.mask_replace_probability + masking.random_replace_probability
         becomes_random = np.flatnonzero(changes & ~becomes_mask)
-        drawn = as_uniforms(bits[becomes_random].astype(np.uint32)) * len(self.random_ids)
+        random_index = as_uniforms(bits[becomes_random].astype(np.uint32)) * len(self.random_ids)
 
         masked = ids.copy()
-        originals = masked[places]
+        originals = masked[positions]
         replacements = np.where(becomes_mask, self.mask_id, originals)
-        replacements[becomes_random] = self.random_ids[drawn.astype(np.int64)]
-        masked[places] = replacements
-        return MaskedTokens(masked, rows, places, originals)
+        replacements[becomes_random] = self.random_ids[random_index.astype(np.int64)]
+        masked[positions] = replacements
+        return MaskedTokens(masked, rows, positions, originals)
 
 
-def heads(draws: np.ndarray, rate: float, counts: np.ndarray, allowed: np.ndarray | None = None) -> np.ndarray:
+def _num_below(draws: np.ndarray, rate: float, counts: np.ndarray, allowed: np.ndarray | None = None) -> np.ndarray:
     """How many of each example's `counts` draws are below `rate`, of those allowed."""
-    is_head = as_uniforms(draws) < rate
-    found = np.flatnonzero(is_head if allowed is None else is_head & allowed)
+    is_below = as_uniforms(draws) < rate
+    found = np.flatnonzero(is_below if allowed is None else is_below & allowed)
     return np.diff(np.searchsorted(found, offsets_of(counts)))
 
 
 class Words(NamedTuple):
-    """Words of all examples, one after the other.
+    """Words of all examples, concatenated.
 
     Args:
-        places (`np.ndarray` of `int64`, shape `(C,)`): where the tokens that may be predicted stand in the batch.
-        first (`np.ndarray` of `int64`, shape `(U,)`): index in `places` of each word's first token.
-        counts, token_counts (`np.ndarray` of `int64`, shape `(B,)`): words, and tokens in them, of each example.
-        texts (`np.ndarray` of `int64`): indices in `places` where a run of words may not go on.
+        positions (`np.ndarray` of `int64`, shape `(C,)`): Positions in the batch of tokens that may be predicted.
+        first (`np.ndarray` of `int64`, shape `(U,)`): Index in `positions` of each word's first token.
+        counts, token_counts (`np.ndarray` of `int64`, shape `(B,)`): Words, and tokens in them, of each example.
+        texts (`np.ndarray` of `int64`): Indices in `positions` that a run of words may not cross.
     """
 
-    places: np.ndarray
+    positions: np.ndarray
     first: np.ndarray
     counts: np.ndarray
     token_counts: np.ndarray
@@ -362,17 +360,17 @@ class Words(NamedTuple):
     @property
     def lengths(self) -> np.ndarray:
         """Tokens of each word, `(U,)`."""
-        return np.diff(np.append(self.first, len(self.places)))
+        return np.diff(np.append(self.first, len(self.positions)))
 
-    def limits(self) -> np.ndarray:
-        """The word that a run beginning at each word ends before, `(U,)`."""
+    def text_ends(self) -> np.ndarray:
+        """The word before which a run that begins at each word ends, `(U,)`."""
         begins = np.append(np.searchsorted(self.first, self.texts), len(self.first))
         return begins[np.searchsorted(begins, np.arange(len(self.first)), "right")]
 
 
 class Chosen(NamedTuple):
-    """Predicted tokens: example, place in the batch, place of the first token of the same run."""
+    """Predicted tokens: example, position in the batch, position of the first token of the same unit."""
 
     rows: np.ndarray
-    places: np.ndarray
-    run_places: np.ndarray
+    positions: np.ndarray
+    unit_positions: np.ndarray

@@ -1,10 +1,10 @@
-"""Batches by token budget: groups of examples whose tokens fill a budget, however many examples that are.
+"""Batches by token budget: groups of as many examples as a budget of tokens holds.
 
-A step then has nearly the same number of tokens whatever their lengths, so memory and time of a step are known. Packed
-(`packed=True` of the collators) a group is one row without padding. The loss does not depend on the grouping, because
-every objective is divided by the global count of its items.
+Steps then have nearly the same number of tokens, so their memory and time are known. Packed (`packed=True` of the
+collators) a group is one row without padding. The loss does not depend on the grouping, because every objective is
+divided by the global count of its items.
 
-Leaves out: grouping by length. Groups are random draws of the epoch's examples, as batches are elsewhere.
+Leaves out: grouping by length. Groups are random samples of the epoch's examples, as batches are elsewhere.
 """
 
 import copy
@@ -14,57 +14,53 @@ from typing import Any
 import numpy as np
 
 from hf_encoders.data.blocks import SentenceBlocks
-from hf_encoders.data.chunk_examples import SPECIAL_TOKENS_OF_A_PAIR, ChunkExamples
+from hf_encoders.data.chunk_examples import ChunkExamples
 from hf_encoders.data.chunks import DocumentChunks
 from hf_encoders.data.collators import DataCollatorForMaskedLM
 from hf_encoders.data.examples import EpochDataset, TextExamples
 from hf_encoders.data.ragged import offsets_of, ranges
 from hf_encoders.data.randomness import RandomStream, example_keys, random_bits
-from hf_encoders.data.streaming import StreamedExamples
 
 
-EXAMPLES_A_STEP = 2**16  # whose lengths are found at once
-# A group's last gap is filled with the best of that many examples that come next: enough for gaps of a few tokens.
-EXAMPLES_IN_SIGHT = 256
+EXAMPLES_PER_STEP = 2**16  # whose lengths are computed at once
+LOOKAHEAD = 256  # a group's last gap is filled with the best of this many next examples
 SPARE_GROUPS = 0.01  # share of groups for epochs that have more tokens than epoch 0
 
 
 class TokenBudget(EpochDataset):
-    """Groups of examples with at most `max_tokens` tokens together; one group is one row of a `Trainer`'s batch.
+    """Groups of examples with at most `max_tokens` tokens in total; one group is one row of a `Trainer`'s batch.
 
-    `per_device_train_batch_size=1` gives up to `max_tokens` tokens a step and device, k gives k groups at once. Works
-    with packed and with padded collators; padded ones make a batch of as many rows as the groups have examples, in
-    which padding comes on top of the budget.
+    `per_device_train_batch_size=1` gives up to `max_tokens` tokens per step and device, k gives k groups at once. With
+    padded collators a batch has as many rows as its groups have examples, and padding comes on top of the budget.
 
-    Groups are a function of (seed, epoch): the epoch's examples in random order, filled up one group after the other.
-    What an example is, its pair and its masks, is what it is in the data set alone.
+    Groups are a function of (seed, epoch): the epoch's examples in random order, filled into one group after the
+    other. The examples, their pairs and masks are those of the dataset alone.
 
-    The length of the data set does not change: the number of groups that epoch 0 needs, and one in 100 more, at least
-    one, for epochs that have more tokens. Each epoch fills all groups alike, so every example comes once,
-    also those that `DocumentChunks` itself leaves out, or gives twice, to have as many in every epoch. Only what an
-    epoch has beyond the budget of all groups is left out: with `put_back`, whose epochs differ most, up to some per
-    cent of a few hundred documents. An epoch with fewer examples than groups gives its first groups again. Without
-    redraw the number is that of epoch 0.
+    The length is the number of groups that epoch 0 needs, and 1 % more (at least one) for epochs that have more
+    tokens. Each epoch fills all groups alike, so every example comes once, also those that `DocumentChunks` leaves
+    out, or repeats, to keep its length. Only what exceeds the budget of all groups is left out: with `put_back`, whose
+    epochs differ most, up to some per cent of a few hundred documents. An epoch with fewer examples than groups
+    repeats its first groups. With `redraw=False` the length is that of epoch 0.
 
-    Cost: when an epoch is announced, and in `__init__` for epoch 0, the lengths of all its examples are found (no text
-    is read); docs/data.md has the time it takes.
+    Cost: `set_epoch`, and `__init__` for epoch 0, compute the lengths of all examples (no text is read); docs/data.md
+    has the time it takes.
 
     Args:
-        dataset (`DocumentChunks` or `SentenceBlocks`): the examples; gives the seed and the epochs.
-        collator (`DataCollatorForMaskedLM` or a pair collator): the one that batches are made with. It knows how long
-            an example is: half of the next-sentence pairs have another second segment than the chunk has. Another one
-            may make groups that are over the budget.
-        max_tokens (`int`): most tokens of a group, special tokens included; at least the longest example.
+        dataset (`DocumentChunks` or `SentenceBlocks`): The examples, with their seed and epochs.
+        collator (`DataCollatorForMaskedLM` or a pair collator): The one that makes the batches, which knows how long
+            each example is: half of the next-sentence pairs have another second segment than the chunk.
+        max_tokens (`int`, *optional*, defaults to 16384): Most tokens of a group, special tokens included; at least
+            the longest example.
 
     Raises:
-        ValueError: for another data set (a stream too) or collator, for a budget below the longest example; and as
-            the collator does for examples that it cannot make.
+        ValueError: For another dataset (a stream too) or collator, for a budget below the longest example; and as the
+            collator for examples that it cannot make.
 
     >>> from datasets import Dataset
     >>> documents = Dataset.from_dict({"input_ids": [[[10, 11], [12]], [[20, 21], [22, 23, 24]], [[30]]]})
     >>> blocks = SentenceBlocks(documents, max_length=8, cross_documents=False, redraw=False)
     >>> groups = TokenBudget(blocks, DataCollatorForMaskedLM(doctest_tokenizer()), max_tokens=10)
-    >>> [[group.pieces(i)[0].tolist() for i in range(len(group))] for group in (groups[0], groups[1])]
+    >>> [[group.token_ids(i)[0].tolist() for i in range(len(group))] for group in (groups[0], groups[1])]
     [[[20, 21, 22, 23, 24]], [[30], [10, 11, 12]]]
     """
 
@@ -77,11 +73,18 @@ class TokenBudget(EpochDataset):
         _check(dataset, collator)
         super().__init__(dataset.seed, dataset.redraw, dataset.epochs_per_draw, dataset.dupe_factor)
         self.dataset, self.collator, self.max_tokens = dataset, collator, max_tokens
-        # Epoch 0 is counted without being announced, which is still for the trainer to do.
+        # Epoch 0 is counted without setting the epoch, which is the trainer's task.
         first_epoch = copy.copy(dataset)
         first_epoch.redraw = False
         lengths = self._lengths(first_epoch)
-        _check_budget(max_tokens, dataset, int(lengths.max()))
+        longest = int(lengths.max())
+        if isinstance(dataset, DocumentChunks):
+            longest = max(longest, dataset.max_length)  # in later epochs
+        if not isinstance(max_tokens, (int, np.integer)) or max_tokens < longest:
+            raise ValueError(
+                f"max_tokens={max_tokens} must be a whole number of at least {longest}, the longest example: raise it "
+                f"(16384, for example), or lower max_length of the dataset."
+            )
         num_needed = len(fill_groups(self._shuffled(0, len(lengths)), lengths, max_tokens)[1])
         spare = max(1, round(SPARE_GROUPS * num_needed)) if dataset.redraw else 0
         self.num_groups = min(num_needed + spare, len(lengths))
@@ -91,16 +94,16 @@ class TokenBudget(EpochDataset):
         return self.num_groups
 
     def facts(self) -> list[str]:
-        """What the data set is of, for its `repr`."""
+        """Contents and options for `repr`."""
         return [f"{len(self):,} groups of {self.dataset!r}", f"max_tokens={self.max_tokens}"]
 
     @property
     def epoch(self) -> int:
-        """The epoch that was announced to the examples' data set; raises as there."""
+        """The current epoch of the examples' dataset; raises as there."""
         return self.dataset.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Announce the epoch, from 0, and group it here and now: workers that start later need not do it each."""
+        """Set the epoch, from 0, and make its groups, so that workers started later do not each have to."""
         self.dataset.set_epoch(epoch)
         self._groups()
 
@@ -111,7 +114,7 @@ class TokenBudget(EpochDataset):
         return self.dataset.examples(order[ranges(offsets[indices], offsets[indices + 1])])
 
     def _groups(self) -> tuple[np.ndarray, np.ndarray]:
-        """The announced epoch's examples in the order of its groups, `(E,)`, and the bounds of these, `(G + 1,)`."""
+        """The epoch's examples in the order of its groups, `(E,)`, and the bounds of the groups, `(G + 1,)`."""
         epoch = self.epoch
         if self._plan is None or self._plan[0] != epoch:
             lengths = self._lengths(self.dataset)
@@ -121,7 +124,7 @@ class TokenBudget(EpochDataset):
         return self._plan[1:]
 
     def _filled_alike(self, order: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """`fill_groups` to the lowest limit found that needs no more groups than there are, or to `max_tokens`."""
+        """`fill_groups` with the lowest limit found that needs no more groups than there are, or with `max_tokens`."""
         even, longest, surplus = lengths.sum() / self.num_groups, int(lengths.max()), 0.002
         while True:
             limit = min(max(math.ceil(even * (1 + surplus)), longest), self.max_tokens)
@@ -135,26 +138,25 @@ class TokenBudget(EpochDataset):
         return np.argsort(random_bits(keys, RandomStream.TOKEN_BUDGET_SHUFFLE, 0), kind="stable")
 
     def _lengths(self, dataset: DocumentChunks | SentenceBlocks) -> np.ndarray:
-        """Tokens of every example of the epoch, special ones included."""
+        """Lengths of all examples of the epoch, special tokens included."""
         num_examples = dataset.num_in_epoch() if isinstance(dataset, DocumentChunks) else len(dataset)
-        bounds = [*range(0, num_examples, EXAMPLES_A_STEP), num_examples]
-        steps = (np.arange(begin, end) for begin, end in zip(bounds, bounds[1:], strict=False))
+        steps = np.array_split(np.arange(num_examples), range(EXAMPLES_PER_STEP, num_examples, EXAMPLES_PER_STEP))
         return np.concatenate([self.collator.example_lengths(dataset.examples(indices)) for indices in steps])
 
 
 def fill_groups(order: np.ndarray, lengths: np.ndarray, max_tokens: int) -> tuple[np.ndarray, np.ndarray]:
     """Fill groups with examples, one group after the other.
 
-    A group takes examples in order while they fit, and then, as long as one does, the longest that fits of those that
-    come next (best fit, within sight).
+    A group takes examples in order while they fit, and then, as long as one does, the longest that fits among the next
+    ones (best fit, with a lookahead).
 
     Args:
-        order (`np.ndarray` of `int64`, shape `(E,)`): the examples in the order to take them.
-        lengths (`np.ndarray` of `int64`, shape `(E,)`): tokens of examples 0 to E - 1, each in [1, `max_tokens`].
-        max_tokens (`int`): most tokens of a group.
+        order (`np.ndarray` of `int64`, shape `(E,)`): The examples in the order to take them.
+        lengths (`np.ndarray` of `int64`, shape `(E,)`): Tokens of examples 0 to E - 1, each in [1, `max_tokens`].
+        max_tokens (`int`): Most tokens of a group.
 
     Returns:
-        The examples one group after the other, `int64` of shape `(E,)`, and the number in each group.
+        The examples group by group, `int64` of shape `(E,)`, and the number in each group.
 
     Groups of 10: 4 and 5 leave a gap of 1, which the last but one fills:
 
@@ -171,8 +173,8 @@ def fill_groups(order: np.ndarray, lengths: np.ndarray, max_tokens: int) -> tupl
         stop = start + int(np.searchsorted(sums, max_tokens, "right"))
         gap = max_tokens - int(sums[stop - start - 1])
         while gap >= shortest and stop < len(order):
-            in_sight = lengths[stop : stop + EXAMPLES_IN_SIGHT]
-            best = stop + int(np.where(in_sight <= gap, in_sight, 0).argmax())
+            candidates = lengths[stop : stop + LOOKAHEAD]
+            best = stop + int(np.where(candidates <= gap, candidates, 0).argmax())
             if lengths[best] > gap:
                 break
             for values in (order, lengths):
@@ -185,7 +187,7 @@ def fill_groups(order: np.ndarray, lengths: np.ndarray, max_tokens: int) -> tupl
 
 
 def divided(counts: np.ndarray, num_groups: int) -> np.ndarray:
-    """Groups of `counts` examples, those of most examples halved until there are `num_groups`, or one example in each.
+    """Groups of `counts` examples, of which the fullest are halved until there are `num_groups`, or one example each.
 
     >>> divided(np.array([4, 9, 5]), 5).tolist()
     [4, 5, 4, 3, 2]
@@ -203,29 +205,15 @@ def divided(counts: np.ndarray, num_groups: int) -> np.ndarray:
 
 
 def _check(dataset: Any, collator: Any) -> None:
-    if isinstance(dataset, StreamedExamples):
-        raise ValueError(
-            f"dataset is a {type(dataset).__name__}, and a stream does not tell the lengths of its examples before it "
-            "is read: give the stream itself to Trainer, with packed=True in the data collator (a fixed number of "
-            "examples a batch), or prepare a corpus with prepare_corpus."
-        )
     if not isinstance(dataset, (DocumentChunks, SentenceBlocks)):
         raise ValueError(
-            f"dataset is a {type(dataset).__name__}: give a DocumentChunks or SentenceBlocks of the documents wanted."
+            f"dataset is a {type(dataset).__name__}: give a DocumentChunks or SentenceBlocks of the documents. The "
+            "lengths of a stream's examples are not known before it is read: give the stream itself to Trainer, with "
+            "packed=True in the data collator (a fixed number of examples per batch), or make a corpus with "
+            "prepare_corpus."
         )
     if not isinstance(collator, DataCollatorForMaskedLM):
         raise ValueError(
-            f"collator is a {type(collator).__name__}, and one of hf_encoders.data is needed to tell the lengths of "
-            "examples: give the one that batches are made with."
-        )
-
-
-def _check_budget(max_tokens: int, dataset: DocumentChunks | SentenceBlocks, longest: int) -> None:
-    """Chunks of later epochs may be longer than those of epoch 0, up to the data set's limit."""
-    if isinstance(dataset, DocumentChunks):
-        longest = max(longest, dataset.max_tokens + SPECIAL_TOKENS_OF_A_PAIR)
-    if not isinstance(max_tokens, (int, np.integer)) or max_tokens < longest:
-        raise ValueError(
-            f"max_tokens={max_tokens} must be a whole number of at least {longest}, the longest example: raise it "
-            f"(16384, for example), or lower max_length of the data set."
+            f"collator is a {type(collator).__name__}: give the one of hf_encoders.data that makes the batches, which "
+            "knows the lengths of examples."
         )

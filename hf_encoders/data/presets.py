@@ -1,7 +1,7 @@
-"""The data of the papers as their code makes it, artefacts included: options for data sets and collators.
+"""The data of the papers as their code makes it, artefacts included: options for datasets and collators.
 
 By default this package leaves the known artefacts out. `original_chunks.py` lists those of the chunks; those of
-masking are options, which are put together here.
+masking are options of `Masking`, combined here.
 Sources: `create_pretraining_data.py` of google-research/bert and google-research/albert with the defaults of its
 flags; fairseq's `masked_lm` task, `mask_tokens_dataset.py` and `token_block_dataset.py` with its RoBERTa recipe.
 
@@ -9,7 +9,7 @@ flags; fairseq's `masked_lm` task, `mask_tokens_dataset.py` and `token_block_dat
 >>> Masking(**{**BERT_MASKING, "max_predictions": 76}).max_predictions  # BERT's README at length 512
 76
 
-BERT and ALBERT wrote their examples to disk, several times over (`dupe_factor`, 10 and 40 by default); an epoch of
+BERT and ALBERT wrote their examples to disk several times (`dupe_factor`, 10 and 40 by default); an epoch of
 `DocumentChunks(..., dupe_factor=10, **BERT_CHUNKS)` is one of these passes.
 """
 
@@ -20,13 +20,13 @@ from hf_encoders.data.word_starts import ContinuationStarts, SentencePieceStarts
 BERT_CHUNKS = {"original_code": True, "put_back": True}
 # `create_masked_lm_predictions`; 20 predictions are for length 128, the README has 76 to 80 for 512.
 BERT_MASKING = {
-    "quota": "nearest",
+    "num_masked": "nearest",
     "max_predictions": 20,
     "pass_over_long_words": True,
     "count_special_tokens": True,
     "random_tokens": "any",
 }
-# `do_whole_word_mask`: a piece that continues a word joins the one before it, over a separator too.
+# `do_whole_word_mask`: a wordpiece that continues a word joins the one before it, over a separator too.
 BERT_WHOLE_WORD_MASKING = {
     **BERT_MASKING,
     "unit": "word",
@@ -46,26 +46,22 @@ ALBERT_MASKING = {
 }
 
 # fairseq, `--sample-break-mode complete`; add "cross_documents": False for `complete_doc`.
-ROBERTA_BLOCKS = {
-    "cross_documents": True,
-    "sentence_separators": True,
-    "cut_long_sentences": False,
-}
-# `mask_tokens_dataset.py`: special tokens are counted, masked and predicted like others, and there is no least number;
-# random tokens are all but the first four entries: `<s>`, `<pad>`, `</s>`, `<unk>`.
+ROBERTA_BLOCKS = {"cross_documents": True, "sentence_separators": True, "cut_long_sentences": False}
+# `mask_tokens_dataset.py`: special tokens are counted, masked and predicted like others, and the number to mask may be
+# zero; random tokens are all but the first four entries: `<s>`, `<pad>`, `</s>`, `<unk>`.
 ROBERTA_MASKING = {
-    "quota": "rounded",
+    "num_masked": "rounded",
     "at_least_one": False,
     "count_special_tokens": True,
     "mask_special_tokens": True,
     "random_tokens": "ordinary_and_mask",
 }
-# `mask_whole_words`: the share is of the words, and each word is masked, replaced or kept as a whole. A piece without
+# `mask_whole_words`: the share is of the words, and each word is masked, replaced or kept as a whole. A token without
 # a space before it joins the special token before it.
 ROBERTA_WHOLE_WORD_MASKING = {
     **ROBERTA_MASKING,
     "unit": "word",
-    "quota_in_units": True,
+    "share_of_words": True,
     "replacement_per": "unit",
     "word_starts": SpaceMarkedStarts,
 }

@@ -1,10 +1,10 @@
-"""Rows of different lengths, one after the other in one array."""
+"""Rows of different lengths, concatenated in one array."""
 
 import numpy as np
 
 
 def offsets_of(lengths: np.ndarray) -> np.ndarray:
-    """Lengths `(n,)` -> where each row begins and the last one ends, `int64` of shape `(n + 1,)`.
+    """Lengths `(n,)` -> where each row begins, and the end of the last one; `int64` of shape `(n + 1,)`.
 
     >>> offsets_of(np.array([2, 0, 3]))
     array([0, 2, 2, 5])
@@ -15,7 +15,7 @@ def offsets_of(lengths: np.ndarray) -> np.ndarray:
 
 
 def ranges(starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """The numbers of several ranges, one range after the other, `int64`.
+    """The integers of several ranges, concatenated; `int64`.
 
     >>> ranges(np.array([7, 3, 5]), np.array([9, 3, 8]))
     array([7, 8, 5, 6, 7])

@@ -6,14 +6,11 @@ from transformers import PreTrainedTokenizerBase
 
 
 def check_tokenizer(tokenizer: PreTrainedTokenizerBase) -> None:
-    """Refuse what is no tokenizer, such as the name of one.
-
-    Raises:
-        ValueError: says how to get one.
-    """
+    """Raise ValueError for what is not a tokenizer, such as the name of one."""
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
-        what = repr(tokenizer) if isinstance(tokenizer, (str, os.PathLike)) else f"a {type(tokenizer).__name__}"
-        name = repr(str(tokenizer)) if isinstance(tokenizer, (str, os.PathLike)) else "..."
+        is_name = isinstance(tokenizer, (str, os.PathLike))
+        name = repr(str(tokenizer)) if is_name else "..."
+        what = name if is_name else f"a {type(tokenizer).__name__}"
         raise ValueError(f"tokenizer is {what}: give the object, transformers.AutoTokenizer.from_pretrained({name}).")
 
 
@@ -21,7 +18,7 @@ def sequence_ends(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
     """Ids of the token before a sequence and the token after a segment: `[CLS]`, `[SEP]`, or `<s>`, `</s>`.
 
     Raises:
-        ValueError: if the tokenizer has neither pair.
+        ValueError: If the tokenizer has neither pair.
     """
     check_tokenizer(tokenizer)
     first = tokenizer.cls_token_id if tokenizer.cls_token_id is not None else tokenizer.bos_token_id
@@ -38,7 +35,7 @@ def mask_and_padding(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
     """Ids of the mask token and the padding token.
 
     Raises:
-        ValueError: if the tokenizer has no mask token or no padding token.
+        ValueError: If the tokenizer has no mask token or no padding token.
     """
     check_tokenizer(tokenizer)
     if tokenizer.mask_token_id is None:
@@ -52,14 +49,14 @@ def mask_and_padding(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
 
 
 def unknown_ids(tokenizer: PreTrainedTokenizerBase, *others: int | None) -> set[int]:
-    """Ids that stand for words which are not in the vocabulary, and for nothing else.
+    """Ids that stand for words outside the vocabulary, and for nothing else.
 
-    Byte-level vocabularies know every word. Their tokenizers (GPT-2, GPT-NeoX) name a separator as unknown token,
-    which stays a separator.
+    Byte-level vocabularies cover every word. Their tokenizers (GPT-2, GPT-NeoX) have a separator as unknown token,
+    which is not an unknown word.
 
     Args:
-        tokenizer: whose `unk_token` is looked at.
-        others (`int`, *optional*): more ids that may be unknown tokens, as the tokenizer's model has them.
+        tokenizer (`PreTrainedTokenizerBase`): The tokenizer with its `unk_token`.
+        others (`int`, *optional*): Further candidates, from the tokenizer's model.
 
     >>> unknown_ids(doctest_tokenizer())
     {3}
@@ -69,7 +66,7 @@ def unknown_ids(tokenizer: PreTrainedTokenizerBase, *others: int | None) -> set[
 
 
 def never_masked(tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """Ids that are neither masked nor put in place of a token: all special ones but the unknown token, sorted.
+    """Ids that are neither masked nor used as random tokens: all special ones but the unknown token, sorted.
 
     An unknown token stands for a word, so it is predicted like one (as in the original code).
 

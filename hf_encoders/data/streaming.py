@@ -2,10 +2,10 @@
 
 A stream is cut into windows of consecutive documents. A window is tokenised in memory, cut as a corpus would be, and
 its examples come in random order; random segments of next-sentence prediction come from other documents of the window.
-Every draw is keyed by (seed, epoch, place in the stream), so whoever handles a window makes the same examples of it.
+Random numbers are keyed by (seed, epoch, position in the stream), so a window gives the same examples in any worker.
 
-Leaves out: a place to resume at. `Trainer` skips what it has seen by reading it again, at the cost that
-`StreamedExamples` tells; a corpus from `prepare_corpus` has no such cost.
+Leaves out: resuming at a position. `Trainer` skips what it has seen by reading it again, at the cost given in
+`StreamedExamples`; a corpus from `prepare_corpus` has no such cost.
 """
 
 import inspect
@@ -18,9 +18,9 @@ import numpy as np
 from torch.utils.data import IterableDataset, get_worker_info
 from transformers import PreTrainedTokenizerBase
 
-from hf_encoders.data.blocks import SPECIAL_TOKENS_OF_A_BLOCK, BlockLayout
-from hf_encoders.data.chunk_examples import SPECIAL_TOKENS_OF_A_PAIR, ChunkExamples, ChunkRule
-from hf_encoders.data.chunks import check_pair_length, cut_corpus
+from hf_encoders.data.blocks import BlockLayout
+from hf_encoders.data.chunk_examples import ChunkExamples, ChunkRule, check_pair_length
+from hf_encoders.data.chunks import cut_corpus
 from hf_encoders.data.collator_options import refuse_unknown_options, with_options_of
 from hf_encoders.data.corpus.segmentation import split_sentences
 from hf_encoders.data.corpus.sentence_encoding import check_max_sentence_tokens
@@ -31,61 +31,60 @@ from hf_encoders.data.ragged import offsets_of
 from hf_encoders.data.randomness import RandomStream, example_keys, random_bits
 
 
-# Places that a window has for documents, sentences and blocks: what they are numbered by does not depend on how many
-# the windows before have, which other consumers tokenise.
-PLACES_A_WINDOW = 2**32
+# Positions that are reserved for each window, so that numbering does not depend on windows that other workers read.
+POSITIONS_PER_WINDOW = 2**32
+
+
+Examples = TextExamples | ChunkExamples
 
 
 class Window(NamedTuple):
-    """Consecutive documents of one shard as they came, and the number of the window in the whole stream."""
+    """Consecutive documents of one shard, and the number of the window in the whole stream."""
 
     number: int
     documents: list[Any]
 
 
 class StreamedExamples(IterableDataset, EpochDataset):
-    """What the two streamed data sets share: reading, windows, and who takes which.
+    """Reading, windows, and their division among workers; the base of the two streamed datasets.
 
-    Who takes which: every worker of a data loader takes its part. Where the number of shards of the stream is a
-    multiple of the number of workers, it takes whole shards and reads nothing else. Otherwise all workers read all of
-    the stream (or of one shard, where their number is a multiple of that of the shards), and each tokenises only its
-    part of the windows.
+    Workers: if the number of shards is a multiple of the number of data loader workers, each worker takes whole shards
+    and reads nothing else. Otherwise all workers read the whole stream (or one shard, if their number is a multiple of
+    the number of shards), and each tokenises its part of the windows only.
 
-    Several processes: under `PreTrainingTrainer`, and wherever `share` is called, the workers of all processes are
-    counted together. The stock `Trainer` needs `accelerator_config={"dispatch_batches": False}`; then each process
-    reads, tokenises and cuts everything and keeps its part of the examples. Do not divide the stream by process
+    Processes: under `PreTrainingTrainer`, and wherever `share` is called, the workers of all processes are counted
+    together. The stock `Trainer` needs `accelerator_config={"dispatch_batches": False}`; then each process reads,
+    tokenises and cuts everything and keeps its part of the examples. Do not divide the stream by process
     (`split_dataset_by_node`) before.
 
-    Epochs: a stream for training repeats itself without end, each time as the next epoch. `Trainer` does not know how
-    long a stream is and trains for `max_steps`, which is one epoch to it: so batches run on where the stream begins
-    again, no process waits for another that has more examples, and a restart finds its place in any epoch. Each worker
-    gives each example of its part once an epoch, then it goes on to the next epoch, also when others have more left.
+    Epochs: a training stream repeats without end, each time as the next epoch. To `Trainer` all `max_steps` are one
+    epoch: batches run on where the stream begins again, no process waits for another that has more examples, and a
+    restart finds its position in any epoch. A worker begins its next epoch when its own part ends.
 
-    Restart: `Trainer` reads, tokenises, cuts and collates again what it skips, from the start of training. On one core
-    of a busy cloud machine a worker gets through 1.5 MB of English text a second, 3,000 examples of 128 tokens (BERT's
-    tokenizer, pairs and blocks alike), or 20,000 examples of documents of token ids. Nothing is skipped faster,
-    because only a window that is tokenised tells how many examples it gives.
+    Restart: `Trainer` reads, tokenises, cuts and collates again what it skips, from the start of training. On one
+    shared cloud core a worker processes 1.5 MB of English text per second, 3,000 examples of 128 tokens (BERT's
+    tokenizer), or 20,000 examples of documents of token ids.
 
     Args:
-        documents (`datasets.IterableDataset` or an iterable): One document an element or row: a `str`, the text; a
+        documents (`datasets.IterableDataset` or an iterable): One document per row or element: a `str`, the text; a
             list of `str`, its sentences; or a list of sentences of token ids without special tokens. An iterable must
-            start anew whenever it is iterated over, with the same documents.
-        tokenizer: As for `tokenize_documents`; `None` for documents of token ids.
-        column (`str`): The column of a `datasets.IterableDataset` to read.
-        sentence_splitter (`Callable[[str], list[str]]`): Gets the text of a document.
-        word_segmenter, max_sentence_tokens: As for `tokenize_documents`; not for documents of token ids.
-        window_documents (`int`): Documents of a window, at least 2: how far examples are shuffled and random segments
-            fetched. What is left at the end of a shard joins the window before.
-        window_length (`int`): Characters of text, or tokens, that a window ends at earlier if it has two documents.
-            Memory for two windows is needed in each worker.
-        seed (`int`): Seed of all draws.
-        redraw (`bool`): As in `EpochDataset`; False draws every epoch what epoch 0 draws.
-        repeat (`bool`, *optional*): Whether to go on with the next epoch where the stream ends. `None`: as `redraw`.
+            give the same documents whenever it is iterated over.
+        tokenizer (`PreTrainedTokenizerBase`, *optional*): As for `tokenize_documents`; `None` for token ids.
+        column (`str`, *optional*, defaults to `"text"`): Column of a `datasets.IterableDataset` to read.
+        sentence_splitter (`Callable[[str], list[str]]`, *optional*): Splits the text of a document into sentences.
+        word_segmenter, max_sentence_tokens: As for `tokenize_documents`; not for token ids.
+        window_documents (`int`, *optional*, defaults to 1000): Documents per window, at least 2: how far examples are
+            shuffled and random segments fetched. The remainder of a shard joins the window before.
+        window_length (`int`, *optional*, defaults to 2**24): Characters of text, or tokens, after which a window ends
+            if it has two documents. Each worker needs memory for two windows.
+        seed (`int`, *optional*, defaults to 0): Seed of all random choices.
+        redraw (`bool`, *optional*, defaults to `True`): As in `EpochDataset`.
+        repeat (`bool`, *optional*): Whether the next epoch follows where the stream ends; `None`: as `redraw`.
 
     Raises:
-        ValueError: For a value out of range, an iterator, a column that is not there, text without a tokenizer. While
-            reading, if a document is none of the above, the stream has no document, a window has tokens of fewer than
-            two documents, or there are fewer windows than workers.
+        ValueError: For a value out of range, an iterator, a missing column, text without a tokenizer. While reading,
+            if a document is none of the above, the stream has no document, a window has tokens of fewer than two
+            documents, or there are fewer windows than workers.
     """
 
     def __init__(
@@ -115,53 +114,51 @@ class StreamedExamples(IterableDataset, EpochDataset):
         self._process, self._num_processes = 0, 1
 
     def facts(self) -> list[str]:
-        """What the stream is of, for its `repr`."""
+        """Contents and options for `repr`."""
         documents = type(self.reader.documents).__name__
         return [f"{documents} of {self.reader.num_shards} shards", f"window_documents={self.window_documents}"]
 
-    def examples_of(self, corpus: FlatCorpus, first_place: int, draw: int) -> Iterator[TextExamples | ChunkExamples]:
-        """The examples of a window in random order, a batch of one each; its places begin at `first_place`."""
+    def examples_of(self, corpus: FlatCorpus, first_position: int, draw: int) -> Iterator[Examples]:
+        """The examples of a window in random order, one at a time; its positions begin at `first_position`."""
         raise NotImplementedError
 
     def share(self, process: int, num_processes: int) -> None:
-        """Give the examples of one of several processes only, from 0; `PreTrainingTrainer` calls it."""
+        """Give only the examples of one of several processes, from 0; `PreTrainingTrainer` calls it."""
         self._process, self._num_processes = process, num_processes
 
-    def __iter__(self) -> Iterator[TextExamples | ChunkExamples]:
-        worker = get_worker_info()
-        index, num_workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
-        consumer, num_consumers = self._process * num_workers + index, self._num_processes * num_workers
+    def __iter__(self) -> Iterator[Examples]:
+        info = get_worker_info()
+        index, per_process = (0, 1) if info is None else (info.id, info.num_workers)
+        worker, num_workers = self._process * per_process + index, self._num_processes * per_process
         tokenize = WindowTokenizer(*self.reading)
         first_epoch = self.epoch
         for epoch in count(first_epoch) if self.repeat else [first_epoch]:
             is_empty = True
-            for example in self._examples(tokenize, epoch, consumer, num_consumers):
+            for example in self._examples(tokenize, epoch, worker, num_workers):
                 is_empty = False
                 yield example
-            # In evaluation a worker may have nothing to do, if there is something for another one.
+            # In evaluation a worker may be idle if another one has examples.
             if is_empty and (self.repeat or next(self._examples(tokenize, epoch, 0, 1), None) is None):
                 raise ValueError(
-                    f"documents gives no example to worker {consumer} of {num_consumers}: check that the stream holds "
+                    f"documents gives no example to worker {worker} of {num_workers}: check that the stream holds "
                     "text, and set dataloader_num_workers or window_documents lower."
                 )
 
-    def _examples(
-        self, tokenize: WindowTokenizer, epoch: int, consumer: int, num_consumers: int
-    ) -> Iterator[TextExamples | ChunkExamples]:
-        """The examples of an epoch that are this consumer's."""
+    def _examples(self, tokenize: WindowTokenizer, epoch: int, worker: int, num_workers: int) -> Iterator[Examples]:
+        """This worker's examples of an epoch."""
         draw = epoch if self.redraw else 0
-        for window in self._windows(epoch, consumer, num_consumers):
-            yield from self.examples_of(tokenize(window.documents), window.number * PLACES_A_WINDOW, draw)
+        for window in self._windows(epoch, worker, num_workers):
+            yield from self.examples_of(tokenize(window.documents), window.number * POSITIONS_PER_WINDOW, draw)
 
-    def _windows(self, epoch: int, consumer: int, num_consumers: int) -> Iterator[Window]:
-        """The windows of an epoch that are this consumer's."""
+    def _windows(self, epoch: int, worker: int, num_workers: int) -> Iterator[Window]:
+        """This worker's windows of an epoch: every `turns`-th of some shards."""
         num_shards = self.reader.num_shards
-        if num_shards % num_consumers == 0:
-            shards, turn, turns = range(consumer, num_shards, num_consumers), 0, 1
-        elif num_consumers % num_shards == 0:
-            shards, turn, turns = [consumer % num_shards], consumer // num_shards, num_consumers // num_shards
+        if num_shards % num_workers == 0:
+            shards, turn, turns = range(worker, num_shards, num_workers), 0, 1
+        elif num_workers % num_shards == 0:
+            shards, turn, turns = [worker % num_shards], worker // num_shards, num_workers // num_shards
         else:
-            shards, turn, turns = range(num_shards), consumer, num_consumers
+            shards, turn, turns = range(num_shards), worker, num_workers
         for shard in shards:
             values = self.reader.read(shard, epoch)
             for i, documents in enumerate(cut_windows(values, self.window_documents, self.window_length)):
@@ -172,13 +169,12 @@ class StreamedExamples(IterableDataset, EpochDataset):
 class StreamedChunks(StreamedExamples):
     r"""`DocumentChunks` of a stream, for the pair collators.
 
-    A stream that is one window gives the same examples as `DocumentChunks` does with the same seed.
+    A stream that is one window gives the examples of `DocumentChunks` with the same seed.
 
     Args:
         documents, tokenizer: As in `StreamedExamples`.
         max_length (`int`): Longest example in tokens, special tokens included.
-        options: The other arguments of `StreamedExamples`, and those of `ChunkRule`; `**paper_modes.BERT_CHUNKS` for
-            the original code's.
+        options: The other arguments of `StreamedExamples`, and those of `ChunkRule`.
 
     Raises:
         ValueError: As in `StreamedExamples` and `ChunkRule`; if `max_length` leaves no room for a pair; while reading,
@@ -193,23 +189,30 @@ class StreamedChunks(StreamedExamples):
     @with_options_of(ChunkRule)
     @with_options_of(StreamedExamples)
     def __init__(
-        self,
-        documents: Documents,
-        tokenizer: PreTrainedTokenizerBase | None,
-        max_length: int,
-        **options: Any,
+        self, documents: Documents, tokenizer: PreTrainedTokenizerBase | None, max_length: int, **options: Any
     ):
         rule = {field.name: options.pop(field.name) for field in fields(ChunkRule) if field.name in options}
         refuse_unknown_options(self, options, inspect.signature(StreamedExamples).parameters)
         super().__init__(documents, tokenizer, **options)
         check_pair_length(max_length)
         self.rule = ChunkRule(**rule)
-        self.max_tokens = max_length - SPECIAL_TOKENS_OF_A_PAIR
+        self.max_length = max_length
 
-    def examples_of(self, corpus: FlatCorpus, first_place: int, draw: int) -> Iterator[ChunkExamples]:
+    def examples_of(self, corpus: FlatCorpus, first_position: int, draw: int) -> Iterator[ChunkExamples]:
         """References to the chunks of a window."""
-        _check_pairs(corpus)
-        chunks = cut_corpus(corpus, self.max_tokens, self.rule, self.seed, draw, first_place)
+        sizes = np.diff(corpus.document_offsets)
+        if len(sizes) < 2:
+            raise ValueError(
+                f"documents: a window of the stream has {len(sizes)} document(s) with tokens, and random segments "
+                "come from another one: join small shards, or split the text into documents."
+            )
+        if sizes.max() < 2:
+            raise ValueError(
+                f"documents: none of the {len(sizes)} documents of a window has two sentences, and a sentence pair "
+                "needs one: check the sentence_splitter, put several sentences into each document, or use "
+                "StreamedBlocks (mlm)."
+            )
+        chunks = cut_corpus(corpus, self.max_length, self.rule, self.seed, draw, first_position)
         for i in shuffled(chunks.keys):
             yield chunks.take(slice(i, i + 1))
 
@@ -217,76 +220,46 @@ class StreamedChunks(StreamedExamples):
 class StreamedBlocks(StreamedExamples):
     """`SentenceBlocks` of a stream, for masked language modelling.
 
-    A block ends with its window, so the last one of a window is shorter: about half a block of padding a window.
+    A block ends with its window, so the last one of a window is shorter.
 
     Args:
         documents, tokenizer: As in `StreamedExamples`.
         max_length (`int`): Longest block in tokens, special tokens included.
-        cross_documents, sentence_separators, cut_long_sentences: As in `SentenceBlocks`.
-        options: The other arguments of `StreamedExamples`.
+        options: The other arguments of `StreamedExamples`, and those of `BlockLayout`.
 
     Raises:
         ValueError: As in `StreamedExamples`; if `max_length` leaves no room for a token.
 
     >>> documents = [[[10, 11], [12]], [[20, 21], [22, 23, 24]]]
     >>> blocks = StreamedBlocks(documents, tokenizer=None, max_length=8, redraw=False)
-    >>> [[piece.tolist() for piece in block.pieces(0)] for block in blocks]
+    >>> [[segment.tolist() for segment in block.token_ids(0)] for block in blocks]
     [[[10, 11, 12], [20, 21]], [[22, 23, 24]]]
     """
 
+    @with_options_of(BlockLayout)
     @with_options_of(StreamedExamples)
     def __init__(
-        self,
-        documents: Documents,
-        tokenizer: PreTrainedTokenizerBase | None,
-        max_length: int,
-        *,
-        cross_documents: bool = True,
-        sentence_separators: bool = False,
-        cut_long_sentences: bool = True,
-        **options: Any,
+        self, documents: Documents, tokenizer: PreTrainedTokenizerBase | None, max_length: int, **options: Any
     ):
+        layout = {field.name: options.pop(field.name) for field in fields(BlockLayout) if field.name in options}
         refuse_unknown_options(self, options, inspect.signature(StreamedExamples).parameters)
         super().__init__(documents, tokenizer, **options)
-        if max_length <= SPECIAL_TOKENS_OF_A_BLOCK:
-            raise ValueError(f"max_length={max_length} leaves no room for a token: use at least 3.")
-        self.layout = BlockLayout(
-            max_length - SPECIAL_TOKENS_OF_A_BLOCK,
-            cross_documents,
-            sentence_separators,
-            cut_long_sentences,
-        )
+        self.layout = BlockLayout(max_length, **layout)
 
-    def examples_of(self, corpus: FlatCorpus, first_place: int, draw: int) -> Iterator[TextExamples]:
+    def examples_of(self, corpus: FlatCorpus, first_position: int, draw: int) -> Iterator[TextExamples]:
         """References to the blocks of a window."""
         if len(corpus.tokens) == 0:
             return
         blocks = self.layout.cut(corpus)
-        keys = example_keys(self.seed, draw, np.arange(len(blocks)) + first_place)
-        document_starts = corpus.sentence_offsets[corpus.document_offsets[:-1]]
-        segments = self.layout.segments(corpus, document_starts, blocks)
-        pieces = offsets_of(segments.counts)
+        keys = example_keys(self.seed, draw, np.arange(len(blocks)) + first_position)
+        segments = self.layout.segments(corpus, blocks)
+        offsets = offsets_of(segments.counts)
         for i in shuffled(keys):
-            begin, end = (bounds[pieces[i] : pieces[i + 1]] for bounds in (segments.begin, segments.end))
+            begin, end = (bounds[offsets[i] : offsets[i + 1]] for bounds in (segments.begin, segments.end))
             block = segments._replace(begin=begin, end=end, counts=segments.counts[i : i + 1])
             yield TextExamples(block, keys[i : i + 1])
 
 
 def shuffled(keys: np.ndarray) -> np.ndarray:
-    """Examples in an order that their keys decide."""
+    """Indices of examples in an order that their keys decide."""
     return np.argsort(random_bits(keys, RandomStream.WINDOW_SHUFFLE, 0), kind="stable")
-
-
-def _check_pairs(corpus: FlatCorpus) -> None:
-    """Refuse a window that sentence pairs cannot be made of."""
-    sizes = np.diff(corpus.document_offsets)
-    if len(sizes) < 2:
-        raise ValueError(
-            f"documents: a window of the stream has {len(sizes)} document(s) with tokens, and random segments come "
-            "from another one: join small shards, or give one text a document and not all in one."
-        )
-    if sizes.max() < 2:
-        raise ValueError(
-            f"documents: none of the {len(sizes)} documents of a window has two sentences, and a sentence pair needs "
-            "one: check the sentence_splitter, put several sentences into each document, or use StreamedBlocks (mlm)."
-        )

@@ -85,7 +85,7 @@ class WordStarts:
             raise ValueError(f"tokenizer: {type(tokenizer).__name__} does not show where words begin. {remedy}")
         model, steps = _description(tokenizer)
         rule = self._rule(model, steps)
-        if rule is None:
+        if not rule:  # an empty prefix or suffix is none
             raise ValueError(
                 f"tokenizer: {type(self).__name__} finds no words for a {model['type']} model after the steps "
                 f"{sorted(steps)}. {remedy}"

@@ -1,7 +1,6 @@
-"""Exports a checkpoint to a form that needs no code of this package, after a check that it computes the same.
+"""Exports a checkpoint to other formats and verifies that the outputs are the same.
 
-What is written goes to a folder beside the output first, is loaded from there and compared; only then it gets its
-name. A form that fails the check is removed again.
+The export is written to a temporary folder, loaded and compared before it is renamed to the output.
 """
 
 import dataclasses
@@ -24,59 +23,55 @@ from torch.export import Dim
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from hf_encoders.loading import load_tokenizer, read_config
+from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.publishing.probing import CHOICES, FP32_TOLERANCE, Difference, difference, outputs_of, probe_batch
-from hf_encoders.publishing.saved_model import (
-    load_source,
-    native_class,
-    pooler_arguments,
-    saved_head,
-)
+from hf_encoders.publishing.saved_model import load_source, native_class, pooler_arguments, saved_head
 from hf_encoders.writing import check_folder
 
 
 ONNX_FILE = "model.onnx"
-# Rows that the export did not see: other numbers of rows, other lengths, a single token, as many as the model takes.
+# Batches that the export did not see: other sizes and lengths, a single token, the longest row.
 PROBED_LENGTHS = ((13, 5, 8), (1,), (3, 11), (7, 7, 2, 1, 4), (sys.maxsize, 2))
-# bfloat16 keeps 8 significant bits: rounding changes a number by at most this share of it (half of 2**-7).
+# Maximum relative error of rounding to the 8 significant bits of bfloat16: half of 2**-7.
 BF16_ROUNDING = 2.0**-8
-PROTOBUF_LIMIT = 2_000_000_000  # bytes; a larger ONNX model has its weights in a second file
+PROTOBUF_LIMIT = 2_000_000_000  # bytes; larger ONNX models have external weights
 
 
 def export_checkpoint(
     source: str | Path, form: str, output: str | Path, head: str | None = None
 ) -> tuple[Path, Difference]:
-    """Write a checkpoint in another form, with its tokenizer, if that computes the same.
+    """Export a checkpoint with its tokenizer.
 
     Args:
-        source: directory, or name on the Hub: of this package, or a published BERT, RoBERTa or ALBERT.
-        form (`str`): `native`, transformers' own class and names, with no code and no `auto_map`; `onnx`, one graph
-            for any number of rows and any length; `safetensors-bf16`, this package's form with weights in bfloat16.
-        output: directory to make.
-        head (`str`, *optional*): an Auto class, whose weights the checkpoint has; None means the one it was saved as.
+        source (`str` or `Path`): Directory or name on the Hub, of this package or of transformers' own classes.
+        form (`str`): `native`, transformers' own class without code and `auto_map`; `onnx`, one graph for any batch
+            size and length; `safetensors-bf16`, this package's format with weights in bfloat16.
+        output (`str` or `Path`): Directory to create.
+        head (`str`, *optional*): Auto class of a head in the weights; None means the one that was saved.
 
     Returns:
-        The directory, and the largest difference that was seen.
+        `tuple[Path, Difference]`: The directory, and the largest difference between outputs.
 
     Raises:
-        ValueError: for a form or head that this checkpoint does not have, an output that is there, a missing package.
-        RuntimeError: if what was written computes something else; nothing is left of it.
+        ValueError: If the checkpoint does not have the form or head, the output exists, or a package is missing.
+        RuntimeError: If the outputs of the export differ; it is removed.
     """
     output, config = Path(output), read_config(source)
     if form not in WRITERS:
         raise ValueError(f"form={form!r}: choose one of {', '.join(WRITERS)}.")
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise ValueError(f"output={str(output)!r} is there already: remove it, or name another folder.")
+        raise ValueError(f"output={str(output)!r} exists and is not empty: remove it, or name another folder.")
     check_folder(output, "output")
     if form == "native" and not config.is_native:
         raise ValueError(
-            f"transformers' own {config.model_type} does not compute "
+            f"transformers' own {config.model_type} does not have "
             f"{', '.join(f'{name}={value!r}' for name, value in config.fields_beyond_native.items())}. Export it to "
             "onnx, or use it with trust_remote_code=True."
         )
     if form == "onnx":
         check_onnx_packages()
     head = saved_head(config, head)
-    # In float32, whatever is in the file: bf16 weights are float32 numbers too.
+    # In float32 also for weights in bfloat16.
     model = load_source(source, head)
     output.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f".{output.name}-", dir=output.parent))
@@ -94,7 +89,7 @@ def export_checkpoint(
 
 
 def write_native(model: PreTrainedModel, head: str, folder: Path) -> None:
-    """Save as transformers' own class: its configuration, its parameter names, no code."""
+    """Save as transformers' own class, without code."""
     config = plain_config(model, head)
     native = native_class(model.config, head)(config, **pooler_arguments(model, head))
     native.load_state_dict(model.state_dict())
@@ -102,7 +97,7 @@ def write_native(model: PreTrainedModel, head: str, folder: Path) -> None:
 
 
 def plain_config(model: PreTrainedModel, head: str) -> PreTrainedConfig:
-    """The configuration without what leads to code: of transformers' own class where that computes the same."""
+    """The configuration without references to code, of transformers' own class if it is native."""
     fields = model.config.to_dict()
     for name in ("auto_map", "custom_pipelines", "dtype", "model_type", "transformers_version"):
         fields.pop(name, None)
@@ -118,7 +113,7 @@ def plain_config(model: PreTrainedModel, head: str) -> PreTrainedConfig:
 
 
 def write_bf16(model: PreTrainedModel, head: str, folder: Path) -> None:
-    """Save in this package's form, code included, with every floating-point weight in bfloat16."""
+    """Save in this package's format, with code, with all floating-point weights in bfloat16."""
     weights = {name: value.clone() for name, value in model.state_dict().items()}
     try:
         model.to(torch.bfloat16).save_pretrained(folder)
@@ -127,10 +122,10 @@ def write_bf16(model: PreTrainedModel, head: str, folder: Path) -> None:
 
 
 def write_onnx(model: PreTrainedModel, head: str, folder: Path) -> None:
-    """Export a graph with dynamic numbers of rows and tokens, and the configuration beside it.
+    """Export a graph with dynamic batch size and length, and the configuration.
 
-    Inputs are `input_ids`, `attention_mask` and, for more than one segment, `token_type_ids`; outputs have the names
-    that the model gives them. Padding is computed, and what stands there is to be ignored.
+    Inputs are `input_ids`, `attention_mask` and, for more than one segment, `token_type_ids`; outputs have the model's
+    names. Padding is computed, and its outputs are meaningless.
     """
     batch = probe_batch(model.config, head, model.base_model.longest_row())
     sizes: dict[int, Any] = {0: "batch", 1: "length"}
@@ -141,8 +136,7 @@ def write_onnx(model: PreTrainedModel, head: str, folder: Path) -> None:
     is_large = sum(p.numel() * p.element_size() for p in model.parameters()) > PROTOBUF_LIMIT
     arguments: dict[str, Any] = {"output_names": names, "verbose": False, "external_data": is_large}
     with warnings.catch_warnings(), only_errors_of(logging.getLogger("torch.onnx")):
-        # On names of axes that repeat, values that a trace fixes, operators of torchvision that no encoder has, and
-        # deprecations inside of torch: the check judges.
+        # About repeated axis names, traced constants, missing torchvision operators and deprecations inside torch.
         warnings.simplefilter("ignore")
         if model.config.is_native:
             longest = model.base_model.longest_row()
@@ -153,13 +147,13 @@ def write_onnx(model: PreTrainedModel, head: str, folder: Path) -> None:
             )
         else:
             _trace_to_onnx(model, batch, folder / ONNX_FILE, dict.fromkeys(batch, sizes), arguments)
-    # Not by save_pretrained, which would put the code of a configuration of ours beside it.
+    # `save_pretrained` would copy the code of our configuration.
     plain_config(model, head).to_json_file(folder / "config.json")
 
 
 @contextmanager
 def only_errors_of(logger: logging.Logger) -> Iterator[None]:
-    """Let a logger and those below it write errors alone."""
+    """Silence warnings of a logger and its children."""
     before = logger.level
     logger.setLevel(logging.ERROR)
     try:
@@ -175,8 +169,8 @@ def _trace_to_onnx(
     dynamic_axes: dict[str, dict[int, str]],
     arguments: dict[str, Any],
 ) -> None:
-    """By the older exporter: torch.export makes a view of a transposed tensor out of relative positions, and fails."""
-    before, model.config.return_dict = model.config.return_dict, False  # a trace returns tuples
+    # The TorchScript exporter: torch.export fails on a view of a transposed tensor in relative positions.
+    before, model.config.return_dict = model.config.return_dict, False  # traces return tuples
     names = [name for name in inspect.signature(model.forward).parameters if name in batch]
     try:
         torch.onnx.export(
@@ -200,26 +194,27 @@ WRITERS: dict[str, Callable[[PreTrainedModel, str, Path], None]] = {
 
 
 def save_tokenizer(source: str | Path, folder: Path) -> None:
-    """Put the checkpoint's tokenizer beside the weights.
+    """Save the checkpoint's tokenizer beside the weights.
 
     Raises:
-        ValueError: if there is none.
+        ValueError: If there is none.
     """
     load_tokenizer(source, config=read_config(source)).save_pretrained(folder)
 
 
 def check_export(model: PreTrainedModel, head: str, folder: Path, form: str) -> Difference:
-    """Compare what was written with the model it was made from, on rows of several lengths.
+    """Compare the outputs of an export and its model on rows of several lengths.
 
-    native, onnx: every output within `FP32_TOLERANCE` of the largest. safetensors-bf16: see `check_rounding`.
+    Differences of native and onnx are at most `FP32_TOLERANCE` of the largest output; for safetensors-bf16 see
+    `check_rounding`.
 
     Raises:
-        RuntimeError: if it computes something else; names the largest difference.
+        RuntimeError: With the largest difference.
     """
     if form == "onnx":
         run = _onnx_reader(folder)
     elif form == "native":
-        # By its own class, not through an Auto class: `take_over_auto_classes` may have changed those.
+        # Not through an Auto class, which `take_over_auto_classes` may have changed.
         written = native_class(model.config, head).from_pretrained(folder, **pooler_arguments(model, head)).eval()
         run = partial(outputs_of, written)
     else:
@@ -232,24 +227,23 @@ def check_export(model: PreTrainedModel, head: str, folder: Path, form: str) -> 
         seen = difference(run(batch), outputs_of(model, batch), batch["attention_mask"])
         if form != "safetensors-bf16" and not seen.is_within(FP32_TOLERANCE):
             raise RuntimeError(
-                f"the {form} form computes something else: outputs differ by up to {seen.largest:.3g}, allowed is "
-                f"{FP32_TOLERANCE * seen.scale:.2g}. Nothing was written."
+                f"the outputs of the {form} export differ by up to {seen.largest:.3g}, and "
+                f"{FP32_TOLERANCE * seen.scale:.2g} is allowed. Nothing was written."
             )
         worst = max(worst, seen, key=lambda one: one.largest / one.scale)
     return worst
 
 
 def check_rounding(model: PreTrainedModel, written: PreTrainedModel) -> None:
-    """Compare a model with one whose weights are its own in bfloat16.
+    """Compare a model with its export in bfloat16.
 
-    Every weight must be the original rounded, exactly: then nothing but the rounding is between their outputs. And the
-    last hidden states, computed in float32, may differ in the root mean square by `BF16_ROUNDING` times the square
-    root of the matrices that a token passes: each adds an error of that relative size at most, and errors of different
-    matrices do not all point in one direction. Scores are not judged: where a head subtracts large numbers, what is
-    left of them has no relative accuracy.
+    Every weight must be exactly the rounded original. The last hidden states, computed in float32, may differ in the
+    root mean square by `BF16_ROUNDING` times the square root of the number of matrices that a token passes: each adds
+    a relative error of at most that size, and these errors are independent. Scores are not compared, because heads
+    may subtract large numbers.
 
     Raises:
-        RuntimeError: if they differ more; names the weight, or the difference.
+        RuntimeError: With the weight, or the difference.
     """
     found = written.state_dict()
     for name, value in model.state_dict().items():
@@ -270,10 +264,10 @@ def check_rounding(model: PreTrainedModel, written: PreTrainedModel) -> None:
         )
 
 
-def bf16_tolerance(config: Any) -> float:
-    """Relative error of the last hidden states, in the root mean square, that rounding to bfloat16 explains.
+def bf16_tolerance(config: EncoderConfig) -> float:
+    """Expected relative error of the last hidden states in the root mean square.
 
-    Six matrices a layer (query, key, value, two projections back, one to widen), and the embeddings.
+    Six matrices per layer (query, key, value, output, and two of the feed-forward), and the embeddings.
     """
     return BF16_ROUNDING * math.sqrt(6 * config.num_layers_passed + 1)
 

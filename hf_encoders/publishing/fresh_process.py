@@ -64,15 +64,7 @@ json.dump(results, open(answer, "w", encoding="utf-8"))
 
 
 class Load(NamedTuple):
-    """A directory, how to load it, and the inputs of the model.
-
-    Attributes:
-        directory (`Path`): A saved directory.
-        way (`str`): `"remote"` or `"plain"`, see `WAYS`.
-        auto_class (`str`): Auto class of the head.
-        batch (`dict[str, torch.Tensor]`): Inputs of the model.
-        arguments (`dict`): Further arguments of `from_pretrained`.
-    """
+    """A directory, a way of `WAYS`, the Auto class, the inputs and further arguments of `from_pretrained`."""
 
     directory: Path
     way: str
@@ -82,14 +74,7 @@ class Load(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """Result of a `Load`.
-
-    Attributes:
-        error (`str`): Why it failed; empty if it did not.
-        class_name (`str`): Class of the model.
-        missing (`list[str]`): Parameters that were not in the weights.
-        outputs (`dict[str, torch.Tensor]`): float32, by field.
-    """
+    """Error (empty if none), class of the model, parameters not in the weights, and outputs in float32 by field."""
 
     error: str
     class_name: str
@@ -106,7 +91,7 @@ def load_elsewhere(loads: list[Load], trust_remote_code: bool = False) -> list[L
     Args:
         loads (`list[Load]`): What to load.
         trust_remote_code (`bool`, *optional*, defaults to `False`): Whether code in a directory may run that is not
-            identical to this package's.
+            identical to this package's. Otherwise the load has an error, and nothing runs.
 
     Raises:
         RuntimeError: If the process cannot start.
@@ -114,7 +99,9 @@ def load_elsewhere(loads: list[Load], trust_remote_code: bool = False) -> list[L
     answers: dict[int, Loaded] = {}
     for number, load in enumerate(loads):
         if load.way == "remote" and not trust_remote_code and (foreign := foreign_code(load.directory)):
-            error = f"{', '.join(foreign)}: not identical to this package's own code, and was not run"
+            error = (
+                f"{', '.join(foreign)} is not this package's own code and was not run (--trust-remote-code runs it)"
+            )
             answers[number] = Loaded(error, "", [], {})
     numbers = [number for number in range(len(loads)) if number not in answers]
     if numbers:

@@ -1,6 +1,6 @@
-"""Compares what two models compute, on rows of random tokens that every model of a configuration can read."""
+"""Compares the outputs of two models on rows of random tokens."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from transformers import PreTrainedModel
@@ -8,21 +8,21 @@ from transformers import PreTrainedModel
 from hf_encoders.models.encoder_configuration import EncoderConfig
 
 
-# fp32 rounds to 6e-8; a dozen layers of sums in another order have been seen to differ by up to 1e-5 of the largest
-# output. A wrong weight or a wrong layer differs by 1e-2 and more.
+# fp32 rounds to 6e-8; sums in another order over a dozen layers differ by up to 1e-5 of the largest output, a wrong
+# weight or layer by 1e-2 and more.
 FP32_TOLERANCE = 1e-4
 CHOICES = "AutoModelForMultipleChoice"
-# Outputs `(B, T)`. Others of two dimensions are of whole rows, whatever their second dimension is equal to.
+# Outputs of shape `(B, T)`. Other two-dimensional outputs are of whole rows.
 ANSWERS = ("start_logits", "end_logits")
 
 
 class Difference(NamedTuple):
-    """How far two models' outputs are from each other, over all outputs at real tokens.
+    """Difference between the outputs of two models at real tokens.
 
     Attributes:
-        largest (`float`): largest absolute difference.
-        scale (`float`): largest absolute output, at least 1.
-        of_rms (`float`): root mean square of the differences over that of the outputs.
+        largest (`float`): Largest absolute difference.
+        scale (`float`): Largest absolute output, at least 1.
+        of_rms (`float`): Root mean square of the differences over that of the outputs.
     """
 
     largest: float
@@ -30,20 +30,20 @@ class Difference(NamedTuple):
     of_rms: float
 
     def is_within(self, tolerance: float) -> bool:
-        """Whether the largest difference is at most `tolerance` times the scale; never for NaN."""
+        """Whether the largest difference is at most `tolerance` times the scale; False for NaN."""
         return self.largest <= tolerance * self.scale
 
 
 def probe_batch(
     config: EncoderConfig, auto_class: str, longest_row: int, lengths: tuple[int, ...] = (13, 5, 8)
 ) -> dict[str, torch.Tensor]:
-    """Rows of random ids, padded to the longest: `input_ids`, `attention_mask` and, with segments, `token_type_ids`.
+    """Padded rows of random ids: `input_ids`, `attention_mask` and, with segments, `token_type_ids`.
 
     Args:
-        config: gives vocabulary, padding and number of segments.
-        auto_class (`str`): head; multiple choice gets the rows as choices of one example, `(1, rows, T)`.
-        longest_row (`int`): the most tokens that the model takes; longer `lengths` are cut to it.
-        lengths: tokens in each row.
+        config (`EncoderConfig`): For vocabulary, padding and number of segments.
+        auto_class (`str`): Head; for multiple choice, the rows are the choices of one example, `(1, rows, T)`.
+        longest_row (`int`): Limit of the model, to which `lengths` are cut.
+        lengths (`tuple[int, ...]`, *optional*, defaults to `(13, 5, 8)`): Tokens in each row.
     """
     generator = torch.Generator().manual_seed(0)
     real = torch.tensor(lengths).clamp(max=longest_row)
@@ -63,28 +63,23 @@ def probe_batch(
 
 
 def outputs_of(model: PreTrainedModel, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """All tensors a model returns, by field, in float32 on the CPU."""
+    """The tensors that a model returns, by field, in float32 on the CPU."""
     with torch.no_grad():
         outputs = model(**{name: value.to(model.device) for name, value in batch.items()})
-    return tensors_in(outputs)
-
-
-def tensors_in(outputs: Any) -> dict[str, torch.Tensor]:
-    """The tensors among a model's outputs, by field, in float32 on the CPU."""
     return {name: value.float().cpu() for name, value in outputs.items() if isinstance(value, torch.Tensor)}
 
 
 def difference(
     found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], attention_mask: torch.Tensor
 ) -> Difference:
-    """Compare outputs at real tokens; what stands at padding is nobody's output.
+    """Compare outputs at real tokens.
 
     Raises:
-        ValueError: if the outputs have other names or shapes.
+        ValueError: If names or shapes differ.
     """
     shapes = [{name: tuple(value.shape) for name, value in outputs.items()} for outputs in (found, expected)]
     if shapes[0] != shapes[1] or not expected:
-        raise ValueError(f"the outputs are {shapes[0]}, and should be {shapes[1]}.")
+        raise ValueError(f"the outputs are {shapes[0]}, but should be {shapes[1]}.")
     is_real = attention_mask.bool()
     values, differences = [], []
     for name, value in expected.items():

@@ -156,7 +156,7 @@ def publish(
         _replace(plan.directory / name, text)
     api = api or HfApi()
     api.create_repo(plan.repo_id, private=private or None, exist_ok=True)
-    if revision:
+    if revision not in (None, "main"):
         api.create_branch(plan.repo_id, branch=revision, exist_ok=True)
     info = api.model_info(plan.repo_id, revision=revision)
     if private and not info.private:

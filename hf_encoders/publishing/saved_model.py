@@ -1,4 +1,4 @@
-"""What a saved directory says of itself: the head that was saved, the model that reads it."""
+"""The head of a saved directory and the classes that load it."""
 
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,14 @@ from hf_encoders.saved_files import INDEX_FILE, weight_files
 
 
 def saved_head(config: EncoderConfig, head: str | None = None) -> str:
-    """The Auto class of the head that a configuration was saved with, `AutoModelForMaskedLM` for example.
+    """The Auto class of the head that was saved with a configuration, such as `AutoModelForMaskedLM`.
 
     Args:
-        config: as read from a directory.
-        head (`str`, *optional*): an Auto class, which is asked for instead.
+        config (`EncoderConfig`): Configuration of a saved directory.
+        head (`str`, *optional*): Another Auto class to use instead.
 
     Raises:
-        ValueError: if the family has no such head, or `architectures` names none.
+        ValueError: If the family does not have the head, or `architectures` does not name one.
     """
     served = [auto_class for auto_class in config.AUTO_MAP if auto_class != "AutoConfig"]
     if head is not None:
@@ -28,7 +28,7 @@ def saved_head(config: EncoderConfig, head: str | None = None) -> str:
             raise ValueError(f"head={head!r}: {config.model_type} has {', '.join(served)}.")
         return head
     architectures = [name.removeprefix("Hfe") for name in config.architectures or ()]
-    # A class that serves two Auto classes, RoBERTa's MLM head, goes by the last: the task, not "pre-training".
+    # If two Auto classes have the same class, the last one is the task and the first one "pre-training".
     for auto_class in reversed(served):
         if class_name(config, auto_class).removeprefix("Hfe") in architectures:
             return auto_class
@@ -39,33 +39,33 @@ def saved_head(config: EncoderConfig, head: str | None = None) -> str:
 
 
 def class_name(config: EncoderConfig, auto_class: str) -> str:
-    """Name of this package's class behind an Auto class."""
+    """Name of this package's class for an Auto class."""
     return config.AUTO_MAP[auto_class].rpartition(".")[2]
 
 
 def model_class(config: EncoderConfig, auto_class: str) -> type[PreTrainedModel]:
-    """This package's class behind an Auto class."""
+    """This package's class for an Auto class."""
     return getattr(transformers, auto_class)._model_mapping[type(config)]
 
 
 def native_class(config: EncoderConfig, auto_class: str) -> type[PreTrainedModel]:
-    """The class of transformers itself that computes the same."""
+    """Class of transformers itself for an Auto class."""
     return getattr(transformers, class_name(config, auto_class).removeprefix("Hfe"))
 
 
 def load_source(source: str | Path, auto_class: str) -> PreTrainedModel:
-    """The checkpoint by this package's class, in float32 and eval mode.
+    """Load a checkpoint with this package's class, in float32 and eval mode.
 
     Args:
-        source: directory or repository.
-        auto_class (`str`): the head; a base model comes without pooler where the weights have none.
+        source (`str` or `Path`): Directory or repository.
+        auto_class (`str`): The head; a base model has no pooler if the weights have none.
 
     Raises:
-        ValueError: if parameters of the head are not in the weights: they would be random numbers; and for an index
-            that names shards outside of the directory.
+        ValueError: If parameters of the head are not in the weights, or the index names shards outside of the
+            directory.
     """
     if (Path(source) / INDEX_FILE).is_file():
-        weight_files(Path(source))  # refuses shards outside of the directory, which transformers would read
+        weight_files(Path(source))  # raises for shards outside of the directory, which transformers would read
     kind = model_class(read_config(source), auto_class)
     ways: list[dict[str, Any]] = [{}, {"add_pooling_layer": False}] if auto_class == "AutoModel" else [{}]
     for arguments in ways:
@@ -75,10 +75,10 @@ def load_source(source: str | Path, auto_class: str) -> PreTrainedModel:
             return model.eval()
     raise ValueError(
         f"{source} has no weights for {', '.join(new[:3])}{' ...' if len(new) > 3 else ''} of {kind.__name__}: "
-        "they would be random numbers. Fine-tune that head first, or choose the one that was saved."
+        "they would be randomly initialised. Fine-tune that head first, or choose the one that was saved."
     )
 
 
 def pooler_arguments(model: PreTrainedModel, auto_class: str) -> dict[str, bool]:
-    """What `from_pretrained` must be told, so that a base model without pooler gets no random one."""
+    """Arguments of `from_pretrained` that prevent a randomly initialised pooler."""
     return {"add_pooling_layer": False} if auto_class == "AutoModel" and model.pooler is None else {}

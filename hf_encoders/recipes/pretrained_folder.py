@@ -9,8 +9,9 @@ import numpy as np
 from hf_encoders.data.corpus.report import corpus_statistics
 from hf_encoders.publishing.model_card import make_model_card
 from hf_encoders.recipes.run import Run
+from hf_encoders.records.curves import Curve
 from hf_encoders.records.hardware import describe_hardware, describe_software
-from hf_encoders.records.plots import draw_loss_curve
+from hf_encoders.records.plots import draw_runs
 from hf_encoders.records.training_record import TrainingRecord
 from hf_encoders.redaction import published_path
 from hf_encoders.saved_files import CARD_FILE, CURVE_FILE
@@ -43,8 +44,8 @@ def save_pretrained_folder(
         trainer.save_model(str(folder), _internal_call=True)
         record = pretraining_record(run, trainer, corpus_name, documents, after, language, command)
         record.save(folder)
-        draw_loss_curve(
-            trainer.state.log_history,
+        draw_runs(
+            [Curve("training", trainer.state.log_history)],
             folder / CURVE_FILE,
             run.recipe.name,
             baselines=run.objective.loss_baselines(trainer.health.unigram_cross_entropy),

@@ -16,7 +16,7 @@ import torch
 import yaml
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 
-from hf_encoders.data import presets as paper_modes
+from hf_encoders.data import presets
 from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives import get_objective
@@ -355,7 +355,7 @@ def _with_preset(key: str, options: dict[str, Any]) -> dict[str, Any]:
     preset = options.pop("preset", None)
     if preset is None:
         return options
-    given = getattr(paper_modes, str(preset), None) if str(preset).isupper() else None
+    given = getattr(presets, str(preset), None) if str(preset).isupper() else None
     if not isinstance(given, dict):
         raise ValueError(f"{key}: preset {preset!r} is not in hf_encoders.data.presets, such as BERT_MASKING.")
     return {**given, **options}

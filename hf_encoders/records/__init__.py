@@ -1,1 +1,1 @@
-"""What is known of a run: its record, curves, pictures, hardware, floating-point operations and memory."""
+"""Records of runs: facts, curves, pictures, tables, hardware and floating-point operations."""

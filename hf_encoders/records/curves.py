@@ -154,7 +154,7 @@ def without_folders(names: str) -> str:
 
 
 def read_log(file: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Entries and known facts in a file.
+    """Entries and known facts in a file: those of a reference, or the unigram cross-entropy in a `trainer_state.json`.
 
     Raises:
         ValueError: If there is no such file, or it is not a log or empty.
@@ -170,16 +170,11 @@ def read_log(file: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         raise ValueError(f"{file} holds no log: give a {TRAINER_STATE_NAME}, or a list of what Trainer logged.")
     if not all(isinstance(entry, dict) and is_number(entry.get("step")) for entry in entries):
         raise ValueError(f"{file} has entries without a step: give a {TRAINER_STATE_NAME}.")
-    return entries, about_log(content) if isinstance(content, dict) else {}
-
-
-def about_log(content: dict[str, Any]) -> dict[str, Any]:
-    """Facts in a reference; in a `trainer_state.json`, the unigram cross-entropy of the health callback."""
-    if "about" in content:
-        return content["about"]
-    saved = (content.get("stateful_callbacks") or {}).get(HEALTH_STATE)
-    unigram = saved["args"].get(UNIGRAM) if isinstance(saved, dict) else None
-    return {} if unigram is None else {UNIGRAM: unigram}
+    if not isinstance(content, dict) or "about" in content:
+        return entries, {} if isinstance(content, list) else content["about"]
+    health = (content.get("stateful_callbacks") or {}).get(HEALTH_STATE)
+    unigram = health["args"].get(UNIGRAM) if isinstance(health, dict) else None
+    return entries, {} if unigram is None else {UNIGRAM: unigram}
 
 
 def reference_names() -> list[str]:
@@ -303,21 +298,19 @@ def other_things(about: dict[str, Any], reference: dict[str, Any]) -> list[str]:
     >>> other_things({"recipe": {"name": "a"}, "unigram_cross_entropy": 6.9}, {"unigram_cross_entropy": 6.91})
     []
     """
+
+    def settings(of: dict[str, Any]) -> dict[str, Any]:
+        found = {name: value for name, value in of.get("recipe", {}).items() if name != "name"}
+        return {**found, "options": of["training"]} if "training" in of else found
+
     found = []
-    own, other = settings_of(about), settings_of(reference)
-    fields = [name for name in own if name in other and own[name] != other[name]]
-    if fields:
+    own, other = settings(about), settings(reference)
+    if fields := [name for name in own if name in other and own[name] != other[name]]:
         found.append(f"recipe ({', '.join(fields)})")
     unigrams = about.get(UNIGRAM), reference.get(UNIGRAM)
     if None not in unigrams and abs(unigrams[0] - unigrams[1]) > SAME_TEXT * unigrams[1]:
         found.append(f"text or vocabulary (unigram cross-entropy {unigrams[0]:.3f}, not {unigrams[1]:.3f})")
     return found
-
-
-def settings_of(about: dict[str, Any]) -> dict[str, Any]:
-    """The recorded recipe of a run without its name, and the options that override it."""
-    found = {name: value for name, value in about.get("recipe", {}).items() if name != "name"}
-    return {**found, "options": about["training"]} if "training" in about else found
 
 
 def relation(difference: float, expected: float, has_verdict: bool = True) -> str:

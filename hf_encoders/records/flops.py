@@ -1,17 +1,17 @@
-"""Floating-point operations that a step needs, and how many this machine's matrix multiplication does in a second.
+"""Floating-point operations needed for a step, and the rate of a matrix product on this machine.
 
-Their quotient is the model FLOP/s utilisation (MFU; Chowdhery et al. 2022, https://arxiv.org/abs/2204.02311, appendix
-B): the share of the machine's own speed that goes into what had to be computed. One forward pass needs
+Their ratio is the model FLOP/s utilisation (MFU; Chowdhery et al. 2022, https://arxiv.org/abs/2204.02311, appendix B).
+One forward pass needs
 
     2 * W * tokens  +  4 * layers * D * sum of L^2  +  2 * (D * E + E * V) * predicted tokens
 
 with W the weights of a token's matrix products, those of a layer `4 * D^2 + 2 * D * I` (query, key, value and output;
-feed-forward of width I) as often as the token passes them; L the length of each sequence, whose scores and weighted
-sums are `2 * L^2 * D` each; and the masked-LM head's dense layer and projection to V, E wide (D but in ALBERT). A pair
-objective adds `2 * (D^2 + 2 * D)` a pair. The backward pass needs twice the forward pass. Only real tokens and, in the
-head, predicted ones count, whatever is computed: waste lowers the MFU.
+feed-forward of width I) for each pass of a token through a layer; L the length of each sequence, whose scores and
+weighted sums are `2 * L^2 * D` each; and the masked-LM head's dense layer and projection to V, of width E (D unless
+embeddings are factorised). A pair objective adds `2 * (D^2 + 2 * D)` per pair. The backward pass needs twice the
+forward pass. Only real tokens and, in the head, predicted tokens count: padding and unused scores lower the MFU.
 
-Leaves out what is no matrix product: embeddings, LayerNorm, activations, softmax, dropout, the optimizer.
+Excludes everything except matrix products: embeddings, LayerNorm, activations, softmax, dropout, the optimizer.
 """
 
 import time
@@ -22,19 +22,19 @@ import torch
 from hf_encoders.models.encoder_configuration import EncoderConfig
 
 
-# Side of the square matrices: large enough that a larger one is no faster, small enough for seconds on one core.
+# Side of the square matrices: larger ones are not faster, and these take seconds on one core.
 GEMM_SIDES = {"cpu": 2048, "cuda": 8192}
 GEMM_TRIALS = 5
 
 
 def forward_flops(config: EncoderConfig, lengths: Sequence[int], predicted: int = 0, pairs: int = 0) -> int:
-    """Operations of one forward pass; see the module.
+    """Operations of one forward pass.
 
     Args:
-        config (`EncoderConfig`): the model.
-        lengths (`Sequence[int]`): real tokens of each sequence.
-        predicted (`int`): tokens that the masked-LM head predicts.
-        pairs (`int`): sequences that the pair head judges.
+        config (`EncoderConfig`): Configuration of the model.
+        lengths (`Sequence[int]`): Real tokens of each sequence.
+        predicted (`int`, *optional*, defaults to 0): Tokens predicted by the masked-LM head.
+        pairs (`int`, *optional*, defaults to 0): Sequences classified by the pair head.
 
     A layer of width 2 and feed-forward width 3 has 28 weights; a sequence of two tokens and one of one token need
     168 operations for them and 40 for attention, and one predicted token of a vocabulary of 5 needs 28:
@@ -53,15 +53,15 @@ def forward_flops(config: EncoderConfig, lengths: Sequence[int], predicted: int 
 def forward_flops_of_counts(
     config: EncoderConfig, tokens: int, squared_lengths: int, predicted: int = 0, pairs: int = 0
 ) -> int:
-    """`forward_flops` of any number of batches, from sums over their sequences.
+    """`forward_flops` from sums over the sequences.
 
     Args:
-        config (`EncoderConfig`): the model; transformers' own configurations of these families do too.
-        tokens, squared_lengths (`int`): sum of L, and of L^2, over the sequences.
-        predicted, pairs (`int`): as there.
+        config (`EncoderConfig`): Configuration of the model, or transformers' own.
+        tokens, squared_lengths (`int`): Sum of L and of L^2 over the sequences.
+        predicted, pairs (`int`, *optional*, defaults to 0): As in `forward_flops`.
     """
     width = config.hidden_size
-    # Only ALBERT repeats groups of layers, and has embeddings of another width and a projection behind them.
+    # Groups of layers, and embeddings of another width with a projection, exist in some families only.
     layers = config.num_hidden_layers * getattr(config, "inner_group_num", 1)
     embedding_width = getattr(config, "embedding_size", None)
     weights = layers * (4 * width**2 + 2 * width * config.intermediate_size)
@@ -76,21 +76,19 @@ def forward_flops_of_counts(
 def measure_gemm_rate(
     dtype: torch.dtype, device: torch.device, side: int | None = None, most_seconds: float = float("inf")
 ) -> float:
-    """FLOP/s of a square matrix product of this type, here and now, on as many threads as torch has: the best of five.
-
-    Leaves torch's random generators alone, so that a run may measure without becoming another run.
+    """Maximum FLOP/s of five square matrix products; does not change the state of torch's random generators.
 
     Args:
-        dtype (`torch.dtype`): of the matrices, which are random.
-        device (`torch.device`): where.
-        side (`int`, *optional*): rows and columns; None takes 2,048 on a CPU and 8,192 elsewhere.
-        most_seconds (`float`): begin no further one after that time; one is always measured.
+        dtype (`torch.dtype`): Data type of the matrices.
+        device (`torch.device`): Device of the matrices.
+        side (`int`, *optional*): Rows and columns; None means 2,048 on a CPU and 8,192 elsewhere.
+        most_seconds (`float`, *optional*, defaults to `inf`): Time limit; one product is always measured.
     """
     side = side or GEMM_SIDES.get(device.type, GEMM_SIDES["cuda"])
     generator = torch.Generator(device).manual_seed(0)
     left, right = (torch.randn(side, side, generator=generator, device=device).to(dtype) for _ in range(2))
     started = time.perf_counter()
-    left @ right  # the first one prepares
+    left @ right  # warm-up
     seconds = []
     while len(seconds) < GEMM_TRIALS and (not seconds or time.perf_counter() - started < most_seconds):
         wait_for(device)
@@ -102,6 +100,6 @@ def measure_gemm_rate(
 
 
 def wait_for(device: torch.device) -> None:
-    """Wait until a device has done what it was asked for; a CPU always has."""
+    """Synchronize with a CUDA device."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

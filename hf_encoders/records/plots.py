@@ -1,4 +1,4 @@
-"""Pictures of runs from what `Trainer` logged, and a table and picture of variants that differ in one thing."""
+"""Pictures of runs, and a table and a picture of variants that differ in one thing."""
 
 import json
 from collections.abc import Sequence
@@ -34,48 +34,25 @@ class Line:
     colour: str | None = None
 
 
-def draw_loss_curve(
-    log_history: list[dict[str, Any]],
+def draw_runs(
+    runs: Sequence[Curve],
     path: Path,
-    title: str,
+    title: str = "",
+    against: str = "steps",
+    reference: Curve | None = None,
     baselines: dict[str, tuple[str, float]] | None = None,
     phases: Sequence[tuple[int, str]] = (),
 ) -> Path:
-    """Write a PNG with a panel for each loss term over optimizer steps: training as lines, evaluation as points.
-
-    Args:
-        log_history (`list[dict]`): `trainer.state.log_history`.
-        path (`Path`): File to write.
-        title (`str`): Title of the picture.
-        baselines (`dict`, *optional*): Name and value of the baseline of each loss term.
-        phases (`Sequence`, *optional*): Steps and name of each phase of the run; their ends are marked.
-    """
-    run = Curve("", log_history)
-    panels = []
-    for name in run.losses():
-        training, held_out = run.points(name), run.points(f"eval_{name}")
-        lines = [Line(training, "-", "training"), Line(held_out, "o", "held-out")]
-        if name in (baselines or {}):
-            baseline, value = baselines[name]
-            last = max(step for step, _ in (*training, *held_out))
-            lines.append(Line([(0, value), (last, value)], "--", f"{baseline}: {value:.2f}", BASELINE_COLOUR))
-        panels.append((_loss_label(name), lines))
-    last_steps = list(accumulate(steps for steps, _ in phases))
-    changes = list(zip(last_steps, (name for _, name in phases[1:]), strict=False))
-    return draw(panels, path, title, AXES["steps"], changes)
-
-
-def draw_runs(
-    runs: Sequence[Curve], reference: Curve | None, path: Path, title: str = "", against: str = "steps"
-) -> Path:
-    """Write a PNG with a panel for each loss term and one for the speed, with all runs in each.
+    """Write a picture with a panel for each loss term and one for the speed, with all runs in each.
 
     Args:
         runs (`Sequence[Curve]`): Drawn in colours; training as lines, evaluation as points.
-        reference (`Curve`, *optional*): Drawn dashed and black.
         path (`Path`): File to write.
         title (`str`, *optional*, defaults to `""`): Title of the picture.
         against (`str`, *optional*, defaults to `"steps"`): `"steps"`, `"tokens"` or `"minutes"`.
+        reference (`Curve`, *optional*): Drawn dashed and black.
+        baselines (`dict`, *optional*): Name and value of the baseline of each loss term.
+        phases (`Sequence`, *optional*): Steps and name of each phase, whose ends are marked if `against` is `"steps"`.
 
     Raises:
         ValueError: If a run did not log the horizontal axis, or none logged a loss.
@@ -90,17 +67,19 @@ def draw_runs(
         for run, colour, line, point in styles:
             lines.append(Line(run.points(name, against), line, run.name, colour))
             lines.append(Line(run.points(f"eval_{name}", against), point, f"{run.name}, held-out", colour))
-        panels.append((_loss_label(name), lines))
+        if name in (baselines or {}):
+            baseline, value = baselines[name]
+            last = max(x for line in lines for x, _ in line.points)
+            lines.append(Line([(0, value), (last, value)], "--", f"{baseline}: {value:.2f}", BASELINE_COLOUR))
+        panels.append((f"{name} (nats per item)", lines))
     speeds = [Line(run.points("tokens_per_second", against), line, run.name, c) for run, c, line, _ in styles]
     panels.append(("real tokens per second", speeds))
     drawn = [(label, lines) for label, lines in panels if any(line.points for line in lines)]
     if not drawn:
         raise ValueError(f"{', '.join(run.name for run in runs)}: no loss was logged: set logging_steps in the run.")
-    return draw(drawn, path, title, AXES[against])
-
-
-def _loss_label(name: str) -> str:
-    return f"{name} (nats per item)"
+    last_steps = accumulate(steps for steps, _ in phases)
+    changes = list(zip(last_steps, (name for _, name in phases[1:]), strict=False))
+    return draw(drawn, path, title, AXES[against], changes)
 
 
 def check_picture(path: str | Path, option: str) -> None:

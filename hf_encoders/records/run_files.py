@@ -1,6 +1,6 @@
-"""Names of the files of a run, and of the fields in them, that more than one part of the package reads."""
+"""Names of files of a run, and of fields in them, that several parts of the package read."""
 
-RUN_FILE = "run.json"  # of a pre-training run: what it is made of, as far as it has come
+RUN_FILE = "run.json"  # settings and progress of a pre-training run
 RECORD_FILE = "training_record.json"
 HEALTH_STATE = "HealthCallback"  # in the stateful callbacks of trainer_state.json
 WARNINGS_FIELD = "health_warnings"  # of a log entry: {name: message}

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_encoders.records.run_files import RECORD_FILE
+from hf_encoders.records.tables import duration
 from hf_encoders.redaction import base_name, published, published_command
 
 
@@ -32,11 +33,6 @@ def shown(value: Any) -> str:
         return f"{value:.4g}"
     text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
     return text.replace("|", "\\|").replace("\n", " ")
-
-
-def duration(seconds: float) -> str:
-    """Minutes, or hours from two hours on."""
-    return f"{seconds / 60:.1f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
 
 
 def _fact(label: str, show: Callable[[Any], str] = shown, entry: str = "{}", default: Any = None) -> Any:

@@ -2,11 +2,18 @@ import pytest
 import torch
 
 from hf_encoders.benchmark import measuring
-from hf_encoders.benchmark.contenders import make_contenders
-from hf_encoders.benchmark.flops import needed_flops
-from hf_encoders.benchmark.measuring import Measurements, Turn, batches_of_round, measure, peak_on_cpu, run_turn
-from hf_encoders.benchmark.report import make_line
+from hf_encoders.benchmark.implementations import make_implementations
+from hf_encoders.benchmark.measuring import (
+    Measurements,
+    Turn,
+    batches_of_round,
+    measure,
+    needed_flops,
+    run_turn,
+)
+from hf_encoders.benchmark.report import metrics_of
 from hf_encoders.benchmark.rows import make_pool
+from hf_encoders.records.hardware import peak_on_cpu
 from tests.benchmark.tiny import tiny_config, tiny_corpus, tiny_setting
 
 
@@ -44,57 +51,59 @@ def test_turns_are_spread_over_the_pool(count, steps, rounds):
 
 
 @pytest.fixture
-def contenders(tokenizer):
+def implementations(tokenizer):
     setting = tiny_setting()
     pool = make_pool(tiny_corpus(), tokenizer, setting, None)
-    return make_contenders(tiny_config("bert"), setting, pool, tokenizer, ["grouped"])
+    return make_implementations(tiny_config("bert"), setting, pool, tokenizer, ["grouped"])
 
 
-def test_a_turn_counts_its_real_tokens_and_what_they_need(contenders):
+def test_a_turn_counts_its_real_tokens_and_what_they_need(implementations):
     setting, config = tiny_setting(), tiny_config("bert")
-    for contender in contenders:
-        before = [p.detach().clone() for p in contender.model.parameters()]
-        batches = batches_of_round(contender.batches, setting, 1)
-        turn = run_turn(contender, config, setting, 1)
+    for implementation in implementations:
+        before = [p.detach().clone() for p in implementation.model.parameters()]
+        batches = batches_of_round(implementation.batches, setting, 1)
+        turn = run_turn(implementation, config, setting, batches)
         assert turn.tokens == sum(int(b.tensors["attention_mask"].sum()) for b in batches)
-        assert turn.cells == sum(b.cells if contender.pads else b.tokens for b in batches)
+        assert turn.positions == sum(b.positions if implementation.pads else b.tokens for b in batches)
         assert turn.flops == sum(needed_flops(config, b, setting) for b in batches)
         assert min(turn.collate_seconds, turn.pass_seconds, turn.update_seconds) > 0
-        assert any(not torch.equal(p, q) for p, q in zip(contender.model.parameters(), before, strict=True))
+        assert any(not torch.equal(p, q) for p, q in zip(implementation.model.parameters(), before, strict=True))
 
 
-def test_rounds_are_interleaved_and_begin_with_another_contender_each(contenders, monkeypatch):
+def test_rounds_are_interleaved_and_begin_with_another_implementation_each(implementations, monkeypatch, capsys):
     order = []
 
-    def recorded(contender, config, setting, round_number):
-        order.append((contender.name, round_number))
+    def recorded(implementation, config, setting, batches):
+        order.append((implementation.name, len(batches)))
         return Turn()
 
     monkeypatch.setattr(measuring, "run_turn", recorded)
-    found = measure(contenders, tiny_config("bert"), tiny_setting(rounds=3))
-    a, b, c = (contender.name for contender in contenders)
-    assert order[:3] == [(a, 0), (b, 0), (c, 0)]  # warm-up
-    assert order[3:] == [(a, 0), (b, 0), (c, 0), (b, 1), (c, 1), (a, 1), (c, 2), (a, 2), (b, 2)]
+    found = measure(implementations, tiny_config("bert"), tiny_setting(rounds=3))
+    a, b, c = (implementation.name for implementation in implementations)
+    assert order[:3] == [(a, 1), (b, 1), (c, 1)]  # warm-up on the largest batch
+    assert [name for name, _ in order[3:]] == [a, b, c, b, c, a, c, a, b]
+    assert {count for _, count in order[3:]} == {tiny_setting().steps}
+    assert "the rounds take at most about 0 s" in capsys.readouterr().err
     assert [len(measurements.turns) for measurements in found] == [3, 3, 3]
     assert all(measurements.activation_bytes > 0 for measurements in found)
 
 
-def test_memory_leaves_no_gradient_behind(contenders):
-    measuring.measure_memory(contenders[0], tiny_setting())
-    assert all(p.grad is None for p in contenders[0].model.parameters())
+def test_memory_leaves_no_gradient_behind(implementations):
+    measuring.measure_memory(implementations[0], tiny_setting(), implementations[0].batches[0])
+    assert all(p.grad is None for p in implementations[0].model.parameters())
 
 
 def test_figures_counted_by_hand():
     baseline = [Turn(100, 200, 1000, 1.0, 4.0, 5.0), Turn(100, 200, 1000, 1.0, 5.0, 4.0)]
     turns = [Turn(120, 150, 1200, 0.5, 1.0, 0.5), Turn(80, 150, 800, 0.5, 2.0, 1.5)]
-    line = make_line("other", Measurements(turns, 5_000_000), baseline, steps=2, gemm_flops_per_second=4000.0)
+    found = metrics_of(Measurements(turns, 5_000_000), baseline, steps=2, gemm_flops_per_second=4000.0)
     # Forward and backward: 120 / s over 25 / s, then 40 / s over 20 / s.
-    assert tuple(line.pass_ratio) == pytest.approx((3.4, 2.0, 4.8))
+    assert tuple(found["pass_ratio"]) == pytest.approx((3.4, 2.0, 4.8))
     # Whole steps: 60 / s over 10 / s, then 20 / s over 10 / s.
-    assert tuple(line.step_ratio) == pytest.approx((4.0, 2.0, 6.0))
-    assert tuple(line.tokens_per_second) == pytest.approx((80.0, 40.0, 120.0))
-    assert tuple(line.pass_milliseconds) == pytest.approx((750.0, 500.0, 1000.0))
-    assert tuple(line.step_milliseconds) == pytest.approx((1500.0, 1000.0, 2000.0))
-    assert tuple(line.mfu) == pytest.approx((0.2, 0.1, 0.3))
-    assert line.padding == pytest.approx(1 / 3)
-    assert line.activation_megabytes == 5
+    assert tuple(found["step_ratio"]) == pytest.approx((4.0, 2.0, 6.0))
+    assert tuple(found["tokens_per_second"]) == pytest.approx((80.0, 40.0, 120.0))
+    assert tuple(found["pass_milliseconds"]) == pytest.approx((750.0, 500.0, 1000.0))
+    assert tuple(found["step_milliseconds"]) == pytest.approx((1500.0, 1000.0, 2000.0))
+    assert tuple(found["mfu"]) == pytest.approx((0.2, 0.1, 0.3))
+    assert found["padding"] == pytest.approx(1 / 3)
+    assert found["activation_megabytes"] == 5

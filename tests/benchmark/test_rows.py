@@ -40,7 +40,7 @@ def test_padding_share_of_a_batch_counted_by_hand():
     batch = make_batch([row(5, 1), row(2, 0), row(3, 2)], padding_id=0)
     assert batch.tensors["input_ids"].tolist() == [[6, 6, 6, 6, 6], [6, 6, 0, 0, 0], [6, 6, 6, 0, 0]]
     assert batch.tensors["attention_mask"].tolist() == [[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [1, 1, 1, 0, 0]]
-    assert (batch.tokens, batch.cells, batch.predicted, batch.lengths) == (10, 15, 3, [5, 2, 3])
+    assert (batch.tokens, batch.positions, batch.predicted, batch.lengths) == (10, 15, 3, [5, 2, 3])
     assert padding_share([batch]) == pytest.approx(1 / 3)
     assert padding_share([batch, make_batch([row(5, 0)], padding_id=0)]) == pytest.approx(1 / 4)
 

@@ -98,7 +98,7 @@ def main() -> None:
     stock = DataCollatorForLanguageModeling(tokenizer)
     stock_words = DataCollatorForLanguageModeling(tokenizer, whole_word_mask=True)
     ours = {unit: DataCollatorForMaskedLM(tokenizer, unit=unit) for unit in ("token", "word", "ngram", "span")}
-    ours["bernoulli"] = DataCollatorForMaskedLM(tokenizer, quota="bernoulli")
+    ours["bernoulli"] = DataCollatorForMaskedLM(tokenizer, num_masked="bernoulli")
     next_sentence = DataCollatorForNextSentencePrediction(tokenizer, arguments.length)
     sentence_order = DataCollatorForSentenceOrderPrediction(tokenizer, arguments.length)
     compare(

@@ -19,7 +19,7 @@ from hf_encoders.data import DataCollatorForNextSentencePrediction as NSP
 from hf_encoders.data import DataCollatorForSentenceOrderPrediction as SOP
 from hf_encoders.data import (
     DocumentChunks,
-    paper_modes,
+    presets,
     read_documents,
     tokenize_documents,
     train_tokenizer,
@@ -44,8 +44,8 @@ def main() -> None:
     )
     print("|---|---|---|---|---|---|---|---|")
     for name, collator_class, paper in (
-        ("NSP", NSP, paper_modes.BERT_CHUNKS),
-        ("SOP", SOP, paper_modes.ALBERT_CHUNKS),
+        ("NSP", NSP, presets.BERT_CHUNKS),
+        ("SOP", SOP, presets.ALBERT_CHUNKS),
     ):
         for mode, rule in (("", {}), (", paper", paper)):
             for length in LENGTHS:
@@ -63,7 +63,7 @@ def row(chunks: DocumentChunks, collator) -> str:
         is_in_none_of_epoch = np.ones_like(is_in_none)
         for i in range(0, len(chunks), ROWS):
             examples = chunks.examples(np.arange(i, min(i + ROWS, len(chunks))))
-            drawn = truncate_pairs(collator.draw_pairs(examples), examples.max_tokens, examples.keys)
+            drawn = truncate_pairs(collator.make_pairs(examples), examples.max_length, examples.keys)
             is_in_none_of_epoch[ranges(drawn.begin.ravel(), drawn.end.ravel())] = False
             pairs.append(drawn.end - drawn.begin)
             documents.append(np.searchsorted(starts, examples.begin, "right"))

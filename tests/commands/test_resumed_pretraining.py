@@ -236,7 +236,7 @@ def test_a_model_stays_until_the_next_one_is_whole(folder, monkeypatch):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("hf_encoders.recipes.pretrained_folder.draw_loss_curve", full_disk)
+        patch.setattr("hf_encoders.recipes.pretrained_folder.draw_runs", full_disk)
         assert pretrain(folder, "replaced", "--overwrite", "--seed", "7", "--max_steps", "2") == 2
     assert {path.name: path.read_bytes() for path in (folder / "replaced" / "model").iterdir()} == before
     assert not (folder / "replaced" / "_model").exists()

@@ -9,8 +9,8 @@ DOCUMENTS = [[[10, 11, 12], [13, 14]], [[20, 21]], [[30], [31, 32, 33, 34, 35, 3
 
 
 def text(example):
-    """Token ids with separators (2) between pieces."""
-    return [token for piece in example.pieces(0) for token in [2, *piece.tolist()]][1:]
+    """Token ids with separators (2) between segments."""
+    return [token for segment in example.token_ids(0) for token in [2, *segment.tolist()]][1:]
 
 
 def blocks(**arguments):
@@ -96,7 +96,7 @@ def with_last_separator(data_set):
 @pytest.mark.parametrize("longest", [4, 14])
 @pytest.mark.parametrize("max_length", [5, 9, 12, 30])
 def test_sentence_separators_make_the_blocks_of_fairseq(monkeypatch, max_length, longest):
-    monkeypatch.setattr("hf_encoders.data.blocks.SENTENCES_A_STEP", 16)
+    monkeypatch.setattr("hf_encoders.data.blocks.SENTENCES_PER_STEP", 16)
     random = np.random.default_rng(max_length)
     documents = [
         [random.integers(10, 99, random.integers(1, longest + 1)).tolist() for _ in range(random.integers(1, 5))]
@@ -118,4 +118,4 @@ def test_a_block_may_be_a_separator_alone():
         documents, max_length=5, sentence_separators=True, cut_long_sentences=False, redraw=False
     )
     assert with_last_separator(data_set) == [[10, 11, 12, 2], [2], [*range(20, 40), 2], [2, 13, 2]]
-    assert [[piece.tolist() for piece in data_set[i].pieces(0)] for i in (1, 3)] == [[[]], [[], [13]]]
+    assert [[segment.tolist() for segment in data_set[i].token_ids(0)] for i in (1, 3)] == [[[]], [[], [13]]]

@@ -39,18 +39,18 @@ def bounds_of(chunks):
 
 
 @pytest.mark.parametrize(
-    ("lengths", "max_tokens", "from_front", "from_back"),
+    ("lengths", "max_length", "from_front", "from_back"),
     [
-        ([3, 4, 5, 2, 1], 7, [(0, 7), (7, 14), (14, 15)], [(0, 7), (7, 12), (12, 15)]),  # 2 + 1 + 5 do not fit
-        ([1] * 7, 3, [(0, 3), (3, 6), (6, 7)], [(0, 1), (1, 4), (4, 7)]),
-        ([4, 1, 4], 4, [(0, 4), (4, 5), (5, 9)], [(0, 4), (4, 5), (5, 9)]),
+        ([3, 4, 5, 2, 1], 10, [(0, 7), (7, 14), (14, 15)], [(0, 7), (7, 12), (12, 15)]),  # 2 + 1 + 5 do not fit
+        ([1] * 7, 6, [(0, 3), (3, 6), (6, 7)], [(0, 1), (1, 4), (4, 7)]),
+        ([4, 1, 4], 7, [(0, 4), (4, 5), (5, 9)], [(0, 4), (4, 5), (5, 9)]),
         ([2, 2, 2], 100, [(0, 6)], [(0, 6)]),
-        ([5], 9, [(0, 5)], [(0, 5)]),
+        ([5], 12, [(0, 5)], [(0, 5)]),
     ],
 )
-def test_documents_are_cut_greedily_from_the_front_or_from_the_back(lengths, max_tokens, from_front, from_back):
+def test_documents_are_cut_greedily_from_the_front_or_from_the_back(lengths, max_length, from_front, from_back):
     rule = ChunkRule(short_sequence_probability=0.0)
-    found = [tuple(bounds_of(cut_corpus(one_document(lengths), max_tokens, rule, seed, 0))) for seed in range(30)]
+    found = [tuple(bounds_of(cut_corpus(one_document(lengths), max_length, rule, seed, 0))) for seed in range(30)]
     assert set(found) == {tuple(from_front), tuple(from_back)}
 
 
@@ -58,7 +58,7 @@ def test_only_a_sentence_longer_than_a_chunk_is_split_and_elsewhere_every_epoch(
     corpus = one_document([3, 12, 2])
     places = set()
     for seed in range(60):
-        chunks = cut_corpus(corpus, 5, ChunkRule(short_sequence_probability=0.0), seed, 0)
+        chunks = cut_corpus(corpus, 8, ChunkRule(short_sequence_probability=0.0), seed, 0)
         begin = chunks.begin.tolist()
         assert begin[0] == 0 and chunks.end[-1] == 17 and (chunks.end - chunks.begin).max() <= 5
         inside = [place for place in begin if 3 < place < 15]
@@ -121,7 +121,7 @@ def test_long_documents_are_cut_in_rounds_as_few_as_a_run_has_chunks(monkeypatch
     rounds = []
     searchsorted = np.searchsorted
     monkeypatch.setattr(np, "searchsorted", lambda *args: rounds.append(1) or searchsorted(*args))
-    chunks = cut_corpus(one_document([7] * 30000), 61, ChunkRule(), 0, 0)
+    chunks = cut_corpus(one_document([7] * 30000), 64, ChunkRule(), 0, 0)
     assert len(chunks) > 3000 and len(rounds) < 300
 
 
@@ -216,7 +216,7 @@ def test_windows_of_a_longer_corpus_cut_what_the_whole_cuts():
         whole.corpus.sentence_offsets[sentence:] - token,
         whole.corpus.document_offsets[5:] - sentence,
     )
-    found = cut_corpus(window, 29, ChunkRule(), 5, 3, first_place=int(token))
+    found = cut_corpus(window, 32, ChunkRule(), 5, 3, first_position=int(token))
     expected = whole._chunks(3)
     expected = expected.take(expected.begin >= token)
     for name in ("begin", "middle", "end"):
@@ -235,14 +235,14 @@ def test_empty_documents_and_sentences_are_no_part_of_it():
 def test_rows_of_plain_documents_start_anywhere_and_are_runs():
     sentences = [np.array([i, i]) for i in range(10)]
     keys = example_keys(0, 0, np.arange(200))
-    chunks = rows_as_chunks([sentences] * 200, keys, 7)
+    chunks = rows_as_chunks([sentences] * 200, keys, 10)
     starts = set()
     for i in range(200):
         numbers = [int(sentence[0]) for sentence in chunks.sentences(i)]
         assert numbers == list(range(numbers[0], numbers[0] + len(numbers))) and 2 <= len(numbers) <= 4
         starts.add(numbers[0])
     assert starts == set(range(9))
-    assert len(rows_as_chunks([sentences[:1]], keys[:1], 7).sentences(0)) == 1
+    assert len(rows_as_chunks([sentences[:1]], keys[:1], 10).sentences(0)) == 1
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ def test_what_cannot_give_pairs_is_refused(documents, max_length, message):
         ({"lone_sentences": True}, "takes no 'lone_sentences': its options are documents, max_length"),
         ({"segments": "words"}, "segments='words'"),
         ({"short_sequence_probability": 2}, "=2 must"),
-        ({"put_back": True}, "belongs to original_code=True"),
+        ({"put_back": True}, "needs original_code=True"),
         ({"segments": "sentences", "original_code": True}, "original_code: no effect"),
     ],
 )

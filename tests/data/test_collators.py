@@ -14,7 +14,7 @@ from hf_encoders import (
     HfeBertForMaskedLM,
     HfeBertForPreTraining,
 )
-from hf_encoders.data import presets as paper_modes
+from hf_encoders.data import presets
 from hf_encoders.data.blocks import SentenceBlocks
 from hf_encoders.data.chunks import DocumentChunks
 from hf_encoders.data.collators import (
@@ -170,7 +170,7 @@ def test_whole_words_of_a_segmented_corpus(tokenizer):
 
 def test_parts_of_a_batch_have_one_form(tokenizer):
     texts = SentenceBlocks(documents(), 24, redraw=False)
-    with pytest.raises(ValueError, match="token_type_ids is there in some examples"):
+    with pytest.raises(ValueError, match="token_type_ids is present in some examples"):
         DataCollatorForMaskedLM(tokenizer)([texts[0], {"input_ids": [1, 5, 2], "token_type_ids": [0, 0, 0]}])
     with pytest.raises(ValueError, match="made of examples of DocumentChunks"):
         DataCollatorForSentenceOrderPrediction(tokenizer)([texts[0]])
@@ -288,12 +288,12 @@ def test_the_longest_pair_is_the_data_sets(tokenizer):
     chunks = DocumentChunks(documents(), max_length=24, redraw=False)
     batch = DataCollatorForNextSentencePrediction(tokenizer)([chunks[i] for i in range(len(chunks))])
     assert batch["input_ids"].shape[1] == 24
-    with pytest.raises(ValueError, match="max_length=16 of the data collator is not the data set's, 24"):
+    with pytest.raises(ValueError, match="max_length=16 of the data collator is not the dataset's, 24"):
         DataCollatorForNextSentencePrediction(tokenizer, 16)([chunks[0]])
 
 
 def test_chunks_of_another_objective_are_refused(tokenizer):
-    chunks = DocumentChunks(documents(), max_length=24, redraw=False, **paper_modes.BERT_CHUNKS)
+    chunks = DocumentChunks(documents(), max_length=24, redraw=False, **presets.BERT_CHUNKS)
     for collator in (DataCollatorForMaskedLM(tokenizer), DataCollatorForSentenceOrderPrediction(tokenizer)):
         with pytest.raises(ValueError, match="put_back=True"):
             collator([chunks[0]])
@@ -318,7 +318,7 @@ COLLATORS = [
         ({"mask_replace_prob": 0.8}, "it is mask_replace_probability here"),
         ({"random_replace_prob": 0.1}, "it is random_replace_probability here"),
         ({"whole_word_mask": True}, "write unit='word'"),
-        ({"seed": 1}, "'seed': leave it out, the data set has it"),
+        ({"seed": 1}, "'seed': leave it out, the dataset has it"),
         ({"mask_probabilty": 0.2}, "did you mean 'mask_probability'"),
         ({"foo": 1}, "'foo': its options are tokenizer, .*pad_to_multiple_of, .*mask_probability, .*random_tokens"),
     ],

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hf_encoders.data.mask_units import _tries, choose_runs, choose_units, draw_tokens
+from hf_encoders.data.mask_units import _tries, choose_runs, choose_units, sample_tokens
 from hf_encoders.data.randomness import example_keys
 
 
@@ -12,8 +12,8 @@ def batch(seed, examples=40, most_units=60, longest=4):
     counts = random.integers(0, most_units, examples)
     lengths = random.integers(1, longest + 1, counts.sum())
     draws = random.integers(0, 2**32, counts.sum()).astype(np.uint32)
-    quotas = random.integers(0, 25, examples)
-    return random, counts, lengths, draws, quotas
+    limits = random.integers(0, 25, examples)
+    return random, counts, lengths, draws, limits
 
 
 def rows_of(counts):
@@ -24,48 +24,48 @@ def rows_of(counts):
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("longest", [1, 4])
 def test_units_are_taken_in_order_and_passed_over_where_they_do_not_fit(seed, longest):
-    _, counts, lengths, draws, quotas = batch(seed, longest=longest)
+    _, counts, lengths, draws, limits = batch(seed, longest=longest)
     expected = []
-    for row, quota in zip(rows_of(counts), quotas.tolist(), strict=True):
+    for row, limit in zip(rows_of(counts), limits.tolist(), strict=True):
         filled = 0
         for unit in sorted(row, key=lambda u: draws[u]):
-            if filled + lengths[unit] <= quota:
+            if filled + lengths[unit] <= limit:
                 filled += lengths[unit]
                 expected.append(unit)
-    runs = choose_units(draws, counts, quotas, lengths)
+    runs = choose_units(draws, counts, limits, lengths)
     assert sorted(runs.first.tolist()) == sorted(expected)
     assert (runs.end == runs.first + 1).all()
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_coin_decides_about_the_last_unit(seed):
-    random, counts, lengths, draws, quotas = batch(seed)
+    random, counts, lengths, draws, limits = batch(seed)
     coins = random.random(len(counts))
     expected = []
-    for row, quota, coin in zip(rows_of(counts), quotas.tolist(), coins.tolist(), strict=True):
+    for row, limit, coin in zip(rows_of(counts), limits.tolist(), coins.tolist(), strict=True):
         filled = 0
         for unit in sorted(row, key=lambda u: draws[u]):
-            if filled + coin * lengths[unit] < quota:
+            if filled + coin * lengths[unit] < limit:
                 expected.append(unit)
             filled += lengths[unit]
-    found = choose_units(draws, counts, quotas, lengths, coins=coins)
+    found = choose_units(draws, counts, limits, lengths, coins=coins)
     assert sorted(found.first.tolist()) == sorted(expected)
-    fewer = choose_units(draws, counts, quotas // 2, lengths, coins=coins)
+    fewer = choose_units(draws, counts, limits // 2, lengths, coins=coins)
     assert set(fewer.first.tolist()) <= set(expected)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_tokens_are_units_of_one_and_not_all_are_allowed(seed):
-    random, counts, _, draws, quotas = batch(seed)
+    random, counts, _, draws, limits = batch(seed)
     allowed = random.random(len(draws)) < 0.7
     expected = []
-    for row, quota in zip(rows_of(counts), quotas.tolist(), strict=True):
-        expected += sorted((u for u in row if allowed[u]), key=lambda u: draws[u])[:quota]
-    assert sorted(choose_units(draws, counts, quotas, allowed=allowed).first.tolist()) == sorted(expected)
+    for row, limit in zip(rows_of(counts), limits.tolist(), strict=True):
+        expected += sorted((u for u in row if allowed[u]), key=lambda u: draws[u])[:limit]
+    assert sorted(choose_units(draws, counts, limits, allowed=allowed).first.tolist()) == sorted(expected)
 
 
 def test_a_first_look_at_too_few_units_is_mended():
-    """All units but the last are too long, so that those with small draws do not fill the quota."""
+    """All units but the last are too long, so that those with small draws do not fill the limit."""
     draws = np.arange(1000, dtype=np.uint32) << np.uint32(22)
     lengths = np.append(np.full(999, 9), 1)
     runs = choose_units(draws, np.array([1000]), np.array([10]), lengths)
@@ -74,65 +74,65 @@ def test_a_first_look_at_too_few_units_is_mended():
 
 @pytest.mark.parametrize("seed", range(20))
 def test_runs_are_shortened_to_fit_and_left_out_where_they_overlap(seed):
-    random, counts, lengths, draws, quotas = batch(seed)
+    random, counts, lengths, draws, limits = batch(seed)
     sizes = random.integers(1, 5, len(draws))
     # Texts inside of the examples, which runs do not cross.
     is_start = random.random(len(draws)) < 0.1
     is_start[[row[0] for row in rows_of(counts) if len(row)]] = True
     starts = np.append(np.flatnonzero(is_start), len(draws))
-    limits = starts[np.searchsorted(starts, np.arange(len(draws)), "right")]
+    ends = starts[np.searchsorted(starts, np.arange(len(draws)), "right")]
     expected = {}
-    for row, quota in zip(rows_of(counts), quotas.tolist(), strict=True):
+    for row, limit in zip(rows_of(counts), limits.tolist(), strict=True):
         taken, filled = set(), 0
         for unit in sorted(row, key=lambda u: draws[u]):
-            if filled >= quota:
+            if filled >= limit:
                 break
-            size = int(min(sizes[unit], limits[unit] - unit))
-            while size and filled + lengths[unit : unit + size].sum() > quota:
+            size = int(min(sizes[unit], ends[unit] - unit))
+            while size and filled + lengths[unit : unit + size].sum() > limit:
                 size -= 1
             run = range(unit, unit + size)
             if size and not taken & set(run):
                 taken |= set(run)
                 filled += int(lengths[unit : unit + size].sum())
                 expected[unit] = unit + size
-    runs = choose_runs(draws, counts, quotas, lengths, sizes, limits)
+    runs = choose_runs(draws, counts, limits, lengths, sizes, ends)
     assert dict(zip(runs.first.tolist(), runs.end.tolist(), strict=True)) == expected
 
 
 def test_batches_without_units_choose_nothing():
     empty = np.empty(0, dtype=np.int64)
-    counts, quotas = np.array([0, 0]), np.array([3, 3])
-    assert len(choose_units(empty.astype(np.uint32), counts, quotas, empty).first) == 0
-    assert len(choose_runs(empty.astype(np.uint32), counts, quotas, empty, empty, empty).first) == 0
+    counts, limits = np.array([0, 0]), np.array([3, 3])
+    assert len(choose_units(empty.astype(np.uint32), counts, limits, empty).first) == 0
+    assert len(choose_runs(empty.astype(np.uint32), counts, limits, empty, empty, empty).first) == 0
 
 
 @pytest.mark.parametrize(
-    ("length", "quota"), [(1, 1), (3, 1), (12, 5), (12, 6), (12, 7), (12, 12), (40, 6), (500, 75)]
+    ("length", "limit"), [(1, 1), (3, 1), (12, 5), (12, 6), (12, 7), (12, 12), (40, 6), (500, 75)]
 )
-def test_places_are_drawn_alike_and_without_repetition(length, quota):
+def test_places_are_drawn_alike_and_without_repetition(length, limit):
     """Also where the second stream is needed: more than half of the places, or too many repetitions."""
     number = 6000
     allowed = np.ones(number * length, dtype=bool)
     if length > 12:
         allowed.reshape(number, length)[:, ::4] = False  # many repetitions of the others
     available = int(allowed[:length].sum())
-    lengths, quotas = np.full(number, length), np.full(number, quota)
-    runs = draw_tokens(example_keys(0, 0, np.arange(number)), lengths, quotas, allowed)
+    lengths, limits = np.full(number, length), np.full(number, limit)
+    runs = sample_tokens(example_keys(0, 0, np.arange(number)), lengths, limits, allowed)
     assert (runs.rows == runs.first // length).all()
-    assert len(np.unique(runs.first)) == len(runs.first) == number * quota
+    assert len(np.unique(runs.first)) == len(runs.first) == number * limit
     counts = np.bincount(runs.first % length, minlength=length)
     assert (counts[~allowed[:length]] == 0).all()
-    share = quota / available
+    share = limit / available
     deviation = abs(counts[allowed[:length]] - number * share).max()
     assert deviation <= 5 * np.sqrt(number * share * (1 - share))
 
 
 def test_tries_are_enough_nearly_always():
     lengths = np.repeat([8, 40, 128, 512], 2000)
-    quotas = np.maximum(lengths * 15 // 100, 1)
+    limits = np.maximum(lengths * 15 // 100, 1)
     drawn = np.split(
-        np.random.default_rng(0).random(_tries(lengths, quotas).sum()), np.cumsum(_tries(lengths, quotas))
+        np.random.default_rng(0).random(_tries(lengths, limits).sum()), np.cumsum(_tries(lengths, limits))
     )
-    enough = [len(set((row * n).astype(int))) >= q for row, n, q in zip(drawn, lengths, quotas, strict=False)]
+    enough = [len(set((row * n).astype(int))) >= q for row, n, q in zip(drawn, lengths, limits, strict=False)]
     assert np.mean(enough) > 0.999
     assert 4 <= _tries(np.array([10**9]), np.array([1])) <= 6  # no rounding error below zero

@@ -80,22 +80,22 @@ def test_shares_of_masked_random_and_kept_tokens(tokenizer):
 
 def test_bernoulli_counts_vary_as_coins_do(tokenizer):
     ids, lengths, keys = batch([42] * 4000)
-    counts = TokenMasker(tokenizer, quota="bernoulli", at_least_one=False)(ids, lengths, keys).labels != IGNORED
+    counts = TokenMasker(tokenizer, num_masked="bernoulli", at_least_one=False)(ids, lengths, keys).labels != IGNORED
     counts = counts.reshape(4000, 42).sum(axis=1)
     assert abs(counts.mean() - 6) < 5 * np.sqrt(40 * 0.15 * 0.85 / 4000)
     assert abs(counts.var() - 40 * 0.15 * 0.85) < 0.6
-    least = TokenMasker(tokenizer, quota="bernoulli", mask_probability=1e-6)(ids, lengths, keys).labels != IGNORED
+    least = TokenMasker(tokenizer, num_masked="bernoulli", mask_probability=1e-6)(ids, lengths, keys).labels != IGNORED
     assert (least.reshape(4000, 42).sum(axis=1) == 1).all()
 
 
 @pytest.mark.parametrize(
     ("options", "counts"),
     [
-        ({"quota": "nearest"}, [1, 4, 19]),  # 0.3, 4.2 and 18.9 of 2, 28 and 126 tokens
-        ({"quota": "nearest", "count_special_tokens": True}, [1, 4, 19]),  # 0.6, 4.5 (half to even) and 19.2
-        ({"quota": "nearest", "max_predictions": 3}, [1, 3, 3]),
-        ({"quota": "nearest", "at_least_one": False}, [0, 4, 19]),
-        ({"quota": "nearest", "mask_probability": 0.5, "mask_special_tokens": True}, [2, 15, 64]),
+        ({"num_masked": "nearest"}, [1, 4, 19]),  # 0.3, 4.2 and 18.9 of 2, 28 and 126 tokens
+        ({"num_masked": "nearest", "count_special_tokens": True}, [1, 4, 19]),  # 0.6, 4.5 (half to even) and 19.2
+        ({"num_masked": "nearest", "max_predictions": 3}, [1, 3, 3]),
+        ({"num_masked": "nearest", "at_least_one": False}, [0, 4, 19]),
+        ({"num_masked": "nearest", "mask_probability": 0.5, "mask_special_tokens": True}, [2, 15, 64]),
     ],
 )
 def test_quotas(tokenizer, options, counts):
@@ -154,7 +154,7 @@ def test_word_starts_of_the_corpus_come_before_the_rule(tokenizer):
     ids = np.array([CLS, *range(10, 30), SEP])
     starts = np.zeros(22, dtype=np.uint8)
     starts[[1, 6, 11, 16]] = 1  # words of five tokens
-    masker = TokenMasker(tokenizer, unit="word", mask_probability=0.5, quota="nearest", word_starts=EveryThird)
+    masker = TokenMasker(tokenizer, unit="word", mask_probability=0.5, num_masked="nearest", word_starts=EveryThird)
     for key in example_keys(0, 0, np.arange(20)):
         labels = masker(ids, np.array([22]), np.array([key]), starts).labels[1:-1].reshape(4, 5)
         assert ((labels != IGNORED).all(axis=1) == (labels != IGNORED).any(axis=1)).all()
@@ -177,7 +177,7 @@ def test_units_end_at_separators_unless_asked(tokenizer):
     assert together(units_cross_separators=True, pass_over_long_words=True) == {()}
     assert together(units_cross_separators=True) == {(), (1, 2, 4, 5)}
     trigrams = TokenMasker(
-        tokenizer, unit="ngram", max_ngram=2, quota="nearest", mask_probability=0.5, units_cross_separators=True
+        tokenizer, unit="ngram", max_ngram=2, num_masked="nearest", mask_probability=0.5, units_cross_separators=True
     )
     ids = np.array([CLS, 9, SEP, 11, SEP] * 1)
     seen = {
@@ -208,9 +208,9 @@ def test_replacement_is_decided_once_a_unit_where_asked(tokenizer):
     keys = example_keys(0, 0, np.arange(300))
 
     def kinds(**options):
-        masker = TokenMasker(tokenizer, unit="word", word_starts=EveryThird, quota="nearest", **options)
+        masker = TokenMasker(tokenizer, unit="word", word_starts=EveryThird, num_masked="nearest", **options)
         masked = masker(ids, lengths, keys)
-        places = np.sort(masked.places).reshape(-1, 3)
+        places = np.sort(masked.positions).reshape(-1, 3)
         return np.where(masked.ids[places] == MASK, 0, np.where(masked.ids[places] == ids[places], 1, 2))
 
     by_word, by_token = kinds(replacement_per="unit"), kinds()
@@ -235,7 +235,7 @@ def test_random_tokens(make_tokenizer, random_tokens, never, sometimes):
         make_tokenizer(100), random_tokens=random_tokens, mask_replace_probability=0.0, random_replace_probability=1.0
     )
     masked = masker(ids, lengths, keys)
-    replaced = masked.ids[masked.places]
+    replaced = masked.ids[masked.positions]
     assert not np.isin(replaced, never).any()
     assert np.isin(sometimes, replaced).all()
     assert len(np.unique(replaced)) == 100 - len(never)
@@ -274,7 +274,7 @@ def test_vocabularies_may_have_gaps():
     )  # fmt: skip
     masker = TokenMasker(tokenizer, mask_replace_probability=0.0, random_replace_probability=1.0, mask_probability=1.0)
     masked = masker(np.array([1, *range(100, 150), 2]), np.array([52]), example_keys(0, 0, [0]))
-    assert len(masked.places) == 50
+    assert len(masked.positions) == 50
     assert masked.ids[1:-1].min() >= 100
 
 
@@ -285,13 +285,13 @@ def test_vocabularies_may_have_gaps():
         ({"mask_probability": 1.5}, "mask_probability=1.5"),
         ({"mask_replace_probability": 0.95}, "sum of at most 1"),
         ({"unit": "phrase"}, "unit='phrase'"),
-        ({"quota": "exact"}, "quota='exact'"),
-        ({"quota": "bernoulli", "unit": "span"}, "throws a coin"),
+        ({"num_masked": "exact"}, "num_masked='exact'"),
+        ({"num_masked": "bernoulli", "unit": "span"}, "samples tokens or words"),
         ({"max_predictions": 0}, "max_predictions=0"),
         ({"max_predictions": 2.5}, "max_predictions=2.5"),
         ({"mask_replace_probability": float("nan")}, "sum of at most 1"),
-        ({"max_predictions": 6, "unit": "word", "quota_in_units": True}, "counts tokens"),
-        ({"quota_in_units": True}, "knows none"),
+        ({"max_predictions": 6, "unit": "word", "share_of_words": True}, "counts tokens"),
+        ({"share_of_words": True}, "needs unit='word'"),
         ({"max_ngram": 2}, "needs unit='ngram'"),
         ({"max_span": 5, "unit": "ngram"}, "need unit='span'"),
         ({"span_end_probability": 1.0}, "span_end_probability=1.0"),

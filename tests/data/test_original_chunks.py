@@ -1,10 +1,10 @@
-"""BERT's and ALBERT's own chunks and random segments; test_paper_modes.py has their statistics."""
+"""BERT's and ALBERT's own chunks and random segments; test_presets.py has their statistics."""
 
 import datasets
 import numpy as np
 import pytest
 
-from hf_encoders.data import presets as paper_modes
+from hf_encoders.data import presets
 from hf_encoders.data.chunk_examples import ChunkRule
 from hf_encoders.data.chunks import DocumentChunks, cut_corpus
 from hf_encoders.data.sentence_pairs import next_sentence_pairs, sentence_order_pairs
@@ -16,19 +16,19 @@ NO_SHORT = {"short_sequence_probability": 0.0, "original_code": True}
 
 
 @pytest.mark.parametrize(
-    ("lengths", "target", "chunks"),
+    ("lengths", "max_length", "chunks"),
     [
-        ([9, 1, 1, 9, 2], 3, [(0, 9), (9, 20), (20, 22)]),  # single sentences stay alone
-        ([3, 4, 5, 2, 1], 6, [(0, 7), (7, 14), (14, 15)]),
+        ([9, 1, 1, 9, 2], 6, [(0, 9), (9, 20), (20, 22)]),  # single sentences stay alone
+        ([3, 4, 5, 2, 1], 9, [(0, 7), (7, 14), (14, 15)]),
         ([2, 2, 2], 100, [(0, 6)]),
     ],
 )
-def test_sentences_are_taken_until_the_target_is_reached(lengths, target, chunks):
-    assert bounds_of(cut_corpus(one_document(lengths), target, ChunkRule(**NO_SHORT), 0, 0)) == chunks
+def test_sentences_are_taken_until_the_target_is_reached(lengths, max_length, chunks):
+    assert bounds_of(cut_corpus(one_document(lengths), max_length, ChunkRule(**NO_SHORT), 0, 0)) == chunks
 
 
 def test_what_negatives_replace_begins_the_next_chunk():
-    chunks = DocumentChunks(corpus(), 32, **paper_modes.BERT_CHUNKS)
+    chunks = DocumentChunks(corpus(), 32, **presets.BERT_CHUNKS)
     found = chunks._chunks(3)
     replaced = (found.random_begin < found.random_end) & (found.middle < found.end)
     expected = np.where(replaced, found.middle, found.end)
@@ -51,7 +51,7 @@ def test_own_documents_are_hit_as_often_as_ten_tries_hit_them(documents, own_sha
     rule, text = ChunkRule(**NO_SHORT), DocumentChunks(corpus(documents, longest=9), 64, **NO_SHORT).corpus
     chosen = []
     for draw in range(3000):
-        chunks = cut_corpus(text, 9, rule, 0, draw)
+        chunks = cut_corpus(text, 12, rule, 0, draw)
         is_random = chunks.random_begin < chunks.random_end
         own, other = (text.tokens[places[is_random]] // 1000 for places in (chunks.begin, chunks.random_begin))
         chosen.append(own == other)

@@ -14,7 +14,7 @@ from hf_encoders.data import (
     StreamedChunks,
     TokenBudget,
     padded_vocab_size,
-    paper_modes,
+    presets,
 )
 from hf_encoders.data.corpus import SentenceStore, prepare_corpus, tokenize_documents
 from hf_encoders.data.vocabulary.tokenizer_training import train_tokenizer
@@ -56,7 +56,7 @@ class TestReprs:
         tokens = sum(map(len, chunks[0].sentences(0)))
         assert repr(chunks[0]) == f"ChunkExamples(1 chunks, {tokens} tokens, max_length=24)"
         block = SentenceBlocks(corpus, max_length=24, redraw=False)[0]
-        assert repr(block) == f"TextExamples(1 examples, {sum(map(len, block.pieces(0)))} tokens)"
+        assert repr(block) == f"TextExamples(1 examples, {sum(map(len, block.token_ids(0)))} tokens)"
         for part in (chunks.corpus, chunks[0].corpus, block.segments):
             assert "array" not in repr(part) and len(repr(part)) < 100
 
@@ -69,7 +69,7 @@ class TestReprs:
             "DataCollatorForSentenceOrderPrediction(max_length=24, packed=True, mask_probability=0.15, unit='ngram', "
             "max_ngram=2)"
         )
-        assert "array" not in repr(DataCollatorForMaskedLM(tokenizer, **paper_modes.BERT_MASKING))
+        assert "array" not in repr(DataCollatorForMaskedLM(tokenizer, **presets.BERT_MASKING))
         assert repr(HealthCallback(5.25)) == "HealthCallback(unigram_cross_entropy=5.250, tokens_seen=0)"
 
     def test_the_report_of_a_corpus_is_one_line(self, tokenizer, tmp_path):

@@ -9,14 +9,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from hf_encoders.data.chunks import DocumentChunks, rows_as_chunks
-from hf_encoders.data.randomness import example_keys
+from hf_encoders.data.randomness import RandomStream, example_keys
 from hf_encoders.data.sentence_pairs import (
     Pairs,
-    heads,
-    kept_lengths,
+    coin_tosses,
     next_sentence_pairs,
     sentence_order_pairs,
     truncate_pairs,
+    truncated_lengths,
 )
 from hf_encoders.data.whole_sentence_chunks import partners
 from tests.data.test_chunks import all_chunks, corpus
@@ -39,16 +39,17 @@ def one_by_one(first, second, max_tokens):
     return first, second
 
 
-def test_kept_lengths_are_those_of_removing_one_token_at_a_time():
+def test_truncated_lengths_are_those_of_removing_one_token_at_a_time():
     lengths = np.array([(first, second) for first in range(0, 15) for second in range(0, 15)])
     for most in range(2, 20):
         expected = [one_by_one(first, second, most) for first, second in lengths.tolist()]
-        assert kept_lengths(lengths, most).tolist() == [list(pair) for pair in expected]
+        assert truncated_lengths(lengths, most + 3).tolist() == [list(pair) for pair in expected]
 
 
-def test_heads_are_those_of_fair_coins():
+def test_coin_tosses_are_fair():
     tosses = np.repeat([0, 1, 7, 64, 65, 200], 2000)
-    found = heads(example_keys(0, 0, np.arange(len(tosses))), 3, tosses).reshape(6, 2000)
+    keys = example_keys(0, 0, np.arange(len(tosses)))
+    found = coin_tosses(keys, RandomStream.TRUNCATE_FIRST, tosses).reshape(6, 2000)
     for n, row in zip((0, 1, 7, 64, 65, 200), found, strict=True):
         assert row.min() >= 0 and row.max() <= n
         assert abs(row.mean() - n / 2) <= 5 * np.sqrt(n / 4 / 2000)
@@ -58,7 +59,7 @@ def test_heads_are_those_of_fair_coins():
 def test_truncation_removes_from_both_ends_alike():
     keys = example_keys(0, 0, np.arange(2000))
     pairs = Pairs(np.tile([0, 100], (2000, 1)), np.tile([60, 103], (2000, 1)), np.zeros(2000, dtype=int))
-    cut = truncate_pairs(pairs, 43, keys)
+    cut = truncate_pairs(pairs, 46, keys)
     assert (cut.end - cut.begin == [40, 3]).all() and (cut.begin[:, 1] == 100).all()
     assert (cut.begin[:, 0] >= 0).all() and (cut.end[:, 0] <= 60).all()
     assert abs(cut.begin[:, 0].mean() - 10) < 5 * np.sqrt(5 / 2000)
@@ -166,7 +167,7 @@ def many_draws(chunks, index, number):
 def test_textbook_sentences_in_both_orders():
     """ "I love you." and "Because you are wonderful.": 0 in order, 1 swapped."""
     love, because = [10, 11, 12], [13, 14, 15, 16]
-    chunks = rows_as_chunks([[np.array(love), np.array(because)]] * 20, example_keys(0, 0, np.arange(20)), 13)
+    chunks = rows_as_chunks([[np.array(love), np.array(because)]] * 20, example_keys(0, 0, np.arange(20)), 16)
     seen = {label: (a.tolist(), b.tolist()) for a, b, label in segments(chunks, sentence_order_pairs(chunks))}
     assert seen == {0: (love, because), 1: (because, love)}
 
@@ -185,7 +186,7 @@ def test_textbook_next_sentences():
 
 def test_swaps_and_splits_are_balanced():
     rows = [[np.array([i]) for i in range(5)]] * 8000
-    chunks = rows_as_chunks(rows, example_keys(0, 0, np.arange(8000)), 9)
+    chunks = rows_as_chunks(rows, example_keys(0, 0, np.arange(8000)), 12)
     pairs = list(segments(chunks, sentence_order_pairs(chunks)))
     assert abs(np.mean([label for _, _, label in pairs]) - 0.5) < 5 * np.sqrt(0.25 / 8000)
     in_order = [(len(b), len(a)) if label else (len(a), len(b)) for a, b, label in pairs]

@@ -239,7 +239,7 @@ def test_the_original_codes_rules_are_taken(tokenizer):
 @pytest.mark.parametrize(
     ("given", "options", "message"),
     [
-        (iter([]), {}, "read once"),
+        (iter([]), {}, "read only once"),
         ("some text", {}, "documents is a str"),
         (7, {}, "documents is a int"),
         (make_dataset(documents()), {}, "prepare_corpus"),

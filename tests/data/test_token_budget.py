@@ -17,7 +17,7 @@ from hf_encoders.data import (
     StreamedBlocks,
     StreamedChunks,
     TokenBudget,
-    paper_modes,
+    presets,
 )
 from hf_encoders.data.packing import divided, fill_groups
 from tests.data.corpora import make_dataset, random_documents
@@ -30,7 +30,7 @@ EXAMPLES = {
     "document blocks": (SentenceBlocks, DataCollatorForMaskedLM, {"cross_documents": False}),
     "chunks for mlm": (DocumentChunks, DataCollatorForMaskedLM, {}),
     "nsp": (DocumentChunks, DataCollatorForNextSentencePrediction, {}),
-    "nsp of the paper": (DocumentChunks, DataCollatorForNextSentencePrediction, paper_modes.BERT_CHUNKS),
+    "nsp of the paper": (DocumentChunks, DataCollatorForNextSentencePrediction, presets.BERT_CHUNKS),
     "sop": (DocumentChunks, DataCollatorForSentenceOrderPrediction, {}),
 }
 
@@ -157,7 +157,7 @@ def test_groups_through_a_data_loader_are_the_examples_of_padded_batches(tokeniz
 
 def test_the_epoch_has_to_be_announced(tokenizer):
     groups, _ = make(tokenizer, "blocks")
-    with pytest.raises(ValueError, match="epoch was not announced"):
+    with pytest.raises(ValueError, match="epoch of the dataset was not set"):
         groups[0]
 
 

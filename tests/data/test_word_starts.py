@@ -352,6 +352,10 @@ def test_unknown_kinds_are_refused(tokenizer, starts_class):
         tokenizer = with_special_tokens(Tokenizer(models.Unigram([("[UNK]", 0.0), ("a", -1.0)], unk_id=0)))
     with pytest.raises(ValueError, match="finds no words for a .* model after the steps .*mask tokens instead"):
         starts_class(tokenizer)
+    if starts_class is ContinuationStarts:  # trained ByteLevel BPE has an empty prefix
+        byte_level = Tokenizer(models.BPE({"[UNK]": 0, "a": 1}, [], unk_token="[UNK]", continuing_subword_prefix=""))
+        with pytest.raises(ValueError, match="finds no words for a BPE model"):
+            starts_class(with_special_tokens(byte_level))
 
 
 def test_words_of_the_original_albert_code():

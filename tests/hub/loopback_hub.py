@@ -9,8 +9,7 @@ imported, so clients are other processes, started with `LoopbackHub.environment`
         subprocess.run([sys.executable, "push.py"], env=hub.environment(tmp_path / "home"), check=True)
         assert "config.json" in hub.files("user/name")
 
-Failures are asked for: `hub.fail_next("/commit/")`, `hub.drop_next("/preupload/")`, and a token named
-`hf_without_rights` may read only.
+`hub.fail_next("/commit/")` makes a request fail, and the token `hf_without_rights` may only read.
 
 Differs from the real Hub in: nobody else is refused (any token will do, private repositories are served to all); files
 are stored as regular files, unless their suffix is in `lfs_suffixes`; never through xet; model cards are checked by
@@ -57,8 +56,6 @@ class LoopbackHub:
         owner (`str`, *optional*, defaults to `"user"`): Account that owns repositories created without a namespace.
 
     Attributes:
-        fail_next_commit (`bool`): Set to True to have the next commit answered with status 500 and changing nothing;
-            the hub sets it back to False when it does so.
         lfs_suffixes (`tuple[str, ...]`): Ends of names of files that clients must upload through LFS.
         requests (`list[str]`): `"METHOD /path status"` of every request answered so far.
     """
@@ -66,11 +63,10 @@ class LoopbackHub:
     def __init__(self, owner: str = "user") -> None:
         """Start without repositories; the port is bound on entering the context."""
         self.owner = owner
-        self.fail_next_commit = False
         self.lfs_suffixes: tuple[str, ...] = ()
         self.requests: list[str] = []
         self._large_files: dict[str, bytes] = {}
-        self._failures: list[tuple[str, int | None]] = []
+        self._failures: list[tuple[str, int]] = []
         self._repositories: dict[str, Repository] = {}
         self._lock = threading.Lock()
 
@@ -126,12 +122,8 @@ class LoopbackHub:
         """Answer the next request whose "METHOD /path" holds `part` with `status`, and do nothing."""
         self._failures.append((part, status))
 
-    def drop_next(self, part: str) -> None:
-        """Do what the next request whose "METHOD /path" holds `part` asks for, and close without an answer."""
-        self._failures.append((part, None))
-
-    def answer(self, method: str, target: str, body: bytes, token: str = "") -> Answer | None:
-        """Answer one HTTP request, or None to close the connection; `target` is the quoted path with its query."""
+    def answer(self, method: str, target: str, body: bytes, token: str = "") -> Answer:
+        """Answer one HTTP request; `target` is the quoted path with its query."""
         url = urlsplit(target)
         # Split before unquoting: a branch name or a folder may hold a quoted slash.
         segments = [unquote(segment) for segment in url.path.strip("/").split("/")]
@@ -141,7 +133,6 @@ class LoopbackHub:
             try:
                 if failure:
                     self._failures.remove(failure)
-                if failure and failure[1]:
                     raise HubError(failure[1], "made to fail by fail_next")
                 if token == READ_ONLY and method not in ("GET", "HEAD"):
                     raise HubError(403, "this token may only read")
@@ -149,7 +140,7 @@ class LoopbackHub:
             except HubError as error:
                 answer = json_answer({"error": str(error)}, error.status, error.headers)
             self.requests.append(f"{method} {url.path} {answer.status}")
-        return None if failure and failure[1] is None else answer
+        return answer
 
     def _route(self, method: str, segments: list[str], query: dict[str, str], body: bytes) -> Answer:
         match method, segments:
@@ -159,10 +150,6 @@ class LoopbackHub:
                 return card_answer(parse(body)["content"])
             case "POST", ["api", "repos", "create"]:
                 return self._create(parse(body))
-            case "DELETE", ["api", "repos", "delete"]:
-                request = parse(body)
-                del self._repositories[self._repository(f"{request['organization']}/{request['name']}").repo_id]
-                return json_answer({})
             case "GET", ["api", "models", owner, name]:
                 return info_answer(self._repository(f"{owner}/{name}"), "main")
             case "GET", ["api", "models", owner, name, "revision", revision]:
@@ -174,9 +161,6 @@ class LoopbackHub:
                 return file_answer(self._repository(f"{owner}/{name}").resolve(revision), "/".join(path))
             case "POST", ["api", "models", owner, name, "branch", branch]:
                 return branch_answer(self._repository(f"{owner}/{name}"), branch, parse(body))
-            case "DELETE", ["api", "models", owner, name, "branch", branch]:
-                del self._repository(f"{owner}/{name}").branches[branch]
-                return json_answer({})
             case "POST", ["api", "models", owner, name, "preupload", revision]:
                 commit = self._repository(f"{owner}/{name}").resolve(revision)
                 return preupload_answer(commit, parse(body), self.lfs_suffixes)
@@ -210,9 +194,6 @@ class LoopbackHub:
         return json_answer({"url": f"{self.endpoint}/{repo_id}", "name": repo_id, "private": private})
 
     def _commit(self, repository: Repository, branch: str, query: dict[str, str], body: bytes) -> Answer:
-        if self.fail_next_commit:
-            self.fail_next_commit = False
-            raise HubError(500, "this commit was made to fail by fail_next_commit")
         if query.get("create_pr"):
             raise HubError(400, "create_pr is not served by this test hub; commit to a branch")
         head = repository.resolve(branch)
@@ -245,9 +226,6 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         token = self.headers.get("Authorization", "").removeprefix("Bearer ")
         answer = self.hub.answer(self.command, self.path, body, token)
-        if answer is None:
-            self.close_connection = True
-            return
         self.send_response(answer.status)
         for name, value in answer.headers.items():
             self.send_header(name, value)
@@ -256,7 +234,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(answer.body)
 
-    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = _handle
+    do_GET = do_HEAD = do_POST = do_PUT = _handle
 
     def log_message(self, format: str, *args: object) -> None:
         """Print nothing: the hub keeps `requests`."""

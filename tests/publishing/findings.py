@@ -1,4 +1,4 @@
-"""What the checks of a folder found, and a configuration to spoil."""
+"""What the checks of a folder found, and a configuration to change."""
 
 import json
 from pathlib import Path

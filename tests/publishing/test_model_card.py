@@ -8,7 +8,8 @@ from huggingface_hub import ModelCard
 
 from hf_encoders import HfeAlbertConfig, HfeAlbertForPreTraining, HfeBertConfig, HfeBertForMaskedLM
 from hf_encoders.publishing.model_card import make_model_card
-from hf_encoders.records.plots import draw_loss_curve
+from hf_encoders.records.curves import Curve
+from hf_encoders.records.plots import draw_runs
 from hf_encoders.records.training_record import NOT_RECORDED, TrainingRecord
 
 
@@ -89,5 +90,6 @@ def test_the_record_survives_the_disk(tmp_path):
 @pytest.mark.parametrize("pair", [True, False])
 def test_the_curve_is_a_picture(pair, tmp_path):
     log = [{"step": i, "mlm_loss": 9.0 - i, **({"pair_loss": 0.7} if pair else {})} for i in range(5)]
-    path = draw_loss_curve([*log, {"step": 4, "eval_mlm_loss": 5.5}], tmp_path / "curve.png", "title")
+    run = Curve("training", [*log, {"step": 4, "eval_mlm_loss": 5.5}])
+    path = draw_runs([run], tmp_path / "curve.png", "title")
     assert path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 5000

@@ -193,7 +193,7 @@ def directory(home, monkeypatch):
     return save(BERT, "AutoModelForMaskedLM", home / "model")
 
 
-def test_publish_mends_a_record_of_an_earlier_version(directory, home):
+def test_publish_redacts_a_record_of_an_earlier_version(directory, home):
     record = json.loads(RECORD.to_json()) | {
         "command": f"hf-encoders pretrain {home}/r.yaml --hub_token {SHORT} --x {TOKEN} --output {home}/run",
         "corpus": {"name": f"{home}/text.txt", "from": f"https://{USER}:{SHORT}@host/text"},
@@ -264,7 +264,7 @@ def rows_of(tokenizer, words):
 
 @pytest.mark.parametrize("kind", ["ours", "stock"])
 def test_pushes_of_trainer_with_our_callbacks(home, hub, kind):
-    """A run that stopped at a loss that is no number, and goes on with pushes."""
+    """A run that stopped at a loss that is not finite, and is resumed with pushes."""
     encoder = save(BERT, "AutoModelForMaskedLM", home / "encoder")
     tokenizer = AutoTokenizer.from_pretrained(encoder)
 
@@ -281,25 +281,25 @@ def test_pushes_of_trainer_with_our_callbacks(home, hub, kind):
             made.add_callback(HealthCallback())
         return made
 
-    spoilt = trainer("every_save")
+    corrupted = trainer("every_save")
     with torch.no_grad():
-        spoilt.model.cls.predictions.bias[3] = float("nan")
+        corrupted.model.cls.predictions.bias[3] = float("nan")
     with pytest.raises(ValueError, match="is not finite"):
-        spoilt.train()
+        corrupted.train()
     assert len(list((home / "run").glob("*not_finite*"))) == 1
     (home / "run" / "notes.txt").write_text(SENTENCE)
     (home / "run" / "runs").mkdir()
     (home / "run" / "runs" / f"events.{HOST}").write_text(HOST)
     for strategy in ("every_save", "checkpoint"):
-        going_on = trainer(strategy)
-        going_on.train()
-        going_on.save_state()
-        going_on.push_to_hub()
+        resumed = trainer(strategy)
+        resumed.train()
+        resumed.save_state()
+        resumed.push_to_hub()
     assert_clean(hub.sent)
     code = {name for name in hub.sent if name.endswith(".py") and "/" not in name}
     assert {"config.json", "model.safetensors", "tokenizer.json", "README.md", "modeling_bert.py"} <= set(hub.sent)
     assert {name for name in hub.sent if "/" not in name} == published_files(home / "run") and code
-    # To go on from the Hub's copy takes all of a checkpoint but the pickle of the arguments.
+    # Resuming from the Hub's copy needs all of a checkpoint except the pickle of the arguments.
     assert {"last-checkpoint/optimizer.pt", "last-checkpoint/trainer_state.json"} <= set(hub.sent)
     (home / "run" / "README.md").write_text(f"{TOKEN}")
     with pytest.raises(ValueError, match=r"README\.md, line 1, has what looks like") as refused:

@@ -33,7 +33,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def directory(good: Path, tmp_path: Path) -> Path:
-    """A copy to spoil."""
+    """A copy to change."""
     return Path(shutil.copytree(good, tmp_path / "model"))
 
 

@@ -64,7 +64,7 @@ def test_workers_in_different_epochs_do_not_meet(workers):
     run = RunExamples([PhaseExamples(Phase(9, 24, 5), chunks)], 1)
     loader = DataLoader(run, batch_size=1, num_workers=workers, collate_fn=keys_of)
     assert list(loader) == [keys_of(run[step]) for step in range(9)]
-    assert int(chunks._announced) == -1  # the data set itself was told nothing
+    assert int(chunks._epoch) == -1  # the dataset itself is not changed
 
 
 def test_another_seed_another_order():

@@ -95,7 +95,7 @@ def test_phases_keep_their_shares_in_a_shorter_run():
             r"tokenizer: character_coverage=1.5 must be in",
         ),
         ({"examples": {"put_bak": True}}, "examples: nsp has no option 'put_bak', only .*put_back"),
-        ({"examples": {"put_back": True}}, "examples: put_back=True belongs to original_code=True"),
+        ({"examples": {"put_back": True}}, "examples: put_back=True needs original_code=True"),
         ({"objective": "mlm", "examples": {"put_back": True}}, "mlm has no option 'put_back', only .*cross_documents"),
         ({"masking": {"mask_prob": 0.2}}, "masking: nsp has no option 'mask_prob'"),
         ({"masking": {"unit": "words"}}, "masking: unit='words' is not known"),

@@ -10,8 +10,7 @@ import pytest
 from hf_encoders import writing
 from hf_encoders.cli import main
 from hf_encoders.recipes.recipe import load_recipe
-from hf_encoders.records import curves
-from hf_encoders.records import plots as loss_curve
+from hf_encoders.records import curves, plots
 from hf_encoders.records.curves import Curve, compare, read_run, save_reference
 from hf_encoders.records.plots import draw_runs
 
@@ -136,37 +135,44 @@ def test_the_command_draws_prints_and_keeps_a_reference(tmp_path, references, ca
 
 def test_what_a_panel_holds(tmp_path, monkeypatch):
     drawn = {}
-    monkeypatch.setattr(loss_curve, "draw", lambda panels, path, title, x: drawn.update(panels) or drawn.update(x=x))
+    monkeypatch.setattr(
+        plots, "draw", lambda panels, path, title, x, changes: drawn.update(panels) or drawn.update(x=x)
+    )
     log = [*entries(3), {"step": 30, "eval_mlm_loss": 5.0}]
-    draw_runs([Curve("run", log)], Curve("ref", entries(5)), tmp_path / "x.png", against="minutes")
+    draw_runs([Curve("run", log)], tmp_path / "x.png", against="minutes", reference=Curve("ref", entries(5)))
     assert list(drawn) == ["mlm_loss (nats per item)", "real tokens per second", "x"]
     assert drawn["x"] == "minutes of training"
     lines = {line.label: line for line in drawn["mlm_loss (nats per item)"] if line.points}
     assert list(lines) == ["run", "run, held-out", "ref"]
     assert lines["run, held-out"].points == [(1.5, 5.0)] and lines["ref"].style == "--"
     with pytest.raises(ValueError, match="no loss was logged"):
-        draw_runs([Curve("run", [{"step": 1}])], None, tmp_path / "x.png")
+        draw_runs([Curve("run", [{"step": 1}])], tmp_path / "x.png")
 
 
 def test_the_curve_of_a_run_has_a_panel_for_each_loss_its_baselines_and_its_phases(tmp_path, monkeypatch):
     drawn = []
-    monkeypatch.setattr(loss_curve, "draw", lambda *arguments: drawn.append(arguments))
+    monkeypatch.setattr(plots, "draw", lambda *arguments: drawn.append(arguments))
     log = [{**entry, "pair_loss": 0.69} for entry in entries(3)] + [{"step": 30, "eval_mlm_loss": 5.0}]
     phases = [(10, "32 tokens"), (15, "64 tokens"), (5, "128 tokens")]
     baselines = {"mlm_loss": ("unigram cross-entropy", 6.43), "pair_loss": ("chance", math.log(2))}
-    loss_curve.draw_loss_curve(log, tmp_path / "x.png", "run", baselines, phases)
+    draw_runs([Curve("training", log)], tmp_path / "x.png", "run", baselines=baselines, phases=phases)
     panels, _, _, _, changes = drawn[0]
-    assert [label for label, _ in panels] == ["mlm_loss (nats per item)", "pair_loss (nats per item)"]
-    first, second = ({line.label: line.points for line in lines} for _, lines in panels)
-    assert first["unigram cross-entropy: 6.43"] == [(0, 6.43), (30, 6.43)] and first["held-out"] == [(30, 5.0)]
+    assert [label for label, _ in panels] == [
+        "mlm_loss (nats per item)",
+        "pair_loss (nats per item)",
+        "real tokens per second",
+    ]
+    first, second, _ = ({line.label: line.points for line in lines} for _, lines in panels)
+    assert first["unigram cross-entropy: 6.43"] == [(0, 6.43), (30, 6.43)] and first["training, held-out"] == [
+        (30, 5.0)
+    ]
     assert second["training"] == [(10, 0.69), (20, 0.69), (30, 0.69)]
     assert second["chance: 0.69"] == [(0, math.log(2)), (30, math.log(2))]
     assert changes == [(10, "64 tokens"), (25, "128 tokens")]
-    # Without pairs one panel; of another run than a pre-training what it logged, without baselines.
-    loss_curve.draw_loss_curve(entries(3), tmp_path / "x.png", "run")
-    loss_curve.draw_loss_curve([{"step": 1, "loss": 2.0}], tmp_path / "x.png", "run", baselines)
-    labels = [[line.label for _, lines in panels for line in lines] for panels, *_ in drawn[1:]]
-    assert labels == [["training", "held-out"], ["training", "held-out"]]
+    # Without loss terms one panel, without baselines.
+    draw_runs([Curve("training", [{"step": 1, "loss": 2.0}])], tmp_path / "x.png", baselines=baselines)
+    labels = [line.label for _, lines in drawn[1][0] for line in lines]
+    assert labels == ["training", "training, held-out"]
 
 
 def test_runs_are_named_once_and_a_damaged_run_file_is_told(tmp_path, capsys):

@@ -2,8 +2,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from hf_encoders.benchmark.contenders import model_class, stock_config
-from hf_encoders.benchmark.flops import needed_flops
+from hf_encoders.benchmark.implementations import model_class, stock_config
+from hf_encoders.benchmark.measuring import needed_flops
 from hf_encoders.benchmark.rows import Row, make_batch
 from hf_encoders.records.flops import forward_flops, measure_gemm_rate
 from tests.benchmark.tiny import tiny_config, tiny_setting

@@ -33,10 +33,10 @@ def blocks(length=24):
     "options",
     [
         {},
-        {"quota": "nearest"},
-        {"quota": "bernoulli", "at_least_one": False},
+        {"num_masked": "nearest"},
+        {"num_masked": "bernoulli", "at_least_one": False},
         {"unit": "word", "word_starts": Pieces},
-        {"unit": "word", "word_starts": Pieces, "quota_in_units": True},
+        {"unit": "word", "word_starts": Pieces, "share_of_words": True},
         {"unit": "span", "word_starts": Pieces},
         {"max_predictions": 5},
     ],

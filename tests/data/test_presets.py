@@ -14,7 +14,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import BertTokenizer, PreTrainedTokenizerFast
 
-from hf_encoders.data import presets as paper_modes
+from hf_encoders.data import presets
 from hf_encoders.data.blocks import SentenceBlocks
 from hf_encoders.data.chunks import DocumentChunks
 from hf_encoders.data.collators import (
@@ -29,7 +29,7 @@ from tests.data.original_code import CLS, MASK, SEP
 LONG, SHORT = {"sentences": (20, 60), "tokens": (8, 40)}, {"sentences": (1, 4), "tokens": (8, 40)}
 NSP, SOP = DataCollatorForNextSentencePrediction, DataCollatorForSentenceOrderPrediction
 PASSES = 10
-ALBERT_WORDS = {name: value for name, value in paper_modes.ALBERT_MASKING.items() if name != "word_starts"}
+ALBERT_WORDS = {name: value for name, value in presets.ALBERT_MASKING.items() if name != "word_starts"}
 # Documents, their number, length, most predictions; then what was measured on the original code: label-1 rate, mean
 # length, share of examples of full length, masked tokens over tokens.
 MEASURED = {
@@ -74,8 +74,8 @@ def test_figures_measured_on_the_original_code(word_pieces, run):
     collator_class, shape, documents, length, most, *measured = MEASURED[run]
     documents = original_code.corpus(documents, **shape)
     swap = collator_class is SOP
-    chunk_rule = paper_modes.ALBERT_CHUNKS if swap else paper_modes.BERT_CHUNKS
-    masking = ALBERT_WORDS if swap else paper_modes.BERT_MASKING
+    chunk_rule = presets.ALBERT_CHUNKS if swap else presets.BERT_CHUNKS
+    masking = ALBERT_WORDS if swap else presets.BERT_MASKING
     collator = collator_class(word_pieces, length, **{**masking, "max_predictions": most})
     labels, lengths, masked, kinds = [], [], 0, np.zeros(3)
     for batch in batches(DocumentChunks(as_dataset(documents), length, **chunk_rule), collator):
@@ -119,12 +119,10 @@ def test_whole_words_and_ngrams_are_those_of_the_rules(word_pieces, max_ngram):
     """Quota filled; runs of 1, 2, 3 and more words, words over [SEP] and masks on both its sides as often."""
     length, most = 512, 77
     documents = original_code.corpus(150, **LONG)
-    masking = ALBERT_WORDS if max_ngram == 3 else paper_modes.BERT_WHOLE_WORD_MASKING
+    masking = ALBERT_WORDS if max_ngram == 3 else presets.BERT_WHOLE_WORD_MASKING
     collator = SOP(word_pieces, length, **{**masking, "max_predictions": most})
     ours, theirs, quotas = [], [], []
-    for batch in batches(
-        DocumentChunks(as_dataset(documents), length, **paper_modes.ALBERT_CHUNKS), collator, epochs=3
-    ):
+    for batch in batches(DocumentChunks(as_dataset(documents), length, **presets.ALBERT_CHUNKS), collator, epochs=3):
         tokens = batch["input_ids"].where(batch["labels"] == -100, batch["labels"])
         for row, labels, mask in zip(tokens.tolist(), batch["labels"].tolist(), batch["attention_mask"], strict=True):
             row = row[: int(mask.sum())]
@@ -159,7 +157,7 @@ def test_bert_whole_words_go_on_in_scripts_without_spaces_and_behind_separators(
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "か", "##な", "##ไ", "w"]
     tokenizer = BertTokenizer(vocab={piece: i for i, piece in enumerate(pieces)})
     row, most = [CLS, 5, 6, 7, SEP, 6, 7, SEP, 8, SEP], {"mask_probability": 0.5}
-    batch = DataCollatorForMaskedLM(tokenizer, **{**paper_modes.BERT_WHOLE_WORD_MASKING, **most})(
+    batch = DataCollatorForMaskedLM(tokenizer, **{**presets.BERT_WHOLE_WORD_MASKING, **most})(
         [{"input_ids": row}] * 200
     )
     predicted = {tuple(np.flatnonzero(labels != -100).tolist()) for labels in batch["labels"].numpy()}
@@ -169,11 +167,11 @@ def test_bert_whole_words_go_on_in_scripts_without_spaces_and_behind_separators(
 
 def test_roberta_masks_special_tokens_like_others_and_may_mask_none(word_pieces):
     rows = [{"input_ids": [CLS, *range(10, 40), SEP]}] * 4000
-    batch = DataCollatorForMaskedLM(word_pieces, **paper_modes.ROBERTA_MASKING)(rows)
+    batch = DataCollatorForMaskedLM(word_pieces, **presets.ROBERTA_MASKING)(rows)
     predicted = (batch["labels"] != -100).float()
     assert set(predicted.sum(dim=1).tolist()) == {4.0, 5.0}  # 4.8 rounded at random
     assert abs(predicted.mean(dim=0) - 0.15).max() < 5 * np.sqrt(0.15 * 0.85 / 4000)
-    short = DataCollatorForMaskedLM(word_pieces, **paper_modes.ROBERTA_MASKING)([{"input_ids": [CLS, 9, SEP]}] * 400)
+    short = DataCollatorForMaskedLM(word_pieces, **presets.ROBERTA_MASKING)([{"input_ids": [CLS, 9, SEP]}] * 400)
     assert 0 in (short["labels"] != -100).sum(dim=1)
 
 
@@ -193,7 +191,7 @@ def space_marked_pieces() -> PreTrainedTokenizerFast:
 def test_roberta_whole_words_are_counted_and_decided_as_words(space_marked_pieces):
     """Words of two pieces: 15 % of the words, each of them masked, replaced or kept as a whole."""
     words = [number for i in range(5, 405) for number in (2 * i, 2 * i + 1)]
-    collator = DataCollatorForMaskedLM(space_marked_pieces, **paper_modes.ROBERTA_WHOLE_WORD_MASKING)
+    collator = DataCollatorForMaskedLM(space_marked_pieces, **presets.ROBERTA_WHOLE_WORD_MASKING)
     batch = collator([{"input_ids": [0, *words, 2]}] * 50)
     predicted = batch["labels"] != -100
     inner = predicted[:, 1:-1].reshape(50, 400, 2)
@@ -206,7 +204,7 @@ def test_roberta_whole_words_are_counted_and_decided_as_words(space_marked_piece
 
 def test_roberta_draws_random_tokens_from_all_but_the_first_four_of_its_vocabulary(tokenizer):
     """`<s>`, `<pad>`, `</s>`, `<unk>`: no special token and no unknown one, but the mask token."""
-    masking = {**paper_modes.ROBERTA_MASKING, "mask_replace_probability": 0.0, "random_replace_probability": 1.0}
+    masking = {**presets.ROBERTA_MASKING, "mask_replace_probability": 0.0, "random_replace_probability": 1.0}
     batch = DataCollatorForMaskedLM(tokenizer, **masking)([{"input_ids": list(range(5, 55))}] * 400)
     drawn = batch["input_ids"][batch["labels"] != -100]
     assert set(drawn.tolist()) == set(range(4, 60))
@@ -217,7 +215,7 @@ def test_roberta_whole_words_begin_at_special_tokens_and_spaces_only(space_marke
     sentence = [11, 13, 20, 21, 30, 2]
     row = [0, *sentence, *sentence, 2, *sentence]
     words = np.cumsum([token % 2 == 0 for token in row]) - 1  # special tokens are even
-    collator = DataCollatorForMaskedLM(space_marked_pieces, **paper_modes.ROBERTA_WHOLE_WORD_MASKING)
+    collator = DataCollatorForMaskedLM(space_marked_pieces, **presets.ROBERTA_WHOLE_WORD_MASKING)
     predicted = (collator([{"input_ids": row}] * 4000)["labels"] != -100).numpy()
     firsts = np.flatnonzero(np.diff(words, prepend=-1))
     assert (predicted == predicted[:, firsts[words]]).all()
@@ -226,7 +224,7 @@ def test_roberta_whole_words_begin_at_special_tokens_and_spaces_only(space_marke
     assert set(counts.tolist()) == {1, 2}  # 15 % of 11 words
     assert abs(predicted[:, firsts].mean(axis=0) - 0.15).max() < 5 * np.sqrt(0.15 * 0.85 / 4000)
 
-    options = {"unit": "word", "word_starts": paper_modes.ROBERTA_WHOLE_WORD_MASKING["word_starts"]}
+    options = {"unit": "word", "word_starts": presets.ROBERTA_WHOLE_WORD_MASKING["word_starts"]}
     collator = DataCollatorForMaskedLM(space_marked_pieces, mask_probability=0.5, **options)
     predicted = (collator([{"input_ids": row}] * 400)["labels"] != -100).numpy()
     assert not predicted[:, np.isin(row, (0, 2))].any()
@@ -237,7 +235,7 @@ def test_roberta_whole_words_begin_at_special_tokens_and_spaces_only(space_marke
 def test_roberta_blocks(word_pieces, cross_documents):
     """`<s>`, then sentences with `</s>` each, and one more between documents; a long sentence makes a long block."""
     documents = [[[10, 11], [12]], [[20, 21, 22]], [[*range(30, 50)], [50]]]
-    options = {**paper_modes.ROBERTA_BLOCKS, "cross_documents": cross_documents}
+    options = {**presets.ROBERTA_BLOCKS, "cross_documents": cross_documents}
     blocks = SentenceBlocks(as_dataset(documents), max_length=12, redraw=False, **options)
     batch = DataCollatorForMaskedLM(
         word_pieces, mask_probability=1e-9, mask_replace_probability=0.0, random_replace_probability=0.0

@@ -1,18 +1,18 @@
 import pytest
 import torch
 
-from hf_encoders.benchmark.contenders import BASELINE, OPPONENTS, OURS, make_contenders, modernbert_config
+from hf_encoders.benchmark.implementations import BASELINES, OURS, REFERENCE, make_implementations, modernbert_config
 from hf_encoders.benchmark.measuring import inference_pass, training_pass
 from hf_encoders.benchmark.rows import make_pool
 from hf_encoders.benchmark.settings import pair_label_name
 from tests.benchmark.tiny import tiny_config, tiny_corpus, tiny_setting
 
 
-def contenders_of(setting, tokenizer, dropout: float = 0.0):
+def implementations_of(setting, tokenizer, dropout: float = 0.0):
     pool = make_pool(tiny_corpus(), tokenizer, setting, pair_label_name(setting))
-    against = [name for name in OPPONENTS if setting.objective == "mlm" or name != "modernbert"]
+    against = [name for name in BASELINES if setting.objective == "mlm" or name != "modernbert"]
     config = tiny_config(setting.family, dropout)
-    return make_contenders(config, setting, pool, tokenizer, against)
+    return make_implementations(config, setting, pool, tokenizer, against)
 
 
 OBJECTIVES = [("bert", "mlm"), ("roberta", "mlm"), ("albert", "mlm"), ("bert", "nsp"), ("albert", "sop")]
@@ -22,36 +22,36 @@ OBJECTIVES = [("bert", "mlm"), ("roberta", "mlm"), ("albert", "mlm"), ("bert", "
 def test_all_compute_the_same_loss_and_gradients_of_the_same_rows(tokenizer, family, objective):
     # Room for pairs: without one in the batch, the loss of transformers' class is not a number.
     setting = tiny_setting(family, objective=objective, length=13 if objective == "mlm" else 40)
-    contenders = contenders_of(setting, tokenizer)
-    batches = contenders[0].batches
+    implementations = implementations_of(setting, tokenizer)
+    batches = implementations[0].batches
     losses, gradients = {}, {}
-    for contender in contenders:
-        if contender.name == OPPONENTS["modernbert"]:
+    for implementation in implementations:
+        if implementation.name == BASELINES["modernbert"]:
             continue
-        contender.select_attention()
-        contender.optimizer.zero_grad()
-        losses[contender.name] = training_pass(contender, batches[0].tensors, setting).item()
-        gradients[contender.name] = contender.model.get_input_embeddings().weight.grad.clone()
+        implementation.select_attention()
+        implementation.optimizer.zero_grad()
+        losses[implementation.name] = training_pass(implementation, batches[0].tensors, setting).item()
+        gradients[implementation.name] = implementation.model.get_input_embeddings().weight.grad.clone()
     for name, loss in losses.items():
-        assert loss == pytest.approx(losses[BASELINE], abs=1e-5), name
-        torch.testing.assert_close(gradients[name], gradients[BASELINE], atol=1e-5, rtol=0)
+        assert loss == pytest.approx(losses[REFERENCE], abs=1e-5), name
+        torch.testing.assert_close(gradients[name], gradients[REFERENCE], atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "albert"])
 def test_all_encode_the_same_rows_alike(tokenizer, family):
-    contenders = contenders_of(tiny_setting(family, task="inference"), tokenizer, dropout=0.1)
-    tensors = contenders[0].batches[0].tensors
+    implementations = implementations_of(tiny_setting(family, task="inference"), tokenizer, dropout=0.1)
+    tensors = implementations[0].batches[0].tensors
     is_real = tensors["attention_mask"].bool()
-    baseline = inference_pass(contenders[0], tensors)[is_real]
+    baseline = inference_pass(implementations[0], tensors)[is_real]
     assert "labels" not in tensors
-    for contender in contenders:
-        if contender.name != OPPONENTS["modernbert"]:
-            contender.select_attention()
-            torch.testing.assert_close(inference_pass(contender, tensors)[is_real], baseline, atol=1e-5, rtol=0)
+    for implementation in implementations:
+        if implementation.name != BASELINES["modernbert"]:
+            implementation.select_attention()
+            torch.testing.assert_close(inference_pass(implementation, tensors)[is_real], baseline, atol=1e-5, rtol=0)
 
 
 def test_select_attention_changes_the_kernel_of_a_shared_model(tokenizer):
-    sdpa, eager, *_ = contenders_of(tiny_setting(), tokenizer)
+    sdpa, eager, *_ = implementations_of(tiny_setting(), tokenizer)
     assert sdpa.model is eager.model
     eager.select_attention()
     assert sdpa.model.config._attn_implementation == "eager"
@@ -60,20 +60,20 @@ def test_select_attention_changes_the_kernel_of_a_shared_model(tokenizer):
 
 
 def test_who_pads_and_how(tokenizer):
-    contenders = contenders_of(tiny_setting(), tokenizer)
-    assert [contender.name for contender in contenders] == [BASELINE, *OPPONENTS.values(), OURS]
-    assert [contender.pads for contender in contenders] == [True, True, True, True, False]
-    tokens = {sum(batch.tokens for batch in contender.batches) for contender in contenders}
-    predicted = {sum(batch.predicted for batch in contender.batches) for contender in contenders}
+    implementations = implementations_of(tiny_setting(), tokenizer)
+    assert [implementation.name for implementation in implementations] == [REFERENCE, *BASELINES.values(), OURS]
+    assert [implementation.pads for implementation in implementations] == [True, True, True, True, False]
+    tokens = {sum(batch.tokens for batch in implementation.batches) for implementation in implementations}
+    predicted = {sum(batch.predicted for batch in implementation.batches) for implementation in implementations}
     assert len(tokens) == len(predicted) == 1
 
 
 @pytest.mark.parametrize(("family", "objective"), OBJECTIVES)
 def test_collators_make_the_same_rows_with_masks_of_their_own(tokenizer, family, objective):
     setting = tiny_setting(family, objective=objective)
-    for contender in contenders_of(setting, tokenizer):
-        batch = contender.batches[0]
-        made = contender.collate(batch.features)
+    for implementation in implementations_of(setting, tokenizer):
+        batch = implementation.batches[0]
+        made = implementation.collate(batch.features)
         assert set(made) == set(batch.tensors)
         for name in ("attention_mask", "token_type_ids", pair_label_name(setting)):
             if name in made:

@@ -1,7 +1,7 @@
-"""What is measured beside what: this package and transformers' own classes, from the same weights.
+"""This package's model and transformers' own classes as baselines, with the same weights and the same rows.
 
-Every contender runs as its own code has it: transformers' classes compute their loss over all tokens' logits, and
-their batches are padded to the longest row and made by `DataCollatorForLanguageModeling`.
+Every implementation runs as its own code does: transformers' classes compute their loss over the logits of all tokens,
+and their batches are padded to the longest row by `DataCollatorForLanguageModeling`.
 """
 
 from collections.abc import Callable
@@ -25,29 +25,29 @@ from hf_encoders.benchmark.settings import Setting, pair_label_name
 from hf_encoders.models.encoder_configuration import EncoderConfig
 
 
-BASELINE = "transformers sdpa"
+REFERENCE = "transformers sdpa"
 OURS = "hf_encoders"
-# By the names that --against takes; the baseline and this package are always there.
-OPPONENTS = {
+# Further baselines by the names that --against takes.
+BASELINES = {
     "eager": "transformers eager",
     "grouped": "transformers sdpa, by length",
     "modernbert": "transformers ModernBERT, by length",
 }
-LEARNING_RATE = 1e-5  # small, so that all rounds see about the same weights
+LEARNING_RATE = 1e-5  # small: all rounds have about the same weights
 
 
 @dataclass
-class Contender:
+class Implementation:
     """A model with its batches.
 
     Args:
-        name (`str`): as in the table.
-        model: in the mode of the task, on the device; several contenders may share one.
-        optimizer (*optional*): of the model; None for inference.
-        batches (`list[Batch]`): the pool in this contender's order.
-        collate: makes the tensors of a batch anew of `Batch.features`, with masks of its own; used for training only.
-        attention (`str`): transformers' name of the kernel.
-        pads (`bool`): whether the model computes padding too.
+        name (`str`): Name in the table.
+        model (`PreTrainedModel`): In the mode of the task, on the device; may be shared by several implementations.
+        optimizer (`Optimizer`, *optional*): Of the model; None for inference.
+        batches (`list[Batch]`): The pool of rows in the order of this implementation.
+        collate (`Callable`): Makes the tensors of a batch from `Batch.features`, with new masks; for training only.
+        attention (`str`, *optional*, defaults to `"sdpa"`): transformers' name of the attention implementation.
+        pads (`bool`, *optional*, defaults to `True`): Whether the model computes padding.
     """
 
     name: str
@@ -59,30 +59,30 @@ class Contender:
     pads: bool = True
 
     def select_attention(self) -> None:
-        """Make the model use this contender's kernel."""
+        """Set the attention implementation of the model."""
         if self.model.config._attn_implementation != self.attention:
             self.model.set_attn_implementation(self.attention)
 
 
 def model_class(setting: Setting) -> Any:
-    """The Auto class of what the setting computes."""
+    """The Auto class of a setting."""
     if not setting.trains:
         return AutoModel
     return getattr(transformers, setting.pretrains.auto_class)
 
 
 def stock_config(config: EncoderConfig) -> PreTrainedConfig:
-    """The same configuration in transformers' own class."""
+    """Convert a configuration to transformers' own class."""
     own_fields = ("auto_map", "architectures", "model_type", "position_embedding_type", "transformers_version")
     fields = {name: value for name, value in config.to_dict().items() if name not in own_fields}
     return AutoConfig.for_model(config.model_type, **fields)
 
 
 def modernbert_config(config: EncoderConfig, length: int) -> ModernBertConfig:
-    """ModernBERT of the same depth, width, vocabulary and number of weights in a layer, with its own best settings.
+    """ModernBERT of the same depth, width, vocabulary and number of weights per layer, with its best settings.
 
-    Its gated feed-forward part has three matrices instead of two, so each is two thirds as wide (rounded to 16). It
-    drops nothing out, which is its default, and predicts masked tokens only (`sparse_prediction`).
+    Its gated feed-forward has three matrices instead of two, so each is two thirds as wide (rounded to 16). It has no
+    dropout, which is its default, and predicts masked tokens only (`sparse_prediction`).
     """
     return ModernBertConfig(
         vocab_size=config.vocab_size,
@@ -96,20 +96,20 @@ def modernbert_config(config: EncoderConfig, length: int) -> ModernBertConfig:
     )
 
 
-def make_contenders(
+def make_implementations(
     config: EncoderConfig, setting: Setting, pool: Pool, tokenizer: PreTrainedTokenizerBase, against: list[str]
-) -> list[Contender]:
-    """All contenders of a setting.
+) -> list[Implementation]:
+    """Make the implementations of a setting.
 
     Args:
-        config (`EncoderConfig`): of this package's model.
-        setting (`Setting`): task, objective, type of the arithmetic, seed.
-        pool (`Pool`): the rows.
-        tokenizer: for transformers' collator.
-        against (`list[str]`): names in `OPPONENTS`.
+        config (`EncoderConfig`): Configuration of this package's model.
+        setting (`Setting`): Task, objective, data type, seed.
+        pool (`Pool`): The rows.
+        tokenizer (`PreTrainedTokenizerBase`): For transformers' collator.
+        against (`list[str]`): Names in `BASELINES`.
 
     Returns:
-        The baseline first, this package last.
+        `list[Implementation]`: The reference first, this package last.
     """
     torch.manual_seed(setting.seed)
     auto = model_class(setting)
@@ -121,20 +121,22 @@ def make_contenders(
     plain, grouped = (stock_batches(batches, tokenizer, label_name) for batches in (pool.plain, pool.grouped))
     collate = DataCollatorForLanguageModeling(tokenizer)
     optimizer = prepare(stock, setting)
-    contenders = [Contender(BASELINE, stock, optimizer, plain, collate)]
+    implementations = [Implementation(REFERENCE, stock, optimizer, plain, collate)]
     if "eager" in against:
-        contenders.append(Contender(OPPONENTS["eager"], stock, optimizer, plain, collate, attention="eager"))
+        implementations.append(Implementation(BASELINES["eager"], stock, optimizer, plain, collate, attention="eager"))
     if "grouped" in against:
-        contenders.append(Contender(OPPONENTS["grouped"], stock, optimizer, grouped, collate))
+        implementations.append(Implementation(BASELINES["grouped"], stock, optimizer, grouped, collate))
     if "modernbert" in against:
-        modern = auto.from_config(modernbert_config(config, setting.length), attn_implementation="sdpa")
-        contenders.append(Contender(OPPONENTS["modernbert"], modern, prepare(modern, setting), grouped, collate))
-    contenders.append(Contender(OURS, ours, prepare(ours, setting), pool.plain, pool.collator, pads=False))
-    return contenders
+        model = auto.from_config(modernbert_config(config, setting.length), attn_implementation="sdpa")
+        implementations.append(
+            Implementation(BASELINES["modernbert"], model, prepare(model, setting), grouped, collate)
+        )
+    implementations.append(Implementation(OURS, ours, prepare(ours, setting), pool.plain, pool.collator, pads=False))
+    return implementations
 
 
 def prepare(model: PreTrainedModel, setting: Setting) -> torch.optim.Optimizer | None:
-    """Bring a model to its device, type and mode; its optimizer, if it trains."""
+    """Set device, data type and mode of a model. Returns its optimizer if it trains."""
     model.to(setting.device)
     if not setting.trains:
         model.to(setting.torch_dtype).eval()
@@ -144,10 +146,9 @@ def prepare(model: PreTrainedModel, setting: Setting) -> torch.optim.Optimizer |
 
 
 def stock_batches(batches: list[Batch], tokenizer: PreTrainedTokenizerBase, label_name: str | None) -> list[Batch]:
-    """The same batches for transformers' collator: a mapping of lists a row, as a data set gives them.
+    """The same batches for transformers' collator: a dictionary of lists per row, as in a dataset.
 
-    Special tokens are marked beforehand, which spares it time and is what transformers' examples do. It
-    draws no pairs: they are in the rows.
+    Special tokens are marked beforehand, as in transformers' examples. Sentence pairs are those of the rows.
     """
     return [replace(batch, features=stock_features(batch, tokenizer, label_name)) for batch in batches]
 
