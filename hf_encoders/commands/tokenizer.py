@@ -16,11 +16,11 @@ import transformers
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from hf_encoders.commands.corpus import add_text_arguments, check_text_arguments, load_split
 from hf_encoders.data.corpus.documents import DocumentReader
 from hf_encoders.data.corpus.segmentation import splitter_for
 from hf_encoders.data.corpus.settings import library_versions
 from hf_encoders.data.corpus.sources import Source, make_source
+from hf_encoders.data.corpus.text_options import add_text_arguments, check_text_arguments, load_split
 from hf_encoders.data.vocabulary.report import REPORT_FILE, TokenizerReport, sizes_table, tokenizer_statistics
 from hf_encoders.data.vocabulary.text_selection import HELD_OUT_BYTES, SelectedText
 from hf_encoders.data.vocabulary.tokenizer_training import pipeline_options, tokenizer_of_words, untrained_tokenizer

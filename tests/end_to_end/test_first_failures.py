@@ -28,9 +28,9 @@ FAILURES = [
     (PUBLISH.replace("MODEL", "GONE"), "not published: 1 error(s) above"),
     (EXPORT.replace("MODEL", "ROWS"), "ROWS is a file: give the folder that it is in"),
     # A model without its tokenizer, or without its weights.
-    (FINETUNE.replace("MODEL", "BARE"), "BARE' has no tokenizer, or one that knows no words: save it there"),
-    (EVALUATE.replace("MODEL", "BARE"), "BARE' has no tokenizer, or one that knows no words: save it there"),
-    (CORPUS.replace("MODEL", "BARE"), "BARE' has no tokenizer, or one that knows no words: save it there"),
+    (FINETUNE.replace("MODEL", "BARE"), "BARE' has no tokenizer, or one with special tokens only: save it there"),
+    (EVALUATE.replace("MODEL", "BARE"), "BARE' has no tokenizer, or one with special tokens only: save it there"),
+    (CORPUS.replace("MODEL", "BARE"), "BARE' has no tokenizer, or one with special tokens only: save it there"),
     (EXPORT.replace("MODEL", "BARE"), "BARE has no weights: neither model.safetensors nor"),
     (PUBLISH.replace("MODEL", "BARE"), "not published: 3 error(s) above"),
     # Of another kind.

@@ -5,17 +5,18 @@ import torch
 
 from hf_encoders.data import DataCollatorForMaskedLM, SentenceBlocks
 from hf_encoders.objectives import LossTerm, Objective, register_objective
-from hf_encoders.registration import add_family, register
+from hf_encoders.registration import add_family
 from tests.objectives.configuration_toy import ToyConfig
 
 
 class OddCollator(DataCollatorForMaskedLM):
     """Masked tokens, and for every third example no label beside them."""
 
-    def mask_and_lay_out(self, rows, mask_rate=None):
+    def make_rows(self, features):
+        rows, labels = super().make_rows(features)
         first = np.cumsum(rows.lengths) - rows.lengths + 1
-        labels = np.where(rows.keys % 3 == 0, -100, rows.ids[first] % 2)
-        return {**super().mask_and_lay_out(rows, mask_rate), "odd_label": torch.from_numpy(labels.astype(np.int64))}
+        odd = np.where(rows.keys % 3 == 0, -100, rows.ids[first] % 2)
+        return rows, {**labels, "odd_label": torch.from_numpy(odd.astype(np.int64))}
 
 
 class OddFirstToken(Objective):
@@ -32,6 +33,5 @@ class OddFirstToken(Objective):
 
 def add_toys() -> None:
     """What a user's script does before it calls the command."""
-    register()
     add_family(ToyConfig)
     register_objective(OddFirstToken())

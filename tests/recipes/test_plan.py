@@ -44,7 +44,7 @@ def test_estimated_memory_is_what_a_pass_holds(kind, sizes, precision, recompute
         model.gradient_checkpointing_enable()
     ids = torch.randint(5, config.vocab_size, (24, 40))
     labels = torch.where(torch.rand(24, 40) < 0.2, ids, -100)
-    batch = {"input_ids": ids, "labels": labels, model.pair_label_name: torch.randint(0, 2, (24,))}
+    batch = {"input_ids": ids, "labels": labels, model.loss_terms["pair"]: torch.randint(0, 2, (24,))}
 
     def run():
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == torch.bfloat16):

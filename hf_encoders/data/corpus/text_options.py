@@ -1,0 +1,65 @@
+"""Options of commands that read text: files or a dataset."""
+
+import argparse
+from pathlib import Path
+
+import datasets
+
+from hf_encoders.errors import first_line
+from hf_encoders.loading import NOT_HERE, why_unreachable
+
+
+def add_text_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that name the text: files or a dataset."""
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument(
+        "--input",
+        nargs="+",
+        metavar="PATH",
+        help="text files (a blank line between documents), .jsonl files (one document per line) or folders of them",
+    )
+    source.add_argument(
+        "--dataset", metavar="NAME", help="dataset on the Hub, or a folder that datasets.load_dataset reads"
+    )
+    parser.add_argument("--config", metavar="NAME", help="configuration of --dataset (default: its only one)")
+    parser.add_argument("--split", metavar="NAME", help="split of --dataset (default: train)")
+    parser.add_argument(
+        "--streaming",
+        action="store_true",
+        help="read --dataset while it is downloaded, without keeping it; a restart reads it again from the start",
+    )
+    parser.add_argument(
+        "--text-column",
+        default="text",
+        metavar="NAME",
+        help="column of --dataset, or field of .jsonl files, with the text of a document (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--sentences-column", metavar="NAME", help="column or field with a list of sentences, which replaces the text"
+    )
+
+
+def check_text_arguments(arguments: argparse.Namespace) -> None:
+    """Refuse options of --dataset together with --input."""
+    for name in ("config", "split", "streaming"):
+        if arguments.input and getattr(arguments, name):
+            raise ValueError(f"--{name} is for --dataset, not for --input: leave it out.")
+
+
+def load_split(arguments: argparse.Namespace) -> datasets.Dataset | datasets.IterableDataset:
+    """The split of --dataset."""
+    name = arguments.dataset
+    if not Path(name).exists():
+        # datasets would retry several times before it looks into its cache.
+        reason = why_unreachable(name, f"--dataset {name!r}", "dataset")
+        if reason and not Path(datasets.config.HF_DATASETS_CACHE, name.replace("/", "___")).exists():
+            raise ValueError(f"--dataset {name!r} {NOT_HERE} ({reason}): check the spelling and the connection.")
+    try:
+        return datasets.load_dataset(
+            name, arguments.config, split=arguments.split or "train", streaming=arguments.streaming
+        )
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"--dataset {name!r} cannot be loaded ({first_line(error)}): check --dataset, --config and --split, and "
+            "the connection."
+        ) from error
