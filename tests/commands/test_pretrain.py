@@ -178,6 +178,13 @@ def test_the_plan_has_what_was_given_before_the_recipe(folder, capsys):
     assert "learning rate 0.003 (linear, 3 steps of warm-up)" in capsys.readouterr().out
 
 
+def test_the_record_names_the_optimizer_of_the_command_line(folder):
+    tokenizer = ("--tokenizer", str(folder / "whole" / "tokenizer"))
+    assert pretrain(folder, "adafactor", *tokenizer, "--optim", "adafactor", "--max-steps", "2") == 0
+    found = [TrainingRecord.load(folder / run / "model").schedule["optimizer"] for run in ("whole", "adafactor")]
+    assert found == ["LAMB", "Adafactor"]
+
+
 @pytest.mark.parametrize("named", ["--corpus", "--tokenizer"])
 def test_overwrite_does_not_remove_what_the_run_reads(folder, named, capsys):
     inputs = {"--corpus": str(folder / "text.txt"), "--tokenizer": str(folder / "whole" / "tokenizer")}

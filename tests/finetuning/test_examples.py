@@ -25,14 +25,14 @@ def load(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "labels", "figure"),
+    ("name", "labels", "metric"),
     [
         ("finetune_pairs", ["yes", "no"], "eval_accuracy"),
         ("finetune_similarity", [0.5, 2.0], "eval_pearsonr"),
         ("finetune_multiple_choice", [0, 1], "eval_accuracy"),
     ],
 )
-def test_examples_take_files(name, labels, figure, tmp_path):
+def test_examples_take_files(name, labels, metric, tmp_path):
     encoder = save_encoder(BERT, tmp_path / "encoder")
     texts = zip(sentences(8), sentences(8, 1), labels * 4, strict=True)
     rows = [{"text": a, "text_pair": b, "prompt": a, "endings": [a, b], "label": label} for a, b, label in texts]
@@ -46,7 +46,7 @@ def test_examples_take_files(name, labels, figure, tmp_path):
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert figure in done.stdout
+    assert metric in done.stdout
     assert (tmp_path / "out" / "model.safetensors").exists()
 
 
