@@ -1,6 +1,6 @@
-"""Checkpoints that the user names, by folder or by name on the Hub: configuration, tokenizer and weights.
+"""Loading configurations, tokenizers and weights from a folder or the Hub, for the command line.
 
-Whatever is missing, damaged or of another kind is a `ValueError` that names the option, its value and the remedy.
+Anything missing, damaged or of another kind is a `ValueError` that names the option, its value and the remedy.
 """
 
 import os
@@ -27,19 +27,19 @@ from hf_encoders.registration import configurations
 CLASSES = ("hf_encoders", "transformers")
 REMEDY = "give a folder that save_pretrained wrote, or the name of a model on the Hub."
 _FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt", "spiece.model")  # one is downloaded
-NOT_HERE = "is no folder here, it has not been downloaded, and the Hub cannot be reached"
-SECONDS_TO_ANSWER = 10  # of the Hub, when it is asked whether it has a name
+NOT_HERE = "is not a folder here, has not been downloaded, and the Hub cannot be reached"
+SECONDS_TO_ANSWER = 10  # timeout for the Hub
 
 
 def load_config(name: str, classes: str = "hf_encoders") -> PreTrainedConfig:
-    """The configuration of the checkpoint `--model`, of this package or of transformers.
+    """The configuration of the checkpoint `--model`; code in the checkpoint is not run.
 
     Args:
         name (`str`): folder, or name on the Hub.
-        classes (`str`): one of `CLASSES`. Code that lies beside the weights is not run.
+        classes (`str`, *optional*, defaults to `"hf_encoders"`): whose class, one of `CLASSES`.
 
     Raises:
-        ValueError: if there is no configuration, or none of the family's kinds.
+        ValueError: if there is no configuration, or it is of another kind of model.
     """
     if classes not in CLASSES:
         raise ValueError(f"--classes {classes!r} must be one of {', '.join(CLASSES)}.")
@@ -58,17 +58,17 @@ def read_config(
     """The configuration in a directory, or of a repository on the Hub, as this package's own.
 
     Args:
-        source: folder, or name on the Hub.
-        option (`str`, *optional*): of the command line that named it, for errors.
-        other_family (`str`): the remedy where the model is of another family.
+        source (`str` or `Path`): folder, or name on the Hub.
+        option (`str`, *optional*): option of the command line that named it, for errors.
+        other_family (`str`, *optional*): the remedy for a model of another family.
 
     Raises:
-        ValueError: if there is none, or it is that of another kind of model, or of an adapter.
+        ValueError: if there is none, or it is of another kind of model or of an adapter.
     """
     what, fields = _named(source, option), _config_fields(source, option)
     for name in ("auto_map", "custom_pipelines"):
         if not isinstance(fields.get(name) or {}, dict):
-            raise ValueError(f"{what}: config.json has {name}={fields[name]!r}, which is no object: {REMEDY}")
+            raise ValueError(f"{what}: config.json has {name}={fields[name]!r}, which is not an object: {REMEDY}")
     model_type = str(fields.get("model_type"))
     for config_class in configurations():
         if model_type in (config_class.model_type, f"hfe_{config_class.model_type}"):
@@ -82,7 +82,7 @@ def read_config(
 
 
 def _config_fields(source: str | Path, option: str | None) -> dict:
-    """What config.json holds."""
+    """The content of config.json."""
     what, local = _named(source, option), is_local(source, option)
     try:
         # Loaders look for an adapter before the model's own weights.
@@ -92,28 +92,28 @@ def _config_fields(source: str | Path, option: str | None) -> dict:
         raise ValueError(f"{what} has no readable config.json ({first_line(error)}): {REMEDY}") from error
     if adapter:
         raise ValueError(
-            f"{what} holds an adapter of PEFT ({Path(adapter).name}): merge the adapter first "
-            "(model.merge_and_unload()), and save what comes out, with the tokenizer, to another folder."
+            f"{what} holds a PEFT adapter ({Path(adapter).name}): merge the adapter first "
+            "(model.merge_and_unload()), and save the result, with the tokenizer, to another folder."
         )
-    if not fields:  # what transformers makes of a folder without the file
+    if not fields:  # from transformers, for a folder without the file
         raise ValueError(f"{what} has no config.json: {REMEDY}")
     if not isinstance(fields, dict):
-        raise ValueError(f"{what}: config.json holds a {type(fields).__name__} and no object: {REMEDY}")
+        raise ValueError(f"{what}: config.json holds a {type(fields).__name__}, not an object: {REMEDY}")
     return fields
 
 
 def load_tokenizer(
     source: str | Path, option: str | None = None, config: PreTrainedConfig | None = None
 ) -> PreTrainedTokenizerBase:
-    """The tokenizer of a directory or repository. Code that lies beside it is not run.
+    """The tokenizer of a folder or repository; code in it is not run.
 
     Args:
-        source: folder, the `tokenizer.json` in one, or name on the Hub.
-        option (`str`, *optional*): of the command line that named it, for errors.
-        config (*optional*): of the model beside it; transformers does not look for one then.
+        source (`str` or `Path`): folder, the `tokenizer.json` in one, or name on the Hub.
+        option (`str`, *optional*): option of the command line that named it, for errors.
+        config (`PreTrainedConfig`, *optional*): of the model; transformers does not look for one then.
 
     Raises:
-        ValueError: if there is none that loads, or one without words.
+        ValueError: if none can be loaded, or it has special tokens only.
     """
     if Path(source).is_file():
         source = _folder_of_tokenizer(Path(source), option)
@@ -124,25 +124,25 @@ def load_tokenizer(
             str(source), config=config, trust_remote_code=False, local_files_only=local
         )
     except Exception as error:  # those of the tokenizers library have no class of their own
-        raise ValueError(f"{what} has no tokenizer that loads ({first_line(error)}): {remedy}") from error
-    # Without files transformers 5 makes one that knows its special tokens alone, and all words are unknown to it.
+        raise ValueError(f"{what} has no tokenizer that can be loaded ({first_line(error)}): {remedy}") from error
+    # Without files transformers 5 returns a tokenizer with special tokens only.
     if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
-        raise ValueError(f"{what} has no tokenizer, or one that knows no words: {remedy}")
+        raise ValueError(f"{what} has no tokenizer, or one with special tokens only: {remedy}")
     return tokenizer
 
 
 def is_local(source: str | Path, option: str | None = None) -> bool:
-    """Whether what a user named is to be looked for on this machine alone: a folder, or a name without a network.
+    """Whether to look on this machine only: for a folder, or for a name while the Hub cannot be reached.
 
-    Without a network transformers would try again and again for a minute.
+    Without a network transformers would retry for a minute.
 
     Args:
-        source: folder, or name on the Hub.
-        option (`str`, *optional*): of the command line that named it, for errors.
+        source (`str` or `Path`): folder, or name on the Hub.
+        option (`str`, *optional*): option of the command line that named it, for errors.
 
     Raises:
-        ValueError: if it is neither: a file, a path to nothing, a name that the Hub does not have, or one that has not
-            been downloaded, where the Hub cannot be reached.
+        ValueError: for a file, a path that does not exist, a name that the Hub does not have, and one that has not
+            been downloaded while the Hub cannot be reached.
     """
     what, name = _named(source, option), str(source)
     if Path(name).is_dir():
@@ -158,36 +158,36 @@ def is_local(source: str | Path, option: str | None = None) -> bool:
 
 
 def why_unreachable(name: str, what: str, repo_type: str | None = None) -> str | None:
-    """Why the Hub cannot be asked for a repository, found by asking once; `None` if it answers.
+    """Why the Hub cannot be asked for a repository, found with one request; None if it answers.
 
     Args:
-        name (`str`): of the repository.
-        what (`str`): who named it, for errors.
-        repo_type (`str`, *optional*): `"dataset"`, or `None` for a model.
+        name (`str`): name of the repository.
+        what (`str`): the option that named it, for errors.
+        repo_type (`str`, *optional*): `"dataset"`, or None for a model.
 
     Raises:
-        ValueError: if the name cannot be one, or the Hub does not have it.
+        ValueError: if the name is invalid, or the Hub does not have it.
     """
     try:
         get_hf_file_metadata(hf_hub_url(name, "README.md", repo_type=repo_type), timeout=SECONDS_TO_ANSWER)
     except HFValidationError as error:
-        raise ValueError(f"{what} is no folder, and no name on the Hub ({first_line(error)}): {REMEDY}") from error
+        raise ValueError(f"{what} is neither a folder nor a valid Hub name ({first_line(error)}): {REMEDY}") from error
     except RepositoryNotFoundError as error:
         if isinstance(error, GatedRepoError):
             return None
         raise ValueError(
-            f"{what} is no folder here, and the Hub has no such repository, or none for you: check the spelling; for "
-            "a private one, log in (hf auth login)."
+            f"{what} is not a folder here, and the Hub has no such repository that you can read: check the spelling; "
+            "for a private one, log in (hf auth login)."
         ) from error
     except HfHubHTTPError:
-        return None  # it answers: no such file, or a failure that others know when to try again after
+        return None  # it answers: no such file, or an error that transformers retries
     except Exception as error:  # offline mode, and whatever the HTTP library in use calls a failed connection
         return first_line(error)
     return None
 
 
 def _folder_of_tokenizer(file: Path, option: str | None) -> Path:
-    """The folder that is meant by a file of a tokenizer."""
+    """The folder of a tokenizer's file."""
     if file.name in ("tokenizer.json", "tokenizer_config.json"):
         return file.parent
     if file.suffix in (".model", ".spm", ".spiece"):
@@ -202,22 +202,22 @@ def _folder_of_tokenizer(file: Path, option: str | None) -> Path:
 
 
 def longest_input(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> int:
-    """Tokens of the longest sequence that model and tokenizer take, special tokens counted."""
+    """Tokens of the longest sequence that model and tokenizer accept, special tokens included."""
     rows_before_first = {c.model_type: c.position_rows(0, config.pad_token_id or 0) for c in configurations()}
     positions = config.max_position_embeddings - rows_before_first.get(config.model_type, 0)
     return min(positions, tokenizer.model_max_length)
 
 
 def load_weights(name: str, auto_class: type, config: PreTrainedConfig) -> tuple[PreTrainedModel, list[str]]:
-    """The checkpoint `--model` in float32, and the names of weights that it lacks, which are drawn anew.
+    """The checkpoint `--model` in float32, and the names of the weights that it lacks, which are initialised randomly.
 
     Args:
         name (`str`): folder, or name on the Hub.
         auto_class (`type`): `transformers.AutoModelFor...`.
-        config: from `load_config`.
+        config (`PreTrainedConfig`): from `load_config`.
 
     Raises:
-        ValueError: for files that are missing or damaged, and weights of other shapes.
+        ValueError: for missing or damaged files, and weights of other shapes.
     """
     try:
         model, found = auto_class.from_pretrained(

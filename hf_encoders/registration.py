@@ -57,16 +57,20 @@ def register() -> None:
         (config_class,) = (
             value for value in vars(module).values() if isinstance(value, type) and value.__module__ == module.__name__
         )
-        add_family(config_class)
+        _add_family(config_class)
     _register_answering_pipeline()
 
 
 def add_family(config_class: type["EncoderConfig"]) -> None:
-    """Register a family; its models are in the modules that `AUTO_MAP` names, beside the configuration's.
+    """Register your own family; its models are in the modules that `AUTO_MAP` names, beside the configuration's."""
+    register()
+    _add_family(config_class)
 
-    `register_for_auto_class` makes `save_pretrained` copy the code files beside the weights.
-    """
+
+def _add_family(config_class: type["EncoderConfig"]) -> None:
     import transformers
+
+    # `register_for_auto_class` makes `save_pretrained` copy the code files beside the weights.
 
     config_class.register_for_auto_class()
     for auto_class, model_class in _model_classes(config_class).items():

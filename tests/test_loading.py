@@ -47,7 +47,7 @@ def no_network(hub, monkeypatch):
 @pytest.mark.parametrize("load", [load_tokenizer, load_config, read_config])
 def test_a_name_without_a_network_is_asked_for_once(no_network, hub, load):
     with pytest.raises(
-        ValueError, match="'?no-such'? is no folder here, it has not been downloaded, and .* not known"
+        ValueError, match="'?no-such'? is not a folder here, has not been downloaded, and .* not known"
     ):
         load("no-such")
     assert len(hub.urls) == 1 and "no-such" in hub.urls[0]
@@ -73,7 +73,7 @@ def test_every_command_tells_it_in_one_line(no_network, saved, tmp_path, capsys,
     names = {"TEXT": str(tmp_path / "a.txt"), "OUT": str(tmp_path / "out"), "TOK": str(saved)}
     assert main([names.get(word, word) for word in words]) == 2
     error = capsys.readouterr().err.strip().splitlines()[-1]
-    assert "'no-such' is no folder here, it has not been downloaded, and the Hub cannot be reached" in error
+    assert "'no-such' is not a folder here, has not been downloaded, and the Hub cannot be reached" in error
     assert not (tmp_path / "out").exists()
 
 
@@ -88,7 +88,7 @@ def test_what_was_downloaded_is_loaded_without_a_network(hub, monkeypatch):
 def test_what_the_hub_says_is_told(hub):
     response = SimpleNamespace(headers={}, request=None, status_code=404)
     hub.error = RepositoryNotFoundError("404", response=response)
-    with pytest.raises(ValueError, match="the Hub has no such repository, or none for you: check the spelling"):
+    with pytest.raises(ValueError, match="the Hub has no such repository that you can read: check the spelling"):
         load_tokenizer("no-such")
     hub.error = HfHubHTTPError("429", response=response)
     assert is_local("busy/name") is False, "transformers tries again"

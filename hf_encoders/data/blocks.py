@@ -25,7 +25,7 @@ SENTENCES_PER_STEP = 2**20  # whose block ends are computed at once
 
 
 class SentenceBlocks(CorpusDataset):
-    """Blocks of as many consecutive sentences as fit; the same blocks every epoch, masked again by the collator.
+    """Blocks of as many consecutive sentences as fit: the same blocks every epoch, with dynamic masking.
 
     Args:
         documents (`datasets.Dataset`): Tokenised documents; column `input_ids`, lists of sentences of token ids.

@@ -41,12 +41,6 @@ def with_options_of(source: Callable) -> Callable[[Callable], Callable]:
     return decorate
 
 
-def check_return_tensors(kind: str) -> None:
-    """Raise ValueError for anything but torch's tensors."""
-    if kind != "pt":
-        raise ValueError(f"return_tensors={kind!r}: batches are torch tensors ('pt'); leave it out.")
-
-
 def refuse_unknown_options(owner: object, options: dict[str, Any], known: Iterable[str]) -> None:
     """Raise ValueError for an option that is not among `known`, with its name here."""
     own = list(inspect.signature(type(owner)).parameters)

@@ -4,10 +4,10 @@ They take examples of this package's datasets, whose random choices are function
 of any dataset with a column `input_ids`, with random numbers from torch's generator, as in transformers' collators.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from itertools import groupby
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -31,7 +31,7 @@ from hf_encoders.data.chunk_examples import (
     join_chunks,
 )
 from hf_encoders.data.chunks import rows_as_chunks
-from hf_encoders.data.collator_options import check_return_tensors, refuse_unknown_options, with_options_of
+from hf_encoders.data.collator_options import refuse_unknown_options, with_options_of
 from hf_encoders.data.examples import TextExamples
 from hf_encoders.data.masking import Masking, TokenMasker
 from hf_encoders.data.sentence_pairs import (
@@ -49,7 +49,7 @@ Feature = TextExamples | ChunkExamples | Mapping[str, Any]
 
 
 class DataCollatorForMaskedLM:
-    """Masks tokens again every epoch, and pads the batch to its longest row, or packs it into one row.
+    """Masks tokens dynamically, and pads the batch to its longest row, or packs it into one row.
 
     Args:
         tokenizer (`PreTrainedTokenizerBase`): Gives the special tokens and the vocabulary.
@@ -142,7 +142,8 @@ class DataCollatorForMaskedLM:
 
     def __call__(self, features: Sequence[Feature], return_tensors: str = "pt") -> dict[str, torch.Tensor | int]:
         """Make a batch of all examples in `features`; `return_tensors` is there for callers of other collators."""
-        check_return_tensors(return_tensors)
+        if return_tensors != "pt":
+            raise ValueError(f"return_tensors={return_tensors!r}: batches are torch tensors ('pt'); leave it out.")
         rows, labels = self.make_rows(features)
         masked = self.masker(rows.ids, rows.lengths, rows.keys, rows.word_starts, _mask_rate_of(features))
         if self.packed:
@@ -201,25 +202,33 @@ def _mask_rate_of(features: Sequence[Feature]) -> float | None:
 class SentencePairCollator(DataCollatorForMaskedLM):
     """Base of the pair collators: `[CLS] A [SEP] B [SEP]`, token types, masking, one label per pair.
 
+    A subclass sets `make_pairs`, a function from chunks to `Pairs`, and `LABEL_NAME`.
+
     Args:
-        tokenizer (`PreTrainedTokenizerBase`): As in `DataCollatorForMaskedLM`.
+        tokenizer (`PreTrainedTokenizerBase`): Gives the special tokens and the vocabulary.
         max_length (`int`, *optional*): Longest example in tokens, special tokens included; longer pairs are truncated.
             `None` takes that of the dataset; rows of a plain dataset need it.
-        label_name (`str`): Name of the pair label in the batch, an argument of the model's `forward`.
-        options: The other arguments of `DataCollatorForMaskedLM`.
+        label_name (`str`, *optional*, defaults to `LABEL_NAME`): Name of the pair label in the batch, an argument of
+            the model's `forward`.
+        options: `packed`, `mask_probability` and the other arguments of `DataCollatorForMaskedLM`.
     """
 
+    LABEL_NAME: ClassVar[str]
+    make_pairs: ClassVar[Callable[[ChunkExamples], Pairs]]
+
     @with_options_of(DataCollatorForMaskedLM)
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, max_length: int | None, label_name: str, **options: Any):
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        max_length: int | None = None,
+        label_name: str | None = None,
+        **options: Any,
+    ):
         super().__init__(tokenizer, **options)
         if max_length is not None:
             check_pair_length(max_length)
         self.max_length = max_length
-        self.label_name = label_name
-
-    def make_pairs(self, chunks: ChunkExamples) -> Pairs:
-        """The pairs of the objective, not truncated yet."""
-        raise NotImplementedError
+        self.label_name = label_name or self.LABEL_NAME
 
     def make_rows(self, features: Sequence[Feature]) -> tuple[TokenRows, dict[str, torch.Tensor]]:
         """All pairs with their special tokens, and their labels."""
@@ -282,10 +291,7 @@ class DataCollatorForNextSentencePrediction(SentencePairCollator):
     exactly one example of an epoch (`whole_sentence_chunks.py`).
 
     Args:
-        tokenizer (`PreTrainedTokenizerBase`): Gives the special tokens and the vocabulary.
-        max_length (`int`, *optional*): Longest example in tokens, special tokens included; `None`: the dataset's.
-        label_name (`str`, *optional*, defaults to `"next_sentence_label"`): Name of the label in the batch.
-        options: `packed`, `mask_probability` and the other arguments of `DataCollatorForMaskedLM`.
+        tokenizer, max_length, label_name, options: As in `SentencePairCollator`.
 
     Input: examples of `DocumentChunks`, which refer to the corpus that random segments come from. Rows of a plain
         dataset do not, and are refused.
@@ -313,19 +319,8 @@ class DataCollatorForNextSentencePrediction(SentencePairCollator):
     [[1, 10, 11, 2, 22, 23, 24, 2]] [[0, 0, 0, 0, 1, 1, 1, 1]] [1]
     """
 
-    @with_options_of(DataCollatorForMaskedLM)
-    def __init__(
-        self,
-        tokenizer: PreTrainedTokenizerBase,
-        max_length: int | None = None,
-        label_name: str = "next_sentence_label",
-        **options: Any,
-    ):
-        super().__init__(tokenizer, max_length, label_name, **options)
-
-    def make_pairs(self, chunks: ChunkExamples) -> Pairs:
-        """A segment with what follows it or with a random segment."""
-        return next_sentence_pairs(chunks)
+    LABEL_NAME = "next_sentence_label"
+    make_pairs = staticmethod(next_sentence_pairs)
 
 
 class DataCollatorForSentenceOrderPrediction(SentencePairCollator):
@@ -335,10 +330,7 @@ class DataCollatorForSentenceOrderPrediction(SentencePairCollator):
     with a part of one, and where the lengths of the segments would predict the label (`whole_sentence_chunks.py`).
 
     Args:
-        tokenizer (`PreTrainedTokenizerBase`): Gives the special tokens and the vocabulary.
-        max_length (`int`, *optional*): Longest example in tokens, special tokens included; `None`: the dataset's.
-        label_name (`str`, *optional*, defaults to `"sentence_order_label"`): Name of the label in the batch.
-        options: `packed`, `mask_probability` and the other arguments of `DataCollatorForMaskedLM`.
+        tokenizer, max_length, label_name, options: As in `SentencePairCollator`.
 
     Input: examples of `DocumentChunks`; or rows whose `input_ids` are the sentences of a document, of which as many as
         fit are taken from a random one on.
@@ -369,16 +361,5 @@ class DataCollatorForSentenceOrderPrediction(SentencePairCollator):
     ([[0, 0, 0, 0, 1, 1, 0, 0, 0, 1, 1, 1]], [0, 1])
     """
 
-    @with_options_of(DataCollatorForMaskedLM)
-    def __init__(
-        self,
-        tokenizer: PreTrainedTokenizerBase,
-        max_length: int | None = None,
-        label_name: str = "sentence_order_label",
-        **options: Any,
-    ):
-        super().__init__(tokenizer, max_length, label_name, **options)
-
-    def make_pairs(self, chunks: ChunkExamples) -> Pairs:
-        """Two consecutive segments in either order."""
-        return sentence_order_pairs(chunks)
+    LABEL_NAME = "sentence_order_label"
+    make_pairs = staticmethod(sentence_order_pairs)

@@ -58,8 +58,8 @@ class EpochDataset(Dataset):
 
     Args:
         seed (`int`): Seed of all random choices.
-        redraw (`bool`): Whether to sample again every epoch. False always gives the examples of epoch 0, so that
-            evaluations are comparable.
+        redraw (`bool`): Whether examples and masks are sampled again every epoch (dynamic masking, as in RoBERTa).
+            False always gives those of epoch 0, so that evaluations are comparable.
         epochs_per_draw (`int`, *optional*, defaults to 1): Number of consecutive epochs with the same sample.
         dupe_factor (`int`, *optional*): Number of different samples, after which the first one comes again: static
             masking, as BERT's data was written `dupe_factor` times. `None` never repeats a sample.

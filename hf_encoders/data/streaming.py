@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from torch.utils.data import IterableDataset, get_worker_info
@@ -38,32 +38,22 @@ POSITIONS_PER_WINDOW = 2**32
 Examples = TextExamples | ChunkExamples
 
 
-class Window(NamedTuple):
-    """Consecutive documents of one shard, and the number of the window in the whole stream."""
-
-    number: int
-    documents: list[Any]
-
-
 class StreamedExamples(IterableDataset, EpochDataset):
     """Reading, windows, and their division among workers; the base of the two streamed datasets.
 
     Workers: if the number of shards is a multiple of the number of data loader workers, each worker takes whole shards
     and reads nothing else. Otherwise all workers read the whole stream (or one shard, if their number is a multiple of
-    the number of shards), and each tokenises its part of the windows only.
+    the number of shards), and each tokenises its part of the windows only. Under `PreTrainingTrainer`, and wherever
+    `share` is called, the workers of all processes are counted together. The stock `Trainer` needs
+    `accelerator_config={"dispatch_batches": False}`; each process then reads everything and keeps its part of the
+    examples. Do not divide the stream by process (`split_dataset_by_node`) before.
 
-    Processes: under `PreTrainingTrainer`, and wherever `share` is called, the workers of all processes are counted
-    together. The stock `Trainer` needs `accelerator_config={"dispatch_batches": False}`; then each process reads,
-    tokenises and cuts everything and keeps its part of the examples. Do not divide the stream by process
-    (`split_dataset_by_node`) before.
+    Epochs: a training stream repeats without end, each time as the next epoch; to `Trainer` all `max_steps` are one
+    epoch. So no process waits for another that has more examples, and a restart finds its position in any epoch.
 
-    Epochs: a training stream repeats without end, each time as the next epoch. To `Trainer` all `max_steps` are one
-    epoch: batches run on where the stream begins again, no process waits for another that has more examples, and a
-    restart finds its position in any epoch. A worker begins its next epoch when its own part ends.
-
-    Restart: `Trainer` reads, tokenises, cuts and collates again what it skips, from the start of training. On one
-    shared cloud core a worker processes 1.5 MB of English text per second, 3,000 examples of 128 tokens (BERT's
-    tokenizer), or 20,000 examples of documents of token ids.
+    Restart: `Trainer` reads, tokenises, cuts and collates again what it skips. On one shared cloud core a worker
+    processes 1.5 MB of English text per second, 3,000 examples of 128 tokens (BERT's tokenizer), or 20,000 examples of
+    documents of token ids.
 
     Args:
         documents (`datasets.IterableDataset` or an iterable): One document per row or element: a `str`, the text; a
@@ -147,11 +137,11 @@ class StreamedExamples(IterableDataset, EpochDataset):
     def _examples(self, tokenize: WindowTokenizer, epoch: int, worker: int, num_workers: int) -> Iterator[Examples]:
         """This worker's examples of an epoch."""
         draw = epoch if self.redraw else 0
-        for window in self._windows(epoch, worker, num_workers):
-            yield from self.examples_of(tokenize(window.documents), window.number * POSITIONS_PER_WINDOW, draw)
+        for number, documents in self._windows(epoch, worker, num_workers):
+            yield from self.examples_of(tokenize(documents), number * POSITIONS_PER_WINDOW, draw)
 
-    def _windows(self, epoch: int, worker: int, num_workers: int) -> Iterator[Window]:
-        """This worker's windows of an epoch: every `turns`-th of some shards."""
+    def _windows(self, epoch: int, worker: int, num_workers: int) -> Iterator[tuple[int, list[Any]]]:
+        """This worker's windows of an epoch, every `turns`-th of some shards: number in the stream, and documents."""
         num_shards = self.reader.num_shards
         if num_shards % num_workers == 0:
             shards, turn, turns = range(worker, num_shards, num_workers), 0, 1
@@ -163,7 +153,7 @@ class StreamedExamples(IterableDataset, EpochDataset):
             values = self.reader.read(shard, epoch)
             for i, documents in enumerate(cut_windows(values, self.window_documents, self.window_length)):
                 if i % turns == turn:
-                    yield Window(i * num_shards + shard, documents)
+                    yield i * num_shards + shard, documents
 
 
 class StreamedChunks(StreamedExamples):

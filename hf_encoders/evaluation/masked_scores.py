@@ -13,7 +13,7 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_encoders.loading import longest_input
-from hf_encoders.models.encoder_heads import MaskedTokenPrediction
+from hf_encoders.models.encoder_heads import EncoderForMaskedLM
 
 
 _LOCK = threading.RLock()
@@ -36,10 +36,8 @@ def masked_token_scores(
     Raises:
         ValueError: If the model has no MLM head.
     """
-    if isinstance(model, MaskedTokenPrediction):
-        outputs = model.encode(
-            attention_mask, input_ids=input_ids, token_type_ids=None, position_ids=None, inputs_embeds=None
-        )
+    if isinstance(model, EncoderForMaskedLM):
+        outputs = model.encode(input_ids, attention_mask)
         return model.mlm_head(outputs.last_hidden_state[outputs.tokens.flatten(is_wanted)]).float()
     if model.get_output_embeddings() is None:
         raise ValueError(

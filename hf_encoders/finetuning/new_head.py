@@ -22,14 +22,8 @@ def load_model(
         from_scratch (`bool`, *optional*, defaults to `False`): Whether to initialise all weights randomly.
 
     Raises:
-        ValueError: For fields that transformers' configuration does not have, and weights that cannot be read or do
-            not fit.
+        ValueError: For weights that cannot be read or do not fit.
     """
-    unknown = [field for field in fields if not hasattr(config, field)]
-    if unknown:
-        raise ValueError(
-            f"{type(config).__name__} has no {', '.join(unknown)}: leave the option out, or --classes transformers."
-        )
     config = type(config).from_dict({**config.to_dict(), **fields, "model_type": config.model_type})
     if from_scratch:
         model = auto_class.from_config(config, dtype=torch.float32)

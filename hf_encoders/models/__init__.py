@@ -1,5 +1,5 @@
-"""Everything that ships to the Hub with a checkpoint: configurations, models and the blocks they are made of.
+"""Everything that is saved with a checkpoint: configurations, models and their blocks.
 
-These files are copied flat beside the weights. They import nothing but the standard library, torch, transformers,
-huggingface_hub and each other as `from .name import x`.
+These files are copied into the checkpoint's folder. They import only the standard library, torch, transformers,
+huggingface_hub and each other, as `from .name import x`.
 """

@@ -10,7 +10,7 @@ from huggingface_hub.dataclasses import strict
 from .encoder_configuration import EncoderConfig, auto_map
 
 
-# A layer's halves, each with the LayerNorm behind it.
+# The parts of a layer, each with the LayerNorm after it.
 LAYER_PARTS = ("attention", "feed_forward")
 
 
@@ -24,11 +24,11 @@ class HfeAlbertConfig(EncoderConfig):
             everywhere.
         inner_group_num (`int`): layers in a group. A token passes `num_hidden_layers` groups of `inner_group_num`
             layers.
-        shared_between_groups (`str`, *optional*): part of a layer that all groups have in common, `attention` or
-            `feed_forward`, each with the LayerNorm behind it; with as many groups as layers these are the paper's
+        shared_between_groups (`str`, *optional*): part of a layer that all groups share, `attention` or
+            `feed_forward`, each with the LayerNorm after it; with as many groups as layers these are the paper's
             "shared-attention" and "shared-FFN" (section 3.1, table 4). None shares nothing between groups, as in
             transformers' ALBERT: one group is then the paper's "all-shared", as many groups as layers its
-            "not-shared". A configuration with a shared part has a `model_type` of its own, as with relative positions.
+            "not-shared". With a shared part the saved `model_type` differs, as with relative positions.
         classifier_dropout_prob (`float`): dropout probability before a task's classifier.
 
     Use `base()`, `large()`, `xlarge()` or `xxlarge()` for the sizes of the paper's table 1.
@@ -36,6 +36,7 @@ class HfeAlbertConfig(EncoderConfig):
 
     model_type = "albert"
     TOKENIZER_CLASS: ClassVar[str] = "AlbertTokenizer"
+    HEAD_DROPOUT_FIELD: ClassVar[str] = "classifier_dropout_prob"
     VOCABULARY_KIND: ClassVar[str] = "unigram"
     AUTO_MAP: ClassVar[dict[str, str]] = auto_map("albert", "HfeAlbert")
 
@@ -56,12 +57,12 @@ class HfeAlbertConfig(EncoderConfig):
 
     @property
     def num_layers_passed(self) -> int:
-        """Layers that a token passes through."""
+        """Number of layers that a token passes through."""
         return self.num_hidden_layers * self.inner_group_num
 
     @property
     def fields_beyond_native(self) -> dict[str, Any]:
-        """As in `EncoderConfig`; and a shared part, for transformers' ALBERT shares whole layers only."""
+        """As in `EncoderConfig`, and a shared part: transformers' ALBERT shares whole layers only."""
         fields = super().fields_beyond_native
         if self.shared_between_groups is not None:
             fields["shared_between_groups"] = self.shared_between_groups
@@ -112,7 +113,7 @@ class HfeAlbertConfig(EncoderConfig):
 
 
 def _sizes(hidden_size: int, num_hidden_layers: int, num_attention_heads: int) -> dict[str, int]:
-    """A row of the paper's table 1; the feed-forward width is always four times the model's."""
+    """A row of the paper's table 1."""
     return {
         "hidden_size": hidden_size,
         "num_hidden_layers": num_hidden_layers,

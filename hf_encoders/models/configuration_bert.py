@@ -20,6 +20,7 @@ class HfeBertConfig(EncoderConfig):
 
     model_type = "bert"
     TOKENIZER_CLASS: ClassVar[str] = "BertTokenizer"
+    HEAD_DROPOUT_FIELD: ClassVar[str] = "classifier_dropout"
     VOCABULARY_KIND: ClassVar[str] = "wordpiece"
     AUTO_MAP: ClassVar[dict[str, str]] = auto_map("bert", "HfeBert", "NextSentencePrediction")
 

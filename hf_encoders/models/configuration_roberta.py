@@ -16,7 +16,7 @@ class HfeRobertaConfig(EncoderConfig):
     r"""RoBERTa; the defaults are the released roberta-base. Fields as in `EncoderConfig`, and:
 
     Args:
-        max_position_embeddings (`int`): rows of the position table. Rows up to `pad_token_id` are never used, so the
+        max_position_embeddings (`int`): rows of the position table. Rows up to `pad_token_id` are unused, so the
             longest sequence is `max_position_embeddings - pad_token_id - 1`: 514 rows for 512 tokens.
         classifier_dropout (`float`, *optional*): dropout probability in a task's classifier; None means
             `hidden_dropout_prob`.
@@ -27,6 +27,7 @@ class HfeRobertaConfig(EncoderConfig):
 
     model_type = "roberta"
     TOKENIZER_CLASS: ClassVar[str] = "RobertaTokenizer"
+    HEAD_DROPOUT_FIELD: ClassVar[str] = "classifier_dropout"
     VOCABULARY_KIND: ClassVar[str] = "bpe"
     # fairseq's dictionary begins with these four, and the masked LM task adds the mask at the end.
     FIRST_SPECIAL_TOKENS: ClassVar[tuple[str, ...]] = ("cls", "pad", "sep", "unk")

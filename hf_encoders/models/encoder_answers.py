@@ -1,11 +1,11 @@
 """Extractive question answering around the head: question and context to windows, scores of windows to answers.
 
-The reading of BERT's `run_squad.py` (Devlin et al. 2018, section 4.2 and 4.3): question first, a context that is too
-long in overlapping windows, the best spans of all windows against the score of "no answer" at the first token.
+As in BERT's `run_squad.py` (Devlin et al. 2018, section 4.2 and 4.3): question first, a context that is too long in
+overlapping windows, the best spans of all windows against the score of "no answer" at the first token.
 
-Differs from that script in: the overlap is given, not the step, as in transformers; the best spans are the best of
+Differs from that script in: the overlap is given, not the stride, as in transformers; the best spans are the best of
 all spans, not of the 20 best starts and 20 best ends; an answer is the text between the characters of its first and
-last token, so it needs no alignment of words.
+last token, without an alignment of words.
 """
 
 import math
@@ -16,7 +16,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 
-# Defaults of `run_squad.py`; shorter encoders get a third of their length for the question, and for the overlap.
+# Defaults of `run_squad.py`; with shorter windows, question and overlap take a third of the length each.
 MAX_QUESTION_TOKENS = 64
 MAX_WINDOW_OVERLAP = 128
 MAX_ANSWER_TOKENS = 30
@@ -25,53 +25,36 @@ N_BEST = 20
 
 @dataclass
 class AnswerWindow:
-    """Special tokens, a question and a stretch of its context, as the head reads them; T tokens, not padded.
+    """Special tokens, a question and a part of its context, as the head reads them; T tokens, not padded."""
 
-    Args:
-        question (`int`): index of the question among those given.
-        input_ids (`list` of `int`): token ids, T.
-        token_type_ids (`list` of `int`, *optional*): 1 for the context, T; None for a tokenizer without a second type.
-        offsets (`list` of `tuple` of `int`, or None): start and end of each context token in the context's
-            characters, None for all other tokens; T.
-        null_column (`int`): column of the first special token, `[CLS]` or `<s>`: where the answer is if the window
-            has none. RoBERTa's `<s>` has that role in its authors' SQuAD code too.
-    """
-
-    question: int
+    question: int  # index among the given questions
     input_ids: list[int]
-    token_type_ids: list[int] | None
-    offsets: list[tuple[int, int] | None]
-    null_column: int
+    token_type_ids: list[int] | None  # 1 for the context; None for a tokenizer without a second type
+    offsets: list[tuple[int, int] | None]  # start and end of each context token in the context's characters
+    null_column: int  # of `[CLS]` or `<s>` (as in RoBERTa's SQuAD code too), the answer of a window without one
 
 
 @dataclass
 class Answer:
-    """A candidate.
-
-    Args:
-        text (`str`): characters `start` to `end` of the context, empty for "no answer".
-        start, end (`int`): the answer is `context[start:end]`; both 0 for "no answer".
-        start_logit, end_logit (`float`): scores of its first and last token.
-        probability (`float`): softmax of the summed scores over all candidates of the question.
-    """
+    """A candidate: `text == context[start:end]`, all of them empty for "no answer"."""
 
     text: str
     start: int
     end: int
-    start_logit: float
-    end_logit: float
-    probability: float = 0.0
+    start_logit: float  # of its first token
+    end_logit: float  # of its last token
+    probability: float = 0.0  # softmax of the scores over all candidates of the question
 
     @property
     def score(self) -> float:
-        """What candidates are compared by."""
+        """Sum of both logits, by which candidates are ranked."""
         return self.start_logit + self.end_logit
 
 
 def window_lengths(
     max_length: int, doc_stride: int | None = None, max_question_length: int | None = None
 ) -> tuple[int, int]:
-    """Tokens of overlap, and most tokens of a question, for windows of `max_length` tokens.
+    """Tokens of overlap and maximum tokens of a question, for windows of `max_length` tokens.
 
     >>> window_lengths(384), window_lengths(128), window_lengths(128, doc_stride=0, max_question_length=20)
     ((128, 64), (42, 42), (0, 20))
@@ -90,27 +73,22 @@ def answer_windows(
     doc_stride: int | None = None,
     max_question_length: int | None = None,
 ) -> Iterator[AnswerWindow]:
-    """Question and context to windows of at most `max_length` tokens, in the order of the questions.
+    """Questions, each with its context, to windows of at most `max_length` tokens, special tokens included.
 
     Args:
-        tokenizer: of the encoder, with a first special token (`cls_token`).
-        questions, contexts (`list` of `str`): one context a question.
-        max_length (`int`): tokens of a window, special tokens counted.
-        doc_stride (`int`, *optional*): tokens of the context that two neighbours share; default 128, or a third of
-            `max_length` if that is less.
-        max_question_length (`int`, *optional*): a longer question is cut there; default 64 tokens, or a third of
+        doc_stride (`int`, *optional*): tokens of the context that neighbouring windows share; default 128, or a third
+            of `max_length` if that is less.
+        max_question_length (`int`, *optional*): a longer question is truncated; default 64 tokens, or a third of
             `max_length` if that is less.
 
     Raises:
-        ValueError: for a tokenizer that knows no characters or no first special token, and for windows too short to
-            move on beside their question.
+        ValueError: for a tokenizer without character offsets or without `cls_token`, and for windows too short to
+            advance beside their question.
     """
     doc_stride, max_question_length = window_lengths(max_length, doc_stride, max_question_length)
     name = type(tokenizer).__name__
     if not tokenizer.is_fast:
-        raise ValueError(
-            f"{name} does not tell the characters of its tokens: use a tokenizer of the library tokenizers."
-        )
+        raise ValueError(f"{name} has no character offsets: use a fast tokenizer (of the tokenizers library).")
     if tokenizer.cls_token_id is None:
         raise ValueError(f"{name} has no cls_token, which stands for 'no answer': set tokenizer.cls_token.")
     room = max_length - tokenizer.num_special_tokens_to_add(pair=True) - max_question_length
@@ -143,7 +121,7 @@ def answer_windows(
 
 
 def _cut_questions(tokenizer: PreTrainedTokenizerBase, questions: list[str], max_tokens: int) -> list[str]:
-    """Questions up to their `max_tokens`-th token, without blanks around them."""
+    """Questions truncated to `max_tokens` tokens, without surrounding spaces."""
     questions = [question.strip() for question in questions]
     encoded = tokenizer(
         questions, add_special_tokens=False, truncation=True, max_length=max_tokens, return_offsets_mapping=True
@@ -167,24 +145,19 @@ def best_answers(
     """The best candidates of one question over all its windows, best first.
 
     A candidate starts and ends at context tokens, ends no earlier than it starts, and has at most
-    `max_answer_length` tokens; of the same text the best one stays. Equal scores: the earlier start, then the shorter
-    answer, comes first, and an answer before "no answer".
+    `max_answer_length` tokens; of equal texts the best one stays. With equal scores the earlier start, then the
+    shorter answer, comes first, and an answer before "no answer".
 
     Args:
-        context (`str`): of the question.
-        windows (`list` of `AnswerWindow`): of the question.
         start_logits, end_logits (`list` of `torch.Tensor` of shape `(T,)`): scores of each window's tokens.
-        n_best (`int`): candidates that the probabilities go over, "no answer" not counted.
-        max_answer_length (`int`): in tokens.
-        with_null (`bool`): whether "no answer" is a candidate: the lowest score of any window's first special token,
-            because one window with an answer is enough.
-        null_threshold (`float`): "no answer" goes before the best answer if its score is more than this above.
+        n_best (`int`, *optional*, defaults to 20): candidates that the probabilities sum over, without "no answer".
+        with_null (`bool`, *optional*, defaults to `False`): whether "no answer" is a candidate: the lowest score of
+            any window's first special token, because one window with an answer is enough.
+        null_threshold (`float`, *optional*, defaults to 0): "no answer" is ranked first if its score exceeds the best
+            answer's by more than this.
 
     Returns:
         At most `n_best` answers, and "no answer" if asked for; an empty list if no window has a token of the context.
-
-    Raises:
-        ValueError: for scores that are not numbers.
     """
     found: dict[str, Answer] = {}
     nulls = []
@@ -209,7 +182,7 @@ def best_answers(
 
 
 def trimmed_span(text: str, start: int, end: int) -> tuple[int, int]:
-    """The same characters without blanks at the ends; byte-level tokens may begin with the blank before a word.
+    """The span without spaces at its ends; byte-level tokens may begin with the space before a word.
 
     >>> trimmed_span("a cat .", 1, 6)
     (2, 5)
@@ -225,14 +198,14 @@ def _order(answer: Answer) -> tuple[float, int, int]:
 def _best_spans(
     starts: torch.Tensor, ends: torch.Tensor, offsets: list[tuple[int, int] | None], n_best: int, max_length: int
 ) -> list[tuple[int, int]]:
-    """The `n_best` best spans of a window by first and last column; equal ones by first column, then by length."""
+    """First and last columns of a window's `n_best` best spans; equal ones by first column, then by length."""
     is_context = torch.tensor([offset is not None for offset in offsets])
     starts, ends = (scores.masked_fill(~is_context, -torch.inf) for scores in (starts, ends))
     # Row i, column j: the span from token i to i + j.
     scores = starts[:, None] + torch.nn.functional.pad(ends, (0, max_length - 1), value=-torch.inf).unfold(
         0, max_length, 1
     )
-    # `topk` may choose any of equal scores: it only says how good a span must be.
+    # `topk` may choose any of equal scores: it only gives the lowest score.
     lowest = scores.flatten().topk(min(n_best, scores.numel())).values[-1]
     rows, lengths = ((scores >= lowest) & scores.isfinite()).nonzero(as_tuple=True)
     found = sorted(zip((-scores[rows, lengths]).tolist(), rows.tolist(), lengths.tolist(), strict=True))

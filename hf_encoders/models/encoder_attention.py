@@ -1,47 +1,33 @@
-"""Attention over flat tokens, and the choice of the kernel that computes it.
+"""Bidirectional attention over flat tokens (Vaswani et al. 2017, https://arxiv.org/abs/1706.03762).
 
-Scaled dot-product attention of Vaswani et al. 2017 (https://arxiv.org/abs/1706.03762), bidirectional, plus the
-trainable relative positions of Shaw et al. 2018 and Huang et al. 2020 (https://arxiv.org/abs/2009.13658) as
-transformers 4 had them.
-
-Which kernel runs (`config._attn_implementation`, set by `attn_implementation=` or `model.set_attn_implementation`):
-  * `sdpa`, the default. On a CPU one call a sequence, without padding: torch's, or the formula written out while
-    weights are dropped. On CUDA torch's kernels for sequences of any length. Batches without padding, and other
-    devices: one call over all sequences;
-  * `eager`: explicit softmax. Also whenever `output_attentions=True`, because no other kernel returns the weights;
-  * `flash_attention_2` and its like, where they are installed: without padding;
-  * any other name known to transformers (`flex_attention`, one of your own): through transformers' attention
-    interface, over sequences padded to equal length. Not with relative positions or 4D masks, which such kernels do
-    not read.
-
-Leaves out: causal masks, caches and cross-attention. This is an encoder.
+With the trainable relative positions of Shaw et al. 2018 and Huang et al. 2020 (https://arxiv.org/abs/2009.13658), as
+in transformers 4. The kernel is `config._attn_implementation` (`attn_implementation=`, `set_attn_implementation`):
+  * `sdpa`, the default: on a CPU one call per sequence, without padding; on CUDA torch's kernels for sequences of any
+    length; for batches without padding, and on other devices, one call for all sequences;
+  * `eager`: explicit softmax, also whenever `output_attentions=True`: no other kernel returns the weights;
+  * `flash_attention_2` and the like, where installed: without padding;
+  * any other name known to transformers (`flex_attention`, your own): transformers' attention interface, over
+    sequences padded to equal length; not with relative positions or 4D masks.
 """
-
-from typing import Any
 
 import torch
 from torch import nn
-from transformers import PreTrainedConfig
 from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from .encoder_dropout import draw_seed, draws_16_bits, random_bits, scaled_mask
-from .encoder_matmul import is_eager, matmul_dtype, project
+from .encoder_configuration import EncoderConfig
+from .encoder_cpu_kernels import attend_with_dropout, is_eager, matmul_dtype, padded_to, samples_16_bits
+from .encoder_recompute import project
 from .encoder_tokens import FlatTokens
 
 
+Heads = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # query, key and value
+
+
 class EncoderSelfAttention(nn.Module):
-    """Multi-head self-attention with separate query, key and value projections.
+    """Multi-head self-attention with separate query, key and value projections."""
 
-    Args:
-        config: reads `hidden_size`, `num_attention_heads`, `attention_probs_dropout_prob`, `position_embedding_type`
-            and `max_position_embeddings`.
-
-    Raises:
-        ValueError: if the heads do not divide the width.
-    """
-
-    def __init__(self, config: PreTrainedConfig):
+    def __init__(self, config: EncoderConfig):
         super().__init__()
         if config.hidden_size % config.num_attention_heads != 0:
             raise ValueError(
@@ -65,81 +51,59 @@ class EncoderSelfAttention(nn.Module):
         self, hidden_states: torch.Tensor, tokens: FlatTokens, output_attentions: bool = False
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """`(N, D)` -> `(N, D)`, and the weights `(S, A, L, L)` if asked for, else None."""
-        # Once instead of in each of the three projections, and likewise on the way back.
+        # Cast once instead of in each of the three projections, and likewise in the backward pass.
         hidden_states = hidden_states.to(matmul_dtype(hidden_states))
-        heads = (hidden_states.shape[0], self.num_attention_heads, self.attention_head_size)
-        query = project(self.query, hidden_states).view(heads)  # (N, A, H)
-        key = project(self.key, hidden_states).view(heads)
-        value = project(self.value, hidden_states).view(heads)
-        spare = query.shape[0] - tokens.num_tokens
-        if spare:
-            query, key, value = (x[: tokens.num_tokens] for x in (query, key, value))
-        context, weights = self._attend(query, key, value, tokens, output_attentions)
-        if spare:
-            context = nn.functional.pad(context, (0, 0, 0, 0, 0, spare))
-        return context.reshape(hidden_states.shape), weights
+        query, key, value = (
+            self._heads(project(linear, hidden_states), tokens) for linear in (self.query, self.key, self.value)
+        )
+        context, weights = self._attend((query, key, value), tokens, output_attentions)
+        return padded_to(context, hidden_states.shape[0]).reshape(hidden_states.shape), weights
+
+    def _heads(self, projected: torch.Tensor, tokens: FlatTokens) -> torch.Tensor:
+        """`(N and padding rows, D)` -> `(N, A, H)`."""
+        heads = projected.view(projected.shape[0], self.num_attention_heads, self.attention_head_size)
+        return heads if heads.shape[0] == tokens.num_tokens else heads[: tokens.num_tokens]
 
     def _attend(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        tokens: FlatTokens,
-        output_attentions: bool,
+        self, heads: Heads, tokens: FlatTokens, output_attentions: bool
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Choose the kernel: `(N, A, H)` each -> `(N, A, H)`, and the weights `(S, A, L, L)` if asked for."""
+        query = heads[0]
         implementation = "eager" if output_attentions else self.config._attn_implementation
         is_ragged = tokens.sequence_lengths is not None
         if implementation == "sdpa" and query.device.type == "cpu":
-            # Rows without padding are one call, which torch has a fast kernel for as long as nothing is dropped.
+            # Rows without padding are one call; while weights are dropped, torch has no fast kernel for it.
             if is_ragged or (tokens.is_full and self._drops_by_mask(query)):
-                return self._attend_per_sequence(query, key, value, tokens), None
+                return self._attend_per_sequence(heads, tokens), None
         elif is_ragged and not self._has_distances:
             if implementation == "sdpa" and query.device.type == "cuda" and is_eager():
-                return attend_jagged(query, key, value, tokens, self.scaling, self._dropout), None
+                return attend_jagged(*heads, tokens, self.scaling, self._dropout), None
             if implementation.startswith("flash_attention"):
-                return self._attend_with_flash(query, key, value, tokens, implementation), None
-        return self._attend_padded(query, key, value, tokens, implementation)
+                return self._attend_with_flash(heads, tokens, implementation), None
+        return self._attend_padded(heads, tokens, implementation)
 
-    def _attend_with_flash(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        tokens: FlatTokens,
-        implementation: str,
-    ) -> torch.Tensor:
+    def _attend_with_flash(self, heads: Heads, tokens: FlatTokens, implementation: str) -> torch.Tensor:
         """Flash attention for sequences of any length, by transformers' interface: `(N, A, H)` each -> `(N, A, H)`."""
         kernel = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention)
         bounds, longest = tokens.cu_seq_lens.int(), max(tokens.sequence_lengths)
-        context, _ = kernel(
-            self,
-            *(x.transpose(0, 1).unsqueeze(0) for x in (query, key, value)),  # (1, A, N, H)
-            None,
-            dropout=self._dropout,
-            scaling=self.scaling,
-            cu_seq_lens_q=bounds,
-            cu_seq_lens_k=bounds,
-            max_length_q=longest,
-            max_length_k=longest,
-        )
+        lengths = {"cu_seq_lens_q": bounds, "cu_seq_lens_k": bounds, "max_length_q": longest, "max_length_k": longest}
+        inputs = (x.transpose(0, 1).unsqueeze(0) for x in heads)  # (1, A, N, H)
+        context, _ = kernel(self, *inputs, None, dropout=self._dropout, scaling=self.scaling, **lengths)
         return context.squeeze(0)
 
     def _drops_by_mask(self, query: torch.Tensor) -> bool:
-        return self._dropout > 0 and not self._has_distances and draws_16_bits(query, self._dropout)
+        return self._dropout > 0 and not self._has_distances and samples_16_bits(query, self._dropout)
 
-    def _attend_per_sequence(
-        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, tokens: FlatTokens
-    ) -> torch.Tensor:
-        """One kernel call a sequence: `(N, A, H)` each -> `(N, A, H)`."""
+    def _attend_per_sequence(self, heads: Heads, tokens: FlatTokens) -> torch.Tensor:
+        """One kernel call per sequence: `(N, A, H)` each -> `(N, A, H)`."""
         lengths = tokens.lengths()
-        if self._drops_by_mask(query):
-            return attend_with_dropout(query, key, value, lengths, self.scaling, self._dropout)
-        columns = tokens.columns(query.device).split(lengths) if self._has_distances else [None] * len(lengths)
+        if self._drops_by_mask(heads[0]):
+            return attend_with_dropout(*heads, lengths, self.scaling, self._dropout)
+        columns = tokens.columns(heads[0].device).split(lengths) if self._has_distances else [None] * len(lengths)
         contexts = []
-        # Transposed once, not once a sequence: of short sequences the views are a tenth of the time.
-        query, key, value = (x.transpose(0, 1).unsqueeze(0) for x in (query, key, value))  # (1, A, N, H)
-        for q, k, v, position in zip(*(x.split(lengths, dim=2) for x in (query, key, value)), columns, strict=True):
+        # Transposed once, not once per sequence: for short sequences the views are a tenth of the time.
+        heads = (x.transpose(0, 1).unsqueeze(0) for x in heads)  # (1, A, N, H)
+        for q, k, v, position in zip(*(x.split(lengths, dim=2) for x in heads), columns, strict=True):
             bias = None if position is None else self._distance_scores(q, k, position.unsqueeze(0))
             context = nn.functional.scaled_dot_product_attention(
                 q, k, v, attn_mask=bias, dropout_p=self._dropout, scale=self.scaling
@@ -148,12 +112,7 @@ class EncoderSelfAttention(nn.Module):
         return torch.cat(contexts, dim=1).squeeze(0)
 
     def _attend_padded(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        tokens: FlatTokens,
-        implementation: str,
+        self, heads: Heads, tokens: FlatTokens, implementation: str
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """One kernel call over sequences padded to the longest: `(N, A, H)` each -> `(N, A, H)`, `(S, A, L, L)`."""
         if self._has_distances and implementation not in ("eager", "sdpa"):
@@ -162,8 +121,8 @@ class EncoderSelfAttention(nn.Module):
                 f"attn_implementation={implementation!r} cannot: use attn_implementation='sdpa' or 'eager'."
             )
         kernel = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention)
-        mask = _mask_for_kernel(self.config, implementation, query, tokens)
-        query, key, value = (tokens.to_sequences(x).transpose(1, 2) for x in (query, key, value))  # (S, A, L, H)
+        mask = _mask_for_kernel(self.config, implementation, heads[0], tokens)
+        query, key, value = (tokens.to_sequences(x).transpose(1, 2) for x in heads)  # (S, A, L, H)
         if self._has_distances:
             bias = self._distance_scores(query, key, tokens.to_sequences(tokens.columns(query.device)))
             mask = _add_mask(bias, mask)
@@ -179,16 +138,10 @@ class EncoderSelfAttention(nn.Module):
         return self.config.position_embedding_type != "absolute"
 
     def _distance_scores(self, query: torch.Tensor, key: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
-        """What relative positions add to the scaled scores.
+        """What relative positions add to the scaled scores, `(S, A, L, L)`.
 
         `relative_key` adds query · e(i - j), `relative_key_query` adds key · e(i - j) too; both before the scaling.
-
-        Args:
-            query, key: `(S, A, L, H)`.
-            columns: `(S, L)`, the position of each token in its sequence.
-
-        Returns:
-            `(S, A, L, L)`
+        `query` and `key` are `(S, A, L, H)`, `columns` `(S, L)` the position of each token in its sequence.
         """
         distances = columns[:, :, None] - columns[:, None, :] + self.config.max_position_embeddings - 1  # (S, L, L)
         distances = distances[:, None].expand(-1, query.shape[1], -1, -1)
@@ -202,99 +155,12 @@ class EncoderSelfAttention(nn.Module):
         return scores * self.scaling
 
 
-def attend_with_dropout(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    lengths: list[int],
-    scaling: float,
-    dropout: float,
-) -> torch.Tensor:
-    """The formula written out a sequence at a time, on a CPU: `(N, A, H)` each -> `(N, A, H)`.
-
-    torch's kernel leaves its fast path as soon as weights are dropped, and draws masks slowly. Computed at least in
-    float32, as that kernel does: in bfloat16 every length that comes up for the first time costs a compilation.
-    """
-    with torch.autocast("cpu", enabled=False):
-        return _AttentionWithDropout.apply(query, key, value, lengths, scaling, dropout)
-
-
-class _AttentionWithDropout(torch.autograd.Function):
-    """Keeps its inputs and the seed of the random bits; weights and bits are computed again on the way back."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        lengths: list[int],
-        scaling: float,
-        dropout: float,
-    ) -> torch.Tensor:
-        ctx.lengths, ctx.scaling, ctx.dropout = lengths, scaling, dropout
-        ctx.sizes = [query.shape[1] * length * length for length in lengths]
-        ctx.seed = draw_seed(sum(ctx.sizes))
-        exact, context = torch.promote_types(query.dtype, torch.float32), torch.empty_like(query)
-        mask = scaled_mask(random_bits((sum(ctx.sizes),), ctx.seed), dropout, exact)
-        for q, k, v, its_mask, its_context in zip(
-            *_of_each_sequence(lengths, (query * scaling).to(exact), key.to(exact), value.to(exact)),
-            mask.split(ctx.sizes),
-            *_of_each_sequence(lengths, context),
-            strict=True,
-        ):
-            weights = torch.bmm(q, k.transpose(1, 2)).softmax(dim=-1)  # (A, L, L)
-            its_context.copy_(torch.bmm(its_mask.view(weights.shape).mul_(weights), v))
-        ctx.save_for_backward(query, key, value)
-        return context
-
-    @staticmethod
-    @torch.autocast("cpu", enabled=False)
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        if torch.is_grad_enabled():
-            raise RuntimeError(
-                "attention with dropout cannot be differentiated a second time (create_graph=True) with "
-                "attn_implementation='sdpa' on a CPU: use attn_implementation='eager'."
-            )
-        query, key, value = ctx.saved_tensors
-        exact = torch.promote_types(query.dtype, torch.float32)
-        mask = scaled_mask(random_bits((sum(ctx.sizes),), ctx.seed), ctx.dropout, exact)
-        gradients = [torch.empty_like(x) for x in (query, key, value)]
-        inputs = ((query * ctx.scaling).to(exact), key.to(exact), value.to(exact), gradient.to(exact))
-        for q, k, v, g, its_mask, of_q, of_k, of_v in zip(
-            *_of_each_sequence(ctx.lengths, *inputs),
-            mask.split(ctx.sizes),
-            *_of_each_sequence(ctx.lengths, *gradients),
-            strict=True,
-        ):
-            weights = torch.bmm(q, k.transpose(1, 2)).softmax(dim=-1)
-            its_mask = its_mask.view(weights.shape)
-            of_weights = torch.bmm(g, v.transpose(1, 2)).mul_(its_mask)
-            of_v.copy_(torch.bmm(its_mask.mul_(weights).transpose(1, 2), g))
-            of_scores = torch._softmax_backward_data(of_weights, weights, -1, exact)
-            of_q.copy_(torch.bmm(of_scores, k))
-            of_k.copy_(torch.bmm(of_scores.transpose(1, 2), q))
-        gradients[0].mul_(ctx.scaling)
-        return *gradients, None, None, None
-
-
-def _of_each_sequence(lengths: list[int], *tensors: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], ...]:
-    """`(N, A, H)` each -> for each a view `(A, length, H)` of every sequence."""
-    return tuple(tensor.transpose(0, 1).split(lengths, dim=1) for tensor in tensors)
-
-
 def attend_jagged(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    tokens: FlatTokens,
-    scaling: float,
-    dropout: float,
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, tokens: FlatTokens, scaling: float, dropout: float
 ) -> torch.Tensor:
-    """Attention by torch's kernels for sequences of any length, by jagged tensors: `(N, A, H)` each -> `(N, A, H)`.
+    """Attention with torch's kernels for jagged tensors: `(N, A, H)` each -> `(N, A, H)`.
 
-    On CUDA that is flash attention in 16 bits and memory-efficient attention in float32, with dropout. Other devices
-    compute the same, slowly.
+    On CUDA these are flash attention in 16 bits and memory-efficient attention in float32, with dropout.
     """
     lengths = tokens.sequence_lengths
     jagged = (
@@ -317,18 +183,10 @@ def eager_attention(
     dropout: float = 0.0,
     **kwargs: object,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The formula written out, as the reference for every other kernel; signature of transformers' interface.
+    """The formula written out: the reference for every other kernel, with the signature of transformers' interface.
 
-    Args:
-        module: unused, part of the interface.
-        query, key, value: `(S, A, L, H)`.
-        attention_mask: additive, broadcastable to `(S, A, L, L)`.
-        scaling: factor on the scores, 1 / sqrt(H).
-        dropout: probability in [0, 1).
-        kwargs: ignored, part of the interface.
-
-    Returns:
-        context `(S, L, A, H)` and the weights after dropout `(S, A, L, L)`, as transformers returns them.
+    `query`, `key` and `value` are `(S, A, L, H)`, `attention_mask` is additive. Returns the context `(S, L, A, H)` and
+    the weights after dropout `(S, A, L, L)`.
     """
     scores = query @ key.transpose(-1, -2) * scaling
     if attention_mask is not None:
@@ -338,9 +196,9 @@ def eager_attention(
 
 
 def _mask_for_kernel(
-    config: PreTrainedConfig, implementation: str, query: torch.Tensor, tokens: FlatTokens
+    config: EncoderConfig, implementation: str, query: torch.Tensor, tokens: FlatTokens
 ) -> torch.Tensor | object | None:
-    """The mask in the form the named kernel reads, made once a forward pass."""
+    """The mask in the form that the kernel reads, made once per forward pass."""
     if implementation not in tokens.derived:
         mask = tokens.sequence_mask()
         if mask is not None and mask.dim() == 4:
@@ -357,15 +215,14 @@ def _mask_for_kernel(
 
 
 def _mask_from_flags(
-    config: PreTrainedConfig, implementation: str, query: torch.Tensor, is_real: torch.Tensor
+    config: EncoderConfig, implementation: str, query: torch.Tensor, is_real: torch.Tensor
 ) -> torch.Tensor | object | None:
-    """`(S, L)` flags -> what the kernel of that name reads: a tensor, a block mask, the flags themselves."""
+    """`(S, L)` flags -> what the kernel reads: a tensor, a block mask, or the flags themselves."""
     if implementation == "eager":
-        # Written here because `output_attentions=True` asks for it whatever the configuration names.
+        # `output_attentions=True` needs this form, whichever kernel the configuration names.
         lowest = torch.finfo(query.dtype).min
-        return torch.zeros(is_real.shape, dtype=query.dtype, device=query.device).masked_fill(~is_real, lowest)[
-            :, None, None, :
-        ]
+        allowed = torch.zeros(is_real.shape, dtype=query.dtype, device=query.device)
+        return allowed.masked_fill(~is_real, lowest)[:, None, None, :]
     shape_only = query.new_empty(()).expand(*is_real.shape, query.shape[-1])
     return create_bidirectional_mask(config=config, inputs_embeds=shape_only, attention_mask=is_real)
 

@@ -1,4 +1,4 @@
-"""Fields, checks and file form that the BERT, RoBERTa and ALBERT configurations share."""
+"""Fields, checks and file format that all configurations share."""
 
 import difflib
 import os
@@ -15,32 +15,21 @@ from transformers.utils import cached_file, logging
 
 logger = logging.get_logger(__name__)
 
-# transformers 5 has no pipeline for these heads; it runs the one that config.json names, from the file beside it.
-CUSTOM_PIPELINES = {
-    "ForQuestionAnswering": {
-        "question-answering": {
-            "impl": "question_answering_pipeline.HfeQuestionAnsweringPipeline",
-            "pt": ["AutoModelForQuestionAnswering"],
-        }
+# transformers 5 has no pipeline for these heads; it runs the one that config.json names, from the checkpoint.
+ANSWERING_PIPELINE = {
+    "question-answering": {
+        "impl": "question_answering_pipeline.HfeQuestionAnsweringPipeline",
+        "pt": ["AutoModelForQuestionAnswering"],
     }
 }
 PIPELINE_FILES = ("question_answering_pipeline.py", "encoder_answers.py")  # no modeling file imports them
 POSITION_EMBEDDING_TYPES = ("absolute", "relative_key", "relative_key_query")
-SAME_WORD = 0.92  # of `difflib`: hiden_size is hidden_size, num_layers is no field's name
-CLASSIFIER_DROPOUTS = ("classifier_dropout", "classifier_dropout_prob")
-
-
+SAME_WORD = 0.92  # ratio of `difflib`: hiden_size is hidden_size, num_layers is not the name of a field
 FINE_TUNING_HEADS = ("SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice")
 
 
 def auto_map(family: str, prefix: str, *heads: str, pretraining: str = "PreTraining") -> dict[str, str]:
-    """`{Auto class: file.Class}` of a family.
-
-    Args:
-        family (`str`): ends the names of its two files.
-        prefix (`str`): begins the names of its classes.
-        heads (`str`): heads beside those that every family has.
-        pretraining (`str`, *optional*, defaults to `"PreTraining"`): the head with all pre-training objectives.
+    """`{Auto class: file.Class}` of a family; `heads` are those that not every family has.
 
     >>> auto_map("bert", "HfeBert")["AutoModelForMaskedLM"]
     'modeling_bert.HfeBertForMaskedLM'
@@ -57,37 +46,34 @@ class EncoderConfig(PreTrainedConfig):
 
     Args:
         vocab_size (`int`): V, number of token ids.
-        hidden_size (`int`): D, width of the model; a multiple of `num_attention_heads`, which building a model checks.
-        num_hidden_layers (`int`): number of layers a token passes through.
-        num_attention_heads (`int`): A.
+        hidden_size (`int`): D, width of the model; a multiple of `num_attention_heads`, checked when a model is built.
+        num_hidden_layers, num_attention_heads (`int`): layers that a token passes through, and A.
         intermediate_size (`int`): width inside the feed-forward part.
         hidden_act (`str`): activation, a name in `transformers.activations.ACT2FN`; `gelu` is the erf form, `gelu_new`
             the tanh form of the original BERT and ALBERT code.
         hidden_dropout_prob (`float`): probability in [0, 1) after embeddings and after each sub-layer.
         attention_probs_dropout_prob (`float`): probability in [0, 1) on attention weights.
-        max_position_embeddings (`int`): rows of the position table.
-        type_vocab_size (`int`): number of token types (segments).
+        max_position_embeddings, type_vocab_size (`int`): rows of the position and token type tables.
         initializer_range (`float`): standard deviation of the normal initialisation.
         layer_norm_eps (`float`): epsilon of every LayerNorm.
         pad_token_id, bos_token_id, eos_token_id (`int`, *optional*): special ids.
         tie_word_embeddings (`bool`): whether the MLM decoder is the word embedding.
         position_embedding_type (`str`): `absolute`, or trainable relative positions `relative_key` (Shaw et al. 2018)
-            or `relative_key_query` (Huang et al. 2020). transformers 5 has no relative positions, so a configuration
-            with them is saved under a `model_type` of its own, which plain transformers refuses instead of loading
-            wrongly.
+            or `relative_key_query` (Huang et al. 2020). transformers 5 has none, so `model_type` is another on disk.
 
     Raises:
         ValueError: for a value out of range or a combination that cannot be built; names the field and the remedy.
     """
 
-    # `{Auto class: file.Class}` of the family, written to every saved config.json so that each Auto class loads.
+    # `{Auto class: file.Class}` of the family, written to every config.json so that each Auto class loads.
     AUTO_MAP: ClassVar[dict[str, str]] = {}
     TOKENIZER_CLASS: ClassVar[str] = ""
+    HEAD_DROPOUT_FIELD: ClassVar[str] = "hidden_dropout_prob"  # of fine-tuning heads; None means `hidden_dropout_prob`
     VOCABULARY_KIND: ClassVar[str] = ""  # wordpiece, bpe (byte-level) or unigram
     # Roles of the special tokens at the beginning and at the end of a vocabulary, in the order of their ids.
     FIRST_SPECIAL_TOKENS: ClassVar[tuple[str, ...]] = ("pad", "unk", "cls", "sep", "mask")
     LAST_SPECIAL_TOKENS: ClassVar[tuple[str, ...]] = ()
-    # Statistics the heads report beside the loss; Trainer must not collect them as predictions.
+    # Statistics in the heads' outputs that Trainer must not collect as predictions.
     keys_to_ignore_at_inference: ClassVar[list[str]] = ["mlm_loss", "pair_loss", "mlm", "pair"]
 
     vocab_size: int = 30522
@@ -109,14 +95,14 @@ class EncoderConfig(PreTrainedConfig):
     position_embedding_type: str = "absolute"
 
     def __post_init__(self, **kwargs: Any):
-        """Check the fields, then complete `auto_map`."""
+        """Check the fields and complete `auto_map`."""
         for decoder_field in ("is_decoder", "add_cross_attention"):
             if kwargs.get(decoder_field):
                 raise ValueError(
-                    f"{decoder_field}=True: {type(self).__name__} describes an encoder. Use transformers' own class "
-                    "for a decoder."
+                    f"{decoder_field}=True: {type(self).__name__} is the configuration of an encoder. Use "
+                    "transformers' own class for a decoder."
                 )
-        # What `to_dict` wrote for files; an instance has the family's own name.
+        # Written by `to_dict`; an instance has the family's own name.
         if kwargs.get("model_type") == f"hfe_{type(self).model_type}":
             del kwargs["model_type"]
         self._refuse_misspelt(kwargs)
@@ -126,38 +112,39 @@ class EncoderConfig(PreTrainedConfig):
         self._check()
 
     def _refuse_misspelt(self, others: Iterable[str]) -> None:
-        """Refuse names that are nearly a field's. Others are kept, as in transformers: files of any version load."""
+        """Refuse names that are nearly a field's. Others are kept: files of any version of transformers load."""
         own = [field.name for field in fields(self)]
         for name in others:
             if not name.startswith("_") and (meant := difflib.get_close_matches(name, own, n=1, cutoff=SAME_WORD)):
-                raise ValueError(f"{name} is no field of {type(self).__name__}: did you mean {meant[0]}?")
+                raise ValueError(f"{name} is not a field of {type(self).__name__}: did you mean {meant[0]}?")
 
     def _check(self) -> None:
         for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):
-            _require(getattr(self, name) > 0, name, getattr(self, name), "must be at least 1")
-        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", *CLASSIFIER_DROPOUTS):
-            value = getattr(self, name, None)
-            _require(value is None or 0 <= value < 1, name, value, "must be a probability in [0, 1)")
-        _require(self.hidden_act in ACT2FN, "hidden_act", self.hidden_act, f"must be one of {', '.join(ACT2FN)}")
-        _require(
-            self.position_embedding_type in POSITION_EMBEDDING_TYPES,
-            "position_embedding_type",
-            self.position_embedding_type,
-            f"must be one of {', '.join(POSITION_EMBEDDING_TYPES)}",
-        )
+            self._require(name, getattr(self, name) > 0, "must be at least 1")
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", self.HEAD_DROPOUT_FIELD):
+            value = getattr(self, name)
+            self._require(name, value is None or 0 <= value < 1, "must be a probability in [0, 1)")
+        self._require("hidden_act", self.hidden_act in ACT2FN, f"must be one of {', '.join(ACT2FN)}")
+        is_known = self.position_embedding_type in POSITION_EMBEDDING_TYPES
+        self._require("position_embedding_type", is_known, f"must be one of {', '.join(POSITION_EMBEDDING_TYPES)}")
         for name in ("max_position_embeddings", "type_vocab_size"):
-            _require(getattr(self, name) > 0, name, getattr(self, name), "must be at least 1")
-        if self.pad_token_id is not None:
-            _require(
-                0 <= self.pad_token_id < self.vocab_size,
-                "pad_token_id",
-                self.pad_token_id,
-                f"must be an id below vocab_size={self.vocab_size}, or None",
-            )
+            self._require(name, getattr(self, name) > 0, "must be at least 1")
+        is_id = self.pad_token_id is None or 0 <= self.pad_token_id < self.vocab_size
+        self._require("pad_token_id", is_id, f"must be an id below vocab_size={self.vocab_size}, or None")
+
+    def _require(self, name: str, condition: bool, rule: str) -> None:
+        if not condition:
+            raise ValueError(f"{name}={getattr(self, name)!r} {rule}.")
+
+    @property
+    def head_dropout(self) -> float:
+        """Dropout probability before a task's classifier."""
+        dropout = getattr(self, self.HEAD_DROPOUT_FIELD)
+        return self.hidden_dropout_prob if dropout is None else dropout
 
     @property
     def num_layers_passed(self) -> int:
-        """Layers that a token passes through."""
+        """Number of layers that a token passes through."""
         return self.num_hidden_layers
 
     @classmethod
@@ -172,16 +159,15 @@ class EncoderConfig(PreTrainedConfig):
 
     @property
     def fields_beyond_native(self) -> dict[str, Any]:
-        """Fields, with their values, that ask for what transformers' own class does not compute."""
+        """Fields, with their values, that transformers' own class does not support."""
         is_native = self.position_embedding_type == "absolute"
         return {} if is_native else {"position_embedding_type": self.position_embedding_type}
 
     def to_dict(self) -> dict[str, Any]:
         """As in transformers, with what other readers of config.json need.
 
-        `architectures` names transformers' own class, which any server or exporter knows; and `model_type` changes
-        where that class would compute something else. `custom_pipelines` names the pipelines that transformers lacks
-        for the saved head.
+        `architectures` names transformers' own class, which any server or exporter knows; `model_type` changes where
+        that class would compute something else.
         """
         output = super().to_dict()
         if self.is_native:
@@ -197,7 +183,7 @@ class EncoderConfig(PreTrainedConfig):
     def save_pretrained(self, save_directory: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
         """As in transformers, with the files of the pipelines that `custom_pipelines` names."""
         super().save_pretrained(save_directory, *args, **kwargs)
-        if not _custom_pipelines({"architectures": self.architectures}):
+        if not _answers_questions(self.architectures):
             return
         for name in PIPELINE_FILES:
             found = Path(__file__).with_name(name)
@@ -210,7 +196,7 @@ class EncoderConfig(PreTrainedConfig):
 
     @classmethod
     def get_config_dict(cls, *args: Any, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """As in transformers; the `model_type` that `to_dict` gave to a configuration of ours is understood."""
+        """As in transformers; also reads the `model_type` that `to_dict` writes for a configuration beyond native."""
         config_dict, kwargs = super().get_config_dict(*args, **kwargs)
         if config_dict.get("model_type") == f"hfe_{cls.model_type}":
             config_dict["model_type"] = cls.model_type
@@ -218,15 +204,11 @@ class EncoderConfig(PreTrainedConfig):
 
 
 def _custom_pipelines(output: dict[str, Any]) -> dict[str, Any]:
-    """Those that a dictionary has, without ours, and ours for the head it names."""
+    """The pipelines of a configuration's dictionary, with question answering exactly if it names such a head."""
     pipelines = dict(output.get("custom_pipelines") or {})
-    architectures = tuple(output.get("architectures") or ())
-    for head, ours in CUSTOM_PIPELINES.items():
-        is_saved = any(name.endswith(head) for name in architectures)
-        pipelines = {name: entry for name, entry in pipelines.items() if name not in ours} | (ours if is_saved else {})
-    return pipelines
+    pipelines.pop("question-answering", None)
+    return pipelines | (ANSWERING_PIPELINE if _answers_questions(output.get("architectures")) else {})
 
 
-def _require(condition: bool, name: str, value: Any, rule: str) -> None:
-    if not condition:
-        raise ValueError(f"{name}={value!r} {rule}.")
+def _answers_questions(architectures: list[str] | None) -> bool:
+    return any(name.endswith("ForQuestionAnswering") for name in architectures or ())

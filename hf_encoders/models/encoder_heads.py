@@ -1,9 +1,10 @@
-"""Pre-training heads: masked tokens and sentence pairs. What follows them in life is in `encoder_tasks.py`.
+"""Pre-training heads: masked tokens and sentence pairs. Fine-tuning heads are in `encoder_tasks.py`.
 
-Each class here holds the forward pass of one head for every family; a family's file names the parameters.
+A class here is mixed into each family's class, `class HfeBertForMaskedLM(EncoderForMaskedLM, HfeBertPreTrainedModel)`.
+It has the forward pass; `_add_head` builds the modules, in the family's file where their names differ by family.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -13,70 +14,73 @@ from transformers.utils import TransformersKwargs, logging
 from transformers.utils.generic import can_return_tuple
 
 from .encoder_arguments import check_ids, refuse_unknown_arguments
-from .encoder_blocks import EncoderPreTrainedModel
+from .encoder_configuration import EncoderConfig
 from .encoder_linear_loss import linear_classification_sums
 from .encoder_losses import IGNORED, ObjectiveSums, classification_sums, normalised, pair_share_of_batch
-from .encoder_matmul import is_bare
 from .encoder_outputs import FlatEncoderOutput, HfeForPreTrainingOutput, HfeMaskedLMOutput
+from .encoder_recompute import is_bare
 from .encoder_tokens import FlatTokens
 
 
 logger = logging.get_logger(__name__)
 
 
-class HeadModel(EncoderPreTrainedModel):
-    """An encoder with something on top.
+class EncoderHead:
+    """An encoder, built by the family's `_add_encoder`, with a head."""
 
-    A family sets `encoder_class` and, where it differs, `classifier_dropout`.
-    """
+    has_pooler: ClassVar[bool] = False
+    classes_field: ClassVar[str] = "num_labels"  # of the configuration: how many classes the labels of tokens have
 
-    encoder_class: type
+    def __init__(self, config: EncoderConfig):
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self._add_encoder(add_pooling_layer=self.has_pooler)
+        self._add_head()
+        self.post_init()
 
-    def add_encoder(self, add_pooling_layer: bool) -> None:
-        """Build the family's base model under the family's name."""
-        setattr(self, self.base_model_prefix, self.encoder_class(self.config, add_pooling_layer=add_pooling_layer))
-
-    @property
-    def classifier_dropout(self) -> float:
-        """Dropout probability before a task's classifier."""
-        if self.config.classifier_dropout is None:
-            return self.config.hidden_dropout_prob
-        return self.config.classifier_dropout
+    def _add_head(self) -> None:
+        """Build the head's modules."""
+        raise NotImplementedError
 
     def encode(
         self,
-        attention_mask: torch.Tensor | None,
-        labels: torch.Tensor | None = None,
-        classes: tuple[str, int] = ("num_labels", 0),
-        /,
-        **inputs: Any,
+        input_ids: torch.Tensor | None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        token_labels: torch.Tensor | None = None,
+        keep_padding: bool = False,
+        **kwargs: Any,
     ) -> FlatEncoderOutput:
-        """Run the base model for a head: flat output, and padding computed only if `labels` ask for it.
-
-        Args:
-            attention_mask: as in `forward`.
-            labels (`torch.LongTensor` of shape `(B, T)`, *optional*): one label a token.
-            classes: what the number of classes of `labels` is called, and that number.
-            inputs: the other arguments of the base model.
+        """Run the base model: flat output, with padding only for `keep_padding` or labels at padding.
 
         Raises:
-            ValueError: for labels of another shape or range and for arguments that nothing reads, before anything is
-                computed; and as the base model does.
+            ValueError: for `token_labels` of another shape than `(B, T)` or out of range, and for arguments that
+                nothing reads, before anything is computed; and as the base model does.
         """
-        refuse_unknown_arguments(self, inputs, self.base_model.arguments)
-        for name in ("input_ids", "inputs_embeds"):
-            if inputs[name] is not None:
-                check_labels("labels", labels, inputs[name].shape[:2], *classes)
-        keep_padding = inputs.pop("keep_padding", False) or labels_on_padding(labels, attention_mask)
+        refuse_unknown_arguments(self, kwargs, self.base_model.arguments)
+        rows = input_ids if inputs_embeds is None else inputs_embeds
+        if rows is not None:
+            num_classes = getattr(self.config, self.classes_field)
+            check_labels("labels", token_labels, rows.shape[:2], self.classes_field, num_classes)
         return self.base_model(
-            attention_mask=attention_mask, keep_padding=keep_padding, flat_output=True, return_dict=True, **inputs
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            position_ids=position_ids,
+            inputs_embeds=inputs_embeds,
+            keep_padding=keep_padding or labels_on_padding(token_labels, attention_mask),
+            flat_output=True,
+            return_dict=True,
+            **kwargs,
         )
 
 
 def check_labels(
     name: str, labels: torch.Tensor | None, shape: tuple[int, ...] | None, size_name: str, num_classes: int
 ) -> None:
-    """Raise ValueError unless `labels` has the shape (if one is named) and holds integer classes or -100."""
+    """Raise ValueError unless `labels` has the shape (if given) and holds integer classes or -100."""
     if labels is None:
         return
     if labels.is_floating_point():
@@ -93,7 +97,7 @@ def check_labels(
 
 
 def labels_on_padding(labels: torch.Tensor | None, attention_mask: torch.Tensor | None) -> bool:
-    """Whether a token that the mask hides is to be predicted. transformers counts such tokens, and so do we."""
+    """Whether a masked-out token is to be predicted. Such tokens count in the loss, as in transformers."""
     if labels is None or attention_mask is None or attention_mask.dim() != 2 or labels.shape != attention_mask.shape:
         return False
     if torch.compiler.is_compiling() or torch.jit.is_tracing():
@@ -107,14 +111,14 @@ def labels_on_padding(labels: torch.Tensor | None, attention_mask: torch.Tensor 
     return found
 
 
-class MaskedTokenPrediction(HeadModel):
-    """What models with an MLM head share: the head, its tied decoder, and prediction of the masked tokens only.
+class EncoderForMaskedLM(EncoderHead):
+    """Encoder with an MLM head, the module that a family names in `mlm_head_name`: `(P, D)` -> `(P, V)`.
 
-    A family sets `mlm_head_name`, the path of the module that maps `(P, D)` to `(P, V)`. The module holds `bias`,
-    `transform`, which maps `(P, D)` to `(P, D or E)`, and `decoder`, the projection of that to the vocabulary.
+    It holds `bias`, `transform`, `(P, D)` -> `(P, D or E)`, and `decoder`, the projection of that to the vocabulary.
     """
 
-    mlm_head_name: str
+    classes_field = "vocab_size"
+    loss_terms = {"mlm": "labels"}
 
     @property
     def mlm_head(self) -> nn.Module:
@@ -132,28 +136,47 @@ class MaskedTokenPrediction(HeadModel):
         # Untied biases must stay two parameters, or saving leaves one of them out.
         self.mlm_head.bias = bias if self.config.tie_word_embeddings else nn.Parameter(bias.detach().clone())
 
-    @property
-    def classes(self) -> tuple[str, int]:
-        """V, by the name of its field."""
-        return "vocab_size", self.get_output_embeddings().out_features
-
-    def predict_tokens(
+    @can_return_tuple
+    def forward(
         self,
-        hidden_states: torch.Tensor,
-        tokens: FlatTokens,
-        labels: torch.Tensor | None,
-        return_logits: bool | None,
-    ) -> tuple[torch.Tensor | None, ObjectiveSums | None]:
-        """Scores at the border and the sums of the MLM objective.
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        return_logits: bool | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> HfeMaskedLMOutput:
+        r"""Predict masked tokens.
 
         Args:
-            hidden_states (`torch.Tensor` of shape `(N, D)`): flat tokens.
-            tokens (`FlatTokens`): their layout.
+            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, kwargs: as in the base model.
             labels (`torch.LongTensor` of shape `(B, T)`, *optional*): ids to predict, -100 elsewhere.
-            return_logits (`bool`, *optional*): whether to project every token; None means unless training with labels.
+            num_items_in_batch (*optional*): predicted tokens in the whole batch, over accumulation steps and
+                processes, which the loss is divided by. Trainer passes it. None means those of this call.
+            return_logits (`bool`, *optional*): whether `logits` are computed for every token; None means yes, unless
+                the model is training and has labels.
+        """
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        outputs = self.encode(*inputs, token_labels=labels, **kwargs)
+        logits, mlm = self.predict_tokens(outputs.last_hidden_state, outputs.tokens, labels, return_logits)
+        return HfeMaskedLMOutput(
+            loss=None if mlm is None else normalised(mlm.nll, mlm.count, num_items_in_batch),
+            logits=logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+            mlm=mlm,
+        )
 
-        Returns:
-            `(B, T, V)` or None, and the sums or None.
+    def predict_tokens(
+        self, hidden_states: torch.Tensor, tokens: FlatTokens, labels: torch.Tensor | None, return_logits: bool | None
+    ) -> tuple[torch.Tensor | None, ObjectiveSums | None]:
+        """Scores `(B, T, V)` or None, and the sums of the MLM objective or None.
+
+        Only the predicted tokens of `hidden_states`, `(N, D)`, are projected to the vocabulary unless all logits are
+        to be returned.
         """
         if return_logits is None:
             return_logits = labels is None or not self.training
@@ -176,88 +199,31 @@ class MaskedTokenPrediction(HeadModel):
         return None, linear_classification_sums(transformed, self.get_output_embeddings(), labels)
 
 
-class MaskedLanguageModel(MaskedTokenPrediction):
-    """Encoder with an MLM head. Classes: `Hfe<Family>ForMaskedLM`."""
+class EncoderForPreTraining(EncoderForMaskedLM):
+    """Encoder with an MLM head and a head for sentence pairs, `pair_head_name`: pooled output `(S, D)` -> `(S, 2)`.
 
-    loss_terms = {"mlm": "labels"}
-
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        num_items_in_batch: torch.Tensor | int | None = None,
-        return_logits: bool | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> HfeMaskedLMOutput:
-        r"""Predict masked tokens.
-
-        Args:
-            input_ids (`torch.LongTensor` of shape `(B, T)`, *optional*): token ids.
-            attention_mask (`torch.Tensor` of shape `(B, T)`, *optional*): non-zero for real tokens; None means all
-                are.
-            token_type_ids (`torch.LongTensor` of shape `(B, T)`, *optional*): segment of each token.
-            position_ids (`torch.LongTensor` of shape `(B, T)`, *optional*): rows of the position table.
-            inputs_embeds (`torch.Tensor` of shape `(B, T, E)`, *optional*): instead of `input_ids`.
-            labels (`torch.LongTensor` of shape `(B, T)`, *optional*): ids to predict, -100 elsewhere.
-            num_items_in_batch (*optional*): predicted tokens in the whole batch, over accumulation steps and
-                processes; what the loss is divided by. Trainer passes it. None means those of this call.
-            return_logits (`bool`, *optional*): whether `logits` are computed for every token; None means yes, unless
-                the model is training and has labels.
-            kwargs: passed to the base model, such as `output_hidden_states` or `cu_seq_lens_q`.
-        """
-        outputs = self.encode(
-            attention_mask,
-            labels,
-            self.classes,
-            input_ids=input_ids,
-            token_type_ids=token_type_ids,
-            position_ids=position_ids,
-            inputs_embeds=inputs_embeds,
-            **kwargs,
-        )
-        logits, mlm = self.predict_tokens(outputs.last_hidden_state, outputs.tokens, labels, return_logits)
-        return HfeMaskedLMOutput(
-            loss=None if mlm is None else normalised(mlm.nll, mlm.count, num_items_in_batch),
-            logits=logits,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
-            mlm=mlm,
-        )
-
-
-class PreTrainingModel(MaskedTokenPrediction):
-    """Encoder with an MLM head and a head for one label a sentence pair. Classes: `Hfe<Family>ForPreTraining`.
-
-    A family writes `forward`, because the name of the pair label is part of its signature, and calls `pretrain`.
+    A family sets `loss_terms` and writes `forward`, whose signature names the pair label. `PreTrainingTrainer` counts
+    the pairs of the whole batch too, and divides the sums in `mlm` and `pair` itself.
     """
 
-    pair_label_name: str
-
-    def score_pairs(self, pooled: torch.Tensor) -> torch.Tensor:
-        """`(S, D)` -> `(S, 2)`."""
-        raise NotImplementedError
+    has_pooler = True
 
     def pretrain(
         self,
-        attention_mask: torch.Tensor | None,
+        inputs: tuple[torch.Tensor | None, ...],
         labels: torch.Tensor | None,
         pair_labels: torch.Tensor | None,
         num_items_in_batch: torch.Tensor | int | None,
         return_logits: bool | None,
-        /,
-        **inputs: Any,
+        **kwargs: Any,
     ) -> HfeForPreTrainingOutput:
         """Both objectives, or the one whose labels are given; arguments as in a family's `forward`."""
-        check_labels(self.pair_label_name, pair_labels, None, "two classes", 2)
-        outputs = self.encode(attention_mask, labels, self.classes, **inputs)
+        pair_label_name = self.loss_terms["pair"]
+        check_labels(pair_label_name, pair_labels, None, "two classes", 2)
+        outputs = self.encode(*inputs, token_labels=labels, **kwargs)
         logits, mlm = self.predict_tokens(outputs.last_hidden_state, outputs.tokens, labels, return_logits)
-        pair_logits = self.score_pairs(outputs.pooler_output)
-        pair = None if pair_labels is None else pair_sums(pair_logits, pair_labels, self.pair_label_name)
+        pair_logits = self.get_submodule(self.pair_head_name)(outputs.pooler_output)
+        pair = None if pair_labels is None else pair_sums(pair_logits, pair_labels, pair_label_name)
         mlm_loss = None if mlm is None else normalised(mlm.nll, mlm.count, num_items_in_batch)
         pair_loss = None if pair is None else pair_share_of_batch(pair, mlm, num_items_in_batch)
         terms = [term for term in (mlm_loss, pair_loss) if term is not None]
@@ -282,8 +248,10 @@ def pair_sums(logits: torch.Tensor, labels: torch.Tensor, label_name: str) -> Ob
     return classification_sums(logits, labels)
 
 
-class NextSentenceModel(HeadModel):
-    """Encoder with a pair head alone. Class: `HfeBertForNextSentencePrediction`."""
+class EncoderForNextSentencePrediction(EncoderHead):
+    """Encoder with a pair head alone; a family sets `pair_head_name`."""
+
+    has_pooler = True
 
     @can_return_tuple
     def forward(
@@ -297,24 +265,10 @@ class NextSentenceModel(HeadModel):
         num_items_in_batch: torch.Tensor | int | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> NextSentencePredictorOutput:
-        r"""Tell whether segment B follows segment A.
-
-        Args:
-            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds: as in the MLM head.
-            labels (`torch.LongTensor` of shape `(B,)`, *optional*): 0 = follows, 1 = random.
-            num_items_in_batch (*optional*): labels in the whole batch.
-            kwargs: passed to the base model.
-        """
+        r"""Predict whether segment B follows segment A; `labels` `(B,)`: 0 = follows, 1 = random."""
         check_labels("labels", labels, None, "two classes", 2)
-        outputs = self.encode(
-            attention_mask,
-            input_ids=input_ids,
-            token_type_ids=token_type_ids,
-            position_ids=position_ids,
-            inputs_embeds=inputs_embeds,
-            **kwargs,
-        )
-        logits = self.score_pairs(outputs.pooler_output)
+        outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        logits = self.get_submodule(self.pair_head_name)(outputs.pooler_output)
         sums = None if labels is None else pair_sums(logits, labels, "labels")
         return NextSentencePredictorOutput(
             loss=None if sums is None else normalised(sums.nll, sums.count, num_items_in_batch),

@@ -1,8 +1,8 @@
-"""Cross-entropy of a projection to a large vocabulary, which never holds more than a chunk of its scores.
+"""Cross-entropy of a projection to a large vocabulary that never holds more than a chunk of the scores.
 
-The scores of a chunk become its gradients in place while they are at hand. (`torch.nn.functional.linear_cross_entropy`
-has the same aim. It does not tell which scores were highest, which the accuracy needs, and took 2 to 20 times as long
-on a CPU with torch 2.13, 30,522 classes and 200 to 2,000 items.)
+The scores of a chunk are overwritten with their gradients. (`torch.nn.functional.linear_cross_entropy` has the same
+aim. It does not return the highest scores, which the accuracy needs, and took 2 to 20 times as long on a CPU with
+torch 2.13, 30,522 classes and 200 to 2,000 items.)
 """
 
 from typing import Any
@@ -10,23 +10,20 @@ from typing import Any
 import torch
 from torch import nn
 
+from .encoder_cpu_kernels import is_eager, matmul_dtype, rows_at_once, with_padding_rows
 from .encoder_losses import ObjectiveSums, classification_sums
-from .encoder_matmul import is_bare_linear, is_eager, matmul_dtype, with_spare_rows, without_autocast
+from .encoder_recompute import is_bare_linear, without_autocast
 
 
 CHUNK_SCORES = 2**24  # 549 items with a vocabulary of 30,522
-VOCABULARY_BLOCK = 2**12  # 16-bit products of a base model: 6 MB, where all are 47
-CACHED_SCORES = 2**18  # what a core's cache holds of them in float32
+VOCABULARY_BLOCK = 2**12  # 16-bit products of a base model: 6 MB instead of 47
 
 
 def linear_classification_sums(hidden_states: torch.Tensor, linear: nn.Module, labels: torch.Tensor) -> ObjectiveSums:
-    """`classification_sums(linear(hidden_states), labels)`, in chunks where `linear` is nothing but a projection.
+    """`classification_sums(linear(hidden_states), labels)`, in chunks where `linear` is a plain projection.
 
-    Args:
-        hidden_states (`torch.Tensor` of shape `(P, D)`): what is projected.
-        linear (`nn.Module`): `(P, D)` -> `(P, V)`. Anything but a bare `nn.Linear` with a bias (an adapter, quantised
-            or offloaded weights) is called as it is, on all items at once.
-        labels (`torch.LongTensor` of shape `(P,)`): classes in [0, V), none of them ignored.
+    `hidden_states` are `(P, D)`, `labels` `(P,)` classes in [0, V), none of them ignored. Anything but a bare
+    `nn.Linear` with a bias (an adapter, quantised or offloaded weights) is called on all items at once.
     """
     if not is_bare_linear(linear) or linear.bias is None or not is_eager():
         return classification_sums(linear(hidden_states), labels)
@@ -39,8 +36,8 @@ def linear_classification_sums(hidden_states: torch.Tensor, linear: nn.Module, l
 class _LinearCrossEntropy(torch.autograd.Function):
     """Summed negative log-likelihood and number of correct items.
 
-    The gradients of the last chunk's scores, most often the only chunk's, stay where the scores were, so the weights'
-    gradient, the largest, is computed once and on the way back. That of chunks before it is summed up at once.
+    The gradients of the last chunk's scores (usually the only chunk's) are saved, so that the weight's gradient, the
+    largest, is computed once, in the backward pass. Earlier chunks add theirs up in the forward pass.
     """
 
     @staticmethod
@@ -58,7 +55,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         bias_gradient = torch.zeros_like(bias, dtype=torch.promote_types(dtype, torch.float32))
         nll, correct, hidden_gradients, weight_gradient = 0, 0, [], None
         for chunk, its_labels in zip(chunks, chunk_labels, strict=True):
-            chunk = with_spare_rows(chunk)
+            chunk = with_padding_rows(chunk)
             scores = chunk @ cast_weight.t()
             its_nll, its_correct = _become_gradients_(scores, bias, its_labels, bias_gradient)
             nll, correct = nll + its_nll, correct + its_correct
@@ -68,7 +65,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 weight_gradient = _add_products(weight_gradient, scores, chunk, weight)
         ctx.mark_non_differentiable(correct)
         if wants_gradients:
-            # The weight for its shape, and so that torch refuses a change between the passes, as for any layer.
+            # The weight for its shape, and so that torch detects a change between the passes, as for any layer.
             ctx.save_for_backward(scores, chunk, weight, weight_gradient, bias_gradient, *hidden_gradients)
             ctx.input_dtypes = hidden_states.dtype, bias.dtype
         return nll, correct
@@ -77,39 +74,35 @@ class _LinearCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor, _: Any) -> tuple[torch.Tensor | None, ...]:
         if torch.is_grad_enabled():
             raise RuntimeError(
-                "the MLM loss cannot be differentiated a second time (create_graph=True): pass return_logits=True."
+                "the MLM loss cannot be differentiated twice (create_graph=True): pass return_logits=True."
             )
-        # The dtypes are chosen; a backward pass under autocast changes nothing.
+        # The dtypes were chosen in `forward`; autocast around the backward pass changes nothing.
         with without_autocast(gradient):
-            return _LinearCrossEntropy._gradients(ctx, gradient)
-
-    @staticmethod
-    def _gradients(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        scores, chunk, weight, weight_gradient, bias_gradient, *hidden_gradients = ctx.saved_tensors
-        of_hidden = of_weight = of_bias = None
-        hidden_dtype, bias_dtype = ctx.input_dtypes
-        if ctx.needs_input_grad[0]:
-            of_hidden = (torch.cat(hidden_gradients) * gradient).to(hidden_dtype)
-        if ctx.needs_input_grad[1]:
-            of_weight = _add_products(None, scores, (chunk * gradient).to(chunk.dtype), weight)
-            if weight_gradient is not None:
-                of_weight.addcmul_(weight_gradient, gradient.to(weight.dtype))
-        if ctx.needs_input_grad[2]:
-            of_bias = (bias_gradient * gradient).to(bias_dtype)
-        return of_hidden, of_weight, of_bias, None, None, None
+            scores, chunk, weight, weight_gradient, bias_gradient, *hidden_gradients = ctx.saved_tensors
+            of_hidden = of_weight = of_bias = None
+            hidden_dtype, bias_dtype = ctx.input_dtypes
+            if ctx.needs_input_grad[0]:
+                of_hidden = (torch.cat(hidden_gradients) * gradient).to(hidden_dtype)
+            if ctx.needs_input_grad[1]:
+                of_weight = _add_products(None, scores, (chunk * gradient).to(chunk.dtype), weight)
+                if weight_gradient is not None:
+                    of_weight.addcmul_(weight_gradient, gradient.to(weight.dtype))
+            if ctx.needs_input_grad[2]:
+                of_bias = (bias_gradient * gradient).to(bias_dtype)
+            return of_hidden, of_weight, of_bias, None, None, None
 
 
 def _become_gradients_(
     scores: torch.Tensor, bias: torch.Tensor, labels: torch.Tensor, bias_gradient: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Turn scores without bias, `(items and spare rows, V)`, into the gradients of their loss, in place.
+    """Turn scores without bias, `(items and padding rows, V)`, into the gradients of their loss, in place.
 
     Adds to `bias_gradient`, `(V,)`. Returns the summed negative log-likelihood and the number of correct items.
     """
     nll, correct = bias_gradient.new_zeros(()), labels.new_zeros(())
-    # On a CPU as many rows at a time as stay in its cache through all the steps.
-    block_size = max(1, CACHED_SCORES // len(bias)) if scores.device.type == "cpu" else max(1, len(labels))
-    for block, targets in zip(scores[: len(labels)].split(block_size), labels.split(block_size), strict=True):
+    scores = scores[: len(labels)]
+    block_size = rows_at_once(scores)
+    for block, targets in zip(scores.split(block_size), labels.split(block_size), strict=True):
         exact = block.to(bias_gradient.dtype).add_(bias)
         of_label, highest = exact.gather(1, targets[:, None]), exact.amax(dim=1, keepdim=True)
         correct += _num_correct(exact, of_label, highest, targets)
@@ -125,11 +118,7 @@ def _become_gradients_(
 def _num_correct(
     scores: torch.Tensor, of_label: torch.Tensor, highest: torch.Tensor, labels: torch.Tensor
 ) -> torch.Tensor:
-    """Items whose first highest score is the label's.
-
-    A search for the place of the maximum takes several times as long as the maximum itself, so only rows in which the
-    label has the maximum, perhaps beside others, are searched.
-    """
+    """Items whose first highest score is the label's. `argmax`, slower than `amax`, runs only on possible ones."""
     candidates = (of_label == highest).squeeze(1).nonzero().squeeze(1)
     return (scores.index_select(0, candidates).argmax(dim=1) == labels.index_select(0, candidates)).sum()
 
@@ -139,7 +128,7 @@ def _add_products(
 ) -> torch.Tensor:
     """`scores.T @ hidden_states`, `(V, D)`, in the dtype of `weight`, added to `total` if there is one.
 
-    A block of the vocabulary at a time where the dtypes differ, so that no second whole product is ever there.
+    One block of the vocabulary at a time where the dtypes differ, so that no second full product is held.
     """
     if scores.dtype == weight.dtype:
         products = scores.t() @ hidden_states

@@ -1,8 +1,8 @@
-"""The losses and what they are divided by.
+"""Losses and their normalisation.
 
-Every objective is a sum over its own items (predicted tokens, sentence pairs, labelled rows) divided by the number of
-those items. When a batch is spread over accumulation steps or processes, the divisor is the number of items in the
-whole of it, which Trainer passes as `num_items_in_batch`; so the loss does not depend on how the batch was cut.
+Every loss term is a sum over its own items (predicted tokens, sentence pairs, labelled rows) divided by the number of
+these items. When a batch is split over accumulation steps or processes, the divisor is the number of items in the
+whole batch, which Trainer passes as `num_items_in_batch`; so the loss does not depend on the split.
 """
 
 from typing import NamedTuple
@@ -15,30 +15,18 @@ IGNORED = -100
 
 
 class ObjectiveSums(NamedTuple):
-    """What one objective adds up to over the items of one forward pass; scalars, all but `nll` without gradient.
+    """Sums of one loss term over the items of one forward pass; scalars, all but `nll` without gradient.
 
-    Args:
-        nll (`torch.Tensor`): summed negative log-likelihood in nats, float32 or the model's float64.
-        correct (`torch.Tensor`): items whose most likely class is the label.
-        count (`torch.Tensor`): items; labels of -100 are none.
+    Labels of -100 are not items.
     """
 
-    nll: torch.Tensor
-    correct: torch.Tensor
+    nll: torch.Tensor  # summed negative log-likelihood in nats, float32 or the model's float64
+    correct: torch.Tensor  # items whose most likely class is the label
     count: torch.Tensor
-
-    def detach(self) -> "ObjectiveSums":
-        """The same without gradient."""
-        return ObjectiveSums(*(value.detach() for value in self))
 
 
 def classification_sums(logits: torch.Tensor, labels: torch.Tensor) -> ObjectiveSums:
-    """Cross-entropy summed over items.
-
-    Args:
-        logits (`torch.Tensor` of shape `(items, classes)`): scores.
-        labels (`torch.Tensor` of shape `(items,)`): integer classes; -100 is ignored.
-    """
+    """Cross-entropy summed over items: logits `(items, classes)`, labels `(items,)` with -100 ignored."""
     labels = labels.long()
     nll = nn.functional.cross_entropy(_at_least_float32(logits), labels, ignore_index=IGNORED, reduction="sum")
     is_item = labels != IGNORED
@@ -53,9 +41,9 @@ def _at_least_float32(logits: torch.Tensor) -> torch.Tensor:
 def normalised(
     total: torch.Tensor, count: torch.Tensor | int, num_items_in_batch: torch.Tensor | int | None
 ) -> torch.Tensor:
-    """`total` divided by the items of the whole batch, or by this forward pass's `count` when that is not known.
+    """`total` divided by the number of items in the whole batch, or in this forward pass (`count`) if that is unknown.
 
-    No item at all gives zero with zero gradients, so that a micro-batch without predictions changes nothing.
+    Without items the result and its gradients are zero, so that a micro-batch without predictions changes nothing.
     """
     divisor = count if num_items_in_batch is None else num_items_in_batch
     if torch.is_tensor(divisor):
@@ -78,7 +66,7 @@ def pair_share_of_batch(
 
 
 def infer_problem_type(labels: torch.Tensor | None, num_labels: int) -> str | None:
-    """The problem that the dtype of `labels` and `num_labels` point to, as transformers infers it."""
+    """The problem type that the dtype of `labels` and `num_labels` imply, as transformers infers it."""
     if labels is None:
         return None
     if num_labels == 1:
@@ -87,22 +75,15 @@ def infer_problem_type(labels: torch.Tensor | None, num_labels: int) -> str | No
 
 
 def sequence_classification_loss(
-    logits: torch.Tensor,
-    labels: torch.Tensor,
-    problem_type: str,
-    num_items_in_batch: torch.Tensor | int | None = None,
+    logits: torch.Tensor, labels: torch.Tensor, problem_type: str, num_items_in_batch: torch.Tensor | int | None = None
 ) -> torch.Tensor:
-    """Loss of a classifier or regressor over whole sequences.
+    """Loss of a classifier or regressor over whole sequences; `logits` are `(B, num_labels)`.
 
-    Args:
-        logits (`torch.Tensor` of shape `(B, num_labels)`): scores.
-        labels (`torch.Tensor`): `(B,)` class ids; `(B,)` or `(B, num_labels)` floats for regression; `(B, num_labels)`
-            of 0 and 1 for several labels a row.
-        problem_type (`str`): `regression`, `single_label_classification` or `multi_label_classification`.
-        num_items_in_batch: entries of `labels` in the whole batch.
+    `labels` are `(B,)` class ids, `(B,)` or `(B, num_labels)` floats for regression, or `(B, num_labels)` of 0 and 1
+    for several labels per row, as `problem_type` says.
 
     Raises:
-        ValueError: if the number of labels does not fit the logits.
+        ValueError: if the number of labels does not match the logits.
     """
     is_single_label = problem_type == "single_label_classification"
     shape = logits.shape[:1] if is_single_label else logits.shape
@@ -129,11 +110,9 @@ def span_loss(
 ) -> torch.Tensor:
     """Mean of the cross-entropies of an answer's first and last token (BERT, section 4.2).
 
-    Args:
-        start_logits, end_logits (`torch.Tensor` of shape `(B, T)`): a score a token, padding included: the softmax of
-            the original code runs over the whole row.
-        start_positions, end_positions (`torch.LongTensor` of shape `(B,)`): columns; those beyond the row's end,
-            from windows without the answer, are ignored, and negative ones are 0, as in transformers.
+    The softmax runs over the whole row of `(B, T)` scores, padding included, as in the original code. Positions are
+    columns; those beyond the row's end, from windows without the answer, are ignored, and negative ones count as 0,
+    as in transformers.
     """
     losses = []
     for logits, positions in ((start_logits, start_positions), (end_logits, end_positions)):

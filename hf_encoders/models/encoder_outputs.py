@@ -12,15 +12,13 @@ from .encoder_tokens import FlatTokens
 
 @dataclass
 class FlatEncoderOutput(ModelOutput):
-    """What heads read from the encoder: no padding anywhere.
+    """What heads read from the encoder, without padding.
 
     Args:
         last_hidden_state (`torch.Tensor` of shape `(N, D)`): flat tokens.
-        pooler_output (`torch.Tensor` of shape `(S, D)`, *optional*): one row a sequence.
-        hidden_states (`tuple` of `torch.Tensor` of shape `(B, T, D)`, *optional*): embeddings and every layer's
-            output.
-        attentions (`tuple` of `torch.Tensor` of shape `(S, A, L, L)`, *optional*): every layer's attention weights.
-        tokens (`FlatTokens`): how to get back to the border.
+        pooler_output (`torch.Tensor` of shape `(S, D)`, *optional*): one row per sequence.
+        hidden_states, attentions: as in transformers, `(B, T, D)` and `(S, A, L, L)` each.
+        tokens (`FlatTokens`): the layout, which maps back to the border.
     """
 
     last_hidden_state: torch.Tensor | None = None
@@ -63,25 +61,6 @@ class HfeForPreTrainingOutput(ModelOutput):
     loss: torch.Tensor | None = None
     prediction_logits: torch.Tensor | None = None
     seq_relationship_logits: torch.Tensor | None = None
-    hidden_states: tuple[torch.Tensor, ...] | None = None
-    attentions: tuple[torch.Tensor, ...] | None = None
-    mlm_loss: torch.Tensor | None = None
-    pair_loss: torch.Tensor | None = None
-    mlm: ObjectiveSums | None = None
-    pair: ObjectiveSums | None = None
-
-
-@dataclass
-class HfeAlbertForPreTrainingOutput(ModelOutput):
-    """Output of ALBERT's pre-training head: as `HfeForPreTrainingOutput`, with transformers' name for the pair scores.
-
-    Args:
-        sop_logits (`torch.Tensor` of shape `(S, 2)`): scores of "in order" and "swapped".
-    """
-
-    loss: torch.Tensor | None = None
-    prediction_logits: torch.Tensor | None = None
-    sop_logits: torch.Tensor | None = None
     hidden_states: tuple[torch.Tensor, ...] | None = None
     attentions: tuple[torch.Tensor, ...] | None = None
     mlm_loss: torch.Tensor | None = None

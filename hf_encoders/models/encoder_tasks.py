@@ -1,9 +1,8 @@
-"""Fine-tuning heads: whole sequences, tokens, answer spans, choices.
+"""Fine-tuning heads: whole sequences, tokens, answer spans, choices; mixed in like those of `encoder_heads.py`.
 
-Each class holds the parameters and the forward pass of one task for every family.
+In every `forward`, the inputs before the labels and `kwargs` are those of the base model, and `num_items_in_batch` is
+the number of labels in the whole batch, over accumulation steps and processes.
 """
-
-from typing import Any
 
 import torch
 from torch import nn
@@ -17,7 +16,7 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 
-from .encoder_heads import HeadModel, check_labels
+from .encoder_heads import EncoderHead, check_labels
 from .encoder_losses import (
     classification_sums,
     infer_problem_type,
@@ -28,23 +27,17 @@ from .encoder_losses import (
 from .encoder_outputs import FlatEncoderOutput
 
 
-class SequenceClassifier(HeadModel):
-    """One label, several labels or a number for a whole sequence. Classes: `Hfe<Family>ForSequenceClassification`."""
+class EncoderForSequenceClassification(EncoderHead):
+    """One label, several labels or a number for a whole sequence."""
 
-    def __init__(self, config: Any):
-        super().__init__(config)
-        self.num_labels = config.num_labels
-        self.add_classifier()
-        self.post_init()
+    has_pooler = True
 
-    def add_classifier(self) -> None:
-        """Build the encoder and what reads its pooled output."""
-        self.add_encoder(add_pooling_layer=True)
-        self.dropout = nn.Dropout(self.classifier_dropout)
+    def _add_head(self) -> None:
+        self.dropout = nn.Dropout(self.config.head_dropout)
         self.classifier = nn.Linear(self.config.hidden_size, self.config.num_labels)
 
     def classify(self, outputs: FlatEncoderOutput) -> torch.Tensor:
-        """`(S, num_labels)`."""
+        """Scores of `(S, num_labels)`."""
         return self.classifier(self.dropout(outputs.pooler_output))
 
     @can_return_tuple
@@ -61,24 +54,13 @@ class SequenceClassifier(HeadModel):
     ) -> SequenceClassifierOutput:
         r"""Classify or score sequences.
 
-        Args:
-            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds: as in the MLM head.
-            labels (`torch.Tensor` of shape `(B,)` or `(B, num_labels)`, *optional*): class ids, numbers, or flags, see
-                `problem_type` in the configuration.
-            num_items_in_batch (*optional*): entries of `labels` in the whole batch.
-            kwargs: passed to the base model.
+        `labels` are class ids `(B,)`, numbers `(B,)` or `(B, num_labels)`, or flags `(B, num_labels)`, as the
+        configuration's `problem_type` says.
         """
-        problem_type = self.config.problem_type or infer_problem_type(labels, self.num_labels)
+        problem_type = self.config.problem_type or infer_problem_type(labels, self.config.num_labels)
         if problem_type == "single_label_classification":
-            check_labels("labels", labels, None, "num_labels", self.num_labels)
-        outputs = self.encode(
-            attention_mask,
-            input_ids=input_ids,
-            token_type_ids=token_type_ids,
-            position_ids=position_ids,
-            inputs_embeds=inputs_embeds,
-            **kwargs,
-        )
+            check_labels("labels", labels, None, "num_labels", self.config.num_labels)
+        outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
         logits = self.classify(outputs)
         loss = None
         if labels is not None:
@@ -88,16 +70,12 @@ class SequenceClassifier(HeadModel):
         )
 
 
-class TokenClassifier(HeadModel):
-    """One label per token. Classes: `Hfe<Family>ForTokenClassification`."""
+class EncoderForTokenClassification(EncoderHead):
+    """One label per token."""
 
-    def __init__(self, config: Any):
-        super().__init__(config)
-        self.num_labels = config.num_labels
-        self.add_encoder(add_pooling_layer=False)
-        self.dropout = nn.Dropout(self.classifier_dropout)
-        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
-        self.post_init()
+    def _add_head(self) -> None:
+        self.dropout = nn.Dropout(self.config.head_dropout)
+        self.classifier = nn.Linear(self.config.hidden_size, self.config.num_labels)
 
     @can_return_tuple
     def forward(
@@ -111,32 +89,13 @@ class TokenClassifier(HeadModel):
         num_items_in_batch: torch.Tensor | int | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> TokenClassifierOutput:
-        r"""Label tokens.
-
-        Args:
-            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds: as in the MLM head.
-            labels (`torch.LongTensor` of shape `(B, T)`, *optional*): class ids, -100 where there is none.
-            num_items_in_batch (*optional*): labelled tokens in the whole batch.
-            kwargs: passed to the base model.
-
-        Returns:
-            `logits` of shape `(B, T, num_labels)`, zero at padding.
-        """
-        outputs = self.encode(
-            attention_mask,
-            labels,
-            ("num_labels", self.num_labels),
-            input_ids=input_ids,
-            token_type_ids=token_type_ids,
-            position_ids=position_ids,
-            inputs_embeds=inputs_embeds,
-            **kwargs,
-        )
+        r"""Label tokens: `labels` are class ids `(B, T)` or -100, `logits` `(B, T, num_labels)`, zero at padding."""
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        outputs = self.encode(*inputs, token_labels=labels, **kwargs)
         logits = self.classifier(self.dropout(outputs.last_hidden_state))
         loss = None
         if labels is not None:
-            labels = outputs.tokens.flatten(labels.to(logits.device))
-            sums = classification_sums(logits, labels)
+            sums = classification_sums(logits, outputs.tokens.flatten(labels.to(logits.device)))
             loss = normalised(sums.nll, sums.count, num_items_in_batch)
         return TokenClassifierOutput(
             loss=loss,
@@ -146,15 +105,11 @@ class TokenClassifier(HeadModel):
         )
 
 
-class QuestionAnswerer(HeadModel):
-    """First and last token of an answer. Classes: `Hfe<Family>ForQuestionAnswering`."""
+class EncoderForQuestionAnswering(EncoderHead):
+    """First and last token of an answer."""
 
-    def __init__(self, config: Any):
-        super().__init__(config)
-        self.num_labels = config.num_labels
-        self.add_encoder(add_pooling_layer=False)
-        self.qa_outputs = nn.Linear(config.hidden_size, 2)
-        self.post_init()
+    def _add_head(self) -> None:
+        self.qa_outputs = nn.Linear(self.config.hidden_size, 2)
 
     @can_return_tuple
     def forward(
@@ -172,13 +127,11 @@ class QuestionAnswerer(HeadModel):
         r"""Find an answer in a text.
 
         Args:
-            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds: as in the MLM head.
             start_positions, end_positions (`torch.LongTensor` of shape `(B,)`, *optional*): columns of the answer's
                 first and last token; beyond the row's end means no answer in this window.
-            span_loss_over_padding (`bool`): whether the softmax of the loss goes over padding, as in transformers.
-                Padding is computed then, and a row's loss depends on the longest row of its batch, so accumulated
-                micro-batches are not the whole batch. Fine-tuning here leaves padding out.
-            kwargs: passed to the base model.
+            span_loss_over_padding (`bool`, *optional*, defaults to `True`): whether the softmax of the loss includes
+                padding, as in transformers. Padding is computed then, and a row's loss depends on the longest row of
+                its batch, so accumulated micro-batches differ from the whole batch.
 
         Returns:
             `start_logits` and `end_logits` of shape `(B, T)`, the lowest finite number at padding that is not
@@ -188,17 +141,10 @@ class QuestionAnswerer(HeadModel):
         if has_labels != (end_positions is not None):
             name, other = ("end_positions", "start_positions") if has_labels else ("start_positions", "end_positions")
             raise ValueError(f"{name} is None and {other} is not: pass both to train, or none.")
-        # Trainer's count belongs to `labels`, which this head does not have: micro-batches are averaged by Trainer.
+        # Trainer's count belongs to `labels`, which this head does not have: Trainer averages micro-batches.
         kwargs.pop("num_items_in_batch", None)
-        outputs = self.encode(
-            attention_mask,
-            input_ids=input_ids,
-            token_type_ids=token_type_ids,
-            position_ids=position_ids,
-            inputs_embeds=inputs_embeds,
-            keep_padding=has_labels and span_loss_over_padding,
-            **kwargs,
-        )
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        outputs = self.encode(*inputs, keep_padding=has_labels and span_loss_over_padding, **kwargs)
         logits = self.qa_outputs(outputs.last_hidden_state)
         start_logits, end_logits = outputs.tokens.pad(logits, torch.finfo(logits.dtype).min).unbind(dim=-1)
         return QuestionAnsweringModelOutput(
@@ -210,15 +156,14 @@ class QuestionAnswerer(HeadModel):
         )
 
 
-class ChoiceModel(HeadModel):
-    """The best of several continuations. Classes: `Hfe<Family>ForMultipleChoice`."""
+class EncoderForMultipleChoice(EncoderHead):
+    """The best of several continuations."""
 
-    def __init__(self, config: Any):
-        super().__init__(config)
-        self.add_encoder(add_pooling_layer=True)
-        self.dropout = nn.Dropout(self.classifier_dropout)
-        self.classifier = nn.Linear(config.hidden_size, 1)
-        self.post_init()
+    has_pooler = True
+
+    def _add_head(self) -> None:
+        self.dropout = nn.Dropout(self.config.head_dropout)
+        self.classifier = nn.Linear(self.config.hidden_size, 1)
 
     @can_return_tuple
     def forward(
@@ -234,15 +179,8 @@ class ChoiceModel(HeadModel):
     ) -> MultipleChoiceModelOutput:
         r"""Choose between sequences.
 
-        Args:
-            input_ids, attention_mask, token_type_ids, position_ids (*optional*): `(B, num_choices, T)`.
-            inputs_embeds (*optional*): `(B, num_choices, T, E)`.
-            labels (`torch.LongTensor` of shape `(B,)`, *optional*): index of the right choice.
-            num_items_in_batch (*optional*): labels in the whole batch.
-            kwargs: passed to the base model.
-
-        Returns:
-            `logits` of shape `(B, num_choices)`.
+        Inputs are `(B, num_choices, T)`, `inputs_embeds` `(B, num_choices, T, E)`, `labels` `(B,)` the indices of the
+        right choices, `logits` `(B, num_choices)`.
         """
         for name, value, dims in (("input_ids", input_ids, 3), ("inputs_embeds", inputs_embeds, 4)):
             if value is not None:
@@ -253,15 +191,8 @@ class ChoiceModel(HeadModel):
                     )
                 num_choices = value.shape[1]
                 check_labels("labels", labels, value.shape[:1], "num_choices", num_choices)
-        inputs = {
-            "input_ids": input_ids,
-            "attention_mask": attention_mask,
-            "token_type_ids": token_type_ids,
-            "position_ids": position_ids,
-            "inputs_embeds": inputs_embeds,
-        }
-        inputs = {name: None if value is None else value.flatten(0, 1) for name, value in inputs.items()}
-        outputs = self.encode(inputs.pop("attention_mask"), **inputs, **kwargs)
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        outputs = self.encode(*(None if value is None else value.flatten(0, 1) for value in inputs), **kwargs)
         logits = self.classifier(self.dropout(outputs.pooler_output)).view(-1, num_choices)
         loss = None
         if labels is not None:

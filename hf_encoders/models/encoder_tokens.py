@@ -1,7 +1,7 @@
-"""The one place that knows padding and packing: `(B, T, ...)` at the borders, flat `(N, ...)` tokens inside.
+"""Padding and packing: `(B, T, ...)` at the borders of a model, flat `(N, ...)` tokens inside.
 
-Every block of an encoder works on flat tokens, so nothing is computed on padding. `FlatTokens` says where each flat
-token came from and which tokens form a sequence; it converts both ways.
+Every block of an encoder works on flat tokens, so nothing is computed on padding. `FlatTokens` knows where each flat
+token came from and which tokens form a sequence, and converts both ways. No other file handles padding.
 
 Shape legend, used in all `encoder_*` files: B batch rows, T tokens in a row, N real tokens in the batch, S sequences
 (S = B unless rows are packed), L longest sequence, A attention heads, H width of a head, D model width, E embedding
@@ -17,14 +17,13 @@ from torch import nn
 
 @dataclass
 class FlatTokens:
-    """Where the flat tokens of one forward pass come from.
+    """The layout of the flat tokens of one forward pass, one of four.
 
-    Four layouts, one type:
       * full: no padding; flat tokens are the rows one after the other;
       * ragged: `kept` lists the real tokens, padding is left out;
-      * packed: one row (B = 1) that holds S sequences back to back, told apart by `cu_seq_lens`;
+      * packed: one row (B = 1) that holds S sequences back to back, separated by `cu_seq_lens`;
       * masked: padding is kept as tokens and `attention_mask` hides it. Only for graphs with fixed shapes (export,
-        `torch.compile`), for masks that are not one flag a token, and for losses that read padding positions.
+        `torch.compile`), for masks of more than one flag per token, and for losses that read padding positions.
 
     Args:
         batch_size (`int`): B, rows at the border.
@@ -44,7 +43,7 @@ class FlatTokens:
     cu_seq_lens: torch.Tensor | None = None
     sequence_lengths: list[int] | None = None
     attention_mask: torch.Tensor | None = None
-    # Masks that kernels derive from this layout, made once a forward pass instead of once a layer.
+    # Masks that kernels derive from this layout, made once per forward pass instead of once per layer.
     derived: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -99,7 +98,7 @@ class FlatTokens:
         return self._scatter(flat, self.kept, self.batch_size, self.row_length, value)
 
     def to_sequences(self, flat: torch.Tensor) -> torch.Tensor:
-        """One row a sequence, zeros at the end: `(N, *)` -> `(S, L, *)`; what dense attention kernels read."""
+        """One row per sequence, zeros at the end, for dense attention kernels: `(N, *)` -> `(S, L, *)`."""
         return self._scatter(flat, self._places_in_sequences(), self.num_sequences, self.longest, 0.0)
 
     def from_sequences(self, padded: torch.Tensor) -> torch.Tensor:
@@ -109,7 +108,7 @@ class FlatTokens:
         return flat if places is None else flat.index_select(0, places)
 
     def sequence_mask(self) -> torch.Tensor | None:
-        """`(S, L)`, True for real tokens; None when every sequence is full. A given 4D mask comes back as it is."""
+        """`(S, L)`, True for real tokens; None when every sequence is full. A given 4D mask is returned unchanged."""
         if self.attention_mask is not None:
             return self.attention_mask
         places = self._places_in_sequences()
@@ -125,7 +124,7 @@ class FlatTokens:
             rows = flat.view(self.batch_size, self.row_length, -1)
             if self.attention_mask is None or self.attention_mask.dim() != 2:
                 return rows[:, 0]
-            # Padding is among the tokens here, and may stand on the left.
+            # Padding is among the tokens here, and may be on the left.
             first = self.attention_mask.int().argmax(dim=1)[:, None, None].expand(-1, 1, rows.shape[-1])
             return rows.gather(1, first).squeeze(1) * self.attention_mask.any(dim=1, keepdim=True)
         starts = self.cu_seq_lens[:-1]
@@ -144,7 +143,7 @@ class FlatTokens:
         return columns if self.kept is None else columns.index_select(0, self.kept)
 
     def _places_in_sequences(self) -> torch.Tensor | None:
-        """Index of each flat token in the `S * L` grid, None when flat tokens are that grid already."""
+        """Index of each flat token in the `S * L` grid; None when the flat tokens are that grid."""
         if not self.is_packed:
             return self.kept
         if "places" not in self.derived:
@@ -169,20 +168,17 @@ def flat_tokens(
     cu_seq_lens: torch.Tensor | None = None,
     keep_padding: bool = False,
 ) -> FlatTokens:
-    """Choose the layout of one batch.
+    """Choose the layout of one batch of B x T token ids on `device`.
 
     Args:
-        batch_size (`int`): B.
-        row_length (`int`): T.
-        device (`torch.device`): where the token ids are.
         attention_mask (`torch.Tensor`, *optional*): `(B, T)`, non-zero for real tokens, anywhere in the row; or
             `(B, 1 or A, 1 or T, T)`, boolean (True = may attend) or additive.
-        cu_seq_lens (`torch.Tensor` of shape `(S + 1,)`, *optional*): boundaries of the sequences packed in a single
-            row, from 0 to T.
-        keep_padding (`bool`): treat padding as tokens that nobody attends to.
+        cu_seq_lens (`torch.Tensor` of shape `(S + 1,)`, *optional*): boundaries of sequences packed in a single row,
+            from 0 to T.
+        keep_padding (`bool`, *optional*, defaults to `False`): treat padding as tokens that are not attended to.
 
     Raises:
-        ValueError: if the mask's shape does not fit the batch, or `cu_seq_lens` does not cover exactly one row.
+        ValueError: if the mask's shape does not match the batch, or `cu_seq_lens` does not cover exactly one row.
     """
     if cu_seq_lens is not None:
         return _packed_tokens(batch_size, row_length, device, attention_mask, cu_seq_lens)
@@ -257,13 +253,11 @@ def _additive_mask(mask: torch.Tensor, batch_size: int, row_length: int) -> torc
 
 
 class HiddenStateRecorder(nn.Module):
-    """Brings a layer's flat output to the border, only when hidden states are asked for.
+    """Pads a layer's flat output when hidden states are asked for; transformers' recording hook is on this module.
 
-    transformers records `hidden_states` by a hook on the modules that make them; ours are flat inside, so the hook
-    sits here. The encoder goes on from the padded tensor this returns, so that the recorded states are part of the
-    graph and carry gradients.
+    The next layer reads the padded tensor, so that the recorded states are part of the graph and carry gradients.
     """
 
     def forward(self, before: torch.Tensor, after: torch.Tensor, tokens: FlatTokens) -> torch.Tensor:
-        """`before` `(B, T, D)` is what the layer read (for the hook); `after` `(N, D)` its output -> `(B, T, D)`."""
+        """The layer's input `(B, T, D)`, for the hook, and its output `(N, D)` -> `(B, T, D)`."""
         return tokens.to(after.device).pad(after)

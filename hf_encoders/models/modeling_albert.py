@@ -4,6 +4,7 @@ Differs from BERT in: factorised embeddings, layers shared across depth, a poole
 sentence order instead of next sentence as the pair objective.
 """
 
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -11,25 +12,43 @@ from torch import nn
 from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.processing_utils import Unpack
-from transformers.utils import TransformersKwargs
+from transformers.utils import ModelOutput, TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 
-from .configuration_albert import LAYER_PARTS, HfeAlbertConfig
+from .configuration_albert import HfeAlbertConfig
 from .encoder_attention import EncoderSelfAttention
-from .encoder_blocks import (
-    EncoderEmbeddings,
-    EncoderModel,
-    EncoderPreTrainedModel,
-    LayerStack,
-    activation,
-    in_chunks,
+from .encoder_blocks import EncoderEmbeddings, LayerStack, activation, in_chunks
+from .encoder_cpu_kernels import EncoderDropout
+from .encoder_heads import EncoderForMaskedLM, EncoderForPreTraining
+from .encoder_losses import ObjectiveSums
+from .encoder_models import EncoderModel, EncoderPreTrainedModel
+from .encoder_recompute import project
+from .encoder_tasks import (
+    EncoderForMultipleChoice,
+    EncoderForQuestionAnswering,
+    EncoderForSequenceClassification,
+    EncoderForTokenClassification,
 )
-from .encoder_dropout import EncoderDropout
-from .encoder_heads import HeadModel, MaskedLanguageModel, PreTrainingModel
-from .encoder_matmul import project
-from .encoder_outputs import HfeAlbertForPreTrainingOutput
-from .encoder_tasks import ChoiceModel, QuestionAnswerer, SequenceClassifier, TokenClassifier
 from .encoder_tokens import FlatTokens
+
+
+@dataclass
+class HfeAlbertForPreTrainingOutput(ModelOutput):
+    """Output of ALBERT's pre-training head: as `HfeForPreTrainingOutput`, with transformers' name for the pair scores.
+
+    Args:
+        sop_logits (`torch.Tensor` of shape `(S, 2)`): scores of "in order" and "swapped".
+    """
+
+    loss: torch.Tensor | None = None
+    prediction_logits: torch.Tensor | None = None
+    sop_logits: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
+    attentions: tuple[torch.Tensor, ...] | None = None
+    mlm_loss: torch.Tensor | None = None
+    pair_loss: torch.Tensor | None = None
+    mlm: ObjectiveSums | None = None
+    pair: ObjectiveSums | None = None
 
 
 class AlbertAttention(EncoderSelfAttention):
@@ -49,55 +68,32 @@ class AlbertAttention(EncoderSelfAttention):
         return self.LayerNorm(self.output_dropout(project(self.dense, context), hidden_states)), weights
 
 
-class AlbertLayerParts(nn.Module):
-    """Attention or feed-forward part of a layer, or both, each with the LayerNorm behind it.
+class AlbertLayer(GradientCheckpointingLayer):
+    """A layer of BERT under ALBERT's parameter names; no dropout after the feed-forward part, as in transformers."""
 
-    The names are transformers'; there is no dropout after the feed-forward part, as there.
-
-    Args:
-        config: an `HfeAlbertConfig`.
-        parts (`list` of `str`): those to build, of `LAYER_PARTS`.
-    """
-
-    def __init__(self, config: HfeAlbertConfig, parts: list[str]):
+    def __init__(self, config: HfeAlbertConfig):
         super().__init__()
-        self.parts = parts
         self.chunk_size = config.chunk_size_feed_forward
-        if "feed_forward" in parts:
-            self.full_layer_layer_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        if "attention" in parts:
-            self.attention = AlbertAttention(config)
-        if "feed_forward" in parts:
-            self.ffn = nn.Linear(config.hidden_size, config.intermediate_size)
-            self.ffn_output = nn.Linear(config.intermediate_size, config.hidden_size)
-            self.activation = activation(config.hidden_act)
+        self.full_layer_layer_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.attention = AlbertAttention(config)
+        self.ffn = nn.Linear(config.hidden_size, config.intermediate_size)
+        self.ffn_output = nn.Linear(config.intermediate_size, config.hidden_size)
+        self.activation = activation(config.hidden_act)
+
+    def forward(
+        self, hidden_states: torch.Tensor, tokens: FlatTokens, output_attentions: bool = False
+    ) -> torch.Tensor:
+        """`(N, D)` -> `(N, D)`."""
+        hidden_states, _ = self.attention(hidden_states, tokens, output_attentions)
+        return self.feed_forward(hidden_states)
 
     def feed_forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """`(N, D)` -> `(N, D)`."""
-        return self.full_layer_layer_norm(in_chunks(self._widen, hidden_states, self.chunk_size) + hidden_states)
 
-    def _widen(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        return project(self.ffn_output, project(self.ffn, hidden_states), self.activation)
+        def widen(states: torch.Tensor) -> torch.Tensor:
+            return project(self.ffn_output, project(self.ffn, states), self.activation)
 
-
-class AlbertLayer(AlbertLayerParts, GradientCheckpointingLayer):
-    """A layer of BERT under ALBERT's parameter names, without the part that all groups share."""
-
-    def __init__(self, config: HfeAlbertConfig):
-        super().__init__(config, [part for part in LAYER_PARTS if part != config.shared_between_groups])
-
-    def forward(
-        self,
-        hidden_states: torch.Tensor,
-        tokens: FlatTokens,
-        output_attentions: bool = False,
-        shared: AlbertLayerParts | None = None,
-    ) -> torch.Tensor:
-        """`(N, D)` -> `(N, D)`, with the part of `shared` that the layer does not have."""
-        attending = self if "attention" in self.parts else shared
-        feeding = self if "feed_forward" in self.parts else shared
-        hidden_states, _ = attending.attention(hidden_states, tokens, output_attentions)
-        return feeding.feed_forward(hidden_states)
+        return self.full_layer_layer_norm(in_chunks(widen, hidden_states, self.chunk_size) + hidden_states)
 
 
 class AlbertLayerGroup(nn.Module):
@@ -105,7 +101,8 @@ class AlbertLayerGroup(nn.Module):
 
     def __init__(self, config: HfeAlbertConfig):
         super().__init__()
-        self.albert_layers = nn.ModuleList([AlbertLayer(config) for _ in range(config.inner_group_num)])
+        layer_class = AlbertLayer if config.shared_between_groups is None else AlbertPartialLayer
+        self.albert_layers = nn.ModuleList([layer_class(config) for _ in range(config.inner_group_num)])
 
 
 class AlbertEncoder(LayerStack):
@@ -116,22 +113,70 @@ class AlbertEncoder(LayerStack):
         self.embedding_hidden_mapping_in = nn.Linear(config.embedding_size, config.hidden_size)
         self.albert_layer_groups = nn.ModuleList([AlbertLayerGroup(config) for _ in range(config.num_hidden_groups)])
         self.num_hidden_layers = config.num_hidden_layers
-        if config.shared_between_groups is not None:
-            # Beside the groups and once, so that each parameter has one name and FSDP, which gathers a layer's own
-            # parameters when the layer runs, has these at hand all the time.
-            parts = [config.shared_between_groups]
-            self.shared_parts = nn.ModuleList([AlbertLayerParts(config, parts) for _ in range(config.inner_group_num)])
+        self.has_shared_parts = config.shared_between_groups is not None
+        if self.has_shared_parts:
+            # Once, outside of the groups: each parameter has one name, and FSDP, which gathers a layer's parameters
+            # when the layer runs, gathers these with the whole model.
+            self.shared_parts = nn.ModuleList([AlbertSharedPart(config) for _ in range(config.inner_group_num)])
 
-    def forward(self, hidden_states: torch.Tensor, tokens: FlatTokens, **flags: bool) -> torch.Tensor:
-        """Embeddings `(N, E)` -> `(N, D)`; `flags` as in `LayerStack.run`."""
+    def forward(self, hidden_states: torch.Tensor, tokens: FlatTokens, *flags: bool) -> torch.Tensor:
+        """Embeddings `(N, E)` -> `(N, D)`; `flags` as in `LayerStack`."""
+        return super().forward(self.embedding_hidden_mapping_in(hidden_states), tokens, *flags)
+
+    def layers(self) -> list[nn.Module]:
+        """Those of the group that each depth uses."""
         groups = self.albert_layer_groups
         # Depth i uses group floor(i * groups / depth), in the floating-point form of the original modeling.py.
         used = [groups[int(i / (self.num_hidden_layers / len(groups)))] for i in range(self.num_hidden_layers)]
         layers = [layer for group in used for layer in group.albert_layers]
-        if hasattr(self, "shared_parts"):
-            shared = [part for _ in used for part in self.shared_parts]
-            layers = [partial(layer, shared=part) for layer, part in zip(layers, shared, strict=True)]
-        return self.run(layers, self.embedding_hidden_mapping_in(hidden_states), tokens, **flags)
+        if not self.has_shared_parts:
+            return layers
+        shared = [part for _ in used for part in self.shared_parts]
+        return [partial(layer, shared=part) for layer, part in zip(layers, shared, strict=True)]
+
+
+# --- a part of the layer that all groups share (the paper's section 3.1, table 4) ---
+
+PART_MODULES = {"attention": ("attention",), "feed_forward": ("full_layer_layer_norm", "ffn", "ffn_output")}
+
+
+class AlbertSharedPart(AlbertLayer):
+    """The attention or feed-forward part of a layer, as `shared_between_groups` says."""
+
+    def __init__(self, config: HfeAlbertConfig):
+        super().__init__(config)
+        for part, names in PART_MODULES.items():
+            if part != config.shared_between_groups:
+                _remove_modules(self, names)
+
+
+class AlbertPartialLayer(AlbertLayer):
+    """A layer without the part that all groups share."""
+
+    def __init__(self, config: HfeAlbertConfig):
+        super().__init__(config)
+        self.shares_attention = config.shared_between_groups == "attention"
+        _remove_modules(self, PART_MODULES[config.shared_between_groups])
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        tokens: FlatTokens,
+        output_attentions: bool = False,
+        shared: AlbertSharedPart | None = None,
+    ) -> torch.Tensor:
+        """`(N, D)` -> `(N, D)`."""
+        attending, feeding = (shared, self) if self.shares_attention else (self, shared)
+        hidden_states, _ = attending.attention(hidden_states, tokens, output_attentions)
+        return feeding.feed_forward(hidden_states)
+
+
+def _remove_modules(layer: nn.Module, names: tuple[str, ...]) -> None:
+    for name in names:
+        delattr(layer, name)
+
+
+# --- heads ---
 
 
 class AlbertMLMHead(nn.Module):
@@ -160,9 +205,9 @@ class AlbertSOPHead(nn.Module):
     As wide as `num_labels`, as in transformers: 2 unless the configuration says otherwise.
     """
 
-    def __init__(self, config: HfeAlbertConfig, dropout: float):
+    def __init__(self, config: HfeAlbertConfig):
         super().__init__()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(config.head_dropout)
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
 
     def forward(self, pooled: torch.Tensor) -> torch.Tensor:
@@ -175,12 +220,17 @@ class HfeAlbertPreTrainedModel(EncoderPreTrainedModel):
 
     config_class = HfeAlbertConfig
     base_model_prefix = "albert"
+    mlm_head_name = "predictions"
+    pair_head_name = "sop_classifier"
     pretraining_heads = (
         r"(albert\.)?pooler\.(weight|bias)",
         r"predictions\.(bias|(LayerNorm|dense|decoder)\.(weight|bias))",
         r"sop_classifier\.classifier\.(weight|bias)",
     )
-    _no_split_modules = ["EncoderEmbeddings", "AlbertLayer"]
+    _no_split_modules = ["EncoderEmbeddings", "AlbertLayer", "AlbertPartialLayer"]
+
+    def _add_encoder(self, add_pooling_layer: bool) -> None:
+        self.albert = HfeAlbertModel(self.config, add_pooling_layer)
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -189,7 +239,7 @@ class HfeAlbertPreTrainedModel(EncoderPreTrainedModel):
             init.zeros_(module.bias)
 
 
-class HfeAlbertModel(HfeAlbertPreTrainedModel, EncoderModel):
+class HfeAlbertModel(EncoderModel, HfeAlbertPreTrainedModel):
     """ALBERT without a head."""
 
     def __init__(self, config: HfeAlbertConfig, add_pooling_layer: bool = True):
@@ -204,41 +254,21 @@ class HfeAlbertModel(HfeAlbertPreTrainedModel, EncoderModel):
         return self.pooler(first_tokens).tanh()
 
 
-class HfeAlbertHeadModel(HfeAlbertPreTrainedModel, HeadModel):
-    """An ALBERT with something on top."""
-
-    encoder_class = HfeAlbertModel
-    mlm_head_name = "predictions"
-
-    @property
-    def classifier_dropout(self) -> float:
-        """Dropout probability before a task's classifier."""
-        return self.config.classifier_dropout_prob
-
-
 TIED_DECODER = {
     "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
     "predictions.decoder.bias": "predictions.bias",
 }
 
 
-class HfeAlbertForPreTraining(HfeAlbertHeadModel, PreTrainingModel):
+class HfeAlbertForPreTraining(EncoderForPreTraining, HfeAlbertPreTrainedModel):
     """ALBERT with the heads it is pre-trained with: masked tokens and sentence order."""
 
     _tied_weights_keys = TIED_DECODER
     loss_terms = {"mlm": "labels", "pair": "sentence_order_label"}
-    pair_label_name = "sentence_order_label"
 
-    def __init__(self, config: HfeAlbertConfig):
-        super().__init__(config)
-        self.add_encoder(add_pooling_layer=True)
-        self.predictions = AlbertMLMHead(config)
-        self.sop_classifier = AlbertSOPHead(config, self.classifier_dropout)
-        self.post_init()
-
-    def score_pairs(self, pooled: torch.Tensor) -> torch.Tensor:
-        """`(S, D)` -> `(S, 2)`."""
-        return self.sop_classifier(pooled)
+    def _add_head(self) -> None:
+        self.predictions = AlbertMLMHead(self.config)
+        self.sop_classifier = AlbertSOPHead(self.config)
 
     @can_return_tuple
     def forward(
@@ -254,57 +284,39 @@ class HfeAlbertForPreTraining(HfeAlbertHeadModel, PreTrainingModel):
         return_logits: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> HfeAlbertForPreTrainingOutput:
-        r"""Predict masked tokens and whether two segments stand in order.
+        r"""Predict masked tokens and whether two segments are in order.
 
         Args:
-            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds: as in `HfeAlbertModel`.
-            labels (`torch.LongTensor` of shape `(B, T)`, *optional*): ids to predict, -100 elsewhere.
+            labels, num_items_in_batch, return_logits (*optional*): as in `EncoderForMaskedLM`.
             sentence_order_label (`torch.LongTensor` of shape `(B,)`, *optional*): 0 = in order, 1 = swapped.
-            num_items_in_batch (*optional*): predicted tokens in the whole batch, over accumulation steps and
-                processes. `PreTrainingTrainer` also counts the pairs, and divides the sums in `mlm` and `pair` itself.
-            return_logits (`bool`, *optional*): whether every token is projected to the vocabulary; None means yes,
-                unless the model is training and has labels.
-            kwargs: passed to the base model.
+            kwargs: passed to the base model, like the inputs before the labels.
         """
-        outputs = self.pretrain(
-            attention_mask,
-            labels,
-            sentence_order_label,
-            num_items_in_batch,
-            return_logits,
-            input_ids=input_ids,
-            token_type_ids=token_type_ids,
-            position_ids=position_ids,
-            inputs_embeds=inputs_embeds,
-            **kwargs,
-        )
-        named = {"sop_logits" if name == "seq_relationship_logits" else name: value for name, value in outputs.items()}
-        return HfeAlbertForPreTrainingOutput(**named)
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        outputs = self.pretrain(inputs, labels, sentence_order_label, num_items_in_batch, return_logits, **kwargs)
+        outputs = dict(outputs)
+        return HfeAlbertForPreTrainingOutput(sop_logits=outputs.pop("seq_relationship_logits"), **outputs)
 
 
-class HfeAlbertForMaskedLM(HfeAlbertHeadModel, MaskedLanguageModel):
+class HfeAlbertForMaskedLM(EncoderForMaskedLM, HfeAlbertPreTrainedModel):
     """ALBERT with the MLM head alone."""
 
     _tied_weights_keys = TIED_DECODER
 
-    def __init__(self, config: HfeAlbertConfig):
-        super().__init__(config)
-        self.add_encoder(add_pooling_layer=False)
-        self.predictions = AlbertMLMHead(config)
-        self.post_init()
+    def _add_head(self) -> None:
+        self.predictions = AlbertMLMHead(self.config)
 
 
-class HfeAlbertForSequenceClassification(HfeAlbertHeadModel, SequenceClassifier):
+class HfeAlbertForSequenceClassification(EncoderForSequenceClassification, HfeAlbertPreTrainedModel):
     """ALBERT for labels or numbers of whole sequences."""
 
 
-class HfeAlbertForTokenClassification(HfeAlbertHeadModel, TokenClassifier):
+class HfeAlbertForTokenClassification(EncoderForTokenClassification, HfeAlbertPreTrainedModel):
     """ALBERT for labels of tokens."""
 
 
-class HfeAlbertForQuestionAnswering(HfeAlbertHeadModel, QuestionAnswerer):
+class HfeAlbertForQuestionAnswering(EncoderForQuestionAnswering, HfeAlbertPreTrainedModel):
     """ALBERT for answers in a text."""
 
 
-class HfeAlbertForMultipleChoice(HfeAlbertHeadModel, ChoiceModel):
+class HfeAlbertForMultipleChoice(EncoderForMultipleChoice, HfeAlbertPreTrainedModel):
     """ALBERT for the best of several continuations."""

@@ -1,7 +1,4 @@
-"""BERT (Devlin et al. 2018, https://arxiv.org/abs/1810.04805).
-
-The reference family: the shared blocks as they are, under transformers' parameter names. Leaves out: decoder use.
-"""
+"""BERT (Devlin et al. 2018, https://arxiv.org/abs/1810.04805): the shared blocks, under transformers' names."""
 
 import torch
 from torch import nn
@@ -11,10 +8,16 @@ from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 
 from .configuration_bert import HfeBertConfig
-from .encoder_blocks import Encoder, EncoderEmbeddings, EncoderModel, EncoderPreTrainedModel, Pooler, activation
-from .encoder_heads import HeadModel, MaskedLanguageModel, NextSentenceModel, PreTrainingModel
+from .encoder_blocks import Encoder, EncoderEmbeddings, Pooler, activation
+from .encoder_heads import EncoderForMaskedLM, EncoderForNextSentencePrediction, EncoderForPreTraining
+from .encoder_models import EncoderModel, EncoderPreTrainedModel
 from .encoder_outputs import HfeForPreTrainingOutput
-from .encoder_tasks import ChoiceModel, QuestionAnswerer, SequenceClassifier, TokenClassifier
+from .encoder_tasks import (
+    EncoderForMultipleChoice,
+    EncoderForQuestionAnswering,
+    EncoderForSequenceClassification,
+    EncoderForTokenClassification,
+)
 
 
 class BertPredictionTransform(nn.Module):
@@ -61,12 +64,17 @@ class HfeBertPreTrainedModel(EncoderPreTrainedModel):
 
     config_class = HfeBertConfig
     base_model_prefix = "bert"
+    mlm_head_name = "cls.predictions"
+    pair_head_name = "cls.seq_relationship"
     pretraining_heads = (
         r"(bert\.)?pooler\.dense\.(weight|bias)",
         r"cls\.predictions\.(bias|(decoder|transform\.(dense|LayerNorm))\.(weight|bias))",
         r"cls\.seq_relationship\.(weight|bias)",
     )
     _no_split_modules = ["EncoderEmbeddings", "EncoderLayer"]
+
+    def _add_encoder(self, add_pooling_layer: bool) -> None:
+        self.bert = HfeBertModel(self.config, add_pooling_layer)
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -75,7 +83,7 @@ class HfeBertPreTrainedModel(EncoderPreTrainedModel):
             init.zeros_(module.bias)
 
 
-class HfeBertModel(HfeBertPreTrainedModel, EncoderModel):
+class HfeBertModel(EncoderModel, HfeBertPreTrainedModel):
     """BERT without a head."""
 
     def __init__(self, config: HfeBertConfig, add_pooling_layer: bool = True):
@@ -86,35 +94,20 @@ class HfeBertModel(HfeBertPreTrainedModel, EncoderModel):
         self.post_init()
 
 
-class HfeBertHeadModel(HfeBertPreTrainedModel, HeadModel):
-    """A BERT with something on top."""
-
-    encoder_class = HfeBertModel
-    mlm_head_name = "cls.predictions"
-
-    def score_pairs(self, pooled: torch.Tensor) -> torch.Tensor:
-        """`(S, D)` -> `(S, 2)`."""
-        return self.cls.seq_relationship(pooled)
-
-
 TIED_DECODER = {
     "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
     "cls.predictions.decoder.bias": "cls.predictions.bias",
 }
 
 
-class HfeBertForPreTraining(HfeBertHeadModel, PreTrainingModel):
+class HfeBertForPreTraining(EncoderForPreTraining, HfeBertPreTrainedModel):
     """BERT with the heads it is pre-trained with: masked tokens and next sentence."""
 
     _tied_weights_keys = TIED_DECODER
     loss_terms = {"mlm": "labels", "pair": "next_sentence_label"}
-    pair_label_name = "next_sentence_label"
 
-    def __init__(self, config: HfeBertConfig):
-        super().__init__(config)
-        self.add_encoder(add_pooling_layer=True)
-        self.cls = BertHeads(config, tokens=True, pairs=True)
-        self.post_init()
+    def _add_head(self) -> None:
+        self.cls = BertHeads(self.config, tokens=True, pairs=True)
 
     @can_return_tuple
     def forward(
@@ -133,62 +126,41 @@ class HfeBertForPreTraining(HfeBertHeadModel, PreTrainingModel):
         r"""Predict masked tokens and whether segment B follows segment A.
 
         Args:
-            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds: as in `HfeBertModel`.
-            labels (`torch.LongTensor` of shape `(B, T)`, *optional*): ids to predict, -100 elsewhere.
+            labels, num_items_in_batch, return_logits (*optional*): as in `EncoderForMaskedLM`.
             next_sentence_label (`torch.LongTensor` of shape `(B,)`, *optional*): 0 = B follows A, 1 = B is random.
-            num_items_in_batch (*optional*): predicted tokens in the whole batch, over accumulation steps and
-                processes. `PreTrainingTrainer` also counts the pairs, and divides the sums in `mlm` and `pair` itself.
-            return_logits (`bool`, *optional*): whether every token is projected to the vocabulary; None means yes,
-                unless the model is training and has labels.
-            kwargs: passed to the base model.
+            kwargs: passed to the base model, like the inputs before the labels.
         """
-        return self.pretrain(
-            attention_mask,
-            labels,
-            next_sentence_label,
-            num_items_in_batch,
-            return_logits,
-            input_ids=input_ids,
-            token_type_ids=token_type_ids,
-            position_ids=position_ids,
-            inputs_embeds=inputs_embeds,
-            **kwargs,
-        )
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        return self.pretrain(inputs, labels, next_sentence_label, num_items_in_batch, return_logits, **kwargs)
 
 
-class HfeBertForMaskedLM(HfeBertHeadModel, MaskedLanguageModel):
+class HfeBertForMaskedLM(EncoderForMaskedLM, HfeBertPreTrainedModel):
     """BERT with the MLM head alone."""
 
     _tied_weights_keys = TIED_DECODER
 
-    def __init__(self, config: HfeBertConfig):
-        super().__init__(config)
-        self.add_encoder(add_pooling_layer=False)
-        self.cls = BertHeads(config, tokens=True, pairs=False)
-        self.post_init()
+    def _add_head(self) -> None:
+        self.cls = BertHeads(self.config, tokens=True, pairs=False)
 
 
-class HfeBertForNextSentencePrediction(HfeBertHeadModel, NextSentenceModel):
+class HfeBertForNextSentencePrediction(EncoderForNextSentencePrediction, HfeBertPreTrainedModel):
     """BERT with the next-sentence head alone."""
 
-    def __init__(self, config: HfeBertConfig):
-        super().__init__(config)
-        self.add_encoder(add_pooling_layer=True)
-        self.cls = BertHeads(config, tokens=False, pairs=True)
-        self.post_init()
+    def _add_head(self) -> None:
+        self.cls = BertHeads(self.config, tokens=False, pairs=True)
 
 
-class HfeBertForSequenceClassification(HfeBertHeadModel, SequenceClassifier):
+class HfeBertForSequenceClassification(EncoderForSequenceClassification, HfeBertPreTrainedModel):
     """BERT for labels or numbers of whole sequences."""
 
 
-class HfeBertForTokenClassification(HfeBertHeadModel, TokenClassifier):
+class HfeBertForTokenClassification(EncoderForTokenClassification, HfeBertPreTrainedModel):
     """BERT for labels of tokens."""
 
 
-class HfeBertForQuestionAnswering(HfeBertHeadModel, QuestionAnswerer):
+class HfeBertForQuestionAnswering(EncoderForQuestionAnswering, HfeBertPreTrainedModel):
     """BERT for answers in a text."""
 
 
-class HfeBertForMultipleChoice(HfeBertHeadModel, ChoiceModel):
+class HfeBertForMultipleChoice(EncoderForMultipleChoice, HfeBertPreTrainedModel):
     """BERT for the best of several continuations."""

@@ -9,10 +9,16 @@ from torch import nn
 from transformers import initialization as init
 
 from .configuration_roberta import HfeRobertaConfig
-from .encoder_blocks import Encoder, EncoderEmbeddings, EncoderModel, EncoderPreTrainedModel, Pooler
-from .encoder_heads import HeadModel, MaskedLanguageModel
+from .encoder_blocks import Encoder, EncoderEmbeddings, Pooler
+from .encoder_heads import EncoderForMaskedLM
+from .encoder_models import EncoderModel, EncoderPreTrainedModel
 from .encoder_outputs import FlatEncoderOutput
-from .encoder_tasks import ChoiceModel, QuestionAnswerer, SequenceClassifier, TokenClassifier
+from .encoder_tasks import (
+    EncoderForMultipleChoice,
+    EncoderForQuestionAnswering,
+    EncoderForSequenceClassification,
+    EncoderForTokenClassification,
+)
 from .encoder_tokens import FlatTokens
 
 
@@ -38,7 +44,7 @@ class RobertaEmbeddings(EncoderEmbeddings):
         if position_ids is None and input_ids is not None:
             padding_id = self.first_position - 1
             is_token = input_ids != padding_id
-            counts = is_token.long().cumsum(dim=1)  # ONNX adds up no flags
+            counts = is_token.long().cumsum(dim=1)  # ONNX cannot sum booleans
             if tokens.is_packed:
                 # Each sequence of a packed row counts for itself.
                 counts_before = nn.functional.pad(counts[0], (1, 0)).index_select(0, tokens.cu_seq_lens[:-1])
@@ -69,10 +75,10 @@ class RobertaLMHead(nn.Module):
 class RobertaClassificationHead(nn.Module):
     """Dense, tanh and projection of the first token, with dropout before each."""
 
-    def __init__(self, config: HfeRobertaConfig, dropout: float):
+    def __init__(self, config: HfeRobertaConfig):
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(config.head_dropout)
         self.out_proj = nn.Linear(config.hidden_size, config.num_labels)
 
     def forward(self, first_tokens: torch.Tensor) -> torch.Tensor:
@@ -85,11 +91,15 @@ class HfeRobertaPreTrainedModel(EncoderPreTrainedModel):
 
     config_class = HfeRobertaConfig
     base_model_prefix = "roberta"
+    mlm_head_name = "lm_head"
     pretraining_heads = (
         r"(roberta\.)?pooler\.dense\.(weight|bias)",
         r"lm_head\.(bias|(dense|layer_norm|decoder)\.(weight|bias))",
     )
     _no_split_modules = ["RobertaEmbeddings", "EncoderLayer"]
+
+    def _add_encoder(self, add_pooling_layer: bool) -> None:
+        self.roberta = HfeRobertaModel(self.config, add_pooling_layer)
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -98,7 +108,7 @@ class HfeRobertaPreTrainedModel(EncoderPreTrainedModel):
             init.zeros_(module.bias)
 
 
-class HfeRobertaModel(HfeRobertaPreTrainedModel, EncoderModel):
+class HfeRobertaModel(EncoderModel, HfeRobertaPreTrainedModel):
     """RoBERTa without a head."""
 
     def __init__(self, config: HfeRobertaConfig, add_pooling_layer: bool = True):
@@ -109,48 +119,38 @@ class HfeRobertaModel(HfeRobertaPreTrainedModel, EncoderModel):
         self.post_init()
 
 
-class HfeRobertaHeadModel(HfeRobertaPreTrainedModel, HeadModel):
-    """A RoBERTa with something on top."""
-
-    encoder_class = HfeRobertaModel
-    mlm_head_name = "lm_head"
-
-
-class HfeRobertaForMaskedLM(HfeRobertaHeadModel, MaskedLanguageModel):
-    """RoBERTa with the MLM head, which is all it is pre-trained with."""
+class HfeRobertaForMaskedLM(EncoderForMaskedLM, HfeRobertaPreTrainedModel):
+    """RoBERTa with the MLM head, its only pre-training head."""
 
     _tied_weights_keys = {
         "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
         "lm_head.decoder.bias": "lm_head.bias",
     }
 
-    def __init__(self, config: HfeRobertaConfig):
-        super().__init__(config)
-        self.add_encoder(add_pooling_layer=False)
-        self.lm_head = RobertaLMHead(config)
-        self.post_init()
+    def _add_head(self) -> None:
+        self.lm_head = RobertaLMHead(self.config)
 
 
-class HfeRobertaForSequenceClassification(HfeRobertaHeadModel, SequenceClassifier):
+class HfeRobertaForSequenceClassification(EncoderForSequenceClassification, HfeRobertaPreTrainedModel):
     """RoBERTa for labels or numbers of whole sequences."""
 
-    def add_classifier(self) -> None:
-        """Build the encoder, without pooler, and the classifier on its first token."""
-        self.add_encoder(add_pooling_layer=False)
-        self.classifier = RobertaClassificationHead(self.config, self.classifier_dropout)
+    has_pooler = False
+
+    def _add_head(self) -> None:
+        self.classifier = RobertaClassificationHead(self.config)
 
     def classify(self, outputs: FlatEncoderOutput) -> torch.Tensor:
-        """`(S, num_labels)`."""
+        """Scores of `(S, num_labels)`."""
         return self.classifier(outputs.tokens.first_of_each_sequence(outputs.last_hidden_state))
 
 
-class HfeRobertaForTokenClassification(HfeRobertaHeadModel, TokenClassifier):
+class HfeRobertaForTokenClassification(EncoderForTokenClassification, HfeRobertaPreTrainedModel):
     """RoBERTa for labels of tokens."""
 
 
-class HfeRobertaForQuestionAnswering(HfeRobertaHeadModel, QuestionAnswerer):
+class HfeRobertaForQuestionAnswering(EncoderForQuestionAnswering, HfeRobertaPreTrainedModel):
     """RoBERTa for answers in a text."""
 
 
-class HfeRobertaForMultipleChoice(HfeRobertaHeadModel, ChoiceModel):
+class HfeRobertaForMultipleChoice(EncoderForMultipleChoice, HfeRobertaPreTrainedModel):
     """RoBERTa for the best of several continuations."""

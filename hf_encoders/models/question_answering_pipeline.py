@@ -1,12 +1,12 @@
-"""The pipeline `question-answering`, which transformers 5 does not have any more, for extractive heads.
+"""The pipeline `question-answering` for extractive heads, which transformers 5 no longer has.
 
 It is saved beside question-answering heads only, and named in their config.json:
 `pipeline("question-answering", repository, trust_remote_code=True)`. With the package installed, the same class is
 registered as `extractive-question-answering`, because transformers refuses the old name for model instances.
 
 Differs from the pipeline of transformers 4 in: answers are ranked over all windows by the sum of their two scores, and
-`score` is a softmax over the best candidates, as in fine-tuning and in the script of SQuAD, not a product of two
-softmaxes of one window; a list of questions always gives a list; answers are not widened to whole words.
+`score` is a softmax over the best candidates, as in fine-tuning and in SQuAD's script, not a product of two softmaxes
+of one window; a list of questions always gives a list; answers are not extended to whole words.
 """
 
 import copy
@@ -19,7 +19,7 @@ from transformers.pipelines.base import ChunkPipeline
 from .encoder_answers import MAX_ANSWER_TOKENS, N_BEST, answer_windows, best_answers
 
 
-LONGEST_WINDOW = 384  # tokens; of BERT's SQuAD runs, where model and tokenizer allow it
+LONGEST_WINDOW = 384  # tokens, as in BERT's SQuAD runs
 
 
 class HfeQuestionAnsweringPipeline(ChunkPipeline):
@@ -30,15 +30,16 @@ class HfeQuestionAnsweringPipeline(ChunkPipeline):
         # {"score": 0.93, "start": 0, "end": 7, "answer": "The cat"}
 
     Options, of the constructor or of a call:
-        top_k (`int`): answers a question, default 1.
-        max_answer_len (`int`): longest answer in tokens, default 30.
-        max_seq_len (`int`): tokens of a window, default 384, or what tokenizer and model take if that is less.
-        doc_stride (`int`): tokens of the context that neighbouring windows share, default 128, or a third of
-            `max_seq_len` if that is less.
-        max_question_len (`int`): a longer question is cut there; default 64 tokens, or a third of `max_seq_len`.
-        handle_impossible_answer (`bool`): whether "no answer", which is the empty answer, is a candidate; default no.
-        null_threshold (`float`): how much more than the best answer "no answer" must score to go first, default 0.
-        batch_size (`int`): windows of a forward pass.
+        top_k (`int`, *optional*, defaults to 1): answers per question.
+        max_answer_len (`int`, *optional*, defaults to 30): longest answer in tokens.
+        max_seq_len (`int`, *optional*): tokens of a window, default 384 or what tokenizer and model take.
+        doc_stride (`int`, *optional*): tokens of the context that neighbouring windows share, default 128 or a third
+            of `max_seq_len`.
+        max_question_len (`int`, *optional*): a longer question is truncated, default 64 tokens or a third of
+            `max_seq_len`.
+        handle_impossible_answer (`bool`, *optional*, defaults to `False`): whether the empty answer is a candidate.
+        null_threshold (`float`, *optional*, defaults to 0): how much more than the best answer it must score to win.
+        batch_size (`int`, *optional*): windows per forward pass.
     """
 
     _load_tokenizer = True
@@ -48,22 +49,18 @@ class HfeQuestionAnsweringPipeline(ChunkPipeline):
         """Answer questions.
 
         Args:
-            inputs (*optional*): a `dict` with `question` and `context`, a list of such, or a data set or generator of
-                such.
-            question, context (`str`, or lists of them, *optional*): instead of `inputs`; one context may serve all
+            inputs (*optional*): a `dict` with `question` and `context`, or a list, dataset or generator of them.
+            question, context (`str` or lists of `str`, *optional*): instead of `inputs`; one context may serve all
                 questions.
             options: see the class.
 
         Returns:
-            `{"score", "start", "end", "answer"}` with `answer == context[start:end]` and `score` a probability in
-            [0, 1]; a list of them, best first, if `top_k` is not 1; and a list with one entry a question for a list
-            of questions. Where nothing can be an answer, the empty answer with score 0.
-
-        Raises:
-            ValueError: for inputs of another form, empty texts, and options out of range.
+            `{"score", "start", "end", "answer"}` with `answer == context[start:end]` and `score` in [0, 1]; a list of
+            them, best first, if `top_k` is not 1; for a list of questions, a list with one entry per question. If
+            nothing can be an answer, the empty answer with score 0.
         """
         if (inputs is None) == (question is None and context is None):
-            raise ValueError("pass question=... and context=..., or one dict with both, or a list of such.")
+            raise ValueError("pass question=... and context=..., or a dict with both, or a list of dicts.")
         if inputs is None:
             inputs = _pairs(question, context)
         if isinstance(inputs, list | tuple):
@@ -82,7 +79,7 @@ class HfeQuestionAnsweringPipeline(ChunkPipeline):
         handle_impossible_answer: bool | None = None,
         null_threshold: float | None = None,
     ) -> tuple[dict, dict, dict]:
-        """Options by step; those that are not given stay as they were."""
+        """The given options, by step."""
         for name, value in (("top_k", top_k), ("max_answer_len", max_answer_len), ("max_seq_len", max_seq_len)):
             if value is not None and value < 1:
                 raise ValueError(f"{name}={value} must be at least 1.")
@@ -122,7 +119,7 @@ class HfeQuestionAnsweringPipeline(ChunkPipeline):
             yield {**tensors, "window": window, "context": input_["context"], "is_last": number == len(windows)}
 
     def get_iterator(self, *arguments: Any, **options: Any) -> Any:
-        """As in transformers, with padding at the end whatever side the tokenizer prefers: positions are columns."""
+        """As in transformers, but always padded on the right: positions are columns."""
         given = self.tokenizer
         self.tokenizer = copy.copy(given)
         self.tokenizer.padding_side = "right"
@@ -133,7 +130,7 @@ class HfeQuestionAnsweringPipeline(ChunkPipeline):
 
     def _longest_window(self) -> int:
         """Tokens that the tokenizer and the model's position table allow."""
-        longest_row = getattr(self.model.base_model, "longest_row", None)  # models of others do not tell
+        longest_row = getattr(self.model.base_model, "longest_row", None)  # only models of this package have it
         lengths = [self.tokenizer.model_max_length] + ([longest_row()] if longest_row is not None else [])
         return min(lengths)
 
@@ -158,7 +155,6 @@ class HfeQuestionAnsweringPipeline(ChunkPipeline):
         null_threshold: float = 0.0,
     ) -> dict[str, Any] | list[dict[str, Any]]:
         """Scores of all windows of a question to its answers."""
-        # Batches are padded.
         is_token = [output["attention_mask"][0].bool() for output in model_outputs]
         found = best_answers(
             model_outputs[0]["context"],
@@ -193,7 +189,7 @@ def _pairs(question: Any, context: Any) -> dict[str, Any] | list[dict[str, Any]]
     contexts = [context] * len(questions) if isinstance(context, str) else list(context)
     if len(questions) != len(contexts):
         raise ValueError(
-            f"question has {len(questions)} entries, context {len(contexts)}: pass one context a question."
+            f"question has {len(questions)} entries, context {len(contexts)}: pass one context per question."
         )
     return [{"question": one, "context": other} for one, other in zip(questions, contexts, strict=True)]
 

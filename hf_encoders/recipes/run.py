@@ -97,7 +97,7 @@ def divide(
 
 @dataclass(frozen=True)
 class Run:
-    """A recipe on this machine; `Run.of` makes one.
+    """A recipe on this machine; `Run.from_recipe` makes one.
 
     Args:
         recipe (`Recipe`): What to train.
@@ -112,7 +112,7 @@ class Run:
     options: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(
+    def from_recipe(
         cls,
         recipe: Recipe,
         output: Path | str,
@@ -221,7 +221,7 @@ class Run:
                 f"{what}: give --per-device-train-batch-size {fewer}, which trains on the same steps, or "
                 "--auto-find-batch-size True, which halves by itself."
             ) from error
-        return Run.of(self.recipe, self.output, self.options, smaller)
+        return Run.from_recipe(self.recipe, self.output, self.options, smaller)
 
 
 def training_arguments(

@@ -2,37 +2,31 @@
 
 import datasets
 
-from hf_encoders import HfeAlbertConfig, HfeBertConfig, HfeRobertaConfig
 from hf_encoders.benchmark.settings import Setting
 from hf_encoders.models.encoder_configuration import EncoderConfig
+from hf_encoders.registration import config_class_of
 from tests.data.corpora import make_dataset, random_documents
+from tests.families import own_sizes
 
 
 VOCABULARY = 60
 
 
 def tiny_config(family: str, dropout: float = 0.0) -> EncoderConfig:
-    shared = {
-        "vocab_size": VOCABULARY,
-        "hidden_size": 24,
-        "num_attention_heads": 3,
-        "intermediate_size": 37,
-        "max_position_embeddings": 40,
-        "pad_token_id": 0,
-        "hidden_dropout_prob": dropout,
-        "attention_probs_dropout_prob": dropout,
-    }
-    if family == "bert":
-        return HfeBertConfig(num_hidden_layers=2, **shared)
-    if family == "roberta":
-        return HfeRobertaConfig(num_hidden_layers=2, **shared)
-    return HfeAlbertConfig(
-        num_hidden_layers=4,
-        num_hidden_groups=2,
-        inner_group_num=2,
-        embedding_size=10,
-        classifier_dropout_prob=dropout,
-        **shared,
+    config_class = config_class_of(family)
+    own = own_sizes(config_class)
+    return config_class(
+        vocab_size=VOCABULARY,
+        hidden_size=24,
+        num_hidden_layers=2 * own.get("num_hidden_groups", 1),
+        num_attention_heads=3,
+        intermediate_size=37,
+        max_position_embeddings=40,
+        pad_token_id=0,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+        **{config_class.HEAD_DROPOUT_FIELD: dropout},
+        **own,
     )
 
 

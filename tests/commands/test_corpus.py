@@ -144,9 +144,9 @@ def test_word_segmenter(tokenizer_folder, text, tmp_path, monkeypatch):
     ("arguments", "message"),
     [
         (["--input", "gone.txt"], "'gone.txt' does not exist"),
-        (["--input", "TEXT", "--tokenizer", "FOLDER"], "--tokenizer 'FOLDER' has no tokenizer that loads"),
+        (["--input", "TEXT", "--tokenizer", "FOLDER"], "--tokenizer 'FOLDER' has no tokenizer that can be loaded"),
         # transformers makes a tokenizer without words of it, to which all text is unknown.
-        (["--input", "TEXT", "--tokenizer", "MODEL"], "has no tokenizer, or one that knows no words"),
+        (["--input", "TEXT", "--tokenizer", "MODEL"], "has no tokenizer, or one with special tokens only"),
         (["--input", "TEXT", "--language", "German"], "language='German' is not a language code"),
         (["--input", "TEXT", "--workers", "0"], "workers=0"),
         (["--input", "TEXT", "--max-sentence-tokens", "0"], "max_sentence_tokens=0"),

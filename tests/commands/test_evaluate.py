@@ -47,10 +47,10 @@ def test_table_and_json(folder, capsys, family, classes):
         "--mask-rest-of-word", "--json", folder / "out.json", family=family,
     )  # fmt: skip
     assert code == 0
-    output, figures = capsys.readouterr().out, json.loads((folder / "out.json").read_text())
+    output, metrics = capsys.readouterr().out, json.loads((folder / "out.json").read_text())
     model, tokenizer = make_model(family, "AutoModelForMaskedLM"), make_tokenizer(family)
     scores = token_log_probabilities(model, tokenizer, SENTENCES, mask_rest_of_word=True)
-    text = figures["text"]
+    text = metrics["text"]
     assert text["pseudo_perplexity"] == pytest.approx(pseudo_perplexity(scores), rel=1e-5)
     assert text["log_likelihood_per_token"] == pytest.approx(np.concatenate(scores).mean(), rel=1e-5)
     assert (text["sentences"], text["tokens"], text["skipped_sentences"]) == (3, sum(map(len, scores)), 0)
@@ -58,11 +58,11 @@ def test_table_and_json(folder, capsys, family, classes):
 
     good, bad = (pseudo_log_likelihoods(model, tokenizer, column, mask_rest_of_word=True)
                  for column in list(zip(*PAIRS, strict=True))[:2])  # fmt: skip
-    pairs = figures["pairs"]
+    pairs = metrics["pairs"]
     assert (pairs["accuracy"], pairs["pairs"]) == ((good > bad).mean(), 3)
     assert {name: row["pairs"] for name, row in pairs["paradigms"].items()} == {"order": 2, "word": 1}
     assert all(name in output for name in ("order", "word", "all", f"{pairs['accuracy']:.1%}"))
-    assert figures["mask_rest_of_word"] is True and figures["machine"]["torch"]
+    assert metrics["mask_rest_of_word"] is True and metrics["machine"]["torch"]
 
 
 def test_classes_decide_whose_model_runs(folder, monkeypatch):
@@ -102,8 +102,8 @@ def test_unknown_words_are_told(folder, capsys):
 def test_limit_takes_the_first(folder):
     evaluate(folder, "--text", folder / "text.txt", "--pairs", folder / "pairs.jsonl", "--limit", "2",
              "--json", folder / "out.json")  # fmt: skip
-    figures = json.loads((folder / "out.json").read_text())
-    assert (figures["text"]["sentences"], figures["pairs"]["pairs"]) == (2, 2)
+    metrics = json.loads((folder / "out.json").read_text())
+    assert (metrics["text"]["sentences"], metrics["pairs"]["pairs"]) == (2, 2)
 
 
 def test_long_sentences_are_refused_or_left_out_and_counted(folder, capsys):

@@ -1,4 +1,4 @@
-"""`hf-encoders finetune`: from files to models with figures, and refusals before anything is trained."""
+"""`hf-encoders finetune`: from files to models with metrics, and refusals before anything is trained."""
 
 import argparse
 import contextlib
@@ -120,7 +120,7 @@ def test_regression_and_choices_from_files(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "numbers from 0 to 2" in printed
     assert "the validation set chose the weights" in printed
-    assert {"pearsonr", "spearmanr", "mse", "loss"} == set(figures(tmp_path / "one", "validation"))
+    assert {"pearsonr", "spearmanr", "mse", "loss"} == set(metrics(tmp_path / "one", "validation"))
     lines = [
         json.dumps({"prompt": text, "endings": ["cat", "dog", "mat"], "label": i % 3})
         for i, text in enumerate(sentences(20))
@@ -133,10 +133,10 @@ def test_regression_and_choices_from_files(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "validation: 2 rows held out of the training data" in printed
     assert "chose the weights" not in printed
-    assert {"accuracy", "loss"} == set(figures(tmp_path / "two", "validation"))
+    assert {"accuracy", "loss"} == set(metrics(tmp_path / "two", "validation"))
 
 
-def test_training_rows_in_the_test_set_and_figures_no_better_than_the_baseline_are_warned_of(
+def test_training_rows_in_the_test_set_and_metrics_no_better_than_the_baseline_are_warned_of(
     bert, files, tmp_path, capsys
 ):
     output = tmp_path / "out"
@@ -172,7 +172,7 @@ def test_a_learning_rate_far_above_the_usual_one_is_warned_of(bert, files, tmp_p
     assert "WARNING: --learning-rate 0.5 is far above 0.001" in printed and "chosen for width" not in printed
 
 
-def figures(output, name):
+def metrics(output, name):
     return json.loads((output / "results.json").read_text())["summary"][name]
 
 
@@ -257,7 +257,7 @@ def test_an_encoder_without_tokenizer_is_refused(bert, files, tmp_path):
     folder = shutil.copytree(bert, tmp_path / "encoder")
     for path in folder.glob("tokenizer*"):
         path.unlink()
-    with pytest.raises(ValueError, match="--model .* has no tokenizer, or one that knows no words"):
+    with pytest.raises(ValueError, match="--model .* has no tokenizer, or one with special tokens only"):
         finetune("text-classification", "--model", folder, "--train", files["train"], "--output", tmp_path / "out")
 
 

@@ -106,7 +106,7 @@ def test_a_plan_trains_nothing(folder, capsys):
     assert f"the prepared corpus is kept for the run: {folder / 'planned' / '_corpus'}" in printed
     with pytest.raises(SystemExit):
         main(["pretrain", "--help"])
-    assert "corpus are made for it, and stay in --output" in " ".join(capsys.readouterr().out.split())
+    assert "corpus made for it are kept in --output" in " ".join(capsys.readouterr().out.split())
 
 
 def test_numbers_of_a_plan_are_rounded_and_grouped(folder, capsys):
@@ -178,6 +178,13 @@ def test_the_plan_has_what_was_given_before_the_recipe(folder, capsys):
     assert "learning rate 0.003 (linear, 3 steps of warm-up)" in capsys.readouterr().out
 
 
+def test_the_record_names_the_optimizer_of_the_command_line(folder):
+    tokenizer = ("--tokenizer", str(folder / "whole" / "tokenizer"))
+    assert pretrain(folder, "adafactor", *tokenizer, "--optim", "adafactor", "--max-steps", "2") == 0
+    found = [TrainingRecord.load(folder / run / "model").schedule["optimizer"] for run in ("whole", "adafactor")]
+    assert found == ["LAMB", "Adafactor"]
+
+
 @pytest.mark.parametrize("named", ["--corpus", "--tokenizer"])
 def test_overwrite_does_not_remove_what_the_run_reads(folder, named, capsys):
     inputs = {"--corpus": str(folder / "text.txt"), "--tokenizer": str(folder / "whole" / "tokenizer")}
@@ -207,7 +214,7 @@ def test_overwrite_removes_the_run_alone(folder, capsys):
     shutil.copytree(folder / "whole", folder / "over")
     (folder / "over" / "notes.txt").write_text("mine")
     assert pretrain(folder, "over", "--overwrite", "--plan", "--seed", "5") == 2
-    assert "--overwrite removes a run, and --plan makes none" in capsys.readouterr().err
+    assert "--overwrite removes a run, and --plan starts none" in capsys.readouterr().err
     assert (folder / "over" / "checkpoint-6").exists()
     assert pretrain(folder, "over", "--overwrite", "--seed", "5", "--max_steps", "2") == 0
     assert (folder / "over" / "notes.txt").exists()

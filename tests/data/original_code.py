@@ -59,7 +59,7 @@ def truncate(first, second, most, rng):
 
 def predicted_places(tokens, rng, max_predictions, continues=None, max_ngram=1):
     """Places that are predicted. `continues` says of a token id whether it goes on with the word before it."""
-    quota = min(max_predictions, max(1, round(len(tokens) * 0.15)))
+    to_mask = min(max_predictions, max(1, round(len(tokens) * 0.15)))
     words = []
     for place, token in enumerate(tokens):
         if token in (CLS, SEP):
@@ -72,12 +72,12 @@ def predicted_places(tokens, rng, max_predictions, continues=None, max_ngram=1):
     rng.shuffle(starts)
     covered = []
     for start in starts:
-        if len(covered) >= quota:
+        if len(covered) >= to_mask:
             break
         size = rng.choices(range(1, max_ngram + 1), [1 / n for n in range(1, max_ngram + 1)])[0]
         for shorter in range(size, 0, -1):
             places = sum(words[start : start + shorter], [])
-            if len(covered) + len(places) <= quota:
+            if len(covered) + len(places) <= to_mask:
                 if not set(places) & set(covered):
                     covered += places
                 break

@@ -14,8 +14,8 @@ def text(example):
 
 
 def blocks(**arguments):
-    data_set = SentenceBlocks(datasets.Dataset.from_dict({"input_ids": DOCUMENTS}), redraw=False, **arguments)
-    return [text(data_set[i]) for i in range(len(data_set))]
+    dataset = SentenceBlocks(datasets.Dataset.from_dict({"input_ids": DOCUMENTS}), redraw=False, **arguments)
+    return [text(dataset[i]) for i in range(len(dataset))]
 
 
 def test_full_sentences_cross_documents_with_a_separator():
@@ -46,14 +46,14 @@ def test_every_token_is_in_one_block_and_no_block_is_too_long(cross_documents, m
         [[next(numbers) for _ in range(random.integers(1, 12))] for _ in range(random.integers(1, 9))]
         for _ in range(30)
     ]
-    data_set = SentenceBlocks(
+    dataset = SentenceBlocks(
         datasets.Dataset.from_dict({"input_ids": documents}),
         max_length,
         cross_documents=cross_documents,
         redraw=False,
     )
-    tokens = np.concatenate([text(data_set[i]) for i in range(len(data_set))])
-    assert max(len(text(data_set[i])) for i in range(len(data_set))) <= max_length - 2
+    tokens = np.concatenate([text(dataset[i]) for i in range(len(dataset))])
+    assert max(len(text(dataset[i])) for i in range(len(dataset))) <= max_length - 2
     assert np.array_equal(tokens[tokens != 2], np.concatenate([s for d in documents for s in d]))
     assert cross_documents or 2 not in tokens
 
@@ -68,12 +68,12 @@ def test_blocks_without_room_or_text_are_refused():
 
 def test_documents_that_begin_with_empty_sentences_get_one_separator():
     documents = datasets.Dataset.from_dict({"input_ids": [[[10], [11]], [[], [12]], [[], [], [13]]]})
-    data_set = SentenceBlocks(documents, 9, redraw=False)
-    assert [text(data_set[i]) for i in range(len(data_set))] == [[10, 11, 2, 12, 2, 13]]
+    dataset = SentenceBlocks(documents, 9, redraw=False)
+    assert [text(dataset[i]) for i in range(len(dataset))] == [[10, 11, 2, 12, 2, 13]]
 
 
 def items_of(documents):
-    """What fairseq reads of a file: sentences with `</s>` (2) each, and a lone one for the line between documents."""
+    """What fairseq reads of a file: sentences with `</s>` (2) each, and one for the line between documents."""
     lines = [[*document, []] for document in documents]
     return [[*line, 2] for line in sum(lines, [])[:-1]]
 
@@ -89,8 +89,8 @@ def complete_blocks(items, block_size):
     return [*found, block]
 
 
-def with_last_separator(data_set):
-    return [[*text(data_set[i]), 2] for i in range(len(data_set))]
+def with_last_separator(dataset):
+    return [[*text(dataset[i]), 2] for i in range(len(dataset))]
 
 
 @pytest.mark.parametrize("longest", [4, 14])
@@ -103,9 +103,9 @@ def test_sentence_separators_make_the_blocks_of_fairseq(monkeypatch, max_length,
         for _ in range(200)
     ]
     options = {"sentence_separators": True, "cut_long_sentences": False, "redraw": False}
-    data_set = SentenceBlocks(datasets.Dataset.from_dict({"input_ids": documents}), max_length, **options)
+    dataset = SentenceBlocks(datasets.Dataset.from_dict({"input_ids": documents}), max_length, **options)
     expected = complete_blocks(items_of(documents), max_length - 1)
-    assert with_last_separator(data_set) == expected
+    assert with_last_separator(dataset) == expected
     begins, ends = sum(block[0] == 2 for block in expected), sum(block[-2:] == [2, 2] for block in expected)
     assert begins > 3 and ends > 3, "no block begins or ends with a document's separator"
     assert longest < 14 or max_length > 12 or [2] in expected
@@ -114,8 +114,6 @@ def test_sentence_separators_make_the_blocks_of_fairseq(monkeypatch, max_length,
 def test_a_block_may_be_a_separator_alone():
     """Before a sentence that is longer than a block, as in fairseq."""
     documents = datasets.Dataset.from_dict({"input_ids": [[[10, 11, 12]], [[*range(20, 40)]], [[13]]]})
-    data_set = SentenceBlocks(
-        documents, max_length=5, sentence_separators=True, cut_long_sentences=False, redraw=False
-    )
-    assert with_last_separator(data_set) == [[10, 11, 12, 2], [2], [*range(20, 40), 2], [2, 13, 2]]
-    assert [[segment.tolist() for segment in data_set[i].token_ids(0)] for i in (1, 3)] == [[[]], [[], [13]]]
+    dataset = SentenceBlocks(documents, max_length=5, sentence_separators=True, cut_long_sentences=False, redraw=False)
+    assert with_last_separator(dataset) == [[10, 11, 12, 2], [2], [*range(20, 40), 2], [2, 13, 2]]
+    assert [[segment.tolist() for segment in dataset[i].token_ids(0)] for i in (1, 3)] == [[[]], [[], [13]]]

@@ -13,7 +13,7 @@ from hf_encoders.data.sentence_pairs import next_sentence_pairs, sentence_order_
 
 
 def corpus(num_documents=40, seed=0, shortest=2, longest=30):
-    """Documents whose tokens tell document and place: 1000 * document + running number."""
+    """Documents whose tokens encode document and position: 1000 * document + position."""
     random = np.random.default_rng(seed)
     documents = []
     for d in range(num_documents):
@@ -26,8 +26,8 @@ def corpus(num_documents=40, seed=0, shortest=2, longest=30):
     return datasets.Dataset.from_dict({"input_ids": documents})
 
 
-def all_chunks(data_set):
-    return data_set.examples(np.arange(len(data_set)))
+def all_chunks(dataset):
+    return dataset.examples(np.arange(len(dataset)))
 
 
 def one_document(lengths):
@@ -64,7 +64,7 @@ def test_only_a_sentence_longer_than_a_chunk_is_split_and_elsewhere_every_epoch(
         inside = [place for place in begin if 3 < place < 15]
         assert 2 <= len(inside) <= 3
         places.update(inside)
-        # Part of a sentence would tell the order.
+        # Part of a sentence would give the order away.
         assert not chunks.has_order.any()
     assert len(places) > 6
 
@@ -77,8 +77,8 @@ def test_every_token_is_in_one_example_of_an_epoch_whatever_the_objective(rule, 
         chunks.set_epoch(epoch)
         whole = chunks._chunks(epoch)
         assert (whole.end - whole.begin <= max_length - 3).all()
-        for draw_pairs in (next_sentence_pairs, sentence_order_pairs):
-            pairs = draw_pairs(whole)
+        for make_pairs in (next_sentence_pairs, sentence_order_pairs):
+            pairs = make_pairs(whole)
             tokens = ranges(pairs.begin.ravel(), pairs.end.ravel())
             assert np.array_equal(np.sort(tokens), np.arange(len(chunks.corpus.tokens)))
 
@@ -91,7 +91,7 @@ def test_chunks_begin_and_end_with_sentences_and_stay_in_their_document():
         assert np.isin(found.begin, starts).all() and np.isin(found.middle, starts).all()
         first, last = (np.searchsorted(starts[documents], places, "right") for places in (found.begin, found.end - 1))
         assert np.array_equal(first, last)
-        # Nobody could have taken another sentence: most chunks are as full as sentences allow.
+        # Most chunks are as full as whole sentences allow.
         assert (found.end - found.begin).mean() > 0.6 * 29
 
 
@@ -133,14 +133,14 @@ def test_boundaries_are_other_ones_in_other_epochs():
     assert np.isin(first, second).mean() < 2.5 * len(second) / chunks.store.num_sentences
 
 
-def test_epochs_are_drawn_anew_and_evaluation_is_not():
+def test_epochs_are_sampled_again_and_evaluation_is_not():
     documents = corpus()
     chunks, fixed = DocumentChunks(documents, 32), DocumentChunks(documents, 32, redraw=False)
     epochs, fixed_epochs = [], []
     for epoch in (0, 1):
-        for data_set, found in ((chunks, epochs), (fixed, fixed_epochs)):
-            data_set.set_epoch(epoch)
-            found.append(all_chunks(data_set).keys.tolist())
+        for dataset, found in ((chunks, epochs), (fixed, fixed_epochs)):
+            dataset.set_epoch(epoch)
+            found.append(all_chunks(dataset).keys.tolist())
     assert not set(epochs[0]) & set(epochs[1])
     assert fixed_epochs[0] == fixed_epochs[1] == epochs[0]
 
@@ -153,7 +153,7 @@ def test_epochs_are_drawn_anew_and_evaluation_is_not():
         ({"epochs_per_draw": 2, "dupe_factor": 2}, [0, 0, 1, 1, 0]),
     ],
 )
-def test_static_draws_come_again(options, draws):
+def test_static_samples_are_repeated(options, draws):
     chunks, dynamic = DocumentChunks(corpus(), 32, **options), DocumentChunks(corpus(), 32)
     for epoch, draw in enumerate(draws):
         chunks.set_epoch(epoch)
@@ -179,7 +179,7 @@ def test_an_epoch_that_is_cut_into_more_chunks_leaves_out_others_each_time():
     assert len(set(begins)) > 2
 
 
-def test_an_epoch_that_nobody_announced_is_refused():
+def test_an_epoch_that_was_not_set_is_refused():
     chunks = DocumentChunks(corpus(), 32)
     with pytest.raises(ValueError, match="EpochCallback"):
         chunks[0]
@@ -224,7 +224,7 @@ def test_windows_of_a_longer_corpus_cut_what_the_whole_cuts():
     assert np.array_equal(found.keys, expected.keys)
 
 
-def test_empty_documents_and_sentences_are_no_part_of_it():
+def test_empty_documents_and_sentences_are_left_out():
     documents = [[[], [1, 2], [3]], [], [[]], [[4], [], [5]]]
     chunks = DocumentChunks(datasets.Dataset.from_dict({"input_ids": documents}), 32, redraw=False)
     found = [[sentence.tolist() for sentence in chunks[i].sentences(0)] for i in range(len(chunks))]

@@ -147,11 +147,11 @@ def test_whole_words_of_a_segmented_corpus(tokenizer):
     )
     corpus = datasets.Dataset.from_dict({"input_ids": ids, "word_starts": starts}, features=features)
     options = {"unit": "word", "mask_probability": 0.4}
-    for data_set, collator in (
+    for dataset, collator in (
         (SentenceBlocks(corpus, 40, redraw=False), DataCollatorForMaskedLM(tokenizer, **options)),
         (DocumentChunks(corpus, 40, redraw=False), DataCollatorForSentenceOrderPrediction(tokenizer, 40, **options)),
     ):
-        batch = collator(data_set.__getitems__(range(len(data_set))) * 20)
+        batch = collator(dataset.__getitems__(range(len(dataset))) * 20)
         labels = batch["labels"][batch["labels"] != -100].tolist()
         assert {label % 10 for label in labels} == set(range(6))
         for row in batch["labels"].tolist():
@@ -168,7 +168,7 @@ def test_parts_of_a_batch_have_one_form(tokenizer):
         DataCollatorForSentenceOrderPrediction(tokenizer)([texts[0]])
 
 
-def test_pairs_are_drawn_anew_every_epoch(tokenizer):
+def test_pairs_are_sampled_again_every_epoch(tokenizer):
     chunks = DocumentChunks(documents(), max_length=24)
     collator = DataCollatorForNextSentencePrediction(tokenizer, max_length=24)
     epochs = []
@@ -208,11 +208,11 @@ TRAINED = {
 @pytest.mark.parametrize("objective", TRAINED)
 @pytest.mark.parametrize("workers", [0, 2])
 def test_stock_trainer_in_its_default_settings(tokenizer, objective, workers, tmp_path):
-    """Every epoch is drawn anew, also in workers; `remove_unused_columns` stays True."""
+    """Every epoch is sampled again, also in workers; `remove_unused_columns` stays True."""
     model_class, config_class, collator_class, arguments = TRAINED[objective]
     model = model_class(config_class(**TINY_MODEL))
     corpus = documents()
-    data_set = SentenceBlocks(corpus, 24) if objective == "mlm" else DocumentChunks(corpus, 24)
+    dataset = SentenceBlocks(corpus, 24) if objective == "mlm" else DocumentChunks(corpus, 24)
     collator, seen = collator_class(tokenizer, **arguments), []
     inner = model.forward
 
@@ -234,13 +234,13 @@ def test_stock_trainer_in_its_default_settings(tokenizer, objective, workers, tm
             use_cpu=True,
             disable_tqdm=True,
         ),
-        train_dataset=data_set,
+        train_dataset=dataset,
         data_collator=collator,
     )
     trainer.train()
     first, second = (batch["labels"][batch["labels"] != -100].tolist() for batch in seen)
     assert first != second
-    assert len(seen[0]["labels"]) == len(data_set)
+    assert len(seen[0]["labels"]) == len(dataset)
 
 
 def test_wrong_settings_are_refused(tokenizer):
@@ -276,7 +276,7 @@ def test_rows_of_the_wrong_form_are_refused(tokenizer):
         DataCollatorForMaskedLM(tokenizer, pad_to_multiple_of=-3)
 
 
-def test_the_longest_pair_is_the_data_sets(tokenizer):
+def test_the_longest_pair_is_the_datasets(tokenizer):
     chunks = DocumentChunks(documents(), max_length=24, redraw=False)
     batch = DataCollatorForNextSentencePrediction(tokenizer)([chunks[i] for i in range(len(chunks))])
     assert batch["input_ids"].shape[1] == 24
@@ -315,7 +315,7 @@ COLLATORS = [
         ({"foo": 1}, "'foo': its options are tokenizer, .*pad_to_multiple_of, .*mask_probability, .*random_tokens"),
     ],
 )
-def test_names_of_others_are_told_as_ours(tokenizer, collator_class, options, message):
+def test_names_of_other_libraries_are_answered_with_ours(tokenizer, collator_class, options, message):
     with pytest.raises(ValueError, match=message) as raised:
         collator_class(tokenizer, **options)
     assert str(raised.value).startswith(f"{collator_class.__name__} takes no ")
@@ -334,7 +334,7 @@ def test_options_are_in_the_signature(tokenizer, collator_class):
     assert collator_class(tokenizer, **defaults).masker.masking == Masking()
 
 
-def test_a_name_is_no_tokenizer():
+def test_a_name_is_not_a_tokenizer():
     with pytest.raises(ValueError, match=r"tokenizer is 'bert-base': give .*from_pretrained\('bert-base'\)"):
         DataCollatorForMaskedLM("bert-base")
 

@@ -109,7 +109,7 @@ def test_batches_without_units_choose_nothing():
 @pytest.mark.parametrize(
     ("length", "limit"), [(1, 1), (3, 1), (12, 5), (12, 6), (12, 7), (12, 12), (40, 6), (500, 75)]
 )
-def test_places_are_drawn_alike_and_without_repetition(length, limit):
+def test_positions_are_sampled_uniformly_without_replacement(length, limit):
     """Also where the second stream is needed: more than half of the places, or too many repetitions."""
     number = 6000
     allowed = np.ones(number * length, dtype=bool)

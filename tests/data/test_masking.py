@@ -98,14 +98,14 @@ def test_bernoulli_counts_vary_as_coins_do(tokenizer):
         ({"num_masked": "nearest", "mask_probability": 0.5, "mask_special_tokens": True}, [2, 15, 64]),
     ],
 )
-def test_quotas(tokenizer, options, counts):
+def test_number_to_mask(tokenizer, options, counts):
     ids, lengths, keys = batch([4, 30, 128])
     labels = TokenMasker(tokenizer, **options)(ids, lengths, keys).labels
     assert [(row != IGNORED).sum() for row in np.split(labels, np.cumsum(lengths)[:-1])] == counts
 
 
 @pytest.mark.parametrize("unit", ["word", "ngram", "span"])
-def test_words_are_masked_whole_and_quotas_kept(tokenizer, unit):
+def test_words_are_masked_whole_up_to_the_number_to_mask(tokenizer, unit):
     random = np.random.default_rng(0)
     rows = [texts(random.integers(4, 300, 60), random.integers(1, 4, 60)) for _ in range(200)]
     lengths = np.array([len(row) for row in rows])
@@ -173,7 +173,7 @@ def test_units_end_at_separators_unless_asked(tokenizer):
         return found
 
     assert together() == {(1, 2), (4, 5)}
-    # One word of four tokens, and the quota is two: passed over, or by the toss of a coin.
+    # One word of four tokens, and two to mask: passed over, or chosen with probability 1/2.
     assert together(units_cross_separators=True, pass_over_long_words=True) == {()}
     assert together(units_cross_separators=True) == {(), (1, 2, 4, 5)}
     trigrams = TokenMasker(

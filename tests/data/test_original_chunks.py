@@ -38,7 +38,7 @@ def test_what_negatives_replace_begins_the_next_chunk():
     assert is_last.sum() == 40 and replaced.sum() > 100
 
 
-def test_short_targets_are_drawn_for_one_document_in_ten():
+def test_one_document_in_ten_has_a_short_target():
     """Sentences of one token, so that a document's chunks have as many as its target."""
     documents = datasets.Dataset.from_dict({"input_ids": [[[i] for i in range(125)]] * 4000})
     chunks = DocumentChunks(documents, 128, original_code=True)._chunks(0)
@@ -72,13 +72,13 @@ def test_random_segments_are_filled_up_to_the_target():
             assert len(second) - last_sentence < max(61 - len(first), 1)
 
 
-@pytest.mark.parametrize("draw_pairs", [sentence_order_pairs, next_sentence_pairs])
-def test_a_single_sentence_is_a_negative(draw_pairs):
+@pytest.mark.parametrize("make_pairs", [sentence_order_pairs, next_sentence_pairs])
+def test_a_single_sentence_is_a_negative(make_pairs):
     documents = datasets.Dataset.from_dict({"input_ids": [[[7, 8]], [[10, 11], [12, 13]]]})
     chunks = DocumentChunks(documents, 32, **NO_SHORT)
     found = set()
     for epoch in range(50):
         whole = chunks._chunks(epoch).take([0])
-        found |= {(tuple(a.tolist()), tuple(b.tolist()), label) for a, b, label in segments(whole, draw_pairs(whole))}
+        found |= {(tuple(a.tolist()), tuple(b.tolist()), label) for a, b, label in segments(whole, make_pairs(whole))}
     second = {(10, 11, 12, 13), (12, 13)}
     assert {b for _, b, _ in found} >= second and {(a, label) for a, _, label in found} == {((7, 8), 1)}

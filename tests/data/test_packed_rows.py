@@ -36,9 +36,9 @@ PAIR_LABELS = {"mlm": None, "nsp": "next_sentence_label", "sop": "sentence_order
 
 def both_batches(tokenizer, objective, first_position=None, **options):
     """The same eleven examples padded and packed."""
-    _, collator_class, data_set_class = OBJECTIVES[objective]
-    data_set = data_set_class(make_dataset(random_documents(30)), LENGTH, redraw=False)
-    examples = data_set.__getitems__(range(11))
+    _, collator_class, dataset_class = OBJECTIVES[objective]
+    dataset = dataset_class(make_dataset(random_documents(30)), LENGTH, redraw=False)
+    examples = dataset.__getitems__(range(11))
     padded = collator_class(tokenizer, **options)(examples)
     return padded, collator_class(tokenizer, packed=True, first_position=first_position, **options)(examples)
 

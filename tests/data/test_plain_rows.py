@@ -1,4 +1,4 @@
-"""Rows of a plain data set: what is no row of tokens is refused, by column and row."""
+"""Rows of a plain dataset: what is no row of tokens is refused, by column and row."""
 
 import numpy as np
 import pytest

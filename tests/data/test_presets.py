@@ -1,6 +1,6 @@
-"""The papers' data: figures measured on the original code, and distributions of its rules taken one by one.
+"""The papers' data: statistics measured on the original code, and distributions of its rules taken one by one.
 
-The measured figures come from a few hundred documents, of which one in ten is cut short: two runs of the original
+The statistics come from a few hundred documents, of which one in ten is cut short: two runs of the original
 that differ in nothing that shapes pairs had mean lengths of 325 and 364 tokens. So they are met within 0.05 (shares of
 pairs and lengths) and 8 % (mean length). The rules themselves, run here on the same documents, are met within 0.02 and
 3 %, the number of examples within 8 %.
@@ -57,20 +57,20 @@ def as_dataset(documents) -> datasets.Dataset:
     return datasets.Dataset.from_dict({"input_ids": documents})
 
 
-def batches(data_set, collator, size=256, epochs=PASSES):
+def batches(dataset, collator, size=256, epochs=PASSES):
     """Everything that several epochs give."""
     for epoch in range(epochs):
-        data_set.set_epoch(epoch)
-        for i in range(0, len(data_set), size):
-            yield collator(data_set.__getitems__(range(i, min(i + size, len(data_set)))))
+        dataset.set_epoch(epoch)
+        for i in range(0, len(dataset), size):
+            yield collator(dataset.__getitems__(range(i, min(i + size, len(dataset)))))
 
 
-def figures_of(labels, lengths, full):
+def statistics_of(labels, lengths, full):
     return np.mean(np.array(labels) == 1), np.mean(lengths), np.mean(np.array(lengths) == full)
 
 
 @pytest.mark.parametrize("run", MEASURED)
-def test_figures_measured_on_the_original_code(word_pieces, run):
+def test_statistics_measured_on_the_original_code(word_pieces, run):
     collator_class, shape, documents, length, most, *measured = MEASURED[run]
     documents = original_code.corpus(documents, **shape)
     swap = collator_class is SOP
@@ -91,7 +91,7 @@ def test_figures_measured_on_the_original_code(word_pieces, run):
             int((ids == originals).sum()),
         ]
 
-    label_rate, mean_length, full_share = figures_of(labels, lengths, length)
+    label_rate, mean_length, full_share = statistics_of(labels, lengths, length)
     assert label_rate == pytest.approx(measured[0], abs=0.05)
     assert mean_length == pytest.approx(measured[1], rel=0.08)
     assert full_share == pytest.approx(measured[2], abs=0.05)
@@ -100,7 +100,7 @@ def test_figures_measured_on_the_original_code(word_pieces, run):
 
     rng = random.Random(0)
     pairs = [pair for _ in range(PASSES) for pair in original_code.instances(documents, length, rng, swap)]
-    original = figures_of([label for *_, label in pairs], [len(tokens) for tokens, *_ in pairs], length)
+    original = statistics_of([label for *_, label in pairs], [len(tokens) for tokens, *_ in pairs], length)
     assert (label_rate, full_share) == pytest.approx((original[0], original[2]), abs=0.02)
     assert mean_length == pytest.approx(original[1], rel=0.03)
     assert len(labels) == pytest.approx(len(pairs), rel=0.08)
@@ -116,18 +116,18 @@ def runs_of_words(places, starts, num_words):
 
 @pytest.mark.parametrize("max_ngram", [1, 3])
 def test_whole_words_and_ngrams_are_those_of_the_rules(word_pieces, max_ngram):
-    """Quota filled; runs of 1, 2, 3 and more words, words over [SEP] and masks on both its sides as often."""
+    """Number masked; runs of 1, 2, 3 and more words, words over [SEP] and masks on both its sides as often."""
     length, most = 512, 77
     documents = original_code.corpus(150, **LONG)
     masking = ALBERT_WORDS if max_ngram == 3 else presets.BERT_WHOLE_WORD_MASKING
     collator = SOP(word_pieces, length, **{**masking, "max_predictions": most})
-    ours, theirs, quotas = [], [], []
+    ours, theirs, numbers = [], [], []
     for batch in batches(DocumentChunks(as_dataset(documents), length, **presets.ALBERT_CHUNKS), collator, epochs=3):
         tokens = batch["input_ids"].where(batch["labels"] == -100, batch["labels"])
         for row, labels, mask in zip(tokens.tolist(), batch["labels"].tolist(), batch["attention_mask"], strict=True):
             row = row[: int(mask.sum())]
             ours.append((row, [place for place, label in enumerate(labels[: len(row)]) if label != -100]))
-            quotas.append(min(most, max(1, round(len(row) * 0.15))))
+            numbers.append(min(most, max(1, round(len(row) * 0.15))))
     rng = random.Random(0)
     for row, _ in ours:
         places = original_code.predicted_places(row, rng, most, lambda token: token >= 7005, max_ngram)
@@ -135,7 +135,7 @@ def test_whole_words_and_ngrams_are_those_of_the_rules(word_pieces, max_ngram):
 
     # At most the last few tokens of an example are left, where no remaining word is short enough.
     assert sum(len(places) for _, places in ours) == pytest.approx(sum(len(p) for _, p in theirs), rel=0.001)
-    assert sum(len(places) for _, places in ours) > 0.995 * sum(quotas)
+    assert sum(len(places) for _, places in ours) > 0.995 * sum(numbers)
     found = []
     for rows in (ours, theirs):
         runs, both_sides = [], 0

@@ -12,14 +12,14 @@ def test_keys_depend_on_each_of_seed_epoch_and_example():
     assert len(keys) == 4 * 4 * 50
 
 
-def test_draws_do_not_depend_on_what_is_drawn_beside_them():
+def test_random_numbers_do_not_depend_on_others_of_the_call():
     keys = example_keys(1, 2, np.arange(100))
     together = uniforms(keys[:, None], RandomStream.CHUNK_TARGET, np.arange(7))
     alone = np.array([[uniforms(key, RandomStream.CHUNK_TARGET, counter) for counter in range(7)] for key in keys])
     assert np.array_equal(together, alone)
 
 
-def test_draws_are_uniform_and_independent():
+def test_random_numbers_are_uniform_and_independent():
     """200,000 draws: mean, variance, bin counts and correlations within five standard errors."""
     keys = example_keys(0, 0, np.arange(2000))
     u = uniforms(keys[:, None], RandomStream.SEGMENT_SPLIT, np.arange(100))

@@ -28,7 +28,7 @@ def corpus():
 
 
 class TestReprs:
-    def test_data_sets_tell_sizes_and_options(self, corpus, tokenizer):
+    def test_datasets_show_sizes_and_options(self, corpus, tokenizer):
         store = SentenceStore(corpus)
         size = f"3,000 documents, {store.num_sentences:,} sentences, {len(store.tokens):,} tokens"
         assert repr(store) == f"SentenceStore({size})"
@@ -51,7 +51,7 @@ class TestReprs:
             "StreamedChunks(list of 1 shards, window_documents=1000, seed=0, redraw=False)"
         )
 
-    def test_examples_tell_how_much_they_are(self, corpus):
+    def test_examples_show_their_size(self, corpus):
         chunks = DocumentChunks(corpus, max_length=24, redraw=False)
         tokens = sum(map(len, chunks[0].sentences(0)))
         assert repr(chunks[0]) == f"ChunkExamples(1 chunks, {tokens} tokens, max_length=24)"
@@ -60,7 +60,7 @@ class TestReprs:
         for part in (chunks.corpus, chunks[0].corpus, block.segments):
             assert "array" not in repr(part) and len(repr(part)) < 100
 
-    def test_collators_and_callback_tell_their_options(self, tokenizer):
+    def test_collators_and_callback_show_their_options(self, tokenizer):
         assert (
             repr(DataCollatorForMaskedLM(tokenizer)) == "DataCollatorForMaskedLM(mask_probability=0.15, unit='token')"
         )
@@ -106,7 +106,7 @@ class TestWrongObjects:
             lambda name: StreamedChunks([["w5", "w6"]], name, max_length=8, redraw=False).__iter__().__next__(),
         ],
     )
-    def test_a_name_is_no_tokenizer(self, use):
+    def test_a_name_is_not_a_tokenizer(self, use):
         message = r"tokenizer is 'bert-base-uncased': .*AutoTokenizer.from_pretrained\('bert-base-uncased'\)"
         with pytest.raises(ValueError, match=message):
             use("bert-base-uncased")
@@ -124,11 +124,11 @@ class TestWrongObjects:
             (make_dataset([[[5], [6]]]).to_iterable_dataset(), "StreamedChunks or StreamedBlocks"),
         ],
     )
-    def test_what_is_no_corpus_says_how_to_make_one(self, make, documents, message):
+    def test_what_is_not_a_corpus_is_refused_with_how_to_make_one(self, make, documents, message):
         with pytest.raises(ValueError, match=message):
             make(documents, max_length=8)
 
-    def test_rows_of_text_are_no_input_of_a_pair_collator(self, tokenizer):
+    def test_rows_of_text_are_refused_by_pair_collators(self, tokenizer):
         for collator in (DataCollatorForNextSentencePrediction, DataCollatorForSentenceOrderPrediction):
             with pytest.raises(ValueError, match=r"input_ids is missing, a row of the batch has \['text'\]"):
                 collator(tokenizer, max_length=8)([{"text": "w5"}])

@@ -129,12 +129,12 @@ def told_by_lengths(lengths, labels, documents):
     return max(model.fit(features[half], labels[half]).score(features[~half], labels[~half]) for model in models)
 
 
-@pytest.mark.parametrize("draw_pairs", [next_sentence_pairs, sentence_order_pairs])
+@pytest.mark.parametrize("make_pairs", [next_sentence_pairs, sentence_order_pairs])
 @pytest.mark.parametrize(
     ("max_length", "longest", "num_sentences"),
     [(64, 60, 60_000), (64, 6, 60_000), (128, 60, 60_000), (512, 200, 200_000), (512, 200, 20_000)],
 )
-def test_lengths_do_not_predict_labels(draw_pairs, max_length, longest, num_sentences):
+def test_lengths_do_not_predict_labels(make_pairs, max_length, longest, num_sentences):
     """Documents that begin with a short heading; also where a text is small and few segments are of one length."""
     random = np.random.default_rng(0)
     documents = []
@@ -147,7 +147,7 @@ def test_lengths_do_not_predict_labels(draw_pairs, max_length, longest, num_sent
     lengths, labels, numbers = [], [], []
     for epoch in range(40_000 * max_length // 8 // num_sentences):
         examples = chunks._chunks(epoch)
-        pairs = draw_pairs(examples)
+        pairs = make_pairs(examples)
         is_pair = pairs.labels >= 0
         lengths.append((pairs.end - pairs.begin)[is_pair])
         labels.append(pairs.labels[is_pair])

@@ -21,7 +21,7 @@ LENGTH = 24
 
 
 def documents(num_documents=30):
-    """The first token of every sentence tells the document."""
+    """The first token of every sentence encodes the document."""
     random = np.random.default_rng(3)
     return [
         [[5 + d, *random.integers(40, 60, random.integers(0, 9)).tolist()] for _ in range(random.integers(2, 9))]
@@ -36,7 +36,7 @@ def rows(shards):
 
 
 def stream(num_shards=1):
-    """The documents as text in a streaming data set."""
+    """The documents as text in a streaming dataset."""
     texts = as_text(documents())
     bounds = [len(texts) * i // num_shards for i in range(num_shards + 1)]
     shards = [texts[begin:end] for begin, end in zip(bounds[:-1], bounds[1:], strict=True)]
@@ -47,9 +47,9 @@ def first_of(features):
     return features[0]
 
 
-def collated(data_set, collator, workers=0, **loading):
+def collated(dataset, collator, workers=0, **loading):
     """What a collator makes of every example in a batch of its own, by key; and how often it came."""
-    loader = DataLoader(data_set, batch_size=1, collate_fn=first_of, num_workers=workers, **loading)
+    loader = DataLoader(dataset, batch_size=1, collate_fn=first_of, num_workers=workers, **loading)
     found, times = {}, Counter()
     for example in loader:
         batch = collator([example])
@@ -81,12 +81,12 @@ def test_a_stream_of_one_window_gives_the_blocks_of_the_stored_corpus(tokenizer)
     collator = DataCollatorForMaskedLM(tokenizer)
     stored = SentenceBlocks(make_dataset(documents()), LENGTH, seed=5)
     streamed = StreamedBlocks(stream(), tokenizer, LENGTH, seed=5, repeat=False)
-    for data_set in (stored, streamed):
-        data_set.set_epoch(2)
+    for dataset in (stored, streamed):
+        dataset.set_epoch(2)
     assert collated(stored, collator) == collated(streamed, collator)
 
 
-def test_examples_are_shuffled_within_windows_and_anew_every_epoch(tokenizer):
+def test_examples_are_shuffled_within_windows_and_again_every_epoch(tokenizer):
     chunks = StreamedChunks(documents(), None, LENGTH, window_documents=10, repeat=False)
     orders = []
     for epoch in (0, 1):
@@ -131,29 +131,29 @@ def test_who_reads_a_window_changes_nothing(tokenizer, pairs, num_shards, worker
 
 
 @pytest.mark.parametrize("num_shards", [1, 2, 3])
-@pytest.mark.parametrize("num_consumers", [1, 2, 3, 4, 6])
-def test_consumers_share_all_windows(tokenizer, num_shards, num_consumers):
+@pytest.mark.parametrize("num_workers", [1, 2, 3, 4, 6])
+def test_workers_share_all_windows(tokenizer, num_shards, num_workers):
     """Workers of all processes together: each window is one's, under the number that it has for all."""
     chunks = StreamedChunks(stream(num_shards), tokenizer, LENGTH, window_documents=2, redraw=False)
     everything = list(chunks._windows(0, 0, 1))
-    assert sum(len(window.documents) for window in everything) == 30
-    assert len({window.number for window in everything}) == len(everything) >= 14
-    parts = [window for i in range(num_consumers) for window in chunks._windows(0, i, num_consumers)]
+    assert sum(len(documents) for _, documents in everything) == 30
+    assert len({number for number, _ in everything}) == len(everything) >= 14
+    parts = [window for i in range(num_workers) for window in chunks._windows(0, i, num_workers)]
     assert sorted(parts) == sorted(everything)
 
 
 def test_a_worker_with_shards_of_its_own_reads_no_others(tokenizer):
     class Watched(StreamedChunks):
-        def _windows(self, epoch, consumer, num_consumers):
+        def _windows(self, epoch, worker, num_workers):
             read = self.reader.read
             self.reader.read = lambda shard, epoch: shards.append(shard) or read(shard, epoch)
-            yield from super()._windows(epoch, consumer, num_consumers)
+            yield from super()._windows(epoch, worker, num_workers)
             self.reader.read = read
 
     chunks = Watched(stream(4), tokenizer, LENGTH)
-    for consumer, num_consumers, expected in ((1, 2, [1, 3]), (5, 8, [1]), (2, 3, [0, 1, 2, 3])):
+    for worker, num_workers, expected in ((1, 2, [1, 3]), (5, 8, [1]), (2, 3, [0, 1, 2, 3])):
         shards = []
-        list(chunks._windows(0, consumer, num_consumers))
+        list(chunks._windows(0, worker, num_workers))
         assert shards == expected
 
 
@@ -191,18 +191,18 @@ def test_evaluation_ends_and_draws_the_same_again(tokenizer):
     assert keys[:num_blocks] == keys[num_blocks:]
 
 
-def test_the_epoch_has_to_be_announced(tokenizer):
+def test_the_epoch_has_to_be_set(tokenizer):
     with pytest.raises(ValueError, match="set_epoch"):
         next(iter(StreamedChunks(stream(), tokenizer, LENGTH)))
 
 
-def test_a_stream_with_a_shuffle_buffer_is_shuffled_anew_every_epoch(tokenizer, pairs):
+def test_a_stream_with_a_shuffle_buffer_is_shuffled_again_every_epoch(tokenizer, pairs):
     shuffled = stream(2).shuffle(seed=1, buffer_size=8)
     chunks = StreamedChunks(shuffled, tokenizer, LENGTH, window_documents=4, repeat=False)
     found = []
     for epoch in (0, 1):
         chunks.set_epoch(epoch)
-        found.append([document for window in chunks._windows(epoch, 0, 1) for document in window.documents])
+        found.append([document for _, documents in chunks._windows(epoch, 0, 1) for document in documents])
         assert collated(chunks, pairs, workers=2) == collated(chunks, pairs)
     assert found[0] != found[1] and sorted(found[0]) == sorted(found[1])
     assert shuffled.epoch == 0
@@ -217,7 +217,7 @@ def test_a_pickled_stream_gives_the_same(tokenizer, pairs):
 def test_windows_end_where_they_are_long_enough(tokenizer):
     def windows(**sizes):
         chunks = StreamedChunks(as_text(documents()), tokenizer, LENGTH, redraw=False, **sizes)
-        return [len(window.documents) for window in chunks._windows(0, 0, 1)]
+        return [len(documents) for _, documents in chunks._windows(0, 0, 1)]
 
     assert windows(window_documents=7) == [7, 7, 7, 9]
     assert windows(window_length=1) == [2] * 15
@@ -303,7 +303,7 @@ def test_text_needs_a_tokenizer_and_ids_take_no_options_of_one(given, options, m
 
 
 def test_a_column_that_turns_out_not_to_be_there_is_named(tokenizer):
-    """A stream of a generator does not tell its columns before."""
+    """The columns of a generator are known only when it is read."""
     with pytest.raises(ValueError, match=r"no column 'words' but \['text'\]"):
         next(iter(StreamedChunks(stream(), tokenizer, LENGTH, column="words", redraw=False)))
 

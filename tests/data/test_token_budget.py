@@ -36,10 +36,10 @@ EXAMPLES = {
 
 
 def make(tokenizer, kind, budget=BUDGET, num_documents=300, packed=True, **options):
-    data_set_class, collator_class, rule = EXAMPLES[kind]
-    data_set = data_set_class(make_dataset(random_documents(num_documents)), LENGTH, **rule, **options)
+    dataset_class, collator_class, rule = EXAMPLES[kind]
+    dataset = dataset_class(make_dataset(random_documents(num_documents)), LENGTH, **rule, **options)
     collator = collator_class(tokenizer, packed=packed)
-    return TokenBudget(data_set, collator, budget), collator
+    return TokenBudget(dataset, collator, budget), collator
 
 
 def keys_of(groups):
@@ -47,11 +47,11 @@ def keys_of(groups):
     return [groups[i].keys.tolist() for i in range(len(groups))]
 
 
-def keys_in_epoch(data_set):
-    """Of every example of the epoch once; more or fewer than the data set's length where epochs are cut anew."""
-    if isinstance(data_set, SentenceBlocks):
-        return data_set.examples(np.arange(len(data_set))).keys.tolist()
-    return data_set._chunks(data_set.draw).keys.tolist()
+def keys_in_epoch(dataset):
+    """Of every example of the epoch once; more or fewer than the dataset's length where epochs are cut again."""
+    if isinstance(dataset, SentenceBlocks):
+        return dataset.examples(np.arange(len(dataset))).keys.tolist()
+    return dataset._chunks(dataset.draw).keys.tolist()
 
 
 @pytest.mark.parametrize("kind", sorted(EXAMPLES.keys() - {"nsp of the paper"}))
@@ -118,7 +118,7 @@ def test_groups_are_a_function_of_seed_and_epoch(tokenizer, kind):
     assert keys_of(again) == keys_of(copied) == found[1, 2]
 
 
-def test_examples_are_grouped_anew_where_they_are_not_drawn_anew(tokenizer):
+def test_examples_that_stay_the_same_are_grouped_again_every_epoch(tokenizer):
     groups, _ = make(tokenizer, "nsp", epochs_per_draw=2)
     epochs = []
     for epoch in (0, 1):
@@ -155,7 +155,7 @@ def test_groups_through_a_data_loader_are_the_examples_of_padded_batches(tokeniz
             assert torch.equal(one["next_sentence_label"], other["next_sentence_label"])
 
 
-def test_the_epoch_has_to_be_announced(tokenizer):
+def test_the_epoch_has_to_be_set(tokenizer):
     groups, _ = make(tokenizer, "blocks")
     with pytest.raises(ValueError, match="epoch of the dataset was not set"):
         groups[0]

@@ -28,9 +28,9 @@ FAILURES = [
     (PUBLISH.replace("MODEL", "GONE"), "not published: 1 error(s) above"),
     (EXPORT.replace("MODEL", "ROWS"), "ROWS is a file: give the folder that it is in"),
     # A model without its tokenizer, or without its weights.
-    (FINETUNE.replace("MODEL", "BARE"), "BARE' has no tokenizer, or one that knows no words: save it there"),
-    (EVALUATE.replace("MODEL", "BARE"), "BARE' has no tokenizer, or one that knows no words: save it there"),
-    (CORPUS.replace("MODEL", "BARE"), "BARE' has no tokenizer, or one that knows no words: save it there"),
+    (FINETUNE.replace("MODEL", "BARE"), "BARE' has no tokenizer, or one with special tokens only: save it there"),
+    (EVALUATE.replace("MODEL", "BARE"), "BARE' has no tokenizer, or one with special tokens only: save it there"),
+    (CORPUS.replace("MODEL", "BARE"), "BARE' has no tokenizer, or one with special tokens only: save it there"),
     (EXPORT.replace("MODEL", "BARE"), "BARE has no weights: neither model.safetensors nor"),
     (PUBLISH.replace("MODEL", "BARE"), "not published: 3 error(s) above"),
     # Of another kind.
@@ -42,11 +42,11 @@ FAILURES = [
     (FINETUNE.replace("ROWS", "LATIN"), "is not UTF-8 (invalid continuation byte at byte 14): convert it"),
     (f"{FINETUNE} --text-column body", "--text-column body: the train data has no such column; it has text, label"),
     (EVALUATE.replace("TEXT", "GONE"), "does not exist: check the spelling"),
-    (EVALUATE.replace("TEXT", "EMPTY"), "holds no sentence: name files with text"),
+    (EVALUATE.replace("TEXT", "EMPTY"), "has no sentence: name files with text"),
     (EVALUATE.replace("TEXT", "LATIN"), "1 of 2 sentences have a character U+FFFD: the text is not UTF-8"),
     (EVALUATE.replace("TEXT", "LONG"), "1 of 2 sentences are longer than the 43 tokens that the model takes"),
     (f"{EVALUATE} --language xx", "language='xx' is not a language code"),
-    ("quickstart --input EMPTY --output OUT", "--input holds 0 document(s), too few"),
+    ("quickstart --input EMPTY --output OUT", "--input has 0 document(s), too few"),
     ("quickstart --input GONE --output OUT", "does not exist: check the spelling"),
     ("benchmark --text GONE --length 16", "does not exist: check the spelling"),
     # Nowhere to write.

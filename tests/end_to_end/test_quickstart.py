@@ -109,7 +109,7 @@ def test_stopped_it_goes_on_to_the_same_model_and_finished_it_becomes_longer(
     assert all(torch.equal(before[name], after[name]) for name in before)
 
     assert main([*quickstart(stopped, *text), "--max-steps", "6"]) == 0
-    assert "This run had 4 steps and goes on to 6" in capsys.readouterr().out
+    assert "This run is extended from 4 to 6 steps" in capsys.readouterr().out
     assert "| optimizer steps | 6 |" in (stopped / "model" / "README.md").read_text()
 
 

@@ -1,4 +1,4 @@
-"""Files of minimal pairs, and figures of their scores."""
+"""Files of minimal pairs, and metrics of their scores."""
 
 import json
 

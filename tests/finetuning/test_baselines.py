@@ -1,4 +1,4 @@
-"""What a figure is compared with, for every task, and the warning where it does not stand out."""
+"""What a metric is compared with, for every task, and the warning where it does not stand out."""
 
 import numpy as np
 import pytest
@@ -29,10 +29,10 @@ def test_the_most_frequent_label_of_the_evaluation_set_is_the_baseline_of_every_
         {"text": ["a"] * 5, "label": ["x", "y", "y", "z", "y"]},
         {"text": ["a"] * 4, "label": ["y", "x", "x", "z"]},
     )
-    figures = task.baseline.metrics("test")
+    metrics = task.baseline.metrics("test")
     assert task.baseline.name == "most frequent label"
     # Of three classes one has precision 1/2 and recall 1.
-    assert figures == pytest.approx({"accuracy": 0.5, "f1_macro": 2 / 9, "matthews_correlation": 0.0})
+    assert metrics == pytest.approx({"accuracy": 0.5, "f1_macro": 2 / 9, "matthews_correlation": 0.0})
 
 
 def test_the_best_constant_set_of_labels_is_the_baseline_of_several_a_row():
@@ -51,8 +51,8 @@ def test_numbers_have_the_training_mean_as_baseline():
 def test_words_have_the_most_frequent_tag():
     train = {"tokens": [["the", "cat"], ["a"]], "ner_tags": [["O", "B-X"], ["O"]]}
     task = prepare(token_classification, train, {"tokens": [["the", "cat", "a"]], "ner_tags": [["B-X", "O", "O"]]})
-    figures = task.baseline.metrics("test")
-    assert (figures["overall_f1"], figures["overall_accuracy"]) == (0.0, pytest.approx(2 / 3))
+    metrics = task.baseline.metrics("test")
+    assert (metrics["overall_f1"], metrics["overall_accuracy"]) == (0.0, pytest.approx(2 / 3))
     plain = {"tokens": [["the", "cat"], ["a"]], "ner_tags": [["DET", "NOUN"], ["DET"]]}
     task = prepare(
         token_classification, plain, {"tokens": [["the", "cat", "a"]], "ner_tags": [["DET", "NOUN", "DET"]]}
@@ -93,19 +93,19 @@ def test_questions_have_a_baseline_where_no_answer_is_one():
         ("f1", 0.5, None, 400, None),
     ],
 )
-def test_a_figure_that_does_not_stand_out_is_warned_of(metric, value, least, items, said):
+def test_a_metric_that_does_not_stand_out_is_warned_of(metric, value, least, items, said):
     baseline = Baseline("b", lambda split: {} if least is None else {metric: least})
     warning = compared(metric, value, baseline, "test", items)
     assert warning is None if said is None else said in warning
 
 
-def test_the_table_shows_the_baseline_beside_the_figures_and_warnings_name_the_set():
+def test_the_table_shows_the_baseline_beside_the_metrics_and_warnings_name_the_set():
     rows = {"text": ["a"] * 4, "label": ["x", "x", "x", "y"]}
     task = prepare(sequence_classification, rows, rows)
     task.eval_sets["validation"] = task.eval_sets["test"]
     task.baseline = Baseline(task.baseline.name, lambda split: {"accuracy": 0.75})
-    figures = {"test": {"accuracy": 0.75, "loss": 1.0}, "validation": {"accuracy": 0.25, "loss": 1.0}}
-    result = RunResult(0, figures, 1, 1.0, None, 1.0, 1.0, 0.1, None, None)
+    metrics = {"test": {"accuracy": 0.75, "loss": 1.0}, "validation": {"accuracy": 0.25, "loss": 1.0}}
+    result = RunResult(0, metrics, 1, 1.0, None, 1.0, 1.0, 0.1, None, None)
     head, accuracy, loss, *_ = format_table([result], task).splitlines()
     assert head.endswith("baseline: most frequent label") and accuracy.endswith("  0.7500")
     assert loss.split() == ["test", "loss", "1.0000", "1.0000"]
@@ -134,8 +134,8 @@ def test_predictions_of_one_class_are_found(scores, labels, expected):
 def test_a_model_that_settles_on_one_class_is_warned_of_whichever_it_is():
     train = {"text": ["a"] * 4, "label": ["x", "x", "x", "y"]}
     task = prepare(sequence_classification, train, {"text": ["a"] * 25, "label": ["y"] * 14 + ["x"] * 11})
-    figures = {"test": {"accuracy": 0.56, "matthews_correlation": 0.0}}
-    result = RunResult(0, figures, 1, 1.0, None, 1.0, 1.0, 0.1, None, None, only_class={"test": "y"})
+    metrics = {"test": {"accuracy": 0.56, "matthews_correlation": 0.0}}
+    result = RunResult(0, metrics, 1, 1.0, None, 1.0, 1.0, 0.1, None, None, only_class={"test": "y"})
     assert baseline_warnings(result, task) == [
         "test: all predictions are 'y', whatever the input.",
         "test: accuracy 0.5600 is no better than 0.5600, which the baseline reaches (most frequent label). The model "

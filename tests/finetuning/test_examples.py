@@ -17,14 +17,14 @@ def load(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "labels", "figure"),
+    ("name", "labels", "metric"),
     [
         ("finetune_pairs", ["yes", "no"], "eval_accuracy"),
         ("finetune_similarity", [0.5, 2.0], "eval_pearsonr"),
         ("finetune_multiple_choice", [0, 1], "eval_accuracy"),
     ],
 )
-def test_examples_take_files(name, labels, figure, tmp_path):
+def test_examples_take_files(name, labels, metric, tmp_path):
     encoder = save_encoder(BERT, tmp_path / "encoder")
     texts = zip(sentences(8), sentences(8, 1), labels * 4, strict=True)
     rows = [{"text": a, "text_pair": b, "prompt": a, "endings": [a, b], "label": label} for a, b, label in texts]
@@ -34,7 +34,7 @@ def test_examples_take_files(name, labels, figure, tmp_path):
         str(tmp_path / "rows.jsonl"), "--output_dir", str(tmp_path / "out"), "--max_steps", "2", "--max_length", "20",
         "--use_cpu", "True",
     )  # fmt: skip
-    assert figure in output
+    assert metric in output
     assert (tmp_path / "out" / "model.safetensors").exists()
 
 

@@ -1,4 +1,4 @@
-"""Questions on texts: gold answers to columns and back, figures and files of the official scripts, from set scores."""
+"""Questions on texts: gold answers to columns and back, metrics and files of the official scripts, from set scores."""
 
 import json
 from typing import Any
@@ -119,11 +119,11 @@ def test_blanks_around_an_answer_are_not_learnt() -> None:
 
 
 @each_family
-def test_right_scores_give_perfect_figures(family: Family) -> None:
+def test_right_scores_give_perfect_metrics(family: Family) -> None:
     rows = ROWS if family is not ROBERTA else {name: values[::2] + values[3:] for name, values in ROWS.items()}
     task = prepare(splits(train=rows, test=rows), tokenizer_of(family), max_length=LENGTH, doc_stride=9)
-    figures = metrics_of(task, "test", pointing_at_labels(task.eval_sets["test"]))
-    assert figures == {"exact_match": 100.0, "f1": 100.0}
+    metrics = metrics_of(task, "test", pointing_at_labels(task.eval_sets["test"]))
+    assert metrics == {"exact_match": 100.0, "f1": 100.0}
     assert task.main_metric == "f1"
 
 
@@ -136,21 +136,21 @@ def test_any_gold_answer_is_right_and_the_first_is_learnt() -> None:
     assert metrics_of(task, "test", (starts, ends)) == {"exact_match": 0.0, "f1": pytest.approx(100 * 2 * 3 / (3 + 4))}
 
 
-def test_figures_with_unanswerable_questions_and_the_threshold() -> None:
+def test_metrics_with_unanswerable_questions_and_the_threshold() -> None:
     """q0 has its answer 2 + 2 above "no answer", q1 "no answer" 3 + 3 against 1 + 1 of "cat"."""
     task = prepare(splits(train=WITHOUT, test=WITHOUT), tokenizer_of(BERT), max_length=43, allow_no_answer=True)
     rows = task.eval_sets["test"]
     starts, ends = pointing_at_labels(rows, score=2.0)
     assert rows["start_positions"][:] == [3, 0]
     starts[1, [0, 4]] = ends[1, [0, 4]] = 3.0, 1.0
-    figures = metrics_of(task, "test", (starts, ends))
-    assert (figures["exact"], figures["f1"], figures["NoAns_exact"]) == (100.0, 100.0, 100.0)
+    metrics = metrics_of(task, "test", (starts, ends))
+    assert (metrics["exact"], metrics["f1"], metrics["NoAns_exact"]) == (100.0, 100.0, 100.0)
     for threshold, exact in ((3.9, 100.0), (4.0, 50.0), (-4.1, 50.0), (-4.0, 100.0)):
         options = {"allow_no_answer": True, "null_threshold": threshold}
         task = prepare(splits(train=WITHOUT, test=WITHOUT), tokenizer_of(BERT), max_length=43, **options)
-        figures = metrics_of(task, "test", (starts, ends))
-        assert figures["exact"] == exact, threshold
-        assert (figures["best_exact"], figures["best_exact_thresh"]) == (100.0, -4.0)
+        metrics = metrics_of(task, "test", (starts, ends))
+        assert metrics["exact"] == exact, threshold
+        assert (metrics["best_exact"], metrics["best_exact_thresh"]) == (100.0, -4.0)
 
 
 def metrics_with_odds(odds: dict[float, bool], threshold: float = 0.0) -> dict[str, float]:
@@ -174,10 +174,10 @@ def test_best_threshold_is_one_that_gives_the_best_figure(
     odds: dict[float, bool], best: float, threshold: float
 ) -> None:
     """With odds of any sign and size, though the official script's search begins at 0."""
-    figures = metrics_with_odds(odds)
+    metrics = metrics_with_odds(odds)
     for name in ("exact", "f1"):
-        assert figures[f"best_{name}"] == pytest.approx(best)
-        assert figures[f"best_{name}_thresh"] == threshold
+        assert metrics[f"best_{name}"] == pytest.approx(best)
+        assert metrics[f"best_{name}_thresh"] == threshold
         assert metrics_with_odds(odds, threshold)[name] == pytest.approx(best)
 
 

@@ -163,17 +163,17 @@ def test_tokens_are_counted_without_padding(encoders, tmp_path):
     assert result.tokens_per_second * result.seconds == pytest.approx(tokens)
 
 
-def test_a_model_that_diverged_has_no_figures(encoders, tmp_path):
+def test_a_model_that_diverged_has_no_metrics(encoders, tmp_path):
     training = {**DESCENT, "learning_rate": 1e30}
     with pytest.raises(ValueError, match="seed 0, validation: the model's scores are NaN"):
         run(classification(BERT), BERT, encoders, tmp_path, training=training, checkpoint="last")
 
 
-def test_figures_that_one_seed_alone_has_are_not_averaged():
+def test_metrics_that_one_seed_alone_has_are_not_averaged():
     task = classification(BERT)
-    figures = [{"overall_f1": 0.5, "LOC_f1": 0.0}, {"overall_f1": 0.7}]
+    metrics = [{"overall_f1": 0.5, "LOC_f1": 0.0}, {"overall_f1": 0.7}]
     results = [
-        RunResult(seed, {"test": one}, 1, 1.0, None, 1.0, 1.0, 0.1, None, None) for seed, one in enumerate(figures)
+        RunResult(seed, {"test": one}, 1, 1.0, None, 1.0, 1.0, 0.1, None, None) for seed, one in enumerate(metrics)
     ]
     for some in (results, results[::-1]):
         table = format_table(some, task)

@@ -68,28 +68,28 @@ def test_several_labels_a_row():
     assert task.config_fields["problem_type"] == "multi_label_classification"
     scores = EvalPrediction(np.array([[1.0, -1, -1], [-1, 1, 1]]), np.array([[1.0, 1, 0], [0, 1, 1]]))
     # Three of four labels found, none wrong: F1 = 2 * 3 / (3 + 4); one of two rows all right.
-    figures = task.compute_metrics("test")(scores)
-    assert figures["f1_micro"] == pytest.approx(6 / 7)
-    assert figures["accuracy"] == 0.5
+    metrics = task.compute_metrics("test")(scores)
+    assert metrics["f1_micro"] == pytest.approx(6 / 7)
+    assert metrics["accuracy"] == 0.5
 
 
-def test_classification_figures():
+def test_classification_metrics():
     task = sequence_classification.prepare(splits(train=labelled(6)), tokenizer_of(BERT), max_length=LENGTH)
     scores = np.array([[2.0, 1], [0, 1], [3, 1], [0, 5]])
-    figures = task.compute_metrics("test")(EvalPrediction(scores, np.array([0, 0, 0, 1])))
+    metrics = task.compute_metrics("test")(EvalPrediction(scores, np.array([0, 0, 0, 1])))
     # Class 0: precision 1, recall 2/3; class 1: precision 1/2, recall 1. Matthews: (2*1 - 0*1) / sqrt(2*3*1*2).
     expected = {"accuracy": 0.75, "f1_macro": (0.8 + 2 / 3) / 2, "matthews_correlation": 2 / 12**0.5}
-    assert figures == pytest.approx(expected)
+    assert metrics == pytest.approx(expected)
 
 
-def test_regression_figures_and_numbers():
+def test_regression_metrics_and_numbers():
     data = splits(train={"text": ["the", "cat"], "label": ["1", "2.5"]})
     task = sequence_regression.prepare(data, tokenizer_of(BERT), max_length=LENGTH)
     assert task.train_set["labels"][:] == [1.0, 2.5]
     assert task.config_fields == {"num_labels": 1, "problem_type": "regression"}
     predicted = np.array([[1.0], [2.0], [4.0]])
-    figures = task.compute_metrics("test")(EvalPrediction(predicted, np.array([1.0, 2.0, 3.0])))
-    assert figures == pytest.approx({"pearsonr": 0.981981, "spearmanr": 1.0, "mse": 1 / 3}, abs=1e-6)
+    metrics = task.compute_metrics("test")(EvalPrediction(predicted, np.array([1.0, 2.0, 3.0])))
+    assert metrics == pytest.approx({"pearsonr": 0.981981, "spearmanr": 1.0, "mse": 1 / 3}, abs=1e-6)
     constant = task.compute_metrics("test")(EvalPrediction(np.ones((3, 1)), np.array([1.0, 2.0, 3.0])))
     assert (constant["pearsonr"], constant["spearmanr"]) == (0.0, 0.0)
 

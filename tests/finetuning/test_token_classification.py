@@ -1,4 +1,4 @@
-"""Tags of words: which token carries which label, every word once, and figures and files of whole sentences."""
+"""Tags of words: which token carries which label, every word once, and metrics and files of whole sentences."""
 
 from typing import Any
 
@@ -118,37 +118,37 @@ def test_labels_exactly() -> None:
 
 @each_family
 @pytest.mark.parametrize("options", [{}, {"label_all_tokens": True}, {"window_overlap": 0}])
-def test_right_predictions_give_perfect_figures(family: Family, options: dict[str, Any]) -> None:
+def test_right_predictions_give_perfect_metrics(family: Family, options: dict[str, Any]) -> None:
     """Over windows, entities that lie in two of them, and words the tokenizer drops."""
     rows = tagged((WORDS * 2, TAGS * 2), (["dog"], ["B-X"]), ([], []))
     task = prepare(splits(train=rows, test=rows), tokenizer_of(family), max_length=9, **options)
     assert len(task.eval_sets["test"]) >= 5
-    figures = metrics_of(task, "test", perfect_scores(task, "test"))
-    assert (figures["overall_f1"], figures["overall_accuracy"]) == (1.0, 1.0)
-    assert (figures["X_number"], figures["Y_number"]) == (5, 4)
+    metrics = metrics_of(task, "test", perfect_scores(task, "test"))
+    assert (metrics["overall_f1"], metrics["overall_accuracy"]) == (1.0, 1.0)
+    assert (metrics["X_number"], metrics["Y_number"]) == (5, 4)
 
 
-def test_every_type_has_figures_in_every_run() -> None:
-    """Of a type that a set does not have, none are found of none: seeds' figures can be averaged."""
+def test_every_type_has_metrics_in_every_run() -> None:
+    """Of a type that a set does not have, none are found of none: seeds' metrics can be averaged."""
     train, test = tagged((WORDS, TAGS), (["dog"], ["I-A-Z"])), tagged((["the", "cat"], ["O", "B-X"]))
     task = prepare(splits(train=train, test=test), tokenizer_of(BERT), max_length=LENGTH)
     right = perfect_scores(task, "test")
     wrong = right.copy()
     wrong[0, 1] = np.arange(len(task.label_names)) == task.label_names.index("B-Y")  # "the"
-    figures = [metrics_of(task, "test", scores) for scores in (right, wrong, np.zeros_like(right))]
-    assert [set(found) for found in figures] == [set(figures[0])] * 3
+    metrics = [metrics_of(task, "test", scores) for scores in (right, wrong, np.zeros_like(right))]
+    assert [set(found) for found in metrics] == [set(metrics[0])] * 3
     for kind in ("Y", "A-Z"):
-        assert [figures[0][f"{kind}_{name}"] for name in ("precision", "recall", "f1", "number")] == [0.0] * 3 + [0]
-    assert (figures[0]["X_f1"], figures[0]["X_number"]) == (1.0, 1)
-    assert len(figures[0]) == 4 + 3 * 4
+        assert [metrics[0][f"{kind}_{name}"] for name in ("precision", "recall", "f1", "number")] == [0.0] * 3 + [0]
+    assert (metrics[0]["X_f1"], metrics[0]["X_number"]) == (1.0, 1)
+    assert len(metrics[0]) == 4 + 3 * 4
 
 
 def test_a_type_called_overall_is_not_taken_for_all_types() -> None:
     names = ["O", "B-overall", "B-PER"]
-    figures = entity_metrics([["B-PER", "O"]], [["B-PER", "B-overall"]], names)
+    metrics = entity_metrics([["B-PER", "O"]], [["B-PER", "B-overall"]], names)
     without = entity_metrics([["B-PER"]], [["B-PER"]], names)
-    assert figures.keys() == without.keys() and len(figures) == 4 + 2 * 4
-    assert figures["overall_f1"] == pytest.approx(2 / 3) and figures["overall__f1"] == 0.0
+    assert metrics.keys() == without.keys() and len(metrics) == 4 + 2 * 4
+    assert metrics["overall_f1"] == pytest.approx(2 / 3) and metrics["overall__f1"] == 0.0
     assert without["overall_f1"] == 1.0 and without["overall__number"] == 0
 
 
@@ -163,10 +163,10 @@ def test_one_wrong_word_is_one_wrong_word() -> None:
         for column, token in enumerate(ids):
             if token == slept:
                 scores[row, column] = np.arange(len(task.label_names)) == b_x
-    figures = metrics_of(task, "validation", scores)
-    assert figures["overall_accuracy"] == pytest.approx(13 / 14)
-    assert figures["overall_precision"] == pytest.approx(4 / 5)  # one entity too many, of 5
-    assert figures["overall_recall"] == 1.0
+    metrics = metrics_of(task, "validation", scores)
+    assert metrics["overall_accuracy"] == pytest.approx(13 / 14)
+    assert metrics["overall_precision"] == pytest.approx(4 / 5)  # one entity too many, of 5
+    assert metrics["overall_recall"] == 1.0
 
 
 def test_words_without_a_token_count_too() -> None:
@@ -178,9 +178,9 @@ def test_words_without_a_token_count_too() -> None:
     task = prepare(splits(train=rows, test=rows), tokenizer, max_length=LENGTH)
     assert task.train_set["words"][:] == [[0, 2], [], [0]]
     assert "2 words have no token and are O" in task.plan[1]
-    figures = metrics_of(task, "test", perfect_scores(task, "test"))
-    assert figures["overall_accuracy"] == pytest.approx(4 / 5)
-    assert figures["overall_recall"] == pytest.approx(1 / 2)
+    metrics = metrics_of(task, "test", perfect_scores(task, "test"))
+    assert metrics["overall_accuracy"] == pytest.approx(4 / 5)
+    assert metrics["overall_recall"] == pytest.approx(1 / 2)
 
 
 def test_tags_of_no_entity_scheme_have_accuracy() -> None:

@@ -93,7 +93,7 @@ def test_every_head_is_in_auto_map_and_in_one_file(family: Family) -> None:
     """A head left out of AUTO_MAP could be saved and not be loaded; one modeling file is copied beside the weights."""
     module = ast.parse((PACKAGE / "models" / f"modeling_{family.name}.py").read_text(encoding="utf-8"))
     classes = [node.name for node in module.body if isinstance(node, ast.ClassDef) and node.name.startswith("Hfe")]
-    heads = {name for name in classes if not name.endswith(("PreTrainedModel", "HeadModel"))}
+    heads = {name for name in classes if not name.endswith(("PreTrainedModel", "Output"))}
     references = {name: reference.split(".") for name, reference in family.config_class.AUTO_MAP.items()}
     assert references.pop("AutoConfig") == [f"configuration_{family.name}", family.config_class.__name__]
     assert {module for module, _ in references.values()} == {f"modeling_{family.name}"}
@@ -107,6 +107,14 @@ def test_transformers_finds_every_shipped_file() -> None:
     for path in (PACKAGE / "models" / f"{name}.py" for name in [*named, "question_answering_pipeline"]):
         found |= {path.name, *(Path(needed).name for needed in get_relative_import_files(path))}
     assert found == {path.name for path in SHIPPED} - {"__init__.py"}
+
+
+def test_a_bert_checkpoint_carries_at_most_2800_lines() -> None:
+    """What a security reviewer has to read before `trust_remote_code=True`."""
+    modeling = PACKAGE / "models" / "modeling_bert.py"
+    files = {modeling.name, *(Path(path).name for path in get_relative_import_files(modeling))}
+    assert "configuration_bert.py" in files and len(files) <= 16
+    assert sum(len((PACKAGE / "models" / name).read_text(encoding="utf-8").splitlines()) for name in files) <= 2800
 
 
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))

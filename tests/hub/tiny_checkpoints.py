@@ -3,16 +3,17 @@
 What all hub tests share: one configuration, one tokenizer and one batch of unequal lengths a family.
 """
 
+import importlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 import transformers
-from transformers import AlbertTokenizer, BertTokenizer, PreTrainedModel, PreTrainedTokenizerBase, RobertaTokenizer
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_encoders import HfeAlbertConfig, HfeBertConfig, HfeRobertaConfig
-from hf_encoders.models import modeling_albert, modeling_bert, modeling_roberta
 from hf_encoders.models.encoder_configuration import EncoderConfig
+from hf_encoders.registration import configurations
+from tests.families import model_class, own_sizes
 
 
 WORDS = ("the", "cat", "sat", "on", "a", "mat", "dog", "and", "slept", "all", "day", "long", ".", ",")
@@ -40,16 +41,24 @@ class Family(NamedTuple):
     tokenizer_class: type[PreTrainedTokenizerBase]
 
 
-BERT = Family("bert", HfeBertConfig, modeling_bert, {"type_vocab_size": 3}, BertTokenizer)
-ROBERTA = Family("roberta", HfeRobertaConfig, modeling_roberta, {"max_position_embeddings": 53}, RobertaTokenizer)
-ALBERT = Family(
-    "albert",
-    HfeAlbertConfig,
-    modeling_albert,
-    {"embedding_size": 11, "num_hidden_groups": 2, "inner_group_num": 2},
-    AlbertTokenizer,
-)
-FAMILIES = (BERT, ROBERTA, ALBERT)
+# Changes to `SIZES` by family, beside the sizes that only it has.
+CHANGED_SIZES = {
+    "bert": {"type_vocab_size": 3},
+    "roberta": {"max_position_embeddings": 53},
+    "albert": {"embedding_size": 11},
+}
+
+
+def family_of(config_class: type[EncoderConfig]) -> Family:
+    """What the tests need to know, from the registration."""
+    name = config_class.model_type
+    sizes = own_sizes(config_class) | CHANGED_SIZES.get(name, {})
+    modeling = importlib.import_module(model_class(config_class, "AutoModel").__module__)
+    return Family(name, config_class, modeling, sizes, getattr(transformers, config_class.TOKENIZER_CLASS))
+
+
+FAMILIES = tuple(family_of(config_class) for config_class in configurations())
+BERT, ROBERTA, ALBERT = (next(one for one in FAMILIES if one.name == name) for name in ("bert", "roberta", "albert"))
 
 
 def auto_classes(family: Family) -> list[str]:
@@ -70,17 +79,22 @@ def trusted_auto_classes(family: Family, key: str) -> list[str]:
 
 def make_tokenizer(family: Family) -> PreTrainedTokenizerBase:
     """A tokenizer of the family's own class that knows `WORDS`."""
-    if family is ROBERTA:
+    kind, untrained = family.config_class.VOCABULARY_KIND, family.tokenizer_class()
+    first, last = (
+        [getattr(untrained, f"{role}_token") for role in roles]
+        for roles in (family.config_class.FIRST_SPECIAL_TOKENS, family.config_class.LAST_SPECIAL_TOKENS)
+    )
+    if kind == "bpe":
         letters = sorted({letter for text in (*WORDS, *TEXTS) for letter in text if letter != " "})
         merges = [("Ġ", "t"), ("h", "e"), ("Ġt", "he")]
-        pieces = ["<s>", "<pad>", "</s>", "<unk>", *letters, "Ġ", *("".join(pair) for pair in merges), "<mask>"]
-        return RobertaTokenizer(vocab={piece: row for row, piece in enumerate(pieces)}, merges=merges)
-    if family is ALBERT:
-        special = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
-        pieces = [f"▁{word}" for word in WORDS] + [".", ","]
-        return AlbertTokenizer(vocab=[(piece, 0.0) for piece in special] + [(piece, -2.0) for piece in pieces])
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
-    return BertTokenizer(vocab={piece: row for row, piece in enumerate(pieces)})
+        pieces = [*first, *letters, "Ġ", *("".join(pair) for pair in merges), *last]
+        return family.tokenizer_class(vocab={piece: row for row, piece in enumerate(pieces)}, merges=merges)
+    if kind == "unigram":
+        scores = [(f"▁{word}", -2.0) for word in WORDS] + [(".", -2.0), (",", -2.0)]
+        before, after = ([(token, 0.0) for token in tokens] for tokens in (first, last))
+        return family.tokenizer_class(vocab=[*before, *scores, *after])
+    pieces = [*first, *WORDS, *last]
+    return family.tokenizer_class(vocab={piece: row for row, piece in enumerate(pieces)})
 
 
 def make_config(family: Family, **fields: Any) -> EncoderConfig:
@@ -94,8 +108,7 @@ def make_model(family: Family, auto_class: str, seed: int = 0, **fields: Any) ->
     if auto_class in ("AutoModelForSequenceClassification", "AutoModelForTokenClassification"):
         fields = {"num_labels": 3, **fields}
     torch.manual_seed(seed)
-    model_class = getattr(family.modeling, family.config_class.AUTO_MAP[auto_class].split(".")[1])
-    model = model_class(make_config(family, **fields))
+    model = model_class(family.config_class, auto_class)(make_config(family, **fields))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.05)
@@ -136,7 +149,7 @@ def head_of(key: str) -> str:
 def labels_for(family: Family, head: str, batch: dict[str, torch.Tensor]) -> dict[str, list]:
     """Labels for the two texts, by argument name; none for the model without a head."""
     tokens = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
-    pair_label = "sentence_order_label" if family is ALBERT else "next_sentence_label"
+    pair_label = model_class(family.config_class, "AutoModelForPreTraining").loss_terms.get("pair")
     return {
         "AutoModel": {},
         "AutoModelForPreTraining": {"labels": tokens.tolist(), pair_label: [0, 1]},

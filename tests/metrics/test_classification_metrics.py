@@ -1,4 +1,4 @@
-"""Metrics of classes and numbers: figures by hand, wrong input, and the ways `evaluate` feeds them."""
+"""Metrics of classes and numbers: metrics by hand, wrong input, and the ways `evaluate` feeds them."""
 
 import math
 

@@ -73,9 +73,9 @@ def class_of(name: str) -> type[evaluate.Metric]:
 
 
 def check_same_as_classes(loaded: list, folder: Path) -> None:
-    for (name, config, inputs), (loaded_name, figures) in zip(CASES, loaded, strict=True):
+    for (name, config, inputs), (loaded_name, metrics) in zip(CASES, loaded, strict=True):
         assert loaded_name == name
-        assert figures == class_of(name)(config, cache_dir=str(folder)).compute(**inputs), name
+        assert metrics == class_of(name)(config, cache_dir=str(folder)).compute(**inputs), name
 
 
 @pytest.mark.processes
@@ -96,9 +96,9 @@ def test_all_files_load_by_path_with_the_package(tmp_path):
     loaded, masked = run_with_package(LOAD_ALL + LOAD_MASKED, tmp_path / "home", argument=argument)
     check_same_as_classes(loaded, tmp_path)
     model, tokenizer = make_model(BERT, "AutoModelForMaskedLM"), make_tokenizer(BERT)
-    for (name, given), figures in zip(MASKED_INPUTS.items(), masked, strict=True):
+    for (name, given), metrics in zip(MASKED_INPUTS.items(), masked, strict=True):
         expected = class_of(name)(cache_dir=str(tmp_path)).compute(**given, model=model, tokenizer=tokenizer)
-        assert figures == pytest.approx(expected, rel=1e-5)
+        assert metrics == pytest.approx(expected, rel=1e-5)
 
 
 def test_every_metric_is_among_the_cases():
@@ -107,7 +107,7 @@ def test_every_metric_is_among_the_cases():
     assert {metric.__module__.rpartition(".")[2] for metric in classes} == names
 
 
-def test_figures_are_flat_numbers(tmp_path):
+def test_metrics_are_flat_numbers(tmp_path):
     for name, config, inputs in CASES:
-        figures = class_of(name)(config, cache_dir=str(tmp_path)).compute(**inputs)
-        assert figures and all(type(value) in (int, float) for value in figures.values()), name
+        metrics = class_of(name)(config, cache_dir=str(tmp_path)).compute(**inputs)
+        assert metrics and all(type(value) in (int, float) for value in metrics.values()), name

@@ -1,4 +1,4 @@
-"""The metrics that run a model: figures of the functions they call, and their form."""
+"""The metrics that run a model: metrics of the functions they call, and their form."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Entity figures: by hand in three tagging schemes, and the same as seqeval's own."""
+"""Entity metrics: by hand in three tagging schemes, and the same as seqeval's own."""
 
 import numpy as np
 import pytest
@@ -76,9 +76,9 @@ def random_tags(scheme: str, seed: int) -> list[list[str]]:
 
 @pytest.mark.parametrize("mode", [None, "strict"])
 @pytest.mark.parametrize("scheme", SENTENCES)
-def test_figures_are_those_of_seqeval(metric, scheme, mode):
+def test_metrics_are_those_of_seqeval(metric, scheme, mode):
     references = random_tags(scheme, seed=1)
-    # Mostly right, so that the figures are not all near zero.
+    # Mostly right, so that the metrics are not all near zero.
     mistakes, tags = np.random.default_rng(2), ["O", "S-LOC" if scheme == "IOBES" else "B-LOC"]
     predictions = [
         [mistakes.choice(tags).item() if mistakes.random() < 0.2 else tag for tag in sentence]
@@ -128,7 +128,7 @@ def test_a_type_may_be_called_like_a_figure(metric, kind, arguments):
     expected = metric.compute(predictions=plain[0], references=plain[1], **arguments)
     assert expected["overall_f1"] == pytest.approx(4 / 7) and expected["OTHER_f1"] == pytest.approx(2 / 3)
     name = f"{kind}_" if kind.startswith("overall") else kind
-    assert found == {figure.replace("OTHER_", f"{name}_"): value for figure, value in expected.items()}
+    assert found == {metric.replace("OTHER_", f"{name}_"): value for metric, value in expected.items()}
 
 
 def test_types_called_overall_with_any_underscores_are_told_apart(metric):

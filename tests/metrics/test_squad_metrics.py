@@ -1,4 +1,4 @@
-"""SQuAD figures equal those of the official scripts, which gave the expected values here for `answers.py`."""
+"""SQuAD metrics equal those of the official scripts, which gave the expected values here for `answers.py`."""
 
 import pytest
 
@@ -32,11 +32,11 @@ def squad_v2(tmp_path):
     return SquadV2(cache_dir=str(tmp_path))
 
 
-def test_squad_figures_are_the_official_ones(squad):
+def test_squad_metrics_are_the_official_ones(squad):
     assert squad.compute(predictions=predictions(SQUAD, False), references=references(SQUAD)) == OFFICIAL_SQUAD
 
 
-def test_squad_v2_figures_are_the_official_ones(squad_v2):
+def test_squad_v2_metrics_are_the_official_ones(squad_v2):
     arguments = {"predictions": predictions(SQUAD_V2, True), "references": references(SQUAD_V2)}
     assert squad_v2.compute(**arguments) == OFFICIAL_SQUAD_V2
     assert squad_v2.compute(**arguments, no_answer_threshold=0.5) == OFFICIAL_SQUAD_V2_ABOVE_ONE_HALF
@@ -62,7 +62,7 @@ def test_squad_of_one_question_by_hand(squad, answer, exact_match, f1):
     assert found == {"exact_match": exact_match, "f1": pytest.approx(f1, abs=1e-9)}
 
 
-def test_squad_v2_of_answerable_questions_alone_has_no_figures_of_the_others(squad_v2):
+def test_squad_v2_of_answerable_questions_alone_has_no_metrics_of_the_others(squad_v2):
     answers = [Answer(["x"], "x"), Answer(["y"], "")]
     found = squad_v2.compute(predictions=predictions(answers, True), references=references(answers))
     assert found["HasAns_exact"] == found["exact"] == 50.0

@@ -57,7 +57,7 @@ def labels_of(model: PreTrainedModel) -> set[str]:
         return set()
     if isinstance(model, QUESTION_ANSWERING):
         return {"start_positions", "end_positions"}
-    return {"labels", model.pair_label_name} if isinstance(model, PRETRAINING) else {"labels"}
+    return {"labels", model.loss_terms["pair"]} if isinstance(model, PRETRAINING) else {"labels"}
 
 
 @every_model
@@ -105,7 +105,7 @@ def test_a_misspelt_argument_is_refused(model_class: type[PreTrainedModel], miss
 @pytest.mark.parametrize("model_class", PRETRAINING)
 def test_a_misspelt_label_is_refused(model_class: type[PreTrainedModel]) -> None:
     model = tiny_model(model_class)
-    label = model.pair_label_name
+    label = model.loss_terms["pair"]
     given = {"input_ids": ids_for(model), "labels": ids_for(model), f"{label}s": torch.tensor([0, 1])}
     assert_refused(model, f"did you mean '{label}'", **given)
 
@@ -134,7 +134,7 @@ def test_what_transformers_passes_to_any_model_changes_nothing(model_class: type
 @pytest.mark.parametrize("name", NOT_FOR_ENCODERS)
 def test_what_an_encoder_cannot_do_is_refused(model_class: type[PreTrainedModel], name: str) -> None:
     model = tiny_model(model_class)
-    message = f"takes no '{name}', which an encoder has no use for"
+    message = f"takes no '{name}', which an encoder does not use"
     assert_refused(model, message, input_ids=ids_for(model), **{name: NOT_FOR_ENCODERS[name]})
 
 
@@ -161,7 +161,7 @@ def test_a_pair_collator_goes_with_its_own_head_alone(
     chunks = DocumentChunks(Dataset.from_dict(documents), max_length=11, redraw=False)
     batch = collator_class(tokenizer)([chunks[0], chunks[1]])
     label = collator_class(tokenizer).label_name
-    own = getattr(model, "pair_label_name", None)
+    own = model.loss_terms.get("pair")
     if own == label:
         assert model(**batch).pair_loss is not None
         return
@@ -187,7 +187,8 @@ def test_a_subclass_may_take_more_arguments() -> None:
             return super().forward(*args, **kwargs)
 
     class Masked(hf_encoders.HfeBertForMaskedLM):
-        encoder_class = Shifted
+        def _add_encoder(self, add_pooling_layer: bool) -> None:
+            self.bert = Shifted(self.config, add_pooling_layer)
 
     model = Masked(tiny_config(hf_encoders.HfeBertConfig))
     model(ids_for(model), shift=3)

@@ -182,7 +182,9 @@ def test_values_out_of_a_familys_range_are_named(config_class: type, fields: dic
     ],
 )
 def test_a_misspelt_field_is_refused(config_class, misspelt, meant):
-    with pytest.raises(ValueError, match=f"{misspelt} is no field of {config_class.__name__}: did you mean {meant}?"):
+    with pytest.raises(
+        ValueError, match=f"{misspelt} is not a field of {config_class.__name__}: did you mean {meant}?"
+    ):
         config_class(**{misspelt: 3})
 
 

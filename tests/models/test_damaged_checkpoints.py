@@ -157,7 +157,7 @@ DAMAGES = {
     "index that lies": Damage(
         merge_two_shards_in_the_index,
         OSError,
-        rf"model-00001-of-.* does not hold bert.encoder.* and \d+ more, which .*{INDEX} says it does",
+        rf"model-00001-of-.* does not hold bert.encoder.* and \d+ more, which .*{INDEX} lists there",
         sharded=True,
     ),
     "index that leaves out": Damage(
@@ -202,7 +202,7 @@ DAMAGES = {
     "a head alone": Damage(
         lambda folder: keep_weights(folder, lambda name: name.startswith("classifier")),
         ValueError,
-        "no encoder weight of .*found none but of the head.*complete the file",
+        "no encoder weight of .*found only the head.*complete the file",
     ),
     "one weight missing": Damage(
         lambda folder: keep_weights(folder, lambda name: not name.endswith("0.intermediate.dense.bias")),

@@ -6,9 +6,14 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from hf_encoders.models import encoder_attention
-from hf_encoders.models.encoder_attention import attend_with_dropout
-from hf_encoders.models.encoder_dropout import EncoderDropout, draw_seed, random_bits, scaled_mask
+from hf_encoders.models import encoder_cpu_kernels
+from hf_encoders.models.encoder_cpu_kernels import (
+    EncoderDropout,
+    attend_with_dropout,
+    random_bits,
+    sample_seed,
+    scaled_mask,
+)
 from tests.models.tiny import MASKED_LM, right_padded, tiny_model
 
 
@@ -201,7 +206,7 @@ def test_masks_of_draws_after_each_other_are_uncorrelated() -> None:
 
 def test_seeds_are_drawn_anew() -> None:
     torch.manual_seed(3)
-    seeds = [draw_seed(7) for _ in range(1000)]
+    seeds = [sample_seed(7) for _ in range(1000)]
     assert len(set(seeds)) == 1000 and min(seeds) >= 0 and max(seeds) < 2**32
 
 
@@ -249,7 +254,7 @@ def test_attention_with_a_mask_of_ones_is_torchs_kernel(
     def ones(bits: torch.Tensor, probability: float, dtype: torch.dtype) -> torch.Tensor:
         return torch.ones(bits.shape, dtype=dtype)
 
-    monkeypatch.setattr(encoder_attention, "scaled_mask", ones)
+    monkeypatch.setattr(encoder_cpu_kernels, "scaled_mask", ones)
     heads = heads_of(lengths, dtype, requires_grad=True)
     got = attend_with_dropout(*heads, lengths, 0.7, 0.25)
     expected = one_call_a_sequence(heads, lengths, 0.7)
@@ -264,7 +269,7 @@ def test_attention_is_the_formula_with_the_weights_that_were_drawn(
     lengths: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bits = torch.randint(-STEPS // 2, STEPS // 2, (sum(3 * length**2 for length in lengths),)).to(torch.int16)
-    monkeypatch.setattr(encoder_attention, "random_bits", lambda shape, _: bits.view(shape).clone())
+    monkeypatch.setattr(encoder_cpu_kernels, "random_bits", lambda shape, _: bits.view(shape).clone())
     heads, masks = heads_of(lengths, requires_grad=True), scaled_mask(bits, 0.25, torch.float64)
     contexts = []
     sizes = [3 * length**2 for length in lengths]
@@ -292,7 +297,7 @@ def test_expected_attention_is_that_without_dropout() -> None:
 def test_attention_of_bfloat16_is_computed_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     """With autocast or without: only the result is rounded, to 2^-8 of itself."""
     bits = random_bits((3 * 49,), 5)
-    monkeypatch.setattr(encoder_attention, "random_bits", lambda shape, _: bits.view(shape).clone())
+    monkeypatch.setattr(encoder_cpu_kernels, "random_bits", lambda shape, _: bits.view(shape).clone())
     heads = heads_of([7], torch.bfloat16)
     expected = attend_with_dropout(*heads.float(), [7], 0.5, 0.25)
     for enabled in (False, True):

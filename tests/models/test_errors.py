@@ -95,7 +95,7 @@ def test_one_type_and_position_a_token(model_class: type[PreTrainedModel], field
     model = tiny_model(model_class)
     ids = torch.zeros(shape, dtype=torch.long)
     assert_refused(
-        model, rf"{field} has shape .*: pass one a token", input_ids=token_ids(model.config, 2, 5), **{field: ids}
+        model, rf"{field} has shape .*: pass one per token", input_ids=token_ids(model.config, 2, 5), **{field: ids}
     )
     for right in ((2, 5), (1, 5), (5,)):
         model(token_ids(model.config, 2, 5), **{field: torch.zeros(right, dtype=torch.long)})

@@ -24,7 +24,7 @@ def labelled(model: PreTrainedModel) -> dict[str, torch.Tensor]:
     highest = model.config.num_labels if isinstance(model, TOKEN_CLASSIFIERS) else model.config.vocab_size
     labels = batch["input_ids"].remainder(highest).masked_fill(batch["attention_mask"] == 0, -100)
     labels[:, ::2] = -100
-    pair = {model.pair_label_name: torch.tensor([1, 0, -100])} if isinstance(model, PRETRAINING) else {}
+    pair = {model.loss_terms["pair"]: torch.tensor([1, 0, -100])} if isinstance(model, PRETRAINING) else {}
     return {**batch, **pair, "labels": labels}
 
 

@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from hf_encoders.models import encoder_linear_loss
+from hf_encoders.models import encoder_cpu_kernels, encoder_linear_loss
 from hf_encoders.models.encoder_linear_loss import linear_classification_sums
 from hf_encoders.models.encoder_losses import ObjectiveSums, classification_sums
 from tests.models.tiny import MASKED_LM, PRETRAINING, right_padded, tiny_model
@@ -28,7 +28,7 @@ def cut_into(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
 
     def cut(chunk: int, block: int) -> None:
         monkeypatch.setattr(encoder_linear_loss, "CHUNK_SCORES", chunk * CLASSES)
-        monkeypatch.setattr(encoder_linear_loss, "CACHED_SCORES", block * CLASSES)
+        monkeypatch.setattr(encoder_cpu_kernels, "CACHED_NUMBERS", block * CLASSES)
 
     return cut
 

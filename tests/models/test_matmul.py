@@ -8,15 +8,10 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 from transformers.activations import ACT2FN
 
-from hf_encoders.models import encoder_matmul
+from hf_encoders.models import encoder_cpu_kernels
 from hf_encoders.models.encoder_blocks import activation as activation_of
-from hf_encoders.models.encoder_matmul import (
-    is_bare_linear,
-    matmul_dtype,
-    project,
-    spare_rows,
-    with_spare_rows,
-)
+from hf_encoders.models.encoder_cpu_kernels import matmul_dtype, num_padding_rows, with_padding_rows
+from hf_encoders.models.encoder_recompute import is_bare_linear, project
 from tests.models.tiny import MASKED_LM, right_padded, tiny_model
 
 
@@ -24,7 +19,7 @@ BF16 = torch.bfloat16
 
 
 def rows_after(rows: int) -> int:
-    return rows + spare_rows(torch.zeros(rows, 1, dtype=BF16))
+    return rows + num_padding_rows(torch.zeros(rows, 1, dtype=BF16))
 
 
 def test_spare_rows_are_few() -> None:
@@ -44,18 +39,18 @@ def test_padded_numbers_of_rows_stay() -> None:
 
 def test_spare_rows_are_zeros_behind_the_others() -> None:
     rows = torch.randn(1090, 3, dtype=BF16)
-    padded = with_spare_rows(rows)
+    padded = with_padding_rows(rows)
     assert padded.shape == (1120, 3)
     assert torch.equal(padded[:1090], rows) and not padded[1090:].any()
 
 
 def test_only_16_bit_products_get_spare_rows() -> None:
     for dtype in (torch.float32, torch.float64):
-        assert spare_rows(torch.zeros(1090, 1, dtype=dtype)) == 0
+        assert num_padding_rows(torch.zeros(1090, 1, dtype=dtype)) == 0
     with torch.autocast("cpu", BF16):
-        assert spare_rows(torch.zeros(1090, 1)) == 30
-        assert spare_rows(torch.zeros(1090, 1, dtype=torch.float64)) == 0
-    assert spare_rows(torch.zeros(1090, 1, dtype=BF16, device="meta")) == 0
+        assert num_padding_rows(torch.zeros(1090, 1)) == 30
+        assert num_padding_rows(torch.zeros(1090, 1, dtype=torch.float64)) == 0
+    assert num_padding_rows(torch.zeros(1090, 1, dtype=BF16, device="meta")) == 0
 
 
 @pytest.mark.parametrize("autocast", [None, torch.bfloat16, torch.float16])
@@ -73,7 +68,7 @@ def test_spare_rows_change_nothing(model_class: type, mode: str, monkeypatch: py
     model = tiny_model(model_class, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0).train()
     model = model.to(BF16) if mode == "bfloat16" else model
     batch = right_padded(model.config, (11, 9, 11, 8, 10, 11, 9, 6))
-    assert spare_rows(torch.zeros(int(batch["attention_mask"].sum()), 1, dtype=BF16)) == 1
+    assert num_padding_rows(torch.zeros(int(batch["attention_mask"].sum()), 1, dtype=BF16)) == 1
     batch["labels"] = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
     results = []
     for _ in range(2):
@@ -83,7 +78,7 @@ def test_spare_rows_change_nothing(model_class: type, mode: str, monkeypatch: py
         outputs.loss.backward()
         assert outputs.logits.shape == (8, 11, 41)
         results.append([outputs.loss, *(parameter.grad for parameter in model.parameters())])
-        monkeypatch.setattr("hf_encoders.models.encoder_blocks.with_spare_rows", lambda rows: rows)
+        monkeypatch.setattr("hf_encoders.models.encoder_blocks.with_padding_rows", lambda rows: rows)
     norms = [torch.stack([value.float().norm() for value in values]) for values in results]
     difference = torch.stack([(one - two).float().norm() for one, two in zip(*results, strict=True)])
     assert results[0][0].item() == pytest.approx(results[1][0].item(), rel=1e-3)
@@ -150,7 +145,7 @@ def plainly(linear: nn.Module, rows: torch.Tensor, activation: nn.Module | None)
 def test_a_projection_is_linear_of_the_activation(
     dtype: torch.dtype, activation: nn.Module | None, autocast: bool, width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(encoder_matmul, "TRANSPOSED_WIDTH", width)
+    monkeypatch.setattr(encoder_cpu_kernels, "TRANSPOSED_WIDTH", width)
     with torch.autocast("cpu", BF16, enabled=autocast):
         got, expected = (with_gradients(f, dtype, activation) for f in (project, plainly))
     is_16_bit = dtype == BF16 or (autocast and dtype == torch.float32)

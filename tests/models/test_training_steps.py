@@ -45,7 +45,7 @@ def labelled_batch(model: PreTrainedModel) -> dict[str, torch.Tensor]:
         labels[row, max(1, (length * (row + 1)) // 9) :] = -100
     batch["labels"] = labels
     if isinstance(model, PRETRAINING):
-        batch[model.pair_label_name] = pairs
+        batch[model.loss_terms["pair"]] = pairs
     return batch
 
 
@@ -155,7 +155,7 @@ def test_reported_sums_are_those_of_the_batch(model_class: type[PreTrainedModel]
     assert outputs.mlm.correct == (outputs.prediction_logits.argmax(-1) == batch["labels"])[is_predicted].sum()
     torch.testing.assert_close(outputs.mlm.nll / outputs.mlm.count, outputs.mlm_loss)
     assert outputs.pair.count == 8
-    assert outputs.pair.correct == (scores.argmax(-1) == batch[model.pair_label_name]).sum()
+    assert outputs.pair.correct == (scores.argmax(-1) == batch[model.loss_terms["pair"]]).sum()
     torch.testing.assert_close(outputs.pair.nll / 8, outputs.pair_loss)
     assert [value.requires_grad for value in (*outputs.mlm, *outputs.pair)] == [True, False, False] * 2
 

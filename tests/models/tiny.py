@@ -5,35 +5,20 @@ from typing import Any
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 
-import hf_encoders
 from hf_encoders.models.encoder_configuration import EncoderConfig
+from hf_encoders.registration import configurations
+from tests.families import model_classes, own_sizes
 
 
-CONFIGURATIONS = (hf_encoders.HfeBertConfig, hf_encoders.HfeRobertaConfig, hf_encoders.HfeAlbertConfig)
-BASE_MODELS = (hf_encoders.HfeBertModel, hf_encoders.HfeRobertaModel, hf_encoders.HfeAlbertModel)
-MASKED_LM = (hf_encoders.HfeBertForMaskedLM, hf_encoders.HfeRobertaForMaskedLM, hf_encoders.HfeAlbertForMaskedLM)
-PRETRAINING = (hf_encoders.HfeBertForPreTraining, hf_encoders.HfeAlbertForPreTraining)
-CLASSIFIERS = (
-    hf_encoders.HfeBertForSequenceClassification,
-    hf_encoders.HfeRobertaForSequenceClassification,
-    hf_encoders.HfeAlbertForSequenceClassification,
-)
-TOKEN_CLASSIFIERS = (
-    hf_encoders.HfeBertForTokenClassification,
-    hf_encoders.HfeRobertaForTokenClassification,
-    hf_encoders.HfeAlbertForTokenClassification,
-)
-QUESTION_ANSWERING = (
-    hf_encoders.HfeBertForQuestionAnswering,
-    hf_encoders.HfeRobertaForQuestionAnswering,
-    hf_encoders.HfeAlbertForQuestionAnswering,
-)
-MULTIPLE_CHOICE = (
-    hf_encoders.HfeBertForMultipleChoice,
-    hf_encoders.HfeRobertaForMultipleChoice,
-    hf_encoders.HfeAlbertForMultipleChoice,
-)
-NEXT_SENTENCE = (hf_encoders.HfeBertForNextSentencePrediction,)
+CONFIGURATIONS = configurations()
+BASE_MODELS = model_classes("AutoModel")
+MASKED_LM = model_classes("AutoModelForMaskedLM")
+PRETRAINING = tuple(one for one in model_classes("AutoModelForPreTraining") if one not in MASKED_LM)
+CLASSIFIERS = model_classes("AutoModelForSequenceClassification")
+TOKEN_CLASSIFIERS = model_classes("AutoModelForTokenClassification")
+QUESTION_ANSWERING = model_classes("AutoModelForQuestionAnswering")
+MULTIPLE_CHOICE = model_classes("AutoModelForMultipleChoice")
+NEXT_SENTENCE = model_classes("AutoModelForNextSentencePrediction")
 ALL_MODELS = (
     *BASE_MODELS,
     *MASKED_LM,
@@ -49,9 +34,6 @@ NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 def tiny_config(config_class: type[EncoderConfig], **fields: Any) -> EncoderConfig:
     """3 layers, 3 heads of width 6, 41 ids, 13 positions, padding id 1."""
-    family = {"embedding_size": 10, "num_hidden_groups": 2, "inner_group_num": 2}
-    if config_class.model_type != "albert":
-        family = {}
     sizes = {
         "vocab_size": 41,
         "hidden_size": 18,
@@ -64,7 +46,7 @@ def tiny_config(config_class: type[EncoderConfig], **fields: Any) -> EncoderConf
         "hidden_dropout_prob": 0.2,
         "attention_probs_dropout_prob": 0.1,
     }
-    return config_class(**{**sizes, **family, **fields})
+    return config_class(**{**sizes, **own_sizes(config_class), **fields})
 
 
 def tiny_model(model_class: type[PreTrainedModel], **fields: Any) -> PreTrainedModel:

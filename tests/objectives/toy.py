@@ -5,7 +5,7 @@ import torch
 
 from hf_encoders.data import DataCollatorForMaskedLM, SentenceBlocks
 from hf_encoders.objectives import LossTerm, Objective, register_objective
-from hf_encoders.registration import add_family, register
+from hf_encoders.registration import add_family
 from tests.objectives.configuration_toy import ToyConfig
 
 
@@ -33,6 +33,5 @@ class OddFirstToken(Objective):
 
 def add_toys() -> None:
     """What a user's script does before it calls the command."""
-    register()
     add_family(ToyConfig)
     register_objective(OddFirstToken())

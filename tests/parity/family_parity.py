@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
-from hf_encoders.models import encoder_attention, encoder_dropout
+from hf_encoders.models import encoder_attention, encoder_cpu_kernels
 from tests.parity.parity_with_transformers import (
     BATCHES,
     as_choices,
@@ -84,8 +84,8 @@ class FamilyParity:
 
         With torch's own masks, that is; which of ours fall where is all the same code.
         """
-        for module in (encoder_attention, encoder_dropout):
-            monkeypatch.setattr(module, "draws_16_bits", lambda tensor, probability: False)
+        for module in (encoder_attention, encoder_cpu_kernels):
+            monkeypatch.setattr(module, "samples_16_bits", lambda tensor, probability: False)
         config = make_config(head[0], 13, self.fields)
         batch = make_batch("full", config, rows=6)
         batch = as_choices(batch) if head_name(head[1]) == "ForMultipleChoice" else batch

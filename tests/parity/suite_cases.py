@@ -133,8 +133,8 @@ if CHOICE is not None:
     common, configuration = suite_source.load(Path(CHOICE["source"]))
     suite_source.admit(common, PREFIX, tuple(HEADS))
     if False in CHOICE["stock_sides"]:
-        # Importing the package is what registers its classes with the auto classes.
-        importlib.import_module("hf_encoders")
+        # Importing modeling files registers nothing with the Auto classes.
+        importlib.import_module("hf_encoders.registration").register()
     for chosen in CHOICE["families"]:
         for side in CHOICE["stock_sides"]:
             made = case(chosen, side)

@@ -85,11 +85,11 @@ FAULTS = {
     "NaN": (set_weight(float("nan")), "NaN or infinite numbers in bert.embeddings.word_embeddings.weight: save"),
     "infinite": (set_weight(float("-inf")), "NaN or infinite numbers in bert.embeddings.word_embeddings.weight: save"),
     "an adapter": (lambda d: (d / "adapter_config.json").write_text("{}"), "model.merge_and_unload()"),
-    "auto_map as a list": (lambda d: edit_config(d, auto_map=["x"]), "auto_map=['x'], which is no object"),
+    "auto_map as a list": (lambda d: edit_config(d, auto_map=["x"]), "auto_map=['x'], which is not an object"),
     "pipelines as a list": (lambda d: edit_config(d, custom_pipelines=["x"]), "custom_pipelines=['x'], which is no"),
     "configuration as a list": (
         lambda d: (d / "config.json").write_text("[1]"),
-        "config.json holds a list and no object",
+        "config.json holds a list, not an object",
     ),
     "no weights": (remove("model.safetensors"), "has no model.safetensors"),
     "no safetensors": (
@@ -105,7 +105,7 @@ FAULTS = {
     "modeling file missing": (remove("modeling_bert.py"), "modeling_bert.py: code that config.json names"),
     "imported file missing": (remove("encoder_tokens.py"), "encoder_tokens.py: code that config.json names"),
     "no tokenizer": (lambda d: [path.unlink() for path in d.glob("tokenizer*")], "tokenizer.save_pretrained("),
-    "broken tokenizer": (lambda d: (d / "tokenizer.json").write_text("{"), "has no tokenizer that loads"),
+    "broken tokenizer": (lambda d: (d / "tokenizer.json").write_text("{"), "has no tokenizer that can be loaded"),
     "tokenizer of another": (lambda d: make_tokenizer(ROBERTA).save_pretrained(d), "but vocab_size=19"),
     "another kind of model": (lambda d: edit_config(d, model_type="gpt2"), "model_type='gpt2'"),
     "a text for a number": (lambda d: edit_config(d, hidden_size="x"), "'hidden_size' expected int"),

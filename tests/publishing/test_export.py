@@ -246,7 +246,7 @@ def test_what_cannot_be_exported_is_refused_before_it_is_loaded(tmp_path, monkey
 
 def test_a_checkpoint_without_tokenizer_leaves_nothing(tmp_path):
     make_model(BERT, MLM).save_pretrained(tmp_path / "source")
-    with pytest.raises(ValueError, match="has no tokenizer, or one that knows no words"):
+    with pytest.raises(ValueError, match="has no tokenizer, or one with special tokens only"):
         export_checkpoint(tmp_path / "source", "native", tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
 
@@ -261,7 +261,7 @@ def test_an_adapter_is_refused_with_the_remedy(beside, tmp_path, capsys):
     arguments = ["export", str(tmp_path / "source"), "--to", "native", "--output", str(tmp_path / "out")]
     assert cli.main(arguments) == 2
     (said,) = capsys.readouterr().err.strip().splitlines()
-    assert "source holds an adapter of PEFT (adapter_config.json): merge the adapter first" in said
+    assert "source holds a PEFT adapter (adapter_config.json): merge the adapter first" in said
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
 
 

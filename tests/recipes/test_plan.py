@@ -45,7 +45,7 @@ def test_estimated_memory_is_what_a_pass_holds(kind, sizes, precision, recompute
         model.gradient_checkpointing_enable()
     ids = torch.randint(5, config.vocab_size, (24, 40))
     labels = torch.where(torch.rand(24, 40) < 0.2, ids, -100)
-    batch = {"input_ids": ids, "labels": labels, model.pair_label_name: torch.randint(0, 2, (24,))}
+    batch = {"input_ids": ids, "labels": labels, model.loss_terms["pair"]: torch.randint(0, 2, (24,))}
 
     def run():
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == torch.bfloat16):
@@ -60,7 +60,7 @@ def test_estimated_memory_is_what_a_pass_holds(kind, sizes, precision, recompute
 def a_plan(phases, *words, **changed):
     recipe = dataclasses.replace(load_recipe("bert-minutes"), phases=phases, **changed)
     tokenizer, documents = make_tokenizer(), make_documents()
-    run, config = Run.of(recipe, "nowhere", {"seed": 0}), recipe.model_config(tokenizer)
+    run, config = Run.from_recipe(recipe, "nowhere", {"seed": 0}), recipe.model_config(tokenizer)
     return make_plan(run, run.examples(documents), run.collator(tokenizer), config), config
 
 
@@ -83,7 +83,7 @@ def test_estimated_time_is_operations_over_a_rate(monkeypatch, tmp_path):
 @pytest.mark.parametrize(("steps", "saved", "logged"), [(10, 50, 1), (400, 50, 4), (4000, 400, 40)])
 def test_short_runs_are_not_evaluated_at_every_step(steps, saved, logged):
     recipe = load_recipe("bert-minutes").of_steps(steps)
-    arguments = Run.of(recipe, "nowhere").arguments
+    arguments = Run.from_recipe(recipe, "nowhere").arguments
     assert arguments.save_steps == arguments.eval_steps == saved and arguments.logging_steps == logged
 
 

@@ -71,7 +71,7 @@ def test_phases_keep_their_shares_in_a_shorter_run():
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"familly": "bert"}, "'familly' is no field of a recipe"),
+        ({"familly": "bert"}, "'familly' is not a field of a recipe"),
         ({"family": "bart"}, "family 'bart': it must be one of bert, roberta, albert"),
         ({"family": "roberta"}, "roberta has no head for sentence pairs"),
         ({"objective": "clm"}, "objective 'clm': it must be one of mlm, nsp, sop"),

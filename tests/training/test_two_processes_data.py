@@ -91,4 +91,4 @@ def test_what_several_processes_cannot_do_is_refused(ranks):
     for rank in ranks:
         evaluating, sending, grouped, predicting = rank["refusals"]
         assert "prepare_corpus" in evaluating and "dispatch_batches=True" in sending
-        assert "evaluate on the data set that it groups" in grouped and "compute_metrics" in predicting
+        assert "evaluate on the dataset that it groups" in grouped and "compute_metrics" in predicting

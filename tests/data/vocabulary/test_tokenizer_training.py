@@ -1,10 +1,11 @@
 import pytest
 
-from hf_encoders import HfeAlbertConfig, HfeBertConfig, HfeRobertaConfig
+from hf_encoders import HfeBertConfig
 from hf_encoders.data.vocabulary.tokenizer_training import train_tokenizer
+from hf_encoders.registration import configurations
 
 
-FAMILIES = (HfeBertConfig, HfeRobertaConfig, HfeAlbertConfig)
+FAMILIES = configurations()
 SENTENCES = ["हिन्दी में लिखा है", "Über den Fluß geht es", "ภาษาไทยมีสระ", "plain English words"] * 30
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
 
-from hf_encoders import HfeAlbertConfig, HfeBertConfig, HfeRobertaConfig
 from hf_encoders.data.vocabulary.tokenizer_training import train_tokenizer
+from hf_encoders.registration import configurations
 
 
-FAMILIES = (HfeBertConfig, HfeRobertaConfig, HfeAlbertConfig)
+FAMILIES = configurations()
 FEW_WORDS = ["the cat sat on the mat", "a dog, a cat and 中文字 run", "Über naïve façades"]
 
 

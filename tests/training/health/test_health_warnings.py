@@ -264,7 +264,7 @@ def test_weights_that_are_spoilt_already_are_named(tmp_path):
     model = HfeBertForMaskedLM(HfeBertConfig(**SIZES))
     with torch.no_grad():
         model.get_input_embeddings().weight[9, 3] = float("nan")
-    with pytest.raises(NonFiniteLossError, match="1 weight tensors are not finite.*go on from a checkpoint before"):
+    with pytest.raises(NonFiniteLossError, match="1 weight tensors are not finite.*resume from a checkpoint before"):
         make(tmp_path, model).train()
 
 

@@ -1,0 +1,238 @@
+"""Training on a CPU: dropout, attention with dropout, shapes and layouts for 16-bit products.
+
+Sampling the Bernoulli mask is most of what dropout costs on a CPU. Here an element takes 16 random bits, four elements
+from one 64-bit number. A probability is therefore a multiple of 1/65536; kept values are scaled by the inverse of the
+share that is really kept, so the mean is exact. Only the seed is saved for the backward pass, which samples the bits
+again. It comes from torch's generator, so that `torch.manual_seed` and gradient checkpointing repeat it.
+
+On other devices, in compiled graphs and under `torch.func` torch's own operations run.
+"""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+
+STEPS = 2**16  # of a dropout probability
+CACHED_NUMBERS = 2**18  # float32 numbers that fit into a core's cache
+# From this width on, a copy costs less than it saves: with 1,120 rows, 768 x 768 takes 1.4 ms instead of 1.7,
+# 3072 x 768 4.5 instead of 9.2 (AMX, torch 2.13); 256 x 1024 took longer.
+TRANSPOSED_WIDTH = 768
+
+
+def is_eager() -> bool:
+    """Whether operations run eagerly: not traced, compiled, or transformed by `torch.func`.
+
+    Only then may autograd functions of this package take the place of torch's.
+    """
+    is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
+    return not (is_traced or torch._C._are_functorch_transforms_active())
+
+
+def matmul_dtype(tensor: torch.Tensor) -> torch.dtype:
+    """The dtype in which `nn.functional.linear` multiplies here: autocast's, or the tensor's own."""
+    device = tensor.device.type
+    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device) and tensor.dtype != torch.float64:
+        return torch.get_autocast_dtype(device)
+    return tensor.dtype
+
+
+# --- dropout ---
+
+
+class EncoderDropout(nn.Dropout):
+    """`nn.Dropout` with 16-bit masks on a CPU, and with the residual that follows it in a transformer's layer."""
+
+    def forward(self, hidden_states: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
+        """Drop elements of `hidden_states` and add `residual`, of the same shape, if given."""
+        if not self.training or self.p == 0.0:
+            return hidden_states if residual is None else hidden_states + residual
+        if not samples_16_bits(hidden_states, self.p):
+            dropped = super().forward(hidden_states)
+            return dropped if residual is None else dropped + residual
+        return _DropAndAdd.apply(hidden_states, residual, self.p)
+
+
+def samples_16_bits(tensor: torch.Tensor, probability: float) -> bool:
+    """Whether masks for `tensor` are sampled here rather than by torch."""
+    return tensor.device.type == "cpu" and is_eager() and 0 < round(probability * STEPS) < STEPS
+
+
+def sample_seed(num_elements: int) -> int:
+    """A seed for `random_bits` from torch's own generator, in [0, 2^32), which is all that a CPU generator reads.
+
+    The number of elements is mixed in, so that processes with equal seeds and batches of different size sample
+    different masks.
+    """
+    seed = int(torch.empty((), dtype=torch.int64).random_(2**32))
+    return seed ^ (num_elements * 0x9E3779B1 & 0xFFFFFFFF)  # Knuth's multiplicative hash
+
+
+def random_bits(shape: tuple[int, ...], seed: int) -> torch.Tensor:
+    """16 random bits per element, `int16`, on the CPU: the same for the same shape and seed."""
+    num_elements = torch.Size(shape).numel()
+    numbers = torch.empty(-(-num_elements // 4), dtype=torch.int64)
+    numbers.random_(torch.iinfo(torch.int64).min, None, generator=torch.Generator().manual_seed(seed))
+    return numbers.view(torch.int16)[:num_elements].view(shape)
+
+
+def scaled_mask(bits: torch.Tensor, probability: float, dtype: torch.dtype) -> torch.Tensor:
+    """Zero for dropped elements and 1 / (share kept) for the others, of the shape of `bits`.
+
+    `dtype` is float32 or float64: 16 bits would round the factor, and with it the mean.
+
+    >>> scaled_mask(torch.tensor([-(2**15), -1, 0, 2**15 - 1], dtype=torch.int16), 0.5, torch.float32).tolist()
+    [0.0, 0.0, 2.0, 2.0]
+    """
+    dropped = round(probability * STEPS)
+    mask = torch.empty(bits.shape, dtype=dtype)
+    # Straight into the mask's dtype: a boolean in between takes three times as long.
+    torch.ge(bits, dropped + torch.iinfo(torch.int16).min, out=mask)
+    return mask.mul_(STEPS / (STEPS - dropped))
+
+
+class _DropAndAdd(torch.autograd.Function):
+    """Dropout and the sum with a residual; only the seed is saved for backward."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden_states: torch.Tensor, residual: torch.Tensor | None, probability: float
+    ) -> torch.Tensor:
+        ctx.seed, ctx.probability, ctx.dtype = sample_seed(hidden_states.numel()), probability, hidden_states.dtype
+        bits = random_bits(hidden_states.shape, ctx.seed)
+        mask = scaled_mask(bits, probability, torch.promote_types(hidden_states.dtype, torch.float32))
+        if residual is None:
+            return (hidden_states * mask).to(hidden_states.dtype)
+        return torch.addcmul(residual.to(mask.dtype), hidden_states, mask).to(residual.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        bits = random_bits(gradient.shape, ctx.seed)
+        mask = scaled_mask(bits, ctx.probability, torch.promote_types(gradient.dtype, torch.float32))
+        return (gradient * mask).to(ctx.dtype), gradient if ctx.needs_input_grad[1] else None, None
+
+
+# --- attention with dropout ---
+
+
+def attend_with_dropout(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, lengths: list[int], scaling: float, dropout: float
+) -> torch.Tensor:
+    """Attention written out, one sequence at a time: torch's kernel is slow when weights are dropped.
+
+    `(N, A, H)` each -> `(N, A, H)`, at least in float32, as in torch: in bfloat16 every new length is compiled.
+    """
+    with torch.autocast("cpu", enabled=False):
+        return _AttentionWithDropout.apply(query, key, value, lengths, scaling, dropout)
+
+
+class _AttentionWithDropout(torch.autograd.Function):
+    """Saves its inputs and the seed of the random bits; weights and bits are recomputed in the backward pass."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        lengths: list[int],
+        scaling: float,
+        dropout: float,
+    ) -> torch.Tensor:
+        ctx.lengths, ctx.scaling, ctx.dropout = lengths, scaling, dropout
+        ctx.sizes = [query.shape[1] * length * length for length in lengths]
+        ctx.seed = sample_seed(sum(ctx.sizes))
+        exact, context = torch.promote_types(query.dtype, torch.float32), torch.empty_like(query)
+        mask = scaled_mask(random_bits((sum(ctx.sizes),), ctx.seed), dropout, exact)
+        for q, k, v, its_mask, its_context in zip(
+            *_of_each_sequence(lengths, (query * scaling).to(exact), key.to(exact), value.to(exact)),
+            mask.split(ctx.sizes),
+            *_of_each_sequence(lengths, context),
+            strict=True,
+        ):
+            weights = torch.bmm(q, k.transpose(1, 2)).softmax(dim=-1)  # (A, L, L)
+            its_context.copy_(torch.bmm(its_mask.view(weights.shape).mul_(weights), v))
+        ctx.save_for_backward(query, key, value)
+        return context
+
+    @staticmethod
+    @torch.autocast("cpu", enabled=False)
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "attention with dropout cannot be differentiated twice (create_graph=True) with "
+                "attn_implementation='sdpa' on a CPU: use attn_implementation='eager'."
+            )
+        query, key, value = ctx.saved_tensors
+        exact = torch.promote_types(query.dtype, torch.float32)
+        mask = scaled_mask(random_bits((sum(ctx.sizes),), ctx.seed), ctx.dropout, exact)
+        gradients = [torch.empty_like(x) for x in (query, key, value)]
+        inputs = ((query * ctx.scaling).to(exact), key.to(exact), value.to(exact), gradient.to(exact))
+        for q, k, v, g, its_mask, of_q, of_k, of_v in zip(
+            *_of_each_sequence(ctx.lengths, *inputs),
+            mask.split(ctx.sizes),
+            *_of_each_sequence(ctx.lengths, *gradients),
+            strict=True,
+        ):
+            weights = torch.bmm(q, k.transpose(1, 2)).softmax(dim=-1)
+            its_mask = its_mask.view(weights.shape)
+            of_weights = torch.bmm(g, v.transpose(1, 2)).mul_(its_mask)
+            of_v.copy_(torch.bmm(its_mask.mul_(weights).transpose(1, 2), g))
+            of_scores = torch._softmax_backward_data(of_weights, weights, -1, exact)
+            of_q.copy_(torch.bmm(of_scores, k))
+            of_k.copy_(torch.bmm(of_scores.transpose(1, 2), q))
+        gradients[0].mul_(ctx.scaling)
+        return *gradients, None, None, None
+
+
+def _of_each_sequence(lengths: list[int], *tensors: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], ...]:
+    """`(N, A, H)` each -> for each a view `(A, length, H)` of every sequence."""
+    return tuple(tensor.transpose(0, 1).split(lengths, dim=1) for tensor in tensors)
+
+
+# --- matrix products ---
+
+
+def num_padding_rows(tensor: torch.Tensor) -> int:
+    """How many rows of zeros to append to `(rows, width)` before it is multiplied, at most 1/32 of its rows.
+
+    In 16 bits on a CPU, oneDNN compiles a kernel for every number of rows that is not in its cache: 4 to 15 ms for
+    each of a layer's twelve products. Flat batches differ in their number of tokens; with padding rows few occur.
+
+    >>> [rows + num_padding_rows(torch.zeros(rows, 1, dtype=torch.bfloat16)) for rows in (20, 100, 1090, 1100, 2300)]
+    [20, 100, 1120, 1120, 2304]
+    >>> num_padding_rows(torch.zeros(1090, 1))
+    0
+    """
+    is_16_bit = torch.finfo(matmul_dtype(tensor)).bits == 16
+    if tensor.device.type != "cpu" or not is_16_bit or not is_eager():
+        return 0
+    rows = tensor.shape[0]
+    return -rows % 2 ** max((rows // 32).bit_length() - 1, 0)
+
+
+def with_padding_rows(tensor: torch.Tensor) -> torch.Tensor:
+    """`(rows, width)` followed by `num_padding_rows` rows of zeros."""
+    return padded_to(tensor, tensor.shape[0] + num_padding_rows(tensor))
+
+
+def padded_to(tensor: torch.Tensor, rows: int) -> torch.Tensor:
+    """`(N, *)` -> `(rows, *)`, zeros at the end."""
+    padding = rows - tensor.shape[0]
+    return nn.functional.pad(tensor, (0, 0) * (tensor.dim() - 1) + (0, padding)) if padding else tensor
+
+
+def transposed(gradient: torch.Tensor, width: int) -> torch.Tensor:
+    """`(rows, output width)` -> `(output width, rows)`, to be multiplied by `(rows, width)`.
+
+    In 16 bits on a CPU oneDNN multiplies rows that lie in columns at half its rate.
+    """
+    is_slow = gradient.device.type == "cpu" and gradient.element_size() == 2 and width >= TRANSPOSED_WIDTH
+    return gradient.t().contiguous() if is_slow else gradient.t()
+
+
+def rows_at_once(scores: torch.Tensor) -> int:
+    """How many rows of `scores` to process at a time: on a CPU as many as stay in its cache through several steps."""
+    rows, width = scores.shape
+    return max(1, CACHED_NUMBERS // width) if scores.device.type == "cpu" else max(1, rows)

@@ -1,0 +1,23 @@
+"""The registered families as the tests see them. A family with sizes of its own adds a line to `OWN_SIZES`."""
+
+from typing import Any
+
+from hf_encoders.models.encoder_configuration import EncoderConfig
+from hf_encoders.registration import configurations, public_names
+
+
+# Small and uneven, for the fields that not every configuration has.
+OWN_SIZES: dict[str, dict[str, Any]] = {"albert": {"embedding_size": 10, "num_hidden_groups": 2, "inner_group_num": 2}}
+
+
+def own_sizes(config_class: type[EncoderConfig]) -> dict[str, Any]:
+    return OWN_SIZES.get(config_class.model_type, {})
+
+
+def model_class(config_class: type[EncoderConfig], auto_class: str) -> type:
+    return public_names()[config_class.AUTO_MAP[auto_class].rpartition(".")[2]]
+
+
+def model_classes(auto_class: str) -> tuple[type, ...]:
+    """The classes behind an Auto class, of all families that have one."""
+    return tuple(model_class(one, auto_class) for one in configurations() if auto_class in one.AUTO_MAP)
