@@ -68,7 +68,7 @@ def model_class(setting: Setting) -> Any:
     """The Auto class of a setting."""
     if not setting.trains:
         return AutoModel
-    return getattr(transformers, setting.pretrains.auto_class)
+    return getattr(transformers, setting.training_objective.auto_class)
 
 
 def stock_config(config: EncoderConfig) -> PreTrainedConfig:

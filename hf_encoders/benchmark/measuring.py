@@ -150,7 +150,7 @@ def needed_flops(config: EncoderConfig, batch: Batch, setting: Setting) -> int:
     """Operations needed for a batch, as in `hf_encoders/records/flops.py`."""
     if not setting.trains:
         return forward_flops(config, batch.lengths)
-    pairs = len(batch.rows) if setting.pretrains.has_example_labels else 0
+    pairs = len(batch.rows) if setting.training_objective.has_example_labels else 0
     return 3 * forward_flops(config, batch.lengths, batch.predicted, pairs)
 
 

@@ -114,8 +114,8 @@ def make_pool(
     Raises:
         ValueError: If the text does not fill one batch.
     """
-    model_class = setting.pretrains.model_class(config_class_of(setting.family))
-    collator = setting.pretrains.make_collator(tokenizer, model_class)
+    model_class = setting.training_objective.model_class(config_class_of(setting.family))
+    collator = setting.training_objective.make_collator(tokenizer, model_class)
     batches = make_examples(corpus, setting)
     rows = [rows_of(collator(examples), pair_label_name) for examples in batches]
     finish = {"padding_id": tokenizer.pad_token_id, "pair_label_name": pair_label_name, "trains": setting.trains}
@@ -129,13 +129,13 @@ def make_pool(
 def make_examples(corpus: datasets.Dataset, setting: Setting) -> list[list[Any]]:
     """Up to `POOL_BATCHES` batches of this package's examples, sampled without replacement."""
     random = np.random.default_rng(setting.seed)
-    has_pairs = setting.pretrains.has_example_labels
+    has_pairs = setting.training_objective.has_example_labels
     if not has_pairs:
         store = SentenceStore(corpus)
         begin, end = spans(store, setting.examples, setting.length)
         count = len(begin)
     else:
-        chunks = setting.pretrains.make_examples(corpus, setting.length, seed=setting.seed, redraw=False)
+        chunks = setting.training_objective.make_examples(corpus, setting.length, seed=setting.seed, redraw=False)
         count = len(chunks)
     if count < setting.batch_size:
         raise ValueError(

@@ -87,7 +87,7 @@ class Setting:
         return self.task == "pretraining"
 
     @property
-    def pretrains(self) -> Objective:
+    def training_objective(self) -> Objective:
         """The objective."""
         return get_objective(self.objective)
 
@@ -183,4 +183,4 @@ def check_own_config(config: EncoderConfig, setting: Setting, tokenizer: PreTrai
 
 def pair_label_name(setting: Setting) -> str | None:
     """Argument of `forward` for the labels of sentence pairs; None for objectives without pairs."""
-    return setting.pretrains.example_label(config_class_of(setting.family))
+    return setting.training_objective.example_label(config_class_of(setting.family))

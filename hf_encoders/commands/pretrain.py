@@ -9,8 +9,8 @@ Every field of transformers.TrainingArguments is an option too and takes precede
 steps: phases and warm-up keep their shares. --per-device-train-batch-size N is how many examples of the longest phase
 a device takes at once; steps keep the recipe's number of examples, by accumulation.
 
-Started again with the same arguments, a run goes on from its newest whole checkpoint. With a larger --max_steps, or a
-recipe whose last phase is longer or has others behind it, it becomes a longer run, also when it is finished.
+With the same arguments, an interrupted run resumes from its newest complete checkpoint. A larger --max-steps, or a
+recipe with a longer last phase or further phases, extends a run, also a finished one.
 In several processes: torchrun --nproc_per_node N --no-python hf-encoders pretrain ...
 """
 
@@ -81,12 +81,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=VALIDATION_SHARE,
         metavar="X",
-        help="share of the documents that is kept apart and evaluated on, in (0, 1) (default: %(default)s)",
+        help="share of the documents for evaluation, in (0, 1) (default: %(default)s)",
     )
     parser.add_argument(
         "--plan",
         action="store_true",
-        help="print the plan and end; of text, tokenizer and corpus are made for it, and stay in --output for the run",
+        help="print the plan and exit; a tokenizer and corpus made for it are kept in --output for the run",
     )
     parser.add_argument(
         "--measure", action="store_true", help="with --plan: run a pass of each phase instead of estimating its time"
@@ -114,7 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise ValueError("--auto-find-batch-size is for one process: give --per-device-train-batch-size instead.")
     batch = given.get("per_device_train_batch_size"), given.get("gradient_accumulation_steps")
     options = {name: value for name, value in given.items() if name not in OWN}
-    run = Run.of(recipe, output, options, divide(recipe, num_processes(), *batch))
+    run = Run.from_recipe(recipe, output, options, divide(recipe, num_processes(), *batch))
     transformers.logging.set_verbosity_warning()
     tokenizer, documents, noted = open_run(arguments, run)
     if noted.get(IS_FINISHED) and (output / "model" / CARD_FILE).is_file() and not arguments.plan:
@@ -160,7 +160,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def overwrites(arguments: argparse.Namespace) -> bool:
-    """Whether the run in the output folder is to be removed: once, not when torchrun starts the command again."""
+    """Whether to remove the run in the output folder: once, not when torchrun restarts the command."""
     return arguments.overwrite and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) == 0
 
 
@@ -169,7 +169,7 @@ def plan_of_run(
 ) -> Plan:
     """The plan alone: writes nothing into the output folder, and makes no model unless it is to be measured."""
     with TemporaryDirectory() as elsewhere:
-        run = Run.of(run.recipe, elsewhere, run.options, run.micro_batching)
+        run = Run.from_recipe(run.recipe, elsewhere, run.options, run.micro_batching)
         if not is_measured:
             config = run.recipe.model_config(tokenizer)
             return make_plan(run, run.examples(parts[0]), run.collator(tokenizer), config)
@@ -183,12 +183,12 @@ def plan_of_trainer(run: Run, trainer: PreTrainingTrainer) -> Plan:
 
 
 def check_arguments(arguments: argparse.Namespace) -> None:
-    """Refuse what no run can be made of, before anything is removed or written."""
-    splitter_for(arguments.language)  # refuses what is not a language code
+    """Refuse invalid arguments before anything is removed or written."""
+    splitter_for(arguments.language)  # refuses an invalid language code
     if not 0 < arguments.validation_share < 1:
         raise ValueError(f"--validation-share {arguments.validation_share}: must be above 0 and below 1.")
     if arguments.overwrite and arguments.plan:
-        raise ValueError("--overwrite removes a run, and --plan makes none: leave one of them out.")
+        raise ValueError("--overwrite removes a run, and --plan starts none: leave one of them out.")
     if arguments.measure and not arguments.plan:
         raise ValueError("--measure is for --plan: add it, or leave --measure out.")
     check_folder(arguments.output, "--output")

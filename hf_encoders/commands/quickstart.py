@@ -134,7 +134,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"  warning: {warning}")
 
     step(3, f"pre-training ({recipe.name}, {recipe.objective})")
-    run = Run.of(recipe, output, {"seed": arguments.seed, "save_total_limit": 1})
+    run = Run.from_recipe(recipe, output, {"seed": arguments.seed, "save_total_limit": 1})
     facts = run_identity(recipe, text.corpus, tokenizer, run.arguments, HELD_OUT_SHARE)
     noted = begin_or_go_on(output, recipe, facts, is_main=True)
     set_seed(arguments.seed)

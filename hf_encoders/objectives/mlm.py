@@ -58,9 +58,9 @@ def describe_masking(masking: Masking, rates: Sequence[float], logged: float | N
     """How tokens were masked, in words.
 
     Args:
-        masking (`Masking`): the options.
-        rates (`Sequence[float]`): first and last rate of a schedule; empty for that of `masking`.
-        logged (`float`, *optional*): share of the tokens that were predicted. A limit, and special tokens that count,
+        masking (`Masking`): The options.
+        rates (`Sequence[float]`): First and last rate of a schedule; empty for that of `masking`.
+        logged (`float`, *optional*): Share of the tokens that were predicted. A limit, and special tokens that count,
             make it differ from the option.
 
     >>> describe_masking(Masking(max_predictions=20, unit="ngram"), (), 0.043)  # doctest: +NORMALIZE_WHITESPACE

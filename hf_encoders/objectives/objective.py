@@ -26,12 +26,12 @@ class LossTerm:
     """A term of the loss: a sum over its items divided by their number in the whole batch.
 
     Args:
-        name (`str`): key in the model's `loss_terms`; logged as `<name>_loss` and `<name>_accuracy`.
-        items (`str`): what is predicted, in words for the card ("masked tokens").
-        weight (`float`, *optional*, defaults to 1.0): factor in the loss.
-        task (`str`, *optional*, defaults to `"fill-mask"`): the Hub's task that its accuracy is reported under.
-        is_per_example (`bool`, *optional*, defaults to `False`): whether labels are per example, not per token.
-        baseline (`str`, *optional*): accuracy without learning, in words for the card ("chance 0.5").
+        name (`str`): Key in the model's `loss_terms`; logged as `<name>_loss` and `<name>_accuracy`.
+        items (`str`): What is predicted, in words for the card ("masked tokens").
+        weight (`float`, *optional*, defaults to 1.0): Factor in the loss.
+        task (`str`, *optional*, defaults to `"fill-mask"`): The Hub's task that its accuracy is reported under.
+        is_per_example (`bool`, *optional*, defaults to `False`): Whether labels are per example, not per token.
+        baseline (`str`, *optional*): Accuracy without learning, in words for the card ("chance 0.5").
     """
 
     name: str
@@ -46,13 +46,13 @@ class Objective:
     """What a model is pre-trained on. A subclass in a file of its own sets the attributes and `make_collator`.
 
     Attributes:
-        name (`str`): as in recipes and on the command line.
-        terms (`tuple` of `LossTerm`): terms of the loss; the model's class has all of them in `loss_terms`.
+        name (`str`): As in recipes and on the command line.
+        terms (`tuple` of `LossTerm`): Terms of the loss; the model's class has all of them in `loss_terms`.
         auto_class (`str`): Auto class whose model has the head.
-        dataset_class (`type`): makes the examples of tokenised documents; an `EpochDataset`.
-        example_options (`type`, *optional*): dataclass of further options of the dataset.
-        masking_options (`type`): dataclass of the options of the data collator.
-        least_documents (`int`): fewest documents that examples can be made of.
+        dataset_class (`type`): Makes the examples of tokenised documents; an `EpochDataset`.
+        example_options (`type`, *optional*): Dataclass of further options of the dataset.
+        masking_options (`type`): Dataclass of the options of the data collator.
+        least_documents (`int`): Fewest documents that examples can be made of.
     """
 
     name: ClassVar[str]
@@ -96,7 +96,7 @@ class Objective:
     def _model_class(self, config_class: type[EncoderConfig]) -> tuple[type[PreTrainedModel] | None, list[str]]:
         """The family's class, and what it has no head for."""
         found = getattr(transformers, self.auto_class)._model_mapping.get(config_class, None)
-        terms = {} if found is None else found.loss_terms
+        terms = getattr(found, "loss_terms", {})
         return found, [term.items for term in self.terms if term.name not in terms]
 
     def new_model(self, config: EncoderConfig) -> PreTrainedModel:
@@ -117,7 +117,7 @@ class Objective:
         """Refuse unknown or invalid options before there is text.
 
         Args:
-            examples, masking: options of `make_examples` and `make_collator`.
+            examples, masking: Options of `make_examples` and `make_collator`.
 
         Raises:
             ValueError: naming the option; and as `example_options` and `masking_options`.
@@ -149,10 +149,10 @@ class Objective:
         """What was predicted and how, in words for the card: `{"masked language modelling": "15 % of ..."}`.
 
         Args:
-            collator: of the run.
-            mask_rates (`Sequence[float]`): first and last mask rate of a schedule; empty without one.
-            examples (`Mapping`): options of the examples.
-            logged (`Mapping[str, float]`): means over the run of the metrics of `HealthCallback`.
+            collator: Data collator of the run.
+            mask_rates (`Sequence[float]`): First and last mask rate of a schedule; empty without one.
+            examples (`Mapping`): Options of the examples.
+            logged (`Mapping[str, float]`): Means over the run of the metrics of `HealthCallback`.
         """
         return {self.name: ", ".join(term.items for term in self.terms)}
 

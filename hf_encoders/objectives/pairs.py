@@ -23,8 +23,8 @@ class SentencePairObjective(MaskedLanguageModelling):
     """Masked tokens and one binary label per sentence pair.
 
     Attributes:
-        title (`str`): the pair task, for the card.
-        collator_class (`type`): makes the pairs.
+        title (`str`): The pair task, for the card.
+        collator_class (`type`): Makes the pairs.
     """
 
     title: ClassVar[str]
@@ -58,7 +58,7 @@ class SentencePairObjective(MaskedLanguageModelling):
         """Which pairs had label 1, in words.
 
         Args:
-            share (`str`): how many had, such as "half".
-            single_has_label_1 (`bool`): whether chunks of one sentence got a random second segment and label 1.
+            share (`str`): How many had, such as "half".
+            single_has_label_1 (`bool`): Whether chunks of one sentence got a random second segment and label 1.
         """
         raise NotImplementedError

@@ -18,6 +18,7 @@ from hf_encoders.recipes.recipe import Phase
 from hf_encoders.recipes.run import Run
 from hf_encoders.records.flops import forward_flops_of_counts
 from hf_encoders.records.hardware import peak_on_cpu, peak_on_cuda
+from hf_encoders.records.tables import duration, text_table
 from hf_encoders.training.faults.out_of_memory import recomputes
 from hf_encoders.training.health.callback import gemm_rate
 from hf_encoders.training.health.token_counts import BatchCounts, count_batch
@@ -114,8 +115,6 @@ class Plan:
                     duration(plan.seconds),
                 )
             )
-        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-        table = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
         rate = recipe.mask_rate and f", mask rate {recipe.mask_rate(0.0)} to {recipe.mask_rate(1.0)}"
         arguments = self.run.arguments
         rate_and_schedule = (
@@ -127,7 +126,7 @@ class Plan:
             [
                 f"{recipe.name}: {recipe.family}, {recipe.objective}, {self.parameters:,} parameters",
                 f"  {rate_and_schedule}",
-                *(f"  {line}" for line in table),
+                *(f"  {line}" for line in text_table(rows, ">").splitlines()),
                 f"  together {counted(recipe.steps, 'step')}, {tokens} tokens, {duration(self.seconds)} and "
                 f"{rounded(self.bytes / 2**30, 2)} GiB on each of {division.processes} x {self.device}",
                 f"  ({self.how})",
@@ -271,16 +270,12 @@ def measured_pass(trainer: PreTrainingTrainer, model: PreTrainedModel, batch: di
 
 
 def counted(number: int, what: str) -> str:
-    """A number of things.
-
-    >>> counted(1, "step"), counted(2000, "step")
-    ('1 step', '2,000 steps')
-    """
+    """A number and a noun: "1 step", "2,000 steps"."""
     return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def rounded(number: float, digits: int = 1) -> str:
-    """A number with so many digits behind the point, with none and in groups from 1,000 on.
+    """A number with `digits` decimals; from 1,000 on without, in groups.
 
     >>> rounded(12.345, 2), rounded(999.94), rounded(101_834.6), rounded(195_047_619.05, 2)
     ('12.35', '999.9', '101,835', '195,047,619')
@@ -300,17 +295,3 @@ def in_short(number: float) -> str:
         if number >= size:
             return f"{rounded(number / size)} {unit}"
     return f"{number:.0f}"
-
-
-def duration(seconds: float) -> str:
-    """Seconds in the unit that suits them.
-
-    >>> duration(42), duration(600), duration(36_000), duration(864_000)
-    ('42 s', '10.0 min', '10.0 h', '10.0 days')
-    >>> duration(101_834.6 * 86_400)
-    '101,835 days'
-    """
-    for unit, size in (("days", 172_800), ("h", 7200), ("min", 120)):
-        if seconds >= size:
-            return f"{rounded(seconds / {'days': 86_400, 'h': 3600, 'min': 60}[unit])} {unit}"
-    return f"{seconds:.0f} s"

@@ -1,4 +1,4 @@
-"""What a pre-training leaves: a folder of model, tokenizer and code, with record, curve and card of the run."""
+"""The result of a pre-training: a folder of model, tokenizer and code, with record, curve and card of the run."""
 
 from pathlib import Path
 from typing import Any
@@ -30,17 +30,17 @@ def save_pretrained_folder(
     language: str,
     command: str,
 ) -> None:
-    """Save a trained model with all that is told about it. Every process of a launch calls it.
+    """Save a trained model with its record, curve and card; a collective operation.
 
     Args:
-        directory (`Path`): made if it is not there; a model that it holds is removed only when the new one is whole.
+        directory (`Path`): The folder; a model in it is replaced when the new one is complete.
         run, trainer, corpus_name, documents, after, language, command: As in `pretraining_record`.
     """
     if trainer.args.process_index != 0:
         trainer.save_model(str(directory), _internal_call=True)  # gathers shards; the first process writes
         return
     with replaced_folder(directory) as folder:
-        # Internal for `Trainer` means: without pushing its own card for the one that is made here.
+        # `_internal_call` keeps `Trainer` from pushing a card of its own.
         trainer.save_model(str(folder), _internal_call=True)
         record = pretraining_record(run, trainer, corpus_name, documents, after, language, command)
         record.save(folder)
@@ -66,7 +66,7 @@ def pretraining_record(
     language: str,
     command: str,
 ) -> TrainingRecord:
-    """The facts of a run that has ended, restarts included.
+    """The facts of a finished run, restarts included.
 
     Args:
         run (`Run`): The run.
@@ -78,9 +78,8 @@ def pretraining_record(
         command (`str`): Command that started the run (`command_of`).
     """
     unigram = trainer.health.unigram_cross_entropy
-    recipe, log = run.recipe, trainer.state.log_history
+    recipe, logged = run.recipe, logged_means(trainer.state.log_history)
     held_out = {"dataset": "held-out documents of the corpus"}
-    logged = {name: logged_mean(log, name) for name in log_names(log)}
     rates = () if recipe.mask_rate is None else (recipe.mask_rate(0.0), recipe.mask_rate(1.0))
     statistics = corpus_statistics(documents)
     return TrainingRecord(
@@ -110,22 +109,20 @@ def pretraining_record(
     )
 
 
-def log_names(log_history: list[dict[str, Any]]) -> set[str]:
-    """The metrics that `HealthCallback` logged as shares of the tokens or examples since the last log."""
-    entries = (entry for entry in log_history if "tokens_seen" in entry)
-    return {name for entry in entries for name in entry if name.endswith(("_rate", "_share"))} - {"learning_rate"}
+def logged_means(log_history: list[dict[str, Any]]) -> dict[str, float]:
+    """Means over a run of the shares and rates that `HealthCallback` logged, each since the last log.
 
-
-def logged_mean(log_history: list[dict[str, Any]], figure: str) -> float | None:
-    """Mean over a run of a figure that is logged of the steps since the last log; None where it was not logged.
-
-    Weighted by the real tokens of those steps. A log that a resumed run made again counts once.
+    Weighted by the tokens of those steps. A step that a resumed run logged again counts once.
 
     >>> log = [{"step": 1, "tokens_seen": 30, "mask_rate": 0.2}, {"step": 2, "tokens_seen": 40, "mask_rate": 0.4}]
-    >>> logged_mean(log, "mask_rate")
-    0.25
+    >>> logged_means(log)
+    {'mask_rate': 0.25}
     """
-    entries = {entry["step"]: entry for entry in log_history if "tokens_seen" in entry and figure in entry}
-    logs = [entries[step] for step in sorted(entries)]
-    tokens = np.diff([0, *(entry["tokens_seen"] for entry in logs)])
-    return float(np.average([entry[figure] for entry in logs], weights=tokens)) if logs else None
+    by_step = {entry["step"]: entry for entry in log_history if "tokens_seen" in entry}
+    names = {name for entry in by_step.values() for name in entry if name.endswith(("mask_rate", "_share"))}
+    found = {}
+    for name in sorted(names):
+        logs = [by_step[step] for step in sorted(by_step) if name in by_step[step]]
+        tokens = np.diff([0, *(entry["tokens_seen"] for entry in logs)])
+        found[name] = float(np.average([entry[name] for entry in logs], weights=tokens))
+    return found

@@ -1,8 +1,7 @@
-"""What a pre-training run is: everything that shapes it but the text and the machine, read from one YAML file.
+"""Recipes: everything that shapes a pre-training run except the text and the machine, read from one YAML file.
 
-The shipped ones are in `hf_encoders/recipes/`; a file of one's own works alike. A recipe names the family, the
-objective, the model, the tokenizer, how examples are made and masked, the phases, the optimizer, and any field of
-`transformers.TrainingArguments`.
+A recipe names the family, the objective, the model, the tokenizer, how examples are made and masked, the phases, the
+optimizer, and any field of `transformers.TrainingArguments`. The shipped ones are in `hf_encoders/recipes/`.
 """
 
 import dataclasses
@@ -43,15 +42,15 @@ SET_BY_RUN = {
 
 @dataclass(frozen=True)
 class Phase:
-    """A part of a run with examples of one length, so many a step.
+    """A part of a run with examples of one length.
 
     Args:
-        steps (`int`): optimizer steps.
-        length (`int`): longest example in tokens, special tokens included.
-        examples (`int`): examples in an optimizer step, over all processes and micro-batches.
+        steps (`int`): Optimizer steps.
+        length (`int`): Longest example in tokens, special tokens included; at least 5.
+        examples (`int`): Examples per optimizer step, over all processes and micro-batches.
 
     Raises:
-        ValueError: for a number below 1 (a length below 5).
+        ValueError: for a number that is too small.
     """
 
     steps: int
@@ -70,14 +69,14 @@ class Phase:
 
 @dataclass(frozen=True)
 class TokenizerRecipe:
-    """The tokenizer that is trained where none is given.
+    """Options of the tokenizer that is trained if none is given.
 
     Args:
-        vocab_size (`int`): most entries.
-        lowercase, strip_accents (`bool`), character_coverage (`float`): as in `train_tokenizer`.
+        vocab_size (`int`): Most entries.
+        lowercase, strip_accents (`bool`), character_coverage (`float`): As in `train_tokenizer`.
 
     Raises:
-        ValueError: for a value of another kind, or out of range.
+        ValueError: for a value of another type or out of range.
     """
 
     vocab_size: int
@@ -101,21 +100,21 @@ class Recipe:
     """A pre-training run.
 
     Args:
-        name (`str`): the file's name without its ending.
-        family (`str`): `bert`, `roberta` or `albert`.
-        objective (`str`): `mlm`, `nsp` or `sop`.
-        model (`dict`): fields of the family's configuration, and perhaps `size`, one of its named sizes (`base`).
-        tokenizer (`TokenizerRecipe`): what is trained where no tokenizer is given.
-        phases (`tuple` of `Phase`): one after the other; learning rate and mask rate follow the steps of all.
-        examples (`dict`): options of the data set of examples, `DocumentChunks` for pair objectives and
-            `SentenceBlocks` for mlm; `preset`, a name in `hf_encoders.data.presets`, gives several at once.
-        masking (`dict`): options of the data collator; `preset` likewise.
-        mask_rate (`LinearMaskRate`, *optional*): in YAML `[0.30, 0.15]`, from the first step to the last.
+        name (`str`): Name of the file without its suffix.
+        family (`str`): `model_type` of a registered family, such as `bert`.
+        objective (`str`): Name of a registered objective, such as `mlm`.
+        model (`dict`): Fields of the family's configuration, and optionally `size`, one of its named sizes (`base`).
+        tokenizer (`TokenizerRecipe`): Options of the tokenizer that is trained if none is given.
+        phases (`tuple` of `Phase`): In order; learning rate and mask rate follow the steps of all.
+        examples (`dict`): Options of the objective's dataset; `preset`, a name in `hf_encoders.data.presets`, sets
+            several at once.
+        masking (`dict`): Options of the data collator; `preset` likewise.
+        mask_rate (`LinearMaskRate`, *optional*): In YAML `[0.30, 0.15]`, from the first step to the last.
         optimizer (`str`): `adamw`, `lamb`, or a name that `TrainingArguments.optim` has, such as `adafactor`.
-        training (`dict`): fields of `transformers.TrainingArguments`; `warmup_steps` below 1 is a share of all steps.
+        training (`dict`): Fields of `transformers.TrainingArguments`; `warmup_steps` below 1 is a share of all steps.
 
     Raises:
-        ValueError: naming the field, for one that there is not or a value that cannot be.
+        ValueError: naming the field, for an unknown field or an invalid value.
     """
 
     name: str
@@ -177,7 +176,7 @@ class Recipe:
 
     @property
     def longest(self) -> int:
-        """Length of the longest examples, in tokens."""
+        """Length of the longest examples in tokens."""
         return max(phase.length for phase in self.phases)
 
     @property
@@ -187,14 +186,14 @@ class Recipe:
         return math.ceil(given * self.steps) if 0 < given < 1 else int(given)
 
     def of_steps(self, steps: int) -> "Recipe":
-        """The same run in so many steps: phases, warm-up and decay keep their shares.
+        """The same run with another number of steps: phases, warm-up and decay keep their shares.
 
         >>> recipe = load_recipe("bert-base").of_steps(1000)
         >>> [phase.steps for phase in recipe.phases], recipe.warmup_steps
         ([900, 100], 10)
 
         Raises:
-            ValueError: if that leaves a phase without a step.
+            ValueError: if a phase would have no step.
         """
         bounds = [round(sum(p.steps for p in self.phases[:i]) * steps / self.steps) for i in range(len(self.phases))]
         counts = [end - begin for begin, end in zip(bounds, [*bounds[1:], steps], strict=True)]
@@ -211,18 +210,14 @@ class Recipe:
         return dataclasses.replace(self, phases=phases, training=training)
 
     def lengthened(self, before: "tuple[Phase, ...]", is_scaled: bool) -> "Recipe":
-        """This recipe, as it continues a run that was begun with other phases, where it can.
+        """This recipe as the extension of a run with other phases, or itself if it is not one.
 
-        Steps that were made cannot be made otherwise: the phases before stay as they were, the last may have become
-        longer, and others may come behind it. Learning rate and mask rate follow the steps of the longer run.
+        Past steps cannot change: earlier phases stay, the last one may be longer, and others may follow.
 
         Args:
-            before (`tuple` of `Phase`): of the run so far.
-            is_scaled (`bool`): whether the phases of this recipe come from `of_steps`; it is the number of steps that
-                was asked for then, and all further ones are the last phase's.
-
-        Returns:
-            The recipe with the phases of the longer run, or itself where it does not continue the other.
+            before (`tuple` of `Phase`): Phases of the run so far.
+            is_scaled (`bool`): Whether the phases of this recipe are from `of_steps`. Then only the number of steps
+                was requested, and all further ones belong to the last phase.
 
         >>> before, recipe = load_recipe("bert-minutes").phases, load_recipe("bert-minutes").of_steps(8000)
         >>> [phase.steps for phase in recipe.phases], [p.steps for p in recipe.lengthened(before, True).phases]
@@ -236,7 +231,7 @@ class Recipe:
         return dataclasses.replace(self, phases=(*before[:-1], last))
 
     def continues(self, before: "tuple[Phase, ...]") -> bool:
-        """Whether all steps of a run with those phases are steps of this one too, and this one has more."""
+        """Whether this run starts with all steps of a run with those phases, and has more."""
         if len(self.phases) < len(before) or self.phases[: len(before) - 1] != before[:-1]:
             return False
         is_longer = self.steps > sum(phase.steps for phase in before)
@@ -245,7 +240,7 @@ class Recipe:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML in which `1e-4` is a number, as in YAML 1.2; to PyYAML, which reads 1.1, only `1.0e-4` is one."""
+    """YAML in which `1e-4` is a number, as in YAML 1.2; PyYAML follows 1.1 and needs `1.0e-4`."""
 
 
 _Loader.add_implicit_resolver(
@@ -262,7 +257,7 @@ def load_recipe(name: str | Path) -> Recipe:
     """Read a shipped recipe by name, or a file.
 
     Raises:
-        ValueError: if there is none, it is no YAML, or something in it cannot be.
+        ValueError: if there is none, it is not YAML, or a field is invalid.
     """
     shipped = RECIPES / f"{name}.yaml"
     path = shipped if shipped.is_file() else Path(name)
@@ -275,7 +270,7 @@ def load_recipe(name: str | Path) -> Recipe:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not YAML ({' '.join(str(error).split())}).") from error
     try:
-        # Records and cards name the recipe: a file called like a shipped one is told from it by its ending.
+        # Records and cards name the recipe: a file named like a shipped one keeps its suffix.
         is_own_namesake = path != shipped and path.stem in recipe_names()
         return recipe_of(path.name if is_own_namesake else path.stem, fields)
     except ValueError as error:
@@ -283,10 +278,10 @@ def load_recipe(name: str | Path) -> Recipe:
 
 
 def recipe_of(name: str, fields: Any) -> Recipe:
-    """A recipe from what a YAML file holds.
+    """A recipe from the content of a YAML file.
 
     Raises:
-        ValueError: naming the field that is missing, unknown or of another kind.
+        ValueError: naming the field that is missing, unknown or of another type.
     """
     kinds = {
         "family": str,
@@ -304,7 +299,7 @@ def recipe_of(name: str, fields: Any) -> Recipe:
         raise ValueError(f"a recipe has fields, {', '.join(kinds)}; this is a {type(fields).__name__}.")
     unknown = [key for key in fields if key not in kinds]
     if unknown:
-        raise ValueError(f"{unknown[0]!r} is no field of a recipe: it has {', '.join(kinds)}.")
+        raise ValueError(f"{unknown[0]!r} is not a field of a recipe, which has {', '.join(kinds)}.")
     for key in ("family", "objective", "model", "tokenizer", "phases"):
         if key not in fields:
             raise ValueError(f"{key} is missing.")
@@ -324,7 +319,7 @@ def recipe_of(name: str, fields: Any) -> Recipe:
 
 
 def _check_training(fields: dict[str, Any]) -> None:
-    """Refuse fields that `TrainingArguments` does not have or that the run sets, and values of another kind."""
+    """Refuse fields that `TrainingArguments` does not have or that the run sets, and values of another type."""
     kinds = {one.name: one.type for one in dataclasses.fields(TrainingArguments) if one.init}
     for name, value in fields.items():
         if name in SET_BY_RUN:
@@ -350,7 +345,7 @@ def _made(kind: type, key: str, fields: Any) -> Any:
 
 
 def _with_preset(key: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Options with those of their `preset` put in, which they go before."""
+    """Options, with those of their `preset` where they do not set it."""
     options = dict(options)
     preset = options.pop("preset", None)
     if preset is None:

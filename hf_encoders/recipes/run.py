@@ -18,7 +18,7 @@ from hf_encoders.objectives import Objective, get_objective
 from hf_encoders.recipes.phases import PhaseExamples, RunExamples, check_division
 from hf_encoders.recipes.recipe import Recipe
 from hf_encoders.training.callbacks import CompactProgressCallback
-from hf_encoders.training.faults.checkpoints import UNFINISHED, problem_of_unfinished, steps_first
+from hf_encoders.training.faults.checkpoints import UNFINISHED, checkpoints_by_step, problem_of_unfinished
 from hf_encoders.training.health.callback import HealthCallback
 from hf_encoders.training.hyperparameters import check_training_arguments
 from hf_encoders.training.optimizers import optim_field, optimizer_class
@@ -97,7 +97,7 @@ def divide(
 
 @dataclass(frozen=True)
 class Run:
-    """A recipe on this machine; `Run.of` makes one.
+    """A recipe on this machine; `Run.from_recipe` makes one.
 
     Args:
         recipe (`Recipe`): What to train.
@@ -112,7 +112,7 @@ class Run:
     options: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(
+    def from_recipe(
         cls,
         recipe: Recipe,
         output: Path | str,
@@ -221,7 +221,7 @@ class Run:
                 f"{what}: give --per-device-train-batch-size {fewer}, which trains on the same steps, or "
                 "--auto-find-batch-size True, which halves by itself."
             ) from error
-        return Run.of(self.recipe, self.output, self.options, smaller)
+        return Run.from_recipe(self.recipe, self.output, self.options, smaller)
 
 
 def training_arguments(
@@ -287,8 +287,8 @@ def train_to_the_end(trainer: PreTrainingTrainer, how_to_resume: str) -> dict[st
     trainer.interruption.how_to_resume = how_to_resume
     output = Path(trainer.args.output_dir)
     # The run may have been killed between writing a checkpoint and renaming it.
-    complete = [one for one in steps_first(output / UNFINISHED) if problem_of_unfinished(one) is None]
-    has_checkpoints = bool(complete or steps_first(output))
+    complete = [one for one in checkpoints_by_step(output / UNFINISHED) if problem_of_unfinished(one) is None]
+    has_checkpoints = bool(complete or checkpoints_by_step(output))
     trainer.train(resume_from_checkpoint=trainer.args.resume_from_checkpoint or has_checkpoints)
     if not trainer.args.load_best_model_at_end:
         for entry in reversed(trainer.state.log_history):

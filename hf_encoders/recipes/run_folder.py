@@ -1,4 +1,4 @@
-"""The folder of a run: its text's corpus and tokenizer, and `run.json`, which says what run it is."""
+"""The folder of a run: corpus and tokenizer of its text, and `run.json`, which identifies the run."""
 
 import dataclasses
 import json
@@ -29,13 +29,12 @@ from hf_encoders.recipes.phases import RunExamples
 from hf_encoders.recipes.recipe import Phase, Recipe
 from hf_encoders.records.run_files import RUN_FILE
 from hf_encoders.redaction import is_secret
-from hf_encoders.training.faults.checkpoints import UNFINISHED, steps_first
+from hf_encoders.training.faults.checkpoints import UNFINISHED, checkpoints_by_step
 from hf_encoders.training.threads import Work, pass_of, set_threads
 from hf_encoders.writing import read_json, replaced_folder, write_whole
 
 
-# Options of `TrainingArguments` that a checkpoint brings along in its optimizer and schedule: going on with others
-# would go on with those of the checkpoint, and not say so.
+# Fields of `TrainingArguments` that a checkpoint's optimizer and schedule contain: other values would be ignored.
 SHAPING = (
     "learning_rate",
     "warmup_steps",
@@ -47,10 +46,10 @@ SHAPING = (
     "adam_epsilon",
     "max_grad_norm",
 )
-# `--push_to_hub` uploads the output folder less what begins with an underscore, and the text is not to be published.
+# `--push-to-hub` uploads the output folder except names with a leading underscore, and the text must stay private.
 CORPUS = "_corpus"
-TOKENIZER_RECIPE = "recipe.json"  # in the folder of a tokenizer that was trained here: what it was made of
-# What a run writes into its folder, but for the model: that of the run before stays until there is a new one.
+TOKENIZER_RECIPE = "recipe.json"  # in the folder of a tokenizer trained here: its options and text
+# Files of a run in its folder, except the model, which stays until there is a new one.
 RUN_PARTS = (
     RUN_FILE,
     "tokenizer",
@@ -63,18 +62,17 @@ RUN_PARTS = (
     UNFINISHED,
     "trainer_state.json",
 )
-# Facts of `run_identity` that another number of steps changes.
+# Facts of `run_identity` that depend on the number of steps.
 OF_STEPS = ("warmup_steps", "lr_scheduler_kwargs")
-# Entries of `run.json` beside those facts: the number of threads that a CPU computes with, and whether there is a
-# model of all steps.
+# Further entries of `run.json`: the number of CPU threads, and whether the run is finished.
 THREADS, IS_FINISHED = "threads", "is_finished"
 
 
 def check_corpus(corpus: list[str]) -> list[Path]:
-    """The prepared corpora among paths, or in folders of them; none if all is text.
+    """The prepared corpora among paths, or in folders of them; empty if all paths are text.
 
     Raises:
-        ValueError: for a path that is not there, is no text by its ending, or is text beside a prepared corpus.
+        ValueError: for a path that does not exist, does not end like text, or is text beside a prepared corpus.
     """
     prepared = {path: prepared_parts(path) for path in map(Path, corpus)}
     parts = [part for found in prepared.values() for part in found]
@@ -91,18 +89,14 @@ def check_corpus(corpus: list[str]) -> list[Path]:
 
 
 def prepared_parts(path: Path) -> list[Path]:
-    """The prepared corpus that a folder is, or those that it holds, sorted."""
+    """The folder, if it is a prepared corpus, or the prepared corpora in it, sorted."""
     if (path / REPORT_FILE).is_file():
         return [path]
     return sorted(report.parent for report in path.glob(f"*/{REPORT_FILE}"))
 
 
 def open_parts(parts: list[Path]) -> datasets.Dataset:
-    """Prepared corpora as one.
-
-    Raises:
-        ValueError: if some have word starts and others do not.
-    """
+    """Several prepared corpora as one; ValueError if some have word starts and others do not."""
     opened = [datasets.load_from_disk(str(part)) for part in parts]
     other = next((i for i, one in enumerate(opened) if one.column_names != opened[0].column_names), None)
     if other is not None:
@@ -110,7 +104,7 @@ def open_parts(parts: list[Path]) -> datasets.Dataset:
             f"--corpus: {parts[0]} and {parts[other]} differ in their columns ({', '.join(opened[0].column_names)}; "
             f"{', '.join(opened[other].column_names)}): prepare them alike."
         )
-    # A part of more than 2^31 tokens has lists of another kind.
+    # A part of more than 2^31 tokens has another list type.
     large = next((one.features for one in opened if one.features != opened[0].features), None)
     return datasets.concatenate_datasets(opened if large is None else [one.cast(large) for one in opened])
 
@@ -118,17 +112,17 @@ def open_parts(parts: list[Path]) -> datasets.Dataset:
 def open_corpus(
     recipe: Recipe, corpus: list[str], tokenizer_name: str | None, language: str, output: Path
 ) -> tuple[PreTrainedTokenizerBase, datasets.Dataset]:
-    """The prepared corpus and its tokenizer; both are made in the output folder where text was given.
+    """The prepared corpus and its tokenizer; for text, both are made in the output folder.
 
     Args:
-        recipe (`Recipe`): says which tokenizer is trained.
-        corpus (`list` of `str`): prepared corpora, folders of them, or files and folders of text.
-        tokenizer_name (`str`, *optional*): folder or name on the Hub; `None` trains one on the text.
-        language (`str`): of the text, a code.
-        output (`Path`): the run's folder.
+        recipe (`Recipe`): Options of the tokenizer.
+        corpus (`list` of `str`): Prepared corpora, folders of them, or files and folders of text.
+        tokenizer_name (`str`, *optional*): Folder or name on the Hub; None trains one on the text.
+        language (`str`): Language code of the text.
+        output (`Path`): The run's folder.
 
     Raises:
-        ValueError: if a prepared corpus comes without its tokenizer or with another one; and as `check_corpus`.
+        ValueError: if a prepared corpus has no or another tokenizer; and as `check_corpus`.
     """
     parts = check_corpus(corpus)
     paths = [Path(path) for path in corpus]
@@ -154,14 +148,14 @@ def open_corpus(
 
 
 def remove_run(output: Path, read_by_the_next: list[str | None]) -> None:
-    """Remove what a run writes into its folder, and nothing else; its model stays until the next one is whole.
+    """Remove the files of a run from its folder, except the model, which stays until the next one is complete.
 
     Args:
-        output (`Path`): the folder.
-        read_by_the_next: paths and names of what the run that comes next reads.
+        output (`Path`): The folder.
+        read_by_the_next (`list`): Paths and names that the next run reads.
 
     Raises:
-        ValueError: before anything is removed, if the new run is to read some of it.
+        ValueError: before anything is removed, if the next run reads some of it.
     """
     found = [path for pattern in RUN_PARTS for path in output.glob(pattern)]
     for name in read_by_the_next:
@@ -178,7 +172,7 @@ def trained_tokenizer(
     """The recipe's tokenizer, trained on the text once and kept in the run's folder.
 
     Raises:
-        ValueError: if the folder holds one that was made of something else.
+        ValueError: if the folder holds a tokenizer of other options or text.
     """
     text = [str(path.resolve()) for path in paths]
     made_of = {"family": recipe.family, **dataclasses.asdict(recipe.tokenizer), "text": text}
@@ -194,7 +188,7 @@ def trained_tokenizer(
     print(f"Training a tokenizer of {recipe.tokenizer.vocab_size:,} entries ({directory})", flush=True)
     documents = read_documents(paths, sentence_splitter=splitter)
     tokenizer = recipe_tokenizer(recipe, (sentence for document in documents for sentence in document))
-    # Whole or not there: a run that was killed meanwhile begins it anew.
+    # Complete or absent: a run that was killed trains it again.
     with replaced_folder(directory) as unfinished:
         tokenizer.save_pretrained(unfinished)
         (unfinished / TOKENIZER_RECIPE).write_text(json.dumps(made_of, indent=1) + "\n", encoding="utf-8")
@@ -215,7 +209,7 @@ def run_identity(
     training: TrainingArguments,
     validation_share: float,
 ) -> dict[str, Any]:
-    """What makes two runs the same run, as it is read back from `run.json`; tokens of the Hub are left out."""
+    """The facts that identify a run, as read back from `run.json`; without tokens of the Hub."""
     fields = {name: value for name, value in recipe.training.items() if not is_secret(name, str(value))}
     facts = {
         "recipe": {**dataclasses.asdict(recipe), "training": fields},
@@ -229,7 +223,7 @@ def run_identity(
 
 
 def read_run_file(output: Path) -> dict[str, Any] | None:
-    """What the output folder's `run.json` says; None where there is no run.
+    """Content of the output folder's `run.json`; None if there is no run.
 
     Raises:
         ValueError: if the file is damaged, or the folder holds checkpoints without it.
@@ -239,7 +233,7 @@ def read_run_file(output: Path) -> dict[str, Any] | None:
         if any(output.glob("checkpoint-*")):
             raise ValueError(f"--output {output} holds checkpoints of another kind of run: give another folder.")
         return None
-    remedy = "it says which run the checkpoints are of: restore it, or give --overwrite to begin anew."
+    remedy = "it identifies the run of the checkpoints: restore it, or start from scratch with --overwrite."
     found = read_json(file, remedy)
     try:
         check_shape(found)
@@ -249,11 +243,7 @@ def read_run_file(output: Path) -> dict[str, Any] | None:
 
 
 def check_shape(noted: dict[str, Any]) -> None:
-    """Refuse what does not have the form of `run.json`.
-
-    Raises:
-        TypeError, ValueError: naming what is missing or of another kind.
-    """
+    """Raise TypeError or ValueError for an entry of `run.json` that is missing or of another type."""
     recipe = {one.name: object for one in dataclasses.fields(Recipe)}
     kinds = {"recipe": dict, "corpus": str, "tokenizer": str, "seed": int, "validation share": float, "training": dict}
     for where, entries, expected in (
@@ -274,47 +264,48 @@ def check_shape(noted: dict[str, Any]) -> None:
 
 
 def phases_of(noted: dict[str, Any]) -> tuple[Phase, ...]:
-    """The phases of a run by its `run.json`."""
+    """The phases in `run.json`."""
     return tuple(Phase(**phase) for phase in noted["recipe"]["phases"])
 
 
 def write_run(output: Path, facts: dict[str, Any]) -> None:
-    """Note what the output folder's run is, whole or not at all."""
+    """Write `run.json` atomically."""
     output.mkdir(parents=True, exist_ok=True)
     write_whole(output / RUN_FILE, json.dumps(facts, indent=1) + "\n")
 
 
 def begin_or_go_on(output: Path, recipe: Recipe, facts: dict[str, Any], is_main: bool) -> dict[str, Any]:
-    """What `run.json` of the output folder says of this run from now on. `note_when_training_begins` writes it.
+    """The content of `run.json` from now on, for a new, a resumed or an extended run.
+
+    `note_when_training_begins` writes it.
 
     Raises:
-        ValueError: if the folder holds another run, or one that cannot be made longer.
+        ValueError: if the folder holds another run, or one that cannot be extended.
     """
     before = read_run_file(output)
     if before is None:
         noted = facts
     elif recipe.continues(phases_of(before)):
         check_same(without_steps(before), without_steps(facts), output)
-        steps, checkpoints = sum(phase.steps for phase in phases_of(before)), steps_first(output)
+        steps, checkpoints = sum(phase.steps for phase in phases_of(before)), checkpoints_by_step(output)
         if before.get(IS_FINISHED) and not checkpoints:
             raise ValueError(
-                f"--output {output} holds a finished run of {steps:,} steps without a checkpoint to go on from: give "
-                "another folder, or --overwrite to begin anew."
+                f"--output {output} holds a finished run of {steps:,} steps without a checkpoint to resume from: give "
+                "another folder, or start from scratch with --overwrite."
             )
         longest = max(phase.length for phase in phases_of(before))
         if recipe.longest > longest and "max_position_embeddings" not in recipe.model:
             raise ValueError(
                 f"phases: examples of {recipe.longest} tokens need more positions than the model of the run in "
-                f"--output {output} has, which was made for {longest}: begin a new run in another folder, or with "
-                "--overwrite. A recipe that sets model: max_position_embeddings from the start can be made longer by "
-                "longer examples."
+                f"--output {output} has, which was made for {longest}: start a new run in another folder, or with "
+                "--overwrite. Longer examples can extend only a recipe that sets model: max_position_embeddings."
             )
         noted = {**before, **facts, IS_FINISHED: False}
         if is_main:
             phases = ", ".join(map(str, recipe.phases))
             print(
-                f"This run had {steps:,} steps and goes on to {recipe.steps:,} ({phases}): "
-                "learning rate and mask rate are those of a run of so many steps from here on.",
+                f"This run is extended from {steps:,} to {recipe.steps:,} steps ({phases}): learning rate and mask "
+                "rate follow the longer schedule from now on.",
                 flush=True,
             )
     else:
@@ -324,19 +315,19 @@ def begin_or_go_on(output: Path, recipe: Recipe, facts: dict[str, Any], is_main:
 
 
 def without_steps(facts: dict[str, Any]) -> dict[str, Any]:
-    """Facts of a run but for how long it is."""
+    """Facts of a run except its length."""
     training = {name: value for name, value in facts["training"].items() if name not in OF_STEPS}
     return {**facts, "recipe": {**facts["recipe"], "phases": None}, "training": training}
 
 
 def check_same(before: dict[str, Any], facts: dict[str, Any], output: Path) -> None:
-    """Refuse a run that is another one than the output folder holds.
+    """Refuse a run that differs from the one in the output folder.
 
-    What its recipe is called does not matter. Nor do the fields of `TrainingArguments` in it: those that shape the
-    result are in `training` as they are in effect; how often a run is saved may change.
+    Ignored are the name of the recipe and its fields of `TrainingArguments`: those that shape the result are in
+    `training` with their effective values; how often a run is saved may change.
 
     Raises:
-        ValueError: naming what differs first.
+        ValueError: naming the first difference.
     """
     before, facts = ({**one, "recipe": {**one["recipe"], "name": None, "training": None}} for one in (before, facts))
     for name, value in facts.items():
@@ -346,10 +337,10 @@ def check_same(before: dict[str, Any], facts: dict[str, Any], output: Path) -> N
                 where = next((f"{name} ({key})" for key in value if old.get(key) != value[key]), name)
             if where == "recipe (phases)":
                 phases = ", ".join(map(str, phases_of(before)))
-                hint = f"It has {phases}; a longer run keeps these, and adds to the last (--max_steps) or behind it."
+                hint = f"It has {phases}; a longer run keeps these, and extends the last (--max-steps) or adds others."
             raise ValueError(
-                f"--output {output} holds a run with another {where}: give its own arguments to go on with it, "
-                f"another folder, or --overwrite to begin anew. {hint}".rstrip()
+                f"--output {output} holds a run with another {where}: resume it with its own arguments, give another "
+                f"folder, or start from scratch with --overwrite. {hint}".rstrip()
             )
 
 
@@ -365,28 +356,22 @@ class _NoteCallback(TrainerCallback):
 
 
 def note_when_training_begins(trainer: Trainer, output: Path, noted: dict[str, Any]) -> None:
-    """Have `run.json` written once the trainer is ready and has loaded the checkpoint that it goes on from.
-
-    Not before: what fails until then would leave a folder that says that it holds another run than it does.
-    """
+    """Write `run.json` once the trainer has loaded its checkpoint: an earlier failure must not change the folder."""
     trainer.add_callback(_NoteCallback(output, noted))
 
 
 def choose_threads(trainer: Trainer, noted: dict[str, Any]) -> None:
-    """Set the number of threads that a CPU trains with, put it into `noted` for restarts, and say it.
-
-    See `threads.py`.
-    """
-    threads, told = set_threads(trainer, lambda: recipe_passes(trainer), noted.get(THREADS))
+    """Set the number of CPU threads (`threads.py`), record it in `noted` for restarts, and print the reason."""
+    threads, reason = set_threads(trainer, lambda: recipe_passes(trainer), noted.get(THREADS))
     if trainer.args.process_index != 0:
         return
     noted[THREADS] = threads
-    if told:
-        print(f"  {told}", flush=True)
+    if reason:
+        print(f"  {reason}", flush=True)
 
 
 def recipe_passes(trainer: Trainer) -> list[Work]:
-    """The passes of a pre-training run: of each phase, a micro-batch of its examples."""
+    """The passes of a run to measure: a micro-batch of each phase."""
     run: RunExamples = trainer.train_dataset
     found = []
     for part in run.phases:

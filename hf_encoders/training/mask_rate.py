@@ -15,7 +15,7 @@ class LinearMaskRate:
     for MLM pretraining", https://arxiv.org/abs/2305.15096).
 
     Args:
-        start, end (`float`): share of the tokens to predict in the first and after the last step, in (0, 1].
+        start, end (`float`): Share of the tokens to predict in the first and after the last step, in (0, 1].
 
     Raises:
         ValueError: for a rate out of range.

@@ -40,10 +40,10 @@ class PreTrainingTrainer(FaultTolerantTrainer):
     `eval_loss` their weighted sum, and `eval_perplexity` of the term that predicts `labels`.
 
     Args:
-        loss_weights (`Mapping[str, float]`, *optional*): term -> weight in the loss, 1 where a term is not named.
-        health (`bool` or `HealthCallback`, *optional*, defaults to `True`): callback that monitors the run; True
+        loss_weights (`Mapping[str, float]`, *optional*): Term -> weight in the loss, 1 where a term is not named.
+        health (`bool` or `HealthCallback`, *optional*, defaults to `True`): Callback that monitors the run; True
             creates one, False leaves it out. It is the attribute `health`.
-        args, kwargs: as in `transformers.Trainer`. `eval_dataset` must not be the training dataset itself, which would
+        args, kwargs: As in `transformers.Trainer`. `eval_dataset` must not be the training dataset itself, which would
             lose its epoch: make a second one with `redraw=False`.
 
     Raises:
@@ -66,6 +66,8 @@ class PreTrainingTrainer(FaultTolerantTrainer):
         if self.loss_terms:
             # Losses are divided by the counts of the whole step, so micro-batches add up.
             self.model_accepts_loss_kwargs = True
+            if self.args.label_names is None:
+                self.label_names = list(dict.fromkeys(self.loss_terms.values()))
         self.add_callback(EpochCallback())
         self.add_callback(HubCodeCallback(self))
         given = [callback for callback in self.callback_handler.callbacks if isinstance(callback, HealthCallback)]

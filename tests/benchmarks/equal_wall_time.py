@@ -174,7 +174,7 @@ def main() -> None:
 
     print(f"{recipe.name}, {recipe.steps} steps")
     options = {"eval_strategy": "no", "save_strategy": "no", "disable_tqdm": True}
-    run = Run.of(recipe, arguments.output, options)
+    run = Run.from_recipe(recipe, arguments.output, options)
     set_seed(run.arguments.seed)
     trainer = run.trainer(training, held_out, tokenizer)
     ours = Curve(batches)

@@ -55,7 +55,7 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(folder, capsys):
         shutil.rmtree(folder / "again" / f"checkpoint-{step}")
     shutil.rmtree(folder / "again" / "model")
     assert pretrain(folder, "again") == 0
-    assert re.search(r"Going on from .*again/checkpoint-2", capsys.readouterr().out)
+    assert re.search(r"Resuming from .*again/checkpoint-2", capsys.readouterr().out)
     before, after = weights(folder / "whole" / "model"), weights(folder / "again" / "model")
     assert all(torch.equal(before[name], after[name]) for name in before)
     # Tokens and seconds of the steps before the restart count.
@@ -76,7 +76,7 @@ def test_a_complete_checkpoint_that_had_not_got_its_name_is_gone_on_from(folder,
     for name in ("checkpoint-4", "checkpoint-6", "model"):
         shutil.rmtree(unnamed / name)
     assert pretrain(folder, "unnamed") == 0
-    assert re.search(r"Going on from .*unnamed/checkpoint-2", capsys.readouterr().out)
+    assert re.search(r"Resuming from .*unnamed/checkpoint-2", capsys.readouterr().out)
 
 
 def test_the_corpus_is_put_in_one_piece_once(folder, monkeypatch):
@@ -106,7 +106,7 @@ def test_a_plan_trains_nothing(folder, capsys):
     assert f"the prepared corpus is kept for the run: {folder / 'planned' / '_corpus'}" in printed
     with pytest.raises(SystemExit):
         main(["pretrain", "--help"])
-    assert "corpus are made for it, and stay in --output" in " ".join(capsys.readouterr().out.split())
+    assert "corpus made for it are kept in --output" in " ".join(capsys.readouterr().out.split())
 
 
 def test_numbers_of_a_plan_are_rounded_and_grouped(folder, capsys):
@@ -214,7 +214,7 @@ def test_overwrite_removes_the_run_alone(folder, capsys):
     shutil.copytree(folder / "whole", folder / "over")
     (folder / "over" / "notes.txt").write_text("mine")
     assert pretrain(folder, "over", "--overwrite", "--plan", "--seed", "5") == 2
-    assert "--overwrite removes a run, and --plan makes none" in capsys.readouterr().err
+    assert "--overwrite removes a run, and --plan starts none" in capsys.readouterr().err
     assert (folder / "over" / "checkpoint-6").exists()
     assert pretrain(folder, "over", "--overwrite", "--seed", "5", "--max_steps", "2") == 0
     assert (folder / "over" / "notes.txt").exists()

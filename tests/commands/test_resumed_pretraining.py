@@ -50,7 +50,7 @@ def test_a_finished_run_becomes_longer_with_the_schedule_of_the_longer_run(folde
     try:
         assert pretrain(folder, output, *words) == 0
         printed = capsys.readouterr().out
-        assert "This run had 6 steps and goes on to 10 (4 steps of 6 x 24 tokens, " in printed
+        assert "This run is extended from 6 to 10 steps (4 steps of 6 x 24 tokens, " in printed
         # 3 steps of warm-up, then linear over 7: at step 6 of 10, 4 of these are left.
         assert "Extended from 6 to 10 steps: the learning rate of step 6 is 0.00571 instead of 0." in printed
         assert used == pytest.approx([0.01 * left / 7 for left in (4, 3, 2, 1)])
@@ -66,7 +66,7 @@ def test_a_finished_run_becomes_longer_with_the_schedule_of_the_longer_run(folde
         shutil.rmtree(folder / output / "checkpoint-10")
         shutil.rmtree(folder / output / "model")
         assert pretrain(folder, output, *words) == 0
-        assert re.search(r"Going on from .*/checkpoint-8", capsys.readouterr().out)
+        assert re.search(r"Resuming from .*/checkpoint-8", capsys.readouterr().out)
         again = weights(folder / output / "model")
         assert all(torch.equal(after[name], again[name]) for name in after)
         assert pretrain(folder, output, *words) == 0
@@ -77,18 +77,18 @@ def test_a_finished_run_becomes_longer_with_the_schedule_of_the_longer_run(folde
 
 
 def test_what_cannot_be_made_longer_is_left_as_it_is(folder, capsys):
-    """Phases that are over cannot be longer; without a checkpoint there is nothing to go on from."""
+    """Phases that are over cannot be longer; without a checkpoint there is nothing to resume from."""
     first, last = TINY["phases"]
     recipe = {**TINY, "phases": [{**first, "steps": 5}, last]}
     (folder / "other_first.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
     assert pretrain(folder, "whole", recipe="other_first.yaml") == 2
-    assert "a longer run keeps these, and adds to the last (--max_steps) or behind it" in capsys.readouterr().err
+    assert "a longer run keeps these, and extends the last (--max-steps) or adds others" in capsys.readouterr().err
     shutil.copytree(folder / "whole", folder / "no checkpoint")
     for step in (2, 4, 6):
         shutil.rmtree(folder / "no checkpoint" / f"checkpoint-{step}")
     before = (folder / "no checkpoint" / "run.json").read_text()
     assert pretrain(folder, "no checkpoint", "--max_steps", "9") == 2
-    assert "a finished run of 6 steps without a checkpoint to go on from" in capsys.readouterr().err
+    assert "a finished run of 6 steps without a checkpoint to resume from" in capsys.readouterr().err
     assert (folder / "no checkpoint" / "run.json").read_text() == before
 
 
@@ -101,7 +101,7 @@ def test_longer_examples_than_the_model_has_positions_for_are_refused_before_any
     assert pretrain(folder, "positions", recipe="longer.yaml") == 2
     said = capsys.readouterr().err
     assert "examples of 48 tokens need more positions than the model of the run" in said and said.count("\n") == 1
-    assert "max_position_embeddings from the start" in said
+    assert "a recipe that sets model: max_position_embeddings" in said
     assert (folder / "positions" / "run.json").read_bytes() == before
     assert pretrain(folder, "positions") == 0
     assert "This run is finished" in capsys.readouterr().out
@@ -199,7 +199,7 @@ def test_a_damaged_run_file_is_told_with_the_remedy(folder, content, capsys):
     for words in ((), ("--plan",), ("--max_steps", "9")):
         assert pretrain(folder, "damaged", *words) == 2
         said = capsys.readouterr().err
-        assert re.search(r"damaged/run.json is damaged \(.*restore it, or give --overwrite to begin anew", said)
+        assert re.search(r"damaged/run.json is damaged \(.*restore it, or start from scratch with --overwrite", said)
         assert said.count("\n") == 1
     (damaged / "run.json").write_text((folder / "whole" / "run.json").read_text())
     (damaged / "tokenizer" / "recipe.json").write_text("{")
@@ -252,5 +252,5 @@ def test_resuming_does_not_warn_of_tied_weights(folder, capsys, caplog):
     shutil.rmtree(folder / "quiet" / "model")
     assert pretrain(folder, "quiet") == 0
     out, err = capsys.readouterr()
-    assert "Going on from" in out
+    assert "Resuming from" in out
     assert "missing keys" not in out + err + caplog.text and "Writing model shards" not in out + err

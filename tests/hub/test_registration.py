@@ -71,6 +71,7 @@ def load_all(folders: list[tuple[Family, str]], home: Path, take_over: bool) -> 
     return found
 
 
+@pytest.mark.processes
 def test_importing_changes_nothing_for_checkpoints(folders: dict, tmp_path: Path) -> None:
     """Of others, and of ours where nobody asks for our code."""
     readable = [(family, folders[family.name][whose]) for family in FAMILIES for whose in ("theirs", "ours")]
@@ -82,6 +83,7 @@ def test_importing_changes_nothing_for_checkpoints(folders: dict, tmp_path: Path
             assert found[f"{folder} {auto_class}"] == [module, built_in(family, auto_class)]
 
 
+@pytest.mark.processes
 def test_taking_over_gives_our_class_for_every_checkpoint(folders: dict, tmp_path: Path) -> None:
     """The installed one, with no flag, whoever saved the checkpoint and whoever else could read it."""
     all_folders = [(family, folder) for family in FAMILIES for folder in folders[family.name].values()]

@@ -11,10 +11,12 @@ from hf_encoders.cli import main
 from hf_encoders.objectives import OBJECTIVES, get_objective
 from hf_encoders.recipes.recipe import recipe_of
 from hf_encoders.recipes.run import Run, divide
-from tests.end_to_end.test_quickstart import write_corpus
+from hf_encoders.training import PreTrainingTrainer
+from tests.data.corpora import write_corpus
+from tests.objectives.modeling_toy import ToyForPreTraining
 from tests.objectives.toy import add_toys
 from tests.recipes.test_phases import make_documents
-from tests.training.killed_run import make_tokenizer
+from tests.training.tiny import make_tokenizer
 
 
 RECIPE = {
@@ -62,7 +64,9 @@ def test_its_terms_are_exact_however_a_step_is_divided(tmp_path):
     recipe = recipe_of("toy", {**RECIPE, "optimizer": "sgd", "phases": phases})
     for accumulation in (1, 5):
         options = {"eval_strategy": "no", "save_strategy": "no", "disable_tqdm": True, "logging_steps": 1}
-        run = Run.of(recipe, tmp_path / str(accumulation), options, divide(recipe, 1, accumulation=accumulation))
+        run = Run.from_recipe(
+            recipe, tmp_path / str(accumulation), options, divide(recipe, 1, accumulation=accumulation)
+        )
         torch.manual_seed(0)
         trainer = run.trainer(make_documents(), make_documents(), make_tokenizer())
         trainer.train()
@@ -82,3 +86,27 @@ def test_what_a_family_or_an_objective_lacks_is_refused():
         recipe_of("toy", {**RECIPE, "masking": {"mask_prob": 0.1}})
     with pytest.raises(ValueError, match="objective 'even': it must be one of mlm, nsp, sop, odd"):
         get_objective("even")
+
+
+class WithoutAccuracy(ToyForPreTraining):
+    """Its second term has no correct items to count, like a distance between distributions."""
+
+    def forward(self, **inputs):
+        outputs = super().forward(**inputs)
+        outputs.odd = outputs.odd._replace(correct=None)
+        return outputs
+
+
+def test_a_term_without_correct_items_logs_its_loss_alone(tmp_path):
+    recipe = recipe_of("toy", {**RECIPE, "phases": [{"steps": 1, "length": 20, "examples": 5}]})
+    run = Run.from_recipe(recipe, tmp_path, {"eval_strategy": "no", "save_strategy": "no", "logging_steps": 1})
+    tokenizer = make_tokenizer()
+    model = WithoutAccuracy(recipe.model_config(tokenizer))
+    trainer = run.trainer(make_documents(), make_documents(), tokenizer, model)
+    trainer.train()
+    found = {**trainer.state.log_history[0], **trainer.evaluate()}
+    assert {"odd_loss", "eval_odd_loss", "mlm_accuracy", "eval_mlm_accuracy"} <= found.keys()
+    assert not {"odd_accuracy", "eval_odd_accuracy"} & found.keys()
+    assert found["eval_loss"] == pytest.approx(0.5 * found["eval_mlm_loss"] + 3 * found["eval_odd_loss"])
+    with pytest.raises(ValueError, match="loss_weights: WithoutAccuracy has no loss term 'even', only mlm, odd"):
+        PreTrainingTrainer(model, run.arguments, loss_weights={"even": 2.0})

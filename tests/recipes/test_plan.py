@@ -13,7 +13,8 @@ from hf_encoders.recipes.run import Run
 from hf_encoders.records.flops import forward_flops
 from hf_encoders.records.hardware import peak_on_cpu
 from hf_encoders.training.health.token_counts import BatchCounts
-from tests.training.killed_run import make_documents, make_tokenizer
+from tests.training.killed_run import make_documents
+from tests.training.tiny import make_tokenizer
 
 
 SMALL = {
@@ -59,7 +60,7 @@ def test_estimated_memory_is_what_a_pass_holds(kind, sizes, precision, recompute
 def a_plan(phases, *words, **changed):
     recipe = dataclasses.replace(load_recipe("bert-minutes"), phases=phases, **changed)
     tokenizer, documents = make_tokenizer(), make_documents()
-    run, config = Run.of(recipe, "nowhere", {"seed": 0}), recipe.model_config(tokenizer)
+    run, config = Run.from_recipe(recipe, "nowhere", {"seed": 0}), recipe.model_config(tokenizer)
     return make_plan(run, run.examples(documents), run.collator(tokenizer), config), config
 
 
@@ -82,7 +83,7 @@ def test_estimated_time_is_operations_over_a_rate(monkeypatch, tmp_path):
 @pytest.mark.parametrize(("steps", "saved", "logged"), [(10, 50, 1), (400, 50, 4), (4000, 400, 40)])
 def test_short_runs_are_not_evaluated_at_every_step(steps, saved, logged):
     recipe = load_recipe("bert-minutes").of_steps(steps)
-    arguments = Run.of(recipe, "nowhere").arguments
+    arguments = Run.from_recipe(recipe, "nowhere").arguments
     assert arguments.save_steps == arguments.eval_steps == saved and arguments.logging_steps == logged
 
 

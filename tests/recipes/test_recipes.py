@@ -11,7 +11,7 @@ from hf_encoders.recipes.run import Run, divide, training_arguments
 from hf_encoders.registration import config_class_of
 from hf_encoders.training.lamb import AlbertLamb
 from hf_encoders.training.optimizers import optimizer_class
-from tests.training.killed_run import make_tokenizer
+from tests.training.tiny import make_tokenizer
 
 
 MINIMAL = {
@@ -71,7 +71,7 @@ def test_phases_keep_their_shares_in_a_shorter_run():
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"familly": "bert"}, "'familly' is no field of a recipe"),
+        ({"familly": "bert"}, "'familly' is not a field of a recipe"),
         ({"family": "bart"}, "family 'bart': it must be one of bert, roberta, albert"),
         ({"family": "roberta"}, "roberta has no head for sentence pairs"),
         ({"objective": "clm"}, "objective 'clm': it must be one of mlm, nsp, sop"),
