@@ -193,10 +193,7 @@ def evaluate_text(
 
 
 def evaluate_pairs(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    pairs: list[MinimalPair],
-    arguments: argparse.Namespace,
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, pairs: list[MinimalPair], arguments: argparse.Namespace
 ) -> dict[str, Any]:
     """Accuracy on minimal pairs, overall and by paradigm."""
     sentences = [pair.sentence_good for pair in pairs] + [pair.sentence_bad for pair in pairs]

@@ -57,10 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     tasks = parser.add_subparsers(dest="task", required=True, metavar="TASK")
     for name, module, hub_task, summary in TASKS:
         task = tasks.add_parser(
-            name,
-            help=summary,
-            description=module.__doc__,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            name, help=summary, description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
         )
         add_model_arguments(task.add_argument_group("model and runs"))
         data_files.add_arguments(task)

@@ -76,16 +76,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"optimizer steps of pre-training (default: {sum(phase.steps for phase in PHASES):,})",
     )
     parser.add_argument(
-        "--vocab-size",
-        type=int,
-        metavar="N",
-        help="entries of the vocabulary (default: the recipe's, 8,000)",
+        "--vocab-size", type=int, metavar="N", help="entries of the vocabulary (default: the recipe's, 8,000)"
     )
     parser.add_argument(
-        "--max-length",
-        type=int,
-        metavar="TOKENS",
-        help="longest example in tokens (default: the recipe's, 64)",
+        "--max-length", type=int, metavar="TOKENS", help="longest example in tokens (default: the recipe's, 64)"
     )
     parser.add_argument("--cased", action="store_true", help="keep upper case (byte-level BPE always does)")
     parser.add_argument(

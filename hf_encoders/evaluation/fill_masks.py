@@ -1,9 +1,8 @@
 """Fills several masks of a text, one after the other.
 
-A masked language model has p(token | everything else), not p(text). So this is not text generation: the number of
-masks fixes the number of tokens, the result depends on the order, and the product of the conditionals is a probability
-under that order only. It suits gaps of one to a few tokens; longer ones become repetitive (see Wang and Cho 2019,
-https://arxiv.org/abs/1902.04094).
+This is not text generation: a masked language model has p(token | everything else), so the result depends on the order
+of the masks, and the product is a probability under that order only. It suits gaps of one to a few tokens; longer ones
+become repetitive (see Wang and Cho 2019, https://arxiv.org/abs/1902.04094).
 """
 
 from typing import NamedTuple
@@ -19,19 +18,13 @@ ORDERS = ("left_to_right", "confidence", "at_once")
 
 
 class FilledText(NamedTuple):
-    """A text without masks.
+    """A text without masks."""
 
-    Args:
-        text (`str`): As decoded by the tokenizer, so that the spelling may change; without the special tokens that it
-            adds.
-        tokens (`list` of `str`): The tokens at the masks, in the order of the text.
-        log_probability (`float`): Sum over the masks, in nats, each given the text when that mask was filled; with
-            `at_once` given all masks, as if they were independent.
-    """
-
-    text: str
-    tokens: list[str]
-    log_probability: float
+    text: str  # as decoded by the tokenizer, so that the spelling may change; without the special tokens that it adds
+    tokens: list[str]  # the tokens at the masks, in the order of the text
+    log_probability: (
+        float  # sum over the masks, in nats, each given the text when it was filled (`at_once`: all masks)
+    )
 
 
 class _Hypothesis(NamedTuple):

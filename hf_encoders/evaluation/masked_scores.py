@@ -22,19 +22,14 @@ _LOCK = threading.RLock()
 def masked_token_scores(
     model: PreTrainedModel, input_ids: torch.Tensor, attention_mask: torch.Tensor, is_wanted: torch.Tensor
 ) -> torch.Tensor:
-    """Run an MLM model and project the wanted tokens to the vocabulary.
+    """Run an MLM model, of this package or of transformers, and project the wanted tokens to the vocabulary.
 
     Args:
-        model (`PreTrainedModel`): With an MLM head, of this package or of transformers.
-        input_ids (`torch.LongTensor` of shape `(B, T)`): Token ids with masks.
-        attention_mask (`torch.LongTensor` of shape `(B, T)`): 1 for real tokens, 0 for padding.
+        input_ids, attention_mask (`torch.LongTensor` of shape `(B, T)`): As for the model.
         is_wanted (`torch.BoolTensor` of shape `(B, T)`): True at P tokens, none of them padding.
 
     Returns:
         `torch.FloatTensor` of shape `(P, V)`, float32, in the order of the rows.
-
-    Raises:
-        ValueError: If the model has no MLM head.
     """
     if isinstance(model, EncoderForMaskedLM):
         outputs = model.encode(input_ids, attention_mask)

@@ -12,11 +12,7 @@ from hf_encoders.models.encoder_losses import normalised
 
 
 def read_class_weights(words: list[str], task: PreparedTask) -> list[float] | None:
-    """A weight for each class from `["balanced"]` or from `label=weight` words; classes not named weigh 1.
-
-    Raises:
-        ValueError: For a task without classes, an unknown class, or a negative weight.
-    """
+    """A weight for each class from `["balanced"]` or from `label=weight` words; classes not named weigh 1."""
     if not words:
         return None
     if task.label_names is None or task.config_fields.get("problem_type") == "multi_label_classification":
@@ -42,12 +38,7 @@ def read_class_weights(words: list[str], task: PreparedTask) -> list[float] | No
 def balanced_weights(labels: Any, names: list[str]) -> list[float]:
     """`items / (classes * items of the class)` for each class, as in scikit-learn; their mean over all items is 1.
 
-    Args:
-        labels (`Sequence`): Class ids of the training rows, or lists of those of tokens, -100 for none.
-        names (`list` of `str`): The classes.
-
-    Raises:
-        ValueError: For a class without a training item.
+    `labels` are class ids of training rows, or lists of those of tokens, -100 for none.
 
     >>> balanced_weights([0, 0, 0, 1], ["no", "yes"])
     [0.6666666666666666, 2.0]

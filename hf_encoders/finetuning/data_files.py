@@ -22,22 +22,7 @@ HELD_OUT_SHARE = 0.1  # without evaluation files
 
 @dataclass(frozen=True)
 class DataSource:
-    """Where the labelled rows come from.
-
-    Args:
-        train, validation, test (`str`, *optional*): Files, see `labelled_files.py`.
-        dataset (`str`, *optional*): Instead of files, a dataset on the Hub, or a folder that `load_dataset` or
-            `load_from_disk` of `datasets` reads.
-        dataset_config (`str`, *optional*): Configuration of `dataset`.
-        train_split, validation_split, test_split (`str`, *optional*): Its splits, defaults to those named `train`,
-            `validation` and `test` that exist; `none` skips a validation or test split, such as the test sets of
-            benchmarks whose labels are secret.
-        format, columns, conll_columns, quotes: As for `read_file`.
-        held_out (`float`, *optional*): Share of the training rows in [0, 1) to validate on, defaults to 0.1 without
-            validation and test set, else 0.
-        held_out_seed (`int`): Seed of the choice of these rows.
-        data_name (`str`, *optional*): Name of the data in record and card, defaults to that of the file or dataset.
-    """
+    """Where the labelled rows come from: the options of `add_arguments`."""
 
     train: str | None = None
     validation: str | None = None
@@ -110,9 +95,6 @@ def load_data(source: DataSource, group_column: str = "context") -> tuple[datase
     """The splits that exist, `train` first, and a line for the plan if `validation` was held out of `train`.
 
     Rows with the same text in `group_column` are held out together.
-
-    Raises:
-        ValueError: For files that cannot be read, splits that do not exist, or a share out of range.
     """
     if (source.train is None) == (source.dataset is None):
         raise ValueError("give either --train FILE or --dataset NAME to train on.")
@@ -191,11 +173,7 @@ def load_named(source: DataSource) -> datasets.DatasetDict:
 def hold_out(
     data: datasets.DatasetDict, share: float, seed: int, group_column: str = "context"
 ) -> datasets.DatasetDict:
-    """Move a share of `train`, rounded up, to `validation`; rows with the same text in `group_column` stay together.
-
-    Raises:
-        ValueError: If no row is left to train on, and for a negative seed.
-    """
+    """Move a share of `train`, rounded up, to `validation`; rows with the same `group_column` stay together."""
     if seed < 0:
         raise ValueError(f"--held-out-seed {seed}: must be at least 0.")
     train = data["train"]
@@ -213,11 +191,12 @@ def hold_out(
     return datasets.DatasetDict({**data, **{split: train.select(rows) for split, rows in sides.items()}})
 
 
-def require_columns(data: datasets.DatasetDict, columns: dict[str, str]) -> None:
-    """Refuse data without a column; `columns` is option -> column, such as `{"--text-column": "text"}`."""
+def require_columns(data: datasets.DatasetDict, **columns: str | None) -> None:
+    """Refuse data without a column; each is a value of its option, such as `text_column`."""
     for split, rows in data.items():
         for option, column in columns.items():
-            if column not in rows.column_names:
+            if column is not None and column not in rows.column_names:
                 raise ValueError(
-                    f"{option} {column}: the {split} data has no such column; it has {', '.join(rows.column_names)}."
+                    f"--{option.replace('_', '-')} {column}: the {split} data has no such column; it has "
+                    f"{', '.join(rows.column_names)}."
                 )

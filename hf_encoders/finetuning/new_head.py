@@ -20,9 +20,6 @@ def load_model(
         config (`PreTrainedConfig`): From `load_config`; its class decides whose model classes are used.
         fields (`dict`): Of the head's configuration.
         from_scratch (`bool`, *optional*, defaults to `False`): Whether to initialise all weights randomly.
-
-    Raises:
-        ValueError: For weights that cannot be read or do not fit.
     """
     config = type(config).from_dict({**config.to_dict(), **fields, "model_type": config.model_type})
     if from_scratch:

@@ -81,11 +81,7 @@ def write_results(
     folder: Path,
     repeated: dict[str, int],
 ) -> Path:
-    """Write `results.json`: settings, metrics of each seed, their mean and standard deviation, and the baselines.
-
-    Paths outside of the working directory become base names, and files are called by `data_name` if there is one.
-    `repeated` counts the rows of each evaluation set that are training rows too.
-    """
+    """Write `results.json`; `repeated` counts the rows of each evaluation set that are training rows too."""
     summary = {
         name: {
             metric: {
@@ -112,6 +108,7 @@ def write_results(
 
 
 def _public_source(source: DataSource) -> dict[str, Any]:
+    """Paths outside of the working directory become base names; files are called by `data_name` if there is one."""
     given = {key: value for key, value in vars(source).items() if value is not None}
     for name in {"train", "validation", "test", "dataset"} & set(given):
         is_named = source.data_name is not None and Path(given[name]).exists()
@@ -138,16 +135,7 @@ def make_record(
     command: str,
     warnings: Sequence[str] = (),
 ) -> TrainingRecord:
-    """The facts of one seed's model, for its card.
-
-    Args:
-        result (`RunResult`): Of this model.
-        results (`list` of `RunResult`): Of all seeds; the evaluation lists their metrics beside the model's own.
-        task (`PreparedTask`), settings (`RunSettings`), source (`DataSource`): Of the runs.
-        hub_task (`str`): The Hub's name of the task.
-        command (`str`): The command line (`command_of`).
-        warnings (`Sequence` of `str`, *optional*): About the data.
-    """
+    """The facts of one seed's model, for its card; `results` are those of all seeds, `warnings` are about the data."""
     schedule = {
         "optimizer steps": result.steps,
         "epochs": result.epochs,

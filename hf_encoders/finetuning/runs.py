@@ -55,9 +55,6 @@ class RunSettings:
         patience (`int`, *optional*): Stop after this many evaluations without improvement.
         training (`dict`): Fields of `TrainingArguments`, and `optim` any name in `training.optimizers.OPTIMIZERS`;
             `training_options.defaults` has the others.
-
-    Raises:
-        ValueError: For a value out of range.
     """
 
     model: str
@@ -80,36 +77,21 @@ class RunSettings:
 
 @dataclass
 class RunResult:
-    """The outcome of a run.
-
-    Args:
-        seed (`int`): Of the run.
-        metrics (`dict`): Evaluation set -> name -> value, `loss` among them.
-        steps (`int`), epochs (`float`): Length of the training.
-        best_step (`int`, *optional*): Optimizer step of the weights that were kept, if they were chosen.
-        seconds (`float`): Training time, including evaluations during training.
-        tokens_per_second (`float`): Training tokens without padding.
-        training_loss (`float`): Mean over the run, in nats per item, or squared error.
-        model (`PreTrainedModel`): The trained model.
-        predictions (`dict`): Evaluation set -> the model's output for it.
-        only_class (`dict`): Evaluation set -> the single class that was predicted for all of its items, if so.
-        optimization (`dict`): Optimizer, schedule and precision (`optimization_facts`).
-        training (`dict`): Fields of `TrainingArguments`, those of the settings and the defaults.
-    """
+    """The outcome of a run."""
 
     seed: int
-    metrics: dict[str, dict[str, float]]
+    metrics: dict[str, dict[str, float]]  # evaluation set -> name -> value, `loss` among them
     steps: int
     epochs: float
-    best_step: int | None
-    seconds: float
-    tokens_per_second: float
-    training_loss: float
+    best_step: int | None  # optimizer step of the weights that were kept, if they were chosen
+    seconds: float  # training, including evaluations during training
+    tokens_per_second: float  # training tokens without padding
+    training_loss: float  # mean over the run, in nats per item, or squared error
     model: PreTrainedModel = field(repr=False)
-    predictions: dict[str, Any] = field(repr=False)
-    only_class: dict[str, str] = field(default_factory=dict)
-    optimization: dict[str, Any] = field(default_factory=dict)
-    training: dict[str, Any] = field(default_factory=dict, repr=False)
+    predictions: dict[str, Any] = field(repr=False)  # evaluation set -> the model's output for it
+    only_class: dict[str, str] = field(default_factory=dict)  # evaluation set -> the class of all predictions, if one
+    optimization: dict[str, Any] = field(default_factory=dict)  # optimizer, schedule, precision
+    training: dict[str, Any] = field(default_factory=dict, repr=False)  # fields of `TrainingArguments`, also defaults
 
 
 def finetune(
@@ -118,9 +100,7 @@ def finetune(
     """Train with one seed and evaluate on every evaluation set.
 
     Args:
-        task (`PreparedTask`): Prepared data.
-        tokenizer (`PreTrainedTokenizerBase`): Of the encoder.
-        settings (`RunSettings`): Of the run.
+        task (`PreparedTask`), tokenizer (`PreTrainedTokenizerBase`), settings (`RunSettings`): Of the run.
         seed (`int`): Seed of the head's initial weights, the order of rows, and dropout.
         folder (`str` or `Path`): For checkpoints, which are removed at the end.
 
@@ -181,11 +161,7 @@ def num_steps(training: dict[str, Any], examples: int) -> int:
 
 
 def check_scores(predictions: Any, where: str) -> None:
-    """Refuse NaN scores, whose argmax would pass for a class.
-
-    Raises:
-        ValueError: For NaN among the scores.
-    """
+    """Refuse NaN scores, whose argmax would pass for a class."""
     for scores in predictions if isinstance(predictions, tuple) else (predictions,):
         if np.isnan(scores).any():
             raise ValueError(
@@ -196,10 +172,7 @@ def check_scores(predictions: Any, where: str) -> None:
 def only_class(scores: Any, labels: Any) -> int | None:
     """The class that is predicted for all items, if there is one and the items are of several classes.
 
-    Args:
-        scores (`np.ndarray` of shape `(..., C)`): Of the classes. A tuple, of several outputs, has no classes.
-        labels (`np.ndarray` of shape `(...)`): Class ids, -100 where there is no item; other than integers are not
-            classes.
+    A tuple of scores, and labels that are not integers, have no classes.
 
     >>> only_class(np.array([[0.1, 0.9], [0.2, 0.3]]), np.array([0, 1])), only_class(np.eye(2), np.array([0, 1]))
     (1, None)
@@ -244,11 +217,7 @@ def make_trainer(
 
 
 def training_arguments(task: PreparedTask, settings: RunSettings, seed: int, checkpoints: Path) -> TrainingArguments:
-    """`settings.training`, completed by `with_defaults`, with what follows from the task and its evaluation sets.
-
-    Raises:
-        ValueError: For what transformers refuses, and float16 on a CPU.
-    """
+    """`settings.training`, completed by `with_defaults`, with what follows from the task and its evaluation sets."""
     fields = {
         "disable_tqdm": False,
         "report_to": "none",

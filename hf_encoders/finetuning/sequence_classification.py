@@ -17,12 +17,7 @@ from transformers import (
 
 from hf_encoders.finetuning.baselines import Baseline, constant_metrics, most_frequent, most_frequent_set
 from hf_encoders.finetuning.label_values import class_fields, read_labels, require_two_classes
-from hf_encoders.finetuning.sequence_inputs import (
-    add_text_arguments,
-    encode_splits,
-    input_columns,
-    require_text_columns,
-)
+from hf_encoders.finetuning.sequence_inputs import add_text_arguments, encode_splits, text_columns
 from hf_encoders.finetuning.task import PreparedTask
 
 
@@ -63,19 +58,14 @@ def prepare(
     """Tokenize texts and turn labels into class ids.
 
     Args:
-        data (`datasets.DatasetDict`): `train` and evaluation splits with the columns below.
-        tokenizer (`PreTrainedTokenizerBase`): Of the encoder.
-        max_length (`int`): Longest text or pair in tokens.
+        data, tokenizer, max_length: See `task.py`.
         text_column, text_pair_column, label_column (`str`, *optional*): Columns; by default without a second text.
         multi_label (`bool`, *optional*, defaults to `False`): Whether rows have any number of labels.
         label_separator (`str`, *optional*, defaults to `","`): Separates the labels of a row that are one text.
         best_metric (`str`, *optional*, defaults to `"accuracy"`): Or `f1_macro`, `matthews_correlation`; always
             `f1_micro` with `multi_label`.
-
-    Raises:
-        ValueError: For missing columns, texts or labels, or a single class.
     """
-    require_text_columns(data, text_column, text_pair_column, label_column)
+    columns = text_columns(data, text_column, text_pair_column, label_column)
     if multi_label and not label_separator:
         raise ValueError("--label-separator is empty: give the text between the labels of a row.")
     for split, rows in data.items():
@@ -89,7 +79,7 @@ def prepare(
         split: [[float(name in label) for name in names] if multi_label else ids[label] for label in values]
         for split, values in labels.items()
     }
-    encoded, plan = encode_splits(data, text_column, text_pair_column, numbers, tokenizer, max_length)
+    encoded, plan = encode_splits(data, columns, numbers, tokenizer, max_length)
     compute = multi_label_metrics if multi_label else single_label_metrics
 
     def baseline(split: str) -> dict[str, float]:
@@ -110,7 +100,7 @@ def prepare(
         main_metric="f1_micro" if multi_label else best_metric,
         label_names=names,
         baseline=Baseline("most frequent labels" if multi_label else "most frequent label", baseline),
-        input_columns=input_columns(text_column, text_pair_column),
+        input_columns=columns,
         plan=[*plan, f"{len(names)} classes: {', '.join(names[:10])}{' ...' if len(names) > 10 else ''}"],
     )
 

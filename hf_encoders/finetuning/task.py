@@ -5,12 +5,11 @@ A task is a module with a docstring, the help of its command, and two functions:
 - `add_arguments(parser)` adds the task's own options, such as `--text-column`; those that all tasks share, such as
   `--model`, `--train` and `--max-length`, belong to the command.
 - `prepare(data, tokenizer, *, max_length, ...)` returns a `PreparedTask`. `data` is a `datasets.DatasetDict` of raw
-  rows with `train` and optionally `validation` and `test`, in the formats of `labelled_files.py`. `max_length` is the
-  longest input in tokens, with special tokens, at most what model and tokenizer take. All other keyword-only
-  parameters are the task's options under the same names, with the same defaults.
+  rows with `train` and optionally `validation` and `test`, in the formats of `labelled_files.py`; `tokenizer` is the
+  encoder's. `max_length` is the longest input in tokens, with special tokens, at most what model and tokenizer take.
+  All other keyword-only parameters are the task's options under the same names, with the same defaults.
 
-Errors in the user's data are `ValueError`s that name column, row or label, raised by `prepare` before a model is
-loaded.
+Errors in the user's data are `ValueError`s of `prepare` that name column, row or label.
 """
 
 from collections.abc import Callable

@@ -80,20 +80,14 @@ def prepare(
     A word without a token is predicted as `O`, or, if there is no such tag, as the most frequent one.
 
     Args:
-        data (`datasets.DatasetDict`): `train` and evaluation splits with the columns below.
-        tokenizer (`PreTrainedTokenizerBase`): Of the encoder.
-        max_length (`int`): Tokens of a window, with special tokens.
+        data, tokenizer, max_length: See `task.py`; the length is that of a window.
         tokens_column, tags_column (`str`, *optional*): Columns with lists of words and of tags (text, numbers or
             `ClassLabel`). The tags of all splits are the classes.
         label_all_tokens (`bool`, *optional*, defaults to `False`): Whether to label all tokens of a word; after the
             first `B-X` becomes `I-X` if that tag exists.
-        window_overlap (`int`, *optional*): Tokens shared by windows of a sentence.
-
-    Raises:
-        ValueError: For missing columns, rows with another number of tags than words, a single tag, and training words
-            without any token.
+        window_overlap (`int`, *optional*): Tokens shared by windows of a sentence, defaults to a third of the length.
     """
-    require_columns(data, {"--tokens-column": tokens_column, "--tags-column": tags_column})
+    require_columns(data, tokens_column=tokens_column, tags_column=tags_column)
     known = names_of_column(data["train"], tags_column)
     splits = {split: read_sentences(rows, split, tokens_column, tags_column, known) for split, rows in data.items()}
     names = known or class_names(tag for rows in splits.values() for tags in rows.tags for tag in tags)
@@ -159,11 +153,7 @@ class TaggedSentences(NamedTuple):
 def read_sentences(
     rows: datasets.Dataset, split: str, tokens_column: str, tags_column: str, known: list[str] | None
 ) -> TaggedSentences:
-    """Words and tags of a split, as text; `known` are the names of the classes of a `ClassLabel` column.
-
-    Raises:
-        ValueError: For a row that is not a list of words with a tag each.
-    """
+    """Words and tags of a split, as text; `known` are the names of the classes of a `ClassLabel` column."""
     sentences, all_tags = rows[tokens_column][:], rows[tags_column][:]
     for row, (words, tags) in enumerate(zip(sentences, all_tags, strict=True)):
         where = f"{split} data, row {row}"
@@ -186,13 +176,7 @@ def read_sentences(
 def label_windows(
     windows: list[WordWindow], tags: list[list[str]], names: list[str], label_all_tokens: bool
 ) -> datasets.Dataset:
-    """Windows with labels, to train on and to read predictions from.
-
-    Args:
-        windows (`list` of `WordWindow`): Of all sentences of a split.
-        tags (`list` of `list` of `str`): Of the words of each sentence.
-        names (`list` of `str`): Tags by id.
-        label_all_tokens (`bool`): See `prepare`.
+    """Windows with labels, to train on and to read predictions from; `tags` are those of each sentence.
 
     Returns:
         A row per window: `input_ids`, `attention_mask` and `labels` of its T tokens; `sentence`, its index; `words`
@@ -235,14 +219,9 @@ def continued(tag: str, known: Any) -> str:
 def predicted_tags(
     rows: datasets.Dataset, predictions: np.ndarray, sentences: list[list[str]], names: list[str], default: str
 ) -> list[list[str]]:
-    """A tag for each word of each sentence.
+    """A tag for each word of each sentence; `default` for words without a token.
 
-    Args:
-        rows (`datasets.Dataset`): Windows of the split.
-        predictions (`np.ndarray` of shape `(windows, longest, tags)`): Scores from `Trainer.predict`.
-        sentences (`list` of `list` of `str`): Words of the split.
-        names (`list` of `str`): Tags by id.
-        default (`str`): Tag of words without a token.
+    `predictions` are the scores `(windows, longest, tags)` of `Trainer.predict` for `rows`.
     """
     if len(predictions) != len(rows):
         raise ValueError(f"predictions has {len(predictions)} rows for {len(rows)} windows: predict on this split.")

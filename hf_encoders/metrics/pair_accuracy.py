@@ -22,12 +22,8 @@ class PairAccuracy(evaluate.Metric):
         if self.config_name not in ("default", *CLASSES):
             raise ValueError(f"config_name={self.config_name!r}: must be one of {', '.join(CLASSES)}.")
         class_id = datasets.Value("int64")
-        return evaluate.MetricInfo(
-            description=__doc__,
-            citation="",
-            inputs_description=self._compute.__doc__,
-            features=datasets.Features({"predictions": class_id, "references": class_id}),
-        )
+        features = datasets.Features({"predictions": class_id, "references": class_id})
+        return evaluate.MetricInfo(__doc__, citation="", features=features, inputs_description=self._compute.__doc__)
 
     def _compute(self, predictions: list[int], references: list[int]) -> dict[str, float]:
         """Compute the accuracy.

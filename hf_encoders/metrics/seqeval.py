@@ -29,12 +29,8 @@ class Seqeval(evaluate.Metric):
 
     def _info(self) -> evaluate.MetricInfo:
         tags = datasets.Sequence(datasets.Value("string"))
-        return evaluate.MetricInfo(
-            description=__doc__,
-            citation="",
-            inputs_description=self._compute.__doc__,
-            features=datasets.Features({"predictions": tags, "references": tags}),
-        )
+        features = datasets.Features({"predictions": tags, "references": tags})
+        return evaluate.MetricInfo(__doc__, citation="", features=features, inputs_description=self._compute.__doc__)
 
     def _compute(
         self,

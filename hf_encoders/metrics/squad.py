@@ -25,17 +25,10 @@ class Squad(evaluate.Metric):
     def _info(self) -> evaluate.MetricInfo:
         text = datasets.Value("string")
         answers = datasets.Sequence({"text": text, "answer_start": datasets.Value("int32")})
-        return evaluate.MetricInfo(
-            description=__doc__,
-            citation="",
-            inputs_description=self._compute.__doc__,
-            features=datasets.Features(
-                {
-                    "predictions": {"id": text, "prediction_text": text},
-                    "references": {"id": text, "answers": answers},
-                }
-            ),
+        features = datasets.Features(
+            {"predictions": {"id": text, "prediction_text": text}, "references": {"id": text, "answers": answers}}
         )
+        return evaluate.MetricInfo(__doc__, citation="", features=features, inputs_description=self._compute.__doc__)
 
     def _compute(self, predictions: list[dict], references: list[dict]) -> dict[str, float]:
         """Compute exact match and F1.
