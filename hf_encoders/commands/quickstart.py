@@ -20,13 +20,14 @@ import transformers
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 from hf_encoders.data.corpus import corpus_statistics, warnings_for
+from hf_encoders.data.corpus.python_docs import LabelledDocument
 from hf_encoders.evaluation import fill_masks
 from hf_encoders.finetuning import sequence_classification
 from hf_encoders.finetuning.runs import RunSettings, finetune
 from hf_encoders.objectives import OBJECTIVES
 from hf_encoders.publishing.fresh_process import verify_loading
 from hf_encoders.recipes.pretrained_folder import save_pretrained_folder
-from hf_encoders.recipes.quickstart_text import HELD_OUT_SHARE, LabelledDocument, labelled_passages, prepared_text
+from hf_encoders.recipes.quickstart_text import HELD_OUT_SHARE, labelled_passages, prepared_text
 from hf_encoders.recipes.recipe import Phase, Recipe, load_recipe, recipe_names
 from hf_encoders.recipes.run import Run, train_to_the_end
 from hf_encoders.recipes.run_folder import (

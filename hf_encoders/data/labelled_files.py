@@ -34,16 +34,11 @@ DOCUMENT_START = "-DOCSTART-"  # between documents of CoNLL-2003
 # CoNLL-U, "Sentence Boundaries and Comments": "# key = value", "# newdoc" or "# newpar" before a sentence's words.
 # Not every line that starts with a hash: in other files it is a word.
 COMMENT = re.compile(r"# *(?:[^\t=]*[^\t= ] +=(?: .*)?|newdoc|newpar)")
+_TEXT = datasets.Value("string")
 SQUAD_FEATURES = datasets.Features(
     {
-        "id": datasets.Value("string"),
-        "title": datasets.Value("string"),
-        "context": datasets.Value("string"),
-        "question": datasets.Value("string"),
-        "answers": {
-            "text": datasets.List(datasets.Value("string")),
-            "answer_start": datasets.List(datasets.Value("int32")),
-        },
+        **dict.fromkeys(("id", "title", "context", "question"), _TEXT),
+        "answers": {"text": datasets.List(_TEXT), "answer_start": datasets.List(datasets.Value("int32"))},
     }
 )
 
@@ -64,32 +59,23 @@ def read_file(
         conll_columns (`tuple[int, int]`, *optional*, defaults to `(0, -1)`): Columns of the word and its tag, counted
             from 0, or backwards from -1.
         quotes (`bool`, *optional*): Whether quotation marks enclose fields; by default in CSV only.
-
-    Raises:
-        ValueError: If the file does not exist, is binary, has no rows, or is malformed; with file and line.
     """
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"{path} is not a file: give the path of a {', '.join(FORMS)} file.")
     check_is_text(path, option="")
     try:
-        return _read_form(path, form or form_of(path), columns, conll_columns, quotes)
+        form = form or form_of(path)
+        if form in ("csv", "tsv"):
+            quotes = form == "csv" if quotes is None else quotes
+            return read_separated(path, "," if form == "csv" else "\t", columns, quotes)
+        if columns is not None:
+            raise ValueError(f"--columns is for CSV and TSV files; {path} is read as {form}: leave it out.")
+        if form == "conll":
+            return read_conll(path, *conll_columns)
+        return read_squad(path) if form == "squad" else read_json_rows(path)
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 ({error.reason} at byte {error.start}): convert it.") from error
-
-
-def _read_form(
-    path: Path, form: str, columns: list[str] | None, conll_columns: tuple[int, int], quotes: bool | None
-) -> datasets.Dataset:
-    if columns is not None and form not in ("csv", "tsv"):
-        raise ValueError(f"--columns is for CSV and TSV files; {path} is read as {form}: leave it out.")
-    if form in ("csv", "tsv"):
-        return read_separated(
-            path, "," if form == "csv" else "\t", columns, form == "csv" if quotes is None else quotes
-        )
-    if form == "conll":
-        return read_conll(path, *conll_columns)
-    return read_squad(path) if form == "squad" else read_json_rows(path)
 
 
 def form_of(path: Path) -> str:
@@ -106,50 +92,35 @@ def form_of(path: Path) -> str:
 
 
 def read_separated(path: Path, delimiter: str, columns: list[str] | None, quotes: bool) -> datasets.Dataset:
-    """Read CSV or TSV. Every field is a string, also `NA`, `null` and numbers; empty lines are skipped.
-
-    Raises:
-        ValueError: If a row has more or fewer fields than columns, or a quotation mark is not closed.
-    """
+    """Read CSV or TSV. Every field is a string, also `NA`, `null` and numbers; empty lines are skipped."""
     csv.field_size_limit(sys.maxsize if sys.maxsize < 2**32 else 2**31 - 1)  # documents are longer than 128 KiB
     quoting = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
     with path.open(encoding="utf-8-sig", newline="") as file:
         # Without `strict`, an unclosed quotation mark would swallow all rows up to the next one, or to the end.
         reader = csv.reader(file, delimiter=delimiter, quoting=quoting, strict=True)
         try:
-            return _separated_rows(path, reader, columns, quotes)
+            names = columns or next(reader, [])
+            rows = [(reader.line_num, row) for row in reader if row]
         except csv.Error as error:
             raise ValueError(
                 f"{path}, line {reader.line_num}: {error}. A field with a quotation mark must be quoted, and "
                 "the marks inside doubled; if quotation marks are ordinary characters, use --no-quotes."
             ) from error
-
-
-def _separated_rows(path: Path, reader: Any, columns: list[str] | None, quotes: bool) -> datasets.Dataset:
-    names = columns or next(reader, [])
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"{path}: several columns are named {', '.join(repeated)}: give each its own name.")
-    rows = []
-    for row in reader:
-        if row and len(row) != len(names):
+    for line, row in rows:
+        if len(row) != len(names):
             raise ValueError(
-                f"{path}, line {reader.line_num}: {len(row)} fields, but {len(names)} columns: "
-                f"{', '.join(names)}. Without a header row, use --columns; if a quotation mark is the reason, "
-                f"--{'no-' if quotes else ''}quotes."
+                f"{path}, line {line}: {len(row)} fields, but {len(names)} columns: {', '.join(names)}. Without a "
+                f"header row, use --columns; if a quotation mark is the reason, --{'no-' if quotes else ''}quotes."
             )
-        if row:
-            rows.append(row)
     require_rows(path, rows)
-    return datasets.Dataset.from_dict(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
+    values = zip(*(row for _, row in rows), strict=True)
+    return datasets.Dataset.from_dict(dict(zip(names, map(list, values), strict=True)))
 
 
 def read_json_rows(path: Path) -> datasets.Dataset:
-    """Read JSON lines, or one list of objects; a missing field is `None`.
-
-    Raises:
-        ValueError: If a line is not a JSON object, or the values of a field have no common type.
-    """
+    """Read JSON lines, or one list of objects; a missing field is `None`."""
     rows = []
     with path.open(encoding="utf-8-sig") as file:
         if file.read(64).lstrip().startswith("["):

@@ -14,7 +14,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.data.corpus import read_documents, tokenize_documents
-from hf_encoders.data.corpus.python_docs import read_python_documents
+from hf_encoders.data.corpus.python_docs import LabelledDocument, read_python_documents
 from hf_encoders.data.corpus.segmentation import splitter_for
 from hf_encoders.data.corpus.text_files import text_files
 from hf_encoders.loading import load_tokenizer
@@ -32,29 +32,10 @@ TEST_SHARE = 0.3  # of their documents
 
 
 @dataclass
-class LabelledDocument:
-    """A document, its source, and its passages, each a list of sentences."""
-
-    label: str
-    passages: list[list[str]]
-
-    @property
-    def sentences(self) -> list[str]:
-        """All sentences in order."""
-        return [sentence for passage in self.passages for sentence in passage]
-
-
-@dataclass
 class PreparedText:
-    """Text to train on.
+    """Text to train on: tokenized training and held-out documents, and the latter as text."""
 
-    Args:
-        tokenizer (`PreTrainedTokenizerBase`): Trained on the training documents.
-        corpus, held_out_corpus (`datasets.Dataset`): Training and held-out documents, tokenized.
-        held_out (`list` of `LabelledDocument`): The held-out documents.
-    """
-
-    tokenizer: PreTrainedTokenizerBase
+    tokenizer: PreTrainedTokenizerBase  # trained on the training documents
     corpus: datasets.Dataset
     held_out_corpus: datasets.Dataset
     held_out: list[LabelledDocument]
@@ -65,14 +46,7 @@ def prepared_text(
 ) -> PreparedText:
     """Read, split and tokenize text, atomically, into the output folder, or load what an earlier start left there.
 
-    Args:
-        arguments (`argparse.Namespace`): Of the command.
-        recipe (`Recipe`): With family, tokenizer and longest example.
-        output (`Path`): Folder of the run.
-        on_read (`Callable`): Called when the text has been read, with how the tokenizer is made.
-
-    Raises:
-        ValueError: If the folder's text is of other input or settings; and as `load_documents` and `hold_out`.
+    `on_read` is called when the text has been read, with how the tokenizer is made.
     """
     folder = output / TEXT
     made_of = description(arguments, recipe)
@@ -139,8 +113,7 @@ def load_documents(arguments: argparse.Namespace) -> list[LabelledDocument]:
     """The user's documents, labelled by file; or this Python's documentation, labelled by library."""
     splitter = splitter_for(arguments.language)
     if not arguments.input:
-        found = read_python_documents(splitter, CHARACTERS_PER_LIBRARY)
-        return [LabelledDocument(document.library, document.docstrings) for document in found]
+        return read_python_documents(splitter, CHARACTERS_PER_LIBRARY)
     documents: dict[tuple[str, ...], LabelledDocument] = {}
     repeated = 0
     for file in input_files(arguments.input):
@@ -164,11 +137,7 @@ def load_documents(arguments: argparse.Namespace) -> list[LabelledDocument]:
 def hold_out(
     documents: list[LabelledDocument], share: float, seed: int
 ) -> tuple[list[LabelledDocument], list[LabelledDocument]]:
-    """Training documents and held-out ones, `share` of them, which have several sentences (for sentence pairs).
-
-    Raises:
-        ValueError: If there are fewer than four documents of several sentences.
-    """
+    """Training documents and held-out ones, `share` of them, which have several sentences (for sentence pairs)."""
     candidates = [i for i, document in enumerate(documents) if len(document.sentences) > 1]
     if len(candidates) < 4:
         raise ValueError(
@@ -186,11 +155,7 @@ def hold_out(
 def labelled_passages(held_out: list[LabelledDocument], seed: int, fewest_words: int = 1) -> datasets.DatasetDict:
     """Passages, of `fewest_words` or more, of the most frequent sources, each once, as `text` and `label`.
 
-    Returns:
-        `train` and `test`, which share no document.
-
-    Raises:
-        ValueError: As `hold_out`.
+    `train` and `test` share no document.
     """
     counts = Counter(document.label for document in held_out for _ in document.passages)
     labels = {label for label, _ in counts.most_common(LABELS)}

@@ -9,9 +9,10 @@ import inspect
 import re
 import sysconfig
 import warnings
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from tqdm import tqdm
 
@@ -23,28 +24,22 @@ NOT_TEXT = re.compile(r"^\s*(>>>|\.\.\.|\$ |#|\||\+[-=]|[-=~^*`]{3,}|\.\. |:\w|@
 FEWEST_WORDS = 5
 
 
-class Document(NamedTuple):
-    """Documentation of one module.
+@dataclass
+class LabelledDocument:
+    """A document, its source, and its passages, each a list of sentences."""
 
-    Args:
-        library (`str`): Top-level package, `python` for the standard library.
-        module (`str`): Path of the module within the library.
-        docstrings (`list[list[str]]`): Sentences of each docstring.
-    """
-
-    library: str
-    module: str
-    docstrings: list[list[str]]
+    label: str
+    passages: list[list[str]]
 
     @property
     def sentences(self) -> list[str]:
-        """All sentences in source order."""
-        return [sentence for docstring in self.docstrings for sentence in docstring]
+        """All sentences in order."""
+        return [sentence for passage in self.passages for sentence in passage]
 
 
 def read_python_documents(
-    sentence_splitter: Callable[[str], list[str]], max_characters: int | None = None, show_progress: bool = True
-) -> list[Document]:
+    sentence_splitter: Callable[[str], list[str]], max_characters: int
+) -> list[LabelledDocument]:
     """Collect the documentation of this Python installation.
 
     A sentence seen before, in whatever module, is left out: packages repeat themselves, and a model memorizes repeated
@@ -52,19 +47,17 @@ def read_python_documents(
 
     Args:
         sentence_splitter (`Callable[[str], list[str]]`): Splits a paragraph into sentences.
-        max_characters (`int`, *optional*): Characters per library after which no more of its modules are read; `None`
-            reads all.
-        show_progress (`bool`, *optional*, defaults to `True`): Whether to show a progress bar.
+        max_characters (`int`): Characters per library after which no more of its modules are read.
 
     Returns:
-        `list[Document]`: Modules with at least two sentences, in the order of their paths.
+        `list[LabelledDocument]`: Modules with at least two sentences, in the order of their paths; a passage is a
+        docstring, the label is the top-level package (`python` for the standard library).
     """
     seen: set[str] = set()
     documents = []
-    taken: dict[str, int] = {}
-    sources = [*_topics(), *_modules()]
-    for library, module, read in tqdm(sources, desc="reading documentation", unit="module", disable=not show_progress):
-        if max_characters is not None and taken.get(library, 0) >= max_characters:
+    taken: Counter[str] = Counter()
+    for library, read in tqdm([*_topics(), *_modules()], desc="reading documentation", unit="module"):
+        if taken[library] >= max_characters:
             continue
         docstrings = []
         for text in read():
@@ -72,22 +65,22 @@ def read_python_documents(
             seen.update(sentences)
             if sentences:
                 docstrings.append(sentences)
-        document = Document(library, module, docstrings)
+        document = LabelledDocument(library, docstrings)
         if len(document.sentences) >= 2:
             documents.append(document)
-            taken[library] = taken.get(library, 0) + sum(map(len, document.sentences))
+            taken[library] += sum(map(len, document.sentences))
     return documents
 
 
-def _topics() -> Iterator[tuple[str, str, Callable[[], list[str]]]]:
+def _topics() -> Iterator[tuple[str, Callable[[], Iterable[str]]]]:
     """The topics of `help()`, one document each."""
     from pydoc_data.topics import topics
 
-    for name, text in sorted(topics.items()):
-        yield "python", f"topics/{name}", lambda text=text: [text]
+    for _, text in sorted(topics.items()):
+        yield "python", lambda text=text: [text]
 
 
-def _modules() -> Iterator[tuple[str, str, Callable[[], list[str]]]]:
+def _modules() -> Iterator[tuple[str, Callable[[], Iterable[str]]]]:
     """Every module of the standard library and of the installed packages."""
     paths = sysconfig.get_paths()
     for folder, is_standard in ((Path(paths["stdlib"]), True), (Path(paths["purelib"]), False)):
@@ -95,7 +88,7 @@ def _modules() -> Iterator[tuple[str, str, Callable[[], list[str]]]]:
             parts = path.relative_to(folder).parts
             if SKIPPED_FOLDERS.isdisjoint(parts[:-1]) and not parts[-1].startswith("test"):
                 library = "python" if is_standard else parts[0].removesuffix(".py")
-                yield library, "/".join(parts), lambda path=path: list(_docstrings(path))
+                yield library, lambda path=path: _docstrings(path)
 
 
 def _docstrings(path: Path) -> Iterator[str]:
