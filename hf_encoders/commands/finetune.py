@@ -24,8 +24,15 @@ from hf_encoders.finetuning import (
 )
 from hf_encoders.finetuning.class_weights import read_class_weights
 from hf_encoders.finetuning.data_files import DataSource, load_data
-from hf_encoders.finetuning.repeated_rows import describe_repeated, repeated_rows
-from hf_encoders.finetuning.report import RESULTS_FILE, baseline_warnings, format_table, make_record, write_results
+from hf_encoders.finetuning.report import (
+    RESULTS_FILE,
+    baseline_warnings,
+    describe_repeated,
+    format_table,
+    make_record,
+    repeated_rows,
+    write_results,
+)
 from hf_encoders.finetuning.runs import (
     CHECKPOINTS,
     RunResult,

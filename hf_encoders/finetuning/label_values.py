@@ -62,15 +62,11 @@ def read_labels(data: datasets.DatasetDict, column: str) -> tuple[dict[str, list
     return labels, names
 
 
-def require_two_classes(names: list[str], column: str) -> None:
-    """Refuse a single class."""
+def class_fields(names: list[str], column: str) -> dict[str, Any]:
+    """The fields of a configuration for at least two classes."""
     if len(names) < 2:
         what = f"one class ({names[0]!r})" if names else "no class"
         raise ValueError(f"{column} has {what}; at least two are needed.")
-
-
-def class_fields(names: list[str]) -> dict[str, Any]:
-    """The fields of a configuration for classes."""
     return {
         "num_labels": len(names),
         "id2label": dict(enumerate(names)),

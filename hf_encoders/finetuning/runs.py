@@ -26,10 +26,10 @@ from transformers import (
 
 from hf_encoders.data.batches import IGNORED
 from hf_encoders.finetuning.class_weights import class_weighted_loss
-from hf_encoders.finetuning.new_head import load_model
 from hf_encoders.finetuning.task import PreparedTask
 from hf_encoders.finetuning.training_options import defaults, steps_per_epoch
-from hf_encoders.loading import load_config
+from hf_encoders.loading import load_config, load_weights
+from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.training import CompactProgressCallback
 from hf_encoders.training.hyperparameters import check_precision
 from hf_encoders.training.optimizers import optim_field, optimization_facts, optimizer_class
@@ -145,6 +145,37 @@ def finetune(
         predictions=predictions,
         training=settings.training,
     )
+
+
+def load_model(
+    name: str, auto_class: type, config: PreTrainedConfig, fields: dict[str, Any], from_scratch: bool = False
+) -> PreTrainedModel:
+    """The encoder with a new head, in float32.
+
+    Args:
+        name (`str`): Folder, or name on the Hub.
+        auto_class (`type`): `transformers.AutoModelFor...`.
+        config (`PreTrainedConfig`): From `load_config`; its class decides whose model classes are used.
+        fields (`dict`): Of the head's configuration.
+        from_scratch (`bool`, *optional*, defaults to `False`): Whether to initialise all weights randomly.
+    """
+    config = type(config).from_dict({**config.to_dict(), **fields, "model_type": config.model_type})
+    if from_scratch:
+        model = auto_class.from_config(config, dtype=torch.float32)
+    else:
+        model, missing = load_weights(name, auto_class, config)
+        prefix = f"{model.base_model_prefix}."
+        # A masked language model is saved without the pooler, which is then new, like the head.
+        if absent := [key for key in missing if key.startswith(prefix) and "pooler" not in key]:
+            raise ValueError(
+                f"--model {name!r} has no weights for {absent[0]} and {len(absent) - 1} others of the encoder: give "
+                "one of this architecture, or --from-scratch."
+            )
+    if not isinstance(config, EncoderConfig):
+        # transformers' heads accept Trainer's item count without dividing by it, so that accumulated micro-batches
+        # would be summed instead of averaged.
+        model.accepts_loss_kwargs = False
+    return model
 
 
 def with_defaults(settings: RunSettings, config: PreTrainedConfig, task: PreparedTask) -> RunSettings:

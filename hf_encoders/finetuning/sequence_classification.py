@@ -16,7 +16,7 @@ from transformers import (
 )
 
 from hf_encoders.finetuning.baselines import Baseline, constant_metrics, most_frequent, most_frequent_set
-from hf_encoders.finetuning.label_values import class_fields, read_labels, require_two_classes
+from hf_encoders.finetuning.label_values import class_fields, read_labels
 from hf_encoders.finetuning.sequence_inputs import add_text_arguments, encode_splits, text_columns
 from hf_encoders.finetuning.task import PreparedTask
 
@@ -73,7 +73,7 @@ def prepare(
     if multi_label:
         data = data.map(lambda row: {label_column: split_labels(row[label_column], label_separator)})
     labels, names = read_labels(data, label_column)
-    require_two_classes(names, label_column)
+    fields = class_fields(names, label_column)
     ids = {name: number for number, name in enumerate(names)}
     numbers = {
         split: [[float(name in label) for name in names] if multi_label else ids[label] for label in values]
@@ -90,7 +90,7 @@ def prepare(
     return PreparedTask(
         auto_class=AutoModelForSequenceClassification,
         config_fields={
-            **class_fields(names),
+            **fields,
             "problem_type": "multi_label_classification" if multi_label else "single_label_classification",
         },
         train_set=encoded.pop("train"),

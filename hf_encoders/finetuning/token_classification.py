@@ -25,13 +25,7 @@ from transformers import (
 from hf_encoders.data.batches import IGNORED
 from hf_encoders.finetuning.baselines import Baseline
 from hf_encoders.finetuning.data_files import require_columns
-from hf_encoders.finetuning.label_values import (
-    class_fields,
-    class_name,
-    class_names,
-    names_of_column,
-    require_two_classes,
-)
+from hf_encoders.finetuning.label_values import class_fields, class_name, class_names, names_of_column
 from hf_encoders.finetuning.sequence_inputs import right_padding
 from hf_encoders.finetuning.task import PreparedTask
 from hf_encoders.finetuning.word_windows import WordWindow, word_windows
@@ -91,7 +85,7 @@ def prepare(
     known = names_of_column(data["train"], tags_column)
     splits = {split: read_sentences(rows, split, tokens_column, tags_column, known) for split, rows in data.items()}
     names = known or class_names(tag for rows in splits.values() for tags in rows.tags for tag in tags)
-    require_two_classes(names, tags_column)
+    fields = class_fields(names, tags_column)
     windows = {
         split: list(word_windows(rows.words, tokenizer, max_length, window_overlap)) for split, rows in splits.items()
     }
@@ -124,7 +118,7 @@ def prepare(
 
     return PreparedTask(
         auto_class=AutoModelForTokenClassification,
-        config_fields=class_fields(names),
+        config_fields=fields,
         train_set=rows["train"],
         eval_sets={split: found for split, found in rows.items() if split != "train"},
         data_collator=DataCollatorForTokenClassification(right_padding(tokenizer), label_pad_token_id=IGNORED),
