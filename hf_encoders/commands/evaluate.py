@@ -39,51 +39,28 @@ MUCH_UNKNOWN = 0.01  # share of unknown tokens above which a warning is printed
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
-    parser.add_argument("--model", required=True, metavar="DIR_OR_NAME", help="encoder with an MLM head")
-    parser.add_argument(
-        "--classes",
-        choices=CLASSES,
-        default=CLASSES[0],
-        help="model classes; families that are not in this package need transformers' (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--text",
-        nargs="+",
-        metavar="PATH",
-        help="text files, .jsonl files (field text) or folders of them, for the pseudo-perplexity",
-    )
+    add = parser.add_argument
+    add("--model", required=True, metavar="DIR_OR_NAME", help="encoder with an MLM head")
+    add("--classes", choices=CLASSES, default=CLASSES[0], help="model classes (default: %(default)s)")
+    add("--text", nargs="+", metavar="PATH", help="text files, .jsonl files (field text) or folders of them")
     splitting = parser.add_mutually_exclusive_group()
     splitting.add_argument(
         "--language", default="en", metavar="CODE", help="of --text, for sentence splitting (default: %(default)s)"
     )
-    splitting.add_argument(
-        "--one-sentence-per-line", action="store_true", help="every line of --text is a sentence already"
-    )
-    parser.add_argument(
-        "--skip-long",
-        action="store_true",
-        help="skip sentences of --text that are longer than the model takes (default: refuse them)",
-    )
-    parser.add_argument(
+    splitting.add_argument("--one-sentence-per-line", action="store_true", help="lines of --text are sentences")
+    add("--skip-long", action="store_true", help="skip sentences of --text that are too long (default: refuse them)")
+    add(
         "--pairs",
         nargs="+",
         metavar="PATH",
         help=".jsonl files, or folders of them, with sentence_good, sentence_bad and optionally UID (the paradigm; "
         "default: the file's name)",
     )
-    parser.add_argument(
-        "--limit", type=int, metavar="N", help="first N pairs of each file, first N sentences of --text (default: all)"
-    )
-    parser.add_argument(
-        "--mask-rest-of-word",
-        action="store_true",
-        help="also mask the later tokens of the predicted token's word (Kauf and Ivanova 2023)",
-    )
-    parser.add_argument(
-        "--max-tokens", type=int, default=MAX_TOKENS, metavar="N", help="per batch (default: %(default)s)"
-    )
-    parser.add_argument("--device", choices=["cpu", "cuda"], help="default: cuda if available, else cpu")
-    parser.add_argument("--json", metavar="FILE", help="also write the results to this file")
+    add("--limit", type=int, metavar="N", help="first N pairs of each file, and sentences of --text (default: all)")
+    add("--mask-rest-of-word", action="store_true", help="also mask the later tokens of the predicted token's word")
+    add("--max-tokens", type=int, default=MAX_TOKENS, metavar="N", help="per batch (default: %(default)s)")
+    add("--device", choices=["cpu", "cuda"], help="default: cuda if available, else cpu")
+    add("--json", metavar="FILE", help="also write the results to this file")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -131,8 +108,7 @@ def read_sentences(arguments: argparse.Namespace) -> list[str]:
     damaged = sum("\ufffd" in sentence for sentence in sentences)  # replaces invalid UTF-8
     if damaged > MUCH_DAMAGED * len(sentences):
         raise ValueError(
-            f"--text {' '.join(arguments.text)}: {damaged} of {len(sentences)} sentences have a character U+FFFD: the "
-            "text is not UTF-8, or was damaged before. Convert it, for example with iconv -f WINDOWS-1252 -t UTF-8."
+            f"--text: {damaged} of {len(sentences)} sentences are not UTF-8: convert the files with iconv."
         )
     return sentences
 
@@ -148,8 +124,7 @@ def load_encoder(arguments: argparse.Namespace) -> tuple[PreTrainedTokenizerBase
     model, missing = load_weights(arguments.model, AutoModelForMaskedLM, config)
     if missing:
         raise ValueError(
-            f"--model {arguments.model!r} has no weights for {missing[0]} and {len(missing) - 1} others: give a model "
-            "that was saved with its MLM head."
+            f"--model {arguments.model!r} has no weights for {missing[0]}: give one saved with its MLM head."
         )
     return tokenizer, model.to(arguments.device or ("cuda" if torch.cuda.is_available() else "cpu"))
 
@@ -165,7 +140,7 @@ def evaluate_text(
     if len(kept) < num_sentences and not arguments.skip_long:
         raise ValueError(
             f"--text: {num_sentences - len(kept)} of {num_sentences} sentences are longer than the {longest} tokens "
-            "that the model takes, with special tokens: shorten them, or skip them with --skip-long."
+            "that the model takes: skip them with --skip-long."
         )
     if not kept:
         raise ValueError(f"--skip-long: all {num_sentences} sentences are longer than {longest} tokens: shorten them.")

@@ -75,37 +75,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_model_arguments(group: argparse._ArgumentGroup) -> None:
     """Add options for the model and for all runs together."""
-    group.add_argument("--model", required=True, metavar="DIR_OR_NAME", help="encoder: folder, or name on the Hub")
-    group.add_argument("--output", required=True, metavar="DIR", help="folder for models and metrics")
-    group.add_argument(
-        "--overwrite", action="store_true", help="replace results.json and the models of these seeds in --output"
-    )
-    group.add_argument(
-        "--max-length", type=int, metavar="TOKENS", help="longest input, with special tokens (default: the model's)"
-    )
-    group.add_argument(
-        "--seeds", type=int, nargs="+", default=[0], metavar="N", help="a run with each seed (default: 0)"
-    )
-    group.add_argument(
-        "--patience", type=int, metavar="N", help="stop after N evaluations without improvement (default: never)"
-    )
-    group.add_argument(
+    add = group.add_argument
+    add("--model", required=True, metavar="DIR_OR_NAME", help="encoder: folder, or name on the Hub")
+    add("--output", required=True, metavar="DIR", help="folder for models and metrics")
+    add("--overwrite", action="store_true", help="replace results.json and the models of these seeds in --output")
+    add("--max-length", type=int, metavar="TOKENS", help="longest input, with special tokens (default: the model's)")
+    add("--seeds", type=int, nargs="+", default=[0], metavar="N", help="a run with each seed (default: 0)")
+    add("--patience", type=int, metavar="N", help="stop after N evaluations without improvement (default: never)")
+    add(
         "--checkpoint",
         choices=CHECKPOINTS,
         default="best",
         help="weights to keep: of the best evaluation on the validation set, or after the last step (default: best)",
     )
-    group.add_argument(
+    add(
         "--class-weights",
         nargs="+",
         default=[],
         metavar="LABEL=WEIGHT",
         help="weight of each class in the loss, others 1; or balanced: inverse to its frequency (default: all 1)",
     )
-    group.add_argument(
-        "--classes", choices=CLASSES, default="hf_encoders", help="model classes, to compare (default: %(default)s)"
-    )
-    group.add_argument("--from-scratch", action="store_true", help="initialise all weights randomly, to compare")
+    add("--classes", choices=CLASSES, default="hf_encoders", help="model classes, to compare (default: %(default)s)")
+    add("--from-scratch", action="store_true", help="initialise all weights randomly, to compare")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -180,10 +171,7 @@ def chosen_length(arguments: argparse.Namespace, config: PreTrainedConfig, token
         return longest
     least = tokenizer.num_special_tokens_to_add(pair=True) + 2
     if not least <= arguments.max_length <= longest:
-        raise ValueError(
-            f"--max-length {arguments.max_length}: must be from {least} to {longest}, the most that "
-            f"{arguments.model} takes."
-        )
+        raise ValueError(f"--max-length {arguments.max_length}: must be from {least} to {longest}, the model's most.")
     return arguments.max_length
 
 

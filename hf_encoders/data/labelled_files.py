@@ -103,8 +103,7 @@ def read_separated(path: Path, delimiter: str, columns: list[str] | None, quotes
             rows = [(reader.line_num, row) for row in reader if row]
         except csv.Error as error:
             raise ValueError(
-                f"{path}, line {reader.line_num}: {error}. A field with a quotation mark must be quoted, and "
-                "the marks inside doubled; if quotation marks are ordinary characters, use --no-quotes."
+                f"{path}, line {reader.line_num}: {error}. Double quotation marks within quotes, or use --no-quotes."
             ) from error
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"{path}: several columns are named {', '.join(repeated)}: give each its own name.")

@@ -35,9 +35,7 @@ def masked_token_scores(
         outputs = model.encode(input_ids, attention_mask)
         return model.mlm_head(outputs.last_hidden_state[outputs.tokens.flatten(is_wanted)]).float()
     if model.get_output_embeddings() is None:
-        raise ValueError(
-            f"model is a {type(model).__name__}, which has no MLM head: load it with AutoModelForMaskedLM."
-        )
+        raise ValueError(f"a {type(model).__name__} has no MLM head: load it with AutoModelForMaskedLM.")
 
     def reduce(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """Reduce the decoder's input from `(B, T, D)` to `(P, D)`."""
@@ -73,6 +71,4 @@ def check_length(name: str, num_tokens: int, model: PreTrainedModel, tokenizer: 
     """Raise ValueError if a text is longer than model and tokenizer take."""
     longest = longest_input(model.config, tokenizer)
     if num_tokens > longest:
-        raise ValueError(
-            f"{name} has {num_tokens} tokens with special tokens, the model takes {longest}: split it into sentences."
-        )
+        raise ValueError(f"{name} has {num_tokens} tokens, the model takes {longest}: split it into sentences.")

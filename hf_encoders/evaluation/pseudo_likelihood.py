@@ -152,9 +152,7 @@ def _scored_texts(
     mask_rest_of_word: bool,
 ) -> list[ScoredText]:
     if mask_rest_of_word and not tokenizer.is_fast:
-        raise ValueError(
-            f"mask_rest_of_word: {type(tokenizer).__name__} has no word_ids: use a fast tokenizer, or leave it out."
-        )
+        raise ValueError(f"mask_rest_of_word: {type(tokenizer).__name__} has no word_ids: use a fast tokenizer.")
     if len(texts) == 0:
         raise ValueError("texts is empty: pass at least one.")
     encoded = tokenizer(list(texts), return_special_tokens_mask=True, verbose=False)

@@ -138,9 +138,7 @@ def decode_answers(
     """
     starts, ends = predictions
     if len(starts) != len(rows):
-        raise ValueError(
-            f"predictions has {len(starts)} rows for {len(rows)} windows: predict on this split's windows."
-        )
+        raise ValueError(f"predictions has {len(starts)} rows for {len(rows)} windows: predict on this split.")
     decoded = []
     scored = zip(windows_of(rows), starts, ends, strict=True)
     for number, group in groupby(scored, key=lambda item: item[0].question):
@@ -180,7 +178,7 @@ def read_questions(
     if without and not allow_no_answer:
         raise ValueError(
             f"{split} data: {len(without)} of {len(questions)} questions have no answer, the first is {without[0]!r}: "
-            "use --allow-no-answer if that is intended (SQuAD 2.0), else leave them out."
+            "if that is intended (SQuAD 2.0), use --allow-no-answer."
         )
     return questions
 
@@ -216,7 +214,6 @@ def _golds(answers: Any, where: str) -> tuple[list[str], list[int]]:
         or not all(type(start) is int for start in starts)
     ):
         raise ValueError(
-            f"{where}: its answers are {answers!r}: give {{'text': [...], 'answer_start': [...]}}, lists of equal "
-            "length with texts and with the characters, from 0, where they start; empty ones for no answer."
+            f"{where}: its answers are {answers!r}: give {{'text': [...], 'answer_start': [...]}}, of equal length."
         )
     return golds, starts

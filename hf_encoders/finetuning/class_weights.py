@@ -23,9 +23,7 @@ def read_class_weights(words: list[str], task: PreparedTask) -> list[float] | No
     for word in words:
         name, _, weight = word.rpartition("=")
         if name not in weights:
-            raise ValueError(
-                f"--class-weights {word!r}: there is no class {name!r}; use {', '.join(weights)} or balanced."
-            )
+            raise ValueError(f"--class-weights {word!r}: there is no class {name!r}, but {', '.join(weights)}.")
         try:
             weights[name] = float(weight)
         except ValueError:
@@ -47,9 +45,7 @@ def balanced_weights(labels: Any, names: list[str]) -> list[float]:
     counts = np.bincount(items[items != IGNORED], minlength=len(names))
     missing = [name for name, count in zip(names, counts, strict=True) if count == 0]
     if missing:
-        raise ValueError(
-            f"--class-weights balanced: no training row has {', '.join(missing)}; give label=weight pairs."
-        )
+        raise ValueError(f"--class-weights balanced: no training row has {', '.join(missing)}: use label=weight.")
     return (counts.sum() / (len(names) * counts)).tolist()
 
 

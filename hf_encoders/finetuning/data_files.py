@@ -53,42 +53,37 @@ class DataSource:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `DataSource`."""
     data = parser.add_argument_group("data")
-    data.add_argument("--train", metavar="FILE", help=f"{', '.join(FORMS)} file to train on, by its suffix")
-    data.add_argument("--validation", metavar="FILE", help="file to choose the best checkpoint on")
-    data.add_argument("--test", metavar="FILE", help="file for the final metrics only")
-    data.add_argument("--dataset", metavar="NAME", help="instead: dataset on the Hub, or a folder that datasets reads")
-    data.add_argument("--dataset-config", metavar="NAME", help="its configuration (default: its only one)")
-    data.add_argument("--train-split", metavar="NAME", help="split of --dataset (default: train)")
+    add = data.add_argument
+    add("--train", metavar="FILE", help=f"{', '.join(FORMS)} file to train on, by its suffix")
+    add("--validation", metavar="FILE", help="file to choose the best checkpoint on")
+    add("--test", metavar="FILE", help="file for the final metrics only")
+    add("--dataset", metavar="NAME", help="instead: dataset on the Hub, or a folder that datasets reads")
+    add("--dataset-config", metavar="NAME", help="its configuration (default: its only one)")
+    add("--train-split", metavar="NAME", help="split of --dataset (default: train)")
     for split in SPLITS[1:]:
-        data.add_argument(
+        add(
             f"--{split}-split",
             metavar="NAME",
             help=f"split of --dataset (default: {split}, if it exists; {NO_SPLIT}: skip it)",
         )
-    data.add_argument("--format", choices=FORMS, help="format of the files (default: by their suffix)")
-    data.add_argument("--columns", metavar="A,B,...", help="column names of CSV or TSV files without a header row")
-    data.add_argument(
+    add("--format", choices=FORMS, help="format of the files (default: by their suffix)")
+    add("--columns", metavar="A,B,...", help="column names of CSV or TSV files without a header row")
+    add(
         "--conll-columns",
         metavar="WORD,TAG",
         default=DataSource.conll_columns,
         help="columns of the word and of its tag in CoNLL files, from 0; -1 is the last (default: %(default)s)",
     )
-    data.add_argument(
-        "--quotes",
-        action=argparse.BooleanOptionalAction,
-        help="whether quotation marks enclose fields (default: in CSV yes, in TSV no)",
-    )
-    data.add_argument(
+    add("--quotes", action=argparse.BooleanOptionalAction, help="quoted fields (default: in CSV yes, in TSV no)")
+    add(
         "--held-out",
         type=float,
         metavar="SHARE",
         help=f"share of the training rows to validate on instead of a file (default: {HELD_OUT_SHARE} without "
         "--validation and --test, else 0)",
     )
-    data.add_argument(
-        "--held-out-seed", type=int, default=DataSource.held_out_seed, metavar="N", help="seed of it (default: 0)"
-    )
-    data.add_argument("--data-name", metavar="NAME", help="name of the data in the record (default: the file's name)")
+    add("--held-out-seed", type=int, default=DataSource.held_out_seed, metavar="N", help="seed of it (default: 0)")
+    add("--data-name", metavar="NAME", help="name of the data in the record (default: the file's name)")
 
 
 def load_data(source: DataSource, group_column: str = "context") -> tuple[datasets.DatasetDict, str | None]:

@@ -23,22 +23,12 @@ from hf_encoders.finetuning.task import PreparedTask
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the task's options."""
-    parser.add_argument(
-        "--prompt-column", default="prompt", metavar="NAME", help="column of the prompt or question (default: prompt)"
+    add = parser.add_argument
+    add("--prompt-column", default="prompt", metavar="NAME", help="column of the prompt or question (default: prompt)")
+    add(
+        "--ending-columns", nargs="+", default=["endings"], metavar="NAME", help="one of lists, or one for each ending"
     )
-    parser.add_argument(
-        "--ending-columns",
-        nargs="+",
-        default=["endings"],
-        metavar="NAME",
-        help="a column for each ending, or one with lists of endings (default: endings)",
-    )
-    parser.add_argument(
-        "--label-column",
-        default="label",
-        metavar="NAME",
-        help="column of the right ending's number, from 0 (default: label)",
-    )
+    add("--label-column", default="label", metavar="NAME", help="number of the right ending, from 0 (default: label)")
 
 
 def prepare(
@@ -110,10 +100,7 @@ def read_choices(rows: datasets.Dataset, columns: Sequence[str], split: str) -> 
         choices = [list(endings) for endings in zip(*(rows[column] for column in columns), strict=True)]
     for row, endings in enumerate(choices):
         if not isinstance(endings, list) or not all(isinstance(ending, str) for ending in endings):
-            raise ValueError(
-                f"{split} data, row {row}: {', '.join(columns)} is {endings!r}: endings must be text, in one column "
-                "each, or lists of text in one column."
-            )
+            raise ValueError(f"{split} data, row {row}: {', '.join(columns)} is {endings!r}: endings must be text.")
     return choices
 
 

@@ -37,41 +37,17 @@ from hf_encoders.models.encoder_answers import MAX_ANSWER_TOKENS, N_BEST, Answer
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the task's options."""
+    add = parser.add_argument
     for name in ("id", "question", "context", "answers"):
-        parser.add_argument(
-            f"--{name}-column", default=name, metavar="NAME", help=f"column of the {name} (default: {name})"
-        )
-    parser.add_argument(
-        "--doc-stride",
-        type=int,
-        metavar="TOKENS",
-        help="tokens shared by neighbouring windows (default: 128, or a third of the longest input if that is less)",
-    )
-    parser.add_argument(
-        "--max-question-length",
-        type=int,
-        metavar="TOKENS",
-        help="longer questions are truncated (default: 64, or a third of the longest input if that is less)",
-    )
-    parser.add_argument(
-        "--max-answer-length",
-        type=int,
-        default=MAX_ANSWER_TOKENS,
-        metavar="TOKENS",
-        help="longest predicted answer (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--n-best", type=int, default=N_BEST, metavar="N", help="candidates per question (default: %(default)s)"
-    )
-    parser.add_argument("--allow-no-answer", action="store_true", help="questions may have no answer, as in SQuAD 2.0")
-    parser.add_argument(
-        "--null-threshold",
-        type=float,
-        default=0.0,
-        metavar="X",
-        help="predict 'no answer' if it scores this much more than the best answer; the metric best_f1_thresh has the "
-        "best value (default: %(default)s)",
-    )
+        add(f"--{name}-column", default=name, metavar="NAME", help=f"column of the {name} (default: {name})")
+    default = "or a third of the longest input if that is less"
+    add("--doc-stride", type=int, metavar="TOKENS", help=f"shared by neighbouring windows (default: 128, {default})")
+    add("--max-question-length", type=int, metavar="TOKENS", help=f"the rest is cut off (default: 64, {default})")
+    add("--max-answer-length", type=int, default=MAX_ANSWER_TOKENS, metavar="TOKENS", help="default: %(default)s")
+    add("--n-best", type=int, default=N_BEST, metavar="N", help="candidates per question (default: %(default)s)")
+    add("--allow-no-answer", action="store_true", help="questions may have no answer, as in SQuAD 2.0")
+    text = "predict 'no answer' if it scores this much more than the best answer (default: %(default)s)"
+    add("--null-threshold", type=float, default=0.0, metavar="X", help=text)
 
 
 def prepare(

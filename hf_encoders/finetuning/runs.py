@@ -43,26 +43,18 @@ NOT_A_METRIC = ("runtime", "samples_per_second", "steps_per_second", "model_prep
 
 @dataclass(frozen=True)
 class RunSettings:
-    """Settings that the runs of all seeds share.
+    """Settings that the runs of all seeds share."""
 
-    Args:
-        model (`str`): Folder or Hub name of the encoder.
-        classes (`str`): `hf_encoders`, or `transformers` for its own model classes.
-        from_scratch (`bool`): Whether to initialise all weights randomly instead of loading them, as a baseline.
-        class_weights (`list` of `float`, *optional*): A weight for each class, see `class_weights.py`.
-        checkpoint (`str`): `best` keeps the weights with the best `main_metric` on `validation` over all evaluations,
-            `last` those after the last step, as does `best` without a validation set.
-        patience (`int`, *optional*): Stop after this many evaluations without improvement.
-        training (`dict`): Fields of `TrainingArguments`, and `optim` any name in `training.optimizers.OPTIMIZERS`;
-            `training_options.defaults` has the others.
-    """
-
-    model: str
-    classes: str = "hf_encoders"
-    from_scratch: bool = False
-    class_weights: list[float] | None = None
+    model: str  # folder or Hub name of the encoder
+    classes: str = "hf_encoders"  # or `transformers`, for its own model classes
+    from_scratch: bool = False  # initialise all weights randomly instead of loading them, as a baseline
+    class_weights: list[float] | None = None  # a weight for each class, see `class_weights.py`
+    # `best` keeps the weights with the best `main_metric` on `validation` over all evaluations, `last` those after the
+    # last step, as does `best` without a validation set.
     checkpoint: str = "best"
-    patience: int | None = None
+    patience: int | None = None  # stop after this many evaluations without improvement
+    # Fields of `TrainingArguments`, and `optim` any name in `training.optimizers.OPTIMIZERS`; the others are those of
+    # `training_options.defaults`.
     training: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -167,10 +159,7 @@ def load_model(
         prefix = f"{model.base_model_prefix}."
         # A masked language model is saved without the pooler, which is then new, like the head.
         if absent := [key for key in missing if key.startswith(prefix) and "pooler" not in key]:
-            raise ValueError(
-                f"--model {name!r} has no weights for {absent[0]} and {len(absent) - 1} others of the encoder: give "
-                "one of this architecture, or --from-scratch."
-            )
+            raise ValueError(f"--model {name!r} has no weights for {absent[0]}: give another, or --from-scratch.")
     if not isinstance(config, EncoderConfig):
         # transformers' heads accept Trainer's item count without dividing by it, so that accumulated micro-batches
         # would be summed instead of averaged.
@@ -195,9 +184,7 @@ def check_scores(predictions: Any, where: str) -> None:
     """Refuse NaN scores, whose argmax would pass for a class."""
     for scores in predictions if isinstance(predictions, tuple) else (predictions,):
         if np.isnan(scores).any():
-            raise ValueError(
-                f"{where}: the model's scores are NaN: training diverged. Lower --learning-rate, or raise --warmup."
-            )
+            raise ValueError(f"{where}: the model's scores are NaN: training diverged. Lower --learning-rate.")
 
 
 def only_class(scores: Any, labels: Any) -> int | None:

@@ -27,20 +27,10 @@ SINGLE_LABEL_METRICS = ("accuracy", "f1_macro", "matthews_correlation")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the task's options."""
     add_text_arguments(parser, "column of the label: text or a whole number")
-    parser.add_argument(
-        "--multi-label",
-        action="store_true",
-        help="rows have any number of labels: a list, or text separated by --label-separator; one sigmoid per class",
-    )
-    parser.add_argument(
-        "--label-separator", default=",", metavar="TEXT", help="between the labels of a row (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--best-metric",
-        choices=SINGLE_LABEL_METRICS,
-        default="accuracy",
-        help="chooses the best checkpoint; f1_micro with --multi-label (default: %(default)s)",
-    )
+    add = parser.add_argument
+    add("--multi-label", action="store_true", help="any number of labels: a list, or text with --label-separator")
+    add("--label-separator", default=",", metavar="TEXT", help="between the labels of a row (default: %(default)s)")
+    add("--best-metric", choices=SINGLE_LABEL_METRICS, default="accuracy", help="chooses the best checkpoint")
 
 
 def prepare(
@@ -111,9 +101,7 @@ def check_labels(labels: Any, multi_label: bool, where: str, column: str) -> Non
         if multi_label and not isinstance(label, str | list):
             raise ValueError(f"{where}, row {row}: {column} is {label!r}: --multi-label needs a list, or text.")
         if not multi_label and isinstance(label, list | dict):
-            raise ValueError(
-                f"{where}, row {row}: {column} is {label!r}, not one label: for several per row use --multi-label."
-            )
+            raise ValueError(f"{where}, row {row}: {column} is {label!r}: for several labels use --multi-label.")
 
 
 def split_labels(labels: Any, separator: str) -> list:

@@ -13,11 +13,10 @@ from hf_encoders.finetuning.data_files import require_columns
 
 def add_text_arguments(parser: argparse.ArgumentParser, label: str) -> None:
     """Add options for the columns; `label` describes the label column."""
-    parser.add_argument("--text-column", default="text", metavar="NAME", help="column of the text (default: text)")
-    parser.add_argument(
-        "--text-pair-column", metavar="NAME", help="column of the second text of a pair (default: none)"
-    )
-    parser.add_argument("--label-column", default="label", metavar="NAME", help=f"{label} (default: label)")
+    add = parser.add_argument
+    add("--text-column", default="text", metavar="NAME", help="column of the text (default: text)")
+    add("--text-pair-column", metavar="NAME", help="column of the second text of a pair (default: none)")
+    add("--label-column", default="label", metavar="NAME", help=f"{label} (default: label)")
 
 
 def text_columns(

@@ -48,14 +48,10 @@ def prepare(
     columns = text_columns(data, text_column, text_pair_column, label_column)
     numbers = {split: read_numbers(rows[label_column], split, label_column) for split, rows in data.items()}
     if len(set(numbers["train"])) < 2:
-        raise ValueError(
-            f"train data: {label_column} is {numbers['train'][0]} in every row; at least two values are needed."
-        )
+        raise ValueError(f"train data: {label_column} is {numbers['train'][0]} in every row: give two values or more.")
     for split, found in numbers.items():
         if set(found) == {HIDDEN}:
-            raise ValueError(
-                f"{split} data: {label_column} is hidden ({HIDDEN:g} in every row): use --{split}-split none."
-            )
+            raise ValueError(f"{split} data: {label_column} is hidden ({HIDDEN:g}): use --{split}-split none.")
     encoded, plan = encode_splits(data, columns, numbers, tokenizer, max_length)
     mean = [sum(numbers["train"]) / len(numbers["train"])]
     return PreparedTask(

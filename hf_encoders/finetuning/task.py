@@ -25,39 +25,19 @@ from hf_encoders.finetuning.baselines import Baseline
 
 @dataclass
 class PreparedTask:
-    """What a task passes to the training loop.
+    """What a task passes to the training loop."""
 
-    Args:
-        auto_class (`type`): The head, `transformers.AutoModelFor...`.
-        config_fields (`dict`): Fields of the head's configuration: `id2label` and `label2id`, or `num_labels`,
-            `problem_type` ...
-        train_set (`datasets.Dataset`): Tokenized rows, unpadded. `Trainer` removes columns that the model's `forward`
-            does not have.
-        eval_sets (`dict` of `datasets.Dataset`): `validation` and `test`, as far as they exist, in the same format.
-            Labels are required: without them `Trainer` does not call `compute_metrics`.
-        data_collator (`Callable`): Rows to a padded batch.
-        compute_metrics (`Callable`): Name of an evaluation set -> the function that `Trainer` calls with its
-            predictions; metric names without the prefix `eval_`.
-        main_metric (`str`): The metric that chooses the best checkpoint; greater is better.
-        label_names (`list` of `str`, *optional*): Names of the classes by id, for class weights and the record.
-        write_predictions (`Callable`, *optional*): Called with a path, the name of an evaluation set and the
-            predictions of `Trainer.predict`; writes them in the task's usual format.
-        baseline (`Baseline`, *optional*): The result without reading the input.
-        input_columns (`tuple` of `str`): The columns of raw rows that the encoder reads: rows that are equal in them
-            are the same example.
-        plan (`list` of `str`): Lines about the data, printed before training: the share of truncated examples, the
-            number of windows, the labels.
-    """
-
-    auto_class: type
-    config_fields: dict[str, Any]
-    train_set: datasets.Dataset
-    eval_sets: dict[str, datasets.Dataset]
+    auto_class: type  # the head, `transformers.AutoModelFor...`
+    config_fields: dict[str, Any]  # of the head: `id2label` and `label2id`, or `num_labels`, `problem_type` ...
+    train_set: datasets.Dataset  # tokenized rows, unpadded; `Trainer` removes columns that `forward` does not have
+    eval_sets: dict[str, datasets.Dataset]  # `validation` and `test`, as far as they exist, with labels
     data_collator: Callable[[list[dict[str, Any]]], dict[str, Any]]
+    # Name of an evaluation set -> `compute_metrics` of `Trainer` for it; metric names without the prefix `eval_`.
     compute_metrics: Callable[[str], Callable[[EvalPrediction], dict[str, float]]]
-    main_metric: str
-    label_names: list[str] | None = None
+    main_metric: str  # chooses the best checkpoint; greater is better
+    label_names: list[str] | None = None  # names of the classes by id, for class weights and the record
+    # Called with a path, an evaluation set and the predictions of `Trainer.predict`; writes the task's usual format.
     write_predictions: Callable[[Path, str, Any], None] | None = None
-    baseline: Baseline | None = None
-    input_columns: tuple[str, ...] = ()
-    plan: list[str] = field(default_factory=list)
+    baseline: Baseline | None = None  # the result without reading the input
+    input_columns: tuple[str, ...] = ()  # columns of raw rows: rows that are equal in them are the same example
+    plan: list[str] = field(default_factory=list)  # about the data, printed before training: lengths, windows, labels

@@ -39,23 +39,12 @@ ENTITY_TAG = re.compile(r"O|[BIESLUM]-.+")  # of IOB1, IOB2, IOE, IOBES, BILOU
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the task's options."""
-    parser.add_argument(
-        "--tokens-column", default="tokens", metavar="NAME", help="column with lists of words (default: tokens)"
-    )
-    parser.add_argument(
-        "--tags-column", default="ner_tags", metavar="NAME", help="column with lists of tags (default: ner_tags)"
-    )
-    parser.add_argument(
-        "--label-all-tokens",
-        action="store_true",
-        help="label all tokens of a word, B-X as I-X after the first; metrics read the first only",
-    )
-    parser.add_argument(
-        "--window-overlap",
-        type=int,
-        metavar="TOKENS",
-        help="tokens shared by windows of a long sentence (default: a third of the longest input)",
-    )
+    add = parser.add_argument
+    add("--tokens-column", default="tokens", metavar="NAME", help="column with lists of words (default: tokens)")
+    add("--tags-column", default="ner_tags", metavar="NAME", help="column with lists of tags (default: ner_tags)")
+    add("--label-all-tokens", action="store_true", help="label all tokens of a word, B-X as I-X after the first")
+    text = "shared by windows of a long sentence (default: a third of the longest input)"
+    add("--window-overlap", type=int, metavar="TOKENS", help=text)
 
 
 def prepare(
@@ -90,10 +79,7 @@ def prepare(
         split: list(word_windows(rows.words, tokenizer, max_length, window_overlap)) for split, rows in splits.items()
     }
     if not any(window.words for window in windows["train"]):
-        raise ValueError(
-            f"train data: none of its {sum(map(len, splits['train'].words)):,} words has a token in "
-            f"{type(tokenizer).__name__}: give rows with words that it knows, or another encoder."
-        )
+        raise ValueError(f"train data: no word has a token in {type(tokenizer).__name__}: use another encoder.")
     rows = {
         split: label_windows(found, splits[split].tags, names, label_all_tokens) for split, found in windows.items()
     }
@@ -155,8 +141,7 @@ def read_sentences(
             raise ValueError(f"{where}: {tokens_column} and {tags_column} must be lists, one entry per word.")
         if len(words) != len(tags):
             raise ValueError(
-                f"{where}: {len(words)} entries in {tokens_column}, {len(tags)} in {tags_column}: give each word "
-                "one tag."
+                f"{where}: {len(words)} {tokens_column}, but {len(tags)} {tags_column}: give each word one."
             )
         for word, tag in zip(words, tags, strict=True):
             if not isinstance(word, str):

@@ -39,15 +39,12 @@ def word_windows(
     [{0: [0], 1: [1], 2: [2]}, {3: [1]}]
     """
     if not tokenizer.is_fast:
-        raise ValueError(
-            f"{type(tokenizer).__name__} has no character offsets: use a fast tokenizer (of the library tokenizers)."
-        )
+        raise ValueError(f"{type(tokenizer).__name__} has no character offsets: use a fast tokenizer.")
     overlap = max_length // 3 if overlap is None else overlap
     room = max_length - tokenizer.num_special_tokens_to_add(pair=False)
     if not 0 <= overlap < room:
         raise ValueError(
-            f"--window-overlap {overlap}: a window of {max_length} tokens has room for {room} of a sentence; the "
-            f"overlap must be from 0 to {room - 1}."
+            f"--window-overlap {overlap}: must be from 0 to {room - 1} for windows of {max_length} tokens."
         )
     numbered = [(number, words) for number, words in enumerate(sentences) if words]
     for start in range(0, len(numbered), CHUNK):

@@ -95,7 +95,7 @@ def _check_lengths(predictions: list[list[str]], references: list[list[str]]) ->
     for number, (predicted, true) in enumerate(zip(predictions, references, strict=True)):
         if len(predicted) != len(true):
             raise ValueError(
-                f"sentence {number} has {len(predicted)} predictions and {len(true)} references: pass a tag per word."
+                f"sentence {number}: {len(predicted)} predictions, {len(true)} references: pass one per word."
             )
 
 

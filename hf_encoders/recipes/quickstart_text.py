@@ -128,8 +128,7 @@ def load_documents(arguments: argparse.Namespace) -> list[LabelledDocument]:
         print(f"  {repeated:,} duplicate documents left out")
     if len(documents) < 10:
         raise ValueError(
-            f"--input has {len(documents)} document(s), too few to hold some out for evaluation: separate documents "
-            "by blank lines, or give more files."
+            f"--input has {len(documents)} document(s), too few: separate them by blank lines, or give more files."
         )
     return list(documents.values())
 
@@ -140,10 +139,7 @@ def hold_out(
     """Training documents and held-out ones, `share` of them, which have several sentences (for sentence pairs)."""
     candidates = [i for i, document in enumerate(documents) if len(document.sentences) > 1]
     if len(candidates) < 4:
-        raise ValueError(
-            "the text has hardly any document of two sentences or more: separate documents by blank lines, and put "
-            "several sentences into each."
-        )
+        raise ValueError("hardly any document has several sentences: separate only documents by blank lines.")
     order = np.random.default_rng(seed).permutation(candidates)
     held_out = set(order[: min(max(2, round(len(documents) * share)), len(candidates) // 2)].tolist())
     return (

@@ -124,8 +124,6 @@ def test_batches_of_any_kind_add_up(cache, convert):
     [
         (F1, {"average": "samples"}, "average='samples'"),
         (F1, {"predictions": [0, 1, 2]}, "binary"),
-        (F1, {"average": "per_class", "label_names": ["same", "same"]}, "has a name twice: give each class its own"),
-        (F1, {"average": "per_class", "label_names": ["one"]}, "no name for one of the classes"),
         (PairAccuracy, {"references": [0, 2, 1]}, "label 2"),
         (PairAccuracy, {"references": [-100] * 3}, "no label"),
         (Accuracy, {"references": [0, 1]}, "Mismatch"),
