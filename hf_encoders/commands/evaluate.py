@@ -114,11 +114,7 @@ def read_sentences(arguments: argparse.Namespace) -> list[str]:
 
 
 def load_encoder(arguments: argparse.Namespace) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
-    """The tokenizer, and the model on its device.
-
-    Raises:
-        ValueError: If the weights have no MLM head: a randomly initialised one would be evaluated instead.
-    """
+    """The tokenizer, and the model on its device; refuses weights without an MLM head, which would be random."""
     config = load_config(arguments.model, arguments.classes)
     tokenizer = load_tokenizer(arguments.model, "--model", config)
     model, missing = load_weights(arguments.model, AutoModelForMaskedLM, config)
@@ -137,6 +133,7 @@ def evaluate_text(
     encoded = tokenizer(sentences, verbose=False)["input_ids"]
     longest = longest_input(model.config, tokenizer)
     kept = [i for i, ids in enumerate(encoded) if len(ids) <= longest]
+    texts = [sentences[i] for i in kept]
     if len(kept) < num_sentences and not arguments.skip_long:
         raise ValueError(
             f"--text: {num_sentences - len(kept)} of {num_sentences} sentences are longer than the {longest} tokens "
@@ -146,12 +143,7 @@ def evaluate_text(
         raise ValueError(f"--skip-long: all {num_sentences} sentences are longer than {longest} tokens: shorten them.")
     began = time.perf_counter()
     scores = token_log_probabilities(
-        model,
-        tokenizer,
-        [sentences[i] for i in kept],
-        arguments.mask_rest_of_word,
-        arguments.max_tokens,
-        progress=True,
+        model, tokenizer, texts, arguments.mask_rest_of_word, arguments.max_tokens, progress=True
     )
     seconds = time.perf_counter() - began
     tokens = sum(map(len, scores))
@@ -192,10 +184,7 @@ def format_text(result: dict[str, Any]) -> str:
     if result["skipped_sentences"]:
         lines.append(f"{result['skipped_sentences']:,} sentences were too long and skipped")
     if result["unknown_share"] > MUCH_UNKNOWN:
-        lines.append(
-            f"warning: {result['unknown_share']:.1%} of the tokens are unknown to the tokenizer, which lowers the "
-            "perplexity"
-        )
+        lines.append(f"warning: {result['unknown_share']:.1%} of tokens are unknown, which lowers the perplexity")
     return "\n".join(lines)
 
 

@@ -138,7 +138,7 @@ def run(arguments: argparse.Namespace) -> int:
     steps = num_steps(settings.training, len(task.train_set))
     checked = training_arguments(task, settings, arguments.seeds[0], folder)
     check_training_arguments(checked, steps, training_options.OPTIONS)
-    print_plan(task, settings, max_length, arguments.seeds)
+    print_plan(task, settings, max_length, steps, arguments.seeds)
     print_choices(given.training, settings.training, config, len(task.train_set))
     for warning in data_warnings:
         print(f"WARNING: {warning}")
@@ -161,11 +161,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def chosen_length(arguments: argparse.Namespace, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> int:
-    """`--max-length`, or the longest input of the model.
-
-    Raises:
-        ValueError: If it is longer than that, or leaves no room beside special tokens.
-    """
+    """`--max-length`, or the longest input of the model."""
     longest = longest_input(config, tokenizer)
     if arguments.max_length is None:
         return longest
@@ -182,11 +178,10 @@ def task_options(arguments: argparse.Namespace) -> dict[str, Any]:
     return {name: getattr(arguments, name) for name in names if name != "max_length"}
 
 
-def print_plan(task: PreparedTask, settings: RunSettings, max_length: int, seeds: list[int]) -> None:
+def print_plan(task: PreparedTask, settings: RunSettings, max_length: int, steps: int, seeds: list[int]) -> None:
     """Print what the runs will do."""
     training = settings.training
     rows = training["per_device_train_batch_size"] * training["gradient_accumulation_steps"]
-    steps = num_steps(training, len(task.train_set))
     print(f"model: {settings.model}, classes of {settings.classes}{', from scratch' * settings.from_scratch}")
     for line in (f"longest input: {max_length} tokens", *task.plan):
         print(f"  {line}")

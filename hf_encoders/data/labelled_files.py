@@ -66,16 +66,20 @@ def read_file(
     check_is_text(path, option="")
     try:
         form = form or form_of(path)
-        if form in ("csv", "tsv"):
-            quotes = form == "csv" if quotes is None else quotes
-            return read_separated(path, "," if form == "csv" else "\t", columns, quotes)
-        if columns is not None:
+        if columns is not None and form not in ("csv", "tsv"):
             raise ValueError(f"--columns is for CSV and TSV files; {path} is read as {form}: leave it out.")
         if form == "conll":
-            return read_conll(path, *conll_columns)
-        return read_squad(path) if form == "squad" else read_json_rows(path)
+            rows = read_conll(path, *conll_columns)
+        elif form in ("squad", "jsonl"):
+            rows = read_squad(path) if form == "squad" else read_json_rows(path)
+        else:
+            quotes = form == "csv" if quotes is None else quotes
+            rows = read_separated(path, "," if form == "csv" else "\t", columns, quotes)
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 ({error.reason} at byte {error.start}): convert it.") from error
+    if len(rows) == 0:
+        raise ValueError(f"{path} has no rows.")
+    return rows
 
 
 def form_of(path: Path) -> str:
@@ -103,7 +107,8 @@ def read_separated(path: Path, delimiter: str, columns: list[str] | None, quotes
             rows = [(reader.line_num, row) for row in reader if row]
         except csv.Error as error:
             raise ValueError(
-                f"{path}, line {reader.line_num}: {error}. Double quotation marks within quotes, or use --no-quotes."
+                f"{path}, line {reader.line_num}: {error}. Quotation marks inside quotes must be doubled; if they "
+                "are ordinary characters, use --no-quotes."
             ) from error
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"{path}: several columns are named {', '.join(repeated)}: give each its own name.")
@@ -113,9 +118,7 @@ def read_separated(path: Path, delimiter: str, columns: list[str] | None, quotes
                 f"{path}, line {line}: {len(row)} fields, but {len(names)} columns: {', '.join(names)}. Without a "
                 f"header row, use --columns; if a quotation mark is the reason, --{'no-' if quotes else ''}quotes."
             )
-    require_rows(path, rows)
-    values = zip(*(row for _, row in rows), strict=True)
-    return datasets.Dataset.from_dict(dict(zip(names, map(list, values), strict=True)))
+    return datasets.Dataset.from_dict({name: [row[i] for _, row in rows] for i, name in enumerate(names)})
 
 
 def read_json_rows(path: Path) -> datasets.Dataset:
@@ -128,7 +131,6 @@ def read_json_rows(path: Path) -> datasets.Dataset:
         else:
             file.seek(0)
             rows = [_parsed(line, f"{path}, line {i}") for i, line in enumerate(file, 1) if line.strip()]
-    require_rows(path, rows)
     for i, row in enumerate(rows, 1):
         if not isinstance(row, dict):
             raise ValueError(f"{path}, row {i}: is not an object: write one {{...}} with the column names per row.")
@@ -157,7 +159,6 @@ def read_conll(path: Path, word_column: int = 0, tag_column: int = -1) -> datase
     sentence. `-DOCSTART-` lines are left out, and comments of CoNLL-U before a sentence.
     """
     sentences = list(conll_sentences(path, word_column, tag_column))
-    require_rows(path, sentences)
     return datasets.Dataset.from_dict(
         {"tokens": [words for words, _ in sentences], "ner_tags": [tags for _, tags in sentences]}
     )
@@ -213,16 +214,10 @@ def read_squad(path: Path) -> datasets.Dataset:
                             },
                         }
                     )
-        require_rows(path, rows)
-        return datasets.Dataset.from_list(rows, features=SQUAD_FEATURES)
+        columns = {name: [row[name] for row in rows] for name in SQUAD_FEATURES}
+        return datasets.Dataset.from_dict(columns, features=SQUAD_FEATURES)
     except (AttributeError, KeyError, TypeError, pyarrow.ArrowInvalid) as error:
         raise ValueError(
             f"{path} does not have the form of SQuAD ({type(error).__name__}: {error}): data > paragraphs > context "
             "and qas > id, question, answers > text and answer_start."
         ) from error
-
-
-def require_rows(path: Path, rows: list) -> None:
-    """Refuse a file without rows."""
-    if not rows:
-        raise ValueError(f"{path} has no rows.")

@@ -118,16 +118,13 @@ def write_results(
     repeated: dict[str, int],
 ) -> Path:
     """Write `results.json`; `repeated` counts the rows of each evaluation set that are training rows too."""
-    summary = {
-        name: {
-            metric: {
-                "mean": statistics.fmean(values),
-                "standard_deviation": statistics.stdev(values) if len(values) > 1 else None,
-            }
-            for metric, values in over_seeds(results, name).items()
-        }
-        for name in results[0].metrics
-    }
+
+    def mean(values: list[float]) -> dict[str, float | None]:
+        deviation = statistics.stdev(values) if len(values) > 1 else None
+        return {"mean": statistics.fmean(values), "standard_deviation": deviation}
+
+    sets = {name: over_seeds(results, name) for name in results[0].metrics}
+    summary = {name: {metric: mean(values) for metric, values in found.items()} for name, found in sets.items()}
     content = {
         "main_metric": task.main_metric,
         "summary": summary,
@@ -220,7 +217,6 @@ def _evaluation(
             if metric in baseline:
                 entry["baseline"] = f"{task.baseline.name} {baseline[metric]:.3f}"
             if len(results) > 1:
-                entry["seeds"] = {
-                    str(one.seed): round(value, DIGITS) for one, value in zip(results, values, strict=True)
-                }
+                seeds = (str(one.seed) for one in results)
+                entry["seeds"] = {seed: round(value, DIGITS) for seed, value in zip(seeds, values, strict=True)}
             yield entry

@@ -162,26 +162,25 @@ def label_windows(
         and `word_columns`, the indices of its words in the sentence and of their first tokens in the window.
     """
     ids = {name: number for number, name in enumerate(names)}
-    return datasets.Dataset.from_list([_row(window, tags, ids, label_all_tokens) for window in windows])
-
-
-def _row(
-    window: WordWindow, tags: list[list[str]], ids: dict[str, int], label_all_tokens: bool
-) -> dict[str, list[int] | int]:
-    labels = [IGNORED] * len(window.input_ids)
-    for word, (first, *others) in window.words.items():
-        tag = tags[window.sentence][word]
-        labels[first] = ids[tag]
-        for column in others if label_all_tokens else ():
-            labels[column] = ids[continued(tag, ids)]
-    return {
-        "input_ids": window.input_ids,
-        "attention_mask": [1] * len(window.input_ids),
-        "labels": labels,
-        "sentence": window.sentence,
-        "words": list(window.words),
-        "word_columns": [columns[0] for columns in window.words.values()],
-    }
+    rows = []
+    for window in windows:
+        labels = [IGNORED] * len(window.input_ids)
+        for word, (first, *others) in window.words.items():
+            tag = tags[window.sentence][word]
+            labels[first] = ids[tag]
+            for column in others if label_all_tokens else ():
+                labels[column] = ids[continued(tag, ids)]
+        rows.append(
+            {
+                "input_ids": window.input_ids,
+                "attention_mask": [1] * len(window.input_ids),
+                "labels": labels,
+                "sentence": window.sentence,
+                "words": list(window.words),
+                "word_columns": [columns[0] for columns in window.words.values()],
+            }
+        )
+    return datasets.Dataset.from_list(rows)
 
 
 def continued(tag: str, known: Any) -> str:
