@@ -23,7 +23,7 @@ def read_class_weights(words: list[str], task: PreparedTask) -> list[float] | No
     for word in words:
         name, _, weight = word.rpartition("=")
         if name not in weights:
-            raise ValueError(f"--class-weights {word!r}: there is no class {name!r}, but {', '.join(weights)}.")
+            raise ValueError(f"--class-weights {word!r}: there is no class {name!r}; use {', '.join(weights)}.")
         try:
             weights[name] = float(weight)
         except ValueError:

@@ -43,7 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     default = "or a third of the longest input if that is less"
     add("--doc-stride", type=int, metavar="TOKENS", help=f"shared by neighbouring windows (default: 128, {default})")
     add("--max-question-length", type=int, metavar="TOKENS", help=f"the rest is cut off (default: 64, {default})")
-    add("--max-answer-length", type=int, default=MAX_ANSWER_TOKENS, metavar="TOKENS", help="default: %(default)s")
+    text = "longest predicted answer (default: %(default)s)"
+    add("--max-answer-length", type=int, default=MAX_ANSWER_TOKENS, metavar="TOKENS", help=text)
     add("--n-best", type=int, default=N_BEST, metavar="N", help="candidates per question (default: %(default)s)")
     add("--allow-no-answer", action="store_true", help="questions may have no answer, as in SQuAD 2.0")
     text = "predict 'no answer' if it scores this much more than the best answer (default: %(default)s)"

@@ -50,7 +50,7 @@ def test_words_become_weights_in_the_order_of_the_classes():
 @pytest.mark.parametrize(
     ("words", "task", "message"),
     [
-        (["dog=2"], prepared, "no class 'dog', but cat, none"),
+        (["dog=2"], prepared, "no class 'dog'; use cat, none"),
         (["cat=x"], prepared, "'x' is not a number"),
         (["cat=-1"], prepared, "must be at least 0"),
         (["cat"], prepared, "no class ''"),
