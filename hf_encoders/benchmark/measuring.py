@@ -49,12 +49,7 @@ class Turn:
 
 @dataclass
 class Measurements:
-    """All measurements of an implementation.
-
-    Args:
-        turns (`list[Turn]`): One per round.
-        activation_bytes (`int`): See `measure_memory`.
-    """
+    """A turn per round, and the result of `measure_memory`."""
 
     turns: list[Turn] = field(default_factory=list)
     activation_bytes: int = 0
@@ -71,7 +66,8 @@ def measure(implementations: list[Implementation], config: EncoderConfig, settin
     with tqdm(total=(setting.rounds + 1) * count, desc="warm-up", unit="turn") as progress:
         seconds = 0.0
         for implementation, measurements in zip(implementations, found, strict=True):
-            largest = largest_batch(implementation, setting)
+            first_batches = batches_of_round(implementation.batches, setting, 0)
+            largest = max(first_batches, key=lambda batch: batch.positions if implementation.pads else batch.tokens)
             seconds += run_turn(implementation, config, setting, [largest]).step_seconds
             measurements.activation_bytes = measure_memory(implementation, setting, largest)
             progress.update()
@@ -94,11 +90,6 @@ def batches_of_round(batches: list[Batch], setting: Setting, round_number: int) 
     """The batches of one turn: evenly spread over the pool, and different ones each round.
 
     If batches are sorted by length, each turn has all lengths, and no length is overrepresented over all rounds.
-
-    >>> from types import SimpleNamespace
-    >>> setting = SimpleNamespace(rounds=2, steps=3)
-    >>> [batches_of_round(list(range(12)), setting, round_number) for round_number in range(2)]
-    [[1, 5, 9], [3, 7, 11]]
     """
     distance = len(batches) / setting.steps
     first = distance * (round_number + 0.5) / setting.rounds
@@ -112,7 +103,7 @@ def run_turn(implementation: Implementation, config: EncoderConfig, setting: Set
     turn = Turn()
     for batch in batches:
         turn.tokens += batch.tokens
-        turn.positions += computed_positions(implementation, batch)
+        turn.positions += batch.positions if implementation.pads else batch.tokens
         turn.flops += needed_flops(config, batch, setting)
         tensors = to_device(batch.tensors, device)
         if setting.trains:
@@ -141,11 +132,6 @@ def clock(turn: Turn, name: str, device: torch.device) -> Iterator[None]:
     setattr(turn, name, getattr(turn, name) + time.perf_counter() - begin)
 
 
-def computed_positions(implementation: Implementation, batch: Batch) -> int:
-    """Positions that an implementation computes, with padding if it does."""
-    return batch.positions if implementation.pads else batch.tokens
-
-
 def needed_flops(config: EncoderConfig, batch: Batch, setting: Setting) -> int:
     """Operations needed for a batch, as in `hf_encoders/records/flops.py`."""
     if not setting.trains:
@@ -172,12 +158,6 @@ def training_pass(implementation: Implementation, tensors: dict[str, torch.Tenso
 def inference_pass(implementation: Implementation, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
     """Forward pass without a head: `(B, T, D)`."""
     return implementation.model(**tensors).last_hidden_state
-
-
-def largest_batch(implementation: Implementation, setting: Setting) -> Batch:
-    """The batch of the first round with the most computed positions."""
-    batches = batches_of_round(implementation.batches, setting, 0)
-    return max(batches, key=lambda batch: computed_positions(implementation, batch))
 
 
 def measure_memory(implementation: Implementation, setting: Setting, batch: Batch) -> int:

@@ -4,6 +4,7 @@ All implementations process the same pool of rows with the same masks, in batche
 length.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -30,14 +31,7 @@ SPECIAL_TOKENS = 2  # [CLS] ... [SEP]
 
 
 class Row(NamedTuple):
-    """One row, without padding.
-
-    Args:
-        input_ids (`torch.LongTensor` of shape `(L,)`): Masked.
-        labels (`torch.LongTensor` of shape `(L,)`): Ids to predict, -100 elsewhere.
-        token_type_ids (`torch.LongTensor` of shape `(L,)`, *optional*): Segments of a pair.
-        pair_label (`int`, *optional*): Class of a pair.
-    """
+    """One masked row without padding: tensors of shape `(L,)`, and the class of a pair."""
 
     input_ids: torch.Tensor
     labels: torch.Tensor
@@ -52,13 +46,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch.
-
-    Args:
-        tensors (`dict`): Arguments of `forward`: `(B, T)` each, and a pair label `(B,)`.
-        rows (`list[Row]`): The same rows without padding.
-        features (`list`): Inputs of a collator for these rows.
-    """
+    """Arguments of `forward` (`(B, T)` each, and a pair label `(B,)`), the rows, and a collator's inputs for them."""
 
     tensors: dict[str, torch.Tensor]
     rows: list[Row]
@@ -87,29 +75,15 @@ class Batch:
 
 @dataclass(frozen=True)
 class Pool:
-    """The rows of a setting, in both orders.
-
-    Args:
-        plain (`list[Batch]`): Rows as they come, with this package's examples as features.
-        grouped (`list[Batch]`): The same rows sorted by length, the longest first; without features.
-        collator (`DataCollatorForMaskedLM`): This package's collator, which masked the rows.
-    """
+    """Rows as they come, the same rows sorted by length (the longest first), and the collator that masked them."""
 
     plain: list[Batch]
     grouped: list[Batch]
     collator: DataCollatorForMaskedLM
 
 
-def make_pool(
-    corpus: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, setting: Setting, pair_label_name: str | None
-) -> Pool:
-    """Sample rows, mask them once, and make both kinds of batches.
-
-    Args:
-        corpus (`datasets.Dataset`): Tokenized documents.
-        tokenizer (`PreTrainedTokenizerBase`): Of the corpus.
-        setting (`Setting`): Kind of rows, objective and batch size.
-        pair_label_name (`str`, *optional*): The model's argument for `Row.pair_label`; None without pairs.
+def make_pool(corpus: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, setting: Setting) -> Pool:
+    """Sample rows of a tokenized corpus, mask them once, and make both kinds of batches.
 
     Raises:
         ValueError: If the text does not fill one batch.
@@ -117,8 +91,9 @@ def make_pool(
     model_class = setting.training_objective.model_class(config_class_of(setting.family))
     collator = setting.training_objective.make_collator(tokenizer, model_class)
     batches = make_examples(corpus, setting)
-    rows = [rows_of(collator(examples), pair_label_name) for examples in batches]
-    finish = {"padding_id": tokenizer.pad_token_id, "pair_label_name": pair_label_name, "trains": setting.trains}
+    label_name = setting.pair_label_name
+    rows = [rows_of(collator(examples), label_name) for examples in batches]
+    finish = {"padding_id": tokenizer.pad_token_id, "pair_label_name": label_name, "trains": setting.trains}
     plain = [make_batch(part, features=examples, **finish) for part, examples in zip(rows, batches, strict=True)]
     longest_first = sorted((row for part in rows for row in part), key=lambda row: -len(row.input_ids))
     size = setting.batch_size
@@ -130,13 +105,13 @@ def make_examples(corpus: datasets.Dataset, setting: Setting) -> list[list[Any]]
     """Up to `POOL_BATCHES` batches of this package's examples, sampled without replacement."""
     random = np.random.default_rng(setting.seed)
     has_pairs = setting.training_objective.has_example_labels
-    if not has_pairs:
+    if has_pairs:
+        chunks = setting.training_objective.make_examples(corpus, setting.length, seed=setting.seed, redraw=False)
+        count = len(chunks)
+    else:
         store = SentenceStore(corpus)
         begin, end = spans(store, setting.examples, setting.length)
         count = len(begin)
-    else:
-        chunks = setting.training_objective.make_examples(corpus, setting.length, seed=setting.seed, redraw=False)
-        count = len(chunks)
     if count < setting.batch_size:
         raise ValueError(
             f"the text gives {count} rows ({setting.examples} of at most {setting.length} tokens), too few for a "
@@ -160,11 +135,8 @@ def make_examples(corpus: datasets.Dataset, setting: Setting) -> list[list[Any]]
 def spans(store: SentenceStore, examples: str, length: int) -> tuple[np.ndarray, np.ndarray]:
     """Begin and end of the rows in a corpus, `int64` of shape `(rows,)` each, ends excluded.
 
-    Args:
-        store (`SentenceStore`): The corpus.
-        examples (`str`): `sentences`; `paragraphs`, four consecutive sentences of a document; `documents`; or `full`,
-            the text as one stream.
-        length (`int`): Longest row in tokens, including two special tokens; longer rows are truncated.
+    `paragraphs` are four consecutive sentences of a document, and `full` is the text as one stream. Rows are truncated
+    to `length` tokens, including two special tokens.
     """
     inner = length - SPECIAL_TOKENS
     if examples == "full":
@@ -178,9 +150,7 @@ def spans(store: SentenceStore, examples: str, length: int) -> tuple[np.ndarray,
     else:
         paragraphs = [
             (start, min(start + SENTENCES_PER_PARAGRAPH, document_end))
-            for document_start, document_end in zip(
-                store.document_offsets[:-1].tolist(), store.document_offsets[1:].tolist(), strict=True
-            )
+            for document_start, document_end in itertools.pairwise(store.document_offsets.tolist())
             for start in range(document_start, document_end, SENTENCES_PER_PARAGRAPH)
         ]
         first, last = store.sentence_offsets[np.array(paragraphs)].T
@@ -205,15 +175,7 @@ def make_batch(
     trains: bool = True,
     features: Sequence[Any] = (),
 ) -> Batch:
-    """Pad rows to the longest one.
-
-    >>> long = Row(torch.tensor([1, 7, 2]), torch.tensor([-100, 8, -100]))
-    >>> batch = make_batch([long, Row(torch.tensor([1]), torch.tensor([-100]))], padding_id=0)
-    >>> batch.tensors["input_ids"].tolist(), batch.tensors["labels"].tolist()
-    ([[1, 7, 2], [1, 0, 0]], [[-100, 8, -100], [-100, -100, -100]])
-    >>> batch.tokens, batch.positions, batch.predicted
-    (4, 6, 1)
-    """
+    """Pad rows to the longest one."""
 
     def pad(columns: Sequence[torch.Tensor], value: int) -> torch.Tensor:
         return torch.nn.utils.rnn.pad_sequence(list(columns), batch_first=True, padding_value=value)
@@ -229,8 +191,3 @@ def make_batch(
         if pair_label_name is not None:
             tensors[pair_label_name] = torch.tensor([row.pair_label for row in rows])
     return Batch(tensors, list(rows), list(features))
-
-
-def padding_share(batches: Sequence[Batch]) -> float:
-    """Share of the positions that is padding, in [0, 1)."""
-    return 1 - sum(batch.tokens for batch in batches) / sum(batch.positions for batch in batches)
