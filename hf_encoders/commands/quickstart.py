@@ -155,7 +155,7 @@ def run(arguments: argparse.Namespace) -> int:
     write_run(output, {**noted, IS_FINISHED: True})
 
     step(5, "loading in fresh processes")
-    verify_loading(directory, model, tokenizer)
+    verify_loading(directory, model)
 
     step(6, "filling masks in held-out sentences")
     show_filled_masks(model, tokenizer, text.held_out, arguments.seed)

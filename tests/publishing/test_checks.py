@@ -179,7 +179,7 @@ def test_verify_loading_prints_each_way_and_refuses_another_model(good, capsys, 
         "load_elsewhere",
         lambda loads: loaded_once or loaded_once.extend(load_elsewhere(loads)) or loaded_once,
     )
-    other_process.verify_loading(good, model, make_tokenizer(BERT))
+    other_process.verify_loading(good, model)
     printed = capsys.readouterr().out
     assert [line.split(":")[1].split(",")[0].strip() for line in printed.splitlines()] == [
         "HfeBertForMaskedLM",
@@ -189,7 +189,7 @@ def test_verify_loading_prints_each_way_and_refuses_another_model(good, capsys, 
     with torch.no_grad():
         model.cls.predictions.bias[3] += 0.5
     with pytest.raises(RuntimeError, match="loaded with hf_encoders: outputs differ by up to 0.5"):
-        other_process.verify_loading(good, model, make_tokenizer(BERT))
+        other_process.verify_loading(good, model)
 
 
 def test_classes_are_compared_where_there_are_as_many_as_tokens():
