@@ -53,10 +53,7 @@ def read_config(
 ) -> EncoderConfig:
     """The configuration in a directory, or of a repository on the Hub, as this package's own.
 
-    Args:
-        source (`str` or `Path`): folder, or name on the Hub.
-        option (`str`, *optional*): option of the command line that named it, for errors.
-        other_family (`str`, *optional*): the remedy for a model of another family.
+    Errors name the option that named it, and `other_family` is their remedy for a model of another family.
 
     Raises:
         ValueError: if there is none, or it is of another kind of model or of an adapter.
@@ -103,10 +100,7 @@ def load_tokenizer(
 ) -> PreTrainedTokenizerBase:
     """The tokenizer of a folder, of the `tokenizer.json` in one, or of a repository; code in it is not run.
 
-    Args:
-        source (`str` or `Path`): file, folder, or name on the Hub.
-        option (`str`, *optional*): option of the command line that named it, for errors.
-        config (`PreTrainedConfig`, *optional*): of the model; transformers does not look for one then.
+    Errors name the option that named it. With a `config` transformers does not look for one.
 
     Raises:
         ValueError: if none can be loaded, or it has special tokens only.

@@ -20,7 +20,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from hf_encoders.benchmark.rows import Batch, Pool
+from hf_encoders.benchmark.rows import Batch, Pool, original_ids
 from hf_encoders.benchmark.settings import Setting
 from hf_encoders.models.encoder_configuration import EncoderConfig
 
@@ -143,15 +143,12 @@ def stock_features(batch: Batch, tokenizer: PreTrainedTokenizerBase, label_name:
     """The rows of a batch before masking, for transformers' collator, with special tokens marked."""
     features = []
     for row in batch.rows:
-        ids = row.original_ids.tolist()
+        ids = original_ids(row).tolist()
         feature = {
             "input_ids": ids,
             "attention_mask": [1] * len(ids),
             "special_tokens_mask": tokenizer.get_special_tokens_mask(ids, already_has_special_tokens=True),
         }
-        if row.token_type_ids is not None:
-            feature["token_type_ids"] = row.token_type_ids.tolist()
-        if label_name is not None:
-            feature[label_name] = row.pair_label
+        feature |= {name: row[name].tolist() for name in ("token_type_ids", label_name) if name in row}
         features.append(feature)
     return features

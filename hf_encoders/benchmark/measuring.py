@@ -59,11 +59,7 @@ def measure(implementations: list[Implementation], config: EncoderConfig, settin
     """Warm up, measure memory, print how long the rounds will take, and run them; one entry per implementation."""
     found = [Measurements() for _ in implementations]
     count = len(implementations)
-    print(
-        f"{setting}: {count} implementations, a warm-up and {setting.rounds} rounds of {setting.steps} batches each",
-        file=sys.stderr,
-    )
-    with tqdm(total=(setting.rounds + 1) * count, desc="warm-up", unit="turn") as progress:
+    with tqdm(total=(setting.rounds + 1) * count, desc=str(setting), unit="turn") as progress:
         seconds = 0.0
         for implementation, measurements in zip(implementations, found, strict=True):
             first_batches = batches_of_round(implementation.batches, setting, 0)
@@ -71,7 +67,6 @@ def measure(implementations: list[Implementation], config: EncoderConfig, settin
             seconds += run_turn(implementation, config, setting, [largest]).step_seconds
             measurements.activation_bytes = measure_memory(implementation, setting, largest)
             progress.update()
-        progress.set_description("rounds")
         progress.write(
             f"warm-up of one batch: {duration(seconds)}; the rounds take at most about "
             f"{duration(seconds * setting.steps * setting.rounds)} (--rounds, --steps, --against)",

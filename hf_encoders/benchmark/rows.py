@@ -7,11 +7,12 @@ length.
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import datasets
 import numpy as np
 import torch
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.benchmark.settings import Setting
@@ -30,18 +31,13 @@ SENTENCES_PER_PARAGRAPH = 4
 SPECIAL_TOKENS = 2  # [CLS] ... [SEP]
 
 
-class Row(NamedTuple):
-    """One masked row without padding: tensors of shape `(L,)`, and the class of a pair."""
+# One masked row: a collator's tensors without padding, `(L,)` each, and the label of a pair, a scalar.
+Row = dict[str, torch.Tensor]
 
-    input_ids: torch.Tensor
-    labels: torch.Tensor
-    token_type_ids: torch.Tensor | None = None
-    pair_label: int | None = None
 
-    @property
-    def original_ids(self) -> torch.Tensor:
-        """Ids before masking, `(L,)`."""
-        return torch.where(self.labels == IGNORED, self.input_ids, self.labels)
+def original_ids(row: Row) -> torch.Tensor:
+    """Ids before masking, `(L,)`."""
+    return torch.where(row["labels"] == IGNORED, row["input_ids"], row["labels"])
 
 
 @dataclass(frozen=True)
@@ -55,7 +51,7 @@ class Batch:
     @property
     def lengths(self) -> list[int]:
         """Real tokens of each row, including special tokens."""
-        return [len(row.input_ids) for row in self.rows]
+        return [len(row["input_ids"]) for row in self.rows]
 
     @property
     def tokens(self) -> int:
@@ -70,7 +66,7 @@ class Batch:
     @property
     def predicted(self) -> int:
         """Tokens to predict."""
-        return sum(int((row.labels != IGNORED).sum()) for row in self.rows)
+        return sum(int((row["labels"] != IGNORED).sum()) for row in self.rows)
 
 
 @dataclass(frozen=True)
@@ -91,11 +87,10 @@ def make_pool(corpus: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, sett
     model_class = setting.training_objective.model_class(config_class_of(setting.family))
     collator = setting.training_objective.make_collator(tokenizer, model_class)
     batches = make_examples(corpus, setting)
-    label_name = setting.pair_label_name
-    rows = [rows_of(collator(examples), label_name) for examples in batches]
-    finish = {"padding_id": tokenizer.pad_token_id, "pair_label_name": label_name, "trains": setting.trains}
+    rows = [rows_of(collator(examples)) for examples in batches]
+    finish = {"padding_id": tokenizer.pad_token_id, "trains": setting.trains}
     plain = [make_batch(part, features=examples, **finish) for part, examples in zip(rows, batches, strict=True)]
-    longest_first = sorted((row for part in rows for row in part), key=lambda row: -len(row.input_ids))
+    longest_first = sorted((row for part in rows for row in part), key=lambda row: -len(row["input_ids"]))
     size = setting.batch_size
     grouped = [make_batch(longest_first[i : i + size], **finish) for i in range(0, len(longest_first), size)]
     return Pool(plain, grouped, collator)
@@ -157,37 +152,26 @@ def spans(store: SentenceStore, examples: str, length: int) -> tuple[np.ndarray,
     return first, np.minimum(last, first + inner)
 
 
-def rows_of(batch: dict[str, torch.Tensor], pair_label_name: str | None) -> list[Row]:
+def rows_of(batch: dict[str, torch.Tensor]) -> list[Row]:
     """Split a collator's batch into rows."""
-    rows = []
-    for i, length in enumerate(batch["attention_mask"].sum(dim=1).tolist()):
-        columns = (
-            batch[name][i, :length] if name in batch else None for name in ("input_ids", "labels", "token_type_ids")
-        )
-        rows.append(Row(*columns, None if pair_label_name is None else int(batch[pair_label_name][i])))
-    return rows
+    return [
+        {name: value[i, :length] if value.ndim > 1 else value[i] for name, value in batch.items()}
+        for i, length in enumerate(batch["attention_mask"].sum(dim=1).tolist())
+    ]
 
 
-def make_batch(
-    rows: Sequence[Row],
-    padding_id: int,
-    pair_label_name: str | None = None,
-    trains: bool = True,
-    features: Sequence[Any] = (),
-) -> Batch:
-    """Pad rows to the longest one."""
-
-    def pad(columns: Sequence[torch.Tensor], value: int) -> torch.Tensor:
-        return torch.nn.utils.rnn.pad_sequence(list(columns), batch_first=True, padding_value=value)
-
-    tensors = {
-        "input_ids": pad([row.input_ids if trains else row.original_ids for row in rows], padding_id),
-        "attention_mask": pad([torch.ones_like(row.input_ids) for row in rows], 0),
-    }
-    if rows[0].token_type_ids is not None:
-        tensors["token_type_ids"] = pad([row.token_type_ids for row in rows], 0)
-    if trains:
-        tensors["labels"] = pad([row.labels for row in rows], IGNORED)
-        if pair_label_name is not None:
-            tensors[pair_label_name] = torch.tensor([row.pair_label for row in rows])
+def make_batch(rows: Sequence[Row], padding_id: int, trains: bool = True, features: Sequence[Any] = ()) -> Batch:
+    """Pad rows to the longest one; for inference, without labels and masks."""
+    inputs = rows
+    if not trains:
+        kept = ("attention_mask", "token_type_ids")
+        inputs = [
+            {"input_ids": original_ids(row), **{name: row[name] for name in kept if name in row}} for row in rows
+        ]
+    padding = {"input_ids": padding_id, "labels": IGNORED}
+    tensors = {}
+    for name, first in inputs[0].items():
+        values = [row[name] for row in inputs]
+        is_sequence = first.ndim > 0
+        tensors[name] = pad_sequence(values, True, padding.get(name, 0)) if is_sequence else torch.stack(values)
     return Batch(tensors, list(rows), list(features))

@@ -133,10 +133,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     work.add_argument("--threads", type=int, default=1, metavar="N", help="CPU threads of torch (default: 1)")
     work.add_argument("--rounds", type=int, default=3, metavar="N", help="turns of each (default: %(default)s)")
     work.add_argument(
-        "--steps",
-        type=int,
-        metavar="N",
-        help=f"batches per turn (default: {STEPS['cpu']}, on cuda {STEPS['cuda']})",
+        "--steps", type=int, metavar="N", help=f"batches per turn (default: {STEPS['cpu']}, on cuda {STEPS['cuda']})"
     )
     work.add_argument("--seed", type=int, default=0, metavar="N", help="for weights, rows and masks (default: 0)")
     parser.add_argument("--json", metavar="FILE", help="write all metrics of all rounds to this file")
@@ -184,11 +181,7 @@ def read_text(arguments: argparse.Namespace) -> Callable[[str], tuple[datasets.D
 
 
 def run_setting(
-    setting: Setting,
-    corpus: datasets.Dataset,
-    tokenizer: PreTrainedTokenizerBase,
-    vocab_size: int,
-    against: list[str],
+    setting: Setting, corpus: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, vocab_size: int, against: list[str]
 ) -> dict[str, Any]:
     """Measure all implementations at one setting, and print the table. Returns it for JSON."""
     config = make_config(setting, tokenizer, vocab_size)

@@ -171,15 +171,8 @@ def _trace_to_onnx(
     before, model.config.return_dict = model.config.return_dict, False  # traces return tuples
     names = [name for name in inspect.signature(model.forward).parameters if name in batch]
     try:
-        torch.onnx.export(
-            model,
-            tuple(batch[name] for name in names),
-            path,
-            input_names=names,
-            dynamic_axes=dynamic_axes,
-            dynamo=False,
-            **arguments,
-        )
+        values = tuple(batch[name] for name in names)
+        torch.onnx.export(model, values, path, input_names=names, dynamic_axes=dynamic_axes, dynamo=False, **arguments)
     finally:
         model.config.return_dict = before
 
@@ -194,11 +187,9 @@ WRITERS: dict[str, Callable[[PreTrainedModel, str, Path], None]] = {
 def check_export(model: PreTrainedModel, head: str, folder: Path, form: str) -> Difference:
     """Compare the outputs of an export and its model on rows of several lengths.
 
-    Differences of native and onnx are at most `FP32_TOLERANCE` of the largest output; for safetensors-bf16 see
-    `check_rounding`.
-
     Raises:
-        RuntimeError: With the largest difference.
+        RuntimeError: With the largest difference, if it is more than `FP32_TOLERANCE` of the largest output, or see
+            `check_rounding` for safetensors-bf16.
     """
     if form == "onnx":
         run = _onnx_reader(folder)

@@ -43,14 +43,7 @@ SIGNATURE = re.compile(r"\n*<!-- card ([0-9a-f]{16}) -->\s*\Z")
 
 
 def make_model_card(model: PreTrainedModel, record: TrainingRecord, name: str, has_curve: bool = False) -> ModelCard:
-    """Make the card of a checkpoint.
-
-    Args:
-        model (`PreTrainedModel`): The model as it was saved.
-        record (`TrainingRecord`): The facts of its training.
-        name (`str`): Name of the model on the card: a repository or a folder.
-        has_curve (`bool`, *optional*, defaults to `False`): Whether the picture of the losses is beside the weights.
-    """
+    """Make the card of a saved model with its name, a repository or a folder, and the picture of the losses if any."""
     config = model.config
     # Of two Auto classes the later one, as in `saved_head`.
     name_of_class = {reference.rpartition(".")[2]: auto for auto, reference in config.auto_map.items()}

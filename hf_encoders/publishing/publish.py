@@ -27,7 +27,6 @@ from hf_encoders.saved_files import (
 from hf_encoders.writing import check_folder, write_whole
 
 
-COMMIT_HASH = re.compile("[0-9a-f]{40}")
 OLD_WEIGHTS = ("*.safetensors", INDEX_FILE, "pytorch_model*.bin", "pytorch_model.bin.index.json")
 
 
@@ -115,7 +114,7 @@ def plan_publication(
 
 def check_branch(revision: str | None) -> None:
     """Raise ValueError for the hash of a commit, which cannot be pushed to."""
-    if revision and COMMIT_HASH.fullmatch(revision):
+    if revision and re.fullmatch("[0-9a-f]{40}", revision):
         raise ValueError(f"revision={revision!r} is a commit, which cannot be pushed to: name a branch.")
 
 

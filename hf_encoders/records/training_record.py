@@ -1,8 +1,6 @@
 """The facts of a training run, recorded when they are known and kept beside the weights.
 
-To add a fact to model cards, add a field to `TrainingRecord` and set it where records are made: `pretraining_record`
-in `recipes/pretrained_folder.py` and `make_record` in `finetuning/report.py`. A fact of a corpus or a schedule is an
-entry of those dictionaries and needs no field.
+docs/publishing.md says how to add one to the model cards.
 """
 
 import argparse

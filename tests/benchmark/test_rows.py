@@ -33,7 +33,7 @@ def test_rows_of_each_kind_are_cut_at_the_length(store, examples, expected):
 def row(length: int, predicted: int) -> Row:
     labels = torch.full((length,), -100)
     labels[:predicted] = 7
-    return Row(torch.full((length,), 6), labels)
+    return {"input_ids": torch.full((length,), 6), "attention_mask": torch.ones(length).long(), "labels": labels}
 
 
 def test_padding_share_of_a_batch_counted_by_hand():
@@ -46,8 +46,8 @@ def test_padding_share_of_a_batch_counted_by_hand():
 
 
 def test_inference_sees_the_tokens_before_masking():
-    masked = Row(torch.tensor([1, 4, 8]), torch.tensor([-100, 7, -100]))
-    batch = make_batch([masked], padding_id=0, trains=False)
+    masked = {"input_ids": torch.tensor([1, 4, 8]), "labels": torch.tensor([-100, 7, -100])}
+    batch = make_batch([row(3, 0) | masked], padding_id=0, trains=False)
     assert batch.tensors["input_ids"].tolist() == [[1, 7, 8]]
     assert set(batch.tensors) == {"input_ids", "attention_mask"}
 
@@ -57,7 +57,7 @@ def padding_share(batches) -> float:
 
 
 def as_lists(batches) -> list[tuple[list[int], list[int]]]:
-    return sorted((r.input_ids.tolist(), r.labels.tolist()) for batch in batches for r in batch.rows)
+    return sorted((r["input_ids"].tolist(), r["labels"].tolist()) for batch in batches for r in batch.rows)
 
 
 def test_both_orders_hold_the_same_masked_rows_and_grouping_takes_the_padding_away(tokenizer):

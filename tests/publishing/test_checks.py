@@ -93,9 +93,9 @@ FAULTS = {
     "no weights": (remove("model.safetensors"), "has no model.safetensors"),
     "no safetensors": (
         lambda d: (d / "model.safetensors").write_bytes(b"version https://git-lfs"),
-        "not a safetensors file",
+        "cannot be read as safetensors",
     ),
-    "missing shard": (write_index, "model-00001-of-00001.safetensors is missing"),
+    "missing shard": (write_index, "model-00001-of-00001.safetensors cannot be read as safetensors (No such file"),
     "auto_map of one head": (
         lambda d: edit_config(d, auto_map={"AutoConfig": "configuration_bert.HfeBertConfig"}),
         "auto_map does not name this package's class for AutoModel, ",
