@@ -54,12 +54,17 @@ def check_files(directory: Path) -> list[Finding]:
     try:
         config = read_config(directory)
         saved_head(config)
-        links = [name for name in sorted(published_files(directory)) if leads_out(directory, name)]
+        code_files(directory, written_config(directory))  # raises for invalid references
     except ValueError as error:
         return [_error(str(error))]
-    if links:
-        return [_error(f"{', '.join(links)}: links out of {directory}: put the files themselves there.")]
-    return [*check_weights(directory), *check_code(directory, config), *check_tokenizer(directory, config)]
+    try:
+        links = [name for name in sorted(published_files(directory)) if leads_out(directory, name)]
+        if links:
+            return [_error(f"{', '.join(links)}: links out of {directory}: put the files themselves there.")]
+        found = check_weights(directory)
+    except ValueError as error:
+        found = [_error(str(error))]
+    return [*found, *check_code(directory, config), *check_tokenizer(directory, config)]
 
 
 def check_weights(directory: Path) -> list[Finding]:
