@@ -41,7 +41,7 @@ class CheckpointNotSavedError(OSError):
 
 
 class FaultTolerantTrainer(Trainer):
-    """`Trainer` that never loses what it saved, and tells the user how to resume.
+    """`Trainer` that never replaces a complete checkpoint with an incomplete one, and says how to resume.
 
     `_save_checkpoint` writes complete checkpoints or none, in all processes, and removes older ones only after that.
     `train(resume_from_checkpoint=True)` takes the newest intact one. `InterruptionCallback` handles Ctrl-C and
