@@ -29,9 +29,6 @@ class ChunkRule:
             segments as in google-research/bert and albert (`original_chunks.py`), artefacts included.
         put_back (`bool`, *optional*, defaults to `False`): Whether the segment that a random one replaced begins the
             next chunk (BERT, not ALBERT). With `original_code` and for next-sentence prediction only.
-
-    Raises:
-        ValueError: For a value out of range, or options that exclude each other.
     """
 
     segments: str = "runs"

@@ -74,10 +74,6 @@ class DataCollatorForMaskedLM:
         those of transformers' variable-length attention; in transformers' BERT, RoBERTa and ALBERT only flash
         attention uses them, with other kernels every example attends to the whole row.
 
-    Raises:
-        ValueError: For a tokenizer without the tokens needed, `pad_to_multiple_of` for packed batches or
-            `first_position` for padded ones, and as `Masking`.
-
     Example, with ids 1 = [CLS], 2 = [SEP], 4 = [MASK] and half of the tokens predicted, one of them replaced by a
     random token:
 
@@ -299,9 +295,6 @@ class DataCollatorForNextSentencePrediction(SentencePairCollator):
     Output: `input_ids`, `token_type_ids`, `attention_mask`, `labels`, each `(B, T)`, and `next_sentence_label` `(B,)`;
         packed as in `DataCollatorForMaskedLM`, with `next_sentence_label` `(S,)`.
 
-    Raises:
-        ValueError: As in `DataCollatorForMaskedLM`, for plain rows, and for a corpus of one document.
-
     Example, with ids 1 = [CLS], 2 = [SEP], and nothing masked; document 0 is [[10, 11], [12]]:
 
     >>> from datasets import Dataset
@@ -347,18 +340,6 @@ class DataCollatorForSentenceOrderPrediction(SentencePairCollator):
     >>> batch = collator([{"input_ids": [[10, 11], [12]]}] * 2)
     >>> batch["input_ids"].tolist(), batch["sentence_order_label"].tolist()
     ([[1, 10, 11, 2, 12, 2], [1, 12, 2, 10, 11, 2]], [0, 1])
-
-    Both in one row, each with its own positions in the model and its own pooled `[CLS]`:
-
-    >>> collator = DataCollatorForSentenceOrderPrediction(
-    ...     doctest_tokenizer(), 16, packed=True, mask_replace_probability=0.0, random_replace_probability=0.0
-    ... )
-    >>> _ = torch.manual_seed(1)
-    >>> batch = collator([{"input_ids": [[10, 11], [12]]}] * 2)
-    >>> batch["input_ids"].tolist(), batch["cu_seq_lens_q"].tolist()
-    ([[1, 10, 11, 2, 12, 2, 1, 12, 2, 10, 11, 2]], [0, 6, 12])
-    >>> batch["token_type_ids"].tolist(), batch["sentence_order_label"].tolist()
-    ([[0, 0, 0, 0, 1, 1, 0, 0, 0, 1, 1, 1]], [0, 1])
     """
 
     LABEL_NAME = "sentence_order_label"

@@ -63,9 +63,6 @@ class EpochDataset(Dataset):
         epochs_per_draw (`int`, *optional*, defaults to 1): Number of consecutive epochs with the same sample.
         dupe_factor (`int`, *optional*): Number of different samples, after which the first one comes again: static
             masking, as BERT's data was written `dupe_factor` times. `None` never repeats a sample.
-
-    Raises:
-        ValueError: If `epochs_per_draw` or `dupe_factor` is below 1.
     """
 
     def __init__(self, seed: int, redraw: bool, epochs_per_draw: int = 1, dupe_factor: int | None = None):
@@ -151,12 +148,7 @@ class EpochDataset(Dataset):
 
 
 class CorpusDataset(EpochDataset):
-    """An `EpochDataset` of a tokenised corpus on disk.
-
-    Args:
-        documents (`datasets.Dataset`): Tokenised documents; column `input_ids`, lists of sentences of token ids.
-        epochs: The arguments of `EpochDataset`.
-    """
+    """An `EpochDataset` of a tokenised corpus on disk; `epochs` are the arguments of `EpochDataset`."""
 
     def __init__(self, documents: datasets.Dataset, *epochs: Any):
         super().__init__(*epochs)

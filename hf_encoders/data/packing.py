@@ -1,10 +1,7 @@
 """Batches by token budget: groups of as many examples as a budget of tokens holds.
 
 Steps then have nearly the same number of tokens, so their memory and time are known. Packed (`packed=True` of the
-collators) a group is one row without padding. The loss does not depend on the grouping, because every objective is
-divided by the global count of its items.
-
-Leaves out: grouping by length. Groups are random samples of the epoch's examples, as batches are elsewhere.
+collators) a group is one row without padding. Groups are random samples of the epoch's examples.
 """
 
 import copy
@@ -42,19 +39,14 @@ class TokenBudget(EpochDataset):
     epochs differ most, up to some per cent of a few hundred documents. An epoch with fewer examples than groups
     repeats its first groups. With `redraw=False` the length is that of epoch 0.
 
-    Cost: `set_epoch`, and `__init__` for epoch 0, compute the lengths of all examples (no text is read); docs/data.md
-    has the time it takes.
+    `set_epoch`, and `__init__` for epoch 0, compute the lengths of all examples; docs/data.md has the time it takes.
 
     Args:
         dataset (`DocumentChunks` or `SentenceBlocks`): The examples, with their seed and epochs.
         collator (`DataCollatorForMaskedLM` or a pair collator): The one that makes the batches, which knows how long
-            each example is: half of the next-sentence pairs have another second segment than the chunk.
+            each example is.
         max_tokens (`int`, *optional*, defaults to 16384): Most tokens of a group, special tokens included; at least
             the longest example.
-
-    Raises:
-        ValueError: For another dataset (a stream too) or collator, for a budget below the longest example; and as the
-            collator for examples that it cannot make.
 
     >>> from datasets import Dataset
     >>> documents = Dataset.from_dict({"input_ids": [[[10, 11], [12]], [[20, 21], [22, 23, 24]], [[30]]]})
@@ -65,10 +57,7 @@ class TokenBudget(EpochDataset):
     """
 
     def __init__(
-        self,
-        dataset: DocumentChunks | SentenceBlocks,
-        collator: DataCollatorForMaskedLM,
-        max_tokens: int = 16384,
+        self, dataset: DocumentChunks | SentenceBlocks, collator: DataCollatorForMaskedLM, max_tokens: int = 16384
     ):
         _check(dataset, collator)
         super().__init__(dataset.seed, dataset.redraw, dataset.epochs_per_draw, dataset.dupe_factor)
@@ -150,13 +139,8 @@ def fill_groups(order: np.ndarray, lengths: np.ndarray, max_tokens: int) -> tupl
     A group takes examples in order while they fit, and then, as long as one does, the longest that fits among the next
     ones (best fit, with a lookahead).
 
-    Args:
-        order (`np.ndarray` of `int64`, shape `(E,)`): The examples in the order to take them.
-        lengths (`np.ndarray` of `int64`, shape `(E,)`): Tokens of examples 0 to E - 1, each in [1, `max_tokens`].
-        max_tokens (`int`): Most tokens of a group.
-
-    Returns:
-        The examples group by group, `int64` of shape `(E,)`, and the number in each group.
+    `order` has the examples in the order to take them, `lengths` the tokens of examples 0 to E - 1, each in
+    [1, `max_tokens`]; `int64` of shape `(E,)`. Returns the examples group by group, and the number in each group.
 
     Groups of 10: 4 and 5 leave a gap of 1, which the last but one fills:
 

@@ -3,9 +3,6 @@
 A stream is cut into windows of consecutive documents. A window is tokenised in memory, cut as a corpus would be, and
 its examples come in random order; random segments of next-sentence prediction come from other documents of the window.
 Random numbers are keyed by (seed, epoch, position in the stream), so a window gives the same examples in any worker.
-
-Leaves out: resuming at a position. `Trainer` skips what it has seen by reading it again, at the cost given in
-`StreamedExamples`; a corpus from `prepare_corpus` has no such cost.
 """
 
 import inspect
@@ -73,8 +70,7 @@ class StreamedExamples(IterableDataset, EpochDataset):
 
     Raises:
         ValueError: For a value out of range, an iterator, a missing column, text without a tokenizer. While reading,
-            if a document is none of the above, the stream has no document, a window has tokens of fewer than two
-            documents, or there are fewer windows than workers.
+            if a document is none of the above, a window has too few documents for pairs, or a worker has no window.
     """
 
     def __init__(
@@ -166,10 +162,6 @@ class StreamedChunks(StreamedExamples):
         max_length (`int`): Longest example in tokens, special tokens included.
         options: The other arguments of `StreamedExamples`, and those of `ChunkRule`.
 
-    Raises:
-        ValueError: As in `StreamedExamples` and `ChunkRule`; if `max_length` leaves no room for a pair; while reading,
-            if a window has tokens of one document only, or no document of two sentences.
-
     >>> documents = ["w10 w11\nw12\nw13 w14 w15\nw16", "w20 w21\nw22"]
     >>> chunks = StreamedChunks(documents, doctest_tokenizer(), max_length=6, redraw=False)
     >>> [[sentence.tolist() for sentence in chunk.sentences(0)] for chunk in chunks]
@@ -216,9 +208,6 @@ class StreamedBlocks(StreamedExamples):
         documents, tokenizer: As in `StreamedExamples`.
         max_length (`int`): Longest block in tokens, special tokens included.
         options: The other arguments of `StreamedExamples`, and those of `BlockLayout`.
-
-    Raises:
-        ValueError: As in `StreamedExamples`; if `max_length` leaves no room for a token.
 
     >>> documents = [[[10, 11], [12]], [[20, 21], [22, 23, 24]]]
     >>> blocks = StreamedBlocks(documents, tokenizer=None, max_length=8, redraw=False)

@@ -120,15 +120,9 @@ class WordStarts:
         return None
 
     def __call__(self, ids: np.ndarray, begins_text: np.ndarray) -> np.ndarray:
-        """Find the first tokens of words.
+        """True where a token begins a word, from the ids of several texts and True at the first token of each; `(N,)`.
 
-        Args:
-            ids (`np.ndarray` of shape `(N,)`): Token ids of several texts, one after the other.
-            begins_text (`np.ndarray` of shape `(N,)`): True at the first token of each text.
-
-        Returns:
-            `np.ndarray` of shape `(N,)`, True where a token begins a word. A word never continues in the next text;
-            nor, unless a rule says so, after a special token.
+        A word never continues in the next text; nor, unless a rule says so, after a special token.
         """
         joints = self.table.take(ids)
         endings = joints & 255

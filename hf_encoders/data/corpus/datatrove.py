@@ -183,14 +183,9 @@ class _MergeShards(_CorpusStep):
         made.mkdir(exist_ok=True)
         numbers = range(rank * corpus.tasks // corpus.parts, (rank + 1) * corpus.tasks // corpus.parts)
         has_word_starts = corpus.word_segmenter is not None
+        duplicates, tokenizer = corpus.keep_duplicates, corpus.tokenizer
         statistics, read = merge_shards(
-            shards,
-            numbers,
-            corpus.tasks,
-            corpus.keep_duplicates,
-            corpus.tokenizer,
-            made,
-            has_word_starts=has_word_starts,
+            shards, numbers, corpus.tasks, duplicates, tokenizer, made, has_word_starts=has_word_starts
         )
         runs = [json.loads(_run_path(shards, number).read_text(encoding="utf-8")) for number in numbers]
         seconds = sum(run["seconds"] for run in runs) + time.perf_counter() - began

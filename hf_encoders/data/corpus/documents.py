@@ -64,17 +64,8 @@ def documents_from_dataset(
 ) -> Iterator[list[str]]:
     """Read documents from a dataset, streaming or not, one row per document.
 
-    Args:
-        dataset (`datasets.Dataset` or `datasets.IterableDataset`): One split.
-        text_column (`str`, *optional*, defaults to `"text"`): Column of `str`, the text of a document.
-        sentence_splitter (`Callable[[str], list[str]]`, *optional*, defaults to `split_sentences`): Takes that text.
-        sentences_column (`str`, *optional*): Column of `list[str]`, the sentences, which replaces the text.
-
-    Returns:
-        `Iterator[list[str]]`: Sentences of one document each; documents without a sentence are left out.
-
-    Raises:
-        ValueError: At once, if this is not one split or has no such column. While reading, if a value is not text.
+    Arguments and sentences are those of `read_documents`. Raises `ValueError` at once, if this is not one split or has
+    no such column, and while reading, if a value is not text.
     """
     reader = DocumentReader(sentence_splitter, text_column, sentences_column)
     return reader.of_values(values_of_rows(dataset, reader.column))

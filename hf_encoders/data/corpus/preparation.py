@@ -2,23 +2,7 @@
 
 The source is divided into units (`sources.py`), workers write a shard from each (`shards.py`), and one merge
 (`merge.py`) leaves out duplicates and copies the rest into one Arrow file. The corpus does not depend on the number of
-workers, on their speed, or on how often the run was killed.
-
-`datasets.map` is as fast in one process, but takes more memory and disk, and a killed run starts over. Measured three
-times in turn on 57.9 MB of English (13.0 million WordPiece tokens; en_gutenberg and en_openstax), with one and two
-processes on a shared machine (2 cores of an Intel Xeon, Python 3.11, datasets 5.2, 2026-11-22), CPU time of all
-processes; `tests/benchmarks/corpus_preparation.py --map`:
-
-| | `prepare_corpus` | `load_dataset`, `map`, `save_to_disk` |
-|---|---|---|
-| thousand tokens per second of CPU time | 596, 580 | 611, 520 |
-| peak memory, MB | 408, 447 | 585, 912 |
-| on disk in the end, MB (with the cache) | 54 | 166 |
-| killed half way: share of the CPU time spent again | 46 %, 58 % | 92 %, 83 % |
-| same tokens with any number of processes | yes | yes |
-
-It would replace this file's workers and `byte_ranges.py` only: `shards.py` and `merge.py` also serve `datatrove.py`,
-and `SentenceStore` needs the tokens in one record batch.
+workers, on their speed, or on how often the run was killed. docs/corpus.md compares it with `datasets.map`.
 """
 
 import multiprocessing

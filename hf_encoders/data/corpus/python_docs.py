@@ -24,17 +24,11 @@ FEWEST_WORDS = 5
 
 
 class Document(NamedTuple):
-    """Documentation of one module.
+    """Documentation of one module."""
 
-    Args:
-        library (`str`): Top-level package, `python` for the standard library.
-        module (`str`): Path of the module within the library.
-        docstrings (`list[list[str]]`): Sentences of each docstring.
-    """
-
-    library: str
-    module: str
-    docstrings: list[list[str]]
+    library: str  # top-level package, `python` for the standard library
+    module: str  # path within the library
+    docstrings: list[list[str]]  # sentences of each
 
     @property
     def sentences(self) -> list[str]:

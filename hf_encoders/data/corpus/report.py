@@ -52,8 +52,9 @@ def corpus_statistics(dataset: datasets.Dataset, tokenizer: PreTrainedTokenizerB
     """Counts of a corpus; the tokenizer that it was made with defines the unknown token."""
     store = SentenceStore(dataset)
     counter = StatisticsCounter(tokenizer)
-    counter.add(SentenceBatch(store.tokens, store.sentence_lengths, np.diff(store.document_offsets)))
-    hashes = document_hashes(store.tokens, store.sentence_offsets[store.document_offsets])
+    block = SentenceBatch(store.tokens, store.sentence_lengths, np.diff(store.document_offsets))
+    counter.add(block)
+    hashes = document_hashes(block)
     return counter.statistics(duplicate_documents=len(hashes) - len(np.unique(hashes)))
 
 
@@ -89,20 +90,15 @@ class StatisticsCounter:
         )
 
 
-def document_hashes(tokens: np.ndarray, token_starts: np.ndarray) -> np.ndarray:
-    """64-bit hash of the tokens of each document, whatever its sentences: `(N,)` and offsets `(D + 1,)` -> `(D,)`."""
-    data = memoryview(np.ascontiguousarray(tokens, dtype=np.int32))
-    starts = token_starts.tolist()
+def document_hashes(block: SentenceBatch) -> np.ndarray:
+    """64-bit hash of the tokens of each document, whatever its sentences; `(D,)`."""
+    data = memoryview(np.ascontiguousarray(block.tokens, dtype=np.int32))
+    starts = offsets_of(block.sentence_lengths)[offsets_of(block.document_lengths)].tolist()
     digests = (
         hashlib.blake2b(data[begin:end], digest_size=8).digest()
         for begin, end in zip(starts[:-1], starts[1:], strict=True)
     )
     return np.frombuffer(b"".join(digests), dtype=np.uint64)
-
-
-def hashes_of_block(block: SentenceBatch) -> np.ndarray:
-    """`document_hashes` of a block."""
-    return document_hashes(block.tokens, offsets_of(block.sentence_lengths)[offsets_of(block.document_lengths)])
 
 
 def warnings_for(statistics: CorpusStatistics) -> list[str]:
@@ -249,10 +245,6 @@ def unigram_cross_entropy(corpus: datasets.Dataset, held_out: datasets.Dataset, 
 
     A model that has learned token frequencies and nothing else reaches this loss: the plateau that a healthy run
     leaves.
-
-    Args:
-        corpus, held_out (`datasets.Dataset`): Tokenized documents.
-        vocab_size (`int`): Number of tokens in the vocabulary.
     """
     # In steps, because both would convert all tokens to 64 bits at once.
     counts = np.ones(vocab_size)

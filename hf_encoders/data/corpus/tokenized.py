@@ -79,13 +79,8 @@ def split_train_validation(
 ) -> tuple[datasets.Dataset, datasets.Dataset]:
     """Divide a corpus at random into training and validation documents; both parts keep the order.
 
-    Args:
-        dataset (`datasets.Dataset`): One row per document.
-        validation_share (`float`): Share of the documents in (0, 1); both parts get at least one.
-        seed (`int`): The same seed, share and number of documents give the same rows.
-
-    Raises:
-        ValueError: If the share is not in (0, 1) or there are fewer than two documents.
+    `validation_share` is a share of the documents in (0, 1); both parts get at least one. The same seed, share and
+    number of documents give the same rows.
     """
     if not 0 < validation_share < 1:
         raise ValueError(f"validation_share={validation_share} must lie between 0 and 1, for example 0.01.")

@@ -74,7 +74,10 @@ def tokenizer_statistics(
         raise ValueError("lines give no token: measure on text.")
     num_words = None if _is_unspaced(lines) else sum(len(line.split()) for line in lines)
     rows = padded_vocab_size(tokenizer)
-    counts = piece_counts(tokenizer, words)
+    counts: Counter[int] = Counter()
+    for word, count in words.items():
+        for piece in tokenizer.backend_tokenizer.model.tokenize(word):
+            counts[piece.id] += count
     ordinary = set(tokenizer.get_vocab().values()) - set(tokenizer.all_special_ids)
     return TokenizerStatistics(
         entries=len(tokenizer),
@@ -97,16 +100,6 @@ def _is_unspaced(lines: Sequence[str]) -> bool:
     names = {character: unicodedata.name(character, "") for character in letters}
     unspaced = sum(count for letter, count in letters.items() if names[letter].startswith(UNSPACED_NAMES))
     return unspaced > MUCH_UNSPACED * sum(letters.values())
-
-
-def piece_counts(tokenizer: PreTrainedTokenizerBase, words: dict[str, int]) -> Counter[int]:
-    """How often each id occurs in words with these counts."""
-    model = tokenizer.backend_tokenizer.model
-    counts: Counter[int] = Counter()
-    for word, count in words.items():
-        for piece in model.tokenize(word):
-            counts[piece.id] += count
-    return counts
 
 
 @dataclass(frozen=True)
