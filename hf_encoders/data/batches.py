@@ -27,7 +27,6 @@ class TokenRows(NamedTuple):
     keys: np.ndarray  # from `example_keys`; all random choices depend on them; uint64, (B,)
     token_type_ids: np.ndarray | None = None  # (N,)
     word_starts: np.ndarray | None = None  # 1 where a token begins a word; uint8, (N,)
-    second_segments: np.ndarray | None = None  # columns where they begin, instead of token types; int64, (B,)
 
 
 class Segments(NamedTuple):
@@ -197,11 +196,6 @@ class PaddedLayout:
         """`attention_mask`: 1 for a token and 0 for padding, `int64`."""
         return {"attention_mask": torch.from_numpy(self.is_real.astype(np.int64))}
 
-    def from_columns(self, first: np.ndarray) -> torch.Tensor:
-        """1 from column `first` (`(B,)`) to the end of each row, `int64`."""
-        is_behind = np.arange(self.shape[1], dtype=np.int32) >= first[:, None].astype(np.int32)
-        return torch.from_numpy((is_behind & self.is_real).astype(np.int64))
-
     def fill(self, values: np.ndarray, padding: int) -> torch.Tensor:
         """Values of all tokens, `(N,)` -> `int64`."""
         if values.size == self.is_real.size:
@@ -243,26 +237,17 @@ class PackedLayout:
             )
 
     def structure(self) -> dict[str, torch.Tensor | int]:
-        """Where sequences begin: the arguments of variable-length attention in transformers.
+        """Where sequences begin: the arguments of variable-length attention in transformers, and `position_ids`.
 
-        `cu_seq_lens_q` and `cu_seq_lens_k`, `(S + 1,)` `int32`, from 0 to N; `max_length_q` and `max_length_k`,
-        Python integers, because kernels take them on the host; `position_ids`, `(1, N)` `int64`, if asked for.
+        `max_length_q` and `max_length_k` are Python integers, because kernels take them on the host.
         """
         bounds, longest = torch.from_numpy(self.offsets.astype(np.int32)), int(self.lengths.max())
-        structure = {
-            "cu_seq_lens_q": bounds,
-            "cu_seq_lens_k": bounds.clone(),
-            "max_length_q": longest,
-            "max_length_k": longest,
-        }
+        structure = {"cu_seq_lens_q": bounds, "cu_seq_lens_k": bounds.clone()}
+        structure |= {"max_length_q": longest, "max_length_k": longest}
         if self.first_position is not None:
-            structure["position_ids"] = torch.from_numpy(self._columns() + self.first_position)[None]
+            positions = np.arange(self.offsets[-1]) - np.repeat(self.offsets[:-1], self.lengths)
+            structure["position_ids"] = torch.from_numpy(positions + self.first_position)[None]
         return structure
-
-    def from_columns(self, first: np.ndarray) -> torch.Tensor:
-        """1 from column `first` (`(S,)`) to the end of each sequence, `int64`."""
-        is_behind = self._columns() >= np.repeat(first, self.lengths)
-        return torch.from_numpy(is_behind.astype(np.int64))[None]
 
     def fill(self, values: np.ndarray, padding: int) -> torch.Tensor:
         """Values of all tokens, `(N,)` -> `int64`."""
@@ -273,7 +258,3 @@ class PackedLayout:
         row = np.full(self.offsets[-1], others, dtype=np.int64)
         row[positions] = values
         return torch.from_numpy(row)[None]
-
-    def _columns(self) -> np.ndarray:
-        """Column of each token in its sequence, from 0."""
-        return np.arange(self.offsets[-1]) - np.repeat(self.offsets[:-1], self.lengths)

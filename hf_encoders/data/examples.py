@@ -24,16 +24,11 @@ class TextExamples:
     """Examples of one text each, as references into a corpus, without the special tokens at their ends.
 
     Not a dict, because `Trainer` removes keys of dicts that the model's `forward` does not take.
-
-    Args:
-        segments (`Segments`): Segments of each example, between separators.
-        keys (`np.ndarray` of `uint64`, shape `(B,)`): From `example_keys`; all random choices depend on them.
-        mask_rate (`float`, *optional*): Share of the tokens to predict, instead of the collator's.
     """
 
-    segments: Segments
-    keys: np.ndarray
-    mask_rate: float | None = None
+    segments: Segments  # of each example, between separators
+    keys: np.ndarray  # from `example_keys`; all random choices depend on them; uint64, (B,)
+    mask_rate: float | None = None  # share of the tokens to predict, instead of the collator's
 
     def __len__(self) -> int:
         return len(self.keys)

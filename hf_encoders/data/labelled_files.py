@@ -34,17 +34,10 @@ DOCUMENT_START = "-DOCSTART-"  # between documents of CoNLL-2003
 # CoNLL-U, "Sentence Boundaries and Comments": "# key = value", "# newdoc" or "# newpar" before a sentence's words.
 # Not every line that starts with a hash: in other files it is a word.
 COMMENT = re.compile(r"# *(?:[^\t=]*[^\t= ] +=(?: .*)?|newdoc|newpar)")
+_TEXT = datasets.Value("string")
+_ANSWERS = {"text": datasets.List(_TEXT), "answer_start": datasets.List(datasets.Value("int32"))}
 SQUAD_FEATURES = datasets.Features(
-    {
-        "id": datasets.Value("string"),
-        "title": datasets.Value("string"),
-        "context": datasets.Value("string"),
-        "question": datasets.Value("string"),
-        "answers": {
-            "text": datasets.List(datasets.Value("string")),
-            "answer_start": datasets.List(datasets.Value("int32")),
-        },
-    }
+    dict.fromkeys(("id", "title", "context", "question"), _TEXT) | {"answers": _ANSWERS}
 )
 
 

@@ -66,12 +66,7 @@ class Masking:
         random_tokens (`str`, *optional*, defaults to `"ordinary"`): Vocabulary of random tokens: `"ordinary"`, all
             but special ones and the unknown token; `"ordinary_and_mask"`; `"any"`.
 
-    Everything combines, except: `max_ngram` needs n-grams, `max_span` and `span_end_probability` need spans,
-    `share_of_words` needs a unit other than tokens, `num_masked="bernoulli"` needs tokens or words; and these last two
-    count words, so they exclude `max_predictions` unless the unit is a token.
-
-    Raises:
-        ValueError: For a value out of range, and for options that exclude each other.
+    Options that exclude each other are refused (`_check_combinations`).
     """
 
     mask_probability: float = 0.15

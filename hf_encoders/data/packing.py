@@ -27,17 +27,13 @@ SPARE_GROUPS = 0.01  # share of groups for epochs that have more tokens than epo
 class TokenBudget(EpochDataset):
     """Groups of examples with at most `max_tokens` tokens in total; one group is one row of a `Trainer`'s batch.
 
-    `per_device_train_batch_size=1` gives up to `max_tokens` tokens per step and device, k gives k groups at once. With
-    padded collators a batch has as many rows as its groups have examples, and padding comes on top of the budget.
+    `per_device_train_batch_size=1` gives up to `max_tokens` tokens per step and device, k gives k groups at once.
 
     Groups are a function of (seed, epoch): the epoch's examples in random order, filled into one group after the
-    other. The examples, their pairs and masks are those of the dataset alone.
-
-    The length is the number of groups that epoch 0 needs, and 1 % more (at least one) for epochs that have more
-    tokens. Each epoch fills all groups alike, so every example comes once, also those that `DocumentChunks` leaves
-    out, or repeats, to keep its length. Only what exceeds the budget of all groups is left out: with `put_back`, whose
-    epochs differ most, up to some per cent of a few hundred documents. An epoch with fewer examples than groups
-    repeats its first groups. With `redraw=False` the length is that of epoch 0.
+    other. The length is the number of groups that epoch 0 needs, and 1 % more (at least one; none with `redraw=False`)
+    for epochs that have more tokens. Each epoch fills all groups alike, so every example comes once, also those that
+    `DocumentChunks` leaves out, or repeats, to keep its length. Only what exceeds the budget of all groups is left
+    out. An epoch with fewer examples than groups repeats its first groups.
 
     `set_epoch`, and `__init__` for epoch 0, compute the lengths of all examples; docs/data.md has the time it takes.
 

@@ -94,7 +94,10 @@ def rows_of_pairs(corpus: FlatCorpus, pairs: Pairs, keys: np.ndarray, ends: tupl
     counts = is_present.sum(axis=1)
     segments = Segments(corpus.tokens, corpus.word_starts, pairs.begin[is_present], pairs.end[is_present], counts)
     rows = rows_of_segments(segments, keys, ends)
-    return rows._replace(second_segments=pairs.end[:, 0] - pairs.begin[:, 0] + 2)
+    first_lengths = pairs.end[:, 0] - pairs.begin[:, 0] + 2
+    lengths = np.stack([first_lengths, rows.lengths - first_lengths], axis=1)
+    types = np.tile(np.array([0, 1], dtype=np.int8), len(lengths))
+    return rows._replace(token_type_ids=np.repeat(types, lengths.ravel()))
 
 
 def truncated_lengths(lengths: np.ndarray, max_length: int) -> np.ndarray:

@@ -38,19 +38,14 @@ Examples = TextExamples | ChunkExamples
 class StreamedExamples(IterableDataset, EpochDataset):
     """Reading, windows, and their division among workers; the base of the two streamed datasets.
 
-    Workers: if the number of shards is a multiple of the number of data loader workers, each worker takes whole shards
-    and reads nothing else. Otherwise all workers read the whole stream (or one shard, if their number is a multiple of
-    the number of shards), and each tokenises its part of the windows only. Under `PreTrainingTrainer`, and wherever
-    `share` is called, the workers of all processes are counted together. The stock `Trainer` needs
-    `accelerator_config={"dispatch_batches": False}`; each process then reads everything and keeps its part of the
-    examples. Do not divide the stream by process (`split_dataset_by_node`) before.
+    If the number of shards is a multiple of the number of data loader workers, each worker takes whole shards and
+    reads nothing else. Otherwise all workers read the whole stream (or one shard, if their number is a multiple of the
+    number of shards), and each tokenises its part of the windows only. `PreTrainingTrainer` counts the workers of all
+    processes together; the stock `Trainer` needs `accelerator_config={"dispatch_batches": False}`. Do not divide the
+    stream by process (`split_dataset_by_node`) before.
 
-    Epochs: a training stream repeats without end, each time as the next epoch; to `Trainer` all `max_steps` are one
-    epoch. So no process waits for another that has more examples, and a restart finds its position in any epoch.
-
-    Restart: `Trainer` reads, tokenises, cuts and collates again what it skips. On one shared cloud core a worker
-    processes 1.5 MB of English text per second, 3,000 examples of 128 tokens (BERT's tokenizer), or 20,000 examples of
-    documents of token ids.
+    A training stream repeats without end, each time as the next epoch, so that no process waits for another that has
+    more examples; to `Trainer` all `max_steps` are one epoch. A restart reads and collates again what it skips.
 
     Args:
         documents (`datasets.IterableDataset` or an iterable): One document per row or element: a `str`, the text; a
@@ -67,10 +62,6 @@ class StreamedExamples(IterableDataset, EpochDataset):
         seed (`int`, *optional*, defaults to 0): Seed of all random choices.
         redraw (`bool`, *optional*, defaults to `True`): As in `EpochDataset`.
         repeat (`bool`, *optional*): Whether the next epoch follows where the stream ends; `None`: as `redraw`.
-
-    Raises:
-        ValueError: For a value out of range, an iterator, a missing column, text without a tokenizer. While reading,
-            if a document is none of the above, a window has too few documents for pairs, or a worker has no window.
     """
 
     def __init__(

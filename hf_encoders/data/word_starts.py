@@ -64,12 +64,7 @@ class WordStarts:
     too; that each token is a word in Chinese, Japanese, Thai, Lao, Khmer and Burmese; that combining marks and joiners
     belong to the character before them (rule WB4 of Unicode's annex 29); that a contraction spelled in several tokens
     (`'`, `s`) is several words; and that a character divided into several tokens is classified by its first byte.
-
-    Args:
-        tokenizer (`PreTrainedTokenizerBase`): One of the kinds above.
-
-    Raises:
-        ValueError: If the tokenizer is of another kind, or slow.
+    Tokenizers of another kind, and slow ones, are a `ValueError`.
 
     >>> from transformers import BertTokenizer
     >>> pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "play", "##ing"]

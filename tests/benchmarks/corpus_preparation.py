@@ -184,7 +184,7 @@ def iterate(output: str) -> dict:
     """Every document once, in order."""
     import datasets
 
-    from hf_encoders.data.corpus import SentenceStore
+    from hf_encoders.data.corpus.sentence_store import SentenceStore
 
     began = time.perf_counter()
     store = SentenceStore(datasets.load_from_disk(output))

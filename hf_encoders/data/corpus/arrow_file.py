@@ -99,8 +99,7 @@ def write_corpus(blocks: Iterable[SentenceBatch], directory: Path, *, has_word_s
 def write_arrow_file(blocks: Iterable[SentenceBatch], path: Path, *, has_word_starts: bool) -> str:
     """Write documents into one Arrow file, in one record batch, with memory for one block and twice the disk space.
 
-    Returns:
-        `str`: Hash of the contents, 32 hexadecimal digits; it does not depend on the division into blocks.
+    Returns a hash of the contents, 32 hexadecimal digits, which does not depend on the division into blocks.
     """
     names = [name for name in SentenceBatch._fields if has_word_starts or name != "word_starts"]
     # One per array: a corpus without word starts never has the hash of one with them.

@@ -34,19 +34,12 @@ class SentenceStore:
     A pickled store holds the dataset (for one on disk, its path), not the arrays. Copy tokens before changing them:
     they may be a read-only file.
 
-    Args:
-        dataset (`datasets.Dataset`): A corpus.
-
     Attributes:
         tokens (`np.ndarray` of `int32`, shape `(N,)`): All token ids in order.
         sentence_offsets (`np.ndarray` of `int64`, shape `(S + 1,)`): First token of every sentence, and N.
         document_offsets (`np.ndarray` of `int64`, shape `(D + 1,)`): First sentence of every document, and S.
         word_starts (`np.ndarray` of `uint8`, shape `(N,)`, or `None`): 1 where a token begins a word, 0 where it
             continues one; `None` for a corpus without the column `word_starts`.
-
-    Raises:
-        ValueError: If there is no column `input_ids` of lists of lists of integers, a value in it is missing, or
-            a column `word_starts` does not have its shape.
 
     >>> store = SentenceStore(datasets.Dataset.from_dict({"input_ids": [[[5, 6], [7]], [[8]]]}))
     >>> store.tokens.tolist(), store.sentence_offsets.tolist(), store.document_offsets.tolist()

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from hf_encoders.data.corpus import read_documents
+from hf_encoders.data import read_documents
 from hf_encoders.data.corpus.preparation import prepare_corpus
 from hf_encoders.data.corpus.text_files import skipped_files, text_files
 from tests.data.corpus.prepared import rows

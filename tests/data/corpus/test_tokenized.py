@@ -10,21 +10,19 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 from transformers import CanineTokenizer, PreTrainedTokenizerFast
 
-from hf_encoders.data.corpus import (
-    CorpusStatistics,
-    SentenceStore,
-    arrow_file,
+from hf_encoders.data import (
     corpus_statistics,
     documents_from_dataset,
     prepare_corpus,
     read_documents,
-    report,
-    sentence_encoding,
     split_train_validation,
     tokenize_documents,
     warnings_for,
 )
+from hf_encoders.data.corpus import arrow_file, report, sentence_encoding
+from hf_encoders.data.corpus.report import CorpusStatistics
 from hf_encoders.data.corpus.segmentation import one_sentence_per_line
+from hf_encoders.data.corpus.sentence_store import SentenceStore
 from tests.data.corpora import DOCUMENTS, as_text, contents, make_dataset, random_documents
 
 
