@@ -70,12 +70,8 @@ def add_family(config_class: type["EncoderConfig"]) -> None:
 def _add_family(config_class: type["EncoderConfig"]) -> None:
     import transformers
 
-    # `register_for_auto_class` makes `save_pretrained` copy the code files beside the weights.
-
-    config_class.register_for_auto_class()
     for auto_class, model_class in _model_classes(config_class).items():
         getattr(transformers, auto_class).register(config_class, model_class, exist_ok=True)
-        model_class.register_for_auto_class(auto_class)
     tokenizer_class = getattr(transformers, config_class.TOKENIZER_CLASS)
     transformers.AutoTokenizer.register(config_class, tokenizer_class, exist_ok=True)
     if config_class not in _registered:

@@ -1,10 +1,78 @@
-"""What every test starts from."""
+"""What every test starts from; and that a test which starts Python processes is marked as such."""
+
+import functools
+import multiprocessing.popen_forkserver
+import multiprocessing.popen_spawn_posix
+import subprocess
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+
+
+# Fixtures of several files that start Python processes: whatever uses one is marked.
+STARTING_FIXTURES = {"all_saved", "untouched"}
+PYTHON_PROGRAMS = ("python", "torchrun", "accelerate", "hf-encoders")
+_unmarked: str | None = None  # the running test, if it must not start a process
 
 
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     """No test depends on which tests ran before it."""
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="module")
+def one_thread():
+    """Compute in this process as in those that are started, which have one thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests whose fixtures start processes."""
+    for item in items:
+        if STARTING_FIXTURES.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.processes)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Any:
+    """Know which test runs, with its fixtures."""
+    global _unmarked
+    _unmarked = None if item.get_closest_marker("processes") else item.nodeid
+    try:
+        return (yield)
+    finally:
+        _unmarked = None
+
+
+def pytest_configure() -> None:
+    """Fail an unmarked test that starts a Python process: importing torch and transformers again takes seconds.
+
+    Forks, such as the workers of a data loader, are cheap and may be anywhere.
+    """
+    _guard(subprocess.Popen, lambda self, args, *_, **__: _is_python(args))
+    for module in (multiprocessing.popen_forkserver, multiprocessing.popen_spawn_posix):
+        _guard(module.Popen, lambda *_: True)
+
+
+def _is_python(command: Any) -> bool:
+    program = command.split()[0] if isinstance(command, str) else command[0]
+    return Path(program).name.startswith(PYTHON_PROGRAMS)
+
+
+def _guard(kind: type, is_guarded: Any) -> None:
+    start = kind.__init__
+
+    @functools.wraps(start)
+    def checked(self: Any, *args: Any, **kwargs: Any) -> None:
+        if _unmarked is not None and is_guarded(self, *(args or [kwargs["args"]])):
+            pytest.fail(f"{_unmarked} starts a Python process: mark it with @pytest.mark.processes")
+        start(self, *args, **kwargs)
+
+    kind.__init__ = checked

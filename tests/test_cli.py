@@ -220,6 +220,7 @@ def test_other_errors_keep_their_traceback(monkeypatch):
         cli.main(["export", "m", "--to", "native", "--output", "o"])
 
 
+@pytest.mark.processes
 def test_help_and_version_import_neither_torch_nor_transformers():
     code = (
         "import sys, contextlib\nfrom hf_encoders import cli\n"
@@ -237,6 +238,7 @@ def test_every_command_has_its_module_and_says_what_it_does():
     assert modules == set(cli.COMMANDS)
 
 
+@pytest.mark.processes
 def test_public_classes_are_imported_and_registered_at_their_first_use():
     code = (
         "import sys, hf_encoders\nassert 'torch' not in sys.modules\n"

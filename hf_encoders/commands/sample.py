@@ -15,6 +15,9 @@ from hf_encoders.recipes.quickstart_text import HELD_OUT_SHARE, hold_out, labell
 from hf_encoders.writing import check_folder, holds_files
 
 
+FEWEST_WORDS = 8  # of a labelled passage: shorter ones say little about their library
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.add_argument("--output", default="sample", help="folder to write (default: sample)")
@@ -30,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     datasets.disable_progress_bars()
     documents = load_documents(argparse.Namespace(input=None, language="en"))
     text, held_out = hold_out(documents, HELD_OUT_SHARE, arguments.seed)
-    data = labelled_passages(held_out, arguments.seed)
+    data = labelled_passages(held_out, arguments.seed, FEWEST_WORDS)
     (output / "text").mkdir(parents=True)
     libraries = sorted({document.label for document in text})
     for library in libraries:

@@ -67,6 +67,7 @@ class EncoderConfig(PreTrainedConfig):
 
     # `{Auto class: file.Class}` of the family, written to every config.json so that each Auto class loads.
     AUTO_MAP: ClassVar[dict[str, str]] = {}
+    _auto_class: ClassVar[str | None] = "AutoConfig"  # saving copies the code beside config.json
     TOKENIZER_CLASS: ClassVar[str] = ""
     HEAD_DROPOUT_FIELD: ClassVar[str] = "hidden_dropout_prob"  # of fine-tuning heads; None means `hidden_dropout_prob`
     VOCABULARY_KIND: ClassVar[str] = ""  # wordpiece, bpe (byte-level) or unigram

@@ -36,6 +36,13 @@ class EncoderPreTrainedModel(PreTrainedModel):
     pretraining_heads: tuple[str, ...] = ()
     unused_head_weights: frozenset[str] = frozenset()  # of those, the ones in the checkpoint that this class lacks
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.config_class is not None:
+            # What `register_for_auto_class` would set: saving such a class copies its code beside the weights.
+            names = {reference.rpartition(".")[2]: auto for auto, reference in cls.config_class.AUTO_MAP.items()}
+            cls._auto_class = names.get(cls.__name__, cls._auto_class)
+
     def __init__(self, config: EncoderConfig, *args: Any, **kwargs: Any):
         check_configuration(type(self), config)
         super().__init__(config, *args, **kwargs)

@@ -27,9 +27,8 @@ TEXT = "_text"  # folder in the output folder
 MADE_OF, HELD_OUT = "made_of.json", "held_out.json"  # files in it
 HELD_OUT_SHARE = 0.15  # of the documents, for evaluation and fine-tuning
 CHARACTERS_PER_LIBRARY = 300_000  # of this Python's documentation, so that no library dominates the text
-LABELS = 8  # sources with the most held-out documents, to fine-tune on
+LABELS = 8  # sources with the most held-out passages, to fine-tune on
 TEST_SHARE = 0.3  # of their documents
-FEWEST_WORDS = 8  # of a labelled passage
 
 
 @dataclass
@@ -184,8 +183,8 @@ def hold_out(
     )
 
 
-def labelled_passages(held_out: list[LabelledDocument], seed: int) -> datasets.DatasetDict:
-    """Passages of the most frequent sources, each once, as `text` and `label`.
+def labelled_passages(held_out: list[LabelledDocument], seed: int, fewest_words: int = 1) -> datasets.DatasetDict:
+    """Passages, of `fewest_words` or more, of the most frequent sources, each once, as `text` and `label`.
 
     Returns:
         `train` and `test`, which share no document.
@@ -193,11 +192,12 @@ def labelled_passages(held_out: list[LabelledDocument], seed: int) -> datasets.D
     Raises:
         ValueError: As `hold_out`.
     """
-    labels = {label for label, _ in Counter(document.label for document in held_out).most_common(LABELS)}
+    counts = Counter(document.label for document in held_out for _ in document.passages)
+    labels = {label for label, _ in counts.most_common(LABELS)}
     parts = hold_out([one for one in held_out if one.label in labels], TEST_SHARE, seed)
     data = datasets.DatasetDict()
     for split, part in zip(("train", "test"), parts, strict=True):
         rows = {" ".join(passage): document.label for document in part for passage in document.passages}
-        rows = {text: label for text, label in rows.items() if len(text.split()) >= FEWEST_WORDS}
+        rows = {text: label for text, label in rows.items() if len(text.split()) >= fewest_words}
         data[split] = datasets.Dataset.from_dict({"text": list(rows), "label": list(rows.values())})
     return data

@@ -18,7 +18,7 @@ from hf_encoders.objectives import Objective, get_objective
 from hf_encoders.recipes.phases import PhaseExamples, RunExamples, check_division
 from hf_encoders.recipes.recipe import Recipe
 from hf_encoders.training.callbacks import CompactProgressCallback
-from hf_encoders.training.faults.checkpoints import UNFINISHED, problem_of_unfinished, steps_first
+from hf_encoders.training.faults.checkpoints import UNFINISHED, checkpoints_by_step, problem_of_unfinished
 from hf_encoders.training.health.callback import HealthCallback
 from hf_encoders.training.hyperparameters import check_training_arguments
 from hf_encoders.training.optimizers import optim_field, optimizer_class
@@ -287,8 +287,8 @@ def train_to_the_end(trainer: PreTrainingTrainer, how_to_resume: str) -> dict[st
     trainer.interruption.how_to_resume = how_to_resume
     output = Path(trainer.args.output_dir)
     # The run may have been killed between writing a checkpoint and renaming it.
-    complete = [one for one in steps_first(output / UNFINISHED) if problem_of_unfinished(one) is None]
-    has_checkpoints = bool(complete or steps_first(output))
+    complete = [one for one in checkpoints_by_step(output / UNFINISHED) if problem_of_unfinished(one) is None]
+    has_checkpoints = bool(complete or checkpoints_by_step(output))
     trainer.train(resume_from_checkpoint=trainer.args.resume_from_checkpoint or has_checkpoints)
     if not trainer.args.load_best_model_at_end:
         for entry in reversed(trainer.state.log_history):

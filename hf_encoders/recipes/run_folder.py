@@ -29,7 +29,7 @@ from hf_encoders.recipes.phases import RunExamples
 from hf_encoders.recipes.recipe import Phase, Recipe
 from hf_encoders.records.run_files import RUN_FILE
 from hf_encoders.redaction import is_secret
-from hf_encoders.training.faults.checkpoints import UNFINISHED, steps_first
+from hf_encoders.training.faults.checkpoints import UNFINISHED, checkpoints_by_step
 from hf_encoders.training.threads import Work, pass_of, set_threads
 from hf_encoders.writing import read_json, replaced_folder, write_whole
 
@@ -287,7 +287,7 @@ def begin_or_go_on(output: Path, recipe: Recipe, facts: dict[str, Any], is_main:
         noted = facts
     elif recipe.continues(phases_of(before)):
         check_same(without_steps(before), without_steps(facts), output)
-        steps, checkpoints = sum(phase.steps for phase in phases_of(before)), steps_first(output)
+        steps, checkpoints = sum(phase.steps for phase in phases_of(before)), checkpoints_by_step(output)
         if before.get(IS_FINISHED) and not checkpoints:
             raise ValueError(
                 f"--output {output} holds a finished run of {steps:,} steps without a checkpoint to resume from: give "

@@ -1,4 +1,4 @@
-"""LAMB as ALBERT was trained with it, on top of `pytorch_optimizer`."""
+"""ALBERT's LAMB, on top of `pytorch_optimizer`."""
 
 import math
 from typing import Any
@@ -9,11 +9,9 @@ from pytorch_optimizer import Lamb
 class AlbertLamb(Lamb):
     """LAMB (You et al. 2019, https://arxiv.org/abs/1904.00962) as in google-research/albert, `lamb_optimizer.py`.
 
-    Weight decay is part of the update whose norm the trust ratio has in its denominator; weights of any norm count
-    (the library stops at 10); no bias correction; and parameters without weight decay (biases, LayerNorms), the
-    groups with `weight_decay=0`, take Adam's step without a ratio.
-
-    Arguments as in `pytorch_optimizer.Lamb`.
+    Differences from `pytorch_optimizer.Lamb`, whose arguments it has: weight decay is part of the update whose norm is
+    the trust ratio's denominator; weight norms are not clamped (to 10 there); there is no bias correction; and groups
+    with `weight_decay=0` (biases, LayerNorms) take Adam's step without a trust ratio.
     """
 
     clamp = math.inf
@@ -25,6 +23,6 @@ class AlbertLamb(Lamb):
             groups = [{"params": groups}]
         decay = options.get("weight_decay", 0.0)
         groups = [{**group, "adam": group.get("weight_decay", decay) == 0} for group in groups]
-        # `adam_debias` leaves out the correction of the first moment too, which would make the first steps ten times
-        # as long.
+        # `adam_debias` also omits the correction of the first moment, which would make the first steps ten times as
+        # large.
         super().__init__(groups, weight_decouple=False, adam_debias=True, **options)

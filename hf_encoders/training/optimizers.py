@@ -6,7 +6,7 @@ from transformers import Trainer, TrainingArguments
 from transformers.trainer_pt_utils import LayerWiseDummyOptimizer
 from transformers.training_args import OptimizerNames
 
-from hf_encoders.training.distributed import asks_for_sharding
+from hf_encoders.training.distributed import requests_sharding
 
 
 ADAMW, LAMB = "adamw", "lamb"
@@ -39,7 +39,7 @@ def optimizer_class(name: str, arguments: TrainingArguments) -> tuple[type, dict
             "optimizer lamb with weight_decay=0: parameters without weight decay take Adam's step, here all of them. "
             "Give weight_decay, such as 0.01 (ALBERT), or use optimizer adamw."
         )
-    if asks_for_sharding(arguments):
+    if requests_sharding(arguments):
         # pytorch_optimizer 4.1 clamps the norms of shards in place, which torch refuses.
         raise ValueError("optimizer lamb does not run with fsdp: ALBERT shares its layers and fits a device; use DDP.")
     # Its library takes half a second to import.
@@ -50,11 +50,11 @@ def optimizer_class(name: str, arguments: TrainingArguments) -> tuple[type, dict
 
 
 def optimization_facts(trainer: Trainer) -> dict[str, Any]:
-    """The optimizer, rates, schedule, batch size and precision that a `Trainer` has trained with."""
+    """Return optimizer, learning rate, schedule, batch and precision as they were used, after training."""
     optimizer = _unwrapped(trainer.optimizer, "optimizer")
     if optimizer is None:
         return {}
-    if isinstance(optimizer, LayerWiseDummyOptimizer):  # one for each parameter, of one kind
+    if isinstance(optimizer, LayerWiseDummyOptimizer):  # one per parameter, all of one class
         optimizer = next(iter(optimizer.optimizer_dict.values()))
     kind, groups = type(optimizer), optimizer.param_groups
     rows = trainer.state.train_batch_size // max(trainer.args.n_gpu, 1)
@@ -69,16 +69,15 @@ def optimization_facts(trainer: Trainer) -> dict[str, Any]:
 
 
 def _unwrapped(wrapped: Any, name: str) -> Any:
-    """The optimizer or schedule inside the wrappers of accelerate and others."""
+    """Remove accelerate's wrappers from an optimizer or a schedule."""
     while hasattr(wrapped, name):
         wrapped = getattr(wrapped, name)
     return wrapped
 
 
 def _schedule(trainer: Trainer) -> dict[str, Any]:
-    """Warm-up and schedule of the learning rate, with its options."""
     arguments, after = trainer.args, "schedule after warm-up"
-    if not trainer._created_lr_scheduler:  # the user's own; its warm-up is unknown
+    if not trainer._created_lr_scheduler:  # the user's own, whose warm-up is unknown
         return {after: type(_unwrapped(trainer.lr_scheduler, "scheduler")).__name__}
     name, options = arguments.lr_scheduler_type.value, arguments.lr_scheduler_kwargs or {}
     shown = ", ".join(f"{key}={value}" for key, value in options.items())
@@ -89,9 +88,9 @@ def _schedule(trainer: Trainer) -> dict[str, Any]:
 
 
 def _precision(trainer: Trainer) -> str:
-    """Type of the weights, and of autocast if it was on (fp16 on a CPU does not turn it on)."""
-    kinds = sorted({str(weight.dtype).removeprefix("torch.") for weight in trainer.model.parameters()})
+    """Return the dtypes of the weights, and of autocast if it was on: fp16 on a CPU does not turn it on."""
+    dtypes = sorted({str(weight.dtype).removeprefix("torch.") for weight in trainer.model.parameters()})
     autocast = {"fp16": "float16", "bf16": "bfloat16"}
     accelerator = trainer.accelerator
-    asked = autocast.get(accelerator.mixed_precision, accelerator.mixed_precision)
-    return " and ".join(kinds) + (f", autocast to {asked}" if accelerator.native_amp else "")
+    reduced = autocast.get(accelerator.mixed_precision, accelerator.mixed_precision)
+    return " and ".join(dtypes) + (f", autocast to {reduced}" if accelerator.native_amp else "")

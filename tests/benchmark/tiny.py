@@ -1,11 +1,11 @@
 """A model, rows and a setting that are measured in milliseconds."""
 
 import datasets
-import numpy as np
 
 from hf_encoders.benchmark.settings import Setting
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.registration import config_class_of
+from tests.data.corpora import make_dataset, random_documents
 from tests.families import own_sizes
 
 
@@ -50,12 +50,7 @@ def tiny_setting(family: str = "bert", **changes) -> Setting:
 
 def tiny_corpus(num_documents: int = 30) -> datasets.Dataset:
     """Documents of 2 to 5 sentences of 3 to 14 tokens, all above the special ids."""
-    random = np.random.default_rng(0)
-    documents = [
-        [random.integers(5, VOCABULARY, random.integers(3, 15)).tolist() for _ in range(random.integers(2, 6))]
-        for _ in range(num_documents)
-    ]
-    return datasets.Dataset.from_dict({"input_ids": documents})
+    return make_dataset(random_documents(num_documents, 0, (2, 6), (3, 15)))
 
 
 def tiny_text() -> str:

@@ -68,6 +68,7 @@ def is_alive(process_group: int) -> bool:
     return True
 
 
+@pytest.mark.processes
 def test_a_killed_run_resumes_and_ends_with_the_same_bytes(tokenizer_folder, tmp_path, monkeypatch):
     generator = random.Random(0)
     documents = (" ".join(f"w{generator.randrange(5, 60)}" for _ in range(50)) + ".\n\n" for _ in range(10_000))

@@ -77,6 +77,7 @@ def test_two_seeds_give_two_models_and_a_table(bert, files, tmp_path, capsys):
     assert not list(output.rglob("*.bin"))
 
 
+@pytest.mark.processes
 def test_what_is_saved_gives_the_same_scores_everywhere(bert, files, tmp_path):
     output = tmp_path / "out"
     finetune(

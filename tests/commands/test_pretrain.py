@@ -56,7 +56,7 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(folder, capsys):
         shutil.rmtree(folder / "again" / f"checkpoint-{step}")
     shutil.rmtree(folder / "again" / "model")
     assert pretrain(folder, "again") == 0
-    assert re.search(r"Going on from .*again/checkpoint-2", capsys.readouterr().out)
+    assert re.search(r"Resuming from .*again/checkpoint-2", capsys.readouterr().out)
     before, after = weights(folder / "whole" / "model"), weights(folder / "again" / "model")
     assert all(torch.equal(before[name], after[name]) for name in before)
     # Tokens and seconds of the steps before the restart count.
@@ -77,7 +77,7 @@ def test_a_complete_checkpoint_that_had_not_got_its_name_is_gone_on_from(folder,
     for name in ("checkpoint-4", "checkpoint-6", "model"):
         shutil.rmtree(unnamed / name)
     assert pretrain(folder, "unnamed") == 0
-    assert re.search(r"Going on from .*unnamed/checkpoint-2", capsys.readouterr().out)
+    assert re.search(r"Resuming from .*unnamed/checkpoint-2", capsys.readouterr().out)
 
 
 def test_the_corpus_is_put_in_one_piece_once(folder, monkeypatch):

@@ -66,7 +66,7 @@ def test_a_finished_run_becomes_longer_with_the_schedule_of_the_longer_run(folde
         shutil.rmtree(folder / output / "checkpoint-10")
         shutil.rmtree(folder / output / "model")
         assert pretrain(folder, output, *words) == 0
-        assert re.search(r"Going on from .*/checkpoint-8", capsys.readouterr().out)
+        assert re.search(r"Resuming from .*/checkpoint-8", capsys.readouterr().out)
         again = weights(folder / output / "model")
         assert all(torch.equal(after[name], again[name]) for name in after)
         assert pretrain(folder, output, *words) == 0
@@ -252,5 +252,5 @@ def test_resuming_does_not_warn_of_tied_weights(folder, capsys, caplog):
     shutil.rmtree(folder / "quiet" / "model")
     assert pretrain(folder, "quiet") == 0
     out, err = capsys.readouterr()
-    assert "Going on from" in out
+    assert "Resuming from" in out
     assert "missing keys" not in out + err + caplog.text and "Writing model shards" not in out + err

@@ -23,19 +23,11 @@ from hf_encoders.data.collators import (
     DataCollatorForSentenceOrderPrediction,
 )
 from hf_encoders.data.masking import Masking
-from tests.data.corpora import TINY_MODEL
+from tests.data.corpora import TINY_MODEL, make_dataset, random_documents
 
 
 def documents(num_documents=30, seed=0):
-    random = np.random.default_rng(seed)
-    return datasets.Dataset.from_dict(
-        {
-            "input_ids": [
-                [random.integers(5, 60, random.integers(2, 9)).tolist() for _ in range(random.integers(2, 9))]
-                for _ in range(num_documents)
-            ]
-        }
-    )
+    return make_dataset(random_documents(num_documents, seed, (2, 9), (2, 9)))
 
 
 def test_rows_are_padded_to_the_longest_and_to_a_multiple(tokenizer):

@@ -21,7 +21,7 @@ def rows_of(counts):
     return [range(end - count, end) for end, count in zip(ends.tolist(), counts.tolist(), strict=True)]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("longest", [1, 4])
 def test_units_are_taken_in_order_and_passed_over_where_they_do_not_fit(seed, longest):
     _, counts, lengths, draws, limits = batch(seed, longest=longest)
@@ -37,7 +37,7 @@ def test_units_are_taken_in_order_and_passed_over_where_they_do_not_fit(seed, lo
     assert (runs.end == runs.first + 1).all()
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(5))
 def test_a_coin_decides_about_the_last_unit(seed):
     random, counts, lengths, draws, limits = batch(seed)
     coins = random.random(len(counts))
@@ -72,7 +72,7 @@ def test_a_first_look_at_too_few_units_is_mended():
     assert runs.first.tolist() == [0, 999]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(5))
 def test_runs_are_shortened_to_fit_and_left_out_where_they_overlap(seed):
     random, counts, lengths, draws, limits = batch(seed)
     sizes = random.integers(1, 5, len(draws))

@@ -1,10 +1,13 @@
 """Every example runs as its first lines say, for two steps."""
 
+import contextlib
+import io
 import json
 import runpy
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -13,19 +16,30 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def run_example(name: str, *arguments: str) -> str:
-    command = [sys.executable, str(EXAMPLES / name), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    """What an example writes, run in this process as a script is."""
+    output = io.StringIO()
+    with mock.patch.object(sys, "argv", [str(EXAMPLES / name), *arguments]), contextlib.redirect_stdout(output):
+        runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+    return output.getvalue()
+
+
+TINY = ("--vocab_size", "500", "--hidden_size", "64", "--max_length", "24", "--use_cpu", "True")
 
 
 @pytest.fixture(scope="module")
 def pretrained(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("bert")
-    tiny = ("--vocab_size", "500", "--hidden_size", "64", "--max_length", "24", "--use_cpu", "True")
-    output = run_example("pretrain_bert.py", "--output_dir", str(folder), "--max_steps", "2", *tiny)
-    assert "eval_loss" in output
+    assert "eval_loss" in run_example("pretrain_bert.py", "--output_dir", str(folder), "--max_steps", "2", *TINY)
     return folder
+
+
+@pytest.mark.processes
+def test_an_example_is_a_script(tmp_path):
+    """Started as its first lines say; the others run in this process."""
+    command = [sys.executable, str(EXAMPLES / "pretrain_bert.py"), "--output_dir", str(tmp_path), "--max_steps", "1"]
+    done = subprocess.run([*command, *TINY], capture_output=True, text=True, timeout=500, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "eval_loss" in done.stdout
 
 
 @pytest.mark.parametrize("name", ["pretrain_roberta.py", "pretrain_albert.py"])

@@ -16,19 +16,7 @@ from hf_encoders.cli import main
 from hf_encoders.commands import quickstart as command
 from hf_encoders.recipes import quickstart_text
 from hf_encoders.recipes.run import Run
-
-
-NOUNS = ("cat", "dog", "house", "river", "teacher", "engine", "song", "mountain", "letter", "garden")
-
-
-def write_corpus(path: Path, documents: int, topic: str) -> Path:
-    """Documents of three sentences each."""
-    blocks = []
-    for i in range(documents):
-        noun, other = NOUNS[i % 10], NOUNS[(i * 3 + 1) % 10]
-        blocks.append(f"{noun} {i} is in {topic}.\n{topic} saw {other}.\nNobody says why.")
-    path.write_text("\n\n".join(blocks), encoding="utf-8")
-    return path
+from tests.data.corpora import NOUNS, write_corpus
 
 
 def quickstart(output: Path, *arguments: str) -> list[str]:
@@ -46,6 +34,7 @@ def quickstart(output: Path, *arguments: str) -> list[str]:
     ]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("family", "objective"), [("bert", "nsp"), ("bert", "sop"), ("roberta", "mlm"), ("albert", "sop")]
 )
@@ -110,11 +99,11 @@ def test_stopped_it_goes_on_to_the_same_model_and_finished_it_becomes_longer(
             main(quickstart(stopped, *text))
     assert ended.value.code == 128 + signal.SIGINT
     printed = capsys.readouterr().out
-    assert "nothing is lost. To go on, give the same command again." in printed
+    assert "nothing is lost. To resume, give the same command again." in printed
     assert [path.name for path in stopped.glob("checkpoint-*")] == ["checkpoint-3"]
     monkeypatch.setattr(quickstart_text, "load_documents", None)  # what was made of the text is there
     assert main(quickstart(stopped, *text)) == 0
-    assert "Going on from" in capsys.readouterr().out
+    assert "Resuming from" in capsys.readouterr().out
     before = load_file(whole / "model" / "model.safetensors")
     after = load_file(stopped / "model" / "model.safetensors")
     assert all(torch.equal(before[name], after[name]) for name in before)
@@ -154,7 +143,7 @@ def test_every_run_into_one_folder_ends_well(text, tmp_path, capsys, without_oth
     assert not list(output.glob("_model*")) and not list(output.glob("_replaced*"))
 
 
-def test_hostile_text_trains(tmp_path, capsys):
+def test_hostile_text_trains(tmp_path, capsys, without_other_processes):
     """Empty documents, one-sentence documents, a line of 100,000 characters, invalid UTF-8, NUL bytes, emoji, CRLF."""
     blocks = [
         b"",
@@ -205,6 +194,7 @@ def test_corpora_that_cannot_be_trained_on_are_told(text, message, tmp_path, cap
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.processes
 def test_the_command_is_installed():
     done = subprocess.run(
         [sys.executable, "-m", "hf_encoders.cli", "--help"], capture_output=True, text=True, check=True

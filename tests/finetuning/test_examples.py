@@ -1,27 +1,19 @@
 """The fine-tuning examples run on the user's files, and their own data is what they say."""
 
 import json
-import subprocess
-import sys
+import runpy
 from collections import Counter
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from tests.end_to_end.test_examples import EXAMPLES, run_example
 from tests.finetuning.tiny import save_encoder, sentences
 from tests.hub.tiny_checkpoints import BERT
 
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
-
-
 def load(name):
-    spec = spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    module = module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
+    return SimpleNamespace(**runpy.run_path(str(EXAMPLES / f"{name}.py")))
 
 
 @pytest.mark.parametrize(
@@ -37,16 +29,12 @@ def test_examples_take_files(name, labels, metric, tmp_path):
     texts = zip(sentences(8), sentences(8, 1), labels * 4, strict=True)
     rows = [{"text": a, "text_pair": b, "prompt": a, "endings": [a, b], "label": label} for a, b, label in texts]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    done = subprocess.run(
-        [
-            sys.executable, str(EXAMPLES / f"{name}.py"), "--model", str(encoder), "--train_file",
-            str(tmp_path / "rows.jsonl"), "--test_file", str(tmp_path / "rows.jsonl"), "--output_dir",
-            str(tmp_path / "out"), "--max_steps", "2", "--max_length", "20", "--use_cpu", "True",
-        ],
-        capture_output=True, text=True, timeout=300, check=False,
+    output = run_example(
+        f"{name}.py", "--model", str(encoder), "--train_file", str(tmp_path / "rows.jsonl"), "--test_file",
+        str(tmp_path / "rows.jsonl"), "--output_dir", str(tmp_path / "out"), "--max_steps", "2", "--max_length", "20",
+        "--use_cpu", "True",
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert metric in done.stdout
+    assert metric in output
     assert (tmp_path / "out" / "model.safetensors").exists()
 
 

@@ -95,6 +95,7 @@ def assert_same_answers(found: Any, expected: Any) -> None:
         assert found == expected
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_pipeline_from_a_directory_runs_our_code(remote: Remote, family: Family, task: str) -> None:
@@ -104,6 +105,7 @@ def test_pipeline_from_a_directory_runs_our_code(remote: Remote, family: Family,
     assert found["tokenizer"] == family.tokenizer_class.__name__
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_padding_in_a_batch_changes_no_answer(remote: Remote, family: Family, task: str) -> None:
@@ -119,6 +121,7 @@ def test_padding_in_a_batch_changes_no_answer(remote: Remote, family: Family, ta
     assert_same_answers(batched, single)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_pipeline_of_an_instance_answers_the_same(

@@ -3,10 +3,14 @@
 import subprocess
 import sys
 
+import pytest
 import yaml
 
-from tests.end_to_end.test_quickstart import write_corpus
+from tests.data.corpora import write_corpus
 from tests.hub.loopback_hub import LoopbackHub
+
+
+pytestmark = pytest.mark.processes
 
 
 RECIPE = {

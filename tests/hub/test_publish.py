@@ -73,6 +73,7 @@ def directory(trained: Path, tmp_path: Path, unloaded: None) -> Path:
     return Path(shutil.copytree(trained, tmp_path / "model"))
 
 
+@pytest.mark.processes
 def test_every_head_is_published_and_loads_without_the_package(hub, api, tmp_path, unloaded):
     for family in FAMILIES:
         loads, expected = [], {}

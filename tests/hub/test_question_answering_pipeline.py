@@ -122,6 +122,7 @@ def assert_same_answers(found: Any, expected: Any) -> None:
         assert found["score"] == pytest.approx(expected["score"], rel=0, abs=TOLERANCE)
 
 
+@pytest.mark.processes
 def test_pipeline_from_a_folder_runs_the_code_in_it(remote: Remote, family: Family) -> None:
     found = remote.answers[family.name]
     assert all(module.startswith("transformers_modules.") for module in found["modules"])
@@ -131,6 +132,7 @@ def test_pipeline_from_a_folder_runs_the_code_in_it(remote: Remote, family: Fami
     assert_same_answers(found["answers"], expected)
 
 
+@pytest.mark.processes
 def test_folder_saved_by_the_pipeline_elsewhere_is_as_complete(remote: Remote, family: Family) -> None:
     folder, again = remote.folders[family.name], remote.saved_again[family.name]
     assert {path.name for path in again.iterdir()} == {path.name for path in folder.iterdir()}
@@ -140,6 +142,7 @@ def test_folder_saved_by_the_pipeline_elsewhere_is_as_complete(remote: Remote, f
     assert_same_answers([qa(one, **OPTIONS) for one in EXAMPLES], remote.answers[family.name]["answers"])
 
 
+@pytest.mark.processes
 def test_pipeline_from_a_hub(remote: Remote) -> None:
     """Where transformers looks for the imports of every file, unlike in a folder."""
     found = remote.answers["user/bert"]
@@ -169,6 +172,7 @@ def test_other_pipelines_in_a_configuration_stay() -> None:
     assert list(config.to_dict()["custom_pipelines"]) == ["mine"]
 
 
+@pytest.mark.processes
 def test_without_trust_nothing_of_ours_runs(remote: Remote) -> None:
     with pytest.raises(ValueError, match="requires you to execute the code in the pipeline file"):
         pipeline("question-answering", model=str(remote.folders["bert"]))

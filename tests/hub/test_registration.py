@@ -71,6 +71,7 @@ def load_all(folders: list[tuple[Family, str]], home: Path, take_over: bool) -> 
     return found
 
 
+@pytest.mark.processes
 def test_importing_changes_nothing_for_checkpoints(folders: dict, tmp_path: Path) -> None:
     """Of others, and of ours where nobody asks for our code."""
     readable = [(family, folders[family.name][whose]) for family in FAMILIES for whose in ("theirs", "ours")]
@@ -82,6 +83,7 @@ def test_importing_changes_nothing_for_checkpoints(folders: dict, tmp_path: Path
             assert found[f"{folder} {auto_class}"] == [module, built_in(family, auto_class)]
 
 
+@pytest.mark.processes
 def test_taking_over_gives_our_class_for_every_checkpoint(folders: dict, tmp_path: Path) -> None:
     """The installed one, with no flag, whoever saved the checkpoint and whoever else could read it."""
     all_folders = [(family, folder) for family in FAMILIES for folder in folders[family.name].values()]
@@ -145,3 +147,18 @@ def test_registering_twice_is_harmless() -> None:
     for family in FAMILIES:
         model = transformers.AutoModelForMaskedLM.from_config(make_config(family))
         assert type(model) is our_class(family, "AutoModelForMaskedLM")
+
+
+@pytest.mark.processes
+def test_a_class_imported_from_its_own_module_saves_its_code_too(tmp_path):
+    snippet = """
+    import sys
+    from hf_encoders.models.configuration_bert import HfeBertConfig
+    from hf_encoders.models.modeling_bert import HfeBertForMaskedLM
+    assert "hf_encoders.registration" not in sys.modules
+    config = HfeBertConfig(vocab_size=9, hidden_size=8, num_attention_heads=2, num_hidden_layers=1)
+    HfeBertForMaskedLM(config).save_pretrained(argument)
+    """
+    run_with_package(snippet, tmp_path / "home", str(tmp_path / "saved"))
+    names = {path.name for path in (tmp_path / "saved").iterdir()}
+    assert {"modeling_bert.py", "configuration_bert.py", "encoder_models.py", "model.safetensors"} <= names

@@ -1,6 +1,8 @@
 """A saved directory carries its code: every Auto class loads our class from it where this package is not installed.
 
-The loading, training and saving happens in the fixture `saved`, in two processes a family.
+And it is a plain checkpoint: transformers' own classes read it with no flag. There rows are compared where there are
+tokens: transformers computes padding too. The loading, training and saving happens in the fixture `saved`, in two
+processes per family; one file has all tests of it, so that it is built once.
 """
 
 import ast
@@ -11,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 
 import hf_encoders
 from hf_encoders.models.configuration_albert import LAYER_PARTS
@@ -23,6 +26,7 @@ from tests.hub.tiny_checkpoints import (
     RELATIVE,
     TEXTS,
     Family,
+    built_in,
     head_of,
     make_batch,
     make_config,
@@ -35,6 +39,8 @@ from tests.hub.tiny_checkpoints import (
 
 
 SOURCE = Path(hf_encoders.__file__).parent / "models"
+# fp32 sums in another order, through two layers; outputs are of order 1.
+TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
 REPORTS = ("missing", "unexpected", "mismatched")
 
 
@@ -228,6 +234,7 @@ for folder in argument["folders"]:
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("run", [run_without_package, run_with_package], ids=["without", "with"])
 def test_relative_positions_are_refused_where_our_code_is_not_trusted(
     all_saved: dict[str, SavedFamily], tmp_path: Path, run: Callable[..., dict[str, str]]
@@ -255,6 +262,7 @@ for folder in argument["folders"]:
 """
 
 
+@pytest.mark.processes
 def test_shared_parts_load_where_the_package_is_not(tmp_path: Path) -> None:
     """transformers' ALBERT cannot share a part of a layer; the code beside the weights can."""
     ids, folders, expected = make_batch(ALBERT)["input_ids"], [], []
@@ -265,3 +273,68 @@ def test_shared_parts_load_where_the_package_is_not(tmp_path: Path) -> None:
             expected.append(["transformers_modules", 0, model(ids).logits.tolist()])
     found = run_without_package(LOAD_AND_RUN, tmp_path / "home", {"folders": folders, "ids": ids.tolist()})
     assert found == expected
+
+
+# --- plain transformers ---
+
+
+def native_heads(saved: SavedFamily) -> list[str]:
+    return [key for key in saved.folders if key not in RELATIVE]
+
+
+def at_tokens(outputs: dict[str, torch.Tensor], mask: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Outputs `(B, T, ...)` only at real tokens; outputs a sequence unchanged."""
+    is_token = mask.bool()
+    return {name: value[is_token] if value.shape[:2] == mask.shape else value for name, value in outputs.items()}
+
+
+def test_every_head_loads_as_the_built_in_class_with_nothing_missing(saved: SavedFamily) -> None:
+    for answers in (saved.first, saved.second):
+        for key in native_heads(saved):
+            found = answers.seen[f"plain/{key}/{key}"]
+            assert found["class"] == built_in(saved.family, key)
+            assert found["module"] == f"transformers.models.{saved.family.name}.modeling_{saved.family.name}"
+            assert found["config"][1].startswith("transformers.models.")
+            assert [found[name] for name in ("missing", "unexpected", "mismatched")] == [[], [], []]
+
+
+def test_no_other_auto_class_runs_our_code_unasked(saved: SavedFamily) -> None:
+    ways = [way for way in saved.first.seen if way.startswith("plain/") and not way.endswith("/tokenizer")]
+    assert len(ways) > len(native_heads(saved))
+    assert all(saved.first.seen[way]["module"].startswith("transformers.models.") for way in ways)
+
+
+def test_built_in_class_computes_the_same(saved: SavedFamily) -> None:
+    mask = make_batch(saved.family)["attention_mask"]
+    for key in native_heads(saved):
+        found = at_tokens(saved.first.outputs_of(f"plain/{key}", key), mask)
+        expected = at_tokens(saved.outputs[key], mask)
+        assert found.keys() == expected.keys()
+        for name, value in expected.items():
+            torch.testing.assert_close(found[name], value, msg=lambda text, key=key: f"{key}: {text}", **TOLERANCE)
+
+
+def test_built_in_class_computes_the_same_after_fine_tuning_elsewhere(saved: SavedFamily) -> None:
+    mask = make_batch(saved.family)["attention_mask"]
+    for key in native_heads(saved):
+        found = at_tokens(saved.second.outputs_of(f"plain/{key}", key), mask)
+        expected = at_tokens(saved.first.outputs_of(f"tuned/{saved.tuned_folders[key]}", key), mask)
+        assert found.keys() == expected.keys()
+        for name, value in expected.items():
+            torch.testing.assert_close(found[name], value, msg=lambda text, key=key: f"{key}: {text}", **TOLERANCE)
+
+
+def test_tokenizer_and_configuration_are_the_built_in_ones(saved: SavedFamily) -> None:
+    for key in native_heads(saved):
+        found = saved.first.seen[f"plain/{key}/tokenizer"]
+        assert found["class"] == saved.family.tokenizer_class.__name__
+        assert found["ids"] == make_tokenizer(saved.family)(list(TEXTS))["input_ids"]
+        assert found["model_type"] == saved.family.name
+        assert found["architectures"] == [built_in(saved.family, key)]
+        assert hasattr(transformers, found["architectures"][0])
+
+
+def test_relative_positions_are_the_only_checkpoints_left_out(saved: SavedFamily) -> None:
+    """Everything else that can be saved is read by plain transformers."""
+    assert set(saved.folders) - set(native_heads(saved)) == set(RELATIVE)
+    assert {head_of(key) for key in RELATIVE} == {"AutoModelForMaskedLM"}

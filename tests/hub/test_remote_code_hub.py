@@ -37,6 +37,9 @@ from tests.hub.tiny_checkpoints import (
 )
 
 
+pytestmark = pytest.mark.processes
+
+
 # Model and tokenizer; then a model of other weights on top, as a second training would push it.
 PUSH = """
 import hf_encoders

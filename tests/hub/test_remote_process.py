@@ -9,6 +9,9 @@ import hf_encoders
 from tests.hub.remote_process import run_with_package, run_without_package
 
 
+pytestmark = pytest.mark.processes
+
+
 IMPORT = """
 import importlib
 

@@ -91,18 +91,20 @@ def test_shipped_files_are_flat_and_have_public_names() -> None:
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_every_head_is_in_auto_map_and_in_one_file(family: Family) -> None:
     """A head left out of AUTO_MAP could be saved and not be loaded; one modeling file is copied beside the weights."""
-    module = ast.parse((PACKAGE / "models" / f"modeling_{family.name}.py").read_text(encoding="utf-8"))
+    file_name = family.name.replace("-", "_")
+    module = ast.parse((PACKAGE / "models" / f"modeling_{file_name}.py").read_text(encoding="utf-8"))
     classes = [node.name for node in module.body if isinstance(node, ast.ClassDef) and node.name.startswith("Hfe")]
     heads = {name for name in classes if not name.endswith(("PreTrainedModel", "Output"))}
     references = {name: reference.split(".") for name, reference in family.config_class.AUTO_MAP.items()}
-    assert references.pop("AutoConfig") == [f"configuration_{family.name}", family.config_class.__name__]
-    assert {module for module, _ in references.values()} == {f"modeling_{family.name}"}
+    assert references.pop("AutoConfig") == [f"configuration_{file_name}", family.config_class.__name__]
+    assert {module for module, _ in references.values()} == {f"modeling_{file_name}"}
     assert {name for _, name in references.values()} == heads
 
 
 def test_transformers_finds_every_shipped_file() -> None:
     """Its own reading of the imports reaches all files from those that config.json names, and there are no others."""
-    named = [f"{kind}_{family.name}" for family in FAMILIES for kind in ("configuration", "modeling")]
+    names = [family.name.replace("-", "_") for family in FAMILIES]
+    named = [f"{kind}_{name}" for name in names for kind in ("configuration", "modeling")]
     found = set()
     for path in (PACKAGE / "models" / f"{name}.py" for name in [*named, "question_answering_pipeline"]):
         found |= {path.name, *(Path(needed).name for needed in get_relative_import_files(path))}

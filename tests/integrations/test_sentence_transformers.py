@@ -111,6 +111,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[dict[st
     return {key: (found[key], Path(folders[key][2])) for key in folders}
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("trust", [False, True], ids=["native", "our code"])
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_encodes_trains_and_is_saved(

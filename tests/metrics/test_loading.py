@@ -78,6 +78,7 @@ def check_same_as_classes(loaded: list, folder: Path) -> None:
         assert metrics == class_of(name)(config, cache_dir=str(folder)).compute(**inputs), name
 
 
+@pytest.mark.processes
 def test_files_load_by_path_without_the_package_each_copied_alone(tmp_path):
     for name, _, _ in CASES:
         (tmp_path / name).mkdir()
@@ -88,6 +89,7 @@ def test_files_load_by_path_without_the_package_each_copied_alone(tmp_path):
     check_same_as_classes(loaded, tmp_path)
 
 
+@pytest.mark.processes
 def test_all_files_load_by_path_with_the_package(tmp_path):
     checkpoint = save_checkpoint(make_model(BERT, "AutoModelForMaskedLM"), BERT, tmp_path / "model")
     argument = [str(FOLDER), CASES, str(checkpoint), MASKED_INPUTS]

@@ -257,6 +257,7 @@ def elsewhere(
     return run_without_package(LOAD, tmp_path_factory.mktemp("elsewhere"), loads)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", DAMAGES)
 def test_a_damaged_checkpoint_is_one_error(
     name: str, damaged: dict[str, Path], elsewhere: dict[str, tuple[list[str], str]]
@@ -271,6 +272,7 @@ def test_a_damaged_checkpoint_is_one_error(
     assert message == str(caught.value)
 
 
+@pytest.mark.processes
 def test_what_was_damaged_was_whole(
     whole: dict[bool, Path], elsewhere: dict[str, tuple[list[str], str] | None]
 ) -> None:
@@ -383,6 +385,7 @@ def test_mistakes_in_the_call_keep_their_error(whole: dict[bool, Path]) -> None:
         HfeBertForSequenceClassification.from_pretrained(whole[False], no_such_argument=1)
 
 
+@pytest.mark.processes
 def test_repositories_are_told_apart_as_folders_are(damaged: dict[str, Path], tmp_path: Path) -> None:
     names = ("truncated", "pickle", "no weights", "missing shard")
     with LoopbackHub() as hub:

@@ -12,11 +12,11 @@ from hf_encoders.objectives import OBJECTIVES, get_objective
 from hf_encoders.recipes.recipe import recipe_of
 from hf_encoders.recipes.run import Run, divide
 from hf_encoders.training import PreTrainingTrainer
-from tests.end_to_end.test_quickstart import write_corpus
+from tests.data.corpora import write_corpus
 from tests.objectives.modeling_toy import ToyForPreTraining
 from tests.objectives.toy import add_toys
 from tests.recipes.test_phases import make_documents
-from tests.training.killed_run import make_tokenizer
+from tests.training.tiny import make_tokenizer
 
 
 RECIPE = {

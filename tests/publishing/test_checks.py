@@ -42,6 +42,7 @@ def directory(good: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(good, tmp_path / "model"))
 
 
+@pytest.mark.processes
 def test_every_head_passes_and_loads_elsewhere(tmp_path):
     cases = [*ALL_HEADS, (ALBERT, MLM)]
     fields = [{}] * len(ALL_HEADS) + [{"position_embedding_type": "relative_key"}]
@@ -126,6 +127,7 @@ def test_an_auto_map_may_name_a_tokenizer_by_its_two_classes(directory):
     assert check_files(directory) == []
 
 
+@pytest.mark.processes
 def test_an_encoder_without_pooler_passes_with_a_warning(tmp_path):
     directories = []
     for family in FAMILIES:
@@ -144,6 +146,7 @@ def test_a_padding_id_of_another_is_worth_a_warning(directory):
     assert not finding.is_error and "pads with id 0, but pad_token_id=1" in finding.text
 
 
+@pytest.mark.processes
 def test_code_that_computes_something_else_is_found(directory):
     path = directory / "modeling_bert.py"
     text = path.read_text()
@@ -153,6 +156,7 @@ def test_code_that_computes_something_else_is_found(directory):
     assert "without hf_encoders, trust_remote_code=True: outputs differ by up to" in text
 
 
+@pytest.mark.processes
 def test_code_that_needs_the_package_is_found(directory):
     path = directory / "encoder_tokens.py"
     path.write_text(path.read_text() + "\nimport hf_encoders\n")
@@ -160,6 +164,7 @@ def test_code_that_needs_the_package_is_found(directory):
     assert "trust_remote_code=True" in text and "hf_encoders" in text
 
 
+@pytest.mark.processes
 def test_weights_of_a_part_are_refused(directory):
     weights = load_file(directory / "model.safetensors")
     save_file(
@@ -169,6 +174,7 @@ def test_weights_of_a_part_are_refused(directory):
     assert "has no weights for cls.predictions.transform" in text and "randomly initialised" in text
 
 
+@pytest.mark.processes
 def test_verify_loading_prints_each_way_and_refuses_another_model(good, capsys, monkeypatch):
     model = make_model(BERT, MLM)
     loaded_once = []

@@ -78,6 +78,7 @@ def test_an_encoder_that_was_saved_without_pooler_is_exported(form, tmp_path):
     assert not [name for name in load_file(folder / "model.safetensors") if "pooler" in name]
 
 
+@pytest.mark.processes
 def test_native_directories_load_where_the_package_is_not(tmp_path):
     loads = []
     for family in FAMILIES:

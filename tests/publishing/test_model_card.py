@@ -11,17 +11,10 @@ from hf_encoders.publishing.model_card import make_model_card
 from hf_encoders.records.curves import Curve
 from hf_encoders.records.plots import draw_runs
 from hf_encoders.records.training_record import NOT_RECORDED, TrainingRecord
+from tests.data.corpora import TINY_MODEL
 
 
 GOLDEN = Path(__file__).with_name("golden_card.md")
-SIZES = {
-    "vocab_size": 60,
-    "hidden_size": 12,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 3,
-    "intermediate_size": 20,
-    "max_position_embeddings": 32,
-}
 RECORD = TrainingRecord(
     objectives={"masked language modelling": "15 % of the tokens", "sentence-order prediction": "half swapped"},
     corpus={"name": "a corpus", "documents": 1234, "tokens": 5678901},
@@ -45,14 +38,14 @@ RECORD = TrainingRecord(
 
 
 def test_the_text_of_a_card():
-    model = HfeAlbertForPreTraining(HfeAlbertConfig(embedding_size=8, **SIZES))
+    model = HfeAlbertForPreTraining(HfeAlbertConfig(embedding_size=8, **TINY_MODEL))
     record = dataclasses.replace(RECORD, language=["en"], license="apache-2.0")
     card = make_model_card(model, record, name="me/encoder", has_curve=True)
     assert str(card) == GOLDEN.read_text(encoding="utf-8")
 
 
 def test_warnings_stand_below_the_figures():
-    model = HfeAlbertForPreTraining(HfeAlbertConfig(embedding_size=8, **SIZES))
+    model = HfeAlbertForPreTraining(HfeAlbertConfig(embedding_size=8, **TINY_MODEL))
     record = dataclasses.replace(RECORD, warnings=["test: accuracy 0.5 is no better.", "test: 3 rows."])
     plain, warned = (str(make_model_card(model, one, name="me/encoder")) for one in (RECORD, record))
     told = "\n\n**Warning:** test: accuracy 0.5 is no better.\n\n**Warning:** test: 3 rows.\n\n## Limits"
@@ -60,7 +53,7 @@ def test_warnings_stand_below_the_figures():
 
 
 def test_the_metadata_is_what_the_hub_reads():
-    model = HfeAlbertForPreTraining(HfeAlbertConfig(embedding_size=8, **SIZES))
+    model = HfeAlbertForPreTraining(HfeAlbertConfig(embedding_size=8, **TINY_MODEL))
     card = make_model_card(model, dataclasses.replace(RECORD, license="apache-2.0"), name="me/encoder")
     data = ModelCard(str(card)).data
     assert data.library_name == "transformers" and data.license == "apache-2.0"
@@ -69,14 +62,14 @@ def test_the_metadata_is_what_the_hub_reads():
 
 
 def test_what_was_not_recorded_is_said():
-    card = str(make_model_card(HfeBertForMaskedLM(HfeBertConfig(**SIZES)), TrainingRecord(), name="x"))
+    card = str(make_model_card(HfeBertForMaskedLM(HfeBertConfig(**TINY_MODEL)), TrainingRecord(), name="x"))
     for line in ("Objectives: ", "| corpus | ", "| schedule | ", "| hardware | ", "| duration | ", "| command | `"):
         assert f"{line}{NOT_RECORDED}" in card
     assert "model-index" not in card and "loss_curve" not in card and "without `trust_remote_code=True`" in card
 
 
 def test_relative_positions_are_said_to_need_the_code():
-    config = HfeBertConfig(position_embedding_type="relative_key", **SIZES)
+    config = HfeBertConfig(position_embedding_type="relative_key", **TINY_MODEL)
     card = str(make_model_card(HfeBertForMaskedLM(config), TrainingRecord(), name="x"))
     assert "refuses to load it" in card
 

@@ -42,6 +42,7 @@ def run_on_import(path: Path, code: str) -> None:
     path.write_text(f"{code}\n{path.read_text() if path.exists() else ''}")
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", ["modeling_bert.py", "encoder_cpu_kernels.py", "question_answering_pipeline.py"])
 def test_code_that_is_not_the_package_s_own_is_not_run(directory, name):
     trace = directory.parent / "trace"
@@ -63,6 +64,7 @@ def test_code_of_another_repository_is_not_run(directory):
     assert foreign_code(directory) == ["other/repo--modeling.Model"]
 
 
+@pytest.mark.processes
 def test_trusted_code_gets_no_token_and_nothing_of_the_current_directory(directory, tmp_path, monkeypatch):
     home = tmp_path / "home"
     (home / ".cache" / "huggingface").mkdir(parents=True)

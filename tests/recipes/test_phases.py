@@ -9,13 +9,11 @@ from torch.utils.data import DataLoader
 from hf_encoders.data import DocumentChunks, SentenceBlocks
 from hf_encoders.recipes.phases import PhaseExamples, RunExamples
 from hf_encoders.recipes.recipe import Phase
+from tests.data.corpora import equal_documents
 
 
 def make_documents(count: int = 11) -> datasets.Dataset:
-    random = np.random.default_rng(0)
-    return datasets.Dataset.from_dict(
-        {"input_ids": [[random.integers(5, 60, 6).tolist() for _ in range(3)] for _ in range(count)]}
-    )
+    return equal_documents(count)
 
 
 def make_run(micro_batches: int, seed: int = 0) -> RunExamples:

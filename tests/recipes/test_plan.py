@@ -13,7 +13,8 @@ from hf_encoders.recipes.run import Run
 from hf_encoders.records.flops import forward_flops
 from hf_encoders.records.hardware import peak_on_cpu
 from hf_encoders.training.health.token_counts import BatchCounts
-from tests.training.killed_run import make_documents, make_tokenizer
+from tests.training.killed_run import make_documents
+from tests.training.tiny import make_tokenizer
 
 
 SMALL = {

@@ -15,7 +15,7 @@ from hf_encoders.objectives.mlm import describe_masking
 from hf_encoders.recipes.pretrained_folder import logged_means
 from hf_encoders.records.training_record import TrainingRecord
 from tests.commands.pretrain_runs import TINY
-from tests.end_to_end.test_quickstart import write_corpus
+from tests.data.corpora import write_corpus
 
 
 REPLACED = "of those 80 % [MASK], 10 % random, 10 % kept"

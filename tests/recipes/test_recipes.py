@@ -11,7 +11,7 @@ from hf_encoders.recipes.run import Run, divide, training_arguments
 from hf_encoders.registration import config_class_of
 from hf_encoders.training.lamb import AlbertLamb
 from hf_encoders.training.optimizers import optimizer_class
-from tests.training.killed_run import make_tokenizer
+from tests.training.tiny import make_tokenizer
 
 
 MINIMAL = {

@@ -1,16 +1,12 @@
-"""A short pre-training run of 18 steps, 3 epochs, that can stop to be killed; run by `test_killed.py`.
+"""A short pre-training run of 18 steps, 3 epochs, that may kill itself."""
 
-python killed_run.py EXAMPLES WORKERS FOLDER STEP_TO_STOP_AT [CHECKPOINT OUT.pt]
-"""
-
-import sys
-import time
+import os
+import signal
+from pathlib import Path
 
 import datasets
-import numpy as np
 import torch
-from tokenizers import Tokenizer, models
-from transformers import PreTrainedTokenizerFast, TrainerCallback, TrainingArguments, set_seed
+from transformers import TrainerCallback, set_seed
 
 from hf_encoders import HfeBertConfig, HfeBertForMaskedLM, HfeBertForPreTraining
 from hf_encoders.data import (
@@ -22,22 +18,22 @@ from hf_encoders.data import (
 )
 from hf_encoders.data.streaming import StreamedChunks
 from hf_encoders.training import PreTrainingTrainer
+from tests.data.corpora import TINY_MODEL, equal_documents
+from tests.training.tiny import make_tokenizer, training_arguments
 
 
 LENGTH = 24
-VOCABULARY = 60
 
 
-class Stop(TrainerCallback):
-    """Says that a step is done, and waits there to be killed."""
+class KillAt(TrainerCallback):
+    """Kills the process at the end of a step."""
 
-    def __init__(self, step: int):
+    def __init__(self, step: int | None):
         self.step = step
 
     def on_step_end(self, args, state, control, **kwargs):
         if state.global_step == self.step:
-            print(f"step {self.step}", flush=True)
-            time.sleep(300)
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Counting:
@@ -52,30 +48,16 @@ class Counting:
         return self.collator(features)
 
 
-def make_tokenizer() -> PreTrainedTokenizerFast:
-    special = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"]
-    words = [f"w{i}" if i % 3 else f"##{i}" for i in range(5, VOCABULARY)]
-    vocabulary = {token: i for i, token in enumerate([*special, *words])}
-    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
-    names = ("pad_token", "cls_token", "sep_token", "unk_token", "mask_token")
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **dict(zip(names, special, strict=True)))
-
-
 def make_documents() -> datasets.Dataset:
     """24 documents of one chunk each, and of 24 blocks of one document each."""
-    random = np.random.default_rng(0)
-    documents = [[random.integers(5, VOCABULARY, 6).tolist() for _ in range(3)] for _ in range(24)]
-    return datasets.Dataset.from_dict({"input_ids": documents})
+    return equal_documents(24)
 
 
 def make_trainer(examples: str, workers: int, folder: str, **arguments) -> PreTrainingTrainer:
     """A trainer of NSP on chunks, stored, streamed or in groups, or of MLM with whole words on blocks."""
     set_seed(0)
     tokenizer = make_tokenizer()
-    config = HfeBertConfig(
-        vocab_size=VOCABULARY, hidden_size=12, num_hidden_layers=2, num_attention_heads=3, intermediate_size=20,
-        max_position_embeddings=32, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1,
-    )  # fmt: skip
+    config = HfeBertConfig(**TINY_MODEL)
     documents, no_short = make_documents(), {"short_sequence_probability": 0.0}
     batch_size = 4
     if examples == "blocks":
@@ -94,9 +76,9 @@ def make_trainer(examples: str, workers: int, folder: str, **arguments) -> PreTr
             train_set = StreamedChunks(documents["input_ids"][:], None, LENGTH, window_documents=5, **no_short)
     return PreTrainingTrainer(
         model=model,
-        args=TrainingArguments(
+        args=training_arguments(
             folder, max_steps=18, per_device_train_batch_size=batch_size, learning_rate=0.05, save_steps=5,
-            dataloader_num_workers=workers, report_to="none", use_cpu=True, disable_tqdm=True, logging_steps=4,
+            dataloader_num_workers=workers, logging_steps=4,
         ),
         train_dataset=train_set,
         data_collator=Counting(collator),
@@ -104,15 +86,9 @@ def make_trainer(examples: str, workers: int, folder: str, **arguments) -> PreTr
     )  # fmt: skip
 
 
-def main() -> None:
-    """Train, from a checkpoint where there is one, and write what was found."""
-    examples, workers, folder, step = sys.argv[1:5]
-    checkpoint, out = sys.argv[5:7] or (None, None)
+def train(folder: Path, examples: str, workers: int, kill_at: int | None = None, resume: str | None = None) -> None:
+    """Train, until the process kills itself at the end of a step or to the end, and write what was found."""
     torch.set_num_threads(1)
-    trainer = make_trainer(examples, int(workers), folder, callbacks=[Stop(int(step))])
-    trainer.train(resume_from_checkpoint=checkpoint)
-    torch.save({"parameters": trainer.model.state_dict(), "calls": trainer.data_collator.calls}, out)
-
-
-if __name__ == "__main__":
-    main()
+    trainer = make_trainer(examples, workers, str(folder), callbacks=[KillAt(kill_at)])
+    trainer.train(resume_from_checkpoint=resume)
+    torch.save({"parameters": trainer.model.state_dict(), "calls": trainer.data_collator.calls}, folder / "found.pt")

@@ -11,12 +11,11 @@ import sys
 from pathlib import Path
 
 import datasets
-import numpy as np
 import torch
 from accelerate import PartialState
 from accelerate.utils import DistributedType
 from torch.distributed.tensor import DTensor
-from transformers import TrainingArguments, set_seed
+from transformers import set_seed
 
 from hf_encoders import (
     HfeAlbertConfig,
@@ -35,21 +34,16 @@ from hf_encoders.data import (
 )
 from hf_encoders.data.streaming import StreamedBlocks, StreamedChunks
 from hf_encoders.training import PreTrainingTrainer
-from tests.training.killed_run import VOCABULARY, make_tokenizer
+from tests.data.corpora import TINY_MODEL, random_documents
+from tests.training.tiny import NO_DROPOUT, make_tokenizer, training_arguments
 
 
 LENGTH = 24
 STEPS = 4
 STEP_EXAMPLES = 8  # of an optimizer step, over all processes
 SIZES = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 12,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 3,
-    "intermediate_size": 20,
-    "max_position_embeddings": 32,
-    "hidden_dropout_prob": 0.0,  # masks of dropout are drawn by process
-    "attention_probs_dropout_prob": 0.0,
+    **TINY_MODEL,
+    **NO_DROPOUT,  # its masks are drawn by process
     "initializer_range": 0.2,
 }
 RECOMPUTED = {"activation_checkpointing": True}
@@ -76,11 +70,7 @@ def on_gloo_as_on_accelerators() -> None:
 
 def make_documents() -> list[list[list[int]]]:
     """40 documents of 3 to 5 sentences of 2 to 9 tokens."""
-    random = np.random.default_rng(0)
-    return [
-        [random.integers(5, VOCABULARY, random.integers(2, 10)).tolist() for _ in range(random.integers(3, 6))]
-        for _ in range(40)
-    ]
+    return random_documents(40, 0, (3, 6), (2, 10))
 
 
 def make_model(objective: str) -> torch.nn.Module:
@@ -119,10 +109,9 @@ def make_trainer(case: str, mode: str, folder: Path, **arguments) -> PreTraining
     settings = {
         "max_steps": STEPS, "per_device_train_batch_size": STEP_EXAMPLES // accumulated, "learning_rate": 0.2,
         "gradient_accumulation_steps": accumulated, "lr_scheduler_type": "constant", "optim": "sgd",
-        "per_device_eval_batch_size": 5, "logging_steps": 1, "save_strategy": "no", "report_to": "none",
-        "use_cpu": True, "disable_tqdm": True, **more, **arguments,
+        "per_device_eval_batch_size": 5, "logging_steps": 1, "save_strategy": "no", **more, **arguments,
     }  # fmt: skip
-    made = TrainingArguments(str(folder), fsdp=mode in ("fsdp", "fsdp on CPUs"), **settings)
+    made = training_arguments(folder, fsdp=mode in ("fsdp", "fsdp on CPUs"), **settings)
     if mode in ("fsdp", "launched"):
         on_gloo_as_on_accelerators()
     return PreTrainingTrainer(

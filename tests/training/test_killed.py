@@ -1,10 +1,6 @@
 """P4: killed and resumed equals never killed, bit for bit."""
 
-import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -14,20 +10,15 @@ from transformers.trainer_utils import get_last_checkpoint
 
 from hf_encoders.data import DocumentChunks
 from hf_encoders.training import EpochCallback
+from tests import processes
+from tests.training import killed_run
 from tests.training.killed_run import LENGTH, make_documents, make_trainer
 
 
-SCRIPT = Path(__file__).with_name("killed_run.py")
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
-NEVER = 0
-
-
 @pytest.fixture(scope="module")
-def never_killed(tmp_path_factory):
+def never_killed(tmp_path_factory, one_thread):
     """Parameters after 18 steps in one go, of each kind of examples; on one thread, as in the other processes."""
     found = {}
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
 
     def parameters(examples):
         if examples not in found:
@@ -37,37 +28,23 @@ def never_killed(tmp_path_factory):
             found[examples] = trainer.model.state_dict()
         return found[examples]
 
-    yield parameters
-    torch.set_num_threads(threads)
+    return parameters
 
 
-def train_until_killed(folder, examples, workers, step):
-    command = [sys.executable, str(SCRIPT), examples, str(workers), str(folder), str(step)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
-    with process:
-        lines = iter(process.stdout.readline, "")
-        reached = any(line == f"step {step}\n" for line in lines)
-        process.send_signal(signal.SIGKILL)
-        assert reached, process.stderr.read()
-    assert process.returncode == -signal.SIGKILL
-
-
-def train_on(folder, examples, workers, checkpoint, out):
-    command = [sys.executable, str(SCRIPT), examples, str(workers), str(folder), str(NEVER), checkpoint, str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=ENVIRONMENT)
-    assert done.returncode == 0, done.stderr
-    return torch.load(out, weights_only=True)
-
-
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("examples", "workers"), [("chunks", 0), ("chunks", 2), ("blocks", 2), ("groups", 0), ("groups", 2)]
 )
 def test_a_killed_run_goes_on_as_if_it_had_not_been(never_killed, tmp_path, examples, workers):
     """Killed at step 13, in the third epoch; the last checkpoint is that of step 10, in the second."""
-    train_until_killed(tmp_path / "run", examples, workers, 13)
-    checkpoint = get_last_checkpoint(str(tmp_path / "run"))
+    run = tmp_path / "run"
+    ended = processes.run(killed_run.train, run, examples, workers, kill_at=13)
+    assert ended.status == -signal.SIGKILL, ended.told
+    checkpoint = get_last_checkpoint(str(run))
     assert checkpoint.endswith("checkpoint-10")
-    resumed = train_on(tmp_path / "run", examples, workers, checkpoint, tmp_path / "out.pt")
+    ended = processes.run(killed_run.train, run, examples, workers, resume=checkpoint)
+    assert ended.status == 0, ended.told
+    resumed = torch.load(run / "found.pt", weights_only=True)
 
     expected = never_killed(examples)
     assert resumed["parameters"].keys() == expected.keys()

@@ -14,6 +14,9 @@ from hf_encoders.training.distributed import check_launch
 from tests.training.launched_steps import CASES, make_trainer
 
 
+pytestmark = pytest.mark.processes
+
+
 SCRIPT = Path(__file__).with_name("launched_steps.py")
 ROOT = SCRIPT.parents[2]
 ACCELERATE = ["-m", "accelerate.commands.launch", "--num_processes=2", "--main_process_port=0"]
@@ -105,13 +108,13 @@ def test_accelerate_launch_alone_asks_for_sharding(found, tmp_path):
 
 def test_sharding_that_would_not_happen_is_refused(found):
     _, of = found
-    assert "MULTI_CPU of 2 process(es)" in of["ddp"]["refusal"] and "use_cpu" in of["ddp"]["refusal"]
+    assert "MULTI_CPU with 2 process(es)" in of["ddp"]["refusal"] and "use_cpu" in of["ddp"]["refusal"]
 
 
 def test_a_launcher_that_starts_one_process_for_two_is_refused(tmp_path):
     done = launch([*ACCELERATE, "--cpu"], str(tmp_path), "alone", "nsp")
     assert done.returncode != 0
-    assert "ValueError: accelerate launch was told num_processes above 1" in done.stderr
+    assert "ValueError: accelerate launch was given num_processes above 1" in done.stderr
 
 
 def test_a_process_that_misses_its_rank_is_refused(tmp_path, monkeypatch):

@@ -5,14 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from transformers import TrainingArguments
 
 from hf_encoders import HfeBertConfig, HfeBertForMaskedLM
 from hf_encoders.data import DataCollatorForMaskedLM, SentenceBlocks
 from hf_encoders.recipes.phases import PhaseExamples, RunExamples
 from hf_encoders.recipes.recipe import Phase
 from hf_encoders.training import LinearMaskRate, PreTrainingTrainer
-from tests.data.corpora import make_dataset, random_documents
+from tests.data.corpora import TINY_MODEL, make_dataset, random_documents
+from tests.training.tiny import NO_DROPOUT, training_arguments
 
 
 class Pieces:
@@ -71,17 +71,13 @@ def test_a_step_has_one_rate_however_it_is_divided():
 
 def make(tokenizer, folder, **arguments):
     torch.manual_seed(0)
-    config = HfeBertConfig(
-        vocab_size=60, hidden_size=12, num_hidden_layers=1, num_attention_heads=3, intermediate_size=20,
-        max_position_embeddings=64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-    )  # fmt: skip
+    config = HfeBertConfig(**{**TINY_MODEL, **NO_DROPOUT, "num_hidden_layers": 1, "max_position_embeddings": 64})
     settings = {"per_device_train_batch_size": 1, "max_steps": 8, "save_steps": 5, "learning_rate": 0.1}
     data_set = SentenceBlocks(make_dataset(random_documents(60)), 64)
     return PreTrainingTrainer(
         model=HfeBertForMaskedLM(config),
-        args=TrainingArguments(
-            folder, **settings, report_to="none", use_cpu=True, disable_tqdm=True, logging_strategy="no",
-            train_sampling_strategy="sequential", **arguments,
+        args=training_arguments(
+            folder, **settings, logging_strategy="no", train_sampling_strategy="sequential", **arguments,
         ),
         train_dataset=RunExamples([PhaseExamples(Phase(8, 64, 4), data_set)], 1, LinearMaskRate(0.4, 0.1)),
         eval_dataset=blocks(64),

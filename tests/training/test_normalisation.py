@@ -1,25 +1,25 @@
-"""P3: a batch of 32 = 4 accumulated batches of 8 = 2 processes of 16 = packed, in losses, figures and parameters."""
-
-import subprocess
-import sys
-from pathlib import Path
+"""P3: a batch of 32 = 4 accumulated batches of 8 = 2 processes of 16 = packed, in losses, metrics and parameters."""
 
 import pytest
 import torch
+from transformers import Trainer
+
+from tests import processes
+from tests.training import three_steps
+from tests.training.three_steps import PAIR_LABELS, SPLITS_OF_ONE_PROCESS, SPLITS_OF_TWO_PROCESSES, train
 
 
-SCRIPT = Path(__file__).with_name("three_steps.py")
-ALONE = [sys.executable]
-TWO_PROCESSES = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-# Figures of a log that the cut of a batch does not change, beside losses and accuracies.
+# Metrics of a log that the split of a batch does not change, beside losses and accuracies.
 SAME_IN_ALL = ("grad_norm", "eval_perplexity", "tokens_seen", "mask_rate")
 
 
-def three_steps(out: Path, launcher: list[str], objective: str, *cut: str) -> dict:
-    command = [*launcher, str(SCRIPT), objective, *cut[:2], str(out), *cut[2:]]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    return torch.load(out, weights_only=False)
+@pytest.fixture(scope="module")
+def in_two_processes(tmp_path_factory):
+    """What two processes found, by objective and split."""
+    folder = tmp_path_factory.mktemp("two")
+    for ended in processes.run_all(three_steps.train_in_each_split, 2, folder):
+        assert ended.status == 0, ended.told
+    return torch.load(folder / "found.pt", weights_only=False)
 
 
 def largest_difference(one: dict, other: dict) -> float:
@@ -34,24 +34,24 @@ def largest_difference(one: dict, other: dict) -> float:
     return max(differences)
 
 
-@pytest.mark.parametrize("objective", ["mlm", "nsp", "sop"])
-def test_the_cut_of_a_batch_changes_nothing(objective, tmp_path):
-    whole = three_steps(tmp_path / "whole.pt", ALONE, objective, "32", "1")
-    accumulated = three_steps(tmp_path / "accumulated.pt", ALONE, objective, "8", "4")
-    two_processes = three_steps(tmp_path / "two.pt", TWO_PROCESSES, objective, "16", "1")
-    both = three_steps(tmp_path / "both.pt", TWO_PROCESSES, objective, "4", "4")
-    # Evaluation is on 50 examples in batches of 7: two processes fill their last round up with examples that came.
-    packed = three_steps(tmp_path / "packed.pt", ALONE, objective, "32", "1", "packed")
-    packed_and_cut = three_steps(tmp_path / "packed_and_cut.pt", TWO_PROCESSES, objective, "4", "4", "packed")
-    for cut in (accumulated, two_processes, both, packed, packed_and_cut):
-        assert largest_difference(whole, cut) < 1e-5
+@pytest.mark.processes
+@pytest.mark.parametrize("objective", PAIR_LABELS)
+def test_the_split_of_a_batch_changes_nothing(in_two_processes, objective, tmp_path):
+    found = {name: train(objective, split, tmp_path) for name, split in SPLITS_OF_ONE_PROCESS.items()}
+    found |= in_two_processes[objective]
+    assert len(found) == len(SPLITS_OF_ONE_PROCESS) + len(SPLITS_OF_TWO_PROCESSES)
+    whole = found.pop("whole")
+    assert {name: largest_difference(whole, other) for name, other in found.items()} == pytest.approx(
+        dict.fromkeys(found, 0), abs=1e-5
+    )
     # The steps did something: this would not hold for a model that stands still.
     assert whole["logs"][0]["loss"] - whole["logs"][2]["loss"] > 1e-3
 
 
 def test_mlm_needs_no_trainer_of_ours(tmp_path):
-    whole = three_steps(tmp_path / "whole.pt", ALONE, "mlm", "32", "1", "stock")
-    accumulated = three_steps(tmp_path / "accumulated.pt", ALONE, "mlm", "8", "4", "stock")
+    whole, accumulated = (
+        train("mlm", SPLITS_OF_ONE_PROCESS[name], tmp_path, Trainer) for name in ("whole", "accumulated")
+    )
     for name, parameter in whole["parameters"].items():
         assert (parameter - accumulated["parameters"][name]).abs().max() < 1e-5
     for one, other in zip(whole["logs"], accumulated["logs"], strict=True):
@@ -60,6 +60,7 @@ def test_mlm_needs_no_trainer_of_ours(tmp_path):
 
 def test_pairs_in_the_stock_trainer_have_the_right_scale(tmp_path):
     """Not exact there, but an average: within a few percent, where a plain sum would be four times the loss."""
-    whole = three_steps(tmp_path / "whole.pt", ALONE, "nsp", "32", "1", "stock")
-    accumulated = three_steps(tmp_path / "accumulated.pt", ALONE, "nsp", "8", "4", "stock")
+    whole, accumulated = (
+        train("nsp", SPLITS_OF_ONE_PROCESS[name], tmp_path, Trainer) for name in ("whole", "accumulated")
+    )
     assert accumulated["logs"][0]["loss"] == pytest.approx(whole["logs"][0]["loss"], rel=0.03)

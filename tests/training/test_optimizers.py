@@ -2,21 +2,19 @@
 
 import pytest
 import torch
-from transformers import Trainer, TrainingArguments
+from transformers import Trainer
 
 from hf_encoders import HfeBertConfig, HfeBertForMaskedLM
 from hf_encoders.training.optimizers import optimization_facts, optimizer_class
+from tests.data.corpora import TINY_MODEL
+from tests.training.tiny import training_arguments
 
 
 def facts(folder, own=None, lamb=False, **fields):
     """Of a stock run of three steps."""
-    model = HfeBertForMaskedLM(
-        HfeBertConfig(vocab_size=30, hidden_size=12, num_hidden_layers=1, num_attention_heads=3, intermediate_size=20)
-    )
+    model = HfeBertForMaskedLM(HfeBertConfig(**TINY_MODEL))
     given = {"max_steps": 3, "learning_rate": 2e-3, "per_device_train_batch_size": 3, **fields}
-    arguments = TrainingArguments(
-        str(folder), use_cpu=True, report_to="none", save_strategy="no", disable_tqdm=True, **given
-    )
+    arguments = training_arguments(folder, save_strategy="no", **given)
     rows = [{"input_ids": [2, 7, 8, 3], "labels": [-100, 7, 8, -100]}] * 12
     chosen = {"optimizer_cls_and_kwargs": optimizer_class("lamb", arguments)} if lamb else {}
     if own is not None:
@@ -70,7 +68,5 @@ def test_the_precision_is_what_was_computed_with(tmp_path, fields, precision):
 
 
 def test_a_run_that_did_not_train_has_no_facts(tmp_path):
-    model = HfeBertForMaskedLM(
-        HfeBertConfig(vocab_size=30, hidden_size=12, num_hidden_layers=1, num_attention_heads=3)
-    )
-    assert optimization_facts(Trainer(model, TrainingArguments(str(tmp_path), use_cpu=True, report_to="none"))) == {}
+    model = HfeBertForMaskedLM(HfeBertConfig(**TINY_MODEL))
+    assert optimization_facts(Trainer(model, training_arguments(tmp_path))) == {}

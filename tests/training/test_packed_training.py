@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from transformers import Trainer, TrainingArguments
+from transformers import Trainer
 
 from hf_encoders import (
     HfeAlbertConfig,
@@ -22,14 +22,14 @@ from hf_encoders.data import (
 )
 from hf_encoders.training import EpochCallback, PreTrainingTrainer
 from tests.data.corpora import TINY_MODEL, make_dataset, random_documents
+from tests.training.tiny import NO_DROPOUT, training_arguments
 
 
 LENGTH = 24
 SIZES = {
     **TINY_MODEL,
     "pad_token_id": 0,
-    "hidden_dropout_prob": 0.0,
-    "attention_probs_dropout_prob": 0.0,
+    **NO_DROPOUT,
     "initializer_range": 0.2,
 }
 OBJECTIVES = {
@@ -59,9 +59,7 @@ def make(objective, folder, tokenizer, train_set, packed, trainer_class=PreTrain
     arguments = {"max_steps": 3, "learning_rate": 0.5, "lr_scheduler_type": "constant", "optim": "sgd", **settings}
     return trainer_class(
         model=model_class(config_class(**SIZES, **more)),
-        args=TrainingArguments(
-            folder, save_strategy="no", report_to="none", use_cpu=True, disable_tqdm=True, logging_steps=1, **arguments
-        ),
+        args=training_arguments(folder, save_strategy="no", logging_steps=1, **arguments),
         train_dataset=train_set,
         eval_dataset=eval_set,
         data_collator=collator_class(tokenizer, packed=packed),

@@ -14,7 +14,7 @@ from hf_encoders.commands import pretrain as pretrain_command
 from hf_encoders.training import threads
 from hf_encoders.training.threads import Work, fastest_threads, set_threads
 from tests.commands.pretrain_runs import TINY, pretrain, weights
-from tests.end_to_end.test_quickstart import write_corpus
+from tests.data.corpora import write_corpus
 
 
 class Clock:
@@ -90,7 +90,7 @@ def two_cores(monkeypatch):
     for name in threads.SET_BY_USER:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(threads, "THREADS_AT_IMPORT", 2)
-    monkeypatch.setattr(threads, "_chosen_here", None)
+    monkeypatch.setattr(threads, "_chosen", None)
     return clock
 
 
@@ -125,7 +125,7 @@ def test_what_the_user_or_a_launcher_chose_is_left_alone(two_cores, monkeypatch,
 
 def test_a_resumed_run_has_the_threads_that_it_began_with(two_cores):
     found, told = set_threads(a_trainer(), None, recorded=1)
-    assert found == two_cores.set == 1 and told == "1 thread, with which this run began."
+    assert found == two_cores.set == 1 and told == "1 thread, as at the start of this run."
     two_cores.set = 2
     assert set_threads(a_trainer(), lambda: [two_cores.work()], recorded=16)[0] == 1  # another machine
 
@@ -139,7 +139,7 @@ def test_a_run_notes_its_threads_and_measuring_does_not_change_it(tmp_path, monk
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(TINY), encoding="utf-8")
     write_corpus(tmp_path / "text.txt", 60, "alpha")
     now = torch.get_num_threads()
-    monkeypatch.setattr(threads, "_chosen_here", None)
+    monkeypatch.setattr(threads, "_chosen", None)
     monkeypatch.setattr(threads, "THREADS_AT_IMPORT", 2)
     for name in threads.SET_BY_USER:
         monkeypatch.delenv(name, raising=False)
@@ -157,6 +157,7 @@ def test_a_run_notes_its_threads_and_measuring_does_not_change_it(tmp_path, monk
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("started_as", "policy", "expected"),
     [("/bin/hf-encoders", None, "PASSIVE"), ("/bin/hf-encoders", "ACTIVE", "ACTIVE"), ("train.py", None, "None")],

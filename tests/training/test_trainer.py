@@ -3,40 +3,34 @@
 import math
 
 import datasets
-import numpy as np
 import pytest
 import torch
 from torch.utils.data import Subset
-from transformers import Trainer, TrainingArguments
+from transformers import Trainer
 
 from hf_encoders import HfeBertConfig, HfeBertForMaskedLM, HfeBertForPreTraining
 from hf_encoders.data import DataCollatorForMaskedLM, DataCollatorForNextSentencePrediction, DocumentChunks
 from hf_encoders.training import EpochCallback, PreTrainingTrainer
+from tests.data.corpora import TINY_MODEL, equal_documents
+from tests.training.tiny import NO_DROPOUT, training_arguments
 
 
 LENGTH = 24
 
 
 def corpus() -> datasets.Dataset:
-    random = np.random.default_rng(0)
-    return datasets.Dataset.from_dict(
-        {"input_ids": [[random.integers(5, 60, 6).tolist() for _ in range(4)] for _ in range(16)]}
-    )
+    return equal_documents(16, sentences=4)
 
 
 def make(model_class, folder, tokenizer, train_set, trainer_class=PreTrainingTrainer, eval_set=None, **arguments):
     torch.manual_seed(0)
-    config = HfeBertConfig(
-        vocab_size=60, hidden_size=12, num_hidden_layers=2, num_attention_heads=3, intermediate_size=20,
-        max_position_embeddings=32, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-    )  # fmt: skip
+    config = HfeBertConfig(**TINY_MODEL, **NO_DROPOUT)
     callbacks = arguments.pop("callbacks", None)
     settings = {"per_device_train_batch_size": 4, "save_strategy": "steps", "save_steps": 6, "max_steps": 10}
     return trainer_class(
         model=model_class(config),
-        args=TrainingArguments(
-            folder, **{**settings, "learning_rate": 0.1, "report_to": "none", "use_cpu": True, "disable_tqdm": True,
-            "logging_strategy": "no", **arguments},
+        args=training_arguments(
+            folder, **{**settings, "learning_rate": 0.1, "logging_strategy": "no", **arguments}
         ),
         train_dataset=train_set,
         eval_dataset=eval_set,

@@ -1,22 +1,18 @@
 """P4 over two processes: who gets which examples of an epoch, and that they are those of a single process."""
 
-import os
-import subprocess
-import sys
 from collections import Counter
 from itertools import chain
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from tests import processes
+from tests.training import two_ranks
 from tests.training.two_ranks import BATCH, KINDS, STEPS, make_data_set, make_trainer
 
 
-SCRIPT = Path(__file__).with_name("two_ranks.py")
-ROOT = SCRIPT.parents[2]
-TWO_PROCESSES = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+pytestmark = pytest.mark.processes
 EXAMPLES = 26
 
 
@@ -24,10 +20,8 @@ EXAMPLES = 26
 def ranks(tmp_path_factory):
     """What each of two processes found: 8 steps of 4 examples a process, 64 examples of 26 an epoch."""
     folder = tmp_path_factory.mktemp("two")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, *TWO_PROCESSES, str(SCRIPT), str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
-    assert done.returncode == 0, done.stderr
+    for ended in processes.run_all(two_ranks.train_on_each_kind, 2, folder):
+        assert ended.status == 0, ended.told
     return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in (0, 1)]
 
 
@@ -97,4 +91,4 @@ def test_what_several_processes_cannot_do_is_refused(ranks):
     for rank in ranks:
         evaluating, sending, grouped, predicting = rank["refusals"]
         assert "prepare_corpus" in evaluating and "dispatch_batches=True" in sending
-        assert "evaluate on the data set that it groups" in grouped and "compute_metrics" in predicting
+        assert "evaluate on the dataset that it groups" in grouped and "compute_metrics" in predicting

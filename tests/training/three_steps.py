@@ -1,13 +1,10 @@
-"""Three optimizer steps of 32 examples each, cut as the arguments say; run by `test_normalisation.py`, also by
-torchrun.
+"""Three optimizer steps of 32 examples each, however they are split into micro-batches and over processes."""
 
-python three_steps.py OBJECTIVE EXAMPLES_A_DEVICE ACCUMULATION OUT.pt [stock] [packed]
-"""
-
-import sys
+from pathlib import Path
+from typing import NamedTuple
 
 import torch
-from transformers import Trainer, TrainingArguments, set_seed
+from transformers import Trainer, set_seed
 
 from hf_encoders import (
     HfeAlbertConfig,
@@ -17,18 +14,38 @@ from hf_encoders import (
     HfeBertForPreTraining,
 )
 from hf_encoders.training import PreTrainingTrainer
+from tests import processes
+from tests.data.corpora import TINY_MODEL
+from tests.training.tiny import NO_DROPOUT, training_arguments
 
 
 SIZES = {
+    **TINY_MODEL,
+    **NO_DROPOUT,
     "vocab_size": 61,
     "hidden_size": 24,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 3,
     "intermediate_size": 36,
-    "max_position_embeddings": 32,
-    "hidden_dropout_prob": 0.0,
-    "attention_probs_dropout_prob": 0.0,
     "initializer_range": 0.2,
+}
+
+
+class Split(NamedTuple):
+    """How 32 examples are split."""
+
+    per_device: int
+    accumulation: int
+    packed: bool = False
+
+
+SPLITS_OF_ONE_PROCESS = {
+    "whole": Split(32, 1),
+    "accumulated": Split(8, 4),
+    "packed": Split(32, 1, packed=True),
+}
+SPLITS_OF_TWO_PROCESSES = {
+    "two processes": Split(16, 1),
+    "two processes, accumulated": Split(4, 4),
+    "two processes, accumulated and packed": Split(4, 4, packed=True),
 }
 PAIR_LABELS = {"mlm": None, "nsp": "next_sentence_label", "sop": "sentence_order_label"}
 
@@ -76,54 +93,53 @@ def collate_packed(examples: list[dict]) -> dict[str, torch.Tensor]:
     return {**batch, "cu_seq_lens_q": bounds, "max_length_q": int(bounds.diff().max())}
 
 
-def main() -> None:
-    """Train and write losses, evaluation and parameters."""
-    objective, examples_a_device, accumulation, out = sys.argv[1:5]
-    torch.set_num_threads(1)
+def make_model(objective: str) -> torch.nn.Module:
     set_seed(0)
     if objective == "mlm":
-        model = HfeBertForMaskedLM(HfeBertConfig(**SIZES))
-    elif objective == "nsp":
-        model = HfeBertForPreTraining(HfeBertConfig(**SIZES))
-    else:
-        model = HfeAlbertForPreTraining(HfeAlbertConfig(embedding_size=16, classifier_dropout_prob=0.0, **SIZES))
+        return HfeBertForMaskedLM(HfeBertConfig(**SIZES))
+    if objective == "nsp":
+        return HfeBertForPreTraining(HfeBertConfig(**SIZES))
+    return HfeAlbertForPreTraining(HfeAlbertConfig(embedding_size=16, classifier_dropout_prob=0.0, **SIZES))
+
+
+def train(objective: str, split: Split, folder: Path, trainer_class: type[Trainer] = PreTrainingTrainer) -> dict:
+    """Losses, evaluation and parameters."""
     examples = make_examples(PAIR_LABELS[objective])
-    trainer_class = Trainer if "stock" in sys.argv[5:] else PreTrainingTrainer
     trainer = trainer_class(
-        model=model,
-        args=TrainingArguments(
-            out + ".dir",
+        model=make_model(objective),
+        args=training_arguments(
+            folder,
             max_steps=3,
-            per_device_train_batch_size=int(examples_a_device),
+            per_device_train_batch_size=split.per_device,
             per_device_eval_batch_size=7,
-            gradient_accumulation_steps=int(accumulation),
+            gradient_accumulation_steps=split.accumulation,
             learning_rate=0.5,
             lr_scheduler_type="constant",
             optim="sgd",
             train_sampling_strategy="sequential",
             logging_steps=1,
             save_strategy="no",
-            report_to="none",
-            use_cpu=True,
-            disable_tqdm=True,
         ),
         train_dataset=examples,
+        # In batches of 7: two processes fill their last round up with examples that they have seen.
         eval_dataset=examples[:50],
-        data_collator=collate_packed if "packed" in sys.argv[5:] else collate,
+        data_collator=collate_packed if split.packed else collate,
     )
     trainer.train()
     evaluation = trainer.evaluate()
-    if trainer.is_world_process_zero():
-        logs = [
-            {k: v for k, v in log.items() if "runtime" not in k and "second" not in k}
-            for log in trainer.state.log_history
-        ]
-        torch.save({"logs": logs[:3], "evaluation": evaluation, "parameters": dict(model.named_parameters())}, out)
+    logs = [
+        {k: v for k, v in log.items() if "runtime" not in k and "second" not in k} for log in trainer.state.log_history
+    ]
+    return {"logs": logs[:3], "evaluation": evaluation, "parameters": dict(trainer.model.named_parameters())}
 
 
-if __name__ == "__main__":
-    main()
-    if torch.distributed.is_initialized():
-        # A process that ends while its threads still talk to the other one is aborted now and then.
-        torch.distributed.barrier()
-        torch.distributed.destroy_process_group()
+def train_in_each_split(folder: Path) -> None:
+    """In each of two processes; the first one writes what it found."""
+    torch.set_num_threads(1)
+    found = {
+        objective: {name: train(objective, split, folder) for name, split in SPLITS_OF_TWO_PROCESSES.items()}
+        for objective in PAIR_LABELS
+    }
+    if torch.distributed.get_rank() == 0:
+        torch.save(found, folder / "found.pt")
+    processes.end_together()

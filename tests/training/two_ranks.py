@@ -1,22 +1,18 @@
-"""Which examples a process trains on, and what its collator makes of them; run by `test_two_processes_data.py` alone
-and by torchrun.
+"""Which examples a process trains on, and what its collator makes of them."""
 
-python two_ranks.py FOLDER
-"""
-
-import sys
 from pathlib import Path
 
 import datasets
-import numpy as np
 import torch
-from transformers import Trainer, TrainingArguments
+from transformers import Trainer
 
 from hf_encoders import HfeBertConfig, HfeBertForPreTraining
 from hf_encoders.data import DataCollatorForNextSentencePrediction, DocumentChunks, TokenBudget
 from hf_encoders.data.streaming import StreamedChunks
 from hf_encoders.training import EpochCallback, PreTrainingTrainer
-from tests.training.killed_run import VOCABULARY, make_tokenizer
+from tests import processes
+from tests.data.corpora import TINY_MODEL, equal_documents
+from tests.training.tiny import make_tokenizer, training_arguments
 
 
 LENGTH = 24
@@ -49,8 +45,7 @@ class Recording:
 
 def make_documents() -> list[list[list[int]]]:
     """26 documents of one chunk each."""
-    random = np.random.default_rng(0)
-    return [[random.integers(5, VOCABULARY, 6).tolist() for _ in range(3)] for _ in range(26)]
+    return equal_documents(26)["input_ids"][:]
 
 
 def make_collator(kind: str) -> DataCollatorForNextSentencePrediction:
@@ -67,19 +62,15 @@ def make_data_set(kind: str, **options):
 
 def make_trainer(kind: str, folder: str, **arguments) -> Trainer:
     torch.manual_seed(0)
-    config = HfeBertConfig(
-        vocab_size=VOCABULARY, hidden_size=12, num_hidden_layers=1, num_attention_heads=3, intermediate_size=20,
-        max_position_embeddings=32,
-    )  # fmt: skip
+    config = HfeBertConfig(**{**TINY_MODEL, "num_hidden_layers": 1})
     is_stock = kind == KINDS[2]
     if is_stock:
         arguments["accelerator_config"] = {"dispatch_batches": False}
     return (Trainer if is_stock else PreTrainingTrainer)(
         model=HfeBertForPreTraining(config),
-        args=TrainingArguments(
+        args=training_arguments(
             folder, per_device_train_batch_size=1 if kind == "groups" else BATCH, save_strategy="no",
-            report_to="none", use_cpu=True, disable_tqdm=True, logging_strategy="no",
-            **{"max_steps": STEPS, **arguments},
+            logging_strategy="no", **{"max_steps": STEPS, **arguments},
         ),
         train_dataset=make_data_set(kind),
         data_collator=Recording(make_collator(kind)),
@@ -106,9 +97,8 @@ def refusals(folder: str) -> list[str]:
     return found
 
 
-def main() -> None:
-    """Train on each kind of data set and write what this process saw."""
-    folder = Path(sys.argv[1])
+def train_on_each_kind(folder: Path) -> None:
+    """Train on each kind of dataset and write what this process saw."""
     torch.set_num_threads(1)
     found = {}
     for kind in KINDS:
@@ -117,11 +107,4 @@ def main() -> None:
         found[kind] = trainer.data_collator.found
     found["refusals"] = refusals(str(folder))
     torch.save(found, folder / f"{trainer.args.process_index}.pt")
-
-
-if __name__ == "__main__":
-    main()
-    if torch.distributed.is_initialized():
-        # A process that ends while its threads still talk to the other one is aborted now and then.
-        torch.distributed.barrier()
-        torch.distributed.destroy_process_group()
+    processes.end_together()

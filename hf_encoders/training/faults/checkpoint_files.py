@@ -1,4 +1,4 @@
-"""How a checkpoint's files get to the disk and to their place, so that a power cut or a kill leaves all or nothing."""
+"""Atomic checkpoints: synced to disk and then renamed, so that a power cut or a kill leaves all files or none."""
 
 import errno
 import json
@@ -14,23 +14,23 @@ from hf_encoders.training.faults.checkpoints import FILE_LIST, list_of_files
 
 logger = logging.get_logger(__name__)
 
-# What file systems answer that cannot bring a folder to the disk on demand (FUSE, some network ones).
+# Errors of file systems that cannot sync a folder (FUSE, some network file systems).
 NO_SYNC_OF_FOLDERS = (errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES)
 
 
-def bring_to_disk(folder: Path) -> None:
-    """Wait until all files in a folder, and their names, are on the disk."""
+def sync_files(folder: Path) -> None:
+    """Sync all files in a folder, and its subfolders, to disk."""
     for path in sorted(folder.rglob("*")):
         if path.is_file():
             with open(path, "rb") as file:
                 os.fsync(file.fileno())
         elif path.is_dir():
-            bring_names_to_disk(path)
-    bring_names_to_disk(folder)
+            sync_folder(path)
+    sync_folder(folder)
 
 
-def bring_names_to_disk(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk, where the file system can be asked to."""
+def sync_folder(folder: Path) -> None:
+    """Sync the directory entries of a folder, where the file system supports it."""
     if os.name != "posix":  # elsewhere a folder cannot be opened
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -43,47 +43,47 @@ def bring_names_to_disk(folder: Path) -> None:
         os.close(descriptor)
 
 
-def finish_checkpoint(unfinished: Path, place: Path, facts: dict[str, Any]) -> None:
-    """Make a fully written checkpoint a valid one at its place.
+def finish_checkpoint(unfinished: Path, target: Path, facts: dict[str, Any]) -> None:
+    """List the files of a fully written checkpoint, sync it and rename it.
 
-    One that is there already, of a run that came this far before, is taken away only when the new one is complete.
+    A checkpoint that is already at `target`, such as one after which the run was resumed, is moved away only when the
+    new one is complete; `newest_good_checkpoint` recovers from a kill between the two renames.
 
     Args:
-        unfinished: the folder that was written.
-        place: where it belongs, on the same file system.
-        facts: what is noted of the run.
+        unfinished (`Path`): The folder that was written.
+        target (`Path`): Its final path, on the same file system.
+        facts (`dict[str, Any]`): Stored with the list of files.
     """
-    bring_to_disk(unfinished)
+    sync_files(unfinished)
     listed = json.dumps(list_of_files(unfinished, facts), indent=1)
     with open(unfinished / FILE_LIST, "w", encoding="utf-8") as file:
         file.write(listed + "\n")
         file.flush()
         os.fsync(file.fileno())
-    bring_names_to_disk(unfinished)
-    if place.exists():
-        # A kill between the two renames is made good by `newest_good_checkpoint`.
-        os.rename(place, unfinished.parent / f"replaced-{place.name}")
-    os.rename(unfinished, place)
-    bring_names_to_disk(place.parent)
+    sync_folder(unfinished)
+    if target.exists():
+        os.rename(target, unfinished.parent / f"replaced-{target.name}")
+    os.rename(unfinished, target)
+    sync_folder(target.parent)
 
 
 def remove_checkpoint(checkpoint: Path, aside: Path) -> None:
-    """Remove a checkpoint, moved to the folder `aside` first: a kill leaves no checkpoint with some of its files.
+    """Remove a checkpoint; errors are logged.
 
-    What cannot be removed is told, and does not end a training.
+    It is moved to the folder `aside` first: a kill leaves no checkpoint with some of its files.
     """
     target = aside / f"removed-{checkpoint.name}"
     try:
         aside.mkdir(exist_ok=True)
         os.rename(checkpoint, target)
     except OSError as error:
-        logger.warning(f"{checkpoint} is one more than save_total_limit and stays ({error}): remove it by hand.")
+        logger.warning(f"{checkpoint} exceeds save_total_limit and could not be removed ({error}): remove it by hand.")
         return
     remove_folder(target)
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder if it is there; what cannot be removed is told, and does not end a training."""
+    """Remove a folder if it exists; errors are logged."""
     try:
         shutil.rmtree(folder)
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""`Trainer` whose checkpoints survive what happens to runs: a kill at any moment, a full disk, Ctrl-C, damaged files.
+"""`Trainer` whose checkpoints survive a kill at any moment, a full disk, Ctrl-C and damaged files.
 
-A checkpoint is written into `_unfinished/` of the output folder, brought to the disk, listed with checksums, and only
-then renamed to `checkpoint-N`. Whatever has that name is whole, also for readers that know nothing of this package.
+A checkpoint is written into `_unfinished/` of the output folder, synced to disk, listed with checksums, and only then
+renamed to `checkpoint-N`. A folder with that name is complete, also for readers that know nothing of this package.
 """
 
 import os
@@ -19,6 +19,7 @@ from transformers.trainer import TRAINER_STATE_NAME, TRAINING_ARGS_NAME
 from transformers.trainer_utils import SaveStrategy, TrainOutput, sort_checkpoints
 from transformers.utils import logging
 
+from hf_encoders.training.distributed import any_process, max_over_processes
 from hf_encoders.training.faults.checkpoint_files import finish_checkpoint, remove_checkpoint, remove_folder
 from hf_encoders.training.faults.checkpoints import (
     UNFINISHED,
@@ -30,23 +31,22 @@ from hf_encoders.training.faults.checkpoints import (
 from hf_encoders.training.faults.interruption import InterruptionCallback
 from hf_encoders.training.faults.out_of_memory import is_out_of_memory, what_to_lower
 from hf_encoders.training.faults.run_facts import check_same_corpus, facts_of_run, what_differs
-from hf_encoders.training.processes import any_process, largest_of_processes
 
 
 logger = logging.get_logger(__name__)
 
 
 class CheckpointNotSavedError(OSError):
-    """A checkpoint could not be written; the message has the reason, what is still there, and the remedy."""
+    """A checkpoint could not be written; the message has the reason, the last complete one, and the remedy."""
 
 
 class FaultTolerantTrainer(Trainer):
-    """`Trainer` that never loses what it saved, and says how to go on.
+    """`Trainer` that never replaces a complete checkpoint with an incomplete one, and says how to resume.
 
-    Differs from `Trainer` in what happens when something goes wrong: `_save_checkpoint` makes whole checkpoints or
-    none, in all processes; older ones are removed only after that. `train(resume_from_checkpoint=True)` takes the
-    newest whole one. Ctrl-C and SIGTERM end it as `InterruptionCallback` says. A checkpoint holds one file more,
-    `checkpoint_files.json`, and no `training_args.bin`, which nothing reads and which would hold `hub_token`.
+    `_save_checkpoint` writes complete checkpoints or none, in all processes, and removes older ones only after that.
+    `train(resume_from_checkpoint=True)` takes the newest intact one. `InterruptionCallback` handles Ctrl-C and
+    SIGTERM. Checkpoints have one file more than those of `Trainer`, `checkpoint_files.json`, and no
+    `training_args.bin`, which nothing reads and which would hold `hub_token`.
     """
 
     def __init__(self, *args: Any, **kwargs: Any):
@@ -55,26 +55,27 @@ class FaultTolerantTrainer(Trainer):
         self.interruption = given[0] if given else InterruptionCallback()
         if not given:
             self.add_callback(self.interruption)
-        self._last_checkpoint: Path | None = None  # of this run: written, or resumed from
-        self._is_unfinished = False  # while a checkpoint is written
+        self._last_checkpoint: Path | None = None  # that this run wrote or resumed from
+        self._is_saving = False
         self._has_push_waiting = False
 
     def train(
         self, resume_from_checkpoint: str | os.PathLike | bool | None = None, *args: Any, **kwargs: Any
     ) -> TrainOutput:
-        """As in `Trainer`.
+        """Train, as in `Trainer`.
 
         Args:
-            resume_from_checkpoint: True for the newest whole checkpoint of `output_dir`, where those that are passed
-                over are printed with the reason; or a checkpoint's folder.
-            args, kwargs: as in `Trainer`.
+            resume_from_checkpoint (`str`, `os.PathLike` or `bool`, *optional*):
+                A checkpoint's folder, or True for the newest intact checkpoint of `output_dir`; skipped ones are
+                printed with the reason.
+            args, kwargs: As in `Trainer`.
 
         Raises:
-            ValueError: before any compute: if `output_dir` cannot be written to, there is no whole checkpoint, the
-                named one is damaged (`DamagedCheckpointError`), or it is of another corpus.
-            CheckpointNotSavedError: if a checkpoint cannot be written.
-            MemoryError: with the setting to lower, where memory was not enough.
-            SystemExit: with status 130 after Ctrl-C and 143 after SIGTERM, when all is saved.
+            ValueError: Before any compute: if `output_dir` cannot be written to, there is no intact checkpoint, the
+                given one is damaged (`DamagedCheckpointError`), or it is of another corpus.
+            CheckpointNotSavedError: If a checkpoint cannot be written.
+            MemoryError: If memory runs out; the message names the setting to lower.
+            SystemExit: With status 130 after Ctrl-C and 143 after SIGTERM, when everything is saved.
         """
         self._check_output_folder()
         checkpoint = self._checked(resume_from_checkpoint)
@@ -82,7 +83,7 @@ class FaultTolerantTrainer(Trainer):
         try:
             output = super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
         except Exception as error:
-            self._say_how_to_go_on(error)
+            self._log_how_to_resume(error)
             if is_out_of_memory(error):
                 first_line = str(error).partition("\n")[0]
                 raise MemoryError(f"out of memory ({first_line}). {what_to_lower(self.args)}") from error
@@ -90,13 +91,13 @@ class FaultTolerantTrainer(Trainer):
         finally:
             self.interruption.restore()
         if self.interruption.interrupted_by is not None:
-            raise SystemExit(128 + self.interruption.interrupted_by)  # the exit status that shells give a signal
+            raise SystemExit(128 + self.interruption.interrupted_by)  # as shells report a signal
         return output
 
     # --- before training ---
 
     def _check_output_folder(self) -> None:
-        """Refuse a folder that the first checkpoint could not be written to."""
+        """Refuse an output folder that cannot be written to."""
         problem = None
         if self.args.should_save and self.args.save_strategy != SaveStrategy.NO:
             try:
@@ -112,7 +113,7 @@ class FaultTolerantTrainer(Trainer):
             ) from problem
 
     def _checked(self, resume_from_checkpoint: str | os.PathLike | bool | None) -> Path | None:
-        """The checkpoint to go on from, looked at by the first process for all."""
+        """Return the checkpoint to resume from, which the first process checks for all."""
         if resume_from_checkpoint is None or resume_from_checkpoint is False:
             return None
         if resume_from_checkpoint is True:
@@ -125,49 +126,51 @@ class FaultTolerantTrainer(Trainer):
                 except DamagedCheckpointError as error:
                     problem = error
             if any_process(problem is not None, self.args.device):
-                raise problem or DamagedCheckpointError(f"{checkpoint} is damaged: see what the first process says.")
+                raise problem or DamagedCheckpointError(
+                    f"{checkpoint} is damaged: see the error of the first process."
+                )
         saved, now = facts_of_checkpoint(checkpoint), facts_of_run(self)
         check_same_corpus(saved, now, str(checkpoint))
         if self.args.process_index == 0:
             for difference in what_differs(saved, now):
-                logger.warning(f"Going on from {checkpoint}: {difference}.")
+                logger.warning(f"Resuming from {checkpoint}: {difference}.")
         return checkpoint
 
     def _newest_good(self) -> Path:
-        """The newest whole checkpoint, the same in all processes."""
+        """Return the newest intact checkpoint, the same in all processes."""
         found = newest_good_checkpoint(self.args.output_dir) if self.args.process_index == 0 else None
-        step = largest_of_processes(-1 if found is None else int(found.name.partition("-")[2]), self.args.device)
+        step = max_over_processes(-1 if found is None else int(found.name.partition("-")[2]), self.args.device)
         if step < 0:
             raise ValueError(
-                f"resume_from_checkpoint=True: there is no whole checkpoint in output_dir={self.args.output_dir!r}. "
-                "Begin anew without it; a lower save_steps saves more often."
+                f"resume_from_checkpoint=True: there is no intact checkpoint in output_dir={self.args.output_dir!r}. "
+                "Start from scratch without it; a lower save_steps saves more often."
             )
         checkpoint = Path(self.args.output_dir) / f"checkpoint-{step}"
         if self.args.process_index == 0:
-            print(f"Going on from {checkpoint}", flush=True)
+            print(f"Resuming from {checkpoint}", flush=True)
         return checkpoint
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:
-        """As in `Trainer`, but for weights that are there under another name: those that are tied are saved once."""
+        """Warn as `Trainer` does, but not of tied weights, which are saved under one name only."""
         parameters, missing = dict(self.model.named_parameters(remove_duplicate=False)), load_result.missing_keys
-        there = {id(value) for name, value in parameters.items() if name not in missing}
-        missing = [name for name in missing if id(parameters.get(name)) not in there]
+        loaded = {id(value) for name, value in parameters.items() if name not in missing}
+        missing = [name for name in missing if id(parameters.get(name)) not in loaded]
         super()._issue_warnings_after_load(load_result._replace(missing_keys=missing))
 
-    def _say_how_to_go_on(self, error: Exception) -> None:
+    def _log_how_to_resume(self, error: Exception) -> None:
         if self.args.process_index == 0 and self._last_checkpoint is not None:
             step, kind = self.state.global_step, type(error).__name__
-            logger.error(f"Training ended after step {step} with {kind}. {self._what_is_left()}")
+            logger.error(f"Training ended after step {step} with {kind}. {self._what_is_saved()}")
 
-    def _what_is_left(self) -> str:
+    def _what_is_saved(self) -> str:
         if self._last_checkpoint is None:
-            return "Nothing was saved before in this run."
-        return f"{self._last_checkpoint} is whole. To go on from it, {self.interruption.how_to_resume}."
+            return "This run has saved nothing yet."
+        return f"{self._last_checkpoint} is complete. To resume from it, {self.interruption.how_to_resume}."
 
     # --- saving ---
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
-        """As in `Trainer`, without the pickle of the arguments and a progress bar for each file of weights."""
+        """Save as `Trainer` does, without pickled arguments and without a progress bar per file of weights."""
         was_enabled = logging.is_progress_bar_enabled()
         logging.disable_progress_bar()
         try:
@@ -179,41 +182,41 @@ class FaultTolerantTrainer(Trainer):
             Path(output_dir or self.args.output_dir, TRAINING_ARGS_NAME).unlink(missing_ok=True)
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        """As in `Trainer`, out of sight until the checkpoint is whole."""
+        """Write a checkpoint as `Trainer` does, under another name until it is complete."""
         run_folder = self._get_output_dir(trial)
-        place = Path(run_folder) / f"checkpoint-{self.state.global_step}"
+        target = Path(run_folder) / f"checkpoint-{self.state.global_step}"
         aside = Path(run_folder) / UNFINISHED
-        unfinished = aside / place.name
-        with self._in_all_processes(place):
+        unfinished = aside / target.name
+        with self._in_all_processes(target):
             if self.args.should_save:
                 remove_folder(aside)
-        with self._in_all_processes(place):
-            self._is_unfinished = True
+        with self._in_all_processes(target):
+            self._is_saving = True
             try:
                 super()._save_checkpoint(model, trial)
             finally:
-                self._is_unfinished = False
+                self._is_saving = False
             self._note_best_checkpoint(run_folder, unfinished)
-        with self._in_all_processes(place):
+        with self._in_all_processes(target):
             if self.args.should_save:
-                finish_checkpoint(unfinished, place, facts_of_run(self))
-        self._last_checkpoint = place
+                finish_checkpoint(unfinished, target, facts_of_run(self))
+        self._last_checkpoint = target
         if self._has_push_waiting:
             self._has_push_waiting = False
-            with self._in_all_processes(place, "pushed"):
-                self._push_from_checkpoint(str(place))
+            with self._in_all_processes(target, "pushed"):
+                self._push_from_checkpoint(str(target))
         if self.args.should_save:
-            self._remove_surplus(Path(run_folder), place)
+            self._remove_surplus(Path(run_folder), target)
             remove_folder(aside)
 
     def _get_output_dir(self, trial: Any) -> str:
-        """As in `Trainer`; while a checkpoint is written, the folder for what is unfinished."""
+        """Return the run's folder, or the one for unfinished checkpoints while one is written."""
         folder = super()._get_output_dir(trial)
-        return os.path.join(folder, UNFINISHED) if self._is_unfinished else folder
+        return os.path.join(folder, UNFINISHED) if self._is_saving else folder
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
-        """As in `Trainer`, but not before the checkpoint has its place: the upload reads it in the background."""
-        if self._is_unfinished:
+        """Push as `Trainer` does, but after the checkpoint is renamed: the upload reads it in the background."""
+        if self._is_saving:
             self._has_push_waiting = True
         else:
             super()._push_from_checkpoint(checkpoint_folder)
@@ -221,7 +224,7 @@ class FaultTolerantTrainer(Trainer):
                 Path(self.args.output_dir, TRAINING_ARGS_NAME).unlink(missing_ok=True)
 
     def _note_best_checkpoint(self, run_folder: str, unfinished: Path) -> None:
-        """Put the final path of the best checkpoint into the state, where `Trainer` looked for it aside."""
+        """Store the final path of the best checkpoint in the state, where `Trainer` stored the unfinished one."""
         if not self.state.best_global_step:
             return
         best = os.path.join(run_folder, f"checkpoint-{self.state.best_global_step}")
@@ -231,18 +234,18 @@ class FaultTolerantTrainer(Trainer):
                 self.state.save_to_json(str(unfinished / TRAINER_STATE_NAME))
 
     def _remove_surplus(self, run_folder: Path, newest: Path) -> None:
-        """As `Trainer` does by `save_total_limit`, oldest first; never the new checkpoint nor the best one.
+        """Apply `save_total_limit`, oldest first; never to the new checkpoint nor the best one.
 
-        It never ends the training: one process alone does it, and the others would wait for it.
+        Errors are logged: this runs in one process, and the others would wait for it.
         """
         limit = self.args.save_total_limit
         if limit is None or limit <= 0:
             return
-        # By time, as `Trainer`: checkpoints of higher steps may be left from before a restart.
+        # By time, as in `Trainer`: checkpoints of higher steps may be older than a restart.
         try:
             found = [Path(path) for path in sort_checkpoints(str(run_folder), use_mtime=True)]
         except OSError as error:
-            logger.warning(f"{run_folder} could not be looked through for surplus checkpoints ({error}): all stay.")
+            logger.warning(f"{run_folder} could not be searched for surplus checkpoints ({error}): none is removed.")
             return
         kept = {newest} | {Path(path) for path in [self.state.best_model_checkpoint] if path is not None}
         surplus = len(found) - max(limit, len(kept.intersection(found)))
@@ -250,8 +253,8 @@ class FaultTolerantTrainer(Trainer):
             remove_checkpoint(checkpoint, run_folder / UNFINISHED)
 
     @contextmanager
-    def _in_all_processes(self, place: Path, what: str = "saved") -> Iterator[None]:
-        """Fail in all processes where one fails to write; those that are done wait here for the others."""
+    def _in_all_processes(self, target: Path, what: str = "saved") -> Iterator[None]:
+        """Wait for all processes, and fail in all of them if one fails to write."""
         failure = None
         try:
             yield
@@ -259,14 +262,13 @@ class FaultTolerantTrainer(Trainer):
             failure = error
         if not any_process(failure is not None, self.args.device):
             return
-        # torch and safetensors do not say of every write that failed that the disk is full.
-        free = [shutil.disk_usage(place.parent).free / 1e6]
+        # Not every failed write of torch and safetensors reports that the disk is full.
+        free = shutil.disk_usage(target.parent).free
         if self.args.should_save:
-            remove_folder(place.parent / UNFINISHED)  # the room that a half-written checkpoint takes
-        free.append(shutil.disk_usage(place.parent).free / 1e6)
+            remove_folder(target.parent / UNFINISHED)
+        freed = shutil.disk_usage(target.parent).free
         reason = "another process failed" if failure is None else str(failure).partition("\n")[0]
         raise CheckpointNotSavedError(
-            f"{place} could not be {what} ({reason}); {free[0]:,.1f} MB were free then, {free[1]:,.1f} MB are "
-            f"without what was written of it. {self._what_is_left()} On a full disk, make room first, or keep "
-            "fewer checkpoints by save_total_limit."
+            f"{target} could not be {what} ({reason}); {free / 1e6:,.1f} MB were free, {freed / 1e6:,.1f} MB after "
+            f"removing its files. {self._what_is_saved()} On a full disk, free space or lower save_total_limit."
         ) from failure

@@ -1,4 +1,4 @@
-"""Out of memory: how it is recognised, and which setting to lower."""
+"""Out of memory: how it is detected, and which setting to lower."""
 
 import errno
 
@@ -8,11 +8,10 @@ from transformers import TrainingArguments
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that the memory of a device or of the machine was not enough.
+    """Whether an error means that a device or the machine ran out of memory.
 
-    accelerate's test, which `auto_find_batch_size` goes by, knows the messages of CUDA, ROCm, XPU, MPS, HPU and of
-    torch's CPU allocator. Added are errors that have a type of their own: Python's, CUDA's whatever its message, and
-    a process or a mapping that the system refuses (ENOMEM).
+    accelerate's test, which `auto_find_batch_size` uses, knows the messages of CUDA, ROCm, XPU, MPS, HPU and torch's
+    CPU allocator. Errors with a type of their own are added: Python's, CUDA's, and ENOMEM.
 
     >>> is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes."))
     True
@@ -27,11 +26,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def what_to_lower(args: TrainingArguments) -> str:
-    """One sentence: the setting to lower, and what keeps the training the same.
-
-    Fewer rows in a micro-batch, at most half, and as many more micro-batches a step leave the batch of an optimizer
-    step, and the loss of `PreTrainingTrainer`, as they were.
-    """
+    """Return a sentence: the setting to lower, and the one to raise so that training stays the same."""
     rows, accumulation = args.per_device_train_batch_size, args.gradient_accumulation_steps
     if rows > 1:
         fewer, more = smaller_micro_batches(rows, accumulation)
@@ -41,16 +36,16 @@ def what_to_lower(args: TrainingArguments) -> str:
         )
     else:
         remedy = (
-            "per_device_train_batch_size is 1: halve the examples or tokens of a micro-batch that the data set makes "
-            "(the max_tokens of a TokenBudget) or its max_length"
+            "per_device_train_batch_size is 1: halve the tokens of a micro-batch (max_tokens of a TokenBudget) or "
+            "max_length of the dataset"
         )
     if recomputes(args):
         return f"{remedy}."
-    return f"{remedy}; or set activation_checkpointing=True, which keeps less and computes more."
+    return f"{remedy}; or set activation_checkpointing=True, which stores less and recomputes it."
 
 
 def smaller_micro_batches(rows: int, accumulation: int) -> tuple[int, int]:
-    """The most rows, at most half as many, that make the same step, and in how many micro-batches.
+    """Return rows, at most half as many, and accumulation steps that make the same optimizer step.
 
     >>> smaller_micro_batches(4, 1), smaller_micro_batches(3, 1), smaller_micro_batches(5, 4)
     ((2, 2), (1, 3), (2, 10))
@@ -61,6 +56,6 @@ def smaller_micro_batches(rows: int, accumulation: int) -> tuple[int, int]:
 
 
 def recomputes(args: TrainingArguments) -> bool:
-    """Whether layers keep nothing but their inputs, and are computed again in the backward pass."""
-    # transformers before 5.20 has only the name gradient_checkpointing, an alias since.
+    """Whether activations are recomputed in the backward pass."""
+    # transformers before 5.20 has only the name gradient_checkpointing, now an alias.
     return bool(getattr(args, "activation_checkpointing", None) or args.gradient_checkpointing)

@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import nn
 
-from hf_encoders.training.processes import largest_of_processes
+from hf_encoders.training.distributed import max_over_processes
 
 
 # What a process found in a step. The loss ranks higher: its gradients reach every process.
@@ -93,7 +93,7 @@ class FiniteLossWatch:
         if not bad:
             has_gradient = self._seen and not gradients_are_finite(model)
             bad, found = ([seen.batch for seen in self._seen], GRADIENT) if has_gradient else ([], FINITE)
-        worst = largest_of_processes(found, device)
+        worst = max_over_processes(found, device)
         if worst == FINITE:
             return
         if found < worst:

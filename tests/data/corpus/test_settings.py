@@ -3,6 +3,8 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 from hf_encoders.data.corpus.segmentation import split_sentences
 from hf_encoders.data.corpus.settings import describe_function
 
@@ -33,6 +35,7 @@ def test_partials_name_what_is_not_a_default():
     assert describe_function(functools.partial(functools.reduce, re.escape)) == "_functools.reduce(re.escape)"
 
 
+@pytest.mark.processes
 def test_the_code_of_a_script_decides_and_the_process_does_not(tmp_path):
     def described(limit: int) -> str:
         (tmp_path / "script.py").write_text(SCRIPT.format(limit=limit))

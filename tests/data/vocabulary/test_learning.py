@@ -22,6 +22,7 @@ PUBLISHED = {
 }
 
 
+@pytest.mark.processes
 def test_the_same_text_gives_the_same_bytes_in_another_process(tmp_path):
     code = "import sys; from tests.data.vocabulary.trained import digests; print(*digests(sys.argv[1]))"
     command = [sys.executable, "-c", code, str(tmp_path / "there")]
@@ -97,6 +98,7 @@ def test_a_vocabulary_too_small_for_the_characters_is_refused(config_class):
         train(config_class, vocab_size=30)
 
 
+@pytest.mark.processes
 def test_auto_tokenizer_loads_it_without_this_package(tmp_path):
     texts = ["The cat, 中文 Über!", "qxz naïve"]
     expected = {}

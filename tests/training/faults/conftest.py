@@ -4,7 +4,8 @@ import shutil
 
 import pytest
 
-from tests.training.faults import processes, tiny_run
+from tests import processes
+from tests.training.faults import tiny_run
 
 
 @pytest.fixture(scope="session")

@@ -5,8 +5,9 @@ from pathlib import Path
 from safetensors.numpy import load_file
 
 from hf_encoders.training import newest_good_checkpoint
-from hf_encoders.training.faults.checkpoints import FILE_LIST, checksum, problem_by_list
-from tests.training.faults import processes, tiny_run
+from hf_encoders.training.faults.checkpoints import FILE_LIST, checksum, problem_of_checkpoint
+from tests import processes
+from tests.training.faults import tiny_run
 
 
 # These two have the name of the output folder in them, and this one seconds.
@@ -21,7 +22,7 @@ def contents(folder: Path) -> dict[str, str]:
 def is_untouched(run: Path, untouched: Path, steps: tuple[int, ...]) -> bool:
     """Whether these checkpoints are whole, and those of the run that nothing happened to, byte for byte."""
     names = [f"checkpoint-{step}" for step in steps]
-    assert [problem_by_list(run / name) for name in names] == [None] * len(names)
+    assert [problem_of_checkpoint(run / name) for name in names] == [None] * len(names)
     return all(contents(run / name) == contents(untouched / name) for name in names)
 
 
@@ -33,7 +34,7 @@ def good_steps(run: Path) -> list[int]:
 def newest(run: Path) -> tuple[str | None, list[str]]:
     """Name of the newest good checkpoint, and what was said."""
     said = []
-    found = newest_good_checkpoint(run, say=said.append)
+    found = newest_good_checkpoint(run, log=said.append)
     return found and found.name, said
 
 

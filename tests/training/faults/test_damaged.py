@@ -6,8 +6,12 @@ import shutil
 import pytest
 
 from hf_encoders.training.faults.checkpoints import check_checkpoint, newest_good_checkpoint, problem_of_checkpoint
-from tests.training.faults import injected, processes, tiny_run
+from tests import processes
+from tests.training.faults import injected, tiny_run
 from tests.training.faults.saved_state import is_as_if_never_stopped, newest, resumed
+
+
+pytestmark = pytest.mark.processes
 
 
 def cut_short(path):
@@ -28,58 +32,43 @@ def empty(path):
     path.write_bytes(b"")
 
 
-# File, what happens to it, what is said of it: with a list of files, and without one (None: not found).
 DAMAGES = [
-    (
-        "model.safetensors",
-        cut_short,
-        "has 10272 bytes of 20544: it was cut short or changed",
-        "is damaged or cut short",
-    ),
-    ("model.safetensors", flip_a_bit, "is not what was saved (checksum ", None),
-    ("model.safetensors", remove, "is missing", "is missing"),
-    ("optimizer.pt", cut_short, "it was cut short or changed", "is damaged or cut short"),
-    ("optimizer.pt", remove, "is missing", "is missing"),
-    ("scheduler.pt", cut_short, "it was cut short or changed", "is damaged or cut short"),
-    ("rng_state.pth", remove, "is missing", "is missing"),
-    ("trainer_state.json", remove, "is missing", "is missing: the process ended while the checkpoint was saved"),
-    ("trainer_state.json", empty, "has 0 bytes of ", "is damaged (JSONDecodeError"),
-    ("trainer_state.json", cut_short, "it was cut short or changed", "is damaged (JSONDecodeError"),
+    ("model.safetensors", cut_short, "has 10272 bytes instead of 20544: it was truncated or changed"),
+    ("model.safetensors", flip_a_bit, "is not what was saved (checksum "),
+    ("model.safetensors", remove, "is missing"),
+    ("optimizer.pt", cut_short, "it was truncated or changed"),
+    ("optimizer.pt", remove, "is missing"),
+    ("scheduler.pt", cut_short, "it was truncated or changed"),
+    ("rng_state.pth", remove, "is missing"),
+    ("trainer_state.json", remove, "is missing"),
+    ("trainer_state.json", empty, "has 0 bytes instead of "),
+    ("trainer_state.json", cut_short, "it was truncated or changed"),
 ]
 
 
-@pytest.mark.parametrize("has_list", [True, False])
-@pytest.mark.parametrize(("name", "damage", "with_list", "without"), DAMAGES)
-def test_what_is_said_of_a_damaged_file(saved, name, damage, with_list, without, has_list):
-    """Without a list: as the stock Trainer writes checkpoints."""
+@pytest.mark.parametrize(("name", "damage", "expected"), DAMAGES)
+def test_what_is_said_of_a_damaged_file(saved, name, damage, expected):
     checkpoint = saved / "checkpoint-4"
-    if not has_list:
-        (checkpoint / "checkpoint_files.json").unlink()
-        assert problem_of_checkpoint(checkpoint) is None
     damage(checkpoint / name)
-    expected = with_list if has_list else without
-    if expected is None:
-        assert newest(saved) == ("checkpoint-4", [])
-        return
-    found, (passed_over, taken) = newest(saved)
+    found, (skipped, used) = newest(saved)
     assert found == "checkpoint-2"
-    assert passed_over.startswith(f"passed over: {checkpoint}/{name} ") and expected in passed_over
-    assert taken == f"taken instead: {saved}/checkpoint-2"
+    assert skipped.startswith(f"skipped: {checkpoint}/{name} ") and expected in skipped
+    assert used == f"used instead: {saved}/checkpoint-2"
     with pytest.raises(ValueError) as error:
         check_checkpoint(checkpoint)
     assert f"resume_from_checkpoint: {checkpoint}/{name} " in str(error.value) and expected in str(error.value)
-    assert str(error.value).endswith(f" The newest good one is {saved}/checkpoint-2.")
+    assert str(error.value).endswith(f" Newest intact one: {saved}/checkpoint-2.")
 
 
-def test_a_checkpoint_of_fsdp_by_the_stock_trainer(saved):
-    """With whole state: other names, among them the weights a second time."""
+def test_a_checkpoint_of_the_stock_trainer_is_trusted_if_it_was_finished(saved):
+    """It has no list of files; `trainer_state.json` is written last."""
     checkpoint = saved / "checkpoint-4"
     (checkpoint / "checkpoint_files.json").unlink()
-    (checkpoint / "optimizer.pt").rename(checkpoint / "optimizer.bin")
-    shutil.copy(checkpoint / "optimizer.bin", checkpoint / "pytorch_model_fsdp.bin")
     assert newest(saved) == ("checkpoint-4", [])
-    cut_short(checkpoint / "optimizer.bin")
-    assert problem_of_checkpoint(checkpoint) == f"{checkpoint / 'optimizer.bin'} is damaged or cut short."
+    (checkpoint / "trainer_state.json").unlink()
+    found, (skipped, _) = newest(saved)
+    assert found == "checkpoint-2"
+    assert skipped.endswith("trainer_state.json is missing: the process ended while saving the checkpoint.")
 
 
 def test_two_processes_that_name_a_complete_checkpoint_at_once(saved, monkeypatch):
@@ -101,8 +90,8 @@ def test_the_run_goes_on_from_the_newest_good_one(untouched, saved, name, damage
     damage(saved / "checkpoint-4" / name)
     ended = resumed(saved)
     assert ended.status == 0, ended.told
-    assert f"passed over: {saved}/checkpoint-4/{name} " in ended.told
-    assert f"taken instead: {saved}/checkpoint-2\nGoing on from {saved}/checkpoint-2\n" in ended.told
+    assert f"skipped: {saved}/checkpoint-4/{name} " in ended.told
+    assert f"used instead: {saved}/checkpoint-2\nResuming from {saved}/checkpoint-2\n" in ended.told
     assert is_as_if_never_stopped(saved, untouched)
     assert problem_of_checkpoint(saved / "checkpoint-4") is None
 
@@ -114,7 +103,7 @@ def test_a_named_damaged_checkpoint_is_refused(saved):
     assert (
         f"DamagedCheckpointError: resume_from_checkpoint: {saved}/checkpoint-4/model.safetensors is not" in ended.told
     )
-    assert f"The newest good one is {saved}/checkpoint-2." in ended.told
+    assert f"Newest intact one: {saved}/checkpoint-2." in ended.told
     assert "train_runtime" not in ended.told
 
 
@@ -123,8 +112,8 @@ def test_no_checkpoint_at_all(tmp_path):
     ended = resumed(tmp_path / "run")
     assert ended.status == 1
     assert (
-        f"ValueError: resume_from_checkpoint=True: there is no whole checkpoint in output_dir='{tmp_path}/run'. Begin "
-        "anew without it; a lower save_steps saves more often." in ended.told
+        f"ValueError: resume_from_checkpoint=True: there is no intact checkpoint in output_dir='{tmp_path}/run'. "
+        "Start from scratch without it; a lower save_steps saves more often." in ended.told
     )
     assert newest_good_checkpoint(tmp_path / "nowhere") is None
 
@@ -134,7 +123,7 @@ def test_the_only_checkpoint_is_damaged(saved):
     flip_a_bit(saved / "checkpoint-4" / "optimizer.pt")
     name, (said,) = newest(saved)
     assert name is None and "optimizer.pt is not what was saved" in said
-    with pytest.raises(ValueError, match="There is no good one beside it: begin anew"):
+    with pytest.raises(ValueError, match="No other checkpoint is intact: start from scratch"):
         check_checkpoint(saved / "checkpoint-4")
 
 

@@ -4,17 +4,21 @@ import re
 
 import pytest
 
-from tests.training.faults import injected, processes
+from tests import processes
+from tests.training.faults import injected
 from tests.training.faults.saved_state import good_steps, is_as_if_never_stopped, is_untouched, resumed
+
+
+pytestmark = pytest.mark.processes
 
 
 def check_told(ended, run, reason):
     assert ended.status == 1, ended.told
     (line,) = (line for line in ended.told.splitlines() if "CheckpointNotSavedError: " in line)
     assert f"{run}/checkpoint-6 could not be saved ({reason}" in line
-    assert re.search(r"; [\d,.]+ MB were free then, [\d,.]+ MB are without what was written of it\. ", line)
+    assert re.search(r"; [\d,.]+ MB were free, [\d,.]+ MB after removing its files\. ", line)
     assert (
-        f"{run}/checkpoint-4 is whole. To go on from it, start with the same settings and "
+        f"{run}/checkpoint-4 is complete. To resume from it, run with the same settings and "
         "trainer.train(resume_from_checkpoint=True)." in line
     )
 

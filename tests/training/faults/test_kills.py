@@ -8,8 +8,12 @@ import pytest
 
 from hf_encoders.training.faults.checkpoint_files import finish_checkpoint
 from hf_encoders.training.faults.checkpoints import FILE_LIST, problem_of_checkpoint
-from tests.training.faults import injected, processes
+from tests import processes
+from tests.training.faults import injected
 from tests.training.faults.saved_state import good_steps, is_as_if_never_stopped, is_untouched, newest, resumed
+
+
+pytestmark = pytest.mark.processes
 
 
 KILLED = -signal.SIGKILL
@@ -38,9 +42,7 @@ def test_between_the_files_of_a_checkpoint(untouched, saved, method):
     else:
         name, (said,) = newest(saved)
         assert name == "checkpoint-4"
-        assert said == (
-            f"passed over: {saved}/_unfinished/checkpoint-6 is half written: the process ended while it was saved."
-        )
+        assert said == (f"skipped: {saved}/_unfinished/checkpoint-6 is incomplete: the process ended while saving it.")
 
 
 @pytest.mark.parametrize("limit", [1_200, 5_000, 20_000, 60_000])
@@ -58,7 +60,7 @@ def test_after_a_half_written_checkpoint_the_run_goes_on(untouched, saved):
     processes.run(injected.killed_at_byte, saved, 60_000)
     ended = resumed(saved)
     assert ended.status == 0, ended.told
-    assert "checkpoint-6 is half written: the process ended while it was saved." in ended.told
+    assert "checkpoint-6 is incomplete: the process ended while saving it." in ended.told
     assert is_as_if_never_stopped(saved, untouched) and is_untouched(saved, untouched, (2, 4))
     assert not (saved / "_unfinished").exists()
 
@@ -108,7 +110,7 @@ def test_all_is_on_the_disk_before_it_gets_its_name(saved, monkeypatch):
 
 
 def test_while_an_old_checkpoint_is_removed(untouched, saved):
-    """save_total_limit=2: checkpoint-2 goes when checkpoint-6 is whole, and no checkpoint from then on."""
+    """save_total_limit=2: checkpoint-2 goes when checkpoint-6 is complete, and no checkpoint from then on."""
     ended = processes.run(injected.killed_while_an_old_checkpoint_is_removed, saved)
     assert ended.status == KILLED, ended.told
     assert good_steps(saved) == [4, 6] and is_untouched(saved, untouched, (4,))

@@ -10,9 +10,13 @@ import torch
 from safetensors.numpy import load_file
 
 from hf_encoders.training.faults.out_of_memory import is_out_of_memory
-from tests.training.faults import injected, processes, tiny_run
+from tests import processes
+from tests.training.faults import injected, tiny_run
 from tests.training.faults.saved_state import good_steps, is_as_if_never_stopped, is_untouched, newest, resumed
 from tests.training.killed_run import make_documents
+
+
+pytestmark = pytest.mark.processes
 
 
 def test_out_of_memory_says_which_setting_to_lower(untouched, tmp_path):
@@ -25,7 +29,8 @@ def test_out_of_memory_says_which_setting_to_lower(untouched, tmp_path):
         "same batches; or set activation_checkpointing=True" in ended.told
     )
     assert (
-        f"Training ended after step 3 with RuntimeError. {run}/checkpoint-2 is whole. To go on from it, " in ended.told
+        f"Training ended after step 3 with RuntimeError. {run}/checkpoint-2 is complete. To resume from it, "
+        in ended.told
     )
     assert good_steps(run) == [2] and is_untouched(run, untouched, (2,))
 
@@ -35,17 +40,17 @@ def test_what_was_advised_goes_on_from_the_checkpoint(tmp_path):
     processes.run(injected.out_of_memory, tmp_path / "run", 4)
     shutil.copytree(tmp_path / "run", tmp_path / "other")
     ended = resumed(tmp_path / "run", per_device_train_batch_size=2, gradient_accumulation_steps=2)
-    assert ended.status == 0 and "rows of the data set" not in ended.told
+    assert ended.status == 0 and "rows of the dataset" not in ended.told
     ended = resumed(tmp_path / "other", per_device_train_batch_size=2)
     assert ended.status == 0
-    assert "an optimizer step had 4 rows of the data set and has 2 now" in ended.told
+    assert "an optimizer step had 4 rows of the dataset and now has 2" in ended.told
 
 
 def test_rows_of_one_say_what_else_to_halve(tmp_path):
     ended = processes.run(
         injected.out_of_memory, tmp_path / "run", 1, per_device_train_batch_size=1, gradient_checkpointing=True
     )
-    assert "per_device_train_batch_size is 1: halve the examples or tokens of a micro-batch" in ended.told
+    assert "per_device_train_batch_size is 1: halve the tokens of a micro-batch" in ended.told
     assert "activation_checkpointing=True" not in ended.told
 
 
@@ -79,7 +84,7 @@ def test_a_loss_that_is_not_a_number(untouched, tmp_path):
     assert ended.status == 1
     (line,) = (line for line in ended.told.splitlines() if "NonFiniteLossError: " in line)
     assert "the loss of step 4 is not finite. The batch is saved in " in line and "The weights are still good." in line
-    assert f"Training ended after step 3 with NonFiniteLossError. {run}/checkpoint-2 is whole." in ended.told
+    assert f"Training ended after step 3 with NonFiniteLossError. {run}/checkpoint-2 is complete." in ended.told
     assert is_untouched(run, untouched, (2,))
     assert resumed(run).status == 0 and is_as_if_never_stopped(run, untouched)
 
@@ -91,7 +96,7 @@ def test_a_killed_worker_of_the_data_loader(untouched, tmp_path):
     assert ended.status == 1
     # Which error it is, and whether of a step or of a save, depends on what the process does at that moment.
     assert re.search(r"^RuntimeError: DataLoader worker \(pid|^ConnectionResetError|CheckpointNot", ended.told, re.M)
-    assert re.search(f"{run}/checkpoint-[24] is whole. To go on from it, start with the same settings", ended.told)
+    assert re.search(f"{run}/checkpoint-[24] is complete. To resume from it, run with the same settings", ended.told)
     assert is_untouched(run, untouched, (2,))
 
 
@@ -142,7 +147,7 @@ def test_one_of_two_processes_killed(tmp_path):
     run = tmp_path / "run"
     first, second = processes.run_all(injected.one_process_killed, 2, run, 4)
     assert second.status == -signal.SIGKILL and first.status not in (0, None)
-    assert f"{run}/checkpoint-2 is whole. To go on from it, " in first.told
+    assert f"{run}/checkpoint-2 is complete. To resume from it, " in first.told
     assert newest(run) == ("checkpoint-2", [])
 
 
@@ -156,9 +161,9 @@ def test_another_number_of_processes_is_said(tmp_path):
     ended = resumed(tmp_path / "run", per_device_train_batch_size=2, gradient_accumulation_steps=2, dropout=0.0)
     assert ended.status == 0, ended.told
     assert (
-        "2 process(es) wrote it and 1 go on: examples and masks are those of the run that was not stopped"
+        "it was written by 2 process(es) and is resumed by 1: examples and masks are those of the uninterrupted run"
         in ended.told
     )
-    assert "rows of the data set" not in ended.told
+    assert "rows of the dataset" not in ended.told
     one, other = (load_file(tmp_path / name / "checkpoint-8" / "model.safetensors") for name in ("run", "whole"))
     assert max(abs(one[name] - other[name]).max() for name in one) < 1e-5

@@ -4,8 +4,12 @@ import signal
 
 import pytest
 
-from tests.training.faults import injected, processes
+from tests import processes
+from tests.training.faults import injected
 from tests.training.faults.saved_state import good_steps, is_as_if_never_stopped, is_untouched, newest, resumed
+
+
+pytestmark = pytest.mark.processes
 
 
 @pytest.mark.parametrize(("number", "name"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")])
@@ -16,7 +20,7 @@ def test_stops_after_the_step_and_goes_on(untouched, tmp_path, number, name):
     assert ended.status == 128 + number, ended.told
     assert f"\n{name}: finishing the step and saving; Ctrl-C again stops without saving.\n" in ended.told
     assert (
-        f"Stopped by {name} after step 3 of 8; saved in {run}, nothing is lost. To go on, start with the same "
+        f"Stopped by {name} after step 3 of 8; saved in {run}, nothing is lost. To resume, run with the same "
         "settings and trainer.train(resume_from_checkpoint=True).\n" in ended.told
     )
     assert "went on after train" not in ended.told

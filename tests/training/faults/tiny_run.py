@@ -8,12 +8,14 @@ from pathlib import Path
 
 import datasets
 import torch
-from transformers import TrainerCallback, TrainingArguments, set_seed
+from transformers import TrainerCallback, set_seed
 
 from hf_encoders import HfeBertConfig, HfeBertForPreTraining
 from hf_encoders.data import DataCollatorForNextSentencePrediction, DocumentChunks
 from hf_encoders.training import PreTrainingTrainer
-from tests.training.killed_run import LENGTH, VOCABULARY, make_documents, make_tokenizer
+from tests.data.corpora import TINY_MODEL
+from tests.training.killed_run import LENGTH, make_documents
+from tests.training.tiny import make_tokenizer, training_arguments
 
 
 STEPS = 8  # of 4 examples; an epoch has 6
@@ -49,18 +51,15 @@ def make_trainer(
 ) -> PreTrainingTrainer:
     torch.set_num_threads(1)
     set_seed(0)
-    config = HfeBertConfig(
-        vocab_size=VOCABULARY, hidden_size=12, num_hidden_layers=2, num_attention_heads=3, intermediate_size=20,
-        max_position_embeddings=32, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout,
-    )  # fmt: skip
+    config = HfeBertConfig(**TINY_MODEL, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
     documents = make_documents() if documents is None else documents
     arguments = {
         "max_steps": STEPS, "save_steps": STEPS_A_SAVE, "per_device_train_batch_size": 4, "learning_rate": 0.05,
-        "report_to": "none", "use_cpu": True, "disable_tqdm": True, "logging_strategy": "no",
+        "logging_strategy": "no",
     }  # fmt: skip
     return PreTrainingTrainer(
         model=HfeBertForPreTraining(config),
-        args=TrainingArguments(str(folder), **{**arguments, **settings}),
+        args=training_arguments(folder, **{**arguments, **settings}),
         train_dataset=DocumentChunks(documents, LENGTH, short_sequence_probability=0.0),
         data_collator=DataCollatorForNextSentencePrediction(make_tokenizer(), LENGTH),
     )

@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import torch
-from transformers import TrainingArguments
 
 from hf_encoders import HfeBertConfig, HfeBertForMaskedLM
 from hf_encoders.training import PreTrainingTrainer
 from tests.training.launched_steps import on_gloo_as_on_accelerators
 from tests.training.three_steps import SIZES, collate
+from tests.training.tiny import training_arguments
 
 
 POISON = 60
@@ -24,10 +24,9 @@ def train(folder: Path, is_sharded: bool) -> None:
     ids = torch.randint(5, POISON, (48, 6), generator=torch.Generator().manual_seed(0))
     ids[2 * 8 + 4 + 2, :2] = POISON  # of the third step's 2 x 4 examples, one of process 1
     examples = [{"input_ids": row, "labels": torch.where(torch.arange(6) < 2, row, -100)} for row in ids]
-    arguments = TrainingArguments(
-        str(folder), fsdp=is_sharded,
-        max_steps=6, per_device_train_batch_size=4, save_steps=1, logging_steps=2, report_to="none",
-        use_cpu=True, disable_tqdm=True, train_sampling_strategy="sequential", learning_rate=0.01,
+    arguments = training_arguments(
+        folder, fsdp=is_sharded, max_steps=6, per_device_train_batch_size=4, save_steps=1, logging_steps=2,
+        train_sampling_strategy="sequential", learning_rate=0.01,
     )  # fmt: skip
     if is_sharded:
         on_gloo_as_on_accelerators()

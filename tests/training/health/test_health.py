@@ -4,20 +4,19 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from transformers import BertConfig, BertForMaskedLM, Trainer, TrainerCallback, TrainingArguments
+from transformers import BertConfig, BertForMaskedLM, Trainer, TrainerCallback
 
 from hf_encoders import HfeBertConfig, HfeBertForMaskedLM, HfeBertForPreTraining
 from hf_encoders.records.flops import forward_flops
 from hf_encoders.training import HealthCallback, PreTrainingTrainer
 from hf_encoders.training.health import callback as health
 from hf_encoders.training.health.token_counts import BatchCounts, LabelCounts, LabelFrequencies, count_batch
+from tests.data.corpora import TINY_MODEL
 from tests.training.three_steps import collate, collate_packed, make_examples
+from tests.training.tiny import training_arguments
 
 
-SIZES = {
-    "vocab_size": 61, "hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 20,
-    "max_position_embeddings": 32, "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1,
-}  # fmt: skip
+SIZES = {**TINY_MODEL, "vocab_size": 61, "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
 EXAMPLES = make_examples(None)  # 96 of 5 to 24 tokens; none of them special
 PAIRED = make_examples("next_sentence_label")
 RATE = 1e9  # FLOP/s, where the test says what the machine does
@@ -55,11 +54,10 @@ def make(folder, model=None, trainer_class=PreTrainingTrainer, examples=EXAMPLES
     options = {name: settings.pop(name) for name in ("health", "callbacks", "eval_dataset") if name in settings}
     defaults = {
         "per_device_train_batch_size": 8, "per_device_eval_batch_size": 5, "max_steps": 12, "logging_steps": 4,
-        "save_strategy": "no", "report_to": "none", "use_cpu": True, "disable_tqdm": True,
-        "train_sampling_strategy": "sequential", "learning_rate": 0.01,
+        "save_strategy": "no", "train_sampling_strategy": "sequential", "learning_rate": 0.01,
     }  # fmt: skip
     return trainer_class(
-        model=model, args=TrainingArguments(str(folder), **{**defaults, **settings}), train_dataset=examples,
+        model=model, args=training_arguments(folder, **{**defaults, **settings}), train_dataset=examples,
         data_collator=data_collator, **options,
     )  # fmt: skip
 

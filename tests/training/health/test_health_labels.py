@@ -3,12 +3,13 @@
 import pytest
 import torch
 import transformers
-from transformers import Trainer, TrainingArguments
+from transformers import Trainer
 
 import hf_encoders
 from hf_encoders.training import HealthCallback
 from hf_encoders.training.health.finite_losses import NonFiniteLossError
 from tests.training.health.test_health import SIZES, training_logs
+from tests.training.tiny import training_arguments
 
 
 ROWS, LENGTH, CHOICES = 3, 5, 2
@@ -39,10 +40,9 @@ def make_trainer(tmp_path, family, head, labels, fields, **model_options):
     mask[..., -1] = 0
     row = {"input_ids": torch.randint(5, 60, shape), "attention_mask": mask}
     row |= {name: torch.tensor(value) for name, value in labels.items()}
-    args = TrainingArguments(
-        str(tmp_path), max_steps=2, per_device_train_batch_size=ROWS, logging_steps=1, save_strategy="no",
-        report_to="none", use_cpu=True, disable_tqdm=True,
-    )  # fmt: skip
+    args = training_arguments(
+        tmp_path, max_steps=2, per_device_train_batch_size=ROWS, logging_steps=1, save_strategy="no"
+    )
     trainer = Trainer(model, args, train_dataset=[row] * 6)
     HealthCallback().attach(trainer)
     return trainer

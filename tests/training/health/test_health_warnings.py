@@ -13,7 +13,7 @@ from hf_encoders.training import HealthCallback, NonFiniteLossError
 from hf_encoders.training.health import callback as health
 from hf_encoders.training.health.finite_losses import FiniteLossWatch, SeenLoss
 from hf_encoders.training.health.warnings import WarningContext, new_warnings
-from tests.training.faults import processes
+from tests import processes
 from tests.training.health import spoilt_rank
 from tests.training.health.test_health import SIZES, Clock, collate, make, training_logs
 from tests.training.three_steps import collate_packed
@@ -268,6 +268,7 @@ def test_weights_that_are_spoilt_already_are_named(tmp_path):
         make(tmp_path, model).train()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("is_sharded", [False, True])
 def test_all_processes_stop_at_the_loss_of_one(tmp_path, is_sharded):
     """Nothing ends process 0 but itself: it neither waits for process 1 nor saves what that one's batch has spoilt."""

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 
 LONGEST = 240  # seconds; nothing here takes more than a few, but on a machine with much else to do, or if it hangs
 context = multiprocessing.get_context("forkserver")
@@ -87,3 +89,9 @@ def run_all(function: Callable[..., None], processes: int, folder: Path, *args: 
 
 def log_of(folder: Path, number: int, rank: int) -> Path:
     return folder.parent / f"{folder.name}-{number}-{rank}.log"
+
+
+def end_together() -> None:
+    """A process that ends while its threads still talk to the other one is aborted now and then."""
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()

@@ -1,0 +1,28 @@
+"""Sizes, a tokenizer and arguments of runs that take milliseconds."""
+
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast, TrainingArguments
+
+from tests.data.corpora import TINY_MODEL
+
+
+VOCABULARY = TINY_MODEL["vocab_size"]
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+
+def make_tokenizer() -> PreTrainedTokenizerFast:
+    """WordPiece of 60 entries; a third of them continue a word."""
+    special = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"]
+    words = [f"w{i}" if i % 3 else f"##{i}" for i in range(5, VOCABULARY)]
+    vocabulary = {token: i for i, token in enumerate([*special, *words])}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    names = ("pad_token", "cls_token", "sep_token", "unk_token", "mask_token")
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **dict(zip(names, special, strict=True)))
+
+
+def training_arguments(folder: str | Path, **settings: Any) -> TrainingArguments:
+    """On the CPU, without reports and progress bars."""
+    return TrainingArguments(str(folder), **{"report_to": "none", "use_cpu": True, "disable_tqdm": True, **settings})
