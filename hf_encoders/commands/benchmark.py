@@ -49,8 +49,9 @@ from hf_encoders.benchmark.settings import (
     default_batch_size,
     make_config,
 )
-from hf_encoders.data.corpus import read_documents, splitter_for, tokenize_documents
+from hf_encoders.data import read_documents, tokenize_documents
 from hf_encoders.data.corpus.python_docs import read_python_documents
+from hf_encoders.data.corpus.segmentation import splitter_for
 from hf_encoders.data.vocabulary.tokenizer_training import train_tokenizer
 from hf_encoders.loading import load_tokenizer, read_config
 from hf_encoders.objectives import OBJECTIVES, get_objective

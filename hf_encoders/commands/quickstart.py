@@ -19,7 +19,7 @@ import numpy as np
 import transformers
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
-from hf_encoders.data.corpus import corpus_statistics, warnings_for
+from hf_encoders.data import corpus_statistics, warnings_for
 from hf_encoders.evaluation import fill_masks
 from hf_encoders.finetuning import sequence_classification
 from hf_encoders.finetuning.runs import RunSettings, finetune

@@ -34,17 +34,10 @@ DOCUMENT_START = "-DOCSTART-"  # between documents of CoNLL-2003
 # CoNLL-U, "Sentence Boundaries and Comments": "# key = value", "# newdoc" or "# newpar" before a sentence's words.
 # Not every line that starts with a hash: in other files it is a word.
 COMMENT = re.compile(r"# *(?:[^\t=]*[^\t= ] +=(?: .*)?|newdoc|newpar)")
+_TEXT = datasets.Value("string")
+_ANSWERS = {"text": datasets.List(_TEXT), "answer_start": datasets.List(datasets.Value("int32"))}
 SQUAD_FEATURES = datasets.Features(
-    {
-        "id": datasets.Value("string"),
-        "title": datasets.Value("string"),
-        "context": datasets.Value("string"),
-        "question": datasets.Value("string"),
-        "answers": {
-            "text": datasets.List(datasets.Value("string")),
-            "answer_start": datasets.List(datasets.Value("int32")),
-        },
-    }
+    dict.fromkeys(("id", "title", "context", "question"), _TEXT) | {"answers": _ANSWERS}
 )
 
 
@@ -73,23 +66,18 @@ def read_file(
         raise ValueError(f"{path} is not a file: give the path of a {', '.join(FORMS)} file.")
     check_is_text(path, option="")
     try:
-        return _read_form(path, form or form_of(path), columns, conll_columns, quotes)
+        form = form or form_of(path)
+        if columns is not None and form not in ("csv", "tsv"):
+            raise ValueError(f"--columns is for CSV and TSV files; {path} is read as {form}: leave it out.")
+        if form == "csv":
+            return read_separated(path, ",", columns, quotes is not False)
+        if form == "tsv":
+            return read_separated(path, "\t", columns, quotes is True)
+        if form == "conll":
+            return read_conll(path, *conll_columns)
+        return read_squad(path) if form == "squad" else read_json_rows(path)
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 ({error.reason} at byte {error.start}): convert it.") from error
-
-
-def _read_form(
-    path: Path, form: str, columns: list[str] | None, conll_columns: tuple[int, int], quotes: bool | None
-) -> datasets.Dataset:
-    if columns is not None and form not in ("csv", "tsv"):
-        raise ValueError(f"--columns is for CSV and TSV files; {path} is read as {form}: leave it out.")
-    if form in ("csv", "tsv"):
-        return read_separated(
-            path, "," if form == "csv" else "\t", columns, form == "csv" if quotes is None else quotes
-        )
-    if form == "conll":
-        return read_conll(path, *conll_columns)
-    return read_squad(path) if form == "squad" else read_json_rows(path)
 
 
 def form_of(path: Path) -> str:
@@ -106,11 +94,7 @@ def form_of(path: Path) -> str:
 
 
 def read_separated(path: Path, delimiter: str, columns: list[str] | None, quotes: bool) -> datasets.Dataset:
-    """Read CSV or TSV. Every field is a string, also `NA`, `null` and numbers; empty lines are skipped.
-
-    Raises:
-        ValueError: If a row has more or fewer fields than columns, or a quotation mark is not closed.
-    """
+    """Read CSV or TSV. Every field is a string, also `NA`, `null` and numbers; empty lines are skipped."""
     csv.field_size_limit(sys.maxsize if sys.maxsize < 2**32 else 2**31 - 1)  # documents are longer than 128 KiB
     quoting = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
     with path.open(encoding="utf-8-sig", newline="") as file:
@@ -145,12 +129,7 @@ def _separated_rows(path: Path, reader: Any, columns: list[str] | None, quotes: 
 
 
 def read_json_rows(path: Path) -> datasets.Dataset:
-    """Read JSON lines, or one list of objects; a missing field is `None`.
-
-    Raises:
-        ValueError: If a line is not a JSON object, or the values of a field have no common type.
-    """
-    rows = []
+    """Read JSON lines, or one list of objects; a missing field is `None`."""
     with path.open(encoding="utf-8-sig") as file:
         if file.read(64).lstrip().startswith("["):
             file.seek(0)

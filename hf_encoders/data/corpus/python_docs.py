@@ -24,17 +24,11 @@ FEWEST_WORDS = 5
 
 
 class Document(NamedTuple):
-    """Documentation of one module.
+    """Documentation of one module."""
 
-    Args:
-        library (`str`): Top-level package, `python` for the standard library.
-        module (`str`): Path of the module within the library.
-        docstrings (`list[list[str]]`): Sentences of each docstring.
-    """
-
-    library: str
-    module: str
-    docstrings: list[list[str]]
+    library: str  # top-level package, `python` for the standard library
+    module: str  # path within the library
+    docstrings: list[list[str]]  # sentences of each
 
     @property
     def sentences(self) -> list[str]:
@@ -62,12 +56,12 @@ def read_python_documents(
     seen: set[str] = set()
     documents = []
     taken: dict[str, int] = {}
-    sources = [*_topics(), *_modules()]
-    for library, module, read in tqdm(sources, desc="reading documentation", unit="module", disable=not show_progress):
+    progress = tqdm(list(_sources()), desc="reading documentation", unit="module", disable=not show_progress)
+    for library, module, source in progress:
         if max_characters is not None and taken.get(library, 0) >= max_characters:
             continue
         docstrings = []
-        for text in read():
+        for text in [source] if isinstance(source, str) else list(_docstrings(source)):
             sentences = list(dict.fromkeys(s for s in _sentences(text, sentence_splitter) if s not in seen))
             seen.update(sentences)
             if sentences:
@@ -79,23 +73,18 @@ def read_python_documents(
     return documents
 
 
-def _topics() -> Iterator[tuple[str, str, Callable[[], list[str]]]]:
-    """The topics of `help()`, one document each."""
+def _sources() -> Iterator[tuple[str, str, str | Path]]:
+    """Library, module and text of the topics of `help()`, then the path of every module, sorted, instead of a text."""
     from pydoc_data.topics import topics
 
     for name, text in sorted(topics.items()):
-        yield "python", f"topics/{name}", lambda text=text: [text]
-
-
-def _modules() -> Iterator[tuple[str, str, Callable[[], list[str]]]]:
-    """Every module of the standard library and of the installed packages."""
+        yield "python", f"topics/{name}", text
     paths = sysconfig.get_paths()
     for folder, is_standard in ((Path(paths["stdlib"]), True), (Path(paths["purelib"]), False)):
         for path in sorted(folder.rglob("*.py")):
             parts = path.relative_to(folder).parts
             if SKIPPED_FOLDERS.isdisjoint(parts[:-1]) and not parts[-1].startswith("test"):
-                library = "python" if is_standard else parts[0].removesuffix(".py")
-                yield library, "/".join(parts), lambda path=path: list(_docstrings(path))
+                yield "python" if is_standard else parts[0].removesuffix(".py"), "/".join(parts), path
 
 
 def _docstrings(path: Path) -> Iterator[str]:
