@@ -24,12 +24,7 @@ from hf_encoders.data.batches import (
     rows_of_mappings,
     rows_of_segments,
 )
-from hf_encoders.data.chunk_examples import (
-    SPECIAL_TOKENS_OF_A_PAIR,
-    ChunkExamples,
-    check_pair_length,
-    join_chunks,
-)
+from hf_encoders.data.chunk_examples import SPECIAL_TOKENS_OF_A_PAIR, ChunkExamples, check_pair_length, join_chunks
 from hf_encoders.data.chunks import rows_as_chunks
 from hf_encoders.data.collator_options import refuse_unknown_options, with_options_of
 from hf_encoders.data.examples import TextExamples

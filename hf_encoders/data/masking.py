@@ -16,13 +16,7 @@ from transformers import PreTrainedTokenizerBase
 from hf_encoders.data.batches import IGNORED
 from hf_encoders.data.mask_units import choose_runs, choose_units, sample_tokens
 from hf_encoders.data.ragged import offsets_of, ranges
-from hf_encoders.data.randomness import (
-    RandomStream,
-    as_uniforms,
-    random_bits_of_rows,
-    random_uint32_in_runs,
-    uniforms,
-)
+from hf_encoders.data.randomness import RandomStream, as_uniforms, random_bits_of_rows, random_uint32_in_runs, uniforms
 from hf_encoders.data.special_tokens import mask_and_padding, never_masked
 from hf_encoders.data.word_starts import WordStarts
 

@@ -28,12 +28,7 @@ BYTES_PER_WRITE = 2**26  # converted at once
 
 _VALUES = {COLUMN: pa.int32(), WORD_STARTS: pa.uint8()}
 # `SentenceBatch` field -> type in its file while a record batch grows; files of lengths hold their offsets.
-_NUMBERS = {
-    "tokens": np.int32,
-    "sentence_lengths": np.int64,
-    "document_lengths": np.int64,
-    "word_starts": np.uint8,
-}
+_NUMBERS = {"tokens": np.int32, "sentence_lengths": np.int64, "document_lengths": np.int64, "word_starts": np.uint8}
 _HASHED = _NUMBERS | {"sentence_lengths": np.int32, "document_lengths": np.int32}  # hashes are of the lengths
 
 
