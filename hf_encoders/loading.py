@@ -32,11 +32,7 @@ SECONDS_TO_ANSWER = 10  # timeout for the Hub
 
 
 def load_config(name: str, classes: str = "hf_encoders") -> PreTrainedConfig:
-    """The configuration of the checkpoint `--model`; code in the checkpoint is not run.
-
-    Args:
-        name (`str`): folder, or name on the Hub.
-        classes (`str`, *optional*, defaults to `"hf_encoders"`): whose class, one of `CLASSES`.
+    """The configuration of the checkpoint `--model`, of one of `CLASSES`; code in the checkpoint is not run.
 
     Raises:
         ValueError: if there is no configuration, or it is of another kind of model.
@@ -57,10 +53,7 @@ def read_config(
 ) -> EncoderConfig:
     """The configuration in a directory, or of a repository on the Hub, as this package's own.
 
-    Args:
-        source (`str` or `Path`): folder, or name on the Hub.
-        option (`str`, *optional*): option of the command line that named it, for errors.
-        other_family (`str`, *optional*): the remedy for a model of another family.
+    Errors name the option that named it, and `other_family` is their remedy for a model of another family.
 
     Raises:
         ValueError: if there is none, or it is of another kind of model or of an adapter.
@@ -105,12 +98,9 @@ def _config_fields(source: str | Path, option: str | None) -> dict:
 def load_tokenizer(
     source: str | Path, option: str | None = None, config: PreTrainedConfig | None = None
 ) -> PreTrainedTokenizerBase:
-    """The tokenizer of a folder or repository; code in it is not run.
+    """The tokenizer of a folder, of the `tokenizer.json` in one, or of a repository; code in it is not run.
 
-    Args:
-        source (`str` or `Path`): folder, the `tokenizer.json` in one, or name on the Hub.
-        option (`str`, *optional*): option of the command line that named it, for errors.
-        config (`PreTrainedConfig`, *optional*): of the model; transformers does not look for one then.
+    Errors name the option that named it. With a `config` transformers does not look for one.
 
     Raises:
         ValueError: if none can be loaded, or it has special tokens only.
@@ -136,10 +126,6 @@ def is_local(source: str | Path, option: str | None = None) -> bool:
 
     Without a network transformers would retry for a minute.
 
-    Args:
-        source (`str` or `Path`): folder, or name on the Hub.
-        option (`str`, *optional*): option of the command line that named it, for errors.
-
     Raises:
         ValueError: for a file, a path that does not exist, a name that the Hub does not have, and one that has not
             been downloaded while the Hub cannot be reached.
@@ -159,11 +145,6 @@ def is_local(source: str | Path, option: str | None = None) -> bool:
 
 def why_unreachable(name: str, what: str, repo_type: str | None = None) -> str | None:
     """Why the Hub cannot be asked for a repository, found with one request; None if it answers.
-
-    Args:
-        name (`str`): name of the repository.
-        what (`str`): the option that named it, for errors.
-        repo_type (`str`, *optional*): `"dataset"`, or None for a model.
 
     Raises:
         ValueError: if the name is invalid, or the Hub does not have it.
@@ -190,15 +171,14 @@ def _folder_of_tokenizer(file: Path, option: str | None) -> Path:
     """The folder of a tokenizer's file."""
     if file.name in ("tokenizer.json", "tokenizer_config.json"):
         return file.parent
+    what = _named(file, option)
     if file.suffix in (".model", ".spm", ".spiece"):
         raise ValueError(
-            f"{_named(file, option)} is a bare SentencePiece model: copy it into a folder as spiece.model, write the "
-            "tokenizer there with transformers.AlbertTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) (needs "
-            "pip install 'hf_encoders[sentencepiece]'), and give the folder."
+            f"{what} is a bare SentencePiece model: copy it into a folder as spiece.model, write the tokenizer there "
+            "with transformers.AlbertTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) (needs pip install "
+            "'hf_encoders[sentencepiece]'), and give the folder."
         )
-    raise ValueError(
-        f"{_named(file, option)} is a file: give the folder of a tokenizer, as tokenizer.save_pretrained wrote it."
-    )
+    raise ValueError(f"{what} is a file: give the folder of a tokenizer, as tokenizer.save_pretrained wrote it.")
 
 
 def longest_input(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> int:
@@ -210,11 +190,6 @@ def longest_input(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) 
 
 def load_weights(name: str, auto_class: type, config: PreTrainedConfig) -> tuple[PreTrainedModel, list[str]]:
     """The checkpoint `--model` in float32, and the names of the weights that it lacks, which are initialised randomly.
-
-    Args:
-        name (`str`): folder, or name on the Hub.
-        auto_class (`type`): `transformers.AutoModelFor...`.
-        config (`PreTrainedConfig`): from `load_config`.
 
     Raises:
         ValueError: for missing or damaged files, and weights of other shapes.

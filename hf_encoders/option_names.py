@@ -38,11 +38,6 @@ def names_here(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
     """What to use instead of each option in `words` that the parser does not have and that is known.
 
     The parser may have a default `other_names` with more names, in the form of `NAMES`.
-
-    >>> parser = argparse.ArgumentParser()
-    >>> _ = parser.add_argument("--corpus")
-    >>> names_here(["--train-file", "a.txt", "--do_eval=1", "--corpus", "b"], parser)[0]
-    '--train_file: use --corpus'
     """
     options = parser._option_string_actions  # argparse has no public list
     positionals = {action.metavar for action in parser._actions}

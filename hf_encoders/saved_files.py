@@ -29,12 +29,7 @@ ELSEWHERE = "--"
 
 
 class Finding(NamedTuple):
-    """A problem of a saved directory.
-
-    Attributes:
-        is_error (`bool`): Whether it prevents publication; otherwise it is a warning.
-        text (`str`): The problem and its remedy.
-    """
+    """A problem of a saved directory with its remedy: an error, which prevents publication, or a warning."""
 
     is_error: bool
     text: str
@@ -92,10 +87,6 @@ def weight_files(directory: Path) -> list[str]:
 def code_files(directory: Path, written: dict[str, Any]) -> list[str]:
     """Names of the Python files, present or not, that the classes named in config.json are defined in and import.
 
-    Args:
-        directory (`Path`): Where they are.
-        written (`dict`): Content of config.json.
-
     Raises:
         ValueError: If a reference is not a `module.Class` of a file in the directory.
     """
@@ -126,11 +117,7 @@ def code_files(directory: Path, written: dict[str, Any]) -> list[str]:
 
 
 def foreign_code(directory: Path) -> list[str]:
-    """Code that `trust_remote_code=True` would run and that is not identical to this package's own.
-
-    Returns:
-        Names of files in the directory, and references to code of other repositories.
-    """
+    """Files and references to other repositories whose code `trust_remote_code=True` would run and is not our own."""
     written = written_config(directory)
     own = Path(models.__file__).parent
     found = [
@@ -166,11 +153,9 @@ def leads_out(directory: Path, name: str) -> bool:
 
 
 def secrets_of_files(directory: Path, names: set[str], texts: dict[str, str] | None = None) -> Iterator[Finding]:
-    """Tokens and home folders in files. Tokens and this user's home folder are errors.
+    """Tokens and home folders in files, of weights in metadata and names. Tokens and this user's home are errors.
 
-    Args:
-        directory, names: The files; of weights, metadata and names of tensors are searched.
-        texts (`dict`, *optional*): New content of some of the files, by name.
+    Some of the files may have new content, given in `texts`.
     """
     own_home = home_folder()
     for name in sorted(names):

@@ -24,15 +24,7 @@ STORAGE_ERRORS = {
 
 
 def check_folder(folder: str | Path, option: str) -> None:
-    """Refuse a folder that cannot be created or written to. Creates nothing.
-
-    Args:
-        folder (`str` or `Path`): It and its parents need not exist.
-        option (`str`): Option that named it, for the error.
-
-    Raises:
-        ValueError: With option, folder and reason.
-    """
+    """Raise ValueError, with the option that named it, for a folder that cannot be made or written. Makes nothing."""
     folder = Path(folder).absolute()
     there = next(parent for parent in (folder, *folder.parents) if parent.exists())
     if not there.is_dir():
@@ -42,15 +34,7 @@ def check_folder(folder: str | Path, option: str) -> None:
 
 
 def check_file(path: str | Path, option: str) -> None:
-    """Refuse a file that cannot be written or replaced.
-
-    Args:
-        path (`str` or `Path`): Its folder must exist.
-        option (`str`): Option that named it, for the error.
-
-    Raises:
-        ValueError: With option, file and reason.
-    """
+    """Raise ValueError, with the option that named it, for a file that cannot be written. Its folder must exist."""
     path = Path(path)
     folder = path.absolute().parent
     if path.is_dir():
@@ -75,11 +59,6 @@ def _why_not_writable(folder: Path) -> str | None:
 @contextmanager
 def locked(folder: str | Path, option: str, wait: bool) -> Iterator[None]:
     """Lock a folder for one process, across all machines that see it; released when the process ends.
-
-    Args:
-        folder (`str` or `Path`): Created if it does not exist.
-        option (`str`): Option that named it, for the error.
-        wait (`bool`): Whether to wait for the process that has the lock, with a message, or raise.
 
     Raises:
         ValueError: If another process has the lock and `wait` is False.
@@ -140,9 +119,6 @@ def replaced_folder(folder: Path) -> Iterator[Path]:
     """A new folder that replaces `folder` if the block ends without an error.
 
     Both are beside it meanwhile, with an underscore in front, which `Trainer` does not push.
-
-    Args:
-        folder (`Path`): It and its parents need not exist.
     """
     new, earlier = folder.with_name(f"_{folder.name}"), folder.with_name(f"_replaced_{folder.name}")
     if earlier.exists() and not folder.exists():
@@ -163,22 +139,15 @@ def replaced_folder(folder: Path) -> Iterator[Path]:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write or replace a text file atomically."""
+    """Write or replace a text file atomically, without following links: in the Hub's cache, files are links."""
     unfinished = path.with_name(f"_{path.name}")
+    unfinished.unlink(missing_ok=True)
     unfinished.write_text(text, encoding="utf-8")
     unfinished.replace(path)
 
 
 def read_json(path: Path, remedy: str) -> dict[str, Any]:
-    """Read a JSON object.
-
-    Args:
-        path (`Path`): The file.
-        remedy (`str`): What to do if it is damaged, for the error.
-
-    Raises:
-        ValueError: With file, problem and remedy, if it does not hold a JSON object.
-    """
+    """Read a JSON object, or raise ValueError with file, problem and remedy."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(found, dict):

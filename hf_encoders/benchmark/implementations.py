@@ -20,8 +20,8 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from hf_encoders.benchmark.rows import Batch, Pool
-from hf_encoders.benchmark.settings import Setting, pair_label_name
+from hf_encoders.benchmark.rows import Batch, Pool, original_ids
+from hf_encoders.benchmark.settings import Setting
 from hf_encoders.models.encoder_configuration import EncoderConfig
 
 
@@ -101,15 +101,7 @@ def make_implementations(
 ) -> list[Implementation]:
     """Make the implementations of a setting.
 
-    Args:
-        config (`EncoderConfig`): Configuration of this package's model.
-        setting (`Setting`): Task, objective, data type, seed.
-        pool (`Pool`): The rows.
-        tokenizer (`PreTrainedTokenizerBase`): For transformers' collator.
-        against (`list[str]`): Names in `BASELINES`.
-
-    Returns:
-        `list[Implementation]`: The reference first, this package last.
+    The reference is the first, then come those of `against` (names in `BASELINES`), and this package's is the last.
     """
     torch.manual_seed(setting.seed)
     auto = model_class(setting)
@@ -117,8 +109,10 @@ def make_implementations(
     stock = auto.from_config(stock_config(config), attn_implementation="sdpa", **without_pooler)
     ours = auto.from_config(config, attn_implementation="sdpa", **without_pooler)
     ours.load_state_dict(stock.state_dict())
-    label_name = pair_label_name(setting)
-    plain, grouped = (stock_batches(batches, tokenizer, label_name) for batches in (pool.plain, pool.grouped))
+    plain, grouped = (
+        [replace(batch, features=stock_features(batch, tokenizer, setting.pair_label_name)) for batch in batches]
+        for batches in (pool.plain, pool.grouped)
+    )
     collate = DataCollatorForLanguageModeling(tokenizer)
     optimizer = prepare(stock, setting)
     implementations = [Implementation(REFERENCE, stock, optimizer, plain, collate)]
@@ -145,27 +139,16 @@ def prepare(model: PreTrainedModel, setting: Setting) -> torch.optim.Optimizer |
     return torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, fused=True)
 
 
-def stock_batches(batches: list[Batch], tokenizer: PreTrainedTokenizerBase, label_name: str | None) -> list[Batch]:
-    """The same batches for transformers' collator: a dictionary of lists per row, as in a dataset.
-
-    Special tokens are marked beforehand, as in transformers' examples. Sentence pairs are those of the rows.
-    """
-    return [replace(batch, features=stock_features(batch, tokenizer, label_name)) for batch in batches]
-
-
 def stock_features(batch: Batch, tokenizer: PreTrainedTokenizerBase, label_name: str | None) -> list[dict[str, Any]]:
-    """The rows of a batch before masking."""
+    """The rows of a batch before masking, for transformers' collator, with special tokens marked."""
     features = []
     for row in batch.rows:
-        ids = row.original_ids.tolist()
+        ids = original_ids(row).tolist()
         feature = {
             "input_ids": ids,
             "attention_mask": [1] * len(ids),
             "special_tokens_mask": tokenizer.get_special_tokens_mask(ids, already_has_special_tokens=True),
         }
-        if row.token_type_ids is not None:
-            feature["token_type_ids"] = row.token_type_ids.tolist()
-        if label_name is not None:
-            feature[label_name] = row.pair_label
+        feature |= {name: row[name].tolist() for name in ("token_type_ids", label_name) if name in row}
         features.append(feature)
     return features

@@ -49,12 +49,7 @@ class Turn:
 
 @dataclass
 class Measurements:
-    """All measurements of an implementation.
-
-    Args:
-        turns (`list[Turn]`): One per round.
-        activation_bytes (`int`): See `measure_memory`.
-    """
+    """A turn per round, and the result of `measure_memory`."""
 
     turns: list[Turn] = field(default_factory=list)
     activation_bytes: int = 0
@@ -64,18 +59,14 @@ def measure(implementations: list[Implementation], config: EncoderConfig, settin
     """Warm up, measure memory, print how long the rounds will take, and run them; one entry per implementation."""
     found = [Measurements() for _ in implementations]
     count = len(implementations)
-    print(
-        f"{setting}: {count} implementations, a warm-up and {setting.rounds} rounds of {setting.steps} batches each",
-        file=sys.stderr,
-    )
-    with tqdm(total=(setting.rounds + 1) * count, desc="warm-up", unit="turn") as progress:
+    with tqdm(total=(setting.rounds + 1) * count, desc=str(setting), unit="turn") as progress:
         seconds = 0.0
         for implementation, measurements in zip(implementations, found, strict=True):
-            largest = largest_batch(implementation, setting)
+            first_batches = batches_of_round(implementation.batches, setting, 0)
+            largest = max(first_batches, key=lambda batch: batch.positions if implementation.pads else batch.tokens)
             seconds += run_turn(implementation, config, setting, [largest]).step_seconds
             measurements.activation_bytes = measure_memory(implementation, setting, largest)
             progress.update()
-        progress.set_description("rounds")
         progress.write(
             f"warm-up of one batch: {duration(seconds)}; the rounds take at most about "
             f"{duration(seconds * setting.steps * setting.rounds)} (--rounds, --steps, --against)",
@@ -94,11 +85,6 @@ def batches_of_round(batches: list[Batch], setting: Setting, round_number: int) 
     """The batches of one turn: evenly spread over the pool, and different ones each round.
 
     If batches are sorted by length, each turn has all lengths, and no length is overrepresented over all rounds.
-
-    >>> from types import SimpleNamespace
-    >>> setting = SimpleNamespace(rounds=2, steps=3)
-    >>> [batches_of_round(list(range(12)), setting, round_number) for round_number in range(2)]
-    [[1, 5, 9], [3, 7, 11]]
     """
     distance = len(batches) / setting.steps
     first = distance * (round_number + 0.5) / setting.rounds
@@ -112,7 +98,7 @@ def run_turn(implementation: Implementation, config: EncoderConfig, setting: Set
     turn = Turn()
     for batch in batches:
         turn.tokens += batch.tokens
-        turn.positions += computed_positions(implementation, batch)
+        turn.positions += batch.positions if implementation.pads else batch.tokens
         turn.flops += needed_flops(config, batch, setting)
         tensors = to_device(batch.tensors, device)
         if setting.trains:
@@ -141,11 +127,6 @@ def clock(turn: Turn, name: str, device: torch.device) -> Iterator[None]:
     setattr(turn, name, getattr(turn, name) + time.perf_counter() - begin)
 
 
-def computed_positions(implementation: Implementation, batch: Batch) -> int:
-    """Positions that an implementation computes, with padding if it does."""
-    return batch.positions if implementation.pads else batch.tokens
-
-
 def needed_flops(config: EncoderConfig, batch: Batch, setting: Setting) -> int:
     """Operations needed for a batch, as in `hf_encoders/records/flops.py`."""
     if not setting.trains:
@@ -172,12 +153,6 @@ def training_pass(implementation: Implementation, tensors: dict[str, torch.Tenso
 def inference_pass(implementation: Implementation, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
     """Forward pass without a head: `(B, T, D)`."""
     return implementation.model(**tensors).last_hidden_state
-
-
-def largest_batch(implementation: Implementation, setting: Setting) -> Batch:
-    """The batch of the first round with the most computed positions."""
-    batches = batches_of_round(implementation.batches, setting, 0)
-    return max(batches, key=lambda batch: computed_positions(implementation, batch))
 
 
 def measure_memory(implementation: Implementation, setting: Setting, batch: Batch) -> int:

@@ -4,13 +4,15 @@ All implementations process the same pool of rows with the same masks, in batche
 length.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import datasets
 import numpy as np
 import torch
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.benchmark.settings import Setting
@@ -29,36 +31,18 @@ SENTENCES_PER_PARAGRAPH = 4
 SPECIAL_TOKENS = 2  # [CLS] ... [SEP]
 
 
-class Row(NamedTuple):
-    """One row, without padding.
+# One masked row: a collator's tensors without padding, `(L,)` each, and the label of a pair, a scalar.
+Row = dict[str, torch.Tensor]
 
-    Args:
-        input_ids (`torch.LongTensor` of shape `(L,)`): Masked.
-        labels (`torch.LongTensor` of shape `(L,)`): Ids to predict, -100 elsewhere.
-        token_type_ids (`torch.LongTensor` of shape `(L,)`, *optional*): Segments of a pair.
-        pair_label (`int`, *optional*): Class of a pair.
-    """
 
-    input_ids: torch.Tensor
-    labels: torch.Tensor
-    token_type_ids: torch.Tensor | None = None
-    pair_label: int | None = None
-
-    @property
-    def original_ids(self) -> torch.Tensor:
-        """Ids before masking, `(L,)`."""
-        return torch.where(self.labels == IGNORED, self.input_ids, self.labels)
+def original_ids(row: Row) -> torch.Tensor:
+    """Ids before masking, `(L,)`."""
+    return torch.where(row["labels"] == IGNORED, row["input_ids"], row["labels"])
 
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch.
-
-    Args:
-        tensors (`dict`): Arguments of `forward`: `(B, T)` each, and a pair label `(B,)`.
-        rows (`list[Row]`): The same rows without padding.
-        features (`list`): Inputs of a collator for these rows.
-    """
+    """Arguments of `forward` (`(B, T)` each, and a pair label `(B,)`), the rows, and a collator's inputs for them."""
 
     tensors: dict[str, torch.Tensor]
     rows: list[Row]
@@ -67,7 +51,7 @@ class Batch:
     @property
     def lengths(self) -> list[int]:
         """Real tokens of each row, including special tokens."""
-        return [len(row.input_ids) for row in self.rows]
+        return [len(row["input_ids"]) for row in self.rows]
 
     @property
     def tokens(self) -> int:
@@ -82,34 +66,20 @@ class Batch:
     @property
     def predicted(self) -> int:
         """Tokens to predict."""
-        return sum(int((row.labels != IGNORED).sum()) for row in self.rows)
+        return sum(int((row["labels"] != IGNORED).sum()) for row in self.rows)
 
 
 @dataclass(frozen=True)
 class Pool:
-    """The rows of a setting, in both orders.
-
-    Args:
-        plain (`list[Batch]`): Rows as they come, with this package's examples as features.
-        grouped (`list[Batch]`): The same rows sorted by length, the longest first; without features.
-        collator (`DataCollatorForMaskedLM`): This package's collator, which masked the rows.
-    """
+    """Rows as they come, the same rows sorted by length (the longest first), and the collator that masked them."""
 
     plain: list[Batch]
     grouped: list[Batch]
     collator: DataCollatorForMaskedLM
 
 
-def make_pool(
-    corpus: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, setting: Setting, pair_label_name: str | None
-) -> Pool:
-    """Sample rows, mask them once, and make both kinds of batches.
-
-    Args:
-        corpus (`datasets.Dataset`): Tokenized documents.
-        tokenizer (`PreTrainedTokenizerBase`): Of the corpus.
-        setting (`Setting`): Kind of rows, objective and batch size.
-        pair_label_name (`str`, *optional*): The model's argument for `Row.pair_label`; None without pairs.
+def make_pool(corpus: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, setting: Setting) -> Pool:
+    """Sample rows of a tokenized corpus, mask them once, and make both kinds of batches.
 
     Raises:
         ValueError: If the text does not fill one batch.
@@ -117,10 +87,10 @@ def make_pool(
     model_class = setting.training_objective.model_class(config_class_of(setting.family))
     collator = setting.training_objective.make_collator(tokenizer, model_class)
     batches = make_examples(corpus, setting)
-    rows = [rows_of(collator(examples), pair_label_name) for examples in batches]
-    finish = {"padding_id": tokenizer.pad_token_id, "pair_label_name": pair_label_name, "trains": setting.trains}
+    rows = [rows_of(collator(examples)) for examples in batches]
+    finish = {"padding_id": tokenizer.pad_token_id, "trains": setting.trains}
     plain = [make_batch(part, features=examples, **finish) for part, examples in zip(rows, batches, strict=True)]
-    longest_first = sorted((row for part in rows for row in part), key=lambda row: -len(row.input_ids))
+    longest_first = sorted((row for part in rows for row in part), key=lambda row: -len(row["input_ids"]))
     size = setting.batch_size
     grouped = [make_batch(longest_first[i : i + size], **finish) for i in range(0, len(longest_first), size)]
     return Pool(plain, grouped, collator)
@@ -130,13 +100,13 @@ def make_examples(corpus: datasets.Dataset, setting: Setting) -> list[list[Any]]
     """Up to `POOL_BATCHES` batches of this package's examples, sampled without replacement."""
     random = np.random.default_rng(setting.seed)
     has_pairs = setting.training_objective.has_example_labels
-    if not has_pairs:
+    if has_pairs:
+        chunks = setting.training_objective.make_examples(corpus, setting.length, seed=setting.seed, redraw=False)
+        count = len(chunks)
+    else:
         store = SentenceStore(corpus)
         begin, end = spans(store, setting.examples, setting.length)
         count = len(begin)
-    else:
-        chunks = setting.training_objective.make_examples(corpus, setting.length, seed=setting.seed, redraw=False)
-        count = len(chunks)
     if count < setting.batch_size:
         raise ValueError(
             f"the text gives {count} rows ({setting.examples} of at most {setting.length} tokens), too few for a "
@@ -160,11 +130,8 @@ def make_examples(corpus: datasets.Dataset, setting: Setting) -> list[list[Any]]
 def spans(store: SentenceStore, examples: str, length: int) -> tuple[np.ndarray, np.ndarray]:
     """Begin and end of the rows in a corpus, `int64` of shape `(rows,)` each, ends excluded.
 
-    Args:
-        store (`SentenceStore`): The corpus.
-        examples (`str`): `sentences`; `paragraphs`, four consecutive sentences of a document; `documents`; or `full`,
-            the text as one stream.
-        length (`int`): Longest row in tokens, including two special tokens; longer rows are truncated.
+    `paragraphs` are four consecutive sentences of a document, and `full` is the text as one stream. Rows are truncated
+    to `length` tokens, including two special tokens.
     """
     inner = length - SPECIAL_TOKENS
     if examples == "full":
@@ -178,59 +145,33 @@ def spans(store: SentenceStore, examples: str, length: int) -> tuple[np.ndarray,
     else:
         paragraphs = [
             (start, min(start + SENTENCES_PER_PARAGRAPH, document_end))
-            for document_start, document_end in zip(
-                store.document_offsets[:-1].tolist(), store.document_offsets[1:].tolist(), strict=True
-            )
+            for document_start, document_end in itertools.pairwise(store.document_offsets.tolist())
             for start in range(document_start, document_end, SENTENCES_PER_PARAGRAPH)
         ]
         first, last = store.sentence_offsets[np.array(paragraphs)].T
     return first, np.minimum(last, first + inner)
 
 
-def rows_of(batch: dict[str, torch.Tensor], pair_label_name: str | None) -> list[Row]:
+def rows_of(batch: dict[str, torch.Tensor]) -> list[Row]:
     """Split a collator's batch into rows."""
-    rows = []
-    for i, length in enumerate(batch["attention_mask"].sum(dim=1).tolist()):
-        columns = (
-            batch[name][i, :length] if name in batch else None for name in ("input_ids", "labels", "token_type_ids")
-        )
-        rows.append(Row(*columns, None if pair_label_name is None else int(batch[pair_label_name][i])))
-    return rows
+    return [
+        {name: value[i, :length] if value.ndim > 1 else value[i] for name, value in batch.items()}
+        for i, length in enumerate(batch["attention_mask"].sum(dim=1).tolist())
+    ]
 
 
-def make_batch(
-    rows: Sequence[Row],
-    padding_id: int,
-    pair_label_name: str | None = None,
-    trains: bool = True,
-    features: Sequence[Any] = (),
-) -> Batch:
-    """Pad rows to the longest one.
-
-    >>> long = Row(torch.tensor([1, 7, 2]), torch.tensor([-100, 8, -100]))
-    >>> batch = make_batch([long, Row(torch.tensor([1]), torch.tensor([-100]))], padding_id=0)
-    >>> batch.tensors["input_ids"].tolist(), batch.tensors["labels"].tolist()
-    ([[1, 7, 2], [1, 0, 0]], [[-100, 8, -100], [-100, -100, -100]])
-    >>> batch.tokens, batch.positions, batch.predicted
-    (4, 6, 1)
-    """
-
-    def pad(columns: Sequence[torch.Tensor], value: int) -> torch.Tensor:
-        return torch.nn.utils.rnn.pad_sequence(list(columns), batch_first=True, padding_value=value)
-
-    tensors = {
-        "input_ids": pad([row.input_ids if trains else row.original_ids for row in rows], padding_id),
-        "attention_mask": pad([torch.ones_like(row.input_ids) for row in rows], 0),
-    }
-    if rows[0].token_type_ids is not None:
-        tensors["token_type_ids"] = pad([row.token_type_ids for row in rows], 0)
-    if trains:
-        tensors["labels"] = pad([row.labels for row in rows], IGNORED)
-        if pair_label_name is not None:
-            tensors[pair_label_name] = torch.tensor([row.pair_label for row in rows])
+def make_batch(rows: Sequence[Row], padding_id: int, trains: bool = True, features: Sequence[Any] = ()) -> Batch:
+    """Pad rows to the longest one; for inference, without labels and masks."""
+    inputs = rows
+    if not trains:
+        kept = ("attention_mask", "token_type_ids")
+        inputs = [
+            {"input_ids": original_ids(row), **{name: row[name] for name in kept if name in row}} for row in rows
+        ]
+    padding = {"input_ids": padding_id, "labels": IGNORED}
+    tensors = {}
+    for name, first in inputs[0].items():
+        values = [row[name] for row in inputs]
+        is_sequence = first.ndim > 0
+        tensors[name] = pad_sequence(values, True, padding.get(name, 0)) if is_sequence else torch.stack(values)
     return Batch(tensors, list(rows), list(features))
-
-
-def padding_share(batches: Sequence[Batch]) -> float:
-    """Share of the positions that is padding, in [0, 1)."""
-    return 1 - sum(batch.tokens for batch in batches) / sum(batch.positions for batch in batches)

@@ -1,7 +1,6 @@
 """Settings of one table of the benchmark: model, rows, data type, effort."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -10,18 +9,11 @@ from transformers import PreTrainedTokenizerBase
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives import Objective, get_objective
 from hf_encoders.recipes.model_config import config_of_size
-from hf_encoders.registration import config_class_of, configurations
+from hf_encoders.registration import config_class_of
 
 
 class Size(NamedTuple):
-    """A model size and the rows of its batches.
-
-    Args:
-        num_hidden_layers, hidden_size, num_attention_heads (`int`): As in the configuration; the feed-forward is four
-            times as wide as the model.
-        batch_size (`int`): For rows of up to 128 tokens.
-        long_batch_size (`int`): For longer rows.
-    """
+    """Fields of the configuration, and the rows per batch: of up to `LONG` tokens, and longer ones."""
 
     num_hidden_layers: int
     hidden_size: int
@@ -55,16 +47,13 @@ class Setting:
         size (`str`): A name in `SIZES`, or the folder of a configuration.
         examples (`str`): A name in `EXAMPLES`, or `PAIRS`.
         length (`int`): Longest row in tokens, including special tokens.
-        batch_size (`int`): Rows per batch.
+        batch_size, rounds, steps, seed (`int`): As on the command line.
         task (`str`): `pretraining` (forward, backward, update) or `inference` (forward without a head).
         dtype (`str`): A name in `DTYPES`; pre-training has float32 weights under autocast, inference casts weights.
-        objective (`str`): `mlm`, `nsp` or `sop`.
+        objective (`str`): Name of an objective.
         dropout (`float`, *optional*): Probability in [0, 1) on hidden states and attention weights; None as in the
             configuration.
-        rounds (`int`): Turns of each implementation.
-        steps (`int`): Batches per turn.
         device (`str`): A torch device.
-        seed (`int`): For weights, rows and masks.
     """
 
     family: str
@@ -92,6 +81,11 @@ class Setting:
         return get_objective(self.objective)
 
     @property
+    def pair_label_name(self) -> str | None:
+        """Argument of `forward` for the labels of sentence pairs; None for objectives without pairs."""
+        return self.training_objective.example_label(config_class_of(self.family))
+
+    @property
     def torch_dtype(self) -> torch.dtype:
         """The data type as torch's."""
         return DTYPES[self.dtype]
@@ -105,53 +99,27 @@ class Setting:
 
 
 def default_batch_size(size: str, length: int) -> int:
-    """Rows per batch of a size; a given configuration gets those of base.
-
-    >>> default_batch_size("base", 128), default_batch_size("base", 512)
-    (16, 6)
-    """
+    """Rows per batch of a size; a given configuration gets those of base."""
     preset = SIZES.get(size, SIZES["base"])
     return preset.batch_size if length <= LONG else preset.long_batch_size
 
 
-def family_of(path: Path) -> str:
-    """The family of a configuration in a folder or file.
-
-    Raises:
-        ValueError: If there is no configuration, or it is of another model type.
-    """
-    file = path / "config.json" if path.is_dir() else path
-    if not file.is_file():
-        raise ValueError(f"--model '{path}' holds no configuration: give a config.json, or a folder with one.")
-    fields, _ = EncoderConfig.get_config_dict(str(file))
-    found = str(fields.get("model_type")).removeprefix("hfe_")
-    families = [config.model_type for config in configurations()]
-    if found not in families:
-        raise ValueError(f"--model '{path}' has model_type {found!r}: it must be one of {', '.join(families)}.")
-    return found
-
-
 def make_config(setting: Setting, tokenizer: PreTrainedTokenizerBase, vocab_size: int) -> EncoderConfig:
-    """The configuration of a setting.
-
-    Args:
-        setting (`Setting`): Family and size.
-        tokenizer (`PreTrainedTokenizerBase`): For the special ids.
-        vocab_size (`int`): Minimum V; a given configuration keeps its own.
+    """The configuration of a setting, with at least `vocab_size` entries; a given configuration keeps its own number.
 
     Raises:
         ValueError: If a given configuration does not fit the rows or the tokenizer, or is not native.
     """
-    config_class = config_class_of(setting.family)
     dropouts = {}
     if setting.dropout is not None:
         dropouts = {"hidden_dropout_prob": setting.dropout, "attention_probs_dropout_prob": setting.dropout}
+    config_class = config_class_of(setting.family)
     if setting.size not in SIZES:
         config = config_class.from_pretrained(setting.size, **dropouts)
         check_own_config(config, setting, tokenizer)
         return config
-    size = SIZES[setting.size]
     vocab_size = max(vocab_size, len(tokenizer))
+    size = SIZES[setting.size]
     return config_of_size(config_class, size, tokenizer, setting.length, vocab_size=vocab_size, **dropouts)
 
 
@@ -179,8 +147,3 @@ def check_own_config(config: EncoderConfig, setting: Setting, tokenizer: PreTrai
             f"{where}: max_position_embeddings={config.max_position_embeddings}, and rows of {setting.length} tokens "
             f"need {needed}: lower --length."
         )
-
-
-def pair_label_name(setting: Setting) -> str | None:
-    """Argument of `forward` for the labels of sentence pairs; None for objectives without pairs."""
-    return setting.training_objective.example_label(config_class_of(setting.family))

@@ -35,7 +35,7 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.benchmark.implementations import BASELINES, make_implementations
 from hf_encoders.benchmark.measuring import measure
-from hf_encoders.benchmark.report import format_table, metrics_of, report_as_json, table_as_json
+from hf_encoders.benchmark.report import format_table, report_as_json, table_of
 from hf_encoders.benchmark.rows import make_pool
 from hf_encoders.benchmark.settings import (
     DROPOUT,
@@ -47,14 +47,13 @@ from hf_encoders.benchmark.settings import (
     VOCAB_SIZE,
     Setting,
     default_batch_size,
-    family_of,
     make_config,
-    pair_label_name,
 )
-from hf_encoders.data.corpus import read_documents, splitter_for, tokenize_documents
+from hf_encoders.data import read_documents, tokenize_documents
 from hf_encoders.data.corpus.python_docs import read_python_documents
+from hf_encoders.data.corpus.segmentation import splitter_for
 from hf_encoders.data.vocabulary.tokenizer_training import train_tokenizer
-from hf_encoders.loading import load_tokenizer
+from hf_encoders.loading import load_tokenizer, read_config
 from hf_encoders.objectives import OBJECTIVES, get_objective
 from hf_encoders.records.flops import measure_gemm_rate
 from hf_encoders.registration import config_class_of, configurations
@@ -75,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     model.add_argument("--family", nargs="+", choices=families, help="default: bert")
     sizes = ", ".join(f"{name} {size.num_hidden_layers} x {size.hidden_size}" for name, size in SIZES.items())
     model.add_argument("--size", nargs="+", choices=list(SIZES), help=f"layers x width: {sizes}; default: small")
-    model.add_argument("--model", metavar="PATH", help="a config.json, or a folder with one, instead of both")
+    model.add_argument("--model", metavar="DIR_OR_NAME", help="a configuration instead of both")
     model.add_argument(
         "--dropout",
         type=float,
@@ -135,10 +134,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     work.add_argument("--threads", type=int, default=1, metavar="N", help="CPU threads of torch (default: 1)")
     work.add_argument("--rounds", type=int, default=3, metavar="N", help="turns of each (default: %(default)s)")
     work.add_argument(
-        "--steps",
-        type=int,
-        metavar="N",
-        help=f"batches per turn (default: {STEPS['cpu']}, on cuda {STEPS['cuda']})",
+        "--steps", type=int, metavar="N", help=f"batches per turn (default: {STEPS['cpu']}, on cuda {STEPS['cuda']})"
     )
     work.add_argument("--seed", type=int, default=0, metavar="N", help="for weights, rows and masks (default: 0)")
     parser.add_argument("--json", metavar="FILE", help="write all metrics of all rounds to this file")
@@ -186,15 +182,11 @@ def read_text(arguments: argparse.Namespace) -> Callable[[str], tuple[datasets.D
 
 
 def run_setting(
-    setting: Setting,
-    corpus: datasets.Dataset,
-    tokenizer: PreTrainedTokenizerBase,
-    vocab_size: int,
-    against: list[str],
+    setting: Setting, corpus: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, vocab_size: int, against: list[str]
 ) -> dict[str, Any]:
     """Measure all implementations at one setting, and print the table. Returns it for JSON."""
     config = make_config(setting, tokenizer, vocab_size)
-    pool = make_pool(corpus, tokenizer, setting, pair_label_name(setting))
+    pool = make_pool(corpus, tokenizer, setting)
     implementations = make_implementations(config, setting, pool, tokenizer, against)
     device = torch.device(setting.device)
     gemm_before = measure_gemm_rate(setting.torch_dtype, device)
@@ -202,22 +194,19 @@ def run_setting(
         warnings.filterwarnings("ignore", module="torch.profiler")
         found = measure(implementations, config, setting)
     rate = max(gemm_before, measure_gemm_rate(setting.torch_dtype, device))
-    metrics = {
-        one.name: metrics_of(measurements, found[0].turns, setting.steps, rate)
-        for one, measurements in zip(implementations, found, strict=True)
-    }
-    parameters = implementations[-1].model.num_parameters()
-    print(f"\n{format_table(setting, metrics, parameters, rate)}", flush=True)
+    measured = {one.name: measurements for one, measurements in zip(implementations, found, strict=True)}
+    table = table_of(setting, measured, implementations[-1].model.num_parameters(), rate)
+    print(f"\n{format_table(setting, table)}", flush=True)
     del implementations
     gc.collect()  # models have reference cycles, and the next setting needs their memory
-    return table_as_json(setting, metrics, [measurements.turns for measurements in found], parameters, rate)
+    return table
 
 
 def make_settings(arguments: argparse.Namespace) -> list[Setting]:
     """Every combination of the settings."""
     objective = get_objective(arguments.objective)
     if arguments.model:
-        models = [(family_of(Path(arguments.model)), arguments.model)]
+        models = [(type(read_config(arguments.model, "--model")).model_type, arguments.model)]
     else:
         models = list(itertools.product(arguments.family or ["bert"], arguments.size or ["small"]))
     for family, _ in models:

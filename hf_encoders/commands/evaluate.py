@@ -18,7 +18,8 @@ import torch
 import transformers
 from transformers import AutoModelForMaskedLM, PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_encoders.data.corpus import read_documents, splitter_for
+from hf_encoders.data import read_documents
+from hf_encoders.data.corpus.segmentation import splitter_for
 from hf_encoders.data.special_tokens import unknown_ids
 from hf_encoders.evaluation.minimal_pairs import MinimalPair, compare_pairs, read_minimal_pairs
 from hf_encoders.evaluation.pseudo_likelihood import (

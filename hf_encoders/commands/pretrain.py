@@ -27,7 +27,7 @@ from accelerate.utils import release_memory
 from huggingface_hub import upload_folder
 from transformers import PreTrainedTokenizerBase, set_seed
 
-from hf_encoders.data.corpus import split_train_validation
+from hf_encoders.data import split_train_validation
 from hf_encoders.data.corpus.segmentation import splitter_for
 from hf_encoders.data.corpus.sentence_store import SentenceStore
 from hf_encoders.recipes.plan import Plan, make_plan, measure_passes

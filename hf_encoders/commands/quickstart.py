@@ -19,7 +19,7 @@ import numpy as np
 import transformers
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
-from hf_encoders.data.corpus import corpus_statistics, warnings_for
+from hf_encoders.data import corpus_statistics, warnings_for
 from hf_encoders.data.corpus.python_docs import LabelledDocument
 from hf_encoders.evaluation import fill_masks
 from hf_encoders.finetuning import sequence_classification
@@ -130,7 +130,7 @@ def run(arguments: argparse.Namespace) -> int:
     write_run(output, {**noted, IS_FINISHED: True})
 
     step(5, "loading in fresh processes")
-    verify_loading(directory, model, tokenizer)
+    verify_loading(directory, model)
 
     step(6, "filling masks in held-out sentences")
     show_filled_masks(model, tokenizer, text.held_out, arguments.seed)

@@ -173,13 +173,7 @@ def run(arguments: argparse.Namespace) -> int:
             )
         )
         save_tokenizer(learned, reports[-1], folder)
-    show(reports, output, is_comparison=bool(arguments.compare_sizes))
-    return 0
-
-
-def show(reports: list[TokenizerReport], output: Path, is_comparison: bool) -> None:
-    """Print the report, or one table of all reports."""
-    if is_comparison:
+    if arguments.compare_sizes:
         table = sizes_table(reports)
         (output / SIZES_FILE).write_text(table + "\n", encoding="utf-8")
         print(table)
@@ -187,6 +181,7 @@ def show(reports: list[TokenizerReport], output: Path, is_comparison: bool) -> N
     else:
         print(reports[0])
         print(f"AutoTokenizer.from_pretrained({str(output)!r}) loads it")
+    return 0
 
 
 def settings_of(arguments: argparse.Namespace, vocab_size: int, options: dict[str, bool]) -> dict[str, Any]:

@@ -8,18 +8,11 @@ from hf_encoders.data.collators import (
     DataCollatorForNextSentencePrediction,
     DataCollatorForSentenceOrderPrediction,
 )
-from hf_encoders.data.corpus import (
-    CorpusReport,
-    corpus_statistics,
-    documents_from_dataset,
-    one_sentence_per_line,
-    prepare_corpus,
-    read_documents,
-    split_sentences,
-    split_train_validation,
-    tokenize_documents,
-    warnings_for,
-)
+from hf_encoders.data.corpus.documents import documents_from_dataset, read_documents
+from hf_encoders.data.corpus.preparation import prepare_corpus
+from hf_encoders.data.corpus.report import CorpusReport, corpus_statistics, warnings_for
+from hf_encoders.data.corpus.segmentation import one_sentence_per_line, split_sentences
+from hf_encoders.data.corpus.tokenized import split_train_validation, tokenize_documents
 from hf_encoders.data.packing import TokenBudget
 from hf_encoders.data.streaming import StreamedBlocks, StreamedChunks
 from hf_encoders.data.vocabulary.padded_size import padded_vocab_size

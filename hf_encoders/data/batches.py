@@ -20,41 +20,23 @@ _COLUMNS = ("input_ids", "attention_mask", "token_type_ids", "word_starts")
 
 
 class TokenRows(NamedTuple):
-    """The rows of a batch, concatenated.
+    """The B rows of a batch, concatenated to N tokens."""
 
-    Args:
-        ids (`np.ndarray` of integers, shape `(N,)`): Token ids, special ones included.
-        lengths (`np.ndarray` of `int64`, shape `(B,)`): Tokens of each row.
-        keys (`np.ndarray` of `uint64`, shape `(B,)`): From `example_keys`; all random choices depend on them.
-        token_type_ids (`np.ndarray` of integers, shape `(N,)`, *optional*): Segment of each token.
-        word_starts (`np.ndarray` of `uint8`, shape `(N,)`, *optional*): 1 where a token begins a word.
-        second_segments (`np.ndarray` of `int64`, shape `(B,)`, *optional*): Column where each row's second segment
-            begins; for pairs, instead of `token_type_ids`.
-    """
-
-    ids: np.ndarray
-    lengths: np.ndarray
-    keys: np.ndarray
-    token_type_ids: np.ndarray | None = None
-    word_starts: np.ndarray | None = None
-    second_segments: np.ndarray | None = None
+    ids: np.ndarray  # special tokens included, (N,)
+    lengths: np.ndarray  # int64, (B,)
+    keys: np.ndarray  # from `example_keys`; all random choices depend on them; uint64, (B,)
+    token_type_ids: np.ndarray | None = None  # (N,)
+    word_starts: np.ndarray | None = None  # 1 where a token begins a word; uint8, (N,)
 
 
 class Segments(NamedTuple):
-    """What stands between the special tokens of rows, by reference.
+    """What stands between the special tokens of rows: P segments of a corpus of M tokens, by reference."""
 
-    Args:
-        tokens (`np.ndarray` of integers, shape `(M,)`): Token ids of the corpus.
-        word_starts (`np.ndarray` of `uint8`, shape `(M,)`, *optional*): 1 where a token begins a word.
-        begin, end (`np.ndarray` of `int64`, shape `(P,)`): The segments of all rows, `end` excluded.
-        counts (`np.ndarray` of `int64`, shape `(B,)`): Segments of each row.
-    """
-
-    tokens: np.ndarray
-    word_starts: np.ndarray | None
-    begin: np.ndarray
-    end: np.ndarray
-    counts: np.ndarray
+    tokens: np.ndarray  # of the corpus, (M,)
+    word_starts: np.ndarray | None  # 1 where a token begins a word; uint8, (M,)
+    begin: np.ndarray  # of the segments of all rows, int64, (P,)
+    end: np.ndarray  # excluded, int64, (P,)
+    counts: np.ndarray  # segments of each row, int64, (B,)
 
     def __repr__(self) -> str:
         return f"Segments({len(self.counts):,} rows of {len(self.begin):,} segments, of {len(self.tokens):,} tokens)"
@@ -72,12 +54,7 @@ def row_lengths(segments: Segments) -> np.ndarray:
 
 
 def rows_of_segments(segments: Segments, keys: np.ndarray, ends: tuple[int, int]) -> TokenRows:
-    """`[CLS] A [SEP]`, `[CLS] A [SEP] B [SEP]`, and so on.
-
-    Args:
-        segments (`Segments`): The text between special tokens.
-        keys (`np.ndarray` of `uint64`, shape `(B,)`): Keys of the rows.
-        ends (`tuple[int, int]`): Ids of `[CLS]` and `[SEP]`.
+    """`[CLS] A [SEP]`, `[CLS] A [SEP] B [SEP]`, and so on; `ends` are the ids of `[CLS]` and `[SEP]`.
 
     >>> segments = Segments(np.arange(10, 20), None, np.array([0, 3, 5]), np.array([2, 4, 5]), np.array([2, 1]))
     >>> rows = rows_of_segments(segments, np.zeros(2, np.uint64), (1, 2))
@@ -110,11 +87,8 @@ def rows_of_segments(segments: Segments, keys: np.ndarray, ends: tuple[int, int]
 def rows_of_mappings(features: Sequence[Mapping[str, Any]]) -> TokenRows:
     """Rows of a plain dataset, special tokens included; keys are sampled from torch's generator.
 
-    Padding that the tokenizer has added is removed; the batch is padded again.
-
-    Raises:
-        ValueError: If a row has no `input_ids` with a token that `attention_mask` keeps, columns that the first row
-            has not, columns of different lengths, or values that are not integers.
+    Padding that the tokenizer has added is removed; the batch is padded again. Rows without a token, with other
+    columns than the first row, columns of different lengths, or values that are not integers are a `ValueError`.
     """
     names = _names_of(features)
     values = {name: _flat(name, [feature[name] for feature in features]) for name in names}
@@ -186,11 +160,7 @@ def _flat(name: str, rows: list[Any]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def join_rows(parts: Sequence[TokenRows]) -> TokenRows:
-    """Several batches of rows as one.
-
-    Raises:
-        ValueError: If some have token types or word starts and others do not.
-    """
+    """Several batches of rows as one; all or none must have token types and word starts."""
     if len(parts) == 1:
         return parts[0]
     joined = []
@@ -226,11 +196,6 @@ class PaddedLayout:
         """`attention_mask`: 1 for a token and 0 for padding, `int64`."""
         return {"attention_mask": torch.from_numpy(self.is_real.astype(np.int64))}
 
-    def from_columns(self, first: np.ndarray) -> torch.Tensor:
-        """1 from column `first` (`(B,)`) to the end of each row, `int64`."""
-        is_behind = np.arange(self.shape[1], dtype=np.int32) >= first[:, None].astype(np.int32)
-        return torch.from_numpy((is_behind & self.is_real).astype(np.int64))
-
     def fill(self, values: np.ndarray, padding: int) -> torch.Tensor:
         """Values of all tokens, `(N,)` -> `int64`."""
         if values.size == self.is_real.size:
@@ -250,11 +215,8 @@ class PaddedLayout:
 class PackedLayout:
     """Where flat values go in a packed batch of `(1, N)`: sequences back to back, no padding.
 
-    The methods of `PaddedLayout`; those that take padding do not use it.
-
-    Args:
-        lengths (`np.ndarray` of `int64`, shape `(S,)`): Tokens of each sequence, at least 1.
-        first_position (`int`, *optional*): Position of each sequence's first token; `None` writes no positions.
+    The methods of `PaddedLayout`; those that take padding do not use it. `first_position` is the position of each
+    sequence's first token; `None` writes no positions.
 
     >>> layout = PackedLayout(np.array([2, 1]), first_position=0)
     >>> layout.fill(np.array([7, 8, 9]), 0).tolist()
@@ -275,26 +237,17 @@ class PackedLayout:
             )
 
     def structure(self) -> dict[str, torch.Tensor | int]:
-        """Where sequences begin: the arguments of variable-length attention in transformers.
+        """Where sequences begin: the arguments of variable-length attention in transformers, and `position_ids`.
 
-        `cu_seq_lens_q` and `cu_seq_lens_k`, `(S + 1,)` `int32`, from 0 to N; `max_length_q` and `max_length_k`,
-        Python integers, because kernels take them on the host; `position_ids`, `(1, N)` `int64`, if asked for.
+        `max_length_q` and `max_length_k` are Python integers, because kernels take them on the host.
         """
         bounds, longest = torch.from_numpy(self.offsets.astype(np.int32)), int(self.lengths.max())
-        structure = {
-            "cu_seq_lens_q": bounds,
-            "cu_seq_lens_k": bounds.clone(),
-            "max_length_q": longest,
-            "max_length_k": longest,
-        }
+        structure = {"cu_seq_lens_q": bounds, "cu_seq_lens_k": bounds.clone()}
+        structure |= {"max_length_q": longest, "max_length_k": longest}
         if self.first_position is not None:
-            structure["position_ids"] = torch.from_numpy(self._columns() + self.first_position)[None]
+            positions = np.arange(self.offsets[-1]) - np.repeat(self.offsets[:-1], self.lengths)
+            structure["position_ids"] = torch.from_numpy(positions + self.first_position)[None]
         return structure
-
-    def from_columns(self, first: np.ndarray) -> torch.Tensor:
-        """1 from column `first` (`(S,)`) to the end of each sequence, `int64`."""
-        is_behind = self._columns() >= np.repeat(first, self.lengths)
-        return torch.from_numpy(is_behind.astype(np.int64))[None]
 
     def fill(self, values: np.ndarray, padding: int) -> torch.Tensor:
         """Values of all tokens, `(N,)` -> `int64`."""
@@ -305,7 +258,3 @@ class PackedLayout:
         row = np.full(self.offsets[-1], others, dtype=np.int64)
         row[positions] = values
         return torch.from_numpy(row)[None]
-
-    def _columns(self) -> np.ndarray:
-        """Column of each token in its sequence, from 0."""
-        return np.arange(self.offsets[-1]) - np.repeat(self.offsets[:-1], self.lengths)

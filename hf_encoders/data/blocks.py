@@ -34,9 +34,6 @@ class SentenceBlocks(CorpusDataset):
         seed (`int`, *optional*, defaults to 0): Seed of all random choices.
         redraw, epochs_per_draw, dupe_factor: As in `EpochDataset`.
 
-    Raises:
-        ValueError: If there is no sentence, or `max_length` leaves no room for a token.
-
     >>> documents = datasets.Dataset.from_dict({"input_ids": [[[10, 11], [12]], [[20, 21], [22, 23, 24]]]})
     >>> blocks = SentenceBlocks(documents, max_length=8, redraw=False)
     >>> [[segment.tolist() for segment in blocks[i].token_ids(0)] for i in range(len(blocks))]

@@ -29,9 +29,6 @@ class ChunkRule:
             segments as in google-research/bert and albert (`original_chunks.py`), artefacts included.
         put_back (`bool`, *optional*, defaults to `False`): Whether the segment that a random one replaced begins the
             next chunk (BERT, not ALBERT). With `original_code` and for next-sentence prediction only.
-
-    Raises:
-        ValueError: For a value out of range, or options that exclude each other.
     """
 
     segments: str = "runs"
@@ -60,38 +57,23 @@ class ChunkRule:
 class ChunkExamples:
     """Chunks of a corpus by reference, with all random choices that depend on other chunks.
 
-    All positions count tokens of the corpus.
-
-    Args:
-        corpus (`FlatCorpus`): The corpus.
-        begin, end (`np.ndarray` of `int64`, shape `(B,)`): Tokens of each chunk, `end` excluded.
-        middle (`np.ndarray` of `int64`, shape `(B,)`): Where the second segment begins; `end` for a chunk of a single
-            sentence, which has none.
-        random_begin, random_end (`np.ndarray` of `int64`, shape `(B,)`): The second segment of a negative of
-            next-sentence prediction, from another place; empty for positives.
-        has_next (`np.ndarray` of `bool`, shape `(B,)`): Whether the chunk has a label in next-sentence prediction.
-        has_order (`np.ndarray` of `bool`, shape `(B,)`): Whether the chunk has a label in sentence-order prediction.
-        keys (`np.ndarray` of `uint64`, shape `(B,)`): From `example_keys`; the other random choices depend on them.
-        max_length (`int`): Longest example in tokens, special tokens included.
-        rule (`ChunkRule`): How the chunks were cut.
-        is_whole_corpus (`bool`, *optional*, defaults to `True`): False for rows of a plain dataset, which have no
-            segments from elsewhere.
-        mask_rate (`float`, *optional*): Share of the tokens to predict, instead of the collator's.
+    All positions count tokens of the corpus; arrays are `int64` of shape `(B,)` if not said otherwise.
     """
 
     corpus: FlatCorpus
     begin: np.ndarray
-    middle: np.ndarray
-    end: np.ndarray
+    middle: np.ndarray  # where the second segment begins; `end` for a chunk of a single sentence, which has none
+    end: np.ndarray  # excluded
+    # The second segment of a negative of next-sentence prediction, from another place; empty for positives.
     random_begin: np.ndarray
     random_end: np.ndarray
-    has_next: np.ndarray
-    has_order: np.ndarray
-    keys: np.ndarray
-    max_length: int
+    has_next: np.ndarray  # whether the chunk has a label in next-sentence prediction, `bool`
+    has_order: np.ndarray  # whether it has one in sentence-order prediction, `bool`
+    keys: np.ndarray  # from `example_keys`; the other random choices depend on them; `uint64`
+    max_length: int  # longest example in tokens, special tokens included
     rule: ChunkRule
-    is_whole_corpus: bool = True
-    mask_rate: float | None = None
+    is_whole_corpus: bool = True  # False for rows of a plain dataset, which have no segments from elsewhere
+    mask_rate: float | None = None  # share of the tokens to predict, instead of the collator's
 
     ARRAYS = ("begin", "middle", "end", "random_begin", "random_end", "has_next", "has_order", "keys")
 

@@ -5,12 +5,7 @@ from typing import Any
 import datasets
 import numpy as np
 
-from hf_encoders.data.chunk_examples import (
-    SPECIAL_TOKENS_OF_A_PAIR,
-    ChunkExamples,
-    ChunkRule,
-    check_pair_length,
-)
+from hf_encoders.data.chunk_examples import SPECIAL_TOKENS_OF_A_PAIR, ChunkExamples, ChunkRule, check_pair_length
 from hf_encoders.data.collator_options import refuse_unknown_options, with_options_of
 from hf_encoders.data.examples import CorpusDataset
 from hf_encoders.data.flat_corpus import FlatCorpus
@@ -38,10 +33,6 @@ class DocumentChunks(CorpusDataset):
         seed (`int`, *optional*, defaults to 0): Seed of all random choices.
         redraw, epochs_per_draw, dupe_factor: As in `EpochDataset`.
         rule: Arguments of `ChunkRule`; `**presets.BERT_CHUNKS` for the chunks of BERT's code.
-
-    Raises:
-        ValueError: If no document has two sentences, no two neighbours fit into an example, or `max_length` leaves no
-            room for a pair.
 
     >>> documents = datasets.Dataset.from_dict({"input_ids": [[[10, 11], [12], [13, 14, 15], [16]], [[20, 21], [22]]]})
     >>> chunks = DocumentChunks(documents, max_length=6, redraw=False)  # room for three tokens beside the special ones
@@ -118,28 +109,16 @@ class DocumentChunks(CorpusDataset):
 def cut_corpus(
     corpus: FlatCorpus, max_length: int, rule: ChunkRule, seed: int, draw: int, first_position: int = 0
 ) -> ChunkExamples:
-    """All chunks of a sample, in the order of the text.
+    """All chunks of a sample, in the order of the text, of a corpus without empty documents and sentences.
 
-    Args:
-        corpus (`FlatCorpus`): Without empty documents and sentences.
-        max_length (`int`): Longest example in tokens, special tokens included.
-        rule (`ChunkRule`): How to cut.
-        seed, draw (`int`): Seed, and index of the sample.
-        first_position (`int`, *optional*, defaults to 0): Added to the positions that keys are made of; for windows of
-            a stream.
+    `first_position` is added to the positions that keys are made of, for windows of a stream.
     """
     cut = original_chunks if rule.original_code else whole_sentence_chunks
     return cut(corpus, max_length, rule, lambda positions: example_keys(seed, draw, positions + first_position))
 
 
 def rows_as_chunks(rows: list[list[np.ndarray]], keys: np.ndarray, max_length: int) -> ChunkExamples:
-    """Examples from rows of sentences: of each row as many sentences as fit, from a random one on, or up to it.
-
-    Args:
-        rows (`list[list[np.ndarray]]`): Non-empty sentences of token ids, at least one per row.
-        keys (`np.ndarray` of `uint64`, shape `(B,)`): Keys of the rows.
-        max_length (`int`): Longest example in tokens, special tokens included.
-    """
+    """Examples from rows of non-empty sentences: as many of each row as fit, from a random one on, or up to it."""
     sizes = np.array([len(row) for row in rows])
     sentences = [sentence for row in rows for sentence in row]
     lengths = np.array([len(sentence) for sentence in sentences])

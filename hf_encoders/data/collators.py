@@ -24,12 +24,7 @@ from hf_encoders.data.batches import (
     rows_of_mappings,
     rows_of_segments,
 )
-from hf_encoders.data.chunk_examples import (
-    SPECIAL_TOKENS_OF_A_PAIR,
-    ChunkExamples,
-    check_pair_length,
-    join_chunks,
-)
+from hf_encoders.data.chunk_examples import SPECIAL_TOKENS_OF_A_PAIR, ChunkExamples, check_pair_length, join_chunks
 from hf_encoders.data.chunks import rows_as_chunks
 from hf_encoders.data.collator_options import refuse_unknown_options, with_options_of
 from hf_encoders.data.examples import TextExamples
@@ -55,11 +50,9 @@ class DataCollatorForMaskedLM:
         tokenizer (`PreTrainedTokenizerBase`): Gives the special tokens and the vocabulary.
         pad_to_multiple_of (`int`, *optional*): Pad rows to a multiple of this length; not for packed batches.
         packed (`bool`, *optional*, defaults to `False`): Whether all examples come back to back in one row, without
-            padding: the same examples with the same masks as in a padded batch. The models of this package keep them
-            apart exactly.
-        first_position (`int`, *optional*): Position of each packed example's first token, to write `position_ids`.
-            Not needed by the models of this package. For those of transformers: 0, or `pad_token_id + 1` where the
-            position table has a row for padding (RoBERTa).
+            padding. The models of this package keep them apart exactly.
+        first_position (`int`, *optional*): Position of each packed example's first token, to write `position_ids` for
+            the models of transformers: 0, or `pad_token_id + 1` for RoBERTa's.
         masking: Arguments of `Masking`: `mask_probability` (0.15), `unit` ("token", "word", "ngram", "span"), and so
             on; `**presets.ROBERTA_MASKING` for those of the original code.
 
@@ -69,14 +62,9 @@ class DataCollatorForMaskedLM:
 
     Output: `input_ids`, `attention_mask` and `labels`, each `(B, T)` `int64`; `token_type_ids` if rows have them.
         Packed, for S examples of N tokens in total: `input_ids`, `labels` (and `token_type_ids`, `position_ids`) of
-        shape `(1, N)`; `cu_seq_lens_q` and `cu_seq_lens_k`, `(S + 1,)` `int32`, where each example begins, and N;
-        `max_length_q` and `max_length_k`, the longest example, Python integers. No `attention_mask`. The names are
-        those of transformers' variable-length attention; in transformers' BERT, RoBERTa and ALBERT only flash
-        attention uses them, with other kernels every example attends to the whole row.
-
-    Raises:
-        ValueError: For a tokenizer without the tokens needed, `pad_to_multiple_of` for packed batches or
-            `first_position` for padded ones, and as `Masking`.
+        shape `(1, N)`, no `attention_mask`, and the arguments of transformers' variable-length attention:
+        `cu_seq_lens_q` and `cu_seq_lens_k`, `(S + 1,)` `int32`, where each example begins, and N; `max_length_q` and
+        `max_length_k`, the longest example, Python integers.
 
     Example, with ids 1 = [CLS], 2 = [SEP], 4 = [MASK] and half of the tokens predicted, one of them replaced by a
     random token:
@@ -157,8 +145,6 @@ class DataCollatorForMaskedLM:
         }
         if rows.token_type_ids is not None:
             batch["token_type_ids"] = layout.fill(rows.token_type_ids, 0)
-        if rows.second_segments is not None:
-            batch["token_type_ids"] = layout.from_columns(rows.second_segments)
         return {**batch, **labels}
 
     def example_lengths(self, examples: TextExamples | ChunkExamples) -> np.ndarray:
@@ -293,14 +279,9 @@ class DataCollatorForNextSentencePrediction(SentencePairCollator):
     Args:
         tokenizer, max_length, label_name, options: As in `SentencePairCollator`.
 
-    Input: examples of `DocumentChunks`, which refer to the corpus that random segments come from. Rows of a plain
-        dataset do not, and are refused.
+    Input: examples of `DocumentChunks`; rows of a plain dataset have no other documents, and are refused.
 
-    Output: `input_ids`, `token_type_ids`, `attention_mask`, `labels`, each `(B, T)`, and `next_sentence_label` `(B,)`;
-        packed as in `DataCollatorForMaskedLM`, with `next_sentence_label` `(S,)`.
-
-    Raises:
-        ValueError: As in `DataCollatorForMaskedLM`, for plain rows, and for a corpus of one document.
+    Output: as `DataCollatorForMaskedLM`, with `token_type_ids` and `next_sentence_label` `(B,)`.
 
     Example, with ids 1 = [CLS], 2 = [SEP], and nothing masked; document 0 is [[10, 11], [12]]:
 
@@ -335,8 +316,7 @@ class DataCollatorForSentenceOrderPrediction(SentencePairCollator):
     Input: examples of `DocumentChunks`; or rows whose `input_ids` are the sentences of a document, of which as many as
         fit are taken from a random one on.
 
-    Output: `input_ids`, `token_type_ids`, `attention_mask`, `labels`, each `(B, T)`, and `sentence_order_label`
-        `(B,)`; packed as in `DataCollatorForMaskedLM`, with `sentence_order_label` `(S,)`.
+    Output: as `DataCollatorForMaskedLM`, with `token_type_ids` and `sentence_order_label` `(B,)`.
 
     Example: "I love you." (10, 11) and "Because you are wonderful." (12), in order and swapped, and nothing masked:
 
@@ -347,18 +327,6 @@ class DataCollatorForSentenceOrderPrediction(SentencePairCollator):
     >>> batch = collator([{"input_ids": [[10, 11], [12]]}] * 2)
     >>> batch["input_ids"].tolist(), batch["sentence_order_label"].tolist()
     ([[1, 10, 11, 2, 12, 2], [1, 12, 2, 10, 11, 2]], [0, 1])
-
-    Both in one row, each with its own positions in the model and its own pooled `[CLS]`:
-
-    >>> collator = DataCollatorForSentenceOrderPrediction(
-    ...     doctest_tokenizer(), 16, packed=True, mask_replace_probability=0.0, random_replace_probability=0.0
-    ... )
-    >>> _ = torch.manual_seed(1)
-    >>> batch = collator([{"input_ids": [[10, 11], [12]]}] * 2)
-    >>> batch["input_ids"].tolist(), batch["cu_seq_lens_q"].tolist()
-    ([[1, 10, 11, 2, 12, 2, 1, 12, 2, 10, 11, 2]], [0, 6, 12])
-    >>> batch["token_type_ids"].tolist(), batch["sentence_order_label"].tolist()
-    ([[0, 0, 0, 0, 1, 1, 0, 0, 0, 1, 1, 1]], [0, 1])
     """
 
     LABEL_NAME = "sentence_order_label"

@@ -24,16 +24,11 @@ class TextExamples:
     """Examples of one text each, as references into a corpus, without the special tokens at their ends.
 
     Not a dict, because `Trainer` removes keys of dicts that the model's `forward` does not take.
-
-    Args:
-        segments (`Segments`): Segments of each example, between separators.
-        keys (`np.ndarray` of `uint64`, shape `(B,)`): From `example_keys`; all random choices depend on them.
-        mask_rate (`float`, *optional*): Share of the tokens to predict, instead of the collator's.
     """
 
-    segments: Segments
-    keys: np.ndarray
-    mask_rate: float | None = None
+    segments: Segments  # of each example, between separators
+    keys: np.ndarray  # from `example_keys`; all random choices depend on them; uint64, (B,)
+    mask_rate: float | None = None  # share of the tokens to predict, instead of the collator's
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -63,9 +58,6 @@ class EpochDataset(Dataset):
         epochs_per_draw (`int`, *optional*, defaults to 1): Number of consecutive epochs with the same sample.
         dupe_factor (`int`, *optional*): Number of different samples, after which the first one comes again: static
             masking, as BERT's data was written `dupe_factor` times. `None` never repeats a sample.
-
-    Raises:
-        ValueError: If `epochs_per_draw` or `dupe_factor` is below 1.
     """
 
     def __init__(self, seed: int, redraw: bool, epochs_per_draw: int = 1, dupe_factor: int | None = None):
@@ -151,12 +143,7 @@ class EpochDataset(Dataset):
 
 
 class CorpusDataset(EpochDataset):
-    """An `EpochDataset` of a tokenised corpus on disk.
-
-    Args:
-        documents (`datasets.Dataset`): Tokenised documents; column `input_ids`, lists of sentences of token ids.
-        epochs: The arguments of `EpochDataset`.
-    """
+    """An `EpochDataset` of a tokenised corpus on disk; `epochs` are the arguments of `EpochDataset`."""
 
     def __init__(self, documents: datasets.Dataset, *epochs: Any):
         super().__init__(*epochs)

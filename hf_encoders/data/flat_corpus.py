@@ -11,19 +11,12 @@ from hf_encoders.data.ragged import offsets_of
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FlatCorpus:
-    """Documents of sentences of token ids, concatenated.
+    """Documents of sentences of token ids, concatenated."""
 
-    Args:
-        tokens (`np.ndarray` of integers, shape `(N,)`): All token ids.
-        sentence_offsets (`np.ndarray` of `int64`, shape `(S + 1,)`): First token of every sentence, and N.
-        document_offsets (`np.ndarray` of `int64`, shape `(D + 1,)`): First sentence of every document, and S.
-        word_starts (`np.ndarray` of `uint8`, shape `(N,)`, *optional*): 1 where a token begins a word.
-    """
-
-    tokens: np.ndarray
-    sentence_offsets: np.ndarray
-    document_offsets: np.ndarray
-    word_starts: np.ndarray | None = None
+    tokens: np.ndarray  # all token ids, (N,)
+    sentence_offsets: np.ndarray  # first token of every sentence, and N; int64, (S + 1,)
+    document_offsets: np.ndarray  # first sentence of every document, and S; int64, (D + 1,)
+    word_starts: np.ndarray | None = None  # 1 where a token begins a word; uint8, (N,)
 
     @classmethod
     def from_lengths(

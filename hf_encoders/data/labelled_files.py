@@ -35,11 +35,9 @@ DOCUMENT_START = "-DOCSTART-"  # between documents of CoNLL-2003
 # Not every line that starts with a hash: in other files it is a word.
 COMMENT = re.compile(r"# *(?:[^\t=]*[^\t= ] +=(?: .*)?|newdoc|newpar)")
 _TEXT = datasets.Value("string")
+_ANSWERS = {"text": datasets.List(_TEXT), "answer_start": datasets.List(datasets.Value("int32"))}
 SQUAD_FEATURES = datasets.Features(
-    {
-        **dict.fromkeys(("id", "title", "context", "question"), _TEXT),
-        "answers": {"text": datasets.List(_TEXT), "answer_start": datasets.List(datasets.Value("int32"))},
-    }
+    dict.fromkeys(("id", "title", "context", "question"), _TEXT) | {"answers": _ANSWERS}
 )
 
 
@@ -123,7 +121,6 @@ def read_separated(path: Path, delimiter: str, columns: list[str] | None, quotes
 
 def read_json_rows(path: Path) -> datasets.Dataset:
     """Read JSON lines, or one list of objects; a missing field is `None`."""
-    rows = []
     with path.open(encoding="utf-8-sig") as file:
         if file.read(64).lstrip().startswith("["):
             file.seek(0)

@@ -13,16 +13,11 @@ from hf_encoders.data.randomness import RandomStream, random_uint32_in_runs
 
 
 class ChosenRuns(NamedTuple):
-    """Runs of consecutive units to predict, in no particular order.
+    """Runs of consecutive units to predict, in no particular order; all `int64` of shape `(R,)`."""
 
-    Args:
-        rows (`np.ndarray` of `int64`, shape `(R,)`): Example of each run.
-        first, end (`np.ndarray` of `int64`, shape `(R,)`): Units of each run, `end` excluded.
-    """
-
-    rows: np.ndarray
+    rows: np.ndarray  # example of each run
     first: np.ndarray
-    end: np.ndarray
+    end: np.ndarray  # excluded
 
 
 def sample_tokens(keys: np.ndarray, lengths: np.ndarray, limits: np.ndarray, allowed: np.ndarray) -> ChosenRuns:
@@ -33,8 +28,7 @@ def sample_tokens(keys: np.ndarray, lengths: np.ndarray, limits: np.ndarray, all
 
     Args:
         keys (`np.ndarray` of `uint64`, shape `(B,)`): From `example_keys`.
-        lengths (`np.ndarray` of `int64`, shape `(B,)`): Tokens of each example.
-        limits (`np.ndarray` of `int64`, shape `(B,)`): Number of tokens to mask in each example.
+        lengths, limits (`np.ndarray` of `int64`, shape `(B,)`): Tokens of each example, and how many to mask.
         allowed (`np.ndarray` of `bool`, shape `(N,)`): Tokens that may be chosen.
     """
     begins, tries = offsets_of(lengths)[:-1], _tries(lengths, limits)

@@ -4,8 +4,6 @@
 (BERT, section 3.1). By default special tokens are neither counted, masked nor used as random tokens; the number to
 mask is rounded up or down at random, so that its mean is the rate in short examples too; and long words are chosen as
 often as short ones. Each deviation of the papers' code is an option; `presets.py` combines them.
-
-Leaves out: which tokens begin a word (`word_starts.py`), and the sampling of units (`mask_units.py`).
 """
 
 from collections.abc import Callable
@@ -18,13 +16,7 @@ from transformers import PreTrainedTokenizerBase
 from hf_encoders.data.batches import IGNORED
 from hf_encoders.data.mask_units import choose_runs, choose_units, sample_tokens
 from hf_encoders.data.ragged import offsets_of, ranges
-from hf_encoders.data.randomness import (
-    RandomStream,
-    as_uniforms,
-    random_bits_of_rows,
-    random_uint32_in_runs,
-    uniforms,
-)
+from hf_encoders.data.randomness import RandomStream, as_uniforms, random_bits_of_rows, random_uint32_in_runs, uniforms
 from hf_encoders.data.special_tokens import mask_and_padding, never_masked
 from hf_encoders.data.word_starts import WordStarts
 
@@ -68,12 +60,7 @@ class Masking:
         random_tokens (`str`, *optional*, defaults to `"ordinary"`): Vocabulary of random tokens: `"ordinary"`, all
             but special ones and the unknown token; `"ordinary_and_mask"`; `"any"`.
 
-    Everything combines, except: `max_ngram` needs n-grams, `max_span` and `span_end_probability` need spans,
-    `share_of_words` needs a unit other than tokens, `num_masked="bernoulli"` needs tokens or words; and these last two
-    count words, so they exclude `max_predictions` unless the unit is a token.
-
-    Raises:
-        ValueError: For a value out of range, and for options that exclude each other.
+    Options that exclude each other are refused (`_check_combinations`).
     """
 
     mask_probability: float = 0.15
@@ -160,19 +147,12 @@ class Masking:
 
 
 class MaskedTokens(NamedTuple):
-    """Flat tokens after masking.
+    """N flat tokens after masking; the P predicted ones come in no particular order."""
 
-    Args:
-        ids (`np.ndarray` of the given type, shape `(N,)`): Token ids with replacements.
-        rows (`np.ndarray` of `int64`, shape `(P,)`): Example of each predicted token, in no particular order.
-        positions (`np.ndarray` of `int64`, shape `(P,)`): Where the predicted tokens are among the flat tokens.
-        originals (`np.ndarray` of `int64`, shape `(P,)`): Their ids before masking.
-    """
-
-    ids: np.ndarray
-    rows: np.ndarray
-    positions: np.ndarray
-    originals: np.ndarray
+    ids: np.ndarray  # with replacements, (N,)
+    rows: np.ndarray  # example of each predicted token, int64 of shape (P,)
+    positions: np.ndarray  # of the predicted tokens among the flat tokens, (P,)
+    originals: np.ndarray  # their ids before masking, (P,)
 
     @property
     def labels(self) -> np.ndarray:
@@ -183,15 +163,7 @@ class MaskedTokens(NamedTuple):
 
 
 class TokenMasker:
-    """Masks flat tokens of a batch.
-
-    Args:
-        tokenizer (`PreTrainedTokenizerBase`): Gives the vocabulary, the special tokens and the words.
-        options: Arguments of `Masking`.
-
-    Raises:
-        ValueError: As `Masking`; if the tokenizer has no mask token, or its words are not known for a unit of words.
-    """
+    """Masks flat tokens of a batch; the tokenizer gives vocabulary and words, `options` are those of `Masking`."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, **options: Any):
         self.masking = Masking(**options)
@@ -227,9 +199,6 @@ class TokenMasker:
                 special tokens do not matter.
             mask_probability (`float`, *optional*): Instead of that of `Masking`. A lower one predicts the first tokens
                 of the same random order.
-
-        Raises:
-            ValueError: If an id is not in the vocabulary.
         """
         if len(ids) and not 0 <= ids.min() <= ids.max() < len(self.is_ordinary):
             raise ValueError(
@@ -342,20 +311,13 @@ def _num_below(draws: np.ndarray, rate: float, counts: np.ndarray, allowed: np.n
 
 
 class Words(NamedTuple):
-    """Words of all examples, concatenated.
+    """U words of all B examples, concatenated; all `int64`."""
 
-    Args:
-        positions (`np.ndarray` of `int64`, shape `(C,)`): Positions in the batch of tokens that may be predicted.
-        first (`np.ndarray` of `int64`, shape `(U,)`): Index in `positions` of each word's first token.
-        counts, token_counts (`np.ndarray` of `int64`, shape `(B,)`): Words, and tokens in them, of each example.
-        texts (`np.ndarray` of `int64`): Indices in `positions` that a run of words may not cross.
-    """
-
-    positions: np.ndarray
-    first: np.ndarray
-    counts: np.ndarray
-    token_counts: np.ndarray
-    texts: np.ndarray
+    positions: np.ndarray  # in the batch, of the C tokens that may be predicted, (C,)
+    first: np.ndarray  # index in `positions` of each word's first token, (U,)
+    counts: np.ndarray  # words of each example, (B,)
+    token_counts: np.ndarray  # tokens in them, (B,)
+    texts: np.ndarray  # indices in `positions` that a run of words may not cross
 
     @property
     def lengths(self) -> np.ndarray:

@@ -28,11 +28,7 @@ TRIES = 10  # documents sampled until one is not the chunk's own
 def original_chunks(corpus: FlatCorpus, max_length: int, rule: ChunkRule, keys_of: KeysOf) -> ChunkExamples:
     """All chunks of a sample, in the order of the text; longer ones are truncated by the collator.
 
-    Args:
-        corpus (`FlatCorpus`): Without empty documents and sentences.
-        max_length (`int`): Longest example in tokens, special tokens included.
-        rule (`ChunkRule`): `short_sequence_probability` and `put_back`.
-        keys_of (`Callable`): Indices of sentences and documents -> keys.
+    `keys_of` makes keys of indices of sentences and documents.
     """
     first, end, documents, targets = _cut(corpus, max_length - SPECIAL_TOKENS_OF_A_PAIR, rule, keys_of)
     keys = keys_of(first)

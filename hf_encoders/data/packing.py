@@ -1,10 +1,7 @@
 """Batches by token budget: groups of as many examples as a budget of tokens holds.
 
 Steps then have nearly the same number of tokens, so their memory and time are known. Packed (`packed=True` of the
-collators) a group is one row without padding. The loss does not depend on the grouping, because every objective is
-divided by the global count of its items.
-
-Leaves out: grouping by length. Groups are random samples of the epoch's examples, as batches are elsewhere.
+collators) a group is one row without padding. Groups are random samples of the epoch's examples.
 """
 
 import copy
@@ -30,31 +27,22 @@ SPARE_GROUPS = 0.01  # share of groups for epochs that have more tokens than epo
 class TokenBudget(EpochDataset):
     """Groups of examples with at most `max_tokens` tokens in total; one group is one row of a `Trainer`'s batch.
 
-    `per_device_train_batch_size=1` gives up to `max_tokens` tokens per step and device, k gives k groups at once. With
-    padded collators a batch has as many rows as its groups have examples, and padding comes on top of the budget.
+    `per_device_train_batch_size=1` gives up to `max_tokens` tokens per step and device, k gives k groups at once.
 
     Groups are a function of (seed, epoch): the epoch's examples in random order, filled into one group after the
-    other. The examples, their pairs and masks are those of the dataset alone.
+    other. The length is the number of groups that epoch 0 needs, and 1 % more (at least one; none with `redraw=False`)
+    for epochs that have more tokens. Each epoch fills all groups alike, so every example comes once, also those that
+    `DocumentChunks` leaves out, or repeats, to keep its length. Only what exceeds the budget of all groups is left
+    out. An epoch with fewer examples than groups repeats its first groups.
 
-    The length is the number of groups that epoch 0 needs, and 1 % more (at least one) for epochs that have more
-    tokens. Each epoch fills all groups alike, so every example comes once, also those that `DocumentChunks` leaves
-    out, or repeats, to keep its length. Only what exceeds the budget of all groups is left out: with `put_back`, whose
-    epochs differ most, up to some per cent of a few hundred documents. An epoch with fewer examples than groups
-    repeats its first groups. With `redraw=False` the length is that of epoch 0.
-
-    Cost: `set_epoch`, and `__init__` for epoch 0, compute the lengths of all examples (no text is read); docs/data.md
-    has the time it takes.
+    `set_epoch`, and `__init__` for epoch 0, compute the lengths of all examples; docs/data.md has the time it takes.
 
     Args:
         dataset (`DocumentChunks` or `SentenceBlocks`): The examples, with their seed and epochs.
         collator (`DataCollatorForMaskedLM` or a pair collator): The one that makes the batches, which knows how long
-            each example is: half of the next-sentence pairs have another second segment than the chunk.
+            each example is.
         max_tokens (`int`, *optional*, defaults to 16384): Most tokens of a group, special tokens included; at least
             the longest example.
-
-    Raises:
-        ValueError: For another dataset (a stream too) or collator, for a budget below the longest example; and as the
-            collator for examples that it cannot make.
 
     >>> from datasets import Dataset
     >>> documents = Dataset.from_dict({"input_ids": [[[10, 11], [12]], [[20, 21], [22, 23, 24]], [[30]]]})
@@ -65,10 +53,7 @@ class TokenBudget(EpochDataset):
     """
 
     def __init__(
-        self,
-        dataset: DocumentChunks | SentenceBlocks,
-        collator: DataCollatorForMaskedLM,
-        max_tokens: int = 16384,
+        self, dataset: DocumentChunks | SentenceBlocks, collator: DataCollatorForMaskedLM, max_tokens: int = 16384
     ):
         _check(dataset, collator)
         super().__init__(dataset.seed, dataset.redraw, dataset.epochs_per_draw, dataset.dupe_factor)
@@ -150,13 +135,8 @@ def fill_groups(order: np.ndarray, lengths: np.ndarray, max_tokens: int) -> tupl
     A group takes examples in order while they fit, and then, as long as one does, the longest that fits among the next
     ones (best fit, with a lookahead).
 
-    Args:
-        order (`np.ndarray` of `int64`, shape `(E,)`): The examples in the order to take them.
-        lengths (`np.ndarray` of `int64`, shape `(E,)`): Tokens of examples 0 to E - 1, each in [1, `max_tokens`].
-        max_tokens (`int`): Most tokens of a group.
-
-    Returns:
-        The examples group by group, `int64` of shape `(E,)`, and the number in each group.
+    `order` has the examples in the order to take them, `lengths` the tokens of examples 0 to E - 1, each in
+    [1, `max_tokens`]; `int64` of shape `(E,)`. Returns the examples group by group, and the number in each group.
 
     Groups of 10: 4 and 5 leave a gap of 1, which the last but one fills:
 

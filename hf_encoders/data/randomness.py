@@ -95,13 +95,7 @@ def _epoch_state(seed: int, epoch: int) -> np.ndarray:
 
 
 def random_bits(keys: np.ndarray, stream: RandomStream, counters: np.ndarray | int) -> np.ndarray:
-    """64 random bits for each pair of key and counter, which are broadcast against each other; `uint64`.
-
-    Args:
-        keys (`np.ndarray` of `uint64`): From `example_keys`.
-        stream (`RandomStream`): The decision that the numbers are for.
-        counters (`np.ndarray` of `int64`): Indices into the stream, from 0.
-    """
+    """64 random bits for each pair of key and counter (from 0), which are broadcast against each other; `uint64`."""
     with np.errstate(over="ignore"):
         states = _absorb(np.asarray(keys, dtype=np.uint64), stream)
         states = np.asarray(states + _GOLDEN * (np.asarray(counters).astype(np.uint64) + np.uint64(1)))

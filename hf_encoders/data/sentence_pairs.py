@@ -14,26 +14,17 @@ from hf_encoders.data.randomness import RandomStream, random_bits_in_runs, unifo
 
 
 class Pairs(NamedTuple):
-    """Pairs of segments, each a range of tokens of the corpus.
+    """Pairs of segments, each a range of tokens of the corpus; the second is empty for a single-sentence example."""
 
-    Args:
-        begin, end (`np.ndarray` of `int64`, shape `(B, 2)`): Tokens of both segments, `end` excluded; the second
-            segment is empty for a single-sentence example.
-        labels (`np.ndarray` of `int64`, shape `(B,)`): Labels of the objective, -100 without one.
-    """
-
-    begin: np.ndarray
-    end: np.ndarray
-    labels: np.ndarray
+    begin: np.ndarray  # of both segments, int64, (B, 2)
+    end: np.ndarray  # excluded, int64, (B, 2)
+    labels: np.ndarray  # of the objective, -100 without one, int64, (B,)
 
 
 def next_sentence_pairs(chunks: ChunkExamples) -> Pairs:
     """A segment and, with probability 1/2 each, what follows it (0) or one from elsewhere (1) (BERT, section 3.1).
 
     Chunks without a label keep what follows.
-
-    Raises:
-        ValueError: If there are no segments from elsewhere, because the corpus is unknown or has a single document.
     """
     if not chunks.is_whole_corpus:
         raise ValueError(
@@ -54,9 +45,6 @@ def sentence_order_pairs(chunks: ChunkExamples) -> Pairs:
     """Two consecutive segments, swapped with probability 1/2: 0 = in order, 1 = swapped (ALBERT, section 3.1).
 
     Chunks without a label stay in order.
-
-    Raises:
-        ValueError: If `put_back=True`, which is for next-sentence prediction only.
     """
     if chunks.rule.put_back:
         raise ValueError(
@@ -106,7 +94,10 @@ def rows_of_pairs(corpus: FlatCorpus, pairs: Pairs, keys: np.ndarray, ends: tupl
     counts = is_present.sum(axis=1)
     segments = Segments(corpus.tokens, corpus.word_starts, pairs.begin[is_present], pairs.end[is_present], counts)
     rows = rows_of_segments(segments, keys, ends)
-    return rows._replace(second_segments=pairs.end[:, 0] - pairs.begin[:, 0] + 2)
+    first_lengths = pairs.end[:, 0] - pairs.begin[:, 0] + 2
+    lengths = np.stack([first_lengths, rows.lengths - first_lengths], axis=1)
+    types = np.tile(np.array([0, 1], dtype=np.int8), len(lengths))
+    return rows._replace(token_type_ids=np.repeat(types, lengths.ravel()))
 
 
 def truncated_lengths(lengths: np.ndarray, max_length: int) -> np.ndarray:

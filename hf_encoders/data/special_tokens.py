@@ -15,11 +15,7 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase) -> None:
 
 
 def sequence_ends(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
-    """Ids of the token before a sequence and the token after a segment: `[CLS]`, `[SEP]`, or `<s>`, `</s>`.
-
-    Raises:
-        ValueError: If the tokenizer has neither pair.
-    """
+    """Ids of the token before a sequence and the token after a segment: `[CLS]`, `[SEP]`, or `<s>`, `</s>`."""
     check_tokenizer(tokenizer)
     first = tokenizer.cls_token_id if tokenizer.cls_token_id is not None else tokenizer.bos_token_id
     last = tokenizer.sep_token_id if tokenizer.sep_token_id is not None else tokenizer.eos_token_id
@@ -32,11 +28,7 @@ def sequence_ends(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
 
 
 def mask_and_padding(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
-    """Ids of the mask token and the padding token.
-
-    Raises:
-        ValueError: If the tokenizer has no mask token or no padding token.
-    """
+    """Ids of the mask token and the padding token."""
     check_tokenizer(tokenizer)
     if tokenizer.mask_token_id is None:
         raise ValueError(
@@ -52,11 +44,7 @@ def unknown_ids(tokenizer: PreTrainedTokenizerBase, *others: int | None) -> set[
     """Ids that stand for words outside the vocabulary, and for nothing else.
 
     Byte-level vocabularies cover every word. Their tokenizers (GPT-2, GPT-NeoX) have a separator as unknown token,
-    which is not an unknown word.
-
-    Args:
-        tokenizer (`PreTrainedTokenizerBase`): The tokenizer with its `unk_token`.
-        others (`int`, *optional*): Further candidates, from the tokenizer's model.
+    which is not an unknown word. `others` are further candidates, from the tokenizer's model.
 
     >>> unknown_ids(doctest_tokenizer())
     {3}

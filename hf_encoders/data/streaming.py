@@ -3,9 +3,6 @@
 A stream is cut into windows of consecutive documents. A window is tokenised in memory, cut as a corpus would be, and
 its examples come in random order; random segments of next-sentence prediction come from other documents of the window.
 Random numbers are keyed by (seed, epoch, position in the stream), so a window gives the same examples in any worker.
-
-Leaves out: resuming at a position. `Trainer` skips what it has seen by reading it again, at the cost given in
-`StreamedExamples`; a corpus from `prepare_corpus` has no such cost.
 """
 
 import inspect
@@ -41,19 +38,14 @@ Examples = TextExamples | ChunkExamples
 class StreamedExamples(IterableDataset, EpochDataset):
     """Reading, windows, and their division among workers; the base of the two streamed datasets.
 
-    Workers: if the number of shards is a multiple of the number of data loader workers, each worker takes whole shards
-    and reads nothing else. Otherwise all workers read the whole stream (or one shard, if their number is a multiple of
-    the number of shards), and each tokenises its part of the windows only. Under `PreTrainingTrainer`, and wherever
-    `share` is called, the workers of all processes are counted together. The stock `Trainer` needs
-    `accelerator_config={"dispatch_batches": False}`; each process then reads everything and keeps its part of the
-    examples. Do not divide the stream by process (`split_dataset_by_node`) before.
+    If the number of shards is a multiple of the number of data loader workers, each worker takes whole shards and
+    reads nothing else. Otherwise all workers read the whole stream (or one shard, if their number is a multiple of the
+    number of shards), and each tokenises its part of the windows only. `PreTrainingTrainer` counts the workers of all
+    processes together; the stock `Trainer` needs `accelerator_config={"dispatch_batches": False}`. Do not divide the
+    stream by process (`split_dataset_by_node`) before.
 
-    Epochs: a training stream repeats without end, each time as the next epoch; to `Trainer` all `max_steps` are one
-    epoch. So no process waits for another that has more examples, and a restart finds its position in any epoch.
-
-    Restart: `Trainer` reads, tokenises, cuts and collates again what it skips. On one shared cloud core a worker
-    processes 1.5 MB of English text per second, 3,000 examples of 128 tokens (BERT's tokenizer), or 20,000 examples of
-    documents of token ids.
+    A training stream repeats without end, each time as the next epoch, so that no process waits for another that has
+    more examples; to `Trainer` all `max_steps` are one epoch. A restart reads and collates again what it skips.
 
     Args:
         documents (`datasets.IterableDataset` or an iterable): One document per row or element: a `str`, the text; a
@@ -70,11 +62,6 @@ class StreamedExamples(IterableDataset, EpochDataset):
         seed (`int`, *optional*, defaults to 0): Seed of all random choices.
         redraw (`bool`, *optional*, defaults to `True`): As in `EpochDataset`.
         repeat (`bool`, *optional*): Whether the next epoch follows where the stream ends; `None`: as `redraw`.
-
-    Raises:
-        ValueError: For a value out of range, an iterator, a missing column, text without a tokenizer. While reading,
-            if a document is none of the above, the stream has no document, a window has tokens of fewer than two
-            documents, or there are fewer windows than workers.
     """
 
     def __init__(
@@ -166,10 +153,6 @@ class StreamedChunks(StreamedExamples):
         max_length (`int`): Longest example in tokens, special tokens included.
         options: The other arguments of `StreamedExamples`, and those of `ChunkRule`.
 
-    Raises:
-        ValueError: As in `StreamedExamples` and `ChunkRule`; if `max_length` leaves no room for a pair; while reading,
-            if a window has tokens of one document only, or no document of two sentences.
-
     >>> documents = ["w10 w11\nw12\nw13 w14 w15\nw16", "w20 w21\nw22"]
     >>> chunks = StreamedChunks(documents, doctest_tokenizer(), max_length=6, redraw=False)
     >>> [[sentence.tolist() for sentence in chunk.sentences(0)] for chunk in chunks]
@@ -216,9 +199,6 @@ class StreamedBlocks(StreamedExamples):
         documents, tokenizer: As in `StreamedExamples`.
         max_length (`int`): Longest block in tokens, special tokens included.
         options: The other arguments of `StreamedExamples`, and those of `BlockLayout`.
-
-    Raises:
-        ValueError: As in `StreamedExamples`; if `max_length` leaves no room for a token.
 
     >>> documents = [[[10, 11], [12]], [[20, 21], [22, 23, 24]]]
     >>> blocks = StreamedBlocks(documents, tokenizer=None, max_length=8, redraw=False)

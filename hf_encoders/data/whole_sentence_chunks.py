@@ -36,14 +36,7 @@ LABELS_PER_BIN = 20  # bins of two lengths, in which both orders are made equall
 
 
 def whole_sentence_chunks(corpus: FlatCorpus, max_length: int, rule: ChunkRule, keys_of: KeysOf) -> ChunkExamples:
-    """All chunks of a sample, in the order of the text.
-
-    Args:
-        corpus (`FlatCorpus`): Without empty documents and sentences.
-        max_length (`int`): Longest example in tokens, special tokens included.
-        rule (`ChunkRule`): `segments` and `short_sequence_probability`.
-        keys_of (`Callable`): Positions of tokens in the corpus -> keys.
-    """
+    """All chunks of a sample, in the order of the text; `keys_of` makes keys of positions of tokens."""
     capacity = max_length - SPECIAL_TOKENS_OF_A_PAIR
     run_begin, run_end = _runs(corpus, EXAMPLES_PER_RUN * capacity, keys_of)
     from_back = uniforms(keys_of(run_begin), RandomStream.RUN_BOUNDARY, 1) < 0.5
@@ -133,16 +126,8 @@ def _exchanged(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Partners from two documents exchange their second segments, each pair with probability 1/2.
 
-    Args:
-        corpus (`FlatCorpus`): The corpus of the chunks.
-        chunks (`np.ndarray` of `int64`, shape `(P,)`): Chunks that have a second segment.
-        bounds (three `np.ndarray` of `int64`, shape `(B,)`): Begin, middle and end of all chunks.
-        keys (`np.ndarray` of `uint64`, shape `(B,)`): Keys of all chunks.
-        capacity (`int`): Most tokens of a chunk.
-
-    Returns:
-        Begin and end of the second segment that each chunk gets, empty for those that keep their own, and whether it
-        has a partner; each of shape `(B,)`.
+    `chunks` are those that have a second segment, `bounds` begin, middle and end of all. Returns begin and end of the
+    second segment that each chunk gets, empty for those that keep their own, and whether it has a partner; `(B,)`.
     """
     begin, middle, end = bounds
     documents = np.searchsorted(corpus.document_starts, begin[chunks], "right")
@@ -164,17 +149,9 @@ def partners(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Pairs of chunks of two documents whose second segments are about as long, and fit into the other chunk.
 
-    Chunks are sorted by the length of the second segment, and neighbours are paired where allowed; those left over
-    are neighbours in the next round.
-
-    Args:
-        lengths (`np.ndarray` of `int64`, shape `(B, 2)`): Tokens of both segments.
-        documents (`np.ndarray` of `int64`, shape `(B,)`): Index of each chunk's document.
-        order (`np.ndarray` of `uint64`, shape `(B,)`): Random order of segments of one length.
-        capacity (`int`): Most tokens of two segments.
-
-    Returns:
-        Indices of the first and of the second chunk of each pair, `int64` of shape `(P,)`, P at most B / 2.
+    Chunks are sorted by the length of the second segment (`lengths` is `(B, 2)`; `order` decides between equal ones),
+    and neighbours are paired where allowed; those left over are neighbours in the next round. Returns the indices of
+    the first and of the second chunk of each pair.
 
     >>> lengths = np.array([[1, 4], [3, 2], [2, 4], [1, 2], [5, 3]])
     >>> partners(lengths, documents=np.array([7, 7, 1, 1, 1]), order=np.arange(5, dtype=np.uint64), capacity=8)

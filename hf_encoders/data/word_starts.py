@@ -64,12 +64,7 @@ class WordStarts:
     too; that each token is a word in Chinese, Japanese, Thai, Lao, Khmer and Burmese; that combining marks and joiners
     belong to the character before them (rule WB4 of Unicode's annex 29); that a contraction spelled in several tokens
     (`'`, `s`) is several words; and that a character divided into several tokens is classified by its first byte.
-
-    Args:
-        tokenizer (`PreTrainedTokenizerBase`): One of the kinds above.
-
-    Raises:
-        ValueError: If the tokenizer is of another kind, or slow.
+    Tokenizers of another kind, and slow ones, are a `ValueError`.
 
     >>> from transformers import BertTokenizer
     >>> pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "play", "##ing"]
@@ -120,15 +115,9 @@ class WordStarts:
         return None
 
     def __call__(self, ids: np.ndarray, begins_text: np.ndarray) -> np.ndarray:
-        """Find the first tokens of words.
+        """True where a token begins a word, from the ids of several texts and True at the first token of each; `(N,)`.
 
-        Args:
-            ids (`np.ndarray` of shape `(N,)`): Token ids of several texts, one after the other.
-            begins_text (`np.ndarray` of shape `(N,)`): True at the first token of each text.
-
-        Returns:
-            `np.ndarray` of shape `(N,)`, True where a token begins a word. A word never continues in the next text;
-            nor, unless a rule says so, after a special token.
+        A word never continues in the next text; nor, unless a rule says so, after a special token.
         """
         joints = self.table.take(ids)
         endings = joints & 255

@@ -14,10 +14,10 @@ from hf_encoders.data.language_codes import is_language_code
 from hf_encoders.errors import first_line
 from hf_encoders.loading import load_tokenizer, read_config
 from hf_encoders.models.encoder_configuration import EncoderConfig
-from hf_encoders.publishing.fresh_process import WAYS, Load, load_elsewhere, problem_of
+from hf_encoders.publishing.fresh_process import WAYS, load_elsewhere, loads_of, problem_of
 from hf_encoders.publishing.model_card import is_repo_id
-from hf_encoders.publishing.probing import outputs_of, probe_batch
-from hf_encoders.publishing.saved_model import load_source, pooler_arguments, saved_head
+from hf_encoders.publishing.probing import outputs_of
+from hf_encoders.publishing.saved_model import load_source, saved_head
 from hf_encoders.records.run_files import RECORD_FILE
 from hf_encoders.records.training_record import TrainingRecord
 from hf_encoders.saved_files import (
@@ -36,15 +36,9 @@ LICENSE_ID = re.compile(r"[a-z0-9][a-z0-9.+-]*")
 
 
 def check_directory(directory: str | Path, trust_remote_code: bool = False) -> list[Finding]:
-    """Run all checks except those of the card, which publishing writes.
+    """Run all checks except those of the card, which publishing writes; errors come first.
 
-    Args:
-        directory (`str` or `Path`): Written by `save_pretrained`, including the tokenizer.
-        trust_remote_code (`bool`, *optional*, defaults to `False`): Whether code in the directory may run that is not
-            identical to this package's.
-
-    Returns:
-        `list[Finding]`: Errors first. The model is loaded in another process only if there are none in the files.
+    The model is loaded in another process only if there are no errors in the files.
     """
     directory = Path(directory)
     found = check_files(directory)
@@ -65,12 +59,11 @@ def check_files(directory: Path) -> list[Finding]:
         return [_error(str(error))]
     try:
         links = [name for name in sorted(published_files(directory)) if leads_out(directory, name)]
-    except ValueError as error:
-        found = [_error(str(error))]
-    else:
         if links:
             return [_error(f"{', '.join(links)}: links out of {directory}: put the files themselves there.")]
         found = check_weights(directory)
+    except ValueError as error:
+        found = [_error(str(error))]
     return [*found, *check_code(directory, config), *check_tokenizer(directory, config)]
 
 
@@ -78,15 +71,11 @@ def check_weights(directory: Path) -> list[Finding]:
     """Check that all weights are there, are readable safetensors, and are finite."""
     found = []
     for name in weight_files(directory):
-        path = directory / name
-        if not path.exists():
-            found.append(_error(f"{name} is missing, but the index of shards names it: save the model again."))
-            continue
         try:
-            with safe_open(path, framework="pt") as file:
+            with safe_open(directory / name, framework="pt") as file:
                 broken = [key for key in file.keys() if not _is_finite(file.get_tensor(key))]  # noqa: SIM118
         except (SafetensorError, OSError) as error:
-            found.append(_error(f"{name} is not a safetensors file ({first_line(error)}): save the model again."))
+            found.append(_error(f"{name} cannot be read as safetensors ({first_line(error)}): save the model again."))
             continue
         if broken:
             names = ", ".join(broken[:3]) + " ..." * (len(broken) > 3)
@@ -119,9 +108,8 @@ def check_tokenizer(directory: Path, config: EncoderConfig) -> list[Finding]:
         tokenizer = load_tokenizer(directory, config=config)
     except ValueError as error:
         return [_error(str(error))]
-    ids = tokenizer("The text, which may be of any kind.")["input_ids"]
     found = []
-    largest = max([*tokenizer.get_vocab().values(), *ids])
+    largest = max(tokenizer.get_vocab().values())
     if largest >= config.vocab_size:
         found.append(
             _error(
@@ -140,13 +128,7 @@ def check_tokenizer(directory: Path, config: EncoderConfig) -> list[Finding]:
 
 
 def check_card(text: str, record: TrainingRecord, files: list[str]) -> list[Finding]:
-    """Check a card's metadata and pictures, and list facts that were not recorded.
-
-    Args:
-        text (`str`): The card.
-        record (`TrainingRecord`): The record that it was generated from.
-        files (`list[str]`): Names of the files that are published with it.
-    """
+    """Check a card's metadata, and that its pictures are in `files`; list facts that were not recorded."""
     try:
         ModelCard(text, ignore_metadata_errors=True)
         # `ModelCard` drops a model-index that it cannot read.
@@ -166,13 +148,7 @@ def check_card(text: str, record: TrainingRecord, files: list[str]) -> list[Find
 
 
 def metadata_problems(metadata: dict[str, Any]) -> list[str]:
-    """Values in a card's metadata that the Hub certainly refuses; it validates all of them before a commit.
-
-    >>> metadata_problems({"license": "mit", "language": ["en", "gsw"]})
-    []
-    >>> metadata_problems({"language": "english"})
-    ["language 'english' is not an ISO 639 code: use one in lower case such as 'en', or 'multilingual'."]
-    """
+    """Values in a card's metadata that the Hub certainly refuses; it validates all of them before a commit."""
 
     def values(name: str) -> list[Any]:
         value = metadata.get(name) or []
@@ -216,25 +192,21 @@ def check_loading(directories: list[Path], trust_remote_code: bool = False) -> l
     """
     found, loads, expected = [], [], []
     for directory in directories:
-        config = read_config(directory)
-        head = saved_head(config)
+        head = saved_head(read_config(directory))
         try:
             model = load_source(directory, head)
         except (ValueError, OSError, RuntimeError) as error:
             found.append(_error(f"{directory} does not load: {error}"))
             continue
-        batch = probe_batch(config, head, model.base_model.longest_row())
-        arguments = pooler_arguments(model, head)
-        if arguments:
+        loads += (ways := loads_of(directory, model, head))
+        expected += [outputs_of(model, ways[0].batch)] * len(ways)
+        if ways[0].arguments:
             found.append(
                 _warning(
                     f"{directory} has no pooler: load it with add_pooling_layer=False, as the card says, or "
                     "pooler_output comes from randomly initialised weights."
                 )
             )
-        ways = ["remote", "plain"] if config.is_native else ["remote"]
-        loads += [Load(directory, way, head, batch, arguments) for way in ways]
-        expected += [outputs_of(model, batch)] * len(ways)
     for load, loaded, outputs in zip(loads, load_elsewhere(loads, trust_remote_code), expected, strict=True):
         if problem := problem_of(loaded, outputs, load.batch):
             remedy = "load the model with hf_encoders and call save_pretrained again"

@@ -39,11 +39,7 @@ def probe_batch(
 ) -> dict[str, torch.Tensor]:
     """Padded rows of random ids: `input_ids`, `attention_mask` and, with segments, `token_type_ids`.
 
-    Args:
-        config (`EncoderConfig`): For vocabulary, padding and number of segments.
-        auto_class (`str`): Head; for multiple choice, the rows are the choices of one example, `(1, rows, T)`.
-        longest_row (`int`): Limit of the model, to which `lengths` are cut.
-        lengths (`tuple[int, ...]`, *optional*, defaults to `(13, 5, 8)`): Tokens in each row.
+    Lengths are cut to `longest_row`. For multiple choice, the rows are the choices of one example, `(1, rows, T)`.
     """
     generator = torch.Generator().manual_seed(0)
     real = torch.tensor(lengths).clamp(max=longest_row)

@@ -1,6 +1,5 @@
 """Publishes a saved directory on the Hub: checks, card, and one commit."""
 
-import os
 import re
 import tempfile
 from dataclasses import dataclass, replace
@@ -25,10 +24,9 @@ from hf_encoders.saved_files import (
     published_files,
     secrets_of_files,
 )
-from hf_encoders.writing import check_folder
+from hf_encoders.writing import check_folder, write_whole
 
 
-COMMIT_HASH = re.compile("[0-9a-f]{40}")
 OLD_WEIGHTS = ("*.safetensors", INDEX_FILE, "pytorch_model*.bin", "pytorch_model.bin.index.json")
 
 
@@ -37,8 +35,7 @@ class Plan:
     """What would be published.
 
     Args:
-        directory (`Path`): The saved directory.
-        repo_id (`str`): The repository.
+        directory, repo_id: The saved directory and the repository.
         files (`dict`): Size in bytes by name; of card and record the size after they are written.
         left (`list[str]`): Names in the directory that are not published.
         findings (`list[Finding]`): Results of the checks.
@@ -117,7 +114,7 @@ def plan_publication(
 
 def check_branch(revision: str | None) -> None:
     """Raise ValueError for the hash of a commit, which cannot be pushed to."""
-    if revision and COMMIT_HASH.fullmatch(revision):
+    if revision and re.fullmatch("[0-9a-f]{40}", revision):
         raise ValueError(f"revision={revision!r} is a commit, which cannot be pushed to: name a branch.")
 
 
@@ -153,7 +150,7 @@ def publish(
         raise ValueError(f"{plan.directory} cannot be published: {' '.join(plan.errors)}")
     check_folder(plan.directory, "directory")
     for name, text in plan.texts.items():
-        _replace(plan.directory / name, text)
+        write_whole(plan.directory / name, text)
     api = api or HfApi()
     api.create_repo(plan.repo_id, private=private or None, exist_ok=True)
     if revision not in (None, "main"):
@@ -224,11 +221,3 @@ def _card(directory: Path, repo_id: str, record: TrainingRecord, new_card: bool,
     model = load_source(directory, saved_head(read_config(directory)))
     card = make_model_card(model, record, repo_id, has_curve=(directory / CURVE_FILE).exists())
     return str(card), f"{CARD_FILE} is generated from {RECORD_FILE} and config.json"
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write a file without following a link: in the Hub's cache, files are links."""
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        written = Path(folder, path.name)
-        written.write_text(text, encoding="utf-8")
-        os.replace(written, path)

@@ -13,11 +13,7 @@ from hf_encoders.saved_files import INDEX_FILE, weight_files
 
 
 def saved_head(config: EncoderConfig, head: str | None = None) -> str:
-    """The Auto class of the head that was saved with a configuration, such as `AutoModelForMaskedLM`.
-
-    Args:
-        config (`EncoderConfig`): Configuration of a saved directory.
-        head (`str`, *optional*): Another Auto class to use instead.
+    """The Auto class of the head that was saved with a configuration, such as `AutoModelForMaskedLM`, or `head`.
 
     Raises:
         ValueError: If the family does not have the head, or `architectures` does not name one.
@@ -54,11 +50,7 @@ def native_class(config: EncoderConfig, auto_class: str) -> type[PreTrainedModel
 
 
 def load_source(source: str | Path, auto_class: str) -> PreTrainedModel:
-    """Load a checkpoint with this package's class, in float32 and eval mode.
-
-    Args:
-        source (`str` or `Path`): Directory or repository.
-        auto_class (`str`): The head; a base model has no pooler if the weights have none.
+    """Load a checkpoint with this package's class, in float32 and eval mode; without a pooler if it was not saved.
 
     Raises:
         ValueError: If parameters of the head are not in the weights, or the index names shards outside of the

@@ -13,7 +13,7 @@ import datasets
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from hf_encoders.data.corpus import read_documents, tokenize_documents
+from hf_encoders.data import read_documents, tokenize_documents
 from hf_encoders.data.corpus.python_docs import LabelledDocument, read_python_documents
 from hf_encoders.data.corpus.segmentation import splitter_for
 from hf_encoders.data.corpus.text_files import text_files

@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import Dataset, Subset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProgressCallback, TrainingArguments
 
-from hf_encoders.data.corpus import unigram_cross_entropy
+from hf_encoders.data.corpus.report import unigram_cross_entropy
 from hf_encoders.objectives import Objective, get_objective
 from hf_encoders.recipes.phases import PhaseExamples, RunExamples, check_division
 from hf_encoders.recipes.recipe import Recipe

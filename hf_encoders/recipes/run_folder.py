@@ -17,7 +17,7 @@ from transformers import (
     TrainingArguments,
 )
 
-from hf_encoders.data.corpus import prepare_corpus
+from hf_encoders.data import prepare_corpus
 from hf_encoders.data.corpus.documents import read_documents
 from hf_encoders.data.corpus.report import REPORT_FILE, CorpusReport
 from hf_encoders.data.corpus.segmentation import splitter_for

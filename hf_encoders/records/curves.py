@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -89,10 +88,7 @@ class Curve:
         name, unit = {"tokens": ("tokens_seen", 1.0), "minutes": ("training_seconds", 60.0)}[against]
         known = {entry["step"]: entry[name] / unit for entry in self.entries if is_number(entry.get(name))}
         if not known:
-            raise ValueError(
-                f"--against {against}: {self.name} has no {name} in its log, which HealthCallback writes: use "
-                "--against steps."
-            )
+            raise ValueError(f"--against {against}: {self.name} has no {name} in its log: use --against steps.")
         at = sorted(known)
         return np.interp(steps, [0, *at], [0.0, *(known[step] for step in at)]).tolist()
 
@@ -107,9 +103,6 @@ def read_run(path: Path) -> Curve:
 
     Of several checkpoints, the one with the most steps is read.
 
-    Args:
-        path (`Path`): Folder or file.
-
     Raises:
         ValueError: If there is no log, or a file is damaged.
     """
@@ -119,10 +112,7 @@ def read_run(path: Path) -> Curve:
     files = [path / TRAINER_STATE_NAME, *path.glob(f"{PREFIX_CHECKPOINT_DIR}-*/{TRAINER_STATE_NAME}")]
     logs = [read_log(file) for file in files if file.is_file()]
     if not logs:
-        raise ValueError(
-            f"{path} holds no {TRAINER_STATE_NAME}, nor checkpoints with one: give the output folder of a run that "
-            "saved (save_strategy), or a file with its log."
-        )
+        raise ValueError(f"{path} holds no {TRAINER_STATE_NAME}: give the output of a run that saved (save_strategy).")
     entries, about = max(logs, key=lambda log: log[0][-1]["step"])
     return Curve(str(path), entries, {**about_run(path), **about})
 
@@ -140,17 +130,10 @@ def about_run(folder: Path) -> dict[str, Any]:
         record = TrainingRecord.load(model)
         found.update(hardware=record.hardware, software=record.software)
         if record.corpus:
-            found["corpus"] = {**record.corpus, "name": without_folders(str(record.corpus.get("name", NOT_RECORDED)))}
+            # Names of files, without their folders.
+            names = str(record.corpus.get("name", NOT_RECORDED)).split(", ")
+            found["corpus"] = {**record.corpus, "name": ", ".join(Path(name).name for name in names)}
     return found
-
-
-def without_folders(names: str) -> str:
-    """Base names of a list of files and folders.
-
-    >>> without_folders("/data/en/wiki.txt, books"), without_folders("documentation of the installation")
-    ('wiki.txt, books', 'documentation of the installation')
-    """
-    return ", ".join(Path(name).name for name in names.split(", "))
 
 
 def read_log(file: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -161,17 +144,12 @@ def read_log(file: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """
     if not file.is_file():
         raise ValueError(f"{file} does not exist: give the folder of a run, or a file with its log.")
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{file} is damaged ({error}): use an earlier checkpoint's.") from error
-    entries = content.get("log_history", content.get("entries")) if isinstance(content, dict) else content
-    if not isinstance(entries, list) or not entries:
-        raise ValueError(f"{file} holds no log: give a {TRAINER_STATE_NAME}, or a list of what Trainer logged.")
-    if not all(isinstance(entry, dict) and is_number(entry.get("step")) for entry in entries):
-        raise ValueError(f"{file} has entries without a step: give a {TRAINER_STATE_NAME}.")
-    if not isinstance(content, dict) or "about" in content:
-        return entries, {} if isinstance(content, list) else content["about"]
+    content = read_json(file, "use an earlier checkpoint's.")
+    entries = content.get("log_history", content.get("entries"))
+    if not entries or not all(is_number(entry.get("step")) for entry in entries):
+        raise ValueError(f"{file} holds no log, or entries without a step: give a {TRAINER_STATE_NAME}.")
+    if "about" in content:
+        return entries, content["about"]
     health = (content.get("stateful_callbacks") or {}).get(HEALTH_STATE)
     unigram = health["args"].get(UNIGRAM) if isinstance(health, dict) else None
     return entries, {} if unigram is None else {UNIGRAM: unigram}
@@ -196,11 +174,7 @@ def read_reference(name: str) -> Curve:
 
 
 def save_reference(curve: Curve, name: str) -> Path:
-    """Write the curve and the known facts of a finished run as a reference.
-
-    Args:
-        curve (`Curve`): The run.
-        name (`str`): Name of the reference, or a path that ends in `.json`.
+    """Write the curve and the known facts of a run as a reference, by its name or a path that ends in `.json`.
 
     Raises:
         ValueError: If the name is invalid or taken.
@@ -223,11 +197,7 @@ def reference_file(name: str) -> Path:
 
 
 def kept_metrics(entry: dict[str, Any]) -> dict[str, Any]:
-    """Metrics of an entry that a reference keeps, floats rounded.
-
-    >>> kept_metrics({"step": 3, "mlm_loss": 7.1234567, "grad_norm": 1.0})
-    {'step': 3, 'mlm_loss': 7.1235}
-    """
+    """Metrics of an entry that a reference keeps, floats rounded."""
     found = {
         name: value
         for name, value in entry.items()
@@ -237,13 +207,7 @@ def kept_metrics(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_fewer_logs(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """At most 100 evenly spaced entries of training, including the first and the last, and all evaluations.
-
-    >>> entries = [{"step": step, "loss": 1.0} for step in range(1, 1001)]
-    >>> kept = with_fewer_logs([*entries, {"step": 1000, "eval_loss": 1.0}, {"step": 1000, "train_runtime": 5.0}])
-    >>> len(kept), kept[0]["step"], kept[-2]["step"]
-    (101, 1, 1000)
-    """
+    """At most 100 evenly spaced entries of training, including the first and the last, and all evaluations."""
     training = [i for i, entry in enumerate(entries) if "loss" in entry]
     places = np.linspace(0, len(training) - 1, min(len(training), MAX_ENTRIES)).round().astype(int)
     chosen = {training[place] for place in places} | {i for i, entry in enumerate(entries) if "eval_loss" in entry}
@@ -290,13 +254,6 @@ def other_things(about: dict[str, Any], reference: dict[str, Any]) -> list[str]:
     """Known differences between two runs in words: their recipes with the fields that differ, and their texts.
 
     Texts count as different if their unigram cross-entropies differ by more than those of two splits of one text.
-
-    >>> other_things({"recipe": {"name": "a", "phases": [1]}}, {"recipe": {"name": "b", "phases": [2]}})
-    ['recipe (phases)']
-    >>> other_things({"unigram_cross_entropy": 6.9}, {"unigram_cross_entropy": 6.2})
-    ['text or vocabulary (unigram cross-entropy 6.900, not 6.200)']
-    >>> other_things({"recipe": {"name": "a"}, "unigram_cross_entropy": 6.9}, {"unigram_cross_entropy": 6.91})
-    []
     """
 
     def settings(of: dict[str, Any]) -> dict[str, Any]:
@@ -314,24 +271,13 @@ def other_things(about: dict[str, Any], reference: dict[str, Any]) -> list[str]:
 
 
 def relation(difference: float, expected: float, has_verdict: bool = True) -> str:
-    """The relation of a loss to another one.
-
-    >>> relation(-1.0, 5.0), relation(0.05, 5.0)
-    ('1.000 (20.0 %) below', '0.050 (1.0 %) above, about equal')
-    """
+    """The relation of a loss to another one, such as "0.050 (1.0 %) above, about equal"."""
     side = "below" if difference < 0 else "above"
     level = ", about equal" if has_verdict and abs(difference) < SAME_LOSS * expected else ""
     return f"{abs(difference):.3f} ({100 * abs(difference) / expected:.1f} %) {side}{level}"
 
 
 def smooth(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Moving average over five points, of x and of y; over all points if there are fewer.
-
-    >>> smooth([(1, 5.0), (2, 4.0), (3, 3.0)])
-    [(2.0, 4.0)]
-    """
+    """Moving average over five points, of x and of y; over all points if there are fewer."""
     size = min(SMOOTHED, len(points))
-    return [
-        tuple(fmean(values) for values in zip(*points[i : i + size], strict=True))
-        for i in range(len(points) - size + 1 if size else 0)
-    ]
+    return [tuple(np.mean(points[i : i + size], axis=0)) for i in range(len(points) - size + 1 if size else 0)]

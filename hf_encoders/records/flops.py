@@ -28,24 +28,7 @@ GEMM_TRIALS = 5
 
 
 def forward_flops(config: EncoderConfig, lengths: Sequence[int], predicted: int = 0, pairs: int = 0) -> int:
-    """Operations of one forward pass.
-
-    Args:
-        config (`EncoderConfig`): Configuration of the model.
-        lengths (`Sequence[int]`): Real tokens of each sequence.
-        predicted (`int`, *optional*, defaults to 0): Tokens predicted by the masked-LM head.
-        pairs (`int`, *optional*, defaults to 0): Sequences classified by the pair head.
-
-    A layer of width 2 and feed-forward width 3 has 28 weights; a sequence of two tokens and one of one token need
-    168 operations for them and 40 for attention, and one predicted token of a vocabulary of 5 needs 28:
-
-    >>> from hf_encoders import HfeBertConfig
-    >>> config = HfeBertConfig(
-    ...     vocab_size=5, hidden_size=2, num_hidden_layers=1, num_attention_heads=1, intermediate_size=3
-    ... )
-    >>> forward_flops(config, [2, 1]), forward_flops(config, [2, 1], predicted=1)
-    (208, 236)
-    """
+    """Operations of one forward pass over sequences of `lengths` real tokens with predicted tokens and pairs."""
     squares = sum(length**2 for length in lengths)
     return forward_flops_of_counts(config, sum(lengths), squares, predicted, pairs)
 
@@ -53,20 +36,12 @@ def forward_flops(config: EncoderConfig, lengths: Sequence[int], predicted: int 
 def forward_flops_of_counts(
     config: EncoderConfig, tokens: int, squared_lengths: int, predicted: int = 0, pairs: int = 0
 ) -> int:
-    """`forward_flops` from sums over the sequences.
-
-    Args:
-        config (`EncoderConfig`): Configuration of the model, or transformers' own.
-        tokens, squared_lengths (`int`): Sum of L and of L^2 over the sequences.
-        predicted, pairs (`int`, *optional*, defaults to 0): As in `forward_flops`.
-    """
+    """`forward_flops` from the sums of L and L^2 over the sequences; the configuration may be transformers' own."""
     width = config.hidden_size
     # Groups of layers, and embeddings of another width with a projection, exist in some families only.
     layers = config.num_hidden_layers * getattr(config, "inner_group_num", 1)
-    embedding_width = getattr(config, "embedding_size", None)
-    weights = layers * (4 * width**2 + 2 * width * config.intermediate_size)
-    if embedding_width is not None:
-        weights += embedding_width * width
+    embedding_width = getattr(config, "embedding_size", 0)
+    weights = layers * (4 * width**2 + 2 * width * config.intermediate_size) + embedding_width * width
     head = (width + config.vocab_size) * (embedding_width or width)
     pair_head = width**2 + 2 * width
     attention = 4 * layers * width * squared_lengths
@@ -76,13 +51,9 @@ def forward_flops_of_counts(
 def measure_gemm_rate(
     dtype: torch.dtype, device: torch.device, side: int | None = None, most_seconds: float = float("inf")
 ) -> float:
-    """Maximum FLOP/s of five square matrix products; does not change the state of torch's random generators.
+    """Maximum FLOP/s of five products of square matrices of `side` rows, or fewer in `most_seconds` but at least one.
 
-    Args:
-        dtype (`torch.dtype`): Data type of the matrices.
-        device (`torch.device`): Device of the matrices.
-        side (`int`, *optional*): Rows and columns; None means 2,048 on a CPU and 8,192 elsewhere.
-        most_seconds (`float`, *optional*, defaults to `inf`): Time limit; one product is always measured.
+    Does not change the state of torch's random generators.
     """
     side = side or GEMM_SIDES.get(device.type, GEMM_SIDES["cuda"])
     generator = torch.Generator(device).manual_seed(0)

@@ -26,11 +26,7 @@ def describe_hardware() -> str:
 
 def describe_software() -> dict[str, str]:
     """Versions of Python, torch and transformers."""
-    return {
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-    }
+    return {"python": platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__}
 
 
 def cpu_model() -> str:

@@ -19,14 +19,7 @@ BASELINE_COLOUR = "0.45"
 
 @dataclass(frozen=True)
 class Line:
-    """One line, or row of points, of a picture.
-
-    Args:
-        points (`Sequence`): `(x, y)`.
-        style (`str`): matplotlib's format: `"-"`, `"o"` ...
-        label (`str`): In the legend.
-        colour (`str`, *optional*): matplotlib's; None takes the next one.
-    """
+    """A line, or row of points, in matplotlib's style and colour; None takes the next colour."""
 
     points: Points
     style: str
@@ -47,8 +40,7 @@ def draw_runs(
 
     Args:
         runs (`Sequence[Curve]`): Drawn in colours; training as lines, evaluation as points.
-        path (`Path`): File to write.
-        title (`str`, *optional*, defaults to `""`): Title of the picture.
+        path, title: File to write, and title of the picture.
         against (`str`, *optional*, defaults to `"steps"`): `"steps"`, `"tokens"` or `"minutes"`.
         reference (`Curve`, *optional*): Drawn dashed and black.
         baselines (`dict`, *optional*): Name and value of the baseline of each loss term.
@@ -83,15 +75,7 @@ def draw_runs(
 
 
 def check_picture(path: str | Path, option: str) -> None:
-    """Refuse a picture whose format is not supported, or that cannot be written.
-
-    Args:
-        path (`str` or `Path`): File to write; its suffix is the format.
-        option (`str`): Option that named it, for the error.
-
-    Raises:
-        ValueError: With option, file and remedy.
-    """
+    """Raise ValueError, with the option that named it, for a picture of unknown format or that cannot be written."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     formats = FigureCanvasAgg.get_supported_filetypes()
@@ -122,11 +106,9 @@ def draw(
     from matplotlib import pyplot
 
     height = 4 if len(panels) == 1 else 3 * len(panels)
-    figure, rows = pyplot.subplots(
-        max(len(panels), 1), figsize=(7, height), layout="constrained", squeeze=False, sharex=True
-    )
+    figure, rows = pyplot.subplots(len(panels), figsize=(7, height), layout="constrained", squeeze=False, sharex=True)
     shown: list[str] = []
-    for (label, lines), axes in zip(panels, rows[:, 0], strict=False):
+    for (label, lines), axes in zip(panels, rows[:, 0], strict=True):
         for line in lines:
             if line.points:
                 places, values = zip(*line.points, strict=True)
@@ -176,9 +158,6 @@ def write_comparison(
 
     Returns:
         `str`: The table.
-
-    Raises:
-        ValueError: If a variant has no metrics, or others than the first one.
     """
     table = as_table(metrics)
     folder = Path(folder)
@@ -191,27 +170,10 @@ def write_comparison(
 
 
 def as_table(metrics: dict[str, list[dict[str, float | None]]]) -> str:
-    """A Markdown table with a row per variant; arguments and errors as in `write_comparison`.
-
-    >>> rows = [{"loss": 2.0, "steps": 1200, "NSP": None}, {"loss": 3.0, "steps": 1200, "NSP": None}]
-    >>> print(as_table({"RoBERTa": rows}))
-    | | loss | steps | NSP |
-    |---|---|---|---|
-    | RoBERTa | 2.500 ± 0.707 | 1,200 | – |
-    """
-    names = list(next(iter(metrics.values()), [{}])[0])
-    for variant, seeds in metrics.items():
-        if not seeds or any(list(one) != names for one in seeds):
-            raise ValueError(f"metrics[{variant!r}] must have {names} for each seed, as the first variant does.")
-    return markdown_table(
-        [
-            ["", *names],
-            *(
-                [variant, *(_cell([one[name] for one in seeds]) for name in names)]
-                for variant, seeds in metrics.items()
-            ),
-        ]
-    )
+    """A Markdown table with a row per variant; arguments as in `write_comparison`."""
+    names = list(next(iter(metrics.values()))[0])
+    rows = [[variant, *(_cell([one[name] for one in seeds]) for name in names)] for variant, seeds in metrics.items()]
+    return markdown_table([["", *names], *rows])
 
 
 def _cell(values: list[float | None]) -> str:
@@ -223,9 +185,5 @@ def _cell(values: list[float | None]) -> str:
 
 
 def logged_points(log_history: list[dict[str, Any]], name: str) -> Points:
-    """`(optimizer step, value)` of a metric that `Trainer` logged.
-
-    >>> logged_points([{"step": 5, "loss": 7.0}, {"step": 5, "eval_loss": 6.5}, {"step": 9, "loss": 6.0}], "loss")
-    [(5.0, 7.0), (9.0, 6.0)]
-    """
+    """`(optimizer step, value)` of a metric that `Trainer` logged."""
     return Curve("", log_history).points(name)

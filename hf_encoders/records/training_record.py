@@ -1,8 +1,6 @@
 """The facts of a training run, recorded when they are known and kept beside the weights.
 
-To add a fact to model cards, add a field to `TrainingRecord` and set it where records are made: `pretraining_record`
-in `recipes/pretrained_folder.py` and `make_record` in `finetuning/report.py`. A fact of a corpus or a schedule is an
-entry of those dictionaries and needs no field.
+docs/publishing.md says how to add one to the model cards.
 """
 
 import argparse
@@ -36,14 +34,7 @@ def shown(value: Any) -> str:
 
 
 def _fact(label: str, show: Callable[[Any], str] = shown, entry: str = "{}", default: Any = None) -> Any:
-    """A field with a row in the card's table of the training, or for a dictionary a row per entry.
-
-    Args:
-        label (`str`): First cell.
-        show (`Callable`): Formats a value.
-        entry (`str`): First cell of a dictionary's entry.
-        default (*optional*): Of the field; a class is called.
-    """
+    """A field with a row in the card's table of the training, or a row for each `entry` of a dictionary."""
     about = {"label": label, "show": show, "entry": entry}
     if isinstance(default, type):
         return field(default_factory=default, metadata=about)
@@ -113,11 +104,7 @@ class TrainingRecord:
                 raise ValueError(f"evaluation has an entry without {', '.join(missing)}: {entry}. Record them too.")
 
     def training_facts(self) -> list[tuple[str, str]]:
-        """Rows of the card's table of the training.
-
-        >>> TrainingRecord(corpus={"tokens": 12000}, seconds=90.0).training_facts()[:2]
-        [('corpus: tokens', '12,000'), ('schedule', 'not recorded')]
-        """
+        """Rows of the card's table of the training."""
         rows = []
         for one in fields(self):
             if not one.metadata:
@@ -130,11 +117,7 @@ class TrainingRecord:
         return rows
 
     def missing_facts(self) -> list[str]:
-        """Names of the fields that the card reports as "not recorded".
-
-        >>> TrainingRecord(hardware="CPU", seconds=60.0, license="mit").missing_facts()[:3]
-        ['objectives', 'corpus', 'schedule']
-        """
+        """Names of the fields that the card reports as "not recorded"."""
         return [
             one.name
             for one in fields(self)

@@ -4,12 +4,11 @@ import torch
 from hf_encoders.benchmark.implementations import BASELINES, OURS, REFERENCE, make_implementations, modernbert_config
 from hf_encoders.benchmark.measuring import inference_pass, training_pass
 from hf_encoders.benchmark.rows import make_pool
-from hf_encoders.benchmark.settings import pair_label_name
 from tests.benchmark.tiny import tiny_config, tiny_corpus, tiny_setting
 
 
 def implementations_of(setting, tokenizer, dropout: float = 0.0):
-    pool = make_pool(tiny_corpus(), tokenizer, setting, pair_label_name(setting))
+    pool = make_pool(tiny_corpus(), tokenizer, setting)
     against = [name for name in BASELINES if setting.objective == "mlm" or name != "modernbert"]
     config = tiny_config(setting.family, dropout)
     return make_implementations(config, setting, pool, tokenizer, against)
@@ -75,7 +74,7 @@ def test_collators_make_the_same_rows_with_masks_of_their_own(tokenizer, family,
         batch = implementation.batches[0]
         made = implementation.collate(batch.features)
         assert set(made) == set(batch.tensors)
-        for name in ("attention_mask", "token_type_ids", pair_label_name(setting)):
+        for name in ("attention_mask", "token_type_ids", setting.pair_label_name):
             if name in made:
                 assert torch.equal(made[name], batch.tensors[name])
         unmasked = torch.where(made["labels"] == -100, made["input_ids"], made["labels"])

@@ -2,7 +2,7 @@ import datasets
 import pytest
 import torch
 
-from hf_encoders.benchmark.rows import Row, make_batch, make_pool, padding_share, spans
+from hf_encoders.benchmark.rows import Row, make_batch, make_pool, spans
 from hf_encoders.data.corpus.sentence_store import SentenceStore
 from tests.benchmark.tiny import tiny_corpus, tiny_setting
 
@@ -33,7 +33,7 @@ def test_rows_of_each_kind_are_cut_at_the_length(store, examples, expected):
 def row(length: int, predicted: int) -> Row:
     labels = torch.full((length,), -100)
     labels[:predicted] = 7
-    return Row(torch.full((length,), 6), labels)
+    return {"input_ids": torch.full((length,), 6), "attention_mask": torch.ones(length).long(), "labels": labels}
 
 
 def test_padding_share_of_a_batch_counted_by_hand():
@@ -46,18 +46,22 @@ def test_padding_share_of_a_batch_counted_by_hand():
 
 
 def test_inference_sees_the_tokens_before_masking():
-    masked = Row(torch.tensor([1, 4, 8]), torch.tensor([-100, 7, -100]))
-    batch = make_batch([masked], padding_id=0, trains=False)
+    masked = {"input_ids": torch.tensor([1, 4, 8]), "labels": torch.tensor([-100, 7, -100])}
+    batch = make_batch([row(3, 0) | masked], padding_id=0, trains=False)
     assert batch.tensors["input_ids"].tolist() == [[1, 7, 8]]
     assert set(batch.tensors) == {"input_ids", "attention_mask"}
 
 
+def padding_share(batches) -> float:
+    return 1 - sum(batch.tokens for batch in batches) / sum(batch.positions for batch in batches)
+
+
 def as_lists(batches) -> list[tuple[list[int], list[int]]]:
-    return sorted((r.input_ids.tolist(), r.labels.tolist()) for batch in batches for r in batch.rows)
+    return sorted((r["input_ids"].tolist(), r["labels"].tolist()) for batch in batches for r in batch.rows)
 
 
 def test_both_orders_hold_the_same_masked_rows_and_grouping_takes_the_padding_away(tokenizer):
-    pool = make_pool(tiny_corpus(), tokenizer, tiny_setting(), None)
+    pool = make_pool(tiny_corpus(), tokenizer, tiny_setting())
     assert as_lists(pool.plain) == as_lists(pool.grouped)
     assert sum(b.predicted for b in pool.plain) == sum(b.predicted for b in pool.grouped) > 0
     assert len(pool.plain) == len(pool.grouped) == 22
@@ -67,14 +71,14 @@ def test_both_orders_hold_the_same_masked_rows_and_grouping_takes_the_padding_aw
 
 
 def test_full_rows_have_no_padding(tokenizer):
-    pool = make_pool(tiny_corpus(), tokenizer, tiny_setting(examples="full"), None)
+    pool = make_pool(tiny_corpus(), tokenizer, tiny_setting(examples="full"))
     assert padding_share(pool.plain) == 0
     assert {length for batch in pool.plain for length in batch.lengths} == {13}
 
 
 def test_rows_and_masks_follow_from_the_seed(tokenizer):
     first, again, other = (
-        make_pool(tiny_corpus(), tokenizer, tiny_setting(seed=seed), None).plain[0].tensors for seed in (1, 1, 2)
+        make_pool(tiny_corpus(), tokenizer, tiny_setting(seed=seed)).plain[0].tensors for seed in (1, 1, 2)
     )
     assert torch.equal(first["input_ids"], again["input_ids"]) and torch.equal(first["labels"], again["labels"])
     assert first["labels"].tolist() != other["labels"].tolist()
@@ -82,7 +86,6 @@ def test_rows_and_masks_follow_from_the_seed(tokenizer):
 
 @pytest.mark.parametrize("objective", ["mlm", "nsp"])
 def test_text_too_short_for_a_batch_is_refused(tokenizer, objective):
-    label = None if objective == "mlm" else "next_sentence_label"
     setting = tiny_setting(objective=objective, batch_size=500)
     with pytest.raises(ValueError, match=r"the text gives \d+ rows .* batch of 500"):
-        make_pool(tiny_corpus(), tokenizer, setting, label)
+        make_pool(tiny_corpus(), tokenizer, setting)

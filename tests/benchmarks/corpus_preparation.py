@@ -162,13 +162,13 @@ def tokenize_batch(batch: dict, tokenizer):
     import pyarrow as pa
 
     from hf_encoders.data.corpus.arrow_file import record_batch
-    from hf_encoders.data.corpus.report import hashes_of_block
+    from hf_encoders.data.corpus.report import document_hashes
     from hf_encoders.data.corpus.segmentation import split_sentences
     from hf_encoders.data.corpus.sentence_encoding import tokenized_blocks
 
     documents = [split_sentences(text) for text in batch["text"]]
     blocks = list(tokenized_blocks(documents, encoder_of(tokenizer), None))
-    columns = [{"input_ids": record_batch(b).column(0), "document_hash": pa.array(hashes_of_block(b))} for b in blocks]
+    columns = [{"input_ids": record_batch(b).column(0), "document_hash": pa.array(document_hashes(b))} for b in blocks]
     return pa.concat_tables([pa.table(column) for column in columns])
 
 
@@ -184,7 +184,7 @@ def iterate(output: str) -> dict:
     """Every document once, in order."""
     import datasets
 
-    from hf_encoders.data.corpus import SentenceStore
+    from hf_encoders.data.corpus.sentence_store import SentenceStore
 
     began = time.perf_counter()
     store = SentenceStore(datasets.load_from_disk(output))

@@ -36,7 +36,7 @@ from transformers import (
 )
 
 from hf_encoders.data import DataCollatorForMaskedLM, SentenceBlocks, split_train_validation
-from hf_encoders.data.corpus import unigram_cross_entropy
+from hf_encoders.data.corpus.report import unigram_cross_entropy
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.recipes.recipe import Recipe, load_recipe
 from hf_encoders.recipes.run import Run

@@ -106,7 +106,7 @@ def test_cuda_that_is_not_there_is_refused(folder, capsys, monkeypatch):
         (("--length", "4"), "--length 4: must be at least 8"),
         (("--rounds", "0"), "--rounds 0: must be at least 1"),
         (("--dropout", "1"), r"--dropout 1.0: must be a probability in \[0, 1\)"),
-        (("--model", "nowhere"), "--model 'nowhere' holds no configuration"),
+        (("--model", "./nowhere"), "--model './nowhere' does not exist"),
         (("--tokenizer", "nowhere/at/all"), "--tokenizer 'nowhere/at/all' does not exist"),
         (("--json", "nowhere/out.json"), "--json nowhere/out.json: its folder does not exist"),
     ],
@@ -127,7 +127,7 @@ def test_wrong_input_is_told_before_anything_is_measured(folder, capsys, monkeyp
             {"position_embedding_type": "relative_key"},
             "position_embedding_type='relative_key' does not exist in trans",
         ),
-        ({"model_type": "gpt2"}, "model_type 'gpt2': it must be one of bert, roberta, albert"),
+        ({"model_type": "gpt2"}, "model_type='gpt2'; this package has bert, roberta, albert"),
     ],
 )
 def test_a_configuration_that_cannot_be_compared_is_refused(folder, capsys, changes, message):

@@ -16,7 +16,8 @@ from transformers import AutoTokenizer
 from hf_encoders import writing
 from hf_encoders.cli import main
 from hf_encoders.commands import corpus as command
-from hf_encoders.data.corpus import arrow_file, prepare_corpus, sources, split_sentences
+from hf_encoders.data import prepare_corpus, split_sentences
+from hf_encoders.data.corpus import arrow_file, sources
 from hf_encoders.data.corpus.report import CorpusReport
 from hf_encoders.data.corpus.shards import ShardWriter
 

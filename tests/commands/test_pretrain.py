@@ -13,7 +13,8 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from hf_encoders.cli import main
 from hf_encoders.commands import pretrain as pretrain_command
-from hf_encoders.data.corpus import arrow_file, prepare_corpus, sentence_encoding, sentence_store
+from hf_encoders.data import prepare_corpus
+from hf_encoders.data.corpus import arrow_file, sentence_encoding, sentence_store
 from hf_encoders.loading import load_tokenizer
 from hf_encoders.recipes.run import Run
 from hf_encoders.recipes.run_folder import open_parts

@@ -93,7 +93,7 @@ def test_the_limit_is_spread_over_the_text():
         (["--vocab-size", "0"], "--vocab-size 0 must be at least 1"),
         (["--language", "German"], "language='German' is not a language code"),
         (["--streaming"], "--streaming is for --dataset"),
-        (["--input", "PICTURE"], "is an image by its first bytes"),
+        (["--input", "PICTURE"], "is a binary file, not text"),
         (["--input", "TABLE"], "is not a text file by its suffix"),
         (["--output", "/proc/out"], "/proc may not be written to"),
     ],
@@ -102,7 +102,7 @@ def test_wrong_input_is_reported_in_one_line(text, tmp_path, capsys, arguments, 
     (tmp_path / "empty.txt").write_text("\n")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes").write_text("")
-    (tmp_path / "x.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")
+    (tmp_path / "x.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(50))
     (tmp_path / "x.csv").write_text("text,label\na,0\n")
     names = {
         "PICTURE": str(tmp_path / "x.png"),

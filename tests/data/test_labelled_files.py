@@ -148,5 +148,5 @@ def test_missing_file_is_refused(tmp_path):
 @pytest.mark.parametrize("name", ["x.csv", "x.tsv", "x.jsonl", "x.conll", "x.json"])
 def test_binary_files_are_refused(tmp_path, name):
     (tmp_path / name).write_bytes(b"PK\x03\x04" + b"\0" * 50)
-    with pytest.raises(ValueError, match=f"{name}' is a zip archive or an office document by its first bytes"):
+    with pytest.raises(ValueError, match=f"{name}' is a binary file, not text"):
         read_file(tmp_path / name)

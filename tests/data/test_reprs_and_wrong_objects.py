@@ -14,9 +14,11 @@ from hf_encoders.data import (
     StreamedChunks,
     TokenBudget,
     padded_vocab_size,
+    prepare_corpus,
     presets,
+    tokenize_documents,
 )
-from hf_encoders.data.corpus import SentenceStore, prepare_corpus, tokenize_documents
+from hf_encoders.data.corpus.sentence_store import SentenceStore
 from hf_encoders.data.vocabulary.tokenizer_training import train_tokenizer
 from hf_encoders.training import HealthCallback
 from tests.data.corpora import make_dataset, random_documents

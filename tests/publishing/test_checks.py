@@ -94,9 +94,9 @@ FAULTS = {
     "no weights": (remove("model.safetensors"), "has no model.safetensors"),
     "no safetensors": (
         lambda d: (d / "model.safetensors").write_bytes(b"version https://git-lfs"),
-        "not a safetensors file",
+        "cannot be read as safetensors",
     ),
-    "missing shard": (write_index, "model-00001-of-00001.safetensors is missing"),
+    "missing shard": (write_index, "model-00001-of-00001.safetensors cannot be read as safetensors (No such file"),
     "auto_map of one head": (
         lambda d: edit_config(d, auto_map={"AutoConfig": "configuration_bert.HfeBertConfig"}),
         "auto_map does not name this package's class for AutoModel, ",
@@ -185,7 +185,7 @@ def test_verify_loading_prints_each_way_and_refuses_another_model(good, capsys, 
         "load_elsewhere",
         lambda loads: loaded_once or loaded_once.extend(load_elsewhere(loads)) or loaded_once,
     )
-    other_process.verify_loading(good, model, make_tokenizer(BERT))
+    other_process.verify_loading(good, model)
     printed = capsys.readouterr().out
     assert [line.split(":")[1].split(",")[0].strip() for line in printed.splitlines()] == [
         "HfeBertForMaskedLM",
@@ -195,7 +195,7 @@ def test_verify_loading_prints_each_way_and_refuses_another_model(good, capsys, 
     with torch.no_grad():
         model.cls.predictions.bias[3] += 0.5
     with pytest.raises(RuntimeError, match="loaded with hf_encoders: outputs differ by up to 0.5"):
-        other_process.verify_loading(good, model, make_tokenizer(BERT))
+        other_process.verify_loading(good, model)
 
 
 def test_classes_are_compared_where_there_are_as_many_as_tokens():

@@ -4,14 +4,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from hf_encoders.benchmark.implementations import model_class, stock_config
 from hf_encoders.benchmark.measuring import needed_flops
-from hf_encoders.benchmark.rows import Row, make_batch
+from hf_encoders.benchmark.rows import make_batch
 from hf_encoders.records.flops import forward_flops, measure_gemm_rate
 from tests.benchmark.tiny import tiny_config, tiny_setting
 
 
 def batch_of(lengths: list[int], predicted: int):
-    rows = [Row(torch.full((length,), 6), torch.full((length,), -100)) for length in lengths]
-    rows[0].labels[:predicted] = 7
+    rows = [{"input_ids": torch.full((length,), 6), "labels": torch.full((length,), -100)} for length in lengths]
+    rows[0]["labels"][:predicted] = 7
     return make_batch(rows, padding_id=0)
 
 

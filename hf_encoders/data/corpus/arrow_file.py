@@ -7,12 +7,11 @@ beyond that it is a `large_list`.
 
 import contextlib
 import hashlib
-import mmap
 import os
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 import datasets
 import numpy as np
@@ -25,16 +24,11 @@ ARROW_FILE = "corpus.arrow"  # in the folder of a corpus
 COLUMN = "input_ids"
 WORD_STARTS = "word_starts"
 MOST_IN_A_LIST_COLUMN = 2**31 - 1  # tokens, or sentences; with more, lists are large
-BYTES_PER_WRITE = 2**26  # copied from one file to another at once
+BYTES_PER_WRITE = 2**26  # converted at once
 
 _VALUES = {COLUMN: pa.int32(), WORD_STARTS: pa.uint8()}
 # `SentenceBatch` field -> type in its file while a record batch grows; files of lengths hold their offsets.
-_NUMBERS = {
-    "tokens": np.int32,
-    "sentence_lengths": np.int64,
-    "document_lengths": np.int64,
-    "word_starts": np.uint8,
-}
+_NUMBERS = {"tokens": np.int32, "sentence_lengths": np.int64, "document_lengths": np.int64, "word_starts": np.uint8}
 _HASHED = _NUMBERS | {"sentence_lengths": np.int32, "document_lengths": np.int32}  # hashes are of the lengths
 
 
@@ -100,105 +94,52 @@ def write_corpus(blocks: Iterable[SentenceBatch], directory: Path, *, has_word_s
 def write_arrow_file(blocks: Iterable[SentenceBatch], path: Path, *, has_word_starts: bool) -> str:
     """Write documents into one Arrow file, in one record batch, with memory for one block and twice the disk space.
 
-    Returns:
-        `str`: Hash of the contents, 32 hexadecimal digits; it does not depend on the division into blocks.
+    Returns a hash of the contents, 32 hexadecimal digits, which does not depend on the division into blocks.
     """
-    with (
-        tempfile.TemporaryDirectory(dir=path.parent) as scratch,
-        contextlib.closing(_RecordBatchOnDisk(Path(scratch), has_word_starts)) as growing,
-        open(path, "wb") as file,
-    ):
-        # One per array: a corpus without word starts never has the hash of one with them.
-        digests = {name: hashlib.blake2b(digest_size=16) for name in growing.names}
-        for block in blocks:
-            growing.append(block)
-            for name in growing.names:
-                digests[name].update(np.ascontiguousarray(getattr(block, name), _HASHED[name]))
-        growing.move_to(file)
+    names = [name for name in SentenceBatch._fields if has_word_starts or name != "word_starts"]
+    # One per array: a corpus without word starts never has the hash of one with them.
+    digests = {name: hashlib.blake2b(digest_size=16) for name in names}
+    num_tokens = num_sentences = 0
+    with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
+        paths = {name: Path(scratch, name) for name in names}
+        with contextlib.ExitStack() as opened:
+            files = {name: opened.enter_context(open(file, "wb")) for name, file in paths.items()}
+            for name in ("sentence_lengths", "document_lengths"):
+                files[name].write(np.zeros(1, dtype=_NUMBERS[name]))
+            for block in blocks:
+                arrays = block._asdict() | {
+                    "sentence_lengths": num_tokens + np.cumsum(block.sentence_lengths, dtype=np.int64),
+                    "document_lengths": num_sentences + np.cumsum(block.document_lengths, dtype=np.int64),
+                }
+                for name in names:
+                    files[name].write(np.ascontiguousarray(arrays[name], dtype=_NUMBERS[name]))
+                    digests[name].update(np.ascontiguousarray(getattr(block, name), _HASHED[name]))
+                num_tokens += len(block.tokens)
+                num_sentences += len(block.sentence_lengths)
+        _write_record_batch(paths, path, max(num_tokens, num_sentences) > MOST_IN_A_LIST_COLUMN)
     return hashlib.blake2b(b"".join(d.digest() for d in digests.values()), digest_size=16).hexdigest()
 
 
-class _Sink:
-    """A file for Arrow to write to that releases the memory of the maps it is written from."""
-
-    def __init__(self, file: BinaryIO):
-        self.file = file
-        self.maps: list[mmap.mmap] = []
-        self.closed = False
-
-    def write(self, data: pa.Buffer | bytes) -> int:
-        view = memoryview(data)
-        for begin in range(0, len(view), BYTES_PER_WRITE):
-            self.file.write(view[begin : begin + BYTES_PER_WRITE])
-            # Mapped pages count as memory of this process until they are released; not every system can do that.
-            if len(view) > BYTES_PER_WRITE and hasattr(mmap, "MADV_DONTNEED"):
-                for pages in self.maps:
-                    pages.madvise(mmap.MADV_DONTNEED)
-        return len(view)
-
-    def flush(self) -> None:
-        self.file.flush()
-
-    def tell(self) -> int:
-        return self.file.tell()
-
-    def close(self) -> None:
-        self.closed = True
-
-
-class _RecordBatchOnDisk:
-    """The buffers of one Arrow record batch, which grow in files and are written from memory maps."""
-
-    def __init__(self, directory: Path, has_word_starts: bool):
-        self.has_word_starts = has_word_starts
-        self.names = [name for name in SentenceBatch._fields if has_word_starts or name != "word_starts"]
-        self.paths = {name: directory / name for name in self.names}
-        self.num_tokens = self.num_sentences = 0
-        self.files = {name: open(path, "wb") for name, path in self.paths.items()}  # noqa: SIM115 - see `close`
+def _write_record_batch(paths: dict[str, Path], path: Path, is_large: bool) -> None:
+    """Write the Arrow file from memory maps of its buffers; each file of `paths` holds one."""
+    numbers = dict(_NUMBERS)
+    if not is_large:
         for name in ("sentence_lengths", "document_lengths"):
-            self.files[name].write(np.zeros(1, dtype=_NUMBERS[name]))
-
-    def append(self, block: SentenceBatch) -> None:
-        arrays = block._asdict() | {
-            "sentence_lengths": self.num_tokens + np.cumsum(block.sentence_lengths, dtype=np.int64),
-            "document_lengths": self.num_sentences + np.cumsum(block.document_lengths, dtype=np.int64),
-        }
-        for name in self.names:
-            self.files[name].write(np.ascontiguousarray(arrays[name], dtype=_NUMBERS[name]))
-        self.num_tokens += len(block.tokens)
-        self.num_sentences += len(block.sentence_lengths)
-
-    def move_to(self, file: BinaryIO) -> None:
-        self.close()
-        is_large = max(self.num_tokens, self.num_sentences) > MOST_IN_A_LIST_COLUMN
-        numbers = dict(_NUMBERS)
-        if not is_large:
-            for name in ("sentence_lengths", "document_lengths"):
-                numbers[name] = np.int32
-                _narrow(self.paths[name])
-        sink = _Sink(file)
-        schema = corpus_schema(self.has_word_starts, is_large)
-        # Arrow implementations other than the one in C++ may not read more than 2**31 values.
-        options = pa.ipc.IpcWriteOptions(allow_64bit=is_large)
-        target = pa.PythonFile(sink, mode="w")
-        with contextlib.ExitStack() as files, pa.ipc.new_stream(target, schema, options=options) as writer:
-            arrays = {}
-            for name, path in self.paths.items():
-                # An empty file cannot be mapped; without documents, that of the tokens is empty.
-                pages = b""
-                if path.stat().st_size:
-                    mapped = files.enter_context(open(path, "rb"))
-                    pages = mmap.mmap(mapped.fileno(), 0, access=mmap.ACCESS_READ)
-                    sink.maps.append(pages)
-                arrays[name] = np.frombuffer(pages, dtype=numbers[name])
-            values = {COLUMN: arrays["tokens"]}
-            if "word_starts" in arrays:
-                values[WORD_STARTS] = arrays["word_starts"]
-            writer.write_batch(_record_batch(values, arrays["sentence_lengths"], arrays["document_lengths"]))
-
-    def close(self) -> None:
-        for file in self.files.values():
-            file.close()
+            numbers[name] = np.int32
+            _narrow(paths[name])
+    # An empty file cannot be mapped; without documents, that of the tokens is empty.
+    arrays = {
+        name: np.memmap(file, numbers[name], mode="r") if file.stat().st_size else np.empty(0, numbers[name])
+        for name, file in paths.items()
+    }
+    values = {COLUMN: arrays["tokens"]}
+    if "word_starts" in arrays:
+        values[WORD_STARTS] = arrays["word_starts"]
+    # Arrow implementations other than the one in C++ may not read more than 2**31 values.
+    options = pa.ipc.IpcWriteOptions(allow_64bit=is_large)
+    schema = corpus_schema("word_starts" in arrays, is_large)
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, schema, options=options) as writer:
+        writer.write_batch(_record_batch(values, arrays["sentence_lengths"], arrays["document_lengths"]))
 
 
 def _narrow(path: Path) -> None:
@@ -243,13 +184,6 @@ def chosen_documents(block: SentenceBatch, rows: np.ndarray) -> SentenceBatch:
     [8, 5, 6, 7]
     """
     sentence_offsets, document_offsets = offsets_of(block.sentence_lengths), offsets_of(block.document_lengths)
-    return chosen_between(block, sentence_offsets, document_offsets, rows)
-
-
-def chosen_between(
-    block: SentenceBatch, sentence_offsets: np.ndarray, document_offsets: np.ndarray, rows: np.ndarray
-) -> SentenceBatch:
-    """`chosen_documents` with known offsets."""
     first, end = document_offsets[rows], document_offsets[rows + 1]
     sentences, tokens = ranges(first, end), ranges(sentence_offsets[first], sentence_offsets[end])
     return SentenceBatch(

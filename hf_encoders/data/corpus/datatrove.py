@@ -47,8 +47,7 @@ class CorpusTasks:
 
     With `parts=1`, the `corpus.arrow` is byte for byte that of `prepare_corpus` on the same documents in the order of
     the tasks; datatrove's readers give task `i` the files `i`, `i + tasks`, ... of the sorted ones. With more parts,
-    `part-00000` and so on in `output` are such corpora, each merged by its own task; streaming needs at least one file
-    per reading process. Duplicates are left out over all parts; the first one stays.
+    `part-00000` and so on in `output` are such corpora, each merged by its own task; duplicates are left out over all.
 
     The executor runs killed tasks again; it finds the finished ones in its `logging_dir`. To start over, remove
     `output` and both logging folders.
@@ -64,10 +63,6 @@ class CorpusTasks:
         parts (`int`, *optional*, defaults to 1): Corpora to make, and tasks of the second pipeline.
         sentence_splitter, word_segmenter, max_sentence_tokens, keep_duplicates: As in `prepare_corpus`. Each task of
             the merge needs 24 bytes of memory per document of all parts.
-
-    Raises:
-        ValueError: If an argument is wrong, or `output` holds something else; in a task, if the executor has another
-            number of tasks, if shards are missing, or if there is no token.
     """
 
     output: str | Path
@@ -183,14 +178,9 @@ class _MergeShards(_CorpusStep):
         made.mkdir(exist_ok=True)
         numbers = range(rank * corpus.tasks // corpus.parts, (rank + 1) * corpus.tasks // corpus.parts)
         has_word_starts = corpus.word_segmenter is not None
+        duplicates, tokenizer = corpus.keep_duplicates, corpus.tokenizer
         statistics, read = merge_shards(
-            shards,
-            numbers,
-            corpus.tasks,
-            corpus.keep_duplicates,
-            corpus.tokenizer,
-            made,
-            has_word_starts=has_word_starts,
+            shards, numbers, corpus.tasks, duplicates, tokenizer, made, has_word_starts=has_word_starts
         )
         runs = [json.loads(_run_path(shards, number).read_text(encoding="utf-8")) for number in numbers]
         seconds = sum(run["seconds"] for run in runs) + time.perf_counter() - began

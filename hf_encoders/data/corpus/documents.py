@@ -41,10 +41,6 @@ def read_documents(
 
     Returns:
         `Iterator[list[str]]`: Sentences of one document each; documents without a sentence are left out.
-
-    Raises:
-        ValueError: At once, as `text_files`. While reading, if a line is not a JSON object with the field, or the
-            splitter does not return a list of `str`.
     """
     if isinstance(paths, str | Path):
         raise ValueError(f"paths={str(paths)!r} is a single path: give a list, [{str(paths)!r}].")
@@ -64,17 +60,8 @@ def documents_from_dataset(
 ) -> Iterator[list[str]]:
     """Read documents from a dataset, streaming or not, one row per document.
 
-    Args:
-        dataset (`datasets.Dataset` or `datasets.IterableDataset`): One split.
-        text_column (`str`, *optional*, defaults to `"text"`): Column of `str`, the text of a document.
-        sentence_splitter (`Callable[[str], list[str]]`, *optional*, defaults to `split_sentences`): Takes that text.
-        sentences_column (`str`, *optional*): Column of `list[str]`, the sentences, which replaces the text.
-
-    Returns:
-        `Iterator[list[str]]`: Sentences of one document each; documents without a sentence are left out.
-
-    Raises:
-        ValueError: At once, if this is not one split or has no such column. While reading, if a value is not text.
+    Arguments and sentences are those of `read_documents`. Raises `ValueError` at once, if this is not one split or has
+    no such column, and while reading, if a value is not text.
     """
     reader = DocumentReader(sentence_splitter, text_column, sentences_column)
     return reader.of_values(values_of_rows(dataset, reader.column))
@@ -114,8 +101,8 @@ class DocumentReader:
         for row, value in enumerate(values, start=first_row):
             try:
                 sentences = self._sentences(value)
-            except _Unreadable as error:
-                raise ValueError(f"row {row}: {error}") from None
+            except ValueError as error:
+                raise ValueError(f"row {row}: {error}") from error
             if sentences:
                 yield sentences
 
@@ -141,8 +128,8 @@ class DocumentReader:
                     continue
                 try:
                     sentences = self._sentences(_json_value(line, self.column))
-                except _Unreadable as error:
-                    raise ValueError(f"{part.path}, line {lines_before(part) + number}: {error}") from error.__cause__
+                except ValueError as error:
+                    raise ValueError(f"{part.path}, line {lines_before(part) + number}: {error}") from error
                 if sentences:
                     yield sentences
 
@@ -150,30 +137,26 @@ class DocumentReader:
         """Sentences of one document, from its text or its list of sentences."""
         if self.sentences_column:
             if not isinstance(value, list) or not all(isinstance(sentence, str) for sentence in value):
-                raise _Unreadable(
+                raise ValueError(
                     f"{self.column!r} is {value!r:.80}, not a list of str: leave out or repair that document."
                 )
             return [sentence for sentence in value if sentence.strip()]
         if not isinstance(value, str):
-            raise _Unreadable(
+            raise ValueError(
                 f"{self.column!r} is {value!r:.80}, not a str: leave the document out; for lists use sentences_field "
                 "(files) or sentences_column (datasets)."
             )
         return sentences_of_text(value, self.sentence_splitter)
 
 
-class _Unreadable(Exception):
-    """What is wrong with a document; the reader adds where it is."""
-
-
 def _json_value(line: str, field: str) -> Any:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise _Unreadable(f"not JSON ({error}): one JSON object per line is expected.") from error
+        raise ValueError(f"not JSON ({error}): one JSON object per line is expected.") from error
     if not isinstance(record, dict) or field not in record:
         found = list(record) if isinstance(record, dict) else type(record).__name__
-        raise _Unreadable(
+        raise ValueError(
             f"no field {field!r}, found {found}: name the field that holds the text with text_field (--text-column), "
             "or the one that holds a list of sentences with sentences_field (--sentences-column)."
         )

@@ -53,17 +53,9 @@ def merge_shards(
     *,
     has_word_starts: bool,
 ) -> tuple[CorpusStatistics, dict[str, Any]]:
-    """Write `corpus.arrow` from some shards, and the files that `datasets.load_from_disk` needs beside it.
+    """Write `corpus.arrow` from some shards, and the files that `datasets.load_from_disk` needs, into `directory`.
 
-    Args:
-        shards (`Path`): Folder of the shards.
-        numbers (`range`): Shards to merge; duplicates are looked for in all `num_shards`.
-        keep_duplicates, tokenizer: As in `prepare_corpus`.
-        directory (`Path`): Folder of the files written.
-        has_word_starts (`bool`): Whether the shards have word starts.
-
-    Returns:
-        The counts of the corpus, and of what was read for it.
+    Duplicates are looked for in all `num_shards`. Returns the counts of the corpus, and of what was read for it.
     """
     is_first = first_of_each(shard_hashes(shards, num_shards))
     counter = StatisticsCounter(tokenizer)
@@ -82,10 +74,9 @@ def merge_shards(
 
     fingerprint = write_arrow_file(kept_blocks(), directory / ARROW_FILE, has_word_starts=has_word_starts)
     write_dataset_files(directory, fingerprint)
-    counts = {"duplicate_documents": 0, "dropped_duplicates": duplicates}
-    if keep_duplicates:
-        counts = {"duplicate_documents": duplicates}
-    return counter.statistics(**counts), shard_readings(shards, numbers)._asdict()
+    kept, dropped = (duplicates, 0) if keep_duplicates else (0, duplicates)
+    statistics = counter.statistics(duplicate_documents=kept, dropped_duplicates=dropped)
+    return statistics, shard_readings(shards, numbers)._asdict()
 
 
 def write_dataset_files(directory: Path, fingerprint: str) -> None:

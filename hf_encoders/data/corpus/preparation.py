@@ -2,23 +2,7 @@
 
 The source is divided into units (`sources.py`), workers write a shard from each (`shards.py`), and one merge
 (`merge.py`) leaves out duplicates and copies the rest into one Arrow file. The corpus does not depend on the number of
-workers, on their speed, or on how often the run was killed.
-
-`datasets.map` is as fast in one process, but takes more memory and disk, and a killed run starts over. Measured three
-times in turn on 57.9 MB of English (13.0 million WordPiece tokens; en_gutenberg and en_openstax), with one and two
-processes on a shared machine (2 cores of an Intel Xeon, Python 3.11, datasets 5.2, 2026-11-22), CPU time of all
-processes; `tests/benchmarks/corpus_preparation.py --map`:
-
-| | `prepare_corpus` | `load_dataset`, `map`, `save_to_disk` |
-|---|---|---|
-| thousand tokens per second of CPU time | 596, 580 | 611, 520 |
-| peak memory, MB | 408, 447 | 585, 912 |
-| on disk in the end, MB (with the cache) | 54 | 166 |
-| killed half way: share of the CPU time spent again | 46 %, 58 % | 92 %, 83 % |
-| same tokens with any number of processes | yes | yes |
-
-It would replace this file's workers and `byte_ranges.py` only: `shards.py` and `merge.py` also serve `datatrove.py`,
-and `SentenceStore` needs the tokens in one record batch.
+workers, on their speed, or on how often the run was killed. docs/corpus.md compares it with `datasets.map`.
 """
 
 import multiprocessing
@@ -78,21 +62,17 @@ def prepare_corpus(
 ) -> CorpusReport:
     """Prepare a corpus from text files or a dataset: split into sentences, tokenized, in a folder to train from.
 
-    `datasets.load_from_disk(output)` opens it, memory mapped, also where this package is not installed. It is one
-    record batch (of large lists above 2**31 tokens), so that `SentenceStore` copies nothing. `output` holds
-    `corpus.arrow`, the `state.json` and `dataset_info.json` of `datasets`, and the report, `corpus.json`.
+    `datasets.load_from_disk(output)` opens it, memory mapped, also where this package is not installed; the report is
+    `corpus.json`.
 
     A killed run resumes when it is called with the same arguments again, and gives the same bytes; `workers` may
-    differ. A streaming dataset is then read from the start, but not tokenized again. A finished corpus with the same
-    arguments is left as it is. Other arguments are refused; functions are compared by name where they can be imported,
-    and by their code where not (see `describe_function`). If several processes prepare the same corpus at once, such
-    as the ranks of a launch, one works and the others wait (for the file lock `_lock`, which ends with the process).
+    differ. A finished corpus with the same arguments is left as it is. Other arguments are refused; functions are
+    compared by name where they can be imported, and by their code where not (see `describe_function`). If several
+    processes prepare the same corpus at once, such as the ranks of a launch, one works and the others wait.
 
-    Documents and sentences without a token are left out, and so are documents with the same tokens as an earlier one.
-    Special tokens in the text are treated as by `tokenize_documents`.
-
-    Workers are forks of this process on Linux. Elsewhere they are new processes, to which the functions given are
-    pickled, and the calling script needs its `if __name__ == "__main__":`.
+    Documents and sentences without a token are left out. Special tokens in the text are treated as by
+    `tokenize_documents`. Workers are forks of this process on Linux; elsewhere the functions given are pickled, and
+    the calling script needs its `if __name__ == "__main__":`.
 
     Args:
         source (`Sequence[str | Path]`, `datasets.Dataset` or `datasets.IterableDataset`): Text files, JSON lines and
@@ -102,12 +82,10 @@ def prepare_corpus(
             longest document; and 24 bytes per document while duplicates are looked for.
         tokenizer (`PreTrainedTokenizerBase`): Any tokenizer.
         sentence_splitter (`Callable[[str], list[str]]`, *optional*, defaults to `split_sentences`): Takes a line of a
-            text file or the text of a document. Use `one_sentence_per_line` for text that is already split, and
-            `functools.partial(split_sentences, language="de")` for another language.
+            text file or the text of a document. Use `one_sentence_per_line` for text that is already split.
         text_column (`str`, *optional*, defaults to `"text"`): Column, or field of JSON lines, with the text.
         sentences_column (`str`, *optional*): Column or field with a list of sentences, which replaces the text.
-        word_segmenter (`Callable[[str], list[str]]`, *optional*): As in `tokenize_documents`.
-        max_sentence_tokens (`int`, *optional*): As in `tokenize_documents`.
+        word_segmenter, max_sentence_tokens: As in `tokenize_documents`.
         keep_duplicates (`bool`, *optional*, defaults to `False`): Whether to keep documents with the tokens of an
             earlier one. They are found by 64-bit hashes; in 10 million documents, a document is wrongly taken for a
             duplicate with a probability of 3 in a million.

@@ -10,7 +10,7 @@ import re
 import sysconfig
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,11 +56,11 @@ def read_python_documents(
     seen: set[str] = set()
     documents = []
     taken: Counter[str] = Counter()
-    for library, read in tqdm([*_topics(), *_modules()], desc="reading documentation", unit="module"):
+    for library, source in tqdm(list(_sources()), desc="reading documentation", unit="module"):
         if taken[library] >= max_characters:
             continue
         docstrings = []
-        for text in read():
+        for text in [source] if isinstance(source, str) else _docstrings(source):
             sentences = list(dict.fromkeys(s for s in _sentences(text, sentence_splitter) if s not in seen))
             seen.update(sentences)
             if sentences:
@@ -72,23 +72,18 @@ def read_python_documents(
     return documents
 
 
-def _topics() -> Iterator[tuple[str, Callable[[], Iterable[str]]]]:
-    """The topics of `help()`, one document each."""
+def _sources() -> Iterator[tuple[str, str | Path]]:
+    """Library and text of the topics of `help()`, then the path of every module, sorted, instead of a text."""
     from pydoc_data.topics import topics
 
     for _, text in sorted(topics.items()):
-        yield "python", lambda text=text: [text]
-
-
-def _modules() -> Iterator[tuple[str, Callable[[], Iterable[str]]]]:
-    """Every module of the standard library and of the installed packages."""
+        yield "python", text
     paths = sysconfig.get_paths()
     for folder, is_standard in ((Path(paths["stdlib"]), True), (Path(paths["purelib"]), False)):
         for path in sorted(folder.rglob("*.py")):
             parts = path.relative_to(folder).parts
             if SKIPPED_FOLDERS.isdisjoint(parts[:-1]) and not parts[-1].startswith("test"):
-                library = "python" if is_standard else parts[0].removesuffix(".py")
-                yield library, lambda path=path: _docstrings(path)
+                yield "python" if is_standard else parts[0].removesuffix(".py"), path
 
 
 def _docstrings(path: Path) -> Iterator[str]:

@@ -26,34 +26,25 @@ KINDS_SHOWN = 5
 
 @dataclass(frozen=True)
 class CorpusStatistics:
-    """Counts of a corpus.
-
-    Args:
-        documents, sentences, tokens (`int`): How many there are.
-        one_sentence_documents (`int`): Documents of a single sentence, which gives no sentence pair.
-        longest_sentence_tokens (`int`): Length of the longest sentence in tokens.
-        duplicate_documents (`int`): Documents with the tokens of an earlier one (64-bit hashes are compared).
-        unknown_share (`float`, *optional*): Share of unknown tokens in [0, 1]; `None` without a tokenizer.
-        dropped_duplicates (`int`, *optional*, defaults to 0): Documents with the tokens of an earlier one that were
-            left out; not in `documents`.
-    """
+    """Counts of a corpus."""
 
     documents: int
     sentences: int
     tokens: int
-    one_sentence_documents: int
+    one_sentence_documents: int  # which give no sentence pair
     longest_sentence_tokens: int
-    duplicate_documents: int
-    unknown_share: float | None = None
-    dropped_duplicates: int = 0
+    duplicate_documents: int  # with the tokens of an earlier one (64-bit hashes are compared)
+    unknown_share: float | None = None  # of the tokens, in [0, 1]; `None` without a tokenizer
+    dropped_duplicates: int = 0  # with the tokens of an earlier one, left out; not in `documents`
 
 
 def corpus_statistics(dataset: datasets.Dataset, tokenizer: PreTrainedTokenizerBase | None = None) -> CorpusStatistics:
     """Counts of a corpus; the tokenizer that it was made with defines the unknown token."""
     store = SentenceStore(dataset)
     counter = StatisticsCounter(tokenizer)
-    counter.add(SentenceBatch(store.tokens, store.sentence_lengths, np.diff(store.document_offsets)))
-    hashes = document_hashes(store.tokens, store.sentence_offsets[store.document_offsets])
+    block = SentenceBatch(store.tokens, store.sentence_lengths, np.diff(store.document_offsets))
+    counter.add(block)
+    hashes = document_hashes(block)
     return counter.statistics(duplicate_documents=len(hashes) - len(np.unique(hashes)))
 
 
@@ -89,10 +80,10 @@ class StatisticsCounter:
         )
 
 
-def document_hashes(tokens: np.ndarray, token_starts: np.ndarray) -> np.ndarray:
-    """64-bit hash of the tokens of each document, whatever its sentences: `(N,)` and offsets `(D + 1,)` -> `(D,)`."""
-    data = memoryview(np.ascontiguousarray(tokens, dtype=np.int32))
-    starts = token_starts.tolist()
+def document_hashes(block: SentenceBatch) -> np.ndarray:
+    """64-bit hash of the tokens of each document, whatever its sentences; `(D,)`."""
+    data = memoryview(np.ascontiguousarray(block.tokens, dtype=np.int32))
+    starts = offsets_of(block.sentence_lengths)[offsets_of(block.document_lengths)].tolist()
     digests = (
         hashlib.blake2b(data[begin:end], digest_size=8).digest()
         for begin, end in zip(starts[:-1], starts[1:], strict=True)
@@ -100,18 +91,8 @@ def document_hashes(tokens: np.ndarray, token_starts: np.ndarray) -> np.ndarray:
     return np.frombuffer(b"".join(digests), dtype=np.uint64)
 
 
-def hashes_of_block(block: SentenceBatch) -> np.ndarray:
-    """`document_hashes` of a block."""
-    return document_hashes(block.tokens, offsets_of(block.sentence_lengths)[offsets_of(block.document_lengths)])
-
-
 def warnings_for(statistics: CorpusStatistics) -> list[str]:
-    """Warnings of what predicts a failed pre-training, each with the remedy.
-
-    Warns of a single document, of fewer than 100 documents with 50,000 tokens or more on average, of more than half of
-    the documents with one sentence, of more than a tenth of duplicates that were not dropped, and of more than 5 %
-    unknown tokens. These limits are this package's choice.
-    """
+    """Warnings of what predicts a failed pre-training, each with the remedy; the limits are this package's choice."""
     warnings = []
     documents = max(statistics.documents, 1)
     if statistics.documents <= 1:
@@ -159,24 +140,17 @@ def reading_warnings(reading: Mapping[str, Any]) -> list[str]:
 
 @dataclass(frozen=True)
 class CorpusReport:
-    """Contents and making of a prepared corpus, `corpus.json` in its folder; printed, a table.
+    """Contents and making of a prepared corpus, `corpus.json` in its folder; printed, a table."""
 
-    Args:
-        settings (`dict`): Everything that decides what is in the corpus: input, tokenizer, options, library versions.
-        statistics (`CorpusStatistics`): Counts.
-        warnings (`list[str]`): From `warnings_for` and `reading_warnings`.
-        run (`dict`): `seconds`, `workers`, `megabytes` (10**6 bytes of sentences in UTF-8 that this run tokenized),
-            `megabytes_per_second`, `shards`, `kept_shards` (finished by an earlier run).
-        versions (`dict`): Python and libraries.
-        reading (`dict`): What was read: `sentences`; `damaged_sentences`, those with U+FFFD (bytes that are not UTF-8
-            become it) or NUL; `skipped_files`, number of files in folders that were not read, by kind.
-    """
-
-    settings: dict[str, Any]
+    settings: dict[str, Any]  # everything that decides what is in the corpus: input, tokenizer, options, libraries
     statistics: CorpusStatistics
-    warnings: list[str]
+    warnings: list[str]  # from `warnings_for` and `reading_warnings`
+    # `seconds`, `workers`, `megabytes` (10**6 bytes of sentences in UTF-8 that this run tokenized),
+    # `megabytes_per_second`, `shards`, `kept_shards` (finished by an earlier run)
     run: dict[str, Any]
-    versions: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)  # Python and libraries
+    # `sentences`; `damaged_sentences`, those with U+FFFD (bytes that are not UTF-8 become it) or NUL; `skipped_files`,
+    # number of files in folders that were not read, by kind
     reading: dict[str, Any] = field(default_factory=dict)
 
     def save(self, directory: Path) -> None:
@@ -249,10 +223,6 @@ def unigram_cross_entropy(corpus: datasets.Dataset, held_out: datasets.Dataset, 
 
     A model that has learned token frequencies and nothing else reaches this loss: the plateau that a healthy run
     leaves.
-
-    Args:
-        corpus, held_out (`datasets.Dataset`): Tokenized documents.
-        vocab_size (`int`): Number of tokens in the vocabulary.
     """
     # In steps, because both would convert all tokens to 64 bits at once.
     counts = np.ones(vocab_size)

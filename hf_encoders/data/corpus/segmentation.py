@@ -52,13 +52,7 @@ def split_sentences(text: str, language: str = "en") -> list[str]:
     Args:
         text (`str`): One line or several, of any length.
         language (`str`, *optional*, defaults to `"en"`): Lower-case ISO 639 code of two or three letters, without a
-            region. `sentencex` reads codes it does not know as English.
-
-    Returns:
-        `list[str]`: Sentences without white space around them, none empty.
-
-    Raises:
-        ValueError: If `language` is not a language code.
+            region; others are a `ValueError`. `sentencex` reads codes it does not know as English.
 
     >>> split_sentences("Dr. Smith walked 3.5 miles. He was tired.")
     ['Dr. Smith walked 3.5 miles.', 'He was tired.']
@@ -80,11 +74,7 @@ def split_sentences(text: str, language: str = "en") -> list[str]:
 
 
 def splitter_for(language: str | None) -> Callable[[str], list[str]]:
-    """The splitter for a language; `None` takes lines as they are.
-
-    Raises:
-        ValueError: If `language` is not a language code.
-    """
+    """The splitter for a language; `None` takes lines as they are."""
     if language is None:
         return one_sentence_per_line
     split_sentences("", language)
@@ -106,11 +96,7 @@ def replace_lone_surrogates(text: str) -> str:
 
 
 def sentences_of_text(text: str, sentence_splitter: Callable[[str], list[str]]) -> list[str]:
-    """The sentences that a splitter returns for a text.
-
-    Raises:
-        ValueError: If it returns anything but a list of `str`; a `str` would be read as a list of characters.
-    """
+    """The sentences that a splitter returns for a text; anything but a list of `str` is a `ValueError`."""
     found = sentence_splitter(text)
     sentences = list(found) if isinstance(found, Iterable) and not isinstance(found, str | bytes) else [None]
     if not all(isinstance(sentence, str) for sentence in sentences):

@@ -37,12 +37,7 @@ def make_encoder(
 ) -> Callable[[list[str]], Encoded]:
     """A function from sentences to ids, without special tokens, truncation, padding or warnings about length.
 
-    Args:
-        tokenizer (`PreTrainedTokenizerBase`): Is not changed.
-        word_segmenter (`Callable[[str], list[str]]`, *optional*): Adds word starts.
-
-    Raises:
-        ValueError: If a segmenter is given with a slow tokenizer.
+    The tokenizer is not changed. A word segmenter adds word starts; with a slow tokenizer it is a `ValueError`.
     """
     check_tokenizer(tokenizer)
     if tokenizer.is_fast:
@@ -89,22 +84,12 @@ def tokenized_blocks(
 ) -> Iterator[SentenceBatch]:
     """Tokenize documents; sentences and documents without a token are left out."""
     for batch in _batches(documents):
-        sentences = [sentence for document in batch for sentence in document]
-        if not _is_unicode("".join(sentences)):
-            sentences = [replace_lone_surrogates(sentence) for sentence in sentences]
+        sentences = [replace_lone_surrogates(sentence) for document in batch for sentence in document]
         encoded = _encode_in_calls(sentences, encode)
         lengths, parts = _divided(encoded.lengths, max_sentence_tokens)
         document_lengths = np.diff(offsets_of(parts)[offsets_of(np.array([len(document) for document in batch]))])
         if len(encoded.tokens):
             yield SentenceBatch(encoded.tokens, lengths, document_lengths[document_lengths > 0], encoded.word_starts)
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def check_max_sentence_tokens(max_sentence_tokens: int | None) -> None:

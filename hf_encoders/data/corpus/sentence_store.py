@@ -1,7 +1,7 @@
 """A tokenized corpus, a `datasets.Dataset` with the columns of `arrow_file.py`, as flat arrays."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,13 @@ from hf_encoders.data.corpus.arrow_file import (
     WORD_STARTS,
     SentenceBatch,
     block_of,
-    chosen_between,
     corpus_schema,
     write_corpus,
 )
 from hf_encoders.data.ragged import offsets_of
 
 
-ROWS_PER_STEP = 1000  # documents that are reordered at once
+ROWS_PER_STEP = 1000  # documents that are copied at once
 
 
 class SentenceStore:
@@ -35,19 +34,12 @@ class SentenceStore:
     A pickled store holds the dataset (for one on disk, its path), not the arrays. Copy tokens before changing them:
     they may be a read-only file.
 
-    Args:
-        dataset (`datasets.Dataset`): A corpus.
-
     Attributes:
         tokens (`np.ndarray` of `int32`, shape `(N,)`): All token ids in order.
         sentence_offsets (`np.ndarray` of `int64`, shape `(S + 1,)`): First token of every sentence, and N.
         document_offsets (`np.ndarray` of `int64`, shape `(D + 1,)`): First sentence of every document, and S.
         word_starts (`np.ndarray` of `uint8`, shape `(N,)`, or `None`): 1 where a token begins a word, 0 where it
             continues one; `None` for a corpus without the column `word_starts`.
-
-    Raises:
-        ValueError: If there is no column `input_ids` of lists of lists of integers, a value in it is missing, or
-            a column `word_starts` does not have its shape.
 
     >>> store = SentenceStore(datasets.Dataset.from_dict({"input_ids": [[[5, 6], [7]], [[8]]]}))
     >>> store.tokens.tolist(), store.sentence_offsets.tolist(), store.document_offsets.tolist()
@@ -100,22 +92,16 @@ def _in_one_batch(dataset: datasets.Dataset) -> datasets.Dataset:
         )
     names = [name for name in (COLUMN, WORD_STARTS) if name in dataset.column_names]
     dataset = dataset.select_columns(names)
-    for name in names:
-        _check_sentences(name, dataset.data.column(name).type)
+    types = [dataset.data.column(name).type for name in names]
+    for name, kind in zip(names, types, strict=True):
+        _check_sentences(name, kind)
     has_word_starts = WORD_STARTS in names
+    small, large = (corpus_schema(has_word_starts, is_large) for is_large in (False, True))
     # `select` and `shuffle` keep the table and add a list of rows, which has no public name.
-    if dataset._indices is not None:
-        rows = dataset._indices.column(0).to_numpy().astype(np.int64)
-        blocks = _chosen_documents(datasets.Dataset(dataset.data), rows)
-    else:
-        batches = dataset.data.to_batches()
-        schemas = [corpus_schema(has_word_starts, is_large) for is_large in (False, True)]
-        has_types = any(
-            all(dataset.data.column(name).type == schema.field(name).type for name in names) for schema in schemas
-        )
-        if has_types and len(batches) <= 1:
-            return dataset
-        blocks = (block_of(_cast(batch, schemas[1])) for batch in batches)
+    if dataset._indices is None and len(dataset.data.to_batches()) <= 1 and types in (small.types, large.types):
+        return dataset
+    tables = dataset.with_format("arrow").iter(ROWS_PER_STEP)
+    blocks = (block_of(_cast(table, large)) for table in tables)
     own_folders = [os.path.dirname(file["filename"]) for file in dataset.cache_files]
     writable = [folder for folder in own_folders if os.access(folder, os.W_OK)]
     folder = Path(writable[0] if writable else get_temporary_cache_files_directory())
@@ -136,24 +122,8 @@ def _remedy(documents: Any) -> str:
     )
 
 
-def _chosen_documents(dataset: datasets.Dataset, rows: np.ndarray) -> Iterator[SentenceBatch]:
-    """Documents `rows` of a corpus, in that order."""
-    if (rows[1:] < rows[:-1]).any():
-        dataset = _in_one_batch(dataset)  # a step may need documents of all record batches
-    first, schema = 0, corpus_schema(WORD_STARTS in dataset.column_names, is_large=True)
-    batches = dataset.data.to_batches()
-    for batch in batches:
-        block = block_of(_cast(batch, schema))
-        sentence_offsets, document_offsets = offsets_of(block.sentence_lengths), offsets_of(block.document_lengths)
-        end = first + batch.num_rows
-        own = rows if len(batches) == 1 else rows[np.searchsorted(rows, first) : np.searchsorted(rows, end)]
-        for i in range(0, len(own), ROWS_PER_STEP):
-            yield chosen_between(block, sentence_offsets, document_offsets, own[i : i + ROWS_PER_STEP] - first)
-        first = end
-
-
-def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    return pa.record_batch([batch.column(field.name).cast(field.type) for field in schema], schema=schema)
+def _cast(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
+    return pa.record_batch([table.column(one.name).combine_chunks().cast(one.type) for one in schema], schema=schema)
 
 
 def _check_sentences(name: str, kind: pa.DataType) -> None:

@@ -10,6 +10,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial, reduce
 from importlib.metadata import version
 from inspect import signature
@@ -61,15 +62,13 @@ def describe_function(function: Callable | None) -> str | None:
     if function is None:
         return None
     if isinstance(function, partial):
-        try:
+        defaults = {}
+        with suppress(ValueError):  # some functions written in C have no signature
             defaults = {name: one.default for name, one in signature(function.func).parameters.items()}
-        except ValueError:  # some functions written in C have no signature
-            defaults = {}
-        given = {
-            name: value for name, value in function.keywords.items() if name not in defaults or defaults[name] != value
-        }
         arguments = [_describe_value(value) for value in function.args]
-        arguments += [f"{name}={_describe_value(value)}" for name, value in sorted(given.items())]
+        for name, value in sorted(function.keywords.items()):
+            if name not in defaults or defaults[name] != value:
+                arguments.append(f"{name}={_describe_value(value)}")
         return describe_function(function.func) + (f"({', '.join(arguments)})" if arguments else "")
     named = function if hasattr(function, "__qualname__") else type(function)
     module, name = getattr(named, "__module__", None) or "builtins", named.__qualname__
@@ -140,26 +139,18 @@ def check_output(output: Path) -> None:
 
 def report_time(output: Path) -> int | None:
     """Modification time in nanoseconds of the report of a finished corpus; `None` if there is none."""
-    try:
-        return (output / REPORT_FILE).stat().st_mtime_ns
-    except OSError:
-        return None
+    report = output / REPORT_FILE
+    return report.stat().st_mtime_ns if report.exists() else None
 
 
 def finished_report(output: Path, settings: dict[str, Any], is_new: bool = False) -> CorpusReport | None:
-    """The report of a finished corpus, or `None` if there is work to do.
+    """The report of a finished corpus, or `None` if there is work to do; refuses other files and other settings.
 
-    Args:
-        output (`Path`): Folder of the corpus.
-        settings (`dict`): From `corpus_settings`.
-        is_new (`bool`, *optional*, defaults to `False`): Whether another process finished it while this one waited.
-
-    Raises:
-        ValueError: If the folder holds other files, or a finished or unfinished corpus with other settings.
+    `is_new` is whether another process finished the corpus while this one waited.
     """
     if (output / REPORT_FILE).exists():
         report = CorpusReport.load(output)
-        check_same_settings(output, "a corpus", report.settings, settings)
+        _check_same_settings(output, "a corpus", report.settings, settings)
         if _num_documents(output) != report.statistics.documents:
             raise ValueError(
                 f"output='{output}' holds a damaged corpus: corpus.json lists {report.statistics.documents:,} "
@@ -175,7 +166,7 @@ def finished_report(output: Path, settings: dict[str, Any], is_new: bool = False
     for folder in output.glob(_SHARDS):
         if folder != shards_folder(output, settings) and (folder / SETTINGS_FILE).exists():
             found = json.loads((folder / SETTINGS_FILE).read_text(encoding="utf-8"))
-            check_same_settings(output, "an unfinished corpus", found, settings)
+            _check_same_settings(output, "an unfinished corpus", found, settings)
     return None
 
 
@@ -198,7 +189,7 @@ def remove_corpus(output: Path) -> None:
         shutil.rmtree(folder)
 
 
-def check_same_settings(output: Path, what: str, found: dict[str, Any], wanted: dict[str, Any]) -> None:
+def _check_same_settings(output: Path, what: str, found: dict[str, Any], wanted: dict[str, Any]) -> None:
     """Refuse a corpus that was made with other settings; the error has a line for each difference."""
     ours, theirs = _deciding(wanted), _deciding(found)
     lines = []

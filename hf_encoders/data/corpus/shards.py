@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from hf_encoders.data.corpus.arrow_file import SentenceBatch, block_of, corpus_schema, record_batch
-from hf_encoders.data.corpus.report import hashes_of_block
+from hf_encoders.data.corpus.report import document_hashes
 from hf_encoders.data.corpus.sentence_encoding import Encoded, tokenized_blocks
 
 
@@ -42,15 +42,7 @@ class Reading(NamedTuple):
 
 @dataclass
 class ShardWriter:
-    """Reads, tokenizes and writes one shard after the other.
-
-    Args:
-        directory (`Path`): Folder of the shards.
-        read (`Callable`): The reader of a source.
-        make_encoder (`Callable[[], Callable[[list[str]], Encoded]]`): Called once in each process.
-        max_sentence_tokens (`int`, *optional*): As in `tokenize_documents`.
-        has_word_starts (`bool`): Whether the encoder returns word starts.
-    """
+    """Reads, tokenizes and writes one shard after the other; `make_encoder` is called once in each process."""
 
     directory: Path
     read: Callable[[Any], Iterable[list[str]]]
@@ -78,7 +70,7 @@ class ShardWriter:
         schema = schema.append(pa.field(HASHES, pa.uint64())).with_metadata({_TEXT_DIGEST: text_digest})
         with pa.OSFile(str(unfinished), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
             for block in tokenized_blocks(counted(), self._encode, self.max_sentence_tokens):
-                columns = [*record_batch(block).columns, pa.array(hashes_of_block(block))]
+                columns = [*record_batch(block).columns, pa.array(document_hashes(block))]
                 writer.write_batch(pa.record_batch(columns, schema=schema))
         path.with_suffix(".json").write_text(json.dumps(reading._asdict()), encoding="utf-8")
         os.replace(unfinished, path)
@@ -91,11 +83,7 @@ def shard_path(directory: Path, number: int) -> Path:
 
 
 def is_finished(directory: Path, number: int, text_digest: str) -> bool:
-    """Whether a shard is finished.
-
-    Raises:
-        ValueError: If it was made from other text.
-    """
+    """Whether a shard is finished; one made from other text is a `ValueError`."""
     path = shard_path(directory, number)
     if not path.exists():
         return False

@@ -29,14 +29,7 @@ class Unit(NamedTuple):
 
 
 class FileSource:
-    """Text files and JSON lines.
-
-    Args:
-        paths (`Sequence[str | Path]`): As in `read_documents`.
-        documents (`DocumentReader`): How documents are read.
-
-    Raises:
-        ValueError: If there is no file, a path does not exist, or a file is not regular or not text.
+    """Text files and JSON lines; `paths` as in `read_documents`, and all must be regular files of text.
 
     Attributes:
         skipped_files (`dict[str, int]`): What in the folders is not read: files by suffix, broken links.
@@ -74,11 +67,7 @@ class FileSource:
 
 
 class RowSource:
-    """A dataset of known length, one row per document.
-
-    Raises:
-        ValueError: If there is no such column, or no row.
-    """
+    """A dataset of known length, one row per document."""
 
     progress_unit = " documents"
     skipped_files: Mapping[str, int] = {}
@@ -117,9 +106,6 @@ class StreamSource:
 
     After a restart it is read again from the start (and downloaded again), but not tokenized again. It has to give the
     same rows in every run.
-
-    Raises:
-        ValueError: If there is no such column.
     """
 
     progress_unit = " documents"
@@ -162,11 +148,7 @@ Source = FileSource | RowSource | StreamSource
 def make_source(
     source: Sequence[str | Path] | datasets.Dataset | datasets.IterableDataset, documents: DocumentReader
 ) -> Source:
-    """The source for the user's files or dataset.
-
-    Raises:
-        ValueError: If it is neither, or cannot be read.
-    """
+    """The source for the user's files or dataset."""
     if isinstance(source, datasets.Dataset):
         return RowSource(source, documents)
     if isinstance(source, datasets.IterableDataset):

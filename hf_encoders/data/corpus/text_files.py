@@ -1,6 +1,5 @@
 """Text files among the user's paths: checked before anything is read; skipped files are counted."""
 
-import codecs
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -12,32 +11,12 @@ _TABLE = (
     "put it in a folder of its own and give that as --dataset, with --text-column (hf-encoders corpus, tokenizer), or "
     "load it with datasets.load_dataset"
 )
-_COMPRESSED = "decompress it first"
 # Suffixes that are not plain text, and the remedy: read as text, such files would train a model on noise.
 NOT_TEXT_SUFFIXES = {
     **dict.fromkeys((".arrow", ".csv", ".json", ".parquet", ".tsv"), _TABLE),
-    **dict.fromkeys((".bz2", ".gz", ".tar", ".tgz", ".xz", ".zip", ".zst"), _COMPRESSED),
+    **dict.fromkeys((".bz2", ".gz", ".tar", ".tgz", ".xz", ".zip", ".zst"), "decompress it first"),
     ".ndjson": "rename it to .jsonl",
     ".pdf": "extract its text, for example with pdftotext",
-}
-# First bytes of files that are not text whatever their suffix, what they are, and the remedy.
-_SIGNATURES = {
-    b"%PDF-": ("a PDF", NOT_TEXT_SUFFIXES[".pdf"]),
-    b"\x1f\x8b": ("a gzip file", _COMPRESSED),
-    b"BZh": ("a bzip2 file", _COMPRESSED),
-    b"\xfd7zXZ\0": ("an xz file", _COMPRESSED),
-    b"\x28\xb5\x2f\xfd": ("a zstd file", _COMPRESSED),
-    b"PK\x03\x04": ("a zip archive or an office document", "extract its text"),
-    b"PAR1": ("a Parquet file", _TABLE),
-    b"{\\rtf": ("an RTF document", "save it as plain text"),
-    **dict.fromkeys((b"\x89PNG", b"\xff\xd8\xff", b"GIF8"), ("an image", "leave it out")),
-}
-# Longer ones first, because UTF-32 begins like UTF-16.
-_OTHER_BYTE_ORDER_MARKS = {
-    codecs.BOM_UTF32_LE: "UTF-32",
-    codecs.BOM_UTF32_BE: "UTF-32",
-    codecs.BOM_UTF16_LE: "UTF-16",
-    codecs.BOM_UTF16_BE: "UTF-16",
 }
 SAMPLE_BYTES = 2**14
 # Control characters that plain text does not have; it has tabs, line ends, form feeds and escapes.
@@ -96,15 +75,7 @@ def has_text(path: Path) -> bool:
 
 
 def check_is_text(path: Path, option: str = "paths: ") -> None:
-    """Refuse a file whose first bytes are not UTF-8 text; a few damaged characters pass (see `reading_warnings`).
-
-    Args:
-        path (`Path`): A file; anything else passes.
-        option (`str`, *optional*, defaults to `"paths: "`): Option that named it, for the error.
-
-    Raises:
-        ValueError: With the file, what it is, and the remedy.
-    """
+    """Refuse a file whose first bytes are not UTF-8 text; a few damaged characters pass (see `reading_warnings`)."""
     if not path.is_file():
         return  # reading would consume a pipe
     try:
@@ -112,20 +83,12 @@ def check_is_text(path: Path, option: str = "paths: ") -> None:
             sample = file.read(SAMPLE_BYTES)
     except OSError as error:
         raise ValueError(f"{option}'{path}' cannot be read ({error.strerror}): change its permissions.") from error
-    for mark, name in _OTHER_BYTE_ORDER_MARKS.items():
-        if sample.startswith(mark):
-            raise ValueError(
-                f"{option}'{path}' is {name} by its byte order mark, and text is read as UTF-8: convert it, for "
-                f"example with iconv -f {name} -t UTF-8."
-            )
-    for signature, (what, remedy) in _SIGNATURES.items():
-        if sample.startswith(signature):
-            raise ValueError(f"{option}'{path}' is {what} by its first bytes, not text: {remedy}.")
     controls = len(sample) - len(sample.translate(None, _CONTROLS))
     if controls > max(MOST_CONTROLS * len(sample), FEW):
         raise ValueError(
             f"{option}'{path}' is a binary file, not text ({controls / len(sample):.0%} of its first bytes are "
-            "control characters): leave it out; if it is UTF-16, convert it with iconv -f UTF-16 -t UTF-8."
+            "control characters): decompress it, extract its text, or leave it out; if it is UTF-16, convert it with "
+            "iconv -f UTF-16 -t UTF-8."
         )
     decoded = sample.decode("utf-8", "replace")
     undecodable = decoded.count("\ufffd") - sample.count("\ufffd".encode())
@@ -146,7 +109,7 @@ def _walk(folder: Path) -> tuple[list[Path], Counter[str]]:
     """All regular files below a folder; and how many other entries there are, by kind."""
     files: list[Path] = []
     skipped: Counter[str] = Counter()
-    seen = {_identity(folder)}
+    seen = {os.path.realpath(folder)}
 
     def refuse(error: OSError) -> None:
         raise ValueError(
@@ -157,7 +120,7 @@ def _walk(folder: Path) -> tuple[list[Path], Counter[str]]:
     for here, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
         entered = []
         for name in sorted(folders):
-            identity = _identity(Path(here, name))  # links may lead back to a parent folder
+            identity = os.path.realpath(os.path.join(here, name))  # links may lead back to a parent folder
             if identity in seen:
                 skipped["link to a folder that is read already"] += 1
             else:
@@ -170,8 +133,3 @@ def _walk(folder: Path) -> tuple[list[Path], Counter[str]]:
             else:
                 skipped["not a regular file" if path.exists() else "broken link"] += 1
     return files, skipped
-
-
-def _identity(folder: Path) -> tuple[int, int]:
-    stat = folder.stat()
-    return stat.st_dev, stat.st_ino

@@ -38,8 +38,7 @@ def tokenize_documents(
     Sentences without a token and documents left without one are dropped. No special token is added, and the name of
     one in the text (a literal `[SEP]`) is tokenized as text; the tokenizer's truncation and padding do not apply.
 
-    The file is named by a hash of its contents, so that it never mixes with another corpus in the same folder, and the
-    same corpus is not stored twice. It is always tokenized.
+    The file is named by a hash of its contents, so that it never mixes with another corpus in the same folder.
 
     Args:
         documents (`Iterable[list[str]]`): Sentences of one document each; read once.
@@ -47,8 +46,8 @@ def tokenize_documents(
         max_sentence_tokens (`int`, *optional*): Longer sentences are divided into parts of that many tokens and a
             shorter last one; a word may be divided. `None` divides none.
         word_segmenter (`Callable[[str], list[str]]`, *optional*): Takes a sentence and returns its words, which joined
-            are the sentence up to white space; the corpus then has a column `word_starts`, for masking whole words in
-            text without spaces. `jieba.lcut` is one for Chinese.
+            are the sentence up to white space, for masking whole words in text without spaces; `jieba.lcut` is one for
+            Chinese.
         cache_dir (`str` or `Path`, *optional*): Folder for the corpus, about 4 bytes per token, twice that while it is
             written. `None` takes a temporary folder that is removed with the process (`save_to_disk` keeps a copy).
 
@@ -56,10 +55,6 @@ def tokenize_documents(
         `datasets.Dataset`: Memory mapped; `input_ids` of type `list<list<int32>>`, one row per document. With a
             segmenter also `word_starts` of type `list<list<uint8>>` and the same shape: 1 where a token begins a word,
             0 where it continues one.
-
-    Raises:
-        ValueError: If nothing is left, a document is not a list of `str`, `max_sentence_tokens` is below 1, the words
-            of a segmenter are not the sentence, or a segmenter is given with a slow tokenizer.
 
     >>> tokenize_documents([["w5 w6", "w7 w8 w9"], ["w6"]], doctest_tokenizer(), max_sentence_tokens=2)["input_ids"][:]
     [[[5, 6], [7, 8], [9]], [[6]]]
@@ -79,13 +74,8 @@ def split_train_validation(
 ) -> tuple[datasets.Dataset, datasets.Dataset]:
     """Divide a corpus at random into training and validation documents; both parts keep the order.
 
-    Args:
-        dataset (`datasets.Dataset`): One row per document.
-        validation_share (`float`): Share of the documents in (0, 1); both parts get at least one.
-        seed (`int`): The same seed, share and number of documents give the same rows.
-
-    Raises:
-        ValueError: If the share is not in (0, 1) or there are fewer than two documents.
+    `validation_share` is a share of the documents in (0, 1); both parts get at least one. The same seed, share and
+    number of documents give the same rows.
     """
     if not 0 < validation_share < 1:
         raise ValueError(f"validation_share={validation_share} must lie between 0 and 1, for example 0.01.")

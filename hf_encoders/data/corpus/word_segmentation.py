@@ -28,11 +28,7 @@ def jieba_segmenter() -> Callable[[str], list[str]]:
 def words_of_characters(sentence: str, words: list[str]) -> np.ndarray:
     """Index of the word that each of the C characters belongs to; white space belongs to the next word.
 
-    Returns:
-        `np.ndarray` of `int64`, shape `(C,)`: Ascending from 0.
-
-    Raises:
-        ValueError: If the words are not the sentence.
+    Ascending from 0, `int64` of shape `(C,)`. Words that are not the sentence are a `ValueError`.
 
     >>> words_of_characters("中国 人民a", ["中国", "人民", "a"])
     array([0, 0, 1, 1, 1, 2])
@@ -58,13 +54,8 @@ def word_starts_of_tokens(sentence: str, words: list[str], offsets: list[tuple[i
     A token belongs to the word of its first character that is not white space: a character divided into several tokens
     begins one word, and after a token that crosses a word boundary, the rest of the second word begins a word.
 
-    Args:
-        sentence (`str`): As given to the tokenizer, not normalized.
-        words (`list[str]`): From a segmenter.
-        offsets (`list[tuple[int, int]]`): First character in the sentence, and the one after the last, of T tokens.
-
-    Returns:
-        `np.ndarray` of `uint8`, shape `(T,)`.
+    `offsets` are the first character in the sentence (not normalized), and the one after the last, of T tokens. The
+    result is `uint8` of shape `(T,)`.
 
     >>> word_starts_of_tokens("我们学习", ["我们", "学习"], [(0, 1), (1, 2), (2, 3), (3, 4)])
     array([1, 0, 1, 0], dtype=uint8)

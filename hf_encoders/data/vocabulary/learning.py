@@ -13,6 +13,7 @@ keeps words in hash maps with a random seed per process, and
 """
 
 import json
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,7 +36,6 @@ def learn_vocabulary(
     vocab_size: int,
     first: Sequence[str],
     last: Sequence[str] = (),
-    show_progress: bool = False,
 ) -> dict[str, Any]:
     """Learn the kind of vocabulary that a tokenizer has.
 
@@ -45,7 +45,6 @@ def learn_vocabulary(
         vocab_size (`int`): Largest number of entries, special tokens included.
         first, last (`Sequence[str]`): Roles of the special tokens before and after all other entries (`pad`, `unk`,
             `cls`, `sep`, `mask`).
-        show_progress (`bool`, *optional*, defaults to `False`): Whether the library shows progress bars on stderr.
 
     Returns:
         `dict`: Arguments of the tokenizer's class: `vocab`, and others by kind.
@@ -55,13 +54,9 @@ def learn_vocabulary(
     """
     ends = ([getattr(tokenizer, f"{role}_token") for role in roles] for roles in (first, last))
     model = tokenizer.backend_tokenizer.model
-    for kind, learn in (
-        (models.WordPiece, _wordpiece),
-        (models.BPE, _byte_level_bpe),
-        (models.Unigram, _unigram),
-    ):
+    for kind, learn in ((models.WordPiece, _wordpiece), (models.BPE, _byte_level_bpe), (models.Unigram, _unigram)):
         if isinstance(model, kind):
-            return learn(words, tokenizer, vocab_size, *ends, show_progress)
+            return learn(words, tokenizer, vocab_size, *ends)
     raise ValueError(
         f"tokenizer has a model of type {type(model).__name__}: only WordPiece, BPE and Unigram vocabularies can be "
         "learned."
@@ -69,12 +64,7 @@ def learn_vocabulary(
 
 
 def _wordpiece(
-    words: dict[str, int],
-    tokenizer: PreTrainedTokenizerBase,
-    vocab_size: int,
-    first: list[str],
-    last: list[str],
-    show_progress: bool,
+    words: dict[str, int], tokenizer: PreTrainedTokenizerBase, vocab_size: int, first: list[str], last: list[str]
 ) -> dict[str, Any]:
     """Order: special tokens, characters, `##` characters, then the longer pieces in the order of the merges."""
     alphabet = sorted(set().union(*words))
@@ -85,21 +75,17 @@ def _wordpiece(
         vocab_size=vocab_size - len(last),
         special_tokens=first + continuations,
         continuing_subword_prefix=CONTINUATION,
-        show_progress=show_progress,
+        show_progress=sys.stderr.isatty(),
     )
     trained = _trained(words, models.WordPiece({}, unk_token=tokenizer.unk_token), trainer)
     learned = sorted(trained["vocab"], key=trained["vocab"].get)
     fixed = dict.fromkeys(first + alphabet + continuations)
-    return {"vocab": _numbered([*fixed, *(piece for piece in learned if piece not in fixed), *last])}
+    pieces = [*fixed, *(piece for piece in learned if piece not in fixed), *last]
+    return {"vocab": {piece: number for number, piece in enumerate(pieces)}}
 
 
 def _byte_level_bpe(
-    words: dict[str, int],
-    tokenizer: PreTrainedTokenizerBase,
-    vocab_size: int,
-    first: list[str],
-    last: list[str],
-    show_progress: bool,
+    words: dict[str, int], tokenizer: PreTrainedTokenizerBase, vocab_size: int, first: list[str], last: list[str]
 ) -> dict[str, Any]:
     """Order: special tokens, the 256 bytes, the merges, and the last special tokens."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -108,24 +94,19 @@ def _byte_level_bpe(
         vocab_size=vocab_size - len(last),
         special_tokens=first,
         initial_alphabet=alphabet,
-        show_progress=show_progress,
+        show_progress=sys.stderr.isatty(),
     )
     trained = _trained(words, models.BPE(), trainer)
     learned = sorted(trained["vocab"], key=trained["vocab"].get)
     return {
-        "vocab": _numbered([*learned, *last]),
+        "vocab": {piece: number for number, piece in enumerate([*learned, *last])},
         "merges": [tuple(merge) for merge in trained["merges"]],
         "mask_token": _mask_with_its_space(tokenizer.mask_token),
     }
 
 
 def _unigram(
-    words: dict[str, int],
-    tokenizer: PreTrainedTokenizerBase,
-    vocab_size: int,
-    first: list[str],
-    last: list[str],
-    show_progress: bool,
+    words: dict[str, int], tokenizer: PreTrainedTokenizerBase, vocab_size: int, first: list[str], last: list[str]
 ) -> dict[str, Any]:
     """Order: special tokens, then pieces by score, the most probable first, and the last special tokens."""
     special = first + last
@@ -135,7 +116,7 @@ def _unigram(
         vocab_size=vocab_size,
         special_tokens=special,
         unk_token=tokenizer.unk_token,
-        show_progress=show_progress,
+        show_progress=sys.stderr.isatty(),  # takes minutes for large text; in a log, bars would be thousands of lines
     )
     trained = _trained(words, models.Unigram(), trainer)
     scores = {piece: score for piece, score in trained["vocab"] if piece not in special}
@@ -164,10 +145,6 @@ def _trained(words: dict[str, int], model: models.Model, trainer: trainers.Train
     tokenizer.pre_tokenizer = pre_tokenizers.CharDelimiterSplit(" ")  # words have no space inside
     tokenizer.train_from_iterator(repeated(words), trainer=trainer, length=len(words))
     return json.loads(tokenizer.to_str())["model"]
-
-
-def _numbered(pieces: list[str]) -> dict[str, int]:
-    return {piece: number for number, piece in enumerate(pieces)}
 
 
 def _mask_with_its_space(mask: str) -> AddedToken:

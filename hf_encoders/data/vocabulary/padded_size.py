@@ -22,12 +22,6 @@ def padded_vocab_size(tokenizer: PreTrainedTokenizerBase, multiple_of: int = MUL
         tokenizer (`PreTrainedTokenizerBase`): Its largest id counts, so that gaps between ids are allowed.
         multiple_of (`int`, *optional*, defaults to 64): At least 1, which pads nothing.
 
-    Returns:
-        `int`: V, above every id of the tokenizer.
-
-    Raises:
-        ValueError: If `multiple_of` is below 1.
-
     >>> len(doctest_tokenizer()), padded_vocab_size(doctest_tokenizer())
     (60, 64)
     """

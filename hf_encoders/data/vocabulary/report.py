@@ -31,33 +31,18 @@ MUCH_UNSPACED = 0.25
 
 @dataclass(frozen=True)
 class TokenizerStatistics:
-    """Statistics of a tokenizer.
+    """Statistics of a tokenizer; shares are in [0, 1]."""
 
-    Args:
-        entries (`int`): Ids, special tokens included.
-        rows (`int`): `entries` rounded up to a multiple of 64, the `vocab_size` of a model.
-        words (`int`, *optional*): Words between white space in the text measured; `None` if more than a quarter of its
-            letters are of scripts without spaces.
-        tokens (`int`): Its tokens, without special ones.
-        unknown_share (`float`): Share of unknown tokens, in [0, 1].
-        tokens_per_word (`float`, *optional*): Also known as fertility; `None` without words.
-        characters_per_token (`float`): Characters, spaces included.
-        used_share (`float`): Share of the entries without special tokens that occur in the tokenized training text, in
-            [0, 1].
-        often_used_share (`float`): Share that occurs 100 times or more.
-        embedding_parameters (`dict`): Width to rows × width, the word embeddings; the MLM decoder shares them.
-    """
-
-    entries: int
-    rows: int
-    words: int | None
-    tokens: int
+    entries: int  # ids, special tokens included
+    rows: int  # `entries` rounded up to a multiple of 64, the `vocab_size` of a model
+    words: int | None  # between white space in the text measured; `None` if much of it has no spaces
+    tokens: int  # of the text measured, without special ones
     unknown_share: float
-    tokens_per_word: float | None
-    characters_per_token: float
-    used_share: float
-    often_used_share: float
-    embedding_parameters: dict[str, int]
+    tokens_per_word: float | None  # also known as fertility; `None` without words
+    characters_per_token: float  # spaces included
+    used_share: float  # of the entries without special tokens that occur in the tokenized training text
+    often_used_share: float  # that occur 100 times or more
+    embedding_parameters: dict[str, int]  # width to rows × width, the word embeddings; the MLM decoder shares them
 
 
 def tokenizer_statistics(
@@ -74,7 +59,10 @@ def tokenizer_statistics(
         raise ValueError("lines give no token: measure on text.")
     num_words = None if _is_unspaced(lines) else sum(len(line.split()) for line in lines)
     rows = padded_vocab_size(tokenizer)
-    counts = piece_counts(tokenizer, words)
+    counts: Counter[int] = Counter()
+    for word, count in words.items():
+        for piece in tokenizer.backend_tokenizer.model.tokenize(word):
+            counts[piece.id] += count
     ordinary = set(tokenizer.get_vocab().values()) - set(tokenizer.all_special_ids)
     return TokenizerStatistics(
         entries=len(tokenizer),
@@ -99,36 +87,18 @@ def _is_unspaced(lines: Sequence[str]) -> bool:
     return unspaced > MUCH_UNSPACED * sum(letters.values())
 
 
-def piece_counts(tokenizer: PreTrainedTokenizerBase, words: dict[str, int]) -> Counter[int]:
-    """How often each id occurs in words with these counts."""
-    model = tokenizer.backend_tokenizer.model
-    counts: Counter[int] = Counter()
-    for word, count in words.items():
-        for piece in model.tokenize(word):
-            counts[piece.id] += count
-    return counts
-
-
 @dataclass(frozen=True)
 class TokenizerReport:
-    """Training and statistics of a tokenizer, `tokenizer_report.json` in its folder; printed, a table.
+    """Training and statistics of a tokenizer, `tokenizer_report.json` in its folder; printed, a table."""
 
-    Args:
-        settings (`dict`): Kind, size asked for, options, input.
-        statistics (`TokenizerStatistics`): What was measured.
-        is_held_out (`bool`): Whether it was measured on held-out text; if not, the text was too short.
-        run (`dict`): `megabytes` (10**6 bytes of UTF-8 trained on), `held_out_megabytes`, `distinct_words`,
-            `counting_seconds` (reading included), `learning_seconds`.
-        versions (`dict`): Libraries.
-        reading (`dict`): What was read, as in `CorpusReport`.
-    """
-
-    settings: dict[str, Any]
+    settings: dict[str, Any]  # kind, size asked for, options, input
     statistics: TokenizerStatistics
-    is_held_out: bool
+    is_held_out: bool  # whether it was measured on held-out text; if not, the text was too short
+    # `megabytes` (10**6 bytes of UTF-8 trained on), `held_out_megabytes`, `distinct_words`, `counting_seconds` (with
+    # reading), `learning_seconds`
     run: dict[str, Any]
     versions: dict[str, str]
-    reading: dict[str, Any] = field(default_factory=dict)
+    reading: dict[str, Any] = field(default_factory=dict)  # as in `CorpusReport`
 
     def save(self, directory: Path) -> None:
         """Write `tokenizer_report.json`, with base names for paths because the folder may be pushed."""

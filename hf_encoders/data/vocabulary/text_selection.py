@@ -25,9 +25,6 @@ class SelectedText:
         total_bytes (`int`, *optional*): Size of the whole text, over which the limit is spread; `None`, unknown, takes
             the beginning of the text.
 
-    Raises:
-        ValueError: If a share or a limit is out of range.
-
     Attributes:
         held_out (`list[str]`): Lines held out; empty if there were fewer than `FIRST_HELD_OUT` passages.
         sample (`list[str]`): The first lines to train on, to be measured if none were held out.
@@ -44,8 +41,6 @@ class SelectedText:
     ):
         if not 0 <= held_out_share <= 0.5:
             raise ValueError(f"held_out_share={held_out_share} must be in [0, 0.5]; 0.01 holds out 1 %.")
-        if limit_bytes is not None and limit_bytes <= 0:
-            raise ValueError(f"limit_bytes={limit_bytes} must be above 0: leave it out to train on all text.")
         self.documents = documents
         self.limit_bytes = limit_bytes
         self.is_spread = bool(limit_bytes and total_bytes)

@@ -5,7 +5,6 @@ byte; `learning.py` says how, and what is left open for Unigram.
 """
 
 import inspect
-import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -67,26 +66,13 @@ def tokenizer_of_words(
     options: dict[str, Any],
     character_coverage: float = 1.0,
 ) -> PreTrainedTokenizerBase:
-    """A family's tokenizer with a vocabulary learned from words.
-
-    Args:
-        words (`dict[str, int]`): From `count_words` with the untrained tokenizer of the same options.
-        config_class, vocab_size, max_length, character_coverage: As in `train_tokenizer`.
-        options (`dict`): From `pipeline_options`.
-    """
+    """`train_tokenizer` from the words that `count_words` finds with the untrained tokenizer of these options."""
     untrained = untrained_tokenizer(config_class, options)
     is_byte_level = len(untrained.backend_tokenizer.pre_tokenizer.pre_tokenize_str("é")[0][0]) > 1
     if not is_byte_level:
         words = covered_words(words, character_coverage)
-    # Unigram takes minutes for large text; in a log, progress bars would be thousands of lines.
-    vocabulary = learn_vocabulary(
-        words,
-        untrained,
-        vocab_size,
-        config_class.FIRST_SPECIAL_TOKENS,
-        config_class.LAST_SPECIAL_TOKENS,
-        show_progress=sys.stderr.isatty(),
-    )
+    ends = config_class.FIRST_SPECIAL_TOKENS, config_class.LAST_SPECIAL_TOKENS
+    vocabulary = learn_vocabulary(words, untrained, vocab_size, *ends)
     return _tokenizer_class(config_class)(**options, **vocabulary, model_max_length=max_length)
 
 

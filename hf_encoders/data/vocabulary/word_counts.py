@@ -7,6 +7,7 @@ is done once for any number of vocabularies.
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from tokenizers import Tokenizer, models, trainers
 from transformers import PreTrainedTokenizerBase
@@ -16,17 +17,9 @@ LINES_PER_BATCH = 1000  # normalized and pre-tokenized at once
 
 
 def count_words(lines: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
-    """Count words; memory is needed for distinct words only.
+    """Count normalized words, as the tokenizer's normalizer and pre-tokenizer define them; its vocabulary is unused.
 
-    Args:
-        lines (`Iterable[str]`): The text, read once.
-        tokenizer (`PreTrainedTokenizerBase`): Its normalizer and pre-tokenizer define words; its vocabulary is unused.
-
-    Returns:
-        `dict[str, int]`: Normalized words, sorted by code points: the library returns them in random order.
-
-    Raises:
-        ValueError: If there is no word.
+    Memory is needed for distinct words only. They are sorted by code points: the library's order is random.
     """
     counting = Tokenizer(models.WordLevel({}, unk_token=""))
     if tokenizer.backend_tokenizer.normalizer is not None:
@@ -84,11 +77,6 @@ def repeated(words: dict[str, int], words_per_line: int = 10_000) -> Iterator[li
 
 
 def _batches(lines: Iterable[str]) -> Iterator[list[str]]:
-    batch = []
-    for line in lines:
-        batch.append(line)
-        if len(batch) == LINES_PER_BATCH:
-            yield batch
-            batch = []
-    if batch:
+    lines = iter(lines)
+    while batch := list(islice(lines, LINES_PER_BATCH)):
         yield batch

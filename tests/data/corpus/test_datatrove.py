@@ -8,7 +8,7 @@ import pytest
 from datatrove.data import Document
 from datatrove.executor import LocalPipelineExecutor
 
-from hf_encoders.data.corpus import prepare_corpus
+from hf_encoders.data import prepare_corpus
 from hf_encoders.data.corpus.datatrove import CorpusTasks
 from tests.data.corpus.prepared import Killed, arrow_bytes, rows, texts
 

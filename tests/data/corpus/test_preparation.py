@@ -5,21 +5,12 @@ import pyarrow as pa
 import pytest
 from transformers import CanineTokenizer
 
-from hf_encoders.data.corpus import (
-    SentenceStore,
-    arrow_file,
-    corpus_statistics,
-    documents_from_dataset,
-    merge,
-    preparation,
-    read_documents,
-    sentence_encoding,
-    sources,
-    tokenize_documents,
-)
+from hf_encoders.data import corpus_statistics, documents_from_dataset, read_documents, tokenize_documents
+from hf_encoders.data.corpus import arrow_file, merge, preparation, sentence_encoding, sources
 from hf_encoders.data.corpus.preparation import prepare_corpus
 from hf_encoders.data.corpus.report import CorpusReport
 from hf_encoders.data.corpus.segmentation import one_sentence_per_line
+from hf_encoders.data.corpus.sentence_store import SentenceStore
 from tests.data.corpus.prepared import Killed, arrow_bytes, rows, texts, write_text
 
 

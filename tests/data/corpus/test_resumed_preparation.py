@@ -9,12 +9,8 @@ import pytest
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from hf_encoders.data.corpus import (
-    merge,
-    read_documents,
-    sources,
-    tokenize_documents,
-)
+from hf_encoders.data import read_documents, tokenize_documents
+from hf_encoders.data.corpus import merge, sources
 from hf_encoders.data.corpus.preparation import prepare_corpus
 from hf_encoders.data.corpus.segmentation import one_sentence_per_line, split_sentences
 from hf_encoders.data.corpus.shards import ShardWriter

@@ -4,7 +4,8 @@ import datasets
 import numpy as np
 import pytest
 
-from hf_encoders.data.corpus import SentenceStore, tokenize_documents
+from hf_encoders.data import tokenize_documents
+from hf_encoders.data.corpus.sentence_store import SentenceStore
 from tests.data.corpora import DOCUMENTS, as_text, contents, make_dataset, random_documents
 
 

@@ -7,9 +7,11 @@ import pytest
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from hf_encoders.data.corpus import SentenceStore, sentence_encoding, tokenize_documents
+from hf_encoders.data import tokenize_documents
+from hf_encoders.data.corpus import sentence_encoding
 from hf_encoders.data.corpus.preparation import prepare_corpus
 from hf_encoders.data.corpus.segmentation import one_sentence_per_line
+from hf_encoders.data.corpus.sentence_store import SentenceStore
 from hf_encoders.data.corpus.word_segmentation import jieba_segmenter, word_starts_of_tokens
 from tests.data.corpora import contents
 
