@@ -21,7 +21,16 @@ def texts():
 WITH_CODE = [page for page in PAGES if "```python" in page.read_text(encoding="utf-8")]
 
 
-@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.name)
+STARTS_PROCESSES = ("publishing.md",)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=page.name, marks=[pytest.mark.processes] * (page.name in STARTS_PROCESSES))
+        for page in WITH_CODE
+    ],
+)
 def test_code_blocks_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # blocks may write files
     documents = [row["text"].replace("\n", " ").split(". ") for row in texts()]

@@ -88,4 +88,4 @@ def test_on_cuda_ragged_batches_go_to_the_jagged_kernel(monkeypatch: pytest.Monk
     monkeypatch.setattr(encoder_attention, "attend_jagged", lambda *arguments: "jagged")
     states = [torch.randn(14, 3, 8).as_subclass(OnCuda) for _ in range(3)]
     tokens = flat_tokens(1, 14, torch.device("cpu"), cu_seq_lens=BOUNDS)
-    assert attention._attend(*states, tokens, output_attentions=False) == ("jagged", None)
+    assert attention._attend(tuple(states), tokens, output_attentions=False) == ("jagged", None)
