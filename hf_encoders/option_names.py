@@ -28,6 +28,8 @@ NAMES = {
     "output_dir": ("--output",),
     "overwrite_output_dir": ("--overwrite", NOTHING),
     "warmup_ratio": ("--warmup", "RECIPE or --warmup_steps, below 1 a share"),
+    "trainer": ("the field itself, for example --lr_scheduler_type cosine",),
+    "layers": (f"{NOTHING}: examples/combine_layers.py trains a head on a mixture of layers",),
     "do_train": (f"{NOTHING}: the command trains",),
     "do_eval": (f"{NOTHING}: the command evaluates on every evaluation set it is given",),
     "do_predict": (f"{NOTHING}: the command evaluates on every evaluation set it is given",),

@@ -24,6 +24,8 @@ NAMES_ELSEWHERE = {
     "block_size": "it is max_length of the dataset",
     "seed": "leave it out, the dataset has it (rows of a plain one follow torch.manual_seed)",
     "processing_class": "it is tokenizer here",
+    "quota": "it is num_masked here",
+    "quota_in_units": "it is share_of_words here",
 }
 
 

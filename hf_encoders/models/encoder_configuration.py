@@ -1,6 +1,7 @@
 """Fields, checks and file format that all configurations share."""
 
 import difflib
+import json
 import os
 from collections.abc import Iterable
 from dataclasses import fields
@@ -10,7 +11,7 @@ from typing import Any, ClassVar
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
-from transformers.utils import cached_file, logging
+from transformers.utils import CONFIG_NAME, cached_file, logging
 
 
 logger = logging.get_logger(__name__)
@@ -103,6 +104,11 @@ class EncoderConfig(PreTrainedConfig):
                     f"{decoder_field}=True: {type(self).__name__} is the configuration of an encoder. Use "
                     "transformers' own class for a decoder."
                 )
+        if kwargs.get("combined_layers"):
+            raise ValueError(
+                f"combined_layers={kwargs['combined_layers']}: mixtures of layers are no longer a field of the "
+                "configuration; examples/combine_layers.py trains a head on one."
+            )
         # Written by `to_dict`; an instance has the family's own name.
         if kwargs.get("model_type") == f"hfe_{type(self).model_type}":
             del kwargs["model_type"]
@@ -193,7 +199,15 @@ class EncoderConfig(PreTrainedConfig):
                     found = Path(cached_file(self._name_or_path, name, revision=getattr(self, "_commit_hash", None)))
                 Path(save_directory, name).write_bytes(found.read_bytes())
             except OSError as error:
-                logger.warning(f"{name} was not saved, which the question-answering pipeline needs ({error}).")
+                logger.warning(
+                    f"{name} is not among the files of {self._name_or_path}, so config.json names no pipeline for "
+                    f"question answering: save the model where hf_encoders is installed to add it ({error})."
+                )
+                file = Path(save_directory, CONFIG_NAME)
+                written = json.loads(file.read_text(encoding="utf-8"))
+                written["custom_pipelines"].pop("question-answering")
+                file.write_text(json.dumps(written, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+                return
 
     @classmethod
     def get_config_dict(cls, *args: Any, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:

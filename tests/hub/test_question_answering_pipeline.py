@@ -328,3 +328,19 @@ def test_evaluator_of_evaluate_works_with_it(family: Family, metric: EvaluationM
         ],
     )
     assert {name: found[name] for name in expected} == pytest.approx(expected)
+
+
+@pytest.mark.processes
+def test_a_head_trained_where_the_pipeline_is_not_available_names_none(tmp_path):
+    source = save_checkpoint(make_model(BERT, "AutoModelForMaskedLM"), BERT, tmp_path / "mlm")
+    snippet = """
+    from transformers import AutoModelForQuestionAnswering
+    model = AutoModelForQuestionAnswering.from_pretrained(argument[0], trust_remote_code=True)
+    model.save_pretrained(argument[1])
+    """
+    run_without_package(snippet, tmp_path / "home", [str(source), str(tmp_path / "answers")])
+    config = json.loads((tmp_path / "answers" / "config.json").read_text())
+    assert config["custom_pipelines"] == {} and "modeling_bert.py" in {
+        p.name for p in (tmp_path / "answers").iterdir()
+    }
+    assert AutoModelForQuestionAnswering.from_pretrained(tmp_path / "answers").config.model_type == "bert"
