@@ -46,13 +46,7 @@ class LabelledDocument:
 
 @dataclass
 class PreparedText:
-    """Text to train on.
-
-    Args:
-        tokenizer (`PreTrainedTokenizerBase`): Trained on the training documents.
-        corpus, held_out_corpus (`datasets.Dataset`): Training and held-out documents, tokenized.
-        held_out (`list` of `LabelledDocument`): The held-out documents.
-    """
+    """Training and held-out documents, tokenized; the tokenizer is trained on the former."""
 
     tokenizer: PreTrainedTokenizerBase
     corpus: datasets.Dataset
@@ -70,9 +64,6 @@ def prepared_text(
         recipe (`Recipe`): With family, tokenizer and longest example.
         output (`Path`): Folder of the run.
         on_read (`Callable`): Called when the text has been read, with how the tokenizer is made.
-
-    Raises:
-        ValueError: If the folder's text is of other input or settings; and as `load_documents` and `hold_out`.
     """
     folder = output / TEXT
     made_of = description(arguments, recipe)
@@ -164,11 +155,7 @@ def load_documents(arguments: argparse.Namespace) -> list[LabelledDocument]:
 def hold_out(
     documents: list[LabelledDocument], share: float, seed: int
 ) -> tuple[list[LabelledDocument], list[LabelledDocument]]:
-    """Training documents and held-out ones, `share` of them, which have several sentences (for sentence pairs).
-
-    Raises:
-        ValueError: If there are fewer than four documents of several sentences.
-    """
+    """Training documents and held-out ones, `share` of them, which have several sentences (for sentence pairs)."""
     candidates = [i for i, document in enumerate(documents) if len(document.sentences) > 1]
     if len(candidates) < 4:
         raise ValueError(
@@ -186,11 +173,7 @@ def hold_out(
 def labelled_passages(held_out: list[LabelledDocument], seed: int, fewest_words: int = 1) -> datasets.DatasetDict:
     """Passages, of `fewest_words` or more, of the most frequent sources, each once, as `text` and `label`.
 
-    Returns:
-        `train` and `test`, which share no document.
-
-    Raises:
-        ValueError: As `hold_out`.
+    `train` and `test` share no document.
     """
     counts = Counter(document.label for document in held_out for _ in document.passages)
     labels = {label for label, _ in counts.most_common(LABELS)}
