@@ -71,7 +71,7 @@ def main() -> None:
         lines = data.read_documents(arguments.text_files, sentence_splitter=lambda line: [line])
         texts = [[data.split_sentences(line) for line in text] for text in lines]
     else:
-        texts = [module.docstrings for module in read_python_documents(data.split_sentences, max_characters=1_200_000)]
+        texts = [module.passages for module in read_python_documents(data.split_sentences, max_characters=1_200_000)]
     parts = data.split_train_validation(Dataset.from_dict({"text": texts}), validation_share=0.1, seed=seed)
     parts = [[paragraph for text in part["text"] for paragraph in text if paragraph] for part in parts]
     tokenizer = data.train_tokenizer(chain.from_iterable(parts[0]), HfeBertConfig, arguments.vocab_size, length)

@@ -40,51 +40,28 @@ MUCH_UNKNOWN = 0.01  # share of unknown tokens above which a warning is printed
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
-    parser.add_argument("--model", required=True, metavar="DIR_OR_NAME", help="encoder with an MLM head")
-    parser.add_argument(
-        "--classes",
-        choices=CLASSES,
-        default=CLASSES[0],
-        help="model classes; families that are not in this package need transformers' (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--text",
-        nargs="+",
-        metavar="PATH",
-        help="text files, .jsonl files (field text) or folders of them, for the pseudo-perplexity",
-    )
+    add = parser.add_argument
+    add("--model", required=True, metavar="DIR_OR_NAME", help="encoder with an MLM head")
+    add("--classes", choices=CLASSES, default=CLASSES[0], help="model classes (default: %(default)s)")
+    add("--text", nargs="+", metavar="PATH", help="text files, .jsonl files (field text) or folders of them")
     splitting = parser.add_mutually_exclusive_group()
     splitting.add_argument(
         "--language", default="en", metavar="CODE", help="of --text, for sentence splitting (default: %(default)s)"
     )
-    splitting.add_argument(
-        "--one-sentence-per-line", action="store_true", help="every line of --text is a sentence already"
-    )
-    parser.add_argument(
-        "--skip-long",
-        action="store_true",
-        help="skip sentences of --text that are longer than the model takes (default: refuse them)",
-    )
-    parser.add_argument(
+    splitting.add_argument("--one-sentence-per-line", action="store_true", help="lines of --text are sentences")
+    add("--skip-long", action="store_true", help="skip sentences of --text that are too long (default: refuse them)")
+    add(
         "--pairs",
         nargs="+",
         metavar="PATH",
         help=".jsonl files, or folders of them, with sentence_good, sentence_bad and optionally UID (the paradigm; "
         "default: the file's name)",
     )
-    parser.add_argument(
-        "--limit", type=int, metavar="N", help="first N pairs of each file, first N sentences of --text (default: all)"
-    )
-    parser.add_argument(
-        "--mask-rest-of-word",
-        action="store_true",
-        help="also mask the later tokens of the predicted token's word (Kauf and Ivanova 2023)",
-    )
-    parser.add_argument(
-        "--max-tokens", type=int, default=MAX_TOKENS, metavar="N", help="per batch (default: %(default)s)"
-    )
-    parser.add_argument("--device", choices=["cpu", "cuda"], help="default: cuda if available, else cpu")
-    parser.add_argument("--json", metavar="FILE", help="also write the results to this file")
+    add("--limit", type=int, metavar="N", help="first N pairs of each file, and sentences of --text (default: all)")
+    add("--mask-rest-of-word", action="store_true", help="also mask the later tokens of the predicted token's word")
+    add("--max-tokens", type=int, default=MAX_TOKENS, metavar="N", help="per batch (default: %(default)s)")
+    add("--device", choices=["cpu", "cuda"], help="default: cuda if available, else cpu")
+    add("--json", metavar="FILE", help="also write the results to this file")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -132,25 +109,19 @@ def read_sentences(arguments: argparse.Namespace) -> list[str]:
     damaged = sum("\ufffd" in sentence for sentence in sentences)  # replaces invalid UTF-8
     if damaged > MUCH_DAMAGED * len(sentences):
         raise ValueError(
-            f"--text {' '.join(arguments.text)}: {damaged} of {len(sentences)} sentences have a character U+FFFD: the "
-            "text is not UTF-8, or was damaged before. Convert it, for example with iconv -f WINDOWS-1252 -t UTF-8."
+            f"--text: {damaged} of {len(sentences)} sentences are not UTF-8: convert the files with iconv."
         )
     return sentences
 
 
 def load_encoder(arguments: argparse.Namespace) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
-    """The tokenizer, and the model on its device.
-
-    Raises:
-        ValueError: If the weights have no MLM head: a randomly initialised one would be evaluated instead.
-    """
+    """The tokenizer, and the model on its device; refuses weights without an MLM head, which would be random."""
     config = load_config(arguments.model, arguments.classes)
     tokenizer = load_tokenizer(arguments.model, "--model", config)
     model, missing = load_weights(arguments.model, AutoModelForMaskedLM, config)
     if missing:
         raise ValueError(
-            f"--model {arguments.model!r} has no weights for {missing[0]} and {len(missing) - 1} others: give a model "
-            "that was saved with its MLM head."
+            f"--model {arguments.model!r} has no weights for {missing[0]}: give one saved with its MLM head."
         )
     return tokenizer, model.to(arguments.device or ("cuda" if torch.cuda.is_available() else "cpu"))
 
@@ -163,21 +134,17 @@ def evaluate_text(
     encoded = tokenizer(sentences, verbose=False)["input_ids"]
     longest = longest_input(model.config, tokenizer)
     kept = [i for i, ids in enumerate(encoded) if len(ids) <= longest]
+    texts = [sentences[i] for i in kept]
     if len(kept) < num_sentences and not arguments.skip_long:
         raise ValueError(
             f"--text: {num_sentences - len(kept)} of {num_sentences} sentences are longer than the {longest} tokens "
-            "that the model takes, with special tokens: shorten them, or skip them with --skip-long."
+            "that the model takes: skip them with --skip-long."
         )
     if not kept:
         raise ValueError(f"--skip-long: all {num_sentences} sentences are longer than {longest} tokens: shorten them.")
     began = time.perf_counter()
     scores = token_log_probabilities(
-        model,
-        tokenizer,
-        [sentences[i] for i in kept],
-        arguments.mask_rest_of_word,
-        arguments.max_tokens,
-        progress=True,
+        model, tokenizer, texts, arguments.mask_rest_of_word, arguments.max_tokens, progress=True
     )
     seconds = time.perf_counter() - began
     tokens = sum(map(len, scores))
@@ -194,10 +161,7 @@ def evaluate_text(
 
 
 def evaluate_pairs(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    pairs: list[MinimalPair],
-    arguments: argparse.Namespace,
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, pairs: list[MinimalPair], arguments: argparse.Namespace
 ) -> dict[str, Any]:
     """Accuracy on minimal pairs, overall and by paradigm."""
     sentences = [pair.sentence_good for pair in pairs] + [pair.sentence_bad for pair in pairs]
@@ -221,10 +185,7 @@ def format_text(result: dict[str, Any]) -> str:
     if result["skipped_sentences"]:
         lines.append(f"{result['skipped_sentences']:,} sentences were too long and skipped")
     if result["unknown_share"] > MUCH_UNKNOWN:
-        lines.append(
-            f"warning: {result['unknown_share']:.1%} of the tokens are unknown to the tokenizer, which lowers the "
-            "perplexity"
-        )
+        lines.append(f"warning: {result['unknown_share']:.1%} of tokens are unknown, which lowers the perplexity")
     return "\n".join(lines)
 
 

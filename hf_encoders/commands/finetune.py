@@ -24,8 +24,15 @@ from hf_encoders.finetuning import (
 )
 from hf_encoders.finetuning.class_weights import read_class_weights
 from hf_encoders.finetuning.data_files import DataSource, load_data
-from hf_encoders.finetuning.repeated_rows import describe_repeated, repeated_rows
-from hf_encoders.finetuning.report import RESULTS_FILE, baseline_warnings, format_table, make_record, write_results
+from hf_encoders.finetuning.report import (
+    RESULTS_FILE,
+    baseline_warnings,
+    describe_repeated,
+    format_table,
+    make_record,
+    repeated_rows,
+    write_results,
+)
 from hf_encoders.finetuning.runs import (
     CHECKPOINTS,
     RunResult,
@@ -57,10 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     tasks = parser.add_subparsers(dest="task", required=True, metavar="TASK")
     for name, module, hub_task, summary in TASKS:
         task = tasks.add_parser(
-            name,
-            help=summary,
-            description=module.__doc__,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            name, help=summary, description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
         )
         add_model_arguments(task.add_argument_group("model and runs"))
         data_files.add_arguments(task)
@@ -71,37 +75,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_model_arguments(group: argparse._ArgumentGroup) -> None:
     """Add options for the model and for all runs together."""
-    group.add_argument("--model", required=True, metavar="DIR_OR_NAME", help="encoder: folder, or name on the Hub")
-    group.add_argument("--output", required=True, metavar="DIR", help="folder for models and metrics")
-    group.add_argument(
-        "--overwrite", action="store_true", help="replace results.json and the models of these seeds in --output"
-    )
-    group.add_argument(
-        "--max-length", type=int, metavar="TOKENS", help="longest input, with special tokens (default: the model's)"
-    )
-    group.add_argument(
-        "--seeds", type=int, nargs="+", default=[0], metavar="N", help="a run with each seed (default: 0)"
-    )
-    group.add_argument(
-        "--patience", type=int, metavar="N", help="stop after N evaluations without improvement (default: never)"
-    )
-    group.add_argument(
+    add = group.add_argument
+    add("--model", required=True, metavar="DIR_OR_NAME", help="encoder: folder, or name on the Hub")
+    add("--output", required=True, metavar="DIR", help="folder for models and metrics")
+    add("--overwrite", action="store_true", help="replace results.json and the models of these seeds in --output")
+    add("--max-length", type=int, metavar="TOKENS", help="longest input, with special tokens (default: the model's)")
+    add("--seeds", type=int, nargs="+", default=[0], metavar="N", help="a run with each seed (default: 0)")
+    add("--patience", type=int, metavar="N", help="stop after N evaluations without improvement (default: never)")
+    add(
         "--checkpoint",
         choices=CHECKPOINTS,
         default="best",
         help="weights to keep: of the best evaluation on the validation set, or after the last step (default: best)",
     )
-    group.add_argument(
+    add(
         "--class-weights",
         nargs="+",
         default=[],
         metavar="LABEL=WEIGHT",
         help="weight of each class in the loss, others 1; or balanced: inverse to its frequency (default: all 1)",
     )
-    group.add_argument(
-        "--classes", choices=CLASSES, default="hf_encoders", help="model classes, to compare (default: %(default)s)"
-    )
-    group.add_argument("--from-scratch", action="store_true", help="initialise all weights randomly, to compare")
+    add("--classes", choices=CLASSES, default="hf_encoders", help="model classes, to compare (default: %(default)s)")
+    add("--from-scratch", action="store_true", help="initialise all weights randomly, to compare")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -143,7 +138,7 @@ def run(arguments: argparse.Namespace) -> int:
     steps = num_steps(settings.training, len(task.train_set))
     checked = training_arguments(task, settings, arguments.seeds[0], folder)
     check_training_arguments(checked, steps, training_options.OPTIONS)
-    print_plan(task, settings, max_length, arguments.seeds)
+    print_plan(task, settings, max_length, steps, arguments.seeds)
     print_choices(given.training, settings.training, config, len(task.train_set))
     for warning in data_warnings:
         print(f"WARNING: {warning}")
@@ -166,20 +161,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def chosen_length(arguments: argparse.Namespace, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> int:
-    """`--max-length`, or the longest input of the model.
-
-    Raises:
-        ValueError: If it is longer than that, or leaves no room beside special tokens.
-    """
+    """`--max-length`, or the longest input of the model."""
     longest = longest_input(config, tokenizer)
     if arguments.max_length is None:
         return longest
     least = tokenizer.num_special_tokens_to_add(pair=True) + 2
     if not least <= arguments.max_length <= longest:
-        raise ValueError(
-            f"--max-length {arguments.max_length}: must be from {least} to {longest}, the most that "
-            f"{arguments.model} takes."
-        )
+        raise ValueError(f"--max-length {arguments.max_length}: must be from {least} to {longest}, the model's most.")
     return arguments.max_length
 
 
@@ -190,11 +178,10 @@ def task_options(arguments: argparse.Namespace) -> dict[str, Any]:
     return {name: getattr(arguments, name) for name in names if name != "max_length"}
 
 
-def print_plan(task: PreparedTask, settings: RunSettings, max_length: int, seeds: list[int]) -> None:
+def print_plan(task: PreparedTask, settings: RunSettings, max_length: int, steps: int, seeds: list[int]) -> None:
     """Print what the runs will do."""
     training = settings.training
     rows = training["per_device_train_batch_size"] * training["gradient_accumulation_steps"]
-    steps = num_steps(training, len(task.train_set))
     print(f"model: {settings.model}, classes of {settings.classes}{', from scratch' * settings.from_scratch}")
     for line in (f"longest input: {max_length} tokens", *task.plan):
         print(f"  {line}")

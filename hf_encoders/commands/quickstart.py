@@ -20,13 +20,14 @@ import transformers
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 from hf_encoders.data import corpus_statistics, warnings_for
+from hf_encoders.data.corpus.python_docs import LabelledDocument
 from hf_encoders.evaluation import fill_masks
 from hf_encoders.finetuning import sequence_classification
 from hf_encoders.finetuning.runs import RunSettings, finetune
 from hf_encoders.objectives import OBJECTIVES
 from hf_encoders.publishing.fresh_process import verify_loading
 from hf_encoders.recipes.pretrained_folder import save_pretrained_folder
-from hf_encoders.recipes.quickstart_text import HELD_OUT_SHARE, LabelledDocument, labelled_passages, prepared_text
+from hf_encoders.recipes.quickstart_text import HELD_OUT_SHARE, labelled_passages, prepared_text
 from hf_encoders.recipes.recipe import Phase, Recipe, load_recipe, recipe_names
 from hf_encoders.recipes.run import Run, train_to_the_end
 from hf_encoders.recipes.run_folder import (
@@ -56,46 +57,20 @@ FEWEST_PASSAGES, MOST_PASSAGES = 10, 250  # per label; the latter for training
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
-    parser.add_argument(
-        "--input",
-        nargs="+",
-        metavar="PATH",
-        help="text files, .jsonl files or folders of them (blank line between documents); default: the "
-        "documentation inside this Python installation",
-    )
-    parser.add_argument("--objective", choices=OBJECTIVES, help="default: the recipe's")
-    parser.add_argument("--family", choices=families_with_recipe(), default="bert")
-    parser.add_argument(
-        "--output", default="runs/quickstart", metavar="DIR", help="folder of the results (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--max-steps",
-        type=int,
-        metavar="N",
-        help=f"optimizer steps of pre-training (default: {sum(phase.steps for phase in PHASES):,})",
-    )
-    parser.add_argument(
-        "--vocab-size",
-        type=int,
-        metavar="N",
-        help="entries of the vocabulary (default: the recipe's, 8,000)",
-    )
-    parser.add_argument(
-        "--max-length",
-        type=int,
-        metavar="TOKENS",
-        help="longest example in tokens (default: the recipe's, 64)",
-    )
-    parser.add_argument("--cased", action="store_true", help="keep upper case (byte-level BPE always does)")
-    parser.add_argument(
-        "--language", default="en", metavar="CODE", help="language of --input, for sentence splitting (default: en)"
-    )
-    parser.add_argument(
-        "--overwrite",
-        action="store_true",
-        help="start from scratch if --output holds a quickstart; its model stays until the new one is saved",
-    )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="random seed (default: 0)")
+    add = parser.add_argument
+    text = "text (documents separated by blank lines), .jsonl or folders of them (default: Python's documentation)"
+    add("--input", nargs="+", metavar="PATH", help=text)
+    add("--objective", choices=OBJECTIVES, help="default: the recipe's")
+    add("--family", choices=families_with_recipe(), default="bert")
+    add("--output", default="runs/quickstart", metavar="DIR", help="folder of the results (default: %(default)s)")
+    default_steps = sum(phase.steps for phase in PHASES)
+    add("--max-steps", type=int, metavar="N", help=f"steps of pre-training (default: {default_steps:,})")
+    add("--vocab-size", type=int, metavar="N", help="entries of the vocabulary (default: the recipe's, 8,000)")
+    add("--max-length", type=int, metavar="TOKENS", help="longest example in tokens (default: the recipe's, 64)")
+    add("--cased", action="store_true", help="keep upper case (byte-level BPE always does)")
+    add("--language", default="en", metavar="CODE", help="language of --input, for sentence splitting (default: en)")
+    add("--overwrite", action="store_true", help="start from scratch if --output holds a quickstart")
+    add("--seed", type=int, default=0, metavar="N", help="random seed (default: 0)")
 
 
 def families_with_recipe() -> list[str]:

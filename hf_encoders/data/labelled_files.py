@@ -57,9 +57,6 @@ def read_file(
         conll_columns (`tuple[int, int]`, *optional*, defaults to `(0, -1)`): Columns of the word and its tag, counted
             from 0, or backwards from -1.
         quotes (`bool`, *optional*): Whether quotation marks enclose fields; by default in CSV only.
-
-    Raises:
-        ValueError: If the file does not exist, is binary, has no rows, or is malformed; with file and line.
     """
     path = Path(path)
     if not path.is_file():
@@ -69,15 +66,18 @@ def read_file(
         form = form or form_of(path)
         if columns is not None and form not in ("csv", "tsv"):
             raise ValueError(f"--columns is for CSV and TSV files; {path} is read as {form}: leave it out.")
-        if form == "csv":
-            return read_separated(path, ",", columns, quotes is not False)
-        if form == "tsv":
-            return read_separated(path, "\t", columns, quotes is True)
         if form == "conll":
-            return read_conll(path, *conll_columns)
-        return read_squad(path) if form == "squad" else read_json_rows(path)
+            rows = read_conll(path, *conll_columns)
+        elif form in ("squad", "jsonl"):
+            rows = read_squad(path) if form == "squad" else read_json_rows(path)
+        else:
+            quotes = form == "csv" if quotes is None else quotes
+            rows = read_separated(path, "," if form == "csv" else "\t", columns, quotes)
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 ({error.reason} at byte {error.start}): convert it.") from error
+    if len(rows) == 0:
+        raise ValueError(f"{path} has no rows.")
+    return rows
 
 
 def form_of(path: Path) -> str:
@@ -101,31 +101,22 @@ def read_separated(path: Path, delimiter: str, columns: list[str] | None, quotes
         # Without `strict`, an unclosed quotation mark would swallow all rows up to the next one, or to the end.
         reader = csv.reader(file, delimiter=delimiter, quoting=quoting, strict=True)
         try:
-            return _separated_rows(path, reader, columns, quotes)
+            names = columns or next(reader, [])
+            rows = [(reader.line_num, row) for row in reader if row]
         except csv.Error as error:
             raise ValueError(
-                f"{path}, line {reader.line_num}: {error}. A field with a quotation mark must be quoted, and "
-                "the marks inside doubled; if quotation marks are ordinary characters, use --no-quotes."
+                f"{path}, line {reader.line_num}: {error}. Quotation marks inside quotes must be doubled; if they "
+                "are ordinary characters, use --no-quotes."
             ) from error
-
-
-def _separated_rows(path: Path, reader: Any, columns: list[str] | None, quotes: bool) -> datasets.Dataset:
-    names = columns or next(reader, [])
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"{path}: several columns are named {', '.join(repeated)}: give each its own name.")
-    rows = []
-    for row in reader:
-        if row and len(row) != len(names):
+    for line, row in rows:
+        if len(row) != len(names):
             raise ValueError(
-                f"{path}, line {reader.line_num}: {len(row)} fields, but {len(names)} columns: "
-                f"{', '.join(names)}. Without a header row, use --columns; if a quotation mark is the reason, "
-                f"--{'no-' if quotes else ''}quotes."
+                f"{path}, line {line}: {len(row)} fields, but {len(names)} columns: {', '.join(names)}. Without a "
+                f"header row, use --columns; if a quotation mark is the reason, --{'no-' if quotes else ''}quotes."
             )
-        if row:
-            rows.append(row)
-    require_rows(path, rows)
-    return datasets.Dataset.from_dict(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
+    return datasets.Dataset.from_dict({name: [row[i] for _, row in rows] for i, name in enumerate(names)})
 
 
 def read_json_rows(path: Path) -> datasets.Dataset:
@@ -137,7 +128,6 @@ def read_json_rows(path: Path) -> datasets.Dataset:
         else:
             file.seek(0)
             rows = [_parsed(line, f"{path}, line {i}") for i, line in enumerate(file, 1) if line.strip()]
-    require_rows(path, rows)
     for i, row in enumerate(rows, 1):
         if not isinstance(row, dict):
             raise ValueError(f"{path}, row {i}: is not an object: write one {{...}} with the column names per row.")
@@ -166,7 +156,6 @@ def read_conll(path: Path, word_column: int = 0, tag_column: int = -1) -> datase
     sentence. `-DOCSTART-` lines are left out, and comments of CoNLL-U before a sentence.
     """
     sentences = list(conll_sentences(path, word_column, tag_column))
-    require_rows(path, sentences)
     return datasets.Dataset.from_dict(
         {"tokens": [words for words, _ in sentences], "ner_tags": [tags for _, tags in sentences]}
     )
@@ -222,16 +211,10 @@ def read_squad(path: Path) -> datasets.Dataset:
                             },
                         }
                     )
-        require_rows(path, rows)
-        return datasets.Dataset.from_list(rows, features=SQUAD_FEATURES)
+        columns = {name: [row[name] for row in rows] for name in SQUAD_FEATURES}
+        return datasets.Dataset.from_dict(columns, features=SQUAD_FEATURES)
     except (AttributeError, KeyError, TypeError, pyarrow.ArrowInvalid) as error:
         raise ValueError(
             f"{path} does not have the form of SQuAD ({type(error).__name__}: {error}): data > paragraphs > context "
             "and qas > id, question, answers > text and answer_start."
         ) from error
-
-
-def require_rows(path: Path, rows: list) -> None:
-    """Refuse a file without rows."""
-    if not rows:
-        raise ValueError(f"{path} has no rows.")

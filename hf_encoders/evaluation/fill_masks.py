@@ -1,9 +1,8 @@
 """Fills several masks of a text, one after the other.
 
-A masked language model has p(token | everything else), not p(text). So this is not text generation: the number of
-masks fixes the number of tokens, the result depends on the order, and the product of the conditionals is a probability
-under that order only. It suits gaps of one to a few tokens; longer ones become repetitive (see Wang and Cho 2019,
-https://arxiv.org/abs/1902.04094).
+This is not text generation: a masked language model has p(token | everything else), so the result depends on the order
+of the masks, and the product is a probability under that order only. It suits gaps of one to a few tokens; longer ones
+become repetitive (see Wang and Cho 2019, https://arxiv.org/abs/1902.04094).
 """
 
 from typing import NamedTuple
@@ -19,25 +18,19 @@ ORDERS = ("left_to_right", "confidence", "at_once")
 
 
 class FilledText(NamedTuple):
-    """A text without masks.
+    """A text without masks."""
 
-    Args:
-        text (`str`): As decoded by the tokenizer, so that the spelling may change; without the special tokens that it
-            adds.
-        tokens (`list` of `str`): The tokens at the masks, in the order of the text.
-        log_probability (`float`): Sum over the masks, in nats, each given the text when that mask was filled; with
-            `at_once` given all masks, as if they were independent.
-    """
-
-    text: str
-    tokens: list[str]
-    log_probability: float
+    text: str  # as decoded by the tokenizer, so that the spelling may change; without the special tokens that it adds
+    tokens: list[str]  # the tokens at the masks, in the order of the text
+    log_probability: (
+        float  # sum over the masks, in nats, each given the text when it was filled (`at_once`: all masks)
+    )
 
 
 class _Hypothesis(NamedTuple):
-    """Ids at the masks, None if not filled yet, and the sum of their log-probabilities."""
+    """Ids at the masks, that of the mask itself if not filled yet, and the sum of their log-probabilities."""
 
-    filled: tuple[int | None, ...]
+    filled: tuple[int, ...]
     log_probability: float
 
 
@@ -70,72 +63,64 @@ def fill_masks(
         raise ValueError(f"order={order!r}: must be one of {', '.join(ORDERS)}.")
     if num_beams < 1:
         raise ValueError(f"num_beams={num_beams}: must be at least 1.")
+    mask_id, _ = mask_and_padding(tokenizer)
+    encoded = tokenizer(text, return_special_tokens_mask=True, return_tensors="pt", verbose=False)
+    ids = encoded["input_ids"][0]
+    places = (ids == mask_id).nonzero().squeeze(1)
+    check_length("text", len(ids), model, tokenizer)
+    if len(places) == 0:
+        raise ValueError(f"text has no {tokenizer.mask_token}: put one where a token is to be filled in.")
+    beams = [_Hypothesis((mask_id,) * len(places), 0.0)]
     with evaluating(model):
-        return _MaskFiller(model, tokenizer, text).search(order, num_beams)
-
-
-class _MaskFiller:
-    """An encoded text, and a beam search over the tokens at its M masks."""
-
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: str):
-        mask_id, _ = mask_and_padding(tokenizer)
-        encoded = tokenizer(text, return_special_tokens_mask=True, return_tensors="pt", verbose=False)
-        self.model, self.tokenizer = model, tokenizer
-        self.ids = encoded["input_ids"][0]
-        self.places = (self.ids == mask_id).nonzero().squeeze(1)
-        self.is_text = (encoded["special_tokens_mask"][0] == 0) | (self.ids == mask_id)
-        check_length("text", len(self.ids), model, tokenizer)
-        if len(self.places) == 0:
-            raise ValueError(f"text has no {tokenizer.mask_token}: put one where a token is to be filled in.")
-        self.mask_id = mask_id
-
-    def search(self, order: str, num_beams: int) -> list[FilledText]:
-        """Fill one mask of every hypothesis at a time and keep the best."""
-        beams = [_Hypothesis((None,) * len(self.places), 0.0)]
-        first = self.log_probabilities(beams)[0]
-        for step in range(len(self.places)):
-            if order == "at_once":
-                tables = [first] * len(beams)
-            else:
-                tables = [first] if step == 0 else self.log_probabilities(beams)
+        for step in range(len(places)):
+            if order != "at_once" or step == 0:
+                tables = _log_probabilities(model, tokenizer, ids, places, beams)
             found = {}
-            for beam, table in zip(beams, tables, strict=True):
-                for longer in self.continuations(beam, table, order, num_beams):
+            for number, beam in enumerate(beams):
+                table = tables[0 if order == "at_once" else number]
+                for longer in _continuations(beam, table, mask_id, order, num_beams):
                     # Two orders may give the same text; the more probable one counts.
                     if longer.filled not in found or found[longer.filled].log_probability < longer.log_probability:
                         found[longer.filled] = longer
             beams = sorted(found.values(), key=lambda beam: -beam.log_probability)[:num_beams]
-        return [self.result(beam) for beam in beams]
+    is_text = (encoded["special_tokens_mask"][0] == 0) | (ids == mask_id)
+    texts = []
+    for filled, log_probability in beams:
+        ids[places] = torch.tensor(filled)
+        tokens = tokenizer.convert_ids_to_tokens(list(filled))
+        texts.append(FilledText(tokenizer.decode(ids[is_text]), tokens, log_probability))
+    return texts
 
-    def log_probabilities(self, beams: list[_Hypothesis]) -> torch.Tensor:
-        """`(beams, M, V)` at all masks of the given text, -inf for special tokens."""
-        rows = self.ids.repeat(len(beams), 1)
-        for row, beam in zip(rows, beams, strict=True):
-            row[self.places] = torch.tensor([self.mask_id if one is None else one for one in beam.filled])
-        is_wanted = torch.zeros_like(rows, dtype=torch.bool)
-        is_wanted[:, self.places] = True
-        batch = (rows, torch.ones_like(rows), is_wanted)
-        scores = masked_token_scores(self.model, *(tensor.to(self.model.device) for tensor in batch)).cpu()
-        scores = scores.log_softmax(dim=-1)
-        scores[:, [one for one in self.tokenizer.all_special_ids if one < scores.shape[1]]] = -torch.inf
-        scores[:, len(self.tokenizer) :] = -torch.inf  # padding of the vocabulary
-        return scores.view(len(beams), len(self.places), -1)
 
-    def continuations(self, beam: _Hypothesis, table: torch.Tensor, order: str, num_beams: int) -> list[_Hypothesis]:
-        """The best tokens at the next mask of a hypothesis; `table` is `(M, V)`."""
-        open_masks = [mask for mask, one in enumerate(beam.filled) if one is None]
-        mask = open_masks[0]
-        if order == "confidence":
-            mask = open_masks[int(table[open_masks].amax(dim=-1).argmax())]
-        best = table[mask].topk(min(num_beams, int(table[mask].isfinite().sum())))
-        return [
-            _Hypothesis((*beam.filled[:mask], token, *beam.filled[mask + 1 :]), beam.log_probability + value)
-            for value, token in zip(best.values.tolist(), best.indices.tolist(), strict=True)
-        ]
+def _log_probabilities(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    ids: torch.Tensor,
+    places: torch.Tensor,
+    beams: list[_Hypothesis],
+) -> torch.Tensor:
+    """`(beams, M, V)` at all M masks of the given text, -inf for special tokens."""
+    rows = ids.repeat(len(beams), 1)
+    rows[:, places] = torch.tensor([beam.filled for beam in beams])
+    is_wanted = torch.zeros_like(rows, dtype=torch.bool)
+    is_wanted[:, places] = True
+    batch = (rows, torch.ones_like(rows), is_wanted)
+    scores = masked_token_scores(model, *(tensor.to(model.device) for tensor in batch)).cpu().log_softmax(dim=-1)
+    scores[:, [one for one in tokenizer.all_special_ids if one < scores.shape[1]]] = -torch.inf
+    scores[:, len(tokenizer) :] = -torch.inf  # padding of the vocabulary
+    return scores.view(len(beams), len(places), -1)
 
-    def result(self, beam: _Hypothesis) -> FilledText:
-        """The hypothesis as text."""
-        ids = self.ids.clone()
-        ids[self.places] = torch.tensor(beam.filled)
-        tokens = self.tokenizer.convert_ids_to_tokens(list(beam.filled))
-        return FilledText(self.tokenizer.decode(ids[self.is_text]), tokens, beam.log_probability)
+
+def _continuations(
+    beam: _Hypothesis, table: torch.Tensor, mask_id: int, order: str, num_beams: int
+) -> list[_Hypothesis]:
+    """The best tokens at the next mask of a hypothesis; `table` is `(M, V)`."""
+    open_masks = [mask for mask, one in enumerate(beam.filled) if one == mask_id]
+    mask = open_masks[0]
+    if order == "confidence":
+        mask = open_masks[int(table[open_masks].amax(dim=-1).argmax())]
+    best = table[mask].topk(min(num_beams, int(table[mask].isfinite().sum())))
+    return [
+        _Hypothesis((*beam.filled[:mask], token, *beam.filled[mask + 1 :]), beam.log_probability + value)
+        for value, token in zip(best.values.tolist(), best.indices.tolist(), strict=True)
+    ]

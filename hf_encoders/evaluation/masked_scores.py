@@ -22,27 +22,20 @@ _LOCK = threading.RLock()
 def masked_token_scores(
     model: PreTrainedModel, input_ids: torch.Tensor, attention_mask: torch.Tensor, is_wanted: torch.Tensor
 ) -> torch.Tensor:
-    """Run an MLM model and project the wanted tokens to the vocabulary.
+    """Run an MLM model, of this package or of transformers, and project the wanted tokens to the vocabulary.
 
     Args:
-        model (`PreTrainedModel`): With an MLM head, of this package or of transformers.
-        input_ids (`torch.LongTensor` of shape `(B, T)`): Token ids with masks.
-        attention_mask (`torch.LongTensor` of shape `(B, T)`): 1 for real tokens, 0 for padding.
+        input_ids, attention_mask (`torch.LongTensor` of shape `(B, T)`): As for the model.
         is_wanted (`torch.BoolTensor` of shape `(B, T)`): True at P tokens, none of them padding.
 
     Returns:
         `torch.FloatTensor` of shape `(P, V)`, float32, in the order of the rows.
-
-    Raises:
-        ValueError: If the model has no MLM head.
     """
     if isinstance(model, EncoderForMaskedLM):
         outputs = model.encode(input_ids, attention_mask)
         return model.mlm_head(outputs.last_hidden_state[outputs.tokens.flatten(is_wanted)]).float()
     if model.get_output_embeddings() is None:
-        raise ValueError(
-            f"model is a {type(model).__name__}, which has no MLM head: load it with AutoModelForMaskedLM."
-        )
+        raise ValueError(f"a {type(model).__name__} has no MLM head: load it with AutoModelForMaskedLM.")
 
     def reduce(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """Reduce the decoder's input from `(B, T, D)` to `(P, D)`."""
@@ -78,6 +71,4 @@ def check_length(name: str, num_tokens: int, model: PreTrainedModel, tokenizer: 
     """Raise ValueError if a text is longer than model and tokenizer take."""
     longest = longest_input(model.config, tokenizer)
     if num_tokens > longest:
-        raise ValueError(
-            f"{name} has {num_tokens} tokens with special tokens, the model takes {longest}: split it into sentences."
-        )
+        raise ValueError(f"{name} has {num_tokens} tokens, the model takes {longest}: split it into sentences.")

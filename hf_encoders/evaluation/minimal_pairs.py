@@ -23,15 +23,11 @@ class MinimalPair(NamedTuple):
 def read_minimal_pairs(paths: Sequence[str | Path], most_per_file: int | None = None) -> list[MinimalPair]:
     """Read pairs from JSON lines files in BLiMP's format: `sentence_good`, `sentence_bad` and optionally `UID`.
 
+    The paradigm of a pair is the `UID`, or the file's name without its ending.
+
     Args:
         paths (`Sequence`): Files, or folders whose `*.jsonl` are read in the order of their names.
         most_per_file (`int`, *optional*): Read only the first pairs of each file.
-
-    Returns:
-        All pairs in order; the paradigm is the `UID`, or the file's name without its ending.
-
-    Raises:
-        ValueError: For a path that does not exist, a folder without such files, a row without the two sentences.
     """
     files = []
     for path in map(Path, paths):
@@ -52,30 +48,21 @@ def read_minimal_pairs(paths: Sequence[str | Path], most_per_file: int | None = 
 
 
 class PairResult(NamedTuple):
-    """Result over pairs.
+    """Result over pairs."""
 
-    Args:
-        accuracy (`float`): Share of pairs whose acceptable sentence has the higher score, in [0, 1].
-        pairs (`int`): Number of pairs.
-        ties (`int`): Pairs with equal scores, which count as wrong: their sentences have the same tokens.
-    """
-
-    accuracy: float
+    accuracy: float  # share of pairs whose acceptable sentence has the higher score, in [0, 1]
     pairs: int
-    ties: int
+    ties: int  # pairs with equal scores, which count as wrong: their sentences have the same tokens
 
 
 def compare_pairs(
     good: np.ndarray, bad: np.ndarray, paradigms: Sequence[str]
 ) -> tuple[PairResult, dict[str, PairResult]]:
-    """Results of all pairs together and of each paradigm.
+    """The result of all pairs, and those by paradigm, sorted by name.
 
     Args:
         good, bad (`np.ndarray` of shape `(pairs,)`): Scores of the acceptable and of the other sentences.
         paradigms (`Sequence` of `str`): Of each pair.
-
-    Returns:
-        The result of all pairs, and those by paradigm, sorted by name.
 
     >>> overall, by_paradigm = compare_pairs(np.array([-1., -2., -3.]), np.array([-2., -2., -4.]), ["a", "a", "b"])
     >>> overall

@@ -24,17 +24,11 @@ MAX_TOKENS = 4096
 
 
 class ScoredText(NamedTuple):
-    """A tokenized text with the tokens to score.
+    """A tokenized text with the tokens to score."""
 
-    Args:
-        ids (`tuple` of `int`): Token ids with special tokens.
-        places (`tuple` of `int`): Positions of the tokens to score: all but the special tokens around the text.
-        ends (`tuple` of `int`): For each of them, the end of the run of masks that begins with it.
-    """
-
-    ids: tuple[int, ...]
-    places: tuple[int, ...]
-    ends: tuple[int, ...]
+    ids: tuple[int, ...]  # with special tokens
+    places: tuple[int, ...]  # positions of the tokens to score: all but the special tokens around the text
+    ends: tuple[int, ...]  # for each of them, the end of the run of masks that begins with it
 
 
 def token_log_probabilities(
@@ -62,10 +56,6 @@ def token_log_probabilities(
 
     Returns:
         For each text `np.ndarray` of `float64` and shape `(tokens,)`, in nats, without special tokens.
-
-    Raises:
-        ValueError: For a text without tokens, with a mask token or longer than the model takes; for `max_tokens` below
-            1; for a tokenizer without a mask token, or without `word_ids` if they are needed.
     """
     if max_tokens < 1:
         raise ValueError(f"max_tokens={max_tokens}: must be at least 1.")
@@ -111,10 +101,6 @@ def pseudo_perplexity(log_probabilities: Sequence[np.ndarray]) -> float:
 
 class MaskedCopies:
     """A masked copy for each scored token of the texts, text by text, made when a batch is.
-
-    Args:
-        texts (`list` of `ScoredText`): The texts.
-        mask_id, pad_id (`int`): Of the tokenizer.
 
     >>> copies = MaskedCopies([ScoredText((1, 7, 8, 2), (1, 2), (2, 3)), ScoredText((1, 9, 2), (1,), (2,))], 4, 0)
     >>> copies.targets.tolist()
@@ -166,9 +152,7 @@ def _scored_texts(
     mask_rest_of_word: bool,
 ) -> list[ScoredText]:
     if mask_rest_of_word and not tokenizer.is_fast:
-        raise ValueError(
-            f"mask_rest_of_word: {type(tokenizer).__name__} has no word_ids: use a fast tokenizer, or leave it out."
-        )
+        raise ValueError(f"mask_rest_of_word: {type(tokenizer).__name__} has no word_ids: use a fast tokenizer.")
     if len(texts) == 0:
         raise ValueError("texts is empty: pass at least one.")
     encoded = tokenizer(list(texts), return_special_tokens_mask=True, verbose=False)

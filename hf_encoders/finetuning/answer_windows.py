@@ -1,7 +1,4 @@
-"""Questions with gold answers to labelled windows, and scores to answers.
-
-Windows are cut and answers chosen by `models/encoder_answers.py`, which the pipeline uses too.
-"""
+"""Questions with gold answers to labelled windows, and scores to answers, by `models/encoder_answers.py`."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,20 +18,13 @@ CHUNK = 500  # questions whose windows are held as Python objects at once
 
 @dataclass
 class Question:
-    """A row in SQuAD's format.
-
-    Args:
-        id (`str`): Key of its prediction.
-        question, context (`str`): Texts.
-        golds (`list` of `str`): All gold answers; empty if there is no answer.
-        span (`tuple` of `int`, *optional*): Characters of the first gold answer, without surrounding white space.
-    """
+    """A row in SQuAD's format."""
 
     id: str
     question: str
     context: str
-    golds: list[str]
-    span: tuple[int, int] | None
+    golds: list[str]  # all gold answers; empty if there is no answer
+    span: tuple[int, int] | None  # characters of the first gold answer, without surrounding white space
 
 
 @dataclass
@@ -46,12 +36,12 @@ class LabelledWindows:
             `start_positions` and `end_positions` (of the answer's first and last token, or of the first special token
             in a window without the whole answer), and the columns that `windows_of` reads.
         with_answer (`int`): Windows with the whole answer.
-        lost (`list` of `str`): Ids of questions whose answer no window contains as a whole.
+        lost (`int`): Questions whose answer no window contains as a whole.
     """
 
     rows: datasets.Dataset
     with_answer: int
-    lost: list[str]
+    lost: int
 
 
 def label_windows(
@@ -62,7 +52,7 @@ def label_windows(
     max_question_length: int | None = None,
 ) -> LabelledWindows:
     """Cut windows with `answer_windows`, and label them."""
-    chunks, lost, with_answer = [], [], 0
+    chunks, lost, with_answer = [], 0, 0
     for start in range(0, len(questions), CHUNK):
         part = questions[start : start + CHUNK]
         texts, contexts = [one.question for one in part], [one.context for one in part]
@@ -74,7 +64,7 @@ def label_windows(
             held = sum(label is not None for label in labels)
             with_answer += held
             if part[number].span is not None and held == 0:
-                lost.append(part[number].id)
+                lost += 1
             rows += [_row(window, label, start + number) for window, label in zip(windows, labels, strict=True)]
         chunks.append(datasets.Dataset.from_list(rows))
     return LabelledWindows(datasets.concatenate_datasets(chunks), with_answer, lost)
@@ -141,20 +131,14 @@ def decode_answers(
     """The candidates of each question, best first.
 
     Args:
-        questions (`list` of `Question`): Of the split.
-        rows (`datasets.Dataset`): `LabelledWindows.rows` of the split.
+        questions (`list` of `Question`), rows (`datasets.Dataset`): Of the split, and `LabelledWindows.rows`.
         predictions (`tuple` of `np.ndarray` of shape `(windows, longest)`): Start and end scores from
             `Trainer.predict`, padded on the right.
         options: Of `best_answers`.
-
-    Raises:
-        ValueError: If the numbers of scores and windows differ.
     """
     starts, ends = predictions
     if len(starts) != len(rows):
-        raise ValueError(
-            f"predictions has {len(starts)} rows for {len(rows)} windows: predict on this split's windows."
-        )
+        raise ValueError(f"predictions has {len(starts)} rows for {len(rows)} windows: predict on this split.")
     decoded = []
     scored = zip(windows_of(rows), starts, ends, strict=True)
     for number, group in groupby(scored, key=lambda item: item[0].question):
@@ -175,18 +159,12 @@ def decode_answers(
 def read_questions(
     rows: datasets.Dataset, split: str, columns: tuple[str, str, str, str], allow_no_answer: bool
 ) -> list[Question]:
-    """The rows of a split, validated.
+    """The rows of a split, validated; they are numbered if there is no column of ids.
 
     Args:
-        rows (`datasets.Dataset`): With SQuAD's columns.
-        split (`str`): For messages.
-        columns (`tuple` of `str`): Names of the columns of id, question, context and answers; rows are numbered if
-            there is no column of ids.
+        rows (`datasets.Dataset`), split (`str`): In SQuAD's format, and its name for messages.
+        columns (`tuple` of `str`): Names of the columns of id, question, context and answers.
         allow_no_answer (`bool`): Whether questions may have no answer.
-
-    Raises:
-        ValueError: For empty texts, duplicate ids, answers in another format or not at their place in the context, and
-            questions without an answer unless allowed.
     """
     id_column, question_column, context_column, answers_column = columns
     ids = rows[id_column][:] if id_column in rows.column_names else [str(row) for row in range(len(rows))]
@@ -200,7 +178,7 @@ def read_questions(
     if without and not allow_no_answer:
         raise ValueError(
             f"{split} data: {len(without)} of {len(questions)} questions have no answer, the first is {without[0]!r}: "
-            "use --allow-no-answer if that is intended (SQuAD 2.0), else leave them out."
+            "if that is intended (SQuAD 2.0), use --allow-no-answer."
         )
     return questions
 
@@ -236,7 +214,6 @@ def _golds(answers: Any, where: str) -> tuple[list[str], list[int]]:
         or not all(type(start) is int for start in starts)
     ):
         raise ValueError(
-            f"{where}: its answers are {answers!r}: give {{'text': [...], 'answer_start': [...]}}, lists of equal "
-            "length with texts and with the characters, from 0, where they start; empty ones for no answer."
+            f"{where}: its answers are {answers!r}: give {{'text': [...], 'answer_start': [...]}}, of equal length."
         )
     return golds, starts

@@ -20,14 +20,10 @@ class Baseline:
 
     For labels this is the most frequent one of the evaluation set itself: a model that always predicts it has learned
     nothing, also where it exceeds the most frequent label of the training set.
-
-    Args:
-        name (`str`): In words: `most frequent label`.
-        metrics (`Callable`): Name of an evaluation set -> its metrics, not necessarily all of the task's.
     """
 
-    name: str
-    metrics: Callable[[str], dict[str, float]]
+    name: str  # in words: `most frequent label`
+    metrics: Callable[[str], dict[str, float]]  # of an evaluation set's name; not necessarily all of the task's
 
 
 def constant_metrics(
@@ -77,14 +73,7 @@ def margin(metric: str, baseline: float, items: int) -> float:
 
 
 def compared(metric: str, value: float, baseline: Baseline, eval_set: str, items: int) -> str | None:
-    """A warning if a metric (greater is better) does not exceed its baseline on an evaluation set, else None.
-
-    Args:
-        metric (`str`), value (`float`): The metric.
-        baseline (`Baseline`): Of the task.
-        eval_set (`str`): Its name.
-        items (`int`): Rows or words that the metric averages over.
-    """
+    """A warning if a metric (greater is better) does not exceed its baseline on an evaluation set of `items`."""
     least = baseline.metrics(eval_set).get(metric)
     if least is None:
         return None

@@ -12,11 +12,7 @@ from hf_encoders.models.encoder_losses import normalised
 
 
 def read_class_weights(words: list[str], task: PreparedTask) -> list[float] | None:
-    """A weight for each class from `["balanced"]` or from `label=weight` words; classes not named weigh 1.
-
-    Raises:
-        ValueError: For a task without classes, an unknown class, or a negative weight.
-    """
+    """A weight for each class from `["balanced"]` or from `label=weight` words; classes not named weigh 1."""
     if not words:
         return None
     if task.label_names is None or task.config_fields.get("problem_type") == "multi_label_classification":
@@ -27,9 +23,7 @@ def read_class_weights(words: list[str], task: PreparedTask) -> list[float] | No
     for word in words:
         name, _, weight = word.rpartition("=")
         if name not in weights:
-            raise ValueError(
-                f"--class-weights {word!r}: there is no class {name!r}; use {', '.join(weights)} or balanced."
-            )
+            raise ValueError(f"--class-weights {word!r}: there is no class {name!r}; use {', '.join(weights)}.")
         try:
             weights[name] = float(weight)
         except ValueError:
@@ -42,12 +36,7 @@ def read_class_weights(words: list[str], task: PreparedTask) -> list[float] | No
 def balanced_weights(labels: Any, names: list[str]) -> list[float]:
     """`items / (classes * items of the class)` for each class, as in scikit-learn; their mean over all items is 1.
 
-    Args:
-        labels (`Sequence`): Class ids of the training rows, or lists of those of tokens, -100 for none.
-        names (`list` of `str`): The classes.
-
-    Raises:
-        ValueError: For a class without a training item.
+    `labels` are class ids of training rows, or lists of those of tokens, -100 for none.
 
     >>> balanced_weights([0, 0, 0, 1], ["no", "yes"])
     [0.6666666666666666, 2.0]
@@ -56,9 +45,7 @@ def balanced_weights(labels: Any, names: list[str]) -> list[float]:
     counts = np.bincount(items[items != IGNORED], minlength=len(names))
     missing = [name for name, count in zip(names, counts, strict=True) if count == 0]
     if missing:
-        raise ValueError(
-            f"--class-weights balanced: no training row has {', '.join(missing)}; give label=weight pairs."
-        )
+        raise ValueError(f"--class-weights balanced: no training row has {', '.join(missing)}: use label=weight.")
     return (counts.sum() / (len(names) * counts)).tolist()
 
 

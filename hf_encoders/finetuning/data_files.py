@@ -22,22 +22,7 @@ HELD_OUT_SHARE = 0.1  # without evaluation files
 
 @dataclass(frozen=True)
 class DataSource:
-    """Where the labelled rows come from.
-
-    Args:
-        train, validation, test (`str`, *optional*): Files, see `labelled_files.py`.
-        dataset (`str`, *optional*): Instead of files, a dataset on the Hub, or a folder that `load_dataset` or
-            `load_from_disk` of `datasets` reads.
-        dataset_config (`str`, *optional*): Configuration of `dataset`.
-        train_split, validation_split, test_split (`str`, *optional*): Its splits, defaults to those named `train`,
-            `validation` and `test` that exist; `none` skips a validation or test split, such as the test sets of
-            benchmarks whose labels are secret.
-        format, columns, conll_columns, quotes: As for `read_file`.
-        held_out (`float`, *optional*): Share of the training rows in [0, 1) to validate on, defaults to 0.1 without
-            validation and test set, else 0.
-        held_out_seed (`int`): Seed of the choice of these rows.
-        data_name (`str`, *optional*): Name of the data in record and card, defaults to that of the file or dataset.
-    """
+    """Where the labelled rows come from: the options of `add_arguments`."""
 
     train: str | None = None
     validation: str | None = None
@@ -68,51 +53,43 @@ class DataSource:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `DataSource`."""
     data = parser.add_argument_group("data")
-    data.add_argument("--train", metavar="FILE", help=f"{', '.join(FORMS)} file to train on, by its suffix")
-    data.add_argument("--validation", metavar="FILE", help="file to choose the best checkpoint on")
-    data.add_argument("--test", metavar="FILE", help="file for the final metrics only")
-    data.add_argument("--dataset", metavar="NAME", help="instead: dataset on the Hub, or a folder that datasets reads")
-    data.add_argument("--dataset-config", metavar="NAME", help="its configuration (default: its only one)")
-    data.add_argument("--train-split", metavar="NAME", help="split of --dataset (default: train)")
+    add = data.add_argument
+    add("--train", metavar="FILE", help=f"{', '.join(FORMS)} file to train on, by its suffix")
+    add("--validation", metavar="FILE", help="file to choose the best checkpoint on")
+    add("--test", metavar="FILE", help="file for the final metrics only")
+    add("--dataset", metavar="NAME", help="instead: dataset on the Hub, or a folder that datasets reads")
+    add("--dataset-config", metavar="NAME", help="its configuration (default: its only one)")
+    add("--train-split", metavar="NAME", help="split of --dataset (default: train)")
     for split in SPLITS[1:]:
-        data.add_argument(
+        add(
             f"--{split}-split",
             metavar="NAME",
             help=f"split of --dataset (default: {split}, if it exists; {NO_SPLIT}: skip it)",
         )
-    data.add_argument("--format", choices=FORMS, help="format of the files (default: by their suffix)")
-    data.add_argument("--columns", metavar="A,B,...", help="column names of CSV or TSV files without a header row")
-    data.add_argument(
+    add("--format", choices=FORMS, help="format of the files (default: by their suffix)")
+    add("--columns", metavar="A,B,...", help="column names of CSV or TSV files without a header row")
+    add(
         "--conll-columns",
         metavar="WORD,TAG",
         default=DataSource.conll_columns,
         help="columns of the word and of its tag in CoNLL files, from 0; -1 is the last (default: %(default)s)",
     )
-    data.add_argument(
-        "--quotes",
-        action=argparse.BooleanOptionalAction,
-        help="whether quotation marks enclose fields (default: in CSV yes, in TSV no)",
-    )
-    data.add_argument(
+    add("--quotes", action=argparse.BooleanOptionalAction, help="quoted fields (default: in CSV yes, in TSV no)")
+    add(
         "--held-out",
         type=float,
         metavar="SHARE",
         help=f"share of the training rows to validate on instead of a file (default: {HELD_OUT_SHARE} without "
         "--validation and --test, else 0)",
     )
-    data.add_argument(
-        "--held-out-seed", type=int, default=DataSource.held_out_seed, metavar="N", help="seed of it (default: 0)"
-    )
-    data.add_argument("--data-name", metavar="NAME", help="name of the data in the record (default: the file's name)")
+    add("--held-out-seed", type=int, default=DataSource.held_out_seed, metavar="N", help="seed of it (default: 0)")
+    add("--data-name", metavar="NAME", help="name of the data in the record (default: the file's name)")
 
 
 def load_data(source: DataSource, group_column: str = "context") -> tuple[datasets.DatasetDict, str | None]:
     """The splits that exist, `train` first, and a line for the plan if `validation` was held out of `train`.
 
     Rows with the same text in `group_column` are held out together.
-
-    Raises:
-        ValueError: For files that cannot be read, splits that do not exist, or a share out of range.
     """
     if (source.train is None) == (source.dataset is None):
         raise ValueError("give either --train FILE or --dataset NAME to train on.")
@@ -191,11 +168,7 @@ def load_named(source: DataSource) -> datasets.DatasetDict:
 def hold_out(
     data: datasets.DatasetDict, share: float, seed: int, group_column: str = "context"
 ) -> datasets.DatasetDict:
-    """Move a share of `train`, rounded up, to `validation`; rows with the same text in `group_column` stay together.
-
-    Raises:
-        ValueError: If no row is left to train on, and for a negative seed.
-    """
+    """Move a share of `train`, rounded up, to `validation`; rows with the same `group_column` stay together."""
     if seed < 0:
         raise ValueError(f"--held-out-seed {seed}: must be at least 0.")
     train = data["train"]
@@ -213,11 +186,12 @@ def hold_out(
     return datasets.DatasetDict({**data, **{split: train.select(rows) for split, rows in sides.items()}})
 
 
-def require_columns(data: datasets.DatasetDict, columns: dict[str, str]) -> None:
-    """Refuse data without a column; `columns` is option -> column, such as `{"--text-column": "text"}`."""
+def require_columns(data: datasets.DatasetDict, **columns: str | None) -> None:
+    """Refuse data without a column; each is a value of its option, such as `text_column`."""
     for split, rows in data.items():
         for option, column in columns.items():
-            if column not in rows.column_names:
+            if column is not None and column not in rows.column_names:
                 raise ValueError(
-                    f"{option} {column}: the {split} data has no such column; it has {', '.join(rows.column_names)}."
+                    f"--{option.replace('_', '-')} {column}: the {split} data has no such column; it has "
+                    f"{', '.join(rows.column_names)}."
                 )

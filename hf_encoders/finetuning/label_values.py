@@ -36,12 +36,6 @@ def read_labels(data: datasets.DatasetDict, column: str) -> tuple[dict[str, list
 
     The column has one label per row, or a list of them. The classes are those of a `ClassLabel` column in its order,
     else those of the training rows.
-
-    Returns:
-        `{split: labels}`, and the names by class id.
-
-    Raises:
-        ValueError: For a row without label, or a label of an evaluation set that no training row has.
     """
     known = names_of_column(data["train"], column)
     name = known.__getitem__ if known else class_name
@@ -53,9 +47,13 @@ def read_labels(data: datasets.DatasetDict, column: str) -> tuple[dict[str, list
             if label is None or label == "" or is_nan or (known and label == -1):
                 raise ValueError(f"{split} data, row {row}: {column} is empty. Label the row or leave it out.")
             labels[split].append([name(one) for one in label] if isinstance(label, list) else name(label))
-    names = known or class_names(_each(labels["train"]))
-    for split, values in labels.items():
-        unseen = sorted(set(_each(values)) - set(names))
+    found = {
+        split: {one for label in values for one in (label if isinstance(label, list) else [label])}
+        for split, values in labels.items()
+    }
+    names = known or class_names(found["train"])
+    for split, values in found.items():
+        unseen = sorted(values - set(names))
         if unseen:
             raise ValueError(
                 f"{split} data: {column} has the labels {unseen}, which no training row has. There are {names[:20]}. "
@@ -64,24 +62,11 @@ def read_labels(data: datasets.DatasetDict, column: str) -> tuple[dict[str, list
     return labels, names
 
 
-def _each(labels: list) -> Iterable[str]:
-    for label in labels:
-        yield from label if isinstance(label, list) else [label]
-
-
-def require_two_classes(names: list[str], column: str) -> None:
-    """Refuse a single class."""
+def class_fields(names: list[str], column: str) -> dict[str, Any]:
+    """The fields of a configuration for at least two classes."""
     if len(names) < 2:
         what = f"one class ({names[0]!r})" if names else "no class"
         raise ValueError(f"{column} has {what}; at least two are needed.")
-
-
-def class_fields(names: list[str]) -> dict[str, Any]:
-    """The fields of a configuration for classes.
-
-    >>> class_fields(["no", "yes"])
-    {'num_labels': 2, 'id2label': {0: 'no', 1: 'yes'}, 'label2id': {'no': 0, 'yes': 1}}
-    """
     return {
         "num_labels": len(names),
         "id2label": dict(enumerate(names)),

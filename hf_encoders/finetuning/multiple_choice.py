@@ -23,22 +23,12 @@ from hf_encoders.finetuning.task import PreparedTask
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the task's options."""
-    parser.add_argument(
-        "--prompt-column", default="prompt", metavar="NAME", help="column of the prompt or question (default: prompt)"
+    add = parser.add_argument
+    add("--prompt-column", default="prompt", metavar="NAME", help="column of the prompt or question (default: prompt)")
+    add(
+        "--ending-columns", nargs="+", default=["endings"], metavar="NAME", help="one of lists, or one for each ending"
     )
-    parser.add_argument(
-        "--ending-columns",
-        nargs="+",
-        default=["endings"],
-        metavar="NAME",
-        help="a column for each ending, or one with lists of endings (default: endings)",
-    )
-    parser.add_argument(
-        "--label-column",
-        default="label",
-        metavar="NAME",
-        help="column of the right ending's number, from 0 (default: label)",
-    )
+    add("--label-column", default="label", metavar="NAME", help="number of the right ending, from 0 (default: label)")
 
 
 def prepare(
@@ -53,19 +43,14 @@ def prepare(
     """Tokenize pairs of prompt and ending, all endings of a row together.
 
     Args:
-        data (`datasets.DatasetDict`): `train` and evaluation splits with the columns below.
-        tokenizer (`PreTrainedTokenizerBase`): Of the encoder.
-        max_length (`int`): Longest pair in tokens; the longer of the two is truncated first.
+        data, tokenizer, max_length: See `task.py`; the longer text of a pair is truncated first.
         prompt_column, label_column (`str`, *optional*): Columns.
         ending_columns (`Sequence` of `str`, *optional*): A column for each ending, or one with lists of endings, the
             same number in every row.
-
-    Raises:
-        ValueError: For missing columns, rows with another number of endings, or labels out of range.
     """
-    options = {"--prompt-column": prompt_column, "--label-column": label_column}
+    require_columns(data, prompt_column=prompt_column, label_column=label_column)
     for column in ending_columns:
-        require_columns(data, {**options, "--ending-columns": column})
+        require_columns(data, ending_columns=column)
     require_text(data, prompt_column)
     choices = {split: read_choices(rows, ending_columns, split) for split, rows in data.items()}
     num_choices = len(choices["train"][0])
@@ -115,30 +100,19 @@ def read_choices(rows: datasets.Dataset, columns: Sequence[str], split: str) -> 
         choices = [list(endings) for endings in zip(*(rows[column] for column in columns), strict=True)]
     for row, endings in enumerate(choices):
         if not isinstance(endings, list) or not all(isinstance(ending, str) for ending in endings):
-            raise ValueError(
-                f"{split} data, row {row}: {', '.join(columns)} is {endings!r}: endings must be text, in one column "
-                "each, or lists of text in one column."
-            )
+            raise ValueError(f"{split} data, row {row}: {', '.join(columns)} is {endings!r}: endings must be text.")
     return choices
 
 
 def read_choice(label: int | str, num_choices: int, where: str) -> int:
-    """The number of the right ending, from 0 to `num_choices - 1`.
-
-    >>> read_choice("3", 4, "train data, row 0")
-    3
-    """
+    """The number of the right ending, from 0 to `num_choices - 1`; also from text."""
     if str(label) not in map(str, range(num_choices)):
         raise ValueError(f"{where}: label {label!r} must be the number of an ending, from 0 to {num_choices - 1}.")
     return int(label)
 
 
 def grouped(values: list, size: int) -> list[list]:
-    """Values in lists of `size`.
-
-    >>> grouped([1, 2, 3, 4], 2)
-    [[1, 2], [3, 4]]
-    """
+    """Values in lists of `size`."""
     return [values[start : start + size] for start in range(0, len(values), size)]
 
 

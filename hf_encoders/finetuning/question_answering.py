@@ -37,41 +37,18 @@ from hf_encoders.models.encoder_answers import MAX_ANSWER_TOKENS, N_BEST, Answer
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the task's options."""
-    for name, default in (("id", "id"), ("question", "question"), ("context", "context"), ("answers", "answers")):
-        parser.add_argument(
-            f"--{name}-column", default=default, metavar="NAME", help=f"column of the {name} (default: %(default)s)"
-        )
-    parser.add_argument(
-        "--doc-stride",
-        type=int,
-        metavar="TOKENS",
-        help="tokens shared by neighbouring windows (default: 128, or a third of the longest input if that is less)",
-    )
-    parser.add_argument(
-        "--max-question-length",
-        type=int,
-        metavar="TOKENS",
-        help="longer questions are truncated (default: 64, or a third of the longest input if that is less)",
-    )
-    parser.add_argument(
-        "--max-answer-length",
-        type=int,
-        default=MAX_ANSWER_TOKENS,
-        metavar="TOKENS",
-        help="longest predicted answer (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--n-best", type=int, default=N_BEST, metavar="N", help="candidates per question (default: %(default)s)"
-    )
-    parser.add_argument("--allow-no-answer", action="store_true", help="questions may have no answer, as in SQuAD 2.0")
-    parser.add_argument(
-        "--null-threshold",
-        type=float,
-        default=0.0,
-        metavar="X",
-        help="predict 'no answer' if it scores this much more than the best answer; the metric best_f1_thresh has the "
-        "best value (default: %(default)s)",
-    )
+    add = parser.add_argument
+    for name in ("id", "question", "context", "answers"):
+        add(f"--{name}-column", default=name, metavar="NAME", help=f"column of the {name} (default: {name})")
+    default = "or a third of the longest input if that is less"
+    add("--doc-stride", type=int, metavar="TOKENS", help=f"shared by neighbouring windows (default: 128, {default})")
+    add("--max-question-length", type=int, metavar="TOKENS", help=f"the rest is cut off (default: 64, {default})")
+    text = "longest predicted answer (default: %(default)s)"
+    add("--max-answer-length", type=int, default=MAX_ANSWER_TOKENS, metavar="TOKENS", help=text)
+    add("--n-best", type=int, default=N_BEST, metavar="N", help="candidates per question (default: %(default)s)")
+    add("--allow-no-answer", action="store_true", help="questions may have no answer, as in SQuAD 2.0")
+    text = "predict 'no answer' if it scores this much more than the best answer (default: %(default)s)"
+    add("--null-threshold", type=float, default=0.0, metavar="X", help=text)
 
 
 def prepare(
@@ -95,9 +72,7 @@ def prepare(
     Of several gold answers the first is learned; metrics take the best, as the official scripts do.
 
     Args:
-        data (`datasets.DatasetDict`): `train` and evaluation splits with the columns below.
-        tokenizer (`PreTrainedTokenizerBase`): Of the encoder.
-        max_length (`int`): Tokens of a window, with special tokens.
+        data, tokenizer, max_length: See `task.py`; the length is that of a window.
         id_column, question_column, context_column, answers_column (`str`, *optional*): Columns; rows are numbered if
             there is no column of ids.
         doc_stride (`int`, *optional*): Tokens of the context shared by neighbouring windows. (In BERT's `run_squad.py`
@@ -109,16 +84,13 @@ def prepare(
             then those of SQuAD 2.0, else those of SQuAD 1.1.
         null_threshold (`float`, *optional*, defaults to 0.0): Predict "no answer" if it scores this much more than the
             best answer.
-
-    Raises:
-        ValueError: For missing columns, options out of range, answers that are not at their place, questions without
-            an answer unless allowed, and training data without a window that contains an answer.
     """
     for option, value in (("--max-answer-length", max_answer_length), ("--n-best", n_best)):
         if value < 1:
             raise ValueError(f"{option} {value} must be at least 1.")
-    named = {"--question-column": question_column, "--context-column": context_column}
-    require_columns(data, {**named, "--answers-column": answers_column})
+    require_columns(
+        data, question_column=question_column, context_column=context_column, answers_column=answers_column
+    )
     columns = (id_column, question_column, context_column, answers_column)
     questions = {split: read_questions(rows, split, columns, allow_no_answer) for split, rows in data.items()}
     windows = {
@@ -183,9 +155,9 @@ def null_odds(answers: list[Answer]) -> float:
 def answer_metrics(
     questions: list[Question], decoded: list[list[Answer]], allow_no_answer: bool, null_threshold: float
 ) -> dict[str, float]:
-    """SQuAD's metrics in percent: `exact_match` and `f1`, or those of `SquadV2`.
+    """SQuAD's metrics in percent; the thresholds of `SquadV2` become values for `null_threshold`.
 
-    The thresholds among the latter are values for `null_threshold`, below all of them if it is best never to answer.
+    A threshold is below all of these if it is best never to answer.
     """
     references = [
         {"id": one.id, "answers": {"text": one.golds, "answer_start": [0] * len(one.golds)}} for one in questions
@@ -241,5 +213,5 @@ def describe_windows(split: str, questions: list[Question], windows: LabelledWin
     without = sum(not one.golds for one in questions)
     return (
         f"{split}: {len(questions):,} questions, {without:,} without answer, in {len(windows.rows):,} windows, "
-        f"{windows.with_answer:,} of them with the whole answer; {len(windows.lost):,} answers are in no window"
+        f"{windows.with_answer:,} of them with the whole answer; {windows.lost:,} answers are in no window"
     )

@@ -73,6 +73,42 @@ def _num_items(rows: datasets.Dataset) -> int:
     return int(sum((np.asarray(labels) != IGNORED).sum() for labels in rows["labels"]))
 
 
+def repeated_rows(data: datasets.DatasetDict, columns: Sequence[str]) -> dict[str, int]:
+    r"""Number of rows of each evaluation set that equal a training row in `columns`; sets without any are left out.
+
+    White space is normalised. Labels may differ.
+
+    >>> rows = {name: datasets.Dataset.from_dict({"text": texts})
+    ...         for name, texts in (("train", ["a  b", "c"]), ("test", ["a b\n", "B", "c"]))}
+    >>> repeated_rows(datasets.DatasetDict(rows), ["text"])
+    {'test': 2}
+    """
+    if not columns:
+        return {}
+    inputs = {
+        split: list(zip(*(map(_normalised, rows[column]) for column in columns), strict=True))
+        for split, rows in data.items()
+    }
+    trained = set(inputs.pop("train"))
+    counts = {split: sum(row in trained for row in rows) for split, rows in inputs.items()}
+    return {split: count for split, count in counts.items() if count > 0}
+
+
+def _normalised(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return tuple(map(_normalised, value))
+    return " ".join(str(value).split())
+
+
+def describe_repeated(repeated: dict[str, int], data: datasets.DatasetDict, columns: Sequence[str]) -> list[str]:
+    """A warning for each evaluation set with training rows."""
+    return [
+        f"{split}: {count:,} of {len(data[split]):,} rows are in the training data too, with the same "
+        f"{', '.join(columns)}: metrics on them say little about new data. Remove them from one of the two."
+        for split, count in repeated.items()
+    ]
+
+
 def write_results(
     results: list[RunResult],
     task: PreparedTask,
@@ -81,21 +117,14 @@ def write_results(
     folder: Path,
     repeated: dict[str, int],
 ) -> Path:
-    """Write `results.json`: settings, metrics of each seed, their mean and standard deviation, and the baselines.
+    """Write `results.json`; `repeated` counts the rows of each evaluation set that are training rows too."""
 
-    Paths outside of the working directory become base names, and files are called by `data_name` if there is one.
-    `repeated` counts the rows of each evaluation set that are training rows too.
-    """
-    summary = {
-        name: {
-            metric: {
-                "mean": statistics.fmean(values),
-                "standard_deviation": statistics.stdev(values) if len(values) > 1 else None,
-            }
-            for metric, values in over_seeds(results, name).items()
-        }
-        for name in results[0].metrics
-    }
+    def mean(values: list[float]) -> dict[str, float | None]:
+        deviation = statistics.stdev(values) if len(values) > 1 else None
+        return {"mean": statistics.fmean(values), "standard_deviation": deviation}
+
+    sets = {name: over_seeds(results, name) for name in results[0].metrics}
+    summary = {name: {metric: mean(values) for metric, values in found.items()} for name, found in sets.items()}
     content = {
         "main_metric": task.main_metric,
         "summary": summary,
@@ -112,6 +141,7 @@ def write_results(
 
 
 def _public_source(source: DataSource) -> dict[str, Any]:
+    """Paths outside of the working directory become base names; files are called by `data_name` if there is one."""
     given = {key: value for key, value in vars(source).items() if value is not None}
     for name in {"train", "validation", "test", "dataset"} & set(given):
         is_named = source.data_name is not None and Path(given[name]).exists()
@@ -138,16 +168,7 @@ def make_record(
     command: str,
     warnings: Sequence[str] = (),
 ) -> TrainingRecord:
-    """The facts of one seed's model, for its card.
-
-    Args:
-        result (`RunResult`): Of this model.
-        results (`list` of `RunResult`): Of all seeds; the evaluation lists their metrics beside the model's own.
-        task (`PreparedTask`), settings (`RunSettings`), source (`DataSource`): Of the runs.
-        hub_task (`str`): The Hub's name of the task.
-        command (`str`): The command line (`command_of`).
-        warnings (`Sequence` of `str`, *optional*): About the data.
-    """
+    """The facts of one seed's model, for its card; `results` are those of all seeds, `warnings` are about the data."""
     schedule = {
         "optimizer steps": result.steps,
         "epochs": result.epochs,
@@ -196,7 +217,6 @@ def _evaluation(
             if metric in baseline:
                 entry["baseline"] = f"{task.baseline.name} {baseline[metric]:.3f}"
             if len(results) > 1:
-                entry["seeds"] = {
-                    str(one.seed): round(value, DIGITS) for one, value in zip(results, values, strict=True)
-                }
+                seeds = (str(one.seed) for one in results)
+                entry["seeds"] = {seed: round(value, DIGITS) for seed, value in zip(seeds, values, strict=True)}
             yield entry

@@ -26,10 +26,10 @@ from transformers import (
 
 from hf_encoders.data.batches import IGNORED
 from hf_encoders.finetuning.class_weights import class_weighted_loss
-from hf_encoders.finetuning.new_head import load_model
 from hf_encoders.finetuning.task import PreparedTask
 from hf_encoders.finetuning.training_options import defaults, steps_per_epoch
-from hf_encoders.loading import load_config
+from hf_encoders.loading import load_config, load_weights
+from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.training import CompactProgressCallback
 from hf_encoders.training.hyperparameters import check_precision
 from hf_encoders.training.optimizers import optim_field, optimization_facts, optimizer_class
@@ -43,29 +43,18 @@ NOT_A_METRIC = ("runtime", "samples_per_second", "steps_per_second", "model_prep
 
 @dataclass(frozen=True)
 class RunSettings:
-    """Settings that the runs of all seeds share.
+    """Settings that the runs of all seeds share."""
 
-    Args:
-        model (`str`): Folder or Hub name of the encoder.
-        classes (`str`): `hf_encoders`, or `transformers` for its own model classes.
-        from_scratch (`bool`): Whether to initialise all weights randomly instead of loading them, as a baseline.
-        class_weights (`list` of `float`, *optional*): A weight for each class, see `class_weights.py`.
-        checkpoint (`str`): `best` keeps the weights with the best `main_metric` on `validation` over all evaluations,
-            `last` those after the last step, as does `best` without a validation set.
-        patience (`int`, *optional*): Stop after this many evaluations without improvement.
-        training (`dict`): Fields of `TrainingArguments`, and `optim` any name in `training.optimizers.OPTIMIZERS`;
-            `training_options.defaults` has the others.
-
-    Raises:
-        ValueError: For a value out of range.
-    """
-
-    model: str
-    classes: str = "hf_encoders"
-    from_scratch: bool = False
-    class_weights: list[float] | None = None
+    model: str  # folder or Hub name of the encoder
+    classes: str = "hf_encoders"  # or `transformers`, for its own model classes
+    from_scratch: bool = False  # initialise all weights randomly instead of loading them, as a baseline
+    class_weights: list[float] | None = None  # a weight for each class, see `class_weights.py`
+    # `best` keeps the weights with the best `main_metric` on `validation` over all evaluations, `last` those after the
+    # last step, as does `best` without a validation set.
     checkpoint: str = "best"
-    patience: int | None = None
+    patience: int | None = None  # stop after this many evaluations without improvement
+    # Fields of `TrainingArguments`, and `optim` any name in `training.optimizers.OPTIMIZERS`; the others are those of
+    # `training_options.defaults`.
     training: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -80,36 +69,21 @@ class RunSettings:
 
 @dataclass
 class RunResult:
-    """The outcome of a run.
-
-    Args:
-        seed (`int`): Of the run.
-        metrics (`dict`): Evaluation set -> name -> value, `loss` among them.
-        steps (`int`), epochs (`float`): Length of the training.
-        best_step (`int`, *optional*): Optimizer step of the weights that were kept, if they were chosen.
-        seconds (`float`): Training time, including evaluations during training.
-        tokens_per_second (`float`): Training tokens without padding.
-        training_loss (`float`): Mean over the run, in nats per item, or squared error.
-        model (`PreTrainedModel`): The trained model.
-        predictions (`dict`): Evaluation set -> the model's output for it.
-        only_class (`dict`): Evaluation set -> the single class that was predicted for all of its items, if so.
-        optimization (`dict`): Optimizer, schedule and precision (`optimization_facts`).
-        training (`dict`): Fields of `TrainingArguments`, those of the settings and the defaults.
-    """
+    """The outcome of a run."""
 
     seed: int
-    metrics: dict[str, dict[str, float]]
+    metrics: dict[str, dict[str, float]]  # evaluation set -> name -> value, `loss` among them
     steps: int
     epochs: float
-    best_step: int | None
-    seconds: float
-    tokens_per_second: float
-    training_loss: float
+    best_step: int | None  # optimizer step of the weights that were kept, if they were chosen
+    seconds: float  # training, including evaluations during training
+    tokens_per_second: float  # training tokens without padding
+    training_loss: float  # mean over the run, in nats per item, or squared error
     model: PreTrainedModel = field(repr=False)
-    predictions: dict[str, Any] = field(repr=False)
-    only_class: dict[str, str] = field(default_factory=dict)
-    optimization: dict[str, Any] = field(default_factory=dict)
-    training: dict[str, Any] = field(default_factory=dict, repr=False)
+    predictions: dict[str, Any] = field(repr=False)  # evaluation set -> the model's output for it
+    only_class: dict[str, str] = field(default_factory=dict)  # evaluation set -> the class of all predictions, if one
+    optimization: dict[str, Any] = field(default_factory=dict)  # optimizer, schedule, precision
+    training: dict[str, Any] = field(default_factory=dict, repr=False)  # fields of `TrainingArguments`, also defaults
 
 
 def finetune(
@@ -118,9 +92,7 @@ def finetune(
     """Train with one seed and evaluate on every evaluation set.
 
     Args:
-        task (`PreparedTask`): Prepared data.
-        tokenizer (`PreTrainedTokenizerBase`): Of the encoder.
-        settings (`RunSettings`): Of the run.
+        task (`PreparedTask`), tokenizer (`PreTrainedTokenizerBase`), settings (`RunSettings`): Of the run.
         seed (`int`): Seed of the head's initial weights, the order of rows, and dropout.
         folder (`str` or `Path`): For checkpoints, which are removed at the end.
 
@@ -167,6 +139,34 @@ def finetune(
     )
 
 
+def load_model(
+    name: str, auto_class: type, config: PreTrainedConfig, fields: dict[str, Any], from_scratch: bool = False
+) -> PreTrainedModel:
+    """The encoder with a new head, in float32.
+
+    Args:
+        name (`str`): Folder, or name on the Hub.
+        auto_class (`type`): `transformers.AutoModelFor...`.
+        config (`PreTrainedConfig`): From `load_config`; its class decides whose model classes are used.
+        fields (`dict`): Of the head's configuration.
+        from_scratch (`bool`, *optional*, defaults to `False`): Whether to initialise all weights randomly.
+    """
+    config = type(config).from_dict({**config.to_dict(), **fields, "model_type": config.model_type})
+    if from_scratch:
+        model = auto_class.from_config(config, dtype=torch.float32)
+    else:
+        model, missing = load_weights(name, auto_class, config)
+        prefix = f"{model.base_model_prefix}."
+        # A masked language model is saved without the pooler, which is then new, like the head.
+        if absent := [key for key in missing if key.startswith(prefix) and "pooler" not in key]:
+            raise ValueError(f"--model {name!r} has no weights for {absent[0]}: give another, or --from-scratch.")
+    if not isinstance(config, EncoderConfig):
+        # transformers' heads accept Trainer's item count without dividing by it, so that accumulated micro-batches
+        # would be summed instead of averaged.
+        model.accepts_loss_kwargs = False
+    return model
+
+
 def with_defaults(settings: RunSettings, config: PreTrainedConfig, task: PreparedTask) -> RunSettings:
     """The settings, completed with `training_options.defaults`."""
     given = {name: value for name, value in settings.training.items() if value is not None}
@@ -181,25 +181,16 @@ def num_steps(training: dict[str, Any], examples: int) -> int:
 
 
 def check_scores(predictions: Any, where: str) -> None:
-    """Refuse NaN scores, whose argmax would pass for a class.
-
-    Raises:
-        ValueError: For NaN among the scores.
-    """
+    """Refuse NaN scores, whose argmax would pass for a class."""
     for scores in predictions if isinstance(predictions, tuple) else (predictions,):
         if np.isnan(scores).any():
-            raise ValueError(
-                f"{where}: the model's scores are NaN: training diverged. Lower --learning-rate, or raise --warmup."
-            )
+            raise ValueError(f"{where}: the model's scores are NaN: training diverged. Lower --learning-rate.")
 
 
 def only_class(scores: Any, labels: Any) -> int | None:
     """The class that is predicted for all items, if there is one and the items are of several classes.
 
-    Args:
-        scores (`np.ndarray` of shape `(..., C)`): Of the classes. A tuple, of several outputs, has no classes.
-        labels (`np.ndarray` of shape `(...)`): Class ids, -100 where there is no item; other than integers are not
-            classes.
+    A tuple of scores, and labels that are not integers, have no classes.
 
     >>> only_class(np.array([[0.1, 0.9], [0.2, 0.3]]), np.array([0, 1])), only_class(np.eye(2), np.array([0, 1]))
     (1, None)
@@ -244,11 +235,7 @@ def make_trainer(
 
 
 def training_arguments(task: PreparedTask, settings: RunSettings, seed: int, checkpoints: Path) -> TrainingArguments:
-    """`settings.training`, completed by `with_defaults`, with what follows from the task and its evaluation sets.
-
-    Raises:
-        ValueError: For what transformers refuses, and float16 on a CPU.
-    """
+    """`settings.training`, completed by `with_defaults`, with what follows from the task and its evaluation sets."""
     fields = {
         "disable_tqdm": False,
         "report_to": "none",

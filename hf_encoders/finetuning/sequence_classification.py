@@ -16,13 +16,8 @@ from transformers import (
 )
 
 from hf_encoders.finetuning.baselines import Baseline, constant_metrics, most_frequent, most_frequent_set
-from hf_encoders.finetuning.label_values import class_fields, read_labels, require_two_classes
-from hf_encoders.finetuning.sequence_inputs import (
-    add_text_arguments,
-    encode_splits,
-    input_columns,
-    require_text_columns,
-)
+from hf_encoders.finetuning.label_values import class_fields, read_labels
+from hf_encoders.finetuning.sequence_inputs import add_text_arguments, encode_splits, text_columns
 from hf_encoders.finetuning.task import PreparedTask
 
 
@@ -32,20 +27,10 @@ SINGLE_LABEL_METRICS = ("accuracy", "f1_macro", "matthews_correlation")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the task's options."""
     add_text_arguments(parser, "column of the label: text or a whole number")
-    parser.add_argument(
-        "--multi-label",
-        action="store_true",
-        help="rows have any number of labels: a list, or text separated by --label-separator; one sigmoid per class",
-    )
-    parser.add_argument(
-        "--label-separator", default=",", metavar="TEXT", help="between the labels of a row (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--best-metric",
-        choices=SINGLE_LABEL_METRICS,
-        default="accuracy",
-        help="chooses the best checkpoint; f1_micro with --multi-label (default: %(default)s)",
-    )
+    add = parser.add_argument
+    add("--multi-label", action="store_true", help="any number of labels: a list, or text with --label-separator")
+    add("--label-separator", default=",", metavar="TEXT", help="between the labels of a row (default: %(default)s)")
+    add("--best-metric", choices=SINGLE_LABEL_METRICS, default="accuracy", help="chooses the best checkpoint")
 
 
 def prepare(
@@ -63,19 +48,14 @@ def prepare(
     """Tokenize texts and turn labels into class ids.
 
     Args:
-        data (`datasets.DatasetDict`): `train` and evaluation splits with the columns below.
-        tokenizer (`PreTrainedTokenizerBase`): Of the encoder.
-        max_length (`int`): Longest text or pair in tokens.
+        data, tokenizer, max_length: See `task.py`.
         text_column, text_pair_column, label_column (`str`, *optional*): Columns; by default without a second text.
         multi_label (`bool`, *optional*, defaults to `False`): Whether rows have any number of labels.
         label_separator (`str`, *optional*, defaults to `","`): Separates the labels of a row that are one text.
         best_metric (`str`, *optional*, defaults to `"accuracy"`): Or `f1_macro`, `matthews_correlation`; always
             `f1_micro` with `multi_label`.
-
-    Raises:
-        ValueError: For missing columns, texts or labels, or a single class.
     """
-    require_text_columns(data, text_column, text_pair_column, label_column)
+    columns = text_columns(data, text_column, text_pair_column, label_column)
     if multi_label and not label_separator:
         raise ValueError("--label-separator is empty: give the text between the labels of a row.")
     for split, rows in data.items():
@@ -83,13 +63,13 @@ def prepare(
     if multi_label:
         data = data.map(lambda row: {label_column: split_labels(row[label_column], label_separator)})
     labels, names = read_labels(data, label_column)
-    require_two_classes(names, label_column)
+    fields = class_fields(names, label_column)
     ids = {name: number for number, name in enumerate(names)}
     numbers = {
         split: [[float(name in label) for name in names] if multi_label else ids[label] for label in values]
         for split, values in labels.items()
     }
-    encoded, plan = encode_splits(data, text_column, text_pair_column, numbers, tokenizer, max_length)
+    encoded, plan = encode_splits(data, columns, numbers, tokenizer, max_length)
     compute = multi_label_metrics if multi_label else single_label_metrics
 
     def baseline(split: str) -> dict[str, float]:
@@ -100,7 +80,7 @@ def prepare(
     return PreparedTask(
         auto_class=AutoModelForSequenceClassification,
         config_fields={
-            **class_fields(names),
+            **fields,
             "problem_type": "multi_label_classification" if multi_label else "single_label_classification",
         },
         train_set=encoded.pop("train"),
@@ -110,7 +90,7 @@ def prepare(
         main_metric="f1_micro" if multi_label else best_metric,
         label_names=names,
         baseline=Baseline("most frequent labels" if multi_label else "most frequent label", baseline),
-        input_columns=input_columns(text_column, text_pair_column),
+        input_columns=columns,
         plan=[*plan, f"{len(names)} classes: {', '.join(names[:10])}{' ...' if len(names) > 10 else ''}"],
     )
 
@@ -121,9 +101,7 @@ def check_labels(labels: Any, multi_label: bool, where: str, column: str) -> Non
         if multi_label and not isinstance(label, str | list):
             raise ValueError(f"{where}, row {row}: {column} is {label!r}: --multi-label needs a list, or text.")
         if not multi_label and isinstance(label, list | dict):
-            raise ValueError(
-                f"{where}, row {row}: {column} is {label!r}, not one label: for several per row use --multi-label."
-            )
+            raise ValueError(f"{where}, row {row}: {column} is {label!r}: for several labels use --multi-label.")
 
 
 def split_labels(labels: Any, separator: str) -> list:

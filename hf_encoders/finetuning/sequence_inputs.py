@@ -13,21 +13,21 @@ from hf_encoders.finetuning.data_files import require_columns
 
 def add_text_arguments(parser: argparse.ArgumentParser, label: str) -> None:
     """Add options for the columns; `label` describes the label column."""
-    parser.add_argument("--text-column", default="text", metavar="NAME", help="column of the text (default: text)")
-    parser.add_argument(
-        "--text-pair-column", metavar="NAME", help="column of the second text of a pair (default: none)"
-    )
-    parser.add_argument("--label-column", default="label", metavar="NAME", help=f"{label} (default: label)")
+    add = parser.add_argument
+    add("--text-column", default="text", metavar="NAME", help="column of the text (default: text)")
+    add("--text-pair-column", metavar="NAME", help="column of the second text of a pair (default: none)")
+    add("--label-column", default="label", metavar="NAME", help=f"{label} (default: label)")
 
 
-def require_text_columns(
+def text_columns(
     data: datasets.DatasetDict, text_column: str, text_pair_column: str | None, label_column: str
-) -> None:
-    """Refuse data without these columns, and rows whose text is not text."""
-    pair = {} if text_pair_column is None else {"--text-pair-column": text_pair_column}
-    require_columns(data, {"--text-column": text_column, **pair, "--label-column": label_column})
-    for column in input_columns(text_column, text_pair_column):
+) -> tuple[str, ...]:
+    """The columns that the encoder reads; refuses data without them, and rows whose text is not text."""
+    require_columns(data, text_column=text_column, text_pair_column=text_pair_column, label_column=label_column)
+    columns = (text_column,) if text_pair_column is None else (text_column, text_pair_column)
+    for column in columns:
         require_text(data, column)
+    return columns
 
 
 def require_text(data: datasets.DatasetDict, column: str) -> None:
@@ -36,11 +36,6 @@ def require_text(data: datasets.DatasetDict, column: str) -> None:
         for row, text in enumerate(rows[column]):
             if not isinstance(text, str):
                 raise ValueError(f"{split} data, row {row}: {column} is {text!r}, not text.")
-
-
-def input_columns(text_column: str, text_pair_column: str | None) -> tuple[str, ...]:
-    """The columns that the encoder reads."""
-    return (text_column,) if text_pair_column is None else (text_column, text_pair_column)
 
 
 def encode_texts(
@@ -66,8 +61,7 @@ def encode_texts(
 
 def encode_splits(
     data: datasets.DatasetDict,
-    text_column: str,
-    text_pair_column: str | None,
+    text_columns: tuple[str, ...],
     labels: dict[str, list],
     tokenizer: PreTrainedTokenizerBase,
     max_length: int,
@@ -75,19 +69,15 @@ def encode_splits(
     """Tokenized rows with `labels`, and a line about each split for the plan."""
     encoded, plan = {}, []
     for split, rows in data.items():
-        pairs = None if text_pair_column is None else rows[text_pair_column][:]
-        columns, truncated = encode_texts(rows[text_column][:], pairs, tokenizer, max_length)
+        texts, *pairs = (rows[column][:] for column in text_columns)
+        columns, truncated = encode_texts(texts, pairs[0] if pairs else None, tokenizer, max_length)
         encoded[split] = datasets.Dataset.from_dict({**columns, "labels": labels[split]})
         plan.append(describe_lengths(split, columns["input_ids"], truncated))
     return encoded, plan
 
 
 def describe_lengths(split: str, input_ids: Sequence[Sequence[Any]], truncated: int) -> str:
-    """A line about a tokenized split.
-
-    >>> describe_lengths("train", [[1, 2], [1, 2, 3, 4]], 1)
-    'train: 2 examples of 3 tokens on average, 4 at most; 50.0% are truncated'
-    """
+    """A line about a tokenized split, for the plan."""
     lengths = [len(ids) for ids in input_ids]
     return (
         f"{split}: {len(lengths):,} examples of {sum(lengths) / len(lengths):.0f} tokens on average, {max(lengths)} "
@@ -96,11 +86,7 @@ def describe_lengths(split: str, input_ids: Sequence[Sequence[Any]], truncated: 
 
 
 def right_padding(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """A copy of the tokenizer that pads on the right, for labels that are positions.
-
-    >>> right_padding(doctest_tokenizer()).padding_side
-    'right'
-    """
+    """A copy of the tokenizer that pads on the right, for labels that are positions."""
     copied = copy.copy(tokenizer)
     copied.padding_side = "right"
     return copied

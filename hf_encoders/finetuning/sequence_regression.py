@@ -18,12 +18,7 @@ from transformers import (
 )
 
 from hf_encoders.finetuning.baselines import Baseline, constant_metrics
-from hf_encoders.finetuning.sequence_inputs import (
-    add_text_arguments,
-    encode_splits,
-    input_columns,
-    require_text_columns,
-)
+from hf_encoders.finetuning.sequence_inputs import add_text_arguments, encode_splits, text_columns
 from hf_encoders.finetuning.task import PreparedTask
 
 
@@ -47,26 +42,17 @@ def prepare(
     """Tokenize texts and read the numbers.
 
     Args:
-        data (`datasets.DatasetDict`): `train` and evaluation splits with the columns below.
-        tokenizer (`PreTrainedTokenizerBase`): Of the encoder.
-        max_length (`int`): Longest text or pair in tokens.
+        data, tokenizer, max_length: See `task.py`.
         text_column, text_pair_column, label_column (`str`, *optional*): Columns; by default without a second text.
-
-    Raises:
-        ValueError: For missing columns or texts, or a label that is not a finite number.
     """
-    require_text_columns(data, text_column, text_pair_column, label_column)
+    columns = text_columns(data, text_column, text_pair_column, label_column)
     numbers = {split: read_numbers(rows[label_column], split, label_column) for split, rows in data.items()}
     if len(set(numbers["train"])) < 2:
-        raise ValueError(
-            f"train data: {label_column} is {numbers['train'][0]} in every row; at least two values are needed."
-        )
+        raise ValueError(f"train data: {label_column} is {numbers['train'][0]} in every row: give two values or more.")
     for split, found in numbers.items():
         if set(found) == {HIDDEN}:
-            raise ValueError(
-                f"{split} data: {label_column} is hidden ({HIDDEN:g} in every row): use --{split}-split none."
-            )
-    encoded, plan = encode_splits(data, text_column, text_pair_column, numbers, tokenizer, max_length)
+            raise ValueError(f"{split} data: {label_column} is hidden ({HIDDEN:g}): use --{split}-split none.")
+    encoded, plan = encode_splits(data, columns, numbers, tokenizer, max_length)
     mean = [sum(numbers["train"]) / len(numbers["train"])]
     return PreparedTask(
         auto_class=AutoModelForSequenceClassification,
@@ -79,7 +65,7 @@ def prepare(
         baseline=Baseline(
             "mean of the training numbers", lambda split: constant_metrics(correlations, mean, numbers[split])
         ),
-        input_columns=input_columns(text_column, text_pair_column),
+        input_columns=columns,
         plan=[*plan, f"numbers from {min(numbers['train']):g} to {max(numbers['train']):g}"],
     )
 

@@ -25,13 +25,7 @@ from transformers import (
 from hf_encoders.data.batches import IGNORED
 from hf_encoders.finetuning.baselines import Baseline
 from hf_encoders.finetuning.data_files import require_columns
-from hf_encoders.finetuning.label_values import (
-    class_fields,
-    class_name,
-    class_names,
-    names_of_column,
-    require_two_classes,
-)
+from hf_encoders.finetuning.label_values import class_fields, class_name, class_names, names_of_column
 from hf_encoders.finetuning.sequence_inputs import right_padding
 from hf_encoders.finetuning.task import PreparedTask
 from hf_encoders.finetuning.word_windows import WordWindow, word_windows
@@ -45,23 +39,12 @@ ENTITY_TAG = re.compile(r"O|[BIESLUM]-.+")  # of IOB1, IOB2, IOE, IOBES, BILOU
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the task's options."""
-    parser.add_argument(
-        "--tokens-column", default="tokens", metavar="NAME", help="column with lists of words (default: tokens)"
-    )
-    parser.add_argument(
-        "--tags-column", default="ner_tags", metavar="NAME", help="column with lists of tags (default: ner_tags)"
-    )
-    parser.add_argument(
-        "--label-all-tokens",
-        action="store_true",
-        help="label all tokens of a word, B-X as I-X after the first; metrics read the first only",
-    )
-    parser.add_argument(
-        "--window-overlap",
-        type=int,
-        metavar="TOKENS",
-        help="tokens shared by windows of a long sentence (default: a third of the longest input)",
-    )
+    add = parser.add_argument
+    add("--tokens-column", default="tokens", metavar="NAME", help="column with lists of words (default: tokens)")
+    add("--tags-column", default="ner_tags", metavar="NAME", help="column with lists of tags (default: ner_tags)")
+    add("--label-all-tokens", action="store_true", help="label all tokens of a word, B-X as I-X after the first")
+    text = "shared by windows of a long sentence (default: a third of the longest input)"
+    add("--window-overlap", type=int, metavar="TOKENS", help=text)
 
 
 def prepare(
@@ -80,32 +63,23 @@ def prepare(
     A word without a token is predicted as `O`, or, if there is no such tag, as the most frequent one.
 
     Args:
-        data (`datasets.DatasetDict`): `train` and evaluation splits with the columns below.
-        tokenizer (`PreTrainedTokenizerBase`): Of the encoder.
-        max_length (`int`): Tokens of a window, with special tokens.
+        data, tokenizer, max_length: See `task.py`; the length is that of a window.
         tokens_column, tags_column (`str`, *optional*): Columns with lists of words and of tags (text, numbers or
             `ClassLabel`). The tags of all splits are the classes.
         label_all_tokens (`bool`, *optional*, defaults to `False`): Whether to label all tokens of a word; after the
             first `B-X` becomes `I-X` if that tag exists.
-        window_overlap (`int`, *optional*): Tokens shared by windows of a sentence.
-
-    Raises:
-        ValueError: For missing columns, rows with another number of tags than words, a single tag, and training words
-            without any token.
+        window_overlap (`int`, *optional*): Tokens shared by windows of a sentence, defaults to a third of the length.
     """
-    require_columns(data, {"--tokens-column": tokens_column, "--tags-column": tags_column})
+    require_columns(data, tokens_column=tokens_column, tags_column=tags_column)
     known = names_of_column(data["train"], tags_column)
     splits = {split: read_sentences(rows, split, tokens_column, tags_column, known) for split, rows in data.items()}
     names = known or class_names(tag for rows in splits.values() for tags in rows.tags for tag in tags)
-    require_two_classes(names, tags_column)
+    fields = class_fields(names, tags_column)
     windows = {
         split: list(word_windows(rows.words, tokenizer, max_length, window_overlap)) for split, rows in splits.items()
     }
     if not any(window.words for window in windows["train"]):
-        raise ValueError(
-            f"train data: none of its {sum(map(len, splits['train'].words)):,} words has a token in "
-            f"{type(tokenizer).__name__}: give rows with words that it knows, or another encoder."
-        )
+        raise ValueError(f"train data: no word has a token in {type(tokenizer).__name__}: use another encoder.")
     rows = {
         split: label_windows(found, splits[split].tags, names, label_all_tokens) for split, found in windows.items()
     }
@@ -130,7 +104,7 @@ def prepare(
 
     return PreparedTask(
         auto_class=AutoModelForTokenClassification,
-        config_fields=class_fields(names),
+        config_fields=fields,
         train_set=rows["train"],
         eval_sets={split: found for split, found in rows.items() if split != "train"},
         data_collator=DataCollatorForTokenClassification(right_padding(tokenizer), label_pad_token_id=IGNORED),
@@ -159,11 +133,7 @@ class TaggedSentences(NamedTuple):
 def read_sentences(
     rows: datasets.Dataset, split: str, tokens_column: str, tags_column: str, known: list[str] | None
 ) -> TaggedSentences:
-    """Words and tags of a split, as text; `known` are the names of the classes of a `ClassLabel` column.
-
-    Raises:
-        ValueError: For a row that is not a list of words with a tag each.
-    """
+    """Words and tags of a split, as text; `known` are the names of the classes of a `ClassLabel` column."""
     sentences, all_tags = rows[tokens_column][:], rows[tags_column][:]
     for row, (words, tags) in enumerate(zip(sentences, all_tags, strict=True)):
         where = f"{split} data, row {row}"
@@ -171,8 +141,7 @@ def read_sentences(
             raise ValueError(f"{where}: {tokens_column} and {tags_column} must be lists, one entry per word.")
         if len(words) != len(tags):
             raise ValueError(
-                f"{where}: {len(words)} entries in {tokens_column}, {len(tags)} in {tags_column}: give each word "
-                "one tag."
+                f"{where}: {len(words)} {tokens_column}, but {len(tags)} {tags_column}: give each word one."
             )
         for word, tag in zip(words, tags, strict=True):
             if not isinstance(word, str):
@@ -186,39 +155,32 @@ def read_sentences(
 def label_windows(
     windows: list[WordWindow], tags: list[list[str]], names: list[str], label_all_tokens: bool
 ) -> datasets.Dataset:
-    """Windows with labels, to train on and to read predictions from.
-
-    Args:
-        windows (`list` of `WordWindow`): Of all sentences of a split.
-        tags (`list` of `list` of `str`): Of the words of each sentence.
-        names (`list` of `str`): Tags by id.
-        label_all_tokens (`bool`): See `prepare`.
+    """Windows with labels, to train on and to read predictions from; `tags` are those of each sentence.
 
     Returns:
         A row per window: `input_ids`, `attention_mask` and `labels` of its T tokens; `sentence`, its index; `words`
         and `word_columns`, the indices of its words in the sentence and of their first tokens in the window.
     """
     ids = {name: number for number, name in enumerate(names)}
-    return datasets.Dataset.from_list([_row(window, tags, ids, label_all_tokens) for window in windows])
-
-
-def _row(
-    window: WordWindow, tags: list[list[str]], ids: dict[str, int], label_all_tokens: bool
-) -> dict[str, list[int] | int]:
-    labels = [IGNORED] * len(window.input_ids)
-    for word, (first, *others) in window.words.items():
-        tag = tags[window.sentence][word]
-        labels[first] = ids[tag]
-        for column in others if label_all_tokens else ():
-            labels[column] = ids[continued(tag, ids)]
-    return {
-        "input_ids": window.input_ids,
-        "attention_mask": [1] * len(window.input_ids),
-        "labels": labels,
-        "sentence": window.sentence,
-        "words": list(window.words),
-        "word_columns": [columns[0] for columns in window.words.values()],
-    }
+    rows = []
+    for window in windows:
+        labels = [IGNORED] * len(window.input_ids)
+        for word, (first, *others) in window.words.items():
+            tag = tags[window.sentence][word]
+            labels[first] = ids[tag]
+            for column in others if label_all_tokens else ():
+                labels[column] = ids[continued(tag, ids)]
+        rows.append(
+            {
+                "input_ids": window.input_ids,
+                "attention_mask": [1] * len(window.input_ids),
+                "labels": labels,
+                "sentence": window.sentence,
+                "words": list(window.words),
+                "word_columns": [columns[0] for columns in window.words.values()],
+            }
+        )
+    return datasets.Dataset.from_list(rows)
 
 
 def continued(tag: str, known: Any) -> str:
@@ -235,14 +197,9 @@ def continued(tag: str, known: Any) -> str:
 def predicted_tags(
     rows: datasets.Dataset, predictions: np.ndarray, sentences: list[list[str]], names: list[str], default: str
 ) -> list[list[str]]:
-    """A tag for each word of each sentence.
+    """A tag for each word of each sentence; `default` for words without a token.
 
-    Args:
-        rows (`datasets.Dataset`): Windows of the split.
-        predictions (`np.ndarray` of shape `(windows, longest, tags)`): Scores from `Trainer.predict`.
-        sentences (`list` of `list` of `str`): Words of the split.
-        names (`list` of `str`): Tags by id.
-        default (`str`): Tag of words without a token.
+    `predictions` are the scores `(windows, longest, tags)` of `Trainer.predict` for `rows`.
     """
     if len(predictions) != len(rows):
         raise ValueError(f"predictions has {len(predictions)} rows for {len(rows)} windows: predict on this split.")

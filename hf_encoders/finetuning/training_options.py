@@ -63,15 +63,9 @@ SET_BY_COMMAND = {
 def defaults(config: PreTrainedConfig, examples: int, given: dict[str, Any] | None = None) -> dict[str, Any]:
     """The fields of `TrainingArguments` that fine-tuning uses unless the user sets them.
 
-    Encoders of width 768 and above use the papers' values, 5e-5 and 3 epochs. A narrower encoder needs a higher rate
-    and more steps; with the papers' values it often predicts the most frequent class only. For hidden size H below
-    768:
-
-    - learning rate: 5e-5 x (768 / H)^2, at most 1e-3: 1.1e-4 for 512, 2e-4 for 384, 4.5e-4 for 256, 1e-3 for 172 and
-      below;
-    - epochs: enough for 500 optimizer steps, from 3 to 50.
-
-    docs/finetuning.md has the measurements.
+    An encoder narrower than 768 often predicts the most frequent class only with the papers' 5e-5 and 3 epochs. For
+    hidden size H below 768 the learning rate is 5e-5 x (768 / H)^2, at most 1e-3, and the epochs are enough for 500
+    optimizer steps, from 3 to 50. docs/finetuning.md has the measurements.
 
     Args:
         config (`PreTrainedConfig`): Of the encoder, with `hidden_size`.
@@ -137,11 +131,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def training_fields(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The `TrainingArguments` fields that the user gave.
-
-    Raises:
-        ValueError: For a number out of range.
-    """
+    """The `TrainingArguments` fields that the user gave, validated."""
     fields = given_fields(arguments)
     check_ranges(fields, OPTIONS)
     if fields.get("max_steps", -1) < 1 and fields.get("max_steps", -1) != -1:

@@ -21,18 +21,11 @@ CHUNK = 1000  # sentences tokenized at once
 
 @dataclass
 class WordWindow:
-    """A sentence, or a segment of one, as the head reads it; T tokens.
+    """A sentence, or a segment of one, as the head reads it; T tokens."""
 
-    Args:
-        sentence (`int`): Index of the sentence.
-        input_ids (`list` of `int`): T token ids with special tokens.
-        words (`dict`): Index of each word that counts in this window -> positions of its tokens, the first of which
-            stands for the word.
-    """
-
-    sentence: int
-    input_ids: list[int]
-    words: dict[int, list[int]]
+    sentence: int  # its index
+    input_ids: list[int]  # with special tokens
+    words: dict[int, list[int]]  # index of each word that counts here -> positions of its tokens, the first labelled
 
 
 def word_windows(
@@ -40,28 +33,18 @@ def word_windows(
 ) -> Iterator[WordWindow]:
     """Sentences to windows of at most `max_length` tokens; words without a token are in no window.
 
-    Args:
-        sentences (`list` of `list` of `str`): Words.
-        tokenizer (`PreTrainedTokenizerBase`): Of the encoder.
-        max_length (`int`): Tokens of a window, with special tokens.
-        overlap (`int`, *optional*): Tokens shared by neighbouring windows, defaults to a third of `max_length`.
+    `overlap` is the number of tokens shared by neighbouring windows, by default a third of `max_length`.
 
     >>> [window.words for window in word_windows([["w5", "w6", "w7", "w8"]], doctest_tokenizer(), 3, overlap=1)]
     [{0: [0], 1: [1], 2: [2]}, {3: [1]}]
-
-    Raises:
-        ValueError: For a slow tokenizer, and an overlap as long as a window.
     """
     if not tokenizer.is_fast:
-        raise ValueError(
-            f"{type(tokenizer).__name__} has no character offsets: use a fast tokenizer (of the library tokenizers)."
-        )
+        raise ValueError(f"{type(tokenizer).__name__} has no character offsets: use a fast tokenizer.")
     overlap = max_length // 3 if overlap is None else overlap
     room = max_length - tokenizer.num_special_tokens_to_add(pair=False)
     if not 0 <= overlap < room:
         raise ValueError(
-            f"--window-overlap {overlap}: a window of {max_length} tokens has room for {room} of a sentence; the "
-            f"overlap must be from 0 to {room - 1}."
+            f"--window-overlap {overlap}: must be from 0 to {room - 1} for windows of {max_length} tokens."
         )
     numbered = [(number, words) for number, words in enumerate(sentences) if words]
     for start in range(0, len(numbered), CHUNK):
@@ -87,9 +70,8 @@ def words_of_windows(words: list[str], windows: list[list[tuple[int, int]]]) -> 
     text = " ".join(words)
     starts = list(accumulate((len(word) + 1 for word in words[:-1]), initial=0))
     positions: list[dict[int, list[int]]] = []
-    best: dict[
-        int, tuple[int, int, int]
-    ] = {}  # word -> first character, negative context, window: the least one counts
+    # Word -> first character, negative context, window: the least one counts.
+    best: dict[int, tuple[int, int, int]] = {}
     for number, offsets in enumerate(windows):
         positions.append({})
         for position, (start, end) in enumerate(offsets):

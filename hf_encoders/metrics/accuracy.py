@@ -20,12 +20,8 @@ class Accuracy(evaluate.Metric):
         classes = datasets.Value("int64")
         if self.config_name == "multilabel":
             classes = datasets.Sequence(classes)
-        return evaluate.MetricInfo(
-            description=__doc__,
-            citation="",
-            inputs_description=self._compute.__doc__,
-            features=datasets.Features({"predictions": classes, "references": classes}),
-        )
+        features = datasets.Features({"predictions": classes, "references": classes})
+        return evaluate.MetricInfo(__doc__, citation="", features=features, inputs_description=self._compute.__doc__)
 
     def _compute(
         self, predictions: list, references: list, sample_weight: list[float] | None = None

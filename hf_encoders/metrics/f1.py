@@ -27,12 +27,8 @@ class F1(evaluate.Metric):
         classes = datasets.Value("int64")
         if self.config_name == "multilabel":
             classes = datasets.Sequence(classes)
-        return evaluate.MetricInfo(
-            description=__doc__,
-            citation="",
-            inputs_description=self._compute.__doc__,
-            features=datasets.Features({"predictions": classes, "references": classes}),
-        )
+        features = datasets.Features({"predictions": classes, "references": classes})
+        return evaluate.MetricInfo(__doc__, citation="", features=features, inputs_description=self._compute.__doc__)
 
     def _compute(
         self,
@@ -41,7 +37,6 @@ class F1(evaluate.Metric):
         average: str = "binary",
         pos_label: int = 1,
         labels: Sequence[int] | None = None,
-        label_names: Sequence[str] | None = None,
         sample_weight: list[float] | None = None,
     ) -> dict[str, float]:
         """Compute F1; it is 0 for a class in `labels` that is neither predicted nor true.
@@ -53,15 +48,10 @@ class F1(evaluate.Metric):
             pos_label (`int`, *optional*, defaults to 1): The class for `binary`.
             labels (`Sequence` of `int`, *optional*): Classes to include, in this order, defaults to all that occur,
                 sorted.
-            label_names (`Sequence` of `str`, *optional*): For `per_class`, names of the classes by id.
             sample_weight (`list` of `float`, *optional*): Weight of each item, `(items,)`.
 
         Returns:
-            `f1`, in [0, 1]; with `per_class` `f1_<id or name>` of each class instead.
-
-        Raises:
-            ValueError: For another `average`, `binary` with more than two classes (scikit-learn), and names that are
-                missing or not unique.
+            `f1`, in [0, 1]; with `per_class` `f1_<id>` of each class instead.
         """
         if average not in AVERAGES:
             raise ValueError(f"average={average!r}: must be one of {', '.join(AVERAGES)}.")
@@ -76,18 +66,7 @@ class F1(evaluate.Metric):
         )
         if average != "per_class":
             return {"f1": float(found)}
-        if labels is None and self.config_name == "multilabel":
-            labels = range(len(found))
-        elif labels is None:
-            labels = sorted({*predictions, *references})
-        return dict(zip(_metric_names(labels, label_names), map(float, found), strict=True))
-
-
-def _metric_names(labels: Sequence[int], label_names: Sequence[str] | None) -> list[str]:
-    try:
-        names = labels if label_names is None else [label_names[label] for label in labels]
-    except LookupError:
-        raise ValueError(f"label_names has no name for one of the classes {list(labels)}: name all.") from None
-    if len(set(names)) < len(names):
-        raise ValueError(f"label_names {list(names)} has a name twice: give each class its own.")
-    return [f"f1_{name}" for name in names]
+        if labels is None:
+            is_multilabel = self.config_name == "multilabel"
+            labels = range(len(found)) if is_multilabel else sorted({*predictions, *references})
+        return {f"f1_{label}": float(value) for label, value in zip(labels, found, strict=True)}

@@ -14,12 +14,8 @@ class MatthewsCorrelation(evaluate.Metric):
 
     def _info(self) -> evaluate.MetricInfo:
         class_id = datasets.Value("int64")
-        return evaluate.MetricInfo(
-            description=__doc__,
-            citation="",
-            inputs_description=self._compute.__doc__,
-            features=datasets.Features({"predictions": class_id, "references": class_id}),
-        )
+        features = datasets.Features({"predictions": class_id, "references": class_id})
+        return evaluate.MetricInfo(__doc__, citation="", features=features, inputs_description=self._compute.__doc__)
 
     def _compute(
         self, predictions: list[int], references: list[int], sample_weight: list[float] | None = None

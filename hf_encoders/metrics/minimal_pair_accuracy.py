@@ -23,12 +23,8 @@ class MinimalPairAccuracy(evaluate.Metric):
         if self.config_name not in columns:
             raise ValueError(f"config_name={self.config_name!r}: must be one of {', '.join(columns)}.")
         text = datasets.Value("string")
-        return evaluate.MetricInfo(
-            description=__doc__,
-            citation="",
-            inputs_description=self._compute.__doc__,
-            features=datasets.Features(dict.fromkeys(columns[self.config_name], text)),
-        )
+        features = datasets.Features(dict.fromkeys(columns[self.config_name], text))
+        return evaluate.MetricInfo(__doc__, citation="", features=features, inputs_description=self._compute.__doc__)
 
     def _compute(
         self,

@@ -22,12 +22,8 @@ class PairAccuracy(evaluate.Metric):
         if self.config_name not in ("default", *CLASSES):
             raise ValueError(f"config_name={self.config_name!r}: must be one of {', '.join(CLASSES)}.")
         class_id = datasets.Value("int64")
-        return evaluate.MetricInfo(
-            description=__doc__,
-            citation="",
-            inputs_description=self._compute.__doc__,
-            features=datasets.Features({"predictions": class_id, "references": class_id}),
-        )
+        features = datasets.Features({"predictions": class_id, "references": class_id})
+        return evaluate.MetricInfo(__doc__, citation="", features=features, inputs_description=self._compute.__doc__)
 
     def _compute(self, predictions: list[int], references: list[int]) -> dict[str, float]:
         """Compute the accuracy.
@@ -43,10 +39,8 @@ class PairAccuracy(evaluate.Metric):
         labelled = [pair for pair in zip(predictions, references, strict=True) if pair[1] != IGNORED]
         others = {label for _, label in labelled} - {0, 1}
         if others or not labelled:
-            raise ValueError(
-                f"references has {f'the label {min(others)}' if others else 'no label'}: pass 0 or 1, or {IGNORED} to "
-                "ignore a pair."
-            )
+            wrong = f"the label {min(others)}" if others else "no label"
+            raise ValueError(f"references has {wrong}: pass 0 or 1, or {IGNORED} to ignore a pair.")
         names = CLASSES["next_sentence" if self.config_name == "default" else self.config_name]
         metrics = {"pair_accuracy": _share_right(labelled)}
         for label, name in enumerate(names):

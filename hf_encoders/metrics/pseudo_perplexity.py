@@ -18,12 +18,8 @@ class PseudoPerplexity(evaluate.Metric):
     """
 
     def _info(self) -> evaluate.MetricInfo:
-        return evaluate.MetricInfo(
-            description=__doc__,
-            citation="",
-            inputs_description=self._compute.__doc__,
-            features=datasets.Features({"predictions": datasets.Value("string")}),
-        )
+        features = datasets.Features({"predictions": datasets.Value("string")})
+        return evaluate.MetricInfo(__doc__, citation="", features=features, inputs_description=self._compute.__doc__)
 
     def _compute(
         self,

@@ -29,12 +29,8 @@ class Seqeval(evaluate.Metric):
 
     def _info(self) -> evaluate.MetricInfo:
         tags = datasets.Sequence(datasets.Value("string"))
-        return evaluate.MetricInfo(
-            description=__doc__,
-            citation="",
-            inputs_description=self._compute.__doc__,
-            features=datasets.Features({"predictions": tags, "references": tags}),
-        )
+        features = datasets.Features({"predictions": tags, "references": tags})
+        return evaluate.MetricInfo(__doc__, citation="", features=features, inputs_description=self._compute.__doc__)
 
     def _compute(
         self,
@@ -57,11 +53,11 @@ class Seqeval(evaluate.Metric):
             `<type>_precision`, `<type>_recall`, `<type>_f1`; all in [0, 1], 0 if undefined; `<type>_number`, true
             entities of the type. The type `overall` becomes `overall_`.
 
-        Raises:
-            ValueError: For sentences with different numbers of tags, another `mode` or `scheme`, or one of the two
-                without the other.
         """
-        _check_lengths(predictions, references)
+        for number, (predicted, true) in enumerate(zip(predictions, references, strict=True)):
+            if len(predicted) != len(true):
+                lengths = f"{len(predicted)} predictions, {len(true)} references"
+                raise ValueError(f"sentence {number}: {lengths}: pass a tag per word.")
         strict = _strict_arguments(mode, scheme)
         # Not `classification_report`, whose averages overwrite types of the same name.
         if strict:
@@ -93,14 +89,6 @@ def name_in_metrics(kind: str) -> str:
     ['PER', 'overall_', 'overall__']
     """
     return f"{kind}_" if kind.rstrip("_") == "overall" else kind
-
-
-def _check_lengths(predictions: list[list[str]], references: list[list[str]]) -> None:
-    for number, (predicted, true) in enumerate(zip(predictions, references, strict=True)):
-        if len(predicted) != len(true):
-            raise ValueError(
-                f"sentence {number} has {len(predicted)} predictions and {len(true)} references: pass a tag per word."
-            )
 
 
 def _strict_arguments(mode: str | None, scheme: str | None) -> dict[str, object]:

@@ -14,12 +14,8 @@ class SpearmanCorrelation(evaluate.Metric):
 
     def _info(self) -> evaluate.MetricInfo:
         number = datasets.Value("float64")
-        return evaluate.MetricInfo(
-            description=__doc__,
-            citation="",
-            inputs_description=self._compute.__doc__,
-            features=datasets.Features({"predictions": number, "references": number}),
-        )
+        features = datasets.Features({"predictions": number, "references": number})
+        return evaluate.MetricInfo(__doc__, citation="", features=features, inputs_description=self._compute.__doc__)
 
     def _compute(self, predictions: list[float], references: list[float]) -> dict[str, float]:
         """Compute the correlation of at least two numbers.

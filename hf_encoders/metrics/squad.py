@@ -25,17 +25,10 @@ class Squad(evaluate.Metric):
     def _info(self) -> evaluate.MetricInfo:
         text = datasets.Value("string")
         answers = datasets.Sequence({"text": text, "answer_start": datasets.Value("int32")})
-        return evaluate.MetricInfo(
-            description=__doc__,
-            citation="",
-            inputs_description=self._compute.__doc__,
-            features=datasets.Features(
-                {
-                    "predictions": {"id": text, "prediction_text": text},
-                    "references": {"id": text, "answers": answers},
-                }
-            ),
+        features = datasets.Features(
+            {"predictions": {"id": text, "prediction_text": text}, "references": {"id": text, "answers": answers}}
         )
+        return evaluate.MetricInfo(__doc__, citation="", features=features, inputs_description=self._compute.__doc__)
 
     def _compute(self, predictions: list[dict], references: list[dict]) -> dict[str, float]:
         """Compute exact match and F1.
@@ -52,10 +45,7 @@ class Squad(evaluate.Metric):
         for prediction, reference in zip(in_order_of_references(predictions, references), references, strict=True):
             text, golds = prediction["prediction_text"], reference["answers"]["text"]
             if not golds:
-                raise ValueError(
-                    f"references: the question {reference['id']!r} has no answer: use SquadV2 for data with "
-                    "unanswerable questions."
-                )
+                raise ValueError(f"references: the question {reference['id']!r} has no answer: use SquadV2.")
             exact.append(normalised_words(text) in map(normalised_words, golds))
             f1.append(max(word_f1(text, gold) for gold in golds))
         return {"exact_match": 100.0 * sum(exact) / len(exact), "f1": 100.0 * sum(f1) / len(f1)}
@@ -96,8 +86,5 @@ def in_order_of_references(predictions: list[dict], references: list[dict]) -> l
         if len(ids) < len(rows):
             raise ValueError(f"{name} has the id {ids.most_common(1)[0][0]!r} twice: pass one row per question.")
     if missing := [question for question in wanted if question not in by_id]:
-        raise ValueError(
-            f"predictions has no row for the question {missing[0]!r} and {len(missing) - 1} others: pass "
-            "prediction_text='' for no answer."
-        )
+        raise ValueError(f"predictions has no row for the question {missing[0]!r}: pass '' for no answer.")
     return [by_id[question] for question in wanted]

@@ -29,17 +29,13 @@ class SquadV2(evaluate.Metric):
     def _info(self) -> evaluate.MetricInfo:
         text, probability = datasets.Value("string"), datasets.Value("float64")
         answers = datasets.Sequence({"text": text, "answer_start": datasets.Value("int32")})
-        return evaluate.MetricInfo(
-            description=__doc__,
-            citation="",
-            inputs_description=self._compute.__doc__,
-            features=datasets.Features(
-                {
-                    "predictions": {"id": text, "prediction_text": text, "no_answer_probability": probability},
-                    "references": {"id": text, "answers": answers},
-                }
-            ),
+        features = datasets.Features(
+            {
+                "predictions": {"id": text, "prediction_text": text, "no_answer_probability": probability},
+                "references": {"id": text, "answers": answers},
+            }
         )
+        return evaluate.MetricInfo(__doc__, citation="", features=features, inputs_description=self._compute.__doc__)
 
     def _compute(
         self, predictions: list[dict], references: list[dict], no_answer_threshold: float = 1.0

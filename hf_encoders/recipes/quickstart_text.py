@@ -14,7 +14,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.data import read_documents, tokenize_documents
-from hf_encoders.data.corpus.python_docs import read_python_documents
+from hf_encoders.data.corpus.python_docs import LabelledDocument, read_python_documents
 from hf_encoders.data.corpus.segmentation import splitter_for
 from hf_encoders.data.corpus.text_files import text_files
 from hf_encoders.loading import load_tokenizer
@@ -32,23 +32,10 @@ TEST_SHARE = 0.3  # of their documents
 
 
 @dataclass
-class LabelledDocument:
-    """A document, its source, and its passages, each a list of sentences."""
-
-    label: str
-    passages: list[list[str]]
-
-    @property
-    def sentences(self) -> list[str]:
-        """All sentences in order."""
-        return [sentence for passage in self.passages for sentence in passage]
-
-
-@dataclass
 class PreparedText:
-    """Training and held-out documents, tokenized; the tokenizer is trained on the former."""
+    """Text to train on: tokenized training and held-out documents, and the latter as text."""
 
-    tokenizer: PreTrainedTokenizerBase
+    tokenizer: PreTrainedTokenizerBase  # trained on the training documents
     corpus: datasets.Dataset
     held_out_corpus: datasets.Dataset
     held_out: list[LabelledDocument]
@@ -59,11 +46,7 @@ def prepared_text(
 ) -> PreparedText:
     """Read, split and tokenize text, atomically, into the output folder, or load what an earlier start left there.
 
-    Args:
-        arguments (`argparse.Namespace`): Of the command.
-        recipe (`Recipe`): With family, tokenizer and longest example.
-        output (`Path`): Folder of the run.
-        on_read (`Callable`): Called when the text has been read, with how the tokenizer is made.
+    `on_read` is called when the text has been read, with how the tokenizer is made.
     """
     folder = output / TEXT
     made_of = description(arguments, recipe)
@@ -130,8 +113,7 @@ def load_documents(arguments: argparse.Namespace) -> list[LabelledDocument]:
     """The user's documents, labelled by file; or this Python's documentation, labelled by library."""
     splitter = splitter_for(arguments.language)
     if not arguments.input:
-        found = read_python_documents(splitter, CHARACTERS_PER_LIBRARY)
-        return [LabelledDocument(document.library, document.docstrings) for document in found]
+        return read_python_documents(splitter, CHARACTERS_PER_LIBRARY)
     documents: dict[tuple[str, ...], LabelledDocument] = {}
     repeated = 0
     for file in input_files(arguments.input):
@@ -146,8 +128,7 @@ def load_documents(arguments: argparse.Namespace) -> list[LabelledDocument]:
         print(f"  {repeated:,} duplicate documents left out")
     if len(documents) < 10:
         raise ValueError(
-            f"--input has {len(documents)} document(s), too few to hold some out for evaluation: separate documents "
-            "by blank lines, or give more files."
+            f"--input has {len(documents)} document(s), too few: separate them by blank lines, or give more files."
         )
     return list(documents.values())
 
@@ -158,10 +139,7 @@ def hold_out(
     """Training documents and held-out ones, `share` of them, which have several sentences (for sentence pairs)."""
     candidates = [i for i, document in enumerate(documents) if len(document.sentences) > 1]
     if len(candidates) < 4:
-        raise ValueError(
-            "the text has hardly any document of two sentences or more: separate documents by blank lines, and put "
-            "several sentences into each."
-        )
+        raise ValueError("hardly any document has several sentences: separate only documents by blank lines.")
     order = np.random.default_rng(seed).permutation(candidates)
     held_out = set(order[: min(max(2, round(len(documents) * share)), len(candidates) // 2)].tolist())
     return (

@@ -7,7 +7,7 @@ import torch
 from hf_encoders import HfeBertConfig
 from hf_encoders.cli import main
 from hf_encoders.commands import benchmark as command
-from hf_encoders.data.corpus.python_docs import Document
+from hf_encoders.data.corpus.python_docs import LabelledDocument
 from hf_encoders.records.flops import GEMM_SIDES
 from tests.benchmark.tiny import tiny_config, tiny_text
 
@@ -73,7 +73,7 @@ def test_a_size_of_each_family_with_a_tokenizer_trained_here(folder, capsys):
 
 def test_without_text_the_python_documentation_is_read_once(folder, capsys, monkeypatch):
     sentences = [sentence.split() for sentence in tiny_text().splitlines() if sentence]
-    documents = [Document("python", "module", [[" ".join(words)] * 3]) for words in sentences]
+    documents = [LabelledDocument("python", [[" ".join(words)] * 3]) for words in sentences]
     calls = []
     monkeypatch.setattr(command, "read_python_documents", lambda *_: calls.append(1) or documents)
     monkeypatch.setattr(command, "read_documents", lambda *_, **__: pytest.fail("no files were given"))

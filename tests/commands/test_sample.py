@@ -6,7 +6,7 @@ import pytest
 
 from hf_encoders.cli import main
 from hf_encoders.commands import sample as sample_command
-from hf_encoders.recipes.quickstart_text import LabelledDocument
+from hf_encoders.data.corpus.python_docs import LabelledDocument
 
 
 @pytest.fixture

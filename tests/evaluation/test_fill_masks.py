@@ -120,7 +120,7 @@ def test_mode_of_the_model_is_given_back():
     ("text", "arguments", "message"),
     [
         ("the cat", {}, r"text has no \[MASK\]"),
-        ("[MASK] " * 42, {}, "text has 44 tokens with special tokens, the model takes 43"),
+        ("[MASK] " * 42, {}, "text has 44 tokens, the model takes 43"),
         ("[MASK]", {"order": "random"}, "order='random'"),
         ("[MASK]", {"num_beams": 0}, "num_beams=0"),
     ],

@@ -11,8 +11,7 @@ from hf_encoders.finetuning import (
     token_classification,
 )
 from hf_encoders.finetuning.baselines import Baseline, compared
-from hf_encoders.finetuning.repeated_rows import describe_repeated, repeated_rows
-from hf_encoders.finetuning.report import baseline_warnings, format_table
+from hf_encoders.finetuning.report import baseline_warnings, describe_repeated, format_table, repeated_rows
 from hf_encoders.finetuning.runs import RunResult, only_class
 from tests.finetuning.tiny import LENGTH, splits, tokenizer_of
 from tests.hub.tiny_checkpoints import BERT

@@ -10,9 +10,8 @@ from safetensors.torch import load_file, save_file
 from transformers import BertConfig
 
 from hf_encoders.finetuning import multiple_choice, sequence_classification, sequence_regression
-from hf_encoders.finetuning.new_head import load_model
 from hf_encoders.finetuning.report import format_table, over_seeds
-from hf_encoders.finetuning.runs import RunResult, RunSettings, finetune, num_steps, with_defaults
+from hf_encoders.finetuning.runs import RunResult, RunSettings, finetune, load_model, num_steps, with_defaults
 from hf_encoders.loading import load_config, longest_input
 from tests.finetuning.tiny import LENGTH, labelled, save_encoder, sentences, splits, tokenizer_of
 from tests.hub.tiny_checkpoints import ALBERT, BERT, FAMILIES, ROBERTA

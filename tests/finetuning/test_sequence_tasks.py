@@ -140,7 +140,7 @@ CHOICES = {"prompt": ["the", "cat"], "endings": [["a", "dog"], ["on", "mat"]], "
         ),
         (sequence_regression, {**TEXTS, "label": ["1", "x"]}, None, "row 1: label is 'x', not a finite number"),
         (sequence_regression, {**TEXTS, "label": [1.0, float("nan")]}, None, "row 1: label is nan"),
-        (sequence_regression, {**TEXTS, "label": [1.0, 1.0]}, None, "at least two values are needed"),
+        (sequence_regression, {**TEXTS, "label": [1.0, 1.0]}, None, "give two values or more"),
         (multiple_choice, {**CHOICES, "label": [0, 2]}, None, "row 1: label 2 must be .* from 0 to 1"),
         (
             multiple_choice,
@@ -148,7 +148,7 @@ CHOICES = {"prompt": ["the", "cat"], "endings": [["a", "dog"], ["on", "mat"]], "
             None,
             "row 1: 1 endings, but train row 0 has 2",
         ),
-        (multiple_choice, {**CHOICES, "endings": ["a", "b"]}, None, "endings must be text, in one column each"),
+        (multiple_choice, {**CHOICES, "endings": ["a", "b"]}, None, "endings must be text"),
         (multiple_choice, TEXTS, None, "--prompt-column prompt"),
         (multiple_choice, {**CHOICES, "prompt": ["the", None]}, None, "train data, row 1: prompt is None, not text"),
     ],

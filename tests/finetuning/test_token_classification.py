@@ -239,14 +239,14 @@ def test_padding_is_at_the_end_whatever_the_tokenizer_prefers() -> None:
 @pytest.mark.parametrize(
     ("rows", "options", "message"),
     [
-        (tagged((["a"], ["O", "O"])), {}, "train data, row 0: 1 entries in tokens, 2 in ner_tags"),
+        (tagged((["a"], ["O", "O"])), {}, "train data, row 0: 1 tokens, but 2 ner_tags"),
         (tagged((["a"], [""])), {}, "row 0: the word 'a' has no tag"),
         (tagged((["a", "dog"], ["O", "O"])), {}, r"ner_tags has one class \('O'\); at least two"),
         ({"tokens": ["a dog"], "ner_tags": ["O O"]}, {}, "must be lists, one entry per word"),
         ({"tokens": [[1, 2]], "ner_tags": [["O", "X"]]}, {}, "tokens has 1, not text"),
         (tagged((["a"], ["O"])), {"tokens_column": "words"}, "--tokens-column words: the train data has no such"),
-        (tagged(([" ", "\t"], ["O", "X"])), {}, "train data: none of its 2 words has a token.*BertTokenizer"),
-        (tagged((["a", "a"], ["O", "X"])), {"window_overlap": 22}, "--window-overlap 22.*room for 22.*from 0 to 21"),
+        (tagged(([" ", "\t"], ["O", "X"])), {}, "train data: no word has a token in BertTokenizer"),
+        (tagged((["a", "a"], ["O", "X"])), {"window_overlap": 22}, "--window-overlap 22: must be from 0 to 21"),
     ],
 )
 def test_wrong_data_is_refused(rows: dict[str, list], options: dict[str, Any], message: str) -> None:

@@ -105,7 +105,7 @@ def test_tags_may_have_the_kind_first(metric):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"predictions": [["O"]]}, "sentence 0 has 1 predictions and 2 references"),
+        ({"predictions": [["O"]]}, "sentence 0: 1 predictions, 2 references"),
         ({"mode": "loose"}, "mode='loose'"),
         ({"mode": "strict"}, "scheme=None"),
         ({"scheme": "IOB2"}, "mode=None"),

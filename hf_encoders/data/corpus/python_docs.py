@@ -9,9 +9,10 @@ import inspect
 import re
 import sysconfig
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from tqdm import tqdm
 
@@ -23,22 +24,22 @@ NOT_TEXT = re.compile(r"^\s*(>>>|\.\.\.|\$ |#|\||\+[-=]|[-=~^*`]{3,}|\.\. |:\w|@
 FEWEST_WORDS = 5
 
 
-class Document(NamedTuple):
-    """Documentation of one module."""
+@dataclass
+class LabelledDocument:
+    """A document, its source, and its passages, each a list of sentences."""
 
-    library: str  # top-level package, `python` for the standard library
-    module: str  # path within the library
-    docstrings: list[list[str]]  # sentences of each
+    label: str
+    passages: list[list[str]]
 
     @property
     def sentences(self) -> list[str]:
-        """All sentences in source order."""
-        return [sentence for docstring in self.docstrings for sentence in docstring]
+        """All sentences in order."""
+        return [sentence for passage in self.passages for sentence in passage]
 
 
 def read_python_documents(
-    sentence_splitter: Callable[[str], list[str]], max_characters: int | None = None, show_progress: bool = True
-) -> list[Document]:
+    sentence_splitter: Callable[[str], list[str]], max_characters: int
+) -> list[LabelledDocument]:
     """Collect the documentation of this Python installation.
 
     A sentence seen before, in whatever module, is left out: packages repeat themselves, and a model memorizes repeated
@@ -46,45 +47,43 @@ def read_python_documents(
 
     Args:
         sentence_splitter (`Callable[[str], list[str]]`): Splits a paragraph into sentences.
-        max_characters (`int`, *optional*): Characters per library after which no more of its modules are read; `None`
-            reads all.
-        show_progress (`bool`, *optional*, defaults to `True`): Whether to show a progress bar.
+        max_characters (`int`): Characters per library after which no more of its modules are read.
 
     Returns:
-        `list[Document]`: Modules with at least two sentences, in the order of their paths.
+        `list[LabelledDocument]`: Modules with at least two sentences, in the order of their paths; a passage is a
+        docstring, the label is the top-level package (`python` for the standard library).
     """
     seen: set[str] = set()
     documents = []
-    taken: dict[str, int] = {}
-    progress = tqdm(list(_sources()), desc="reading documentation", unit="module", disable=not show_progress)
-    for library, module, source in progress:
-        if max_characters is not None and taken.get(library, 0) >= max_characters:
+    taken: Counter[str] = Counter()
+    for library, source in tqdm(list(_sources()), desc="reading documentation", unit="module"):
+        if taken[library] >= max_characters:
             continue
         docstrings = []
-        for text in [source] if isinstance(source, str) else list(_docstrings(source)):
+        for text in [source] if isinstance(source, str) else _docstrings(source):
             sentences = list(dict.fromkeys(s for s in _sentences(text, sentence_splitter) if s not in seen))
             seen.update(sentences)
             if sentences:
                 docstrings.append(sentences)
-        document = Document(library, module, docstrings)
+        document = LabelledDocument(library, docstrings)
         if len(document.sentences) >= 2:
             documents.append(document)
-            taken[library] = taken.get(library, 0) + sum(map(len, document.sentences))
+            taken[library] += sum(map(len, document.sentences))
     return documents
 
 
-def _sources() -> Iterator[tuple[str, str, str | Path]]:
-    """Library, module and text of the topics of `help()`, then the path of every module, sorted, instead of a text."""
+def _sources() -> Iterator[tuple[str, str | Path]]:
+    """Library and text of the topics of `help()`, then the path of every module, sorted, instead of a text."""
     from pydoc_data.topics import topics
 
-    for name, text in sorted(topics.items()):
-        yield "python", f"topics/{name}", text
+    for _, text in sorted(topics.items()):
+        yield "python", text
     paths = sysconfig.get_paths()
     for folder, is_standard in ((Path(paths["stdlib"]), True), (Path(paths["purelib"]), False)):
         for path in sorted(folder.rglob("*.py")):
             parts = path.relative_to(folder).parts
             if SKIPPED_FOLDERS.isdisjoint(parts[:-1]) and not parts[-1].startswith("test"):
-                yield "python" if is_standard else parts[0].removesuffix(".py"), "/".join(parts), path
+                yield "python" if is_standard else parts[0].removesuffix(".py"), path
 
 
 def _docstrings(path: Path) -> Iterator[str]:
