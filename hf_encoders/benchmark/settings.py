@@ -8,7 +8,7 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives import Objective, get_objective
-from hf_encoders.recipes.model_config import config_of_size
+from hf_encoders.recipes.model_config import tokenizer_fields
 from hf_encoders.registration import config_class_of
 
 
@@ -118,9 +118,16 @@ def make_config(setting: Setting, tokenizer: PreTrainedTokenizerBase, vocab_size
         config = config_class.from_pretrained(setting.size, **dropouts)
         check_own_config(config, setting, tokenizer)
         return config
-    vocab_size = max(vocab_size, len(tokenizer))
     size = SIZES[setting.size]
-    return config_of_size(config_class, size, tokenizer, setting.length, vocab_size=vocab_size, **dropouts)
+    return config_class(
+        vocab_size=max(vocab_size, len(tokenizer)),
+        hidden_size=size.hidden_size,
+        num_hidden_layers=size.num_hidden_layers,
+        num_attention_heads=size.num_attention_heads,
+        intermediate_size=4 * size.hidden_size,
+        **tokenizer_fields(config_class, tokenizer, setting.length),
+        **dropouts,
+    )
 
 
 def check_own_config(config: EncoderConfig, setting: Setting, tokenizer: PreTrainedTokenizerBase) -> None:

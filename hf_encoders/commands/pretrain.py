@@ -37,10 +37,10 @@ from hf_encoders.recipes.run import Run, divide, num_processes, train_to_the_end
 from hf_encoders.recipes.run_folder import (
     CORPUS,
     IS_FINISHED,
+    RunFileCallback,
     begin_or_go_on,
     check_corpus,
     choose_threads,
-    note_when_training_begins,
     open_corpus,
     phases_of,
     read_run_file,
@@ -48,7 +48,6 @@ from hf_encoders.recipes.run_folder import (
     run_identity,
     write_run,
 )
-from hf_encoders.records.training_record import command_of
 from hf_encoders.redaction import base_name
 from hf_encoders.saved_files import CARD_FILE, published_files, refuse_secrets
 from hf_encoders.training.argument_fields import add_field_arguments, given_fields
@@ -140,7 +139,7 @@ def run(arguments: argparse.Namespace) -> int:
             set_seed(run.arguments.seed)
             trainer = run.trainer(*parts, tokenizer)
             choose_threads(trainer, noted)
-            note_when_training_begins(trainer, output, noted)
+            trainer.add_callback(RunFileCallback(output, noted))
             if run.arguments.process_index == 0:
                 print(plan_of_trainer(run, trainer), flush=True)
             how = "give the same command again" + " without --overwrite" * arguments.overwrite
@@ -201,9 +200,6 @@ def open_run(
     """Tokenizer, corpus and `run.json` of the run that the output folder holds or that starts there.
 
     Other processes wait for the first.
-
-    Raises:
-        ValueError: if the folder holds another run; and as `open_corpus`.
     """
     training, recipe, output = run.arguments, run.recipe, run.output
     is_main = training.process_index == 0
@@ -225,11 +221,7 @@ def open_run(
 def split_documents(
     documents: datasets.Dataset, run: Run, validation_share: float
 ) -> tuple[datasets.Dataset, datasets.Dataset]:
-    """Documents to train on, and to evaluate on.
-
-    Raises:
-        ValueError: for fewer documents than both parts need.
-    """
+    """Documents to train on, and to evaluate on."""
     least = run.objective.least_documents
     if len(documents) < 2 * least:
         raise ValueError(
@@ -254,9 +246,7 @@ def finish(
     directory = run.output / "model"
     trainer.save_state()
     corpus_name = arguments.corpus_name or ", ".join(map(base_name, arguments.corpus))
-    save_pretrained_folder(
-        directory, run, trainer, corpus_name, documents, after, arguments.language, command_of(arguments)
-    )
+    save_pretrained_folder(run, trainer, corpus_name, documents, after, arguments)
     if trainer.args.process_index != 0:
         return
     write_run(run.output, {**noted, IS_FINISHED: True})

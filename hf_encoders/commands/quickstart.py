@@ -32,9 +32,9 @@ from hf_encoders.recipes.recipe import Phase, Recipe, load_recipe, recipe_names
 from hf_encoders.recipes.run import Run, train_to_the_end
 from hf_encoders.recipes.run_folder import (
     IS_FINISHED,
+    RunFileCallback,
     begin_or_go_on,
     choose_threads,
-    note_when_training_begins,
     phases_of,
     read_run_file,
     remove_run,
@@ -42,7 +42,6 @@ from hf_encoders.recipes.run_folder import (
     write_run,
 )
 from hf_encoders.records.tables import text_table
-from hf_encoders.records.training_record import command_of
 from hf_encoders.redaction import base_name
 from hf_encoders.registration import configurations
 from hf_encoders.saved_files import CARD_FILE, CURVE_FILE
@@ -117,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
     model = trainer.model
     print(f"  {model.num_parameters():,} parameters, {', '.join(map(str, recipe.phases))}")
     choose_threads(trainer, noted)
-    note_when_training_begins(trainer, output, noted)
+    trainer.add_callback(RunFileCallback(output, noted))
     before = trainer.evaluate()
     after = train_to_the_end(trainer, "give the same command again" + " without --overwrite" * arguments.overwrite)
 
@@ -125,8 +124,7 @@ def run(arguments: argparse.Namespace) -> int:
     directory = output / "model"
     name = ", ".join(map(base_name, arguments.input or ["documentation of the Python installation"]))
     trainer.save_state()
-    command = command_of(arguments)
-    save_pretrained_folder(directory, run, trainer, name, text.corpus, after, arguments.language, command)
+    save_pretrained_folder(run, trainer, name, text.corpus, after, arguments)
     write_run(output, {**noted, IS_FINISHED: True})
 
     step(5, "loading in fresh processes")

@@ -4,8 +4,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
 from hf_encoders.data.blocks import SentenceBlocks
 from hf_encoders.data.collators import DataCollatorForMaskedLM
 from hf_encoders.data.masking import Masking
@@ -23,12 +21,7 @@ class MaskedLanguageModelling(Objective):
     terms = (MASKED_TOKENS,)
     auto_class = "AutoModelForMaskedLM"
     dataset_class = SentenceBlocks
-
-    def make_collator(
-        self, tokenizer: PreTrainedTokenizerBase, model_class: type[PreTrainedModel], **options: Any
-    ) -> DataCollatorForMaskedLM:
-        """The data collator."""
-        return DataCollatorForMaskedLM(tokenizer, **options)
+    collator_class = DataCollatorForMaskedLM
 
     def describe(
         self, collator: Any, mask_rates: Sequence[float], examples: Mapping[str, Any], logged: Mapping[str, float]

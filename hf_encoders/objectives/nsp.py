@@ -9,14 +9,7 @@ class NextSentencePrediction(SentencePairObjective):
 
     name = "nsp"
     title = "next-sentence prediction"
+    label_1 = "of the second segments from another document"
+    single_label_1 = ", including all after a chunk of one sentence"
     collator_class = DataCollatorForNextSentencePrediction
     least_documents = 2  # random second segments are from another document of the same part
-
-    def describe_pairs(self, share: str, single_has_label_1: bool) -> str:
-        """Which pairs had label 1, in words.
-
-        >>> NextSentencePrediction().describe_pairs("half", False)
-        'half of the second segments from another document'
-        """
-        single = ", including all after a chunk of one sentence" if single_has_label_1 else ""
-        return f"{share} of the second segments from another document{single}"

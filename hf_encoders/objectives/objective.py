@@ -23,45 +23,27 @@ OBJECTIVES: "dict[str, Objective]" = {}
 
 @dataclass(frozen=True)
 class LossTerm:
-    """A term of the loss: a sum over its items divided by their number in the whole batch.
+    """A term of the loss: a sum over its items divided by their number in the whole batch."""
 
-    Args:
-        name (`str`): Key in the model's `loss_terms`; logged as `<name>_loss` and `<name>_accuracy`.
-        items (`str`): What is predicted, in words for the card ("masked tokens").
-        weight (`float`, *optional*, defaults to 1.0): Factor in the loss.
-        task (`str`, *optional*, defaults to `"fill-mask"`): The Hub's task that its accuracy is reported under.
-        is_per_example (`bool`, *optional*, defaults to `False`): Whether labels are per example, not per token.
-        baseline (`str`, *optional*): Accuracy without learning, in words for the card ("chance 0.5").
-    """
-
-    name: str
-    items: str
-    weight: float = 1.0
-    task: str = "fill-mask"
-    is_per_example: bool = False
-    baseline: str | None = None
+    name: str  # key in the model's `loss_terms`; logged as `<name>_loss` and `<name>_accuracy`
+    items: str  # what is predicted, in words for the card ("masked tokens")
+    weight: float = 1.0  # in the loss
+    task: str = "fill-mask"  # of the Hub, for the card's evaluation
+    is_per_example: bool = False  # labels are per example, not per token
+    baseline: str | None = None  # accuracy without learning, in words for the card ("chance 0.5")
 
 
 class Objective:
-    """What a model is pre-trained on. A subclass in a file of its own sets the attributes and `make_collator`.
+    """What a model is pre-trained on. A subclass in a file of its own sets the attributes."""
 
-    Attributes:
-        name (`str`): As in recipes and on the command line.
-        terms (`tuple` of `LossTerm`): Terms of the loss; the model's class has all of them in `loss_terms`.
-        auto_class (`str`): Auto class whose model has the head.
-        dataset_class (`type`): Makes the examples of tokenised documents; an `EpochDataset`.
-        example_options (`type`, *optional*): Dataclass of further options of the dataset.
-        masking_options (`type`): Dataclass of the options of the data collator.
-        least_documents (`int`): Fewest documents that examples can be made of.
-    """
-
-    name: ClassVar[str]
-    terms: ClassVar[tuple[LossTerm, ...]]
-    auto_class: ClassVar[str] = "AutoModelForPreTraining"
-    dataset_class: ClassVar[type[EpochDataset]]
-    example_options: ClassVar[type | None] = None
-    masking_options: ClassVar[type] = Masking
-    least_documents: ClassVar[int] = 1
+    name: ClassVar[str]  # in recipes and on the command line
+    terms: ClassVar[tuple[LossTerm, ...]]  # of the loss; the model's class has all of them in `loss_terms`
+    auto_class: ClassVar[str] = "AutoModelForPreTraining"  # whose model has the head
+    dataset_class: ClassVar[type[EpochDataset]]  # makes the examples of tokenised documents
+    collator_class: ClassVar[type]  # masks them and makes batches
+    example_options: ClassVar[type | None] = None  # dataclass of further options of the dataset
+    masking_options: ClassVar[type] = Masking  # dataclass of the options of the data collator
+    least_documents: ClassVar[int] = 1  # fewest that examples can be made of
 
     @property
     def loss_weights(self) -> dict[str, float]:
@@ -111,35 +93,29 @@ class Objective:
         self, tokenizer: PreTrainedTokenizerBase, model_class: type[PreTrainedModel], **options: Any
     ) -> Any:
         """The data collator: examples -> arguments of the model's `forward`. `options` are those of `masking`."""
-        raise NotImplementedError
+        return self.collator_class(tokenizer, **options)
 
     def check_options(self, examples: Mapping[str, Any], masking: Mapping[str, Any]) -> None:
-        """Refuse unknown or invalid options before there is text.
-
-        Args:
-            examples, masking: Options of `make_examples` and `make_collator`.
+        """Refuse unknown or invalid options of `make_examples` and `make_collator` before there is text.
 
         Raises:
             ValueError: naming the option; and as `example_options` and `masking_options`.
         """
         own = [name for name in inspect.signature(self.dataset_class).parameters if name not in GIVEN_BY_THE_RUN]
-        rule = [] if self.example_options is None else [one.name for one in dataclasses.fields(self.example_options)]
-        known_masking = [one.name for one in dataclasses.fields(self.masking_options)]
-        for key, options, known in (
-            ("examples", examples, list(dict.fromkeys([*own, *rule]))),
-            ("masking", masking, known_masking),
-        ):
-            for name in options:
-                if name not in known:
-                    raise ValueError(f"{key}: {self.name} has no option {name!r}, only {', '.join(known)}.")
         if not callable(masking.get("word_starts", WordStarts)):
             raise ValueError(f"masking: word_starts={masking['word_starts']!r} is set by presets only: leave it out.")
-        for key, kind, options in (
-            ("examples", self.example_options or dict, {name: examples[name] for name in rule if name in examples}),
-            ("masking", self.masking_options, masking),
+        for key, kind, options, others in (
+            ("examples", self.example_options, examples, own),
+            ("masking", self.masking_options, masking, []),
         ):
+            fields = [] if kind is None else [one.name for one in dataclasses.fields(kind)]
+            known = list(dict.fromkeys([*others, *fields]))
+            unknown = [name for name in options if name not in known]
+            if unknown:
+                raise ValueError(f"{key}: {self.name} has no option {unknown[0]!r}, only {', '.join(known)}.")
             try:
-                kind(**options)
+                if kind is not None:
+                    kind(**{name: value for name, value in options.items() if name in fields})
             except (TypeError, ValueError) as error:
                 raise ValueError(f"{key}: {error}") from error
 

@@ -24,10 +24,14 @@ class SentencePairObjective(MaskedLanguageModelling):
 
     Attributes:
         title (`str`): The pair task, for the card.
+        label_1 (`str`): Which pairs have label 1, for the card, after the share that has it.
+        single_label_1 (`str`): Added if chunks of one sentence get a random second segment and label 1.
         collator_class (`type`): Makes the pairs.
     """
 
     title: ClassVar[str]
+    label_1: ClassVar[str]
+    single_label_1: ClassVar[str]
     terms = (MASKED_TOKENS, SENTENCE_PAIRS)
     auto_class = "AutoModelForPreTraining"
     dataset_class = DocumentChunks
@@ -47,18 +51,9 @@ class SentencePairObjective(MaskedLanguageModelling):
         """How tokens were masked, and which pairs had label 1."""
         share = logged.get("pair_label_1_share", 0.5)
         words = "half" if abs(share - 0.5) <= SAME_HALF else f"{100 * share:.0f} %"
-        pairs = self.describe_pairs(words, single_has_label_1=bool(examples.get("original_code")))
+        pairs = f"{words} {self.label_1}{self.single_label_1 if examples.get('original_code') else ''}"
         return {**super().describe(collator, mask_rates, examples, logged), self.title: pairs}
 
     def loss_baselines(self, unigram_cross_entropy: float) -> dict[str, tuple[str, float]]:
         """The unigram cross-entropy, and that of a coin toss for pairs."""
         return {**super().loss_baselines(unigram_cross_entropy), "pair_loss": ("chance", math.log(2))}
-
-    def describe_pairs(self, share: str, single_has_label_1: bool) -> str:
-        """Which pairs had label 1, in words.
-
-        Args:
-            share (`str`): How many had, such as "half".
-            single_has_label_1 (`bool`): Whether chunks of one sentence got a random second segment and label 1.
-        """
-        raise NotImplementedError

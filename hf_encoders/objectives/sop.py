@@ -9,13 +9,6 @@ class SentenceOrderPrediction(SentencePairObjective):
 
     name = "sop"
     title = "sentence-order prediction"
+    label_1 = "of the pairs swapped"
+    single_label_1 = ", or a single sentence with one from elsewhere"
     collator_class = DataCollatorForSentenceOrderPrediction
-
-    def describe_pairs(self, share: str, single_has_label_1: bool) -> str:
-        """Which pairs had label 1, in words.
-
-        >>> SentenceOrderPrediction().describe_pairs("55 %", True)
-        '55 % of the pairs swapped, or a single sentence with one from elsewhere'
-        """
-        single = ", or a single sentence with one from elsewhere" if single_has_label_1 else ""
-        return f"{share} of the pairs swapped{single}"

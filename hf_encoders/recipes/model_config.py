@@ -1,4 +1,4 @@
-"""Configurations of new models: from a recipe's fields, a named size, and what the tokenizer decides."""
+"""Configurations of new models: from a recipe's fields, and what the tokenizer decides."""
 
 import dataclasses
 from typing import Any
@@ -19,29 +19,6 @@ def tokenizer_fields(
         "bos_token_id": tokenizer.bos_token_id,
         "eos_token_id": tokenizer.eos_token_id,
     }
-
-
-def config_of_size(
-    config_class: type[EncoderConfig], size: Any, tokenizer: PreTrainedTokenizerBase, max_length: int, **fields: Any
-) -> EncoderConfig:
-    """A configuration with the tokenizer's ids for examples of up to `max_length` tokens.
-
-    Args:
-        config_class (`type[EncoderConfig]`): The family.
-        size: Has `num_hidden_layers`, `hidden_size` and `num_attention_heads`; the feed-forward part is four times as
-            wide as the model.
-        tokenizer (`PreTrainedTokenizerBase`): Gives the special ids.
-        max_length (`int`): Longest example in tokens, special tokens included.
-        fields: Further fields, such as `vocab_size`.
-    """
-    return config_class(
-        hidden_size=size.hidden_size,
-        num_hidden_layers=size.num_hidden_layers,
-        num_attention_heads=size.num_attention_heads,
-        intermediate_size=4 * size.hidden_size,
-        **tokenizer_fields(config_class, tokenizer, max_length),
-        **fields,
-    )
 
 
 def config_of_fields(config_class: type[EncoderConfig], fields: dict[str, Any]) -> EncoderConfig:

@@ -45,21 +45,13 @@ BYTES_OF_PASS = {torch.float32: 16, torch.bfloat16: 72, torch.float16: 72}
 
 @dataclass(frozen=True)
 class PhasePlan:
-    """Plan of a phase.
-
-    Args:
-        phase (`Phase`): Steps, length, examples.
-        tokens (`float`): Real tokens of the phase, estimated from a few micro-batches.
-        epochs (`float`): Passes over the examples of the corpus.
-        seconds (`float`): Time of forward and backward passes and updates.
-        activation_bytes (`int`): Peak memory of a pass in addition to weights and gradients.
-    """
+    """Plan of a phase."""
 
     phase: Phase
-    tokens: float
+    tokens: float  # without padding, estimated from a few micro-batches
     epochs: float
-    seconds: float
-    activation_bytes: int
+    seconds: float  # of forward and backward passes and updates
+    activation_bytes: int  # peak of a pass in addition to weights and gradients
 
 
 @dataclass(frozen=True)
@@ -82,70 +74,40 @@ class Plan:
         """Memory of one device: weights, gradients, moments, and the largest pass."""
         return self.parameters * BYTES_PER_PARAMETER + max(phase.activation_bytes for phase in self.phases)
 
-    @property
-    def saving(self) -> str:
-        """The interval of checkpoints."""
-        arguments, recipe = self.run.arguments, self.run.recipe
-        steps = int(arguments.save_steps)
-        if arguments.save_strategy != "steps" or steps >= recipe.steps:
-            return "no checkpoint before the end; "
-        return f"a checkpoint every {counted(steps, 'step')}, {duration(self.seconds * steps / recipe.steps)}; "
-
-    @property
-    def left_out(self) -> list[str]:
-        """What time and memory do without."""
-        options = {"fsdp": "takes less memory", "torch_compile": "takes less time"}
-        return [
-            f"  ({name} {what}: not counted)" for name, what in options.items() if getattr(self.run.arguments, name)
-        ]
-
     def __str__(self) -> str:
-        recipe, division = self.run.recipe, self.run.micro_batching
+        recipe, division, arguments = self.run.recipe, self.run.micro_batching, self.run.arguments
         rows = [("steps", "length", "examples per step", "micro-batch", "tokens", "epochs", "time")]
         for plan in self.phases:
             phase = plan.phase
-            rows.append(
-                (
-                    f"{phase.steps:,}",
-                    f"{phase.length}",
-                    f"{phase.examples:,}",
-                    f"{-(-phase.examples // division.micro_batches):,} x {division.micro_batches}",
-                    in_short(plan.tokens),
-                    rounded(plan.epochs, 2),
-                    duration(plan.seconds),
-                )
-            )
+            micro_batches = f"{-(-phase.examples // division.micro_batches):,} x {division.micro_batches}"
+            amounts = in_short(plan.tokens), rounded(plan.epochs, 2), duration(plan.seconds)
+            rows.append((f"{phase.steps:,}", f"{phase.length}", f"{phase.examples:,}", micro_batches, *amounts))
         rate = recipe.mask_rate and f", mask rate {recipe.mask_rate(0.0)} to {recipe.mask_rate(1.0)}"
-        arguments = self.run.arguments
-        rate_and_schedule = (
-            f"{recipe.optimizer}, learning rate {arguments.learning_rate:g} ({arguments.lr_scheduler_type.value}, "
-            f"{counted(arguments.get_warmup_steps(recipe.steps), 'step')} of warm-up){rate or ''}"
-        )
         tokens = in_short(sum(plan.tokens for plan in self.phases))
-        return "\n".join(
-            [
-                f"{recipe.name}: {recipe.family}, {recipe.objective}, {self.parameters:,} parameters",
-                f"  {rate_and_schedule}",
-                *(f"  {line}" for line in text_table(rows, ">").splitlines()),
-                f"  together {counted(recipe.steps, 'step')}, {tokens} tokens, {duration(self.seconds)} and "
-                f"{rounded(self.bytes / 2**30, 2)} GiB on each of {division.processes} x {self.device}",
-                f"  ({self.how})",
-                f"  {self.saving}evaluation and saving come on top",
-                *self.left_out,
-            ]
-        )
+        saving, interval = "no checkpoint before the end", int(arguments.save_steps)
+        if arguments.save_strategy == "steps" and interval < recipe.steps:
+            seconds = self.seconds * interval / recipe.steps
+            saving = f"a checkpoint every {counted(interval, 'step')}, {duration(seconds)}"
+        lines = [
+            f"{recipe.optimizer}, learning rate {arguments.learning_rate:g} ({arguments.lr_scheduler_type.value}, "
+            f"{counted(arguments.get_warmup_steps(recipe.steps), 'step')} of warm-up){rate or ''}",
+            *text_table(rows, ">").splitlines(),
+            f"together {counted(recipe.steps, 'step')}, {tokens} tokens, {duration(self.seconds)} and "
+            f"{rounded(self.bytes / 2**30, 2)} GiB on each of {division.processes} x {self.device}",
+            f"({self.how})",
+            f"{saving}; evaluation and saving come on top",
+        ]
+        for name, effect in (("fsdp", "takes less memory"), ("torch_compile", "takes less time")):
+            if getattr(arguments, name):
+                lines.append(f"({name} {effect}: not counted)")
+        heading = f"{recipe.name}: {recipe.family}, {recipe.objective}, {self.parameters:,} parameters"
+        return "\n  ".join([heading, *lines])
 
 
 def make_plan(
     run: Run, examples: RunExamples, collator: Callable[[list[Any]], dict[str, Any]], config: EncoderConfig
 ) -> Plan:
-    """Estimate a run, without making its model: in seconds and with little memory for any size.
-
-    Args:
-        run (`Run`): The run.
-        examples (`RunExamples`), collator (`Callable`): Make its micro-batches.
-        config (`EncoderConfig`): Configuration of its model.
-    """
+    """Estimate a run, without making its model: in seconds and with little memory for any size."""
     arguments, division = run.arguments, run.micro_batching
     with torch.device("meta"):
         model = run.objective.new_model(config)
@@ -162,18 +124,16 @@ def make_plan(
             BatchCounts.of(count_batch(collator(examples[item]), none_special, model.loss_terms), model.loss_terms)
             for item in sampled_items(examples.items_of(place), division.micro_batches)
         ]
-        tokens, squared, predicted, labelled = (
-            sum(getattr(count, name) for count in counts)
-            for name in ("tokens", "squared_lengths", "predicted", "labelled")
-        )
-        flops = 3 * forward_flops_of_counts(config, tokens, squared, predicted, labelled)
+        names = ("tokens", "squared_lengths", "predicted", "labelled")
+        sums = [sum(getattr(count, name) for count in counts) for name in names]
+        flops = 3 * forward_flops_of_counts(config, *sums)
         pass_seconds = flops / len(counts) / (share * rate) + BYTES_OF_PASS[dtype] * seconds_per_byte
         seconds = pass_seconds * division.accumulation + BYTES_OF_UPDATE * seconds_per_byte
         largest = max(counts, key=lambda count: count.tokens)
         found.append(
             PhasePlan(
                 part.phase,
-                tokens=tokens / len(counts) * part.phase.steps * division.micro_batches,
+                tokens=sums[0] / len(counts) * part.phase.steps * division.micro_batches,
                 epochs=part.phase.steps * part.phase.examples / len(part.dataset),
                 seconds=seconds * part.phase.steps,
                 activation_bytes=activation_bytes(config, largest, dtype, recomputes(arguments)),
@@ -190,11 +150,7 @@ def make_plan(
 def activation_bytes(config: EncoderConfig, counts: BatchCounts, dtype: torch.dtype, recomputes_layers: bool) -> int:
     """Peak memory of a pass in addition to weights and gradients, in bytes, by formula.
 
-    Args:
-        config (`EncoderConfig`): Configuration of the model.
-        counts (`BatchCounts`): Counts of the batch.
-        dtype (`torch.dtype`): Type of matrix products.
-        recomputes_layers (`bool`): Whether layers save only their inputs and are recomputed.
+    `dtype` is that of matrix products; with `recomputes_layers`, layers save only their inputs.
     """
     layers = config.num_layers_passed
     widths = config.hidden_size, config.intermediate_size
@@ -223,22 +179,24 @@ def memory_rate(device: torch.device) -> float:
 
 
 def measure_passes(plan: Plan, trainer: PreTrainingTrainer) -> Plan:
-    """A plan with the measured time and memory of a pass of each phase; weights and random states are not changed."""
-    model: PreTrainedModel = trainer.model.to(trainer.args.device)
+    """A plan with the measured time and memory of a pass of each phase, by a trainer that is not used again."""
+    device = trainer.args.device
+    model: PreTrainedModel = trainer.model.to(device).train()
     if recomputes(trainer.args):  # `Trainer` enables it when training starts
         enable = getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)
         enable()
     examples: RunExamples = trainer.train_dataset
-    update = plan.parameters * BYTES_OF_UPDATE / memory_rate(trainer.args.device)
+    update = plan.parameters * BYTES_OF_UPDATE / memory_rate(device)
     found = []
     for place, one in enumerate(plan.phases):
-        with torch.random.fork_rng(enabled=True):
-            sampled = sampled_items(examples.items_of(place), plan.run.micro_batching.micro_batches)
-            batches = [trainer.data_collator(examples[item]) for item in sampled]
-            tokens = [int(batch["cu_seq_lens_q"][-1]) for batch in batches]
-            largest = max(range(len(batches)), key=tokens.__getitem__)
-            seconds, held = measured_pass(trainer, model, batches[largest])
-        mean_seconds = seconds * sum(tokens) / len(tokens) / tokens[largest]
+        sampled = sampled_items(examples.items_of(place), plan.run.micro_batching.micro_batches)
+        batches = [trainer.data_collator(examples[item]) for item in sampled]
+        tokens = [int(batch["cu_seq_lens_q"][-1]) for batch in batches]
+        run = pass_of(trainer, batches[tokens.index(max(tokens))])
+        run()
+        seconds = seconds_of(run)
+        held = peak_on_cuda(run, device) if device.type == "cuda" else peak_on_cpu(run)
+        mean_seconds = seconds * sum(tokens) / len(tokens) / max(tokens)
         step_seconds = mean_seconds * plan.run.micro_batching.accumulation + update
         found.append(replace(one, seconds=step_seconds * one.phase.steps, activation_bytes=held))
     return replace(plan, phases=found, how="measured: a forward and backward pass of each phase")
@@ -253,20 +211,6 @@ def sampled_items(items: range, turns: int) -> list[int]:
     number = min(len(items), max(1, SAMPLED_MICRO_BATCHES // turns) * min(turns, SAMPLED_MICRO_BATCHES))
     steps = len(items) // turns
     return [items[i * steps // number * turns + i * turns // number] for i in range(number)]
-
-
-def measured_pass(trainer: PreTrainingTrainer, model: PreTrainedModel, batch: dict[str, Any]) -> tuple[float, int]:
-    """Seconds of a forward and backward pass, and its peak memory in addition to weights and gradients."""
-    device = trainer.args.device
-    run = pass_of(trainer, batch)
-    was_training = model.training
-    model.train()
-    run()
-    seconds = seconds_of(run)
-    held = peak_on_cuda(run, device) if device.type == "cuda" else peak_on_cpu(run)
-    model.zero_grad(set_to_none=True)
-    model.train(was_training)
-    return seconds, held
 
 
 def counted(number: int, what: str) -> str:

@@ -1,6 +1,6 @@
 """The result of a pre-training: a folder of model, tokenizer and code, with record, curve and card of the run."""
 
-from pathlib import Path
+import argparse
 from typing import Any
 
 import datasets
@@ -12,7 +12,7 @@ from hf_encoders.recipes.run import Run
 from hf_encoders.records.curves import Curve
 from hf_encoders.records.hardware import describe_hardware, describe_software
 from hf_encoders.records.plots import draw_runs
-from hf_encoders.records.training_record import TrainingRecord
+from hf_encoders.records.training_record import TrainingRecord, command_of
 from hf_encoders.redaction import published_path
 from hf_encoders.saved_files import CARD_FILE, CURVE_FILE
 from hf_encoders.training.optimizers import optimization_facts
@@ -20,29 +20,19 @@ from hf_encoders.training.trainer import PreTrainingTrainer
 from hf_encoders.writing import replaced_folder
 
 
-def save_pretrained_folder(
-    directory: Path,
-    run: Run,
-    trainer: PreTrainingTrainer,
-    corpus_name: str,
-    documents: datasets.Dataset,
-    after: dict[str, float],
-    language: str,
-    command: str,
-) -> None:
-    """Save a trained model with its record, curve and card; a collective operation.
+def save_pretrained_folder(run: Run, trainer: PreTrainingTrainer, *facts: Any) -> None:
+    """Save a trained model with its record, curve and card in the run's folder; a collective operation.
 
-    Args:
-        directory (`Path`): The folder; a model in it is replaced when the new one is complete.
-        run, trainer, corpus_name, documents, after, language, command: As in `pretraining_record`.
+    A model that is there is replaced when the new one is complete. Arguments as those of `pretraining_record`.
     """
+    directory = run.output / "model"
     if trainer.args.process_index != 0:
         trainer.save_model(str(directory), _internal_call=True)  # gathers shards; the first process writes
         return
     with replaced_folder(directory) as folder:
         # `_internal_call` keeps `Trainer` from pushing a card of its own.
         trainer.save_model(str(folder), _internal_call=True)
-        record = pretraining_record(run, trainer, corpus_name, documents, after, language, command)
+        record = pretraining_record(run, trainer, *facts)
         record.save(folder)
         draw_runs(
             [Curve("training", trainer.state.log_history)],
@@ -53,8 +43,7 @@ def save_pretrained_folder(
         )
         model = trainer.accelerator.unwrap_model(trainer.model)
         name = trainer.hub_model_id if trainer.args.push_to_hub else published_path(str(directory))
-        card = make_model_card(model, record, name=name, has_curve=True)
-        card.save(folder / CARD_FILE)
+        make_model_card(model, record, name=name, has_curve=True).save(folder / CARD_FILE)
 
 
 def pretraining_record(
@@ -63,8 +52,7 @@ def pretraining_record(
     corpus_name: str,
     documents: datasets.Dataset,
     after: dict[str, float],
-    language: str,
-    command: str,
+    arguments: argparse.Namespace,
 ) -> TrainingRecord:
     """The facts of a finished run, restarts included.
 
@@ -74,22 +62,17 @@ def pretraining_record(
         corpus_name (`str`): Name of the training text.
         documents (`datasets.Dataset`): Tokenised documents of the training text.
         after (`dict`): Metrics of the last evaluation.
-        language (`str`): Language code of the text.
-        command (`str`): Command that started the run (`command_of`).
+        arguments (`argparse.Namespace`): Of the command that started the run, with `language`.
     """
     unigram = trainer.health.unigram_cross_entropy
     recipe, logged = run.recipe, logged_means(trainer.state.log_history)
     held_out = {"dataset": "held-out documents of the corpus"}
     rates = () if recipe.mask_rate is None else (recipe.mask_rate(0.0), recipe.mask_rate(1.0))
     statistics = corpus_statistics(documents)
+    counts = {name: getattr(statistics, name) for name in ("documents", "sentences", "tokens")}
     return TrainingRecord(
         objectives=run.objective.describe(trainer.data_collator, rates, recipe.examples, logged),
-        corpus={
-            "name": corpus_name,
-            "documents": statistics.documents,
-            "sentences": statistics.sentences,
-            "tokens": statistics.tokens,
-        },
+        corpus={"name": corpus_name, **counts},
         schedule={
             "optimizer steps": trainer.state.global_step,
             "recipe": recipe.name,
@@ -104,8 +87,8 @@ def pretraining_record(
         seconds=trainer.health.training_seconds,
         tokens_per_second=trainer.health.tokens_seen / trainer.health.training_seconds,
         evaluation=[{**held_out, **result} for result in run.objective.results(after, unigram)],
-        command=command,
-        language=[language],
+        command=command_of(arguments),
+        language=[arguments.language],
     )
 
 

@@ -26,7 +26,7 @@ from hf_encoders.training.mask_rate import LinearMaskRate
 from hf_encoders.training.optimizers import OPTIMIZERS
 
 
-RECIPES = Path(__file__).parents[1] / "recipes"
+RECIPES = Path(__file__).parent
 # Fields of `TrainingArguments` that the run sets itself -> what to use instead, as in `option_names.NAMES`.
 SET_BY_RUN = {
     "per_device_train_batch_size": "phases: examples; the command chooses the micro-batch size",
@@ -38,24 +38,17 @@ SET_BY_RUN = {
     "train_sampling_strategy": f"{NOTHING}: the run samples the order of examples itself",
     "remove_unused_columns": f"{NOTHING}: examples are not rows of a dataset",
 }
+# Types of a recipe's fields in YAML; the others are mappings.
+KINDS = {"family": str, "objective": str, "phases": list, "mask_rate": list, "optimizer": str}
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A part of a run with examples of one length.
+    """A part of a run with examples of one length; ValueError for a number that is too small."""
 
-    Args:
-        steps (`int`): Optimizer steps.
-        length (`int`): Longest example in tokens, special tokens included; at least 5.
-        examples (`int`): Examples per optimizer step, over all processes and micro-batches.
-
-    Raises:
-        ValueError: for a number that is too small.
-    """
-
-    steps: int
-    length: int
-    examples: int
+    steps: int  # of the optimizer
+    length: int  # longest example in tokens, special tokens included
+    examples: int  # per optimizer step, over all processes and micro-batches
 
     def __post_init__(self):
         for name, least in (("steps", 1), ("length", 5), ("examples", 1)):
@@ -69,11 +62,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class TokenizerRecipe:
-    """Options of the tokenizer that is trained if none is given.
-
-    Args:
-        vocab_size (`int`): Most entries.
-        lowercase, strip_accents (`bool`), character_coverage (`float`): As in `train_tokenizer`.
+    """Options of the tokenizer that is trained if none is given, as in `train_tokenizer`.
 
     Raises:
         ValueError: for a value of another type or out of range.
@@ -131,7 +120,7 @@ class Recipe:
 
     def __post_init__(self):
         objective = get_objective(self.objective)
-        objective.model_class(self.config_class)
+        objective.model_class(self.config_class)  # refuses a family without the heads
         if not self.phases:
             raise ValueError("phases: a run needs at least one, such as {steps: 1000, length: 128, examples: 256}.")
         if self.optimizer not in OPTIMIZERS:
@@ -143,9 +132,9 @@ class Recipe:
         except ValueError as error:
             raise ValueError(f"model: {error}") from error
         objective.check_options(self.examples, self.masking)
-        if self.mask_rate is not None and "mask_probability" in self.masking:
-            given = self.masking["mask_probability"]
-            raise ValueError(f"masking: mask_probability={given} does not go with mask_rate: leave one out.")
+        rate = self.masking.get("mask_probability")
+        if self.mask_rate is not None and rate is not None:
+            raise ValueError(f"masking: mask_probability={rate} does not go with mask_rate: leave one out.")
 
     @property
     def config_class(self) -> type[EncoderConfig]:
@@ -158,15 +147,14 @@ class Recipe:
         Raises:
             ValueError: if the recipe sets fewer rows than the tokenizer or the longest examples need.
         """
-        least = {
-            "vocab_size": padded_vocab_size(tokenizer, 1),
-            "max_position_embeddings": self.config_class.position_rows(self.longest, tokenizer.pad_token_id),
-        }
-        for name, rows in least.items():
-            if self.model.get(name, rows) < rows:
-                raise ValueError(f"model: {name}={self.model[name]} must be at least {rows} here: leave it out.")
-        given_by_tokenizer = tokenizer_fields(self.config_class, tokenizer, self.longest)
-        fields = {"vocab_size": padded_vocab_size(tokenizer), **given_by_tokenizer, **self.model}
+        fields = tokenizer_fields(self.config_class, tokenizer, self.longest)
+        least = {**fields, "vocab_size": padded_vocab_size(tokenizer, 1)}
+        for name in ("vocab_size", "max_position_embeddings"):
+            if self.model.get(name, least[name]) < least[name]:
+                raise ValueError(
+                    f"model: {name}={self.model[name]} must be at least {least[name]} here: leave it out."
+                )
+        fields = {"vocab_size": padded_vocab_size(tokenizer), **fields, **self.model}
         return config_of_fields(self.config_class, fields)
 
     @property
@@ -212,20 +200,16 @@ class Recipe:
     def lengthened(self, before: "tuple[Phase, ...]", is_scaled: bool) -> "Recipe":
         """This recipe as the extension of a run with other phases, or itself if it is not one.
 
-        Past steps cannot change: earlier phases stay, the last one may be longer, and others may follow.
-
-        Args:
-            before (`tuple` of `Phase`): Phases of the run so far.
-            is_scaled (`bool`): Whether the phases of this recipe are from `of_steps`. Then only the number of steps
-                was requested, and all further ones belong to the last phase.
+        Past steps cannot change. If `is_scaled`, the phases of this recipe are from `of_steps`: only the number of
+        steps was requested, and all further ones belong to the last phase.
 
         >>> before, recipe = load_recipe("bert-minutes").phases, load_recipe("bert-minutes").of_steps(8000)
         >>> [phase.steps for phase in recipe.phases], [p.steps for p in recipe.lengthened(before, True).phases]
         ([2000, 6000], [1000, 7000])
         """
         further = self.steps - sum(phase.steps for phase in before)
-        shapes = [[(phase.length, phase.examples) for phase in phases] for phases in (self.phases, before)]
-        if not is_scaled or shapes[0] != shapes[1] or further < 0:
+        shapes, others = ([(phase.length, phase.examples) for phase in phases] for phases in (self.phases, before))
+        if not is_scaled or shapes != others or further < 0:
             return self
         last = dataclasses.replace(before[-1], steps=before[-1].steps + further)
         return dataclasses.replace(self, phases=(*before[:-1], last))
@@ -283,29 +267,18 @@ def recipe_of(name: str, fields: Any) -> Recipe:
     Raises:
         ValueError: naming the field that is missing, unknown or of another type.
     """
-    kinds = {
-        "family": str,
-        "objective": str,
-        "model": dict,
-        "tokenizer": dict,
-        "phases": list,
-        "examples": dict,
-        "masking": dict,
-        "mask_rate": list,
-        "optimizer": str,
-        "training": dict,
-    }
+    known = [one.name for one in dataclasses.fields(Recipe) if one.name != "name"]
     if not isinstance(fields, dict):
-        raise ValueError(f"a recipe has fields, {', '.join(kinds)}; this is a {type(fields).__name__}.")
-    unknown = [key for key in fields if key not in kinds]
-    if unknown:
-        raise ValueError(f"{unknown[0]!r} is not a field of a recipe, which has {', '.join(kinds)}.")
+        raise ValueError(f"a recipe has fields, {', '.join(known)}; this is a {type(fields).__name__}.")
+    for key, value in fields.items():
+        if key not in known:
+            raise ValueError(f"{key!r} is not a field of a recipe, which has {', '.join(known)}.")
+        kind = KINDS.get(key, dict)
+        if not isinstance(value, kind):
+            raise ValueError(f"{key}: {value!r} is a {type(value).__name__}, and must be a {kind.__name__}.")
     for key in ("family", "objective", "model", "tokenizer", "phases"):
         if key not in fields:
             raise ValueError(f"{key} is missing.")
-    for key, value in fields.items():
-        if not isinstance(value, kinds[key]):
-            raise ValueError(f"{key}: {value!r} is a {type(value).__name__}, and must be a {kinds[key].__name__}.")
     made = dict(fields, name=name)
     made["tokenizer"] = _made(TokenizerRecipe, "tokenizer", fields["tokenizer"])
     made["phases"] = tuple(_made(Phase, "phases", phase) for phase in fields["phases"])

@@ -34,17 +34,11 @@ EVAL_EXAMPLES = 2000  # most examples of an evaluation, spread evenly over the h
 
 @dataclass(frozen=True)
 class MicroBatching:
-    """How the examples of a step are divided into micro-batches.
-
-    Args:
-        processes (`int`): Processes of the launch.
-        accumulation (`int`): Micro-batches of a process per step.
-        examples (`int`): Most examples in a micro-batch of the longest phase.
-    """
+    """How the examples of a step are divided into micro-batches."""
 
     processes: int
-    accumulation: int
-    examples: int
+    accumulation: int  # micro-batches of a process per step
+    examples: int  # most in a micro-batch of the longest phase
 
     @property
     def micro_batches(self) -> int:
@@ -59,11 +53,10 @@ def divide(
 
     Args:
         recipe (`Recipe`): Sets the examples per step.
-        processes (`int`): Processes of the launch, one device each.
+        processes (`int`): Processes of the launch.
         examples (`int`, *optional*): Most examples of the longest phase in a micro-batch. Defaults to 16,384 tokens'
             worth, or more where a phase has too few examples per step to be divided that often.
-        accumulation (`int`, *optional*): Micro-batches per step, instead. `Trainer` has one number for all phases, so
-            those of a phase with fewer tokens per step are smaller.
+        accumulation (`int`, *optional*): Micro-batches per step, instead.
 
     Raises:
         ValueError: if both are given, for numbers below 1, and for a phase with fewer examples per step than there
@@ -97,14 +90,7 @@ def divide(
 
 @dataclass(frozen=True)
 class Run:
-    """A recipe on this machine; `Run.from_recipe` makes one.
-
-    Args:
-        recipe (`Recipe`): What to train.
-        micro_batching (`MicroBatching`): How a step is divided.
-        arguments (`TrainingArguments`): What `Trainer` gets.
-        options (`dict`): Fields of `TrainingArguments` that took precedence over the recipe's.
-    """
+    """A recipe on this machine; `Run.from_recipe` makes one."""
 
     recipe: Recipe
     micro_batching: MicroBatching
@@ -121,11 +107,8 @@ class Run:
     ) -> "Run":
         """A run in the folder `output`.
 
-        Args:
-            recipe (`Recipe`): What to train.
-            output (`Path` or `str`): The run's folder.
-            options (`Mapping`, *optional*): Fields of `TrainingArguments` that take precedence over the recipe's.
-            micro_batching (`MicroBatching`, *optional*): Defaults to `divide(recipe, num_processes())`.
+        `options` are fields of `TrainingArguments` that take precedence over the recipe's. `micro_batching` defaults
+        to `divide(recipe, num_processes())`.
 
         Raises:
             ValueError: as `training_arguments` and `divide`.
@@ -175,13 +158,7 @@ class Run:
         tokenizer: PreTrainedTokenizerBase,
         model: PreTrainedModel | None = None,
     ) -> PreTrainingTrainer:
-        """The trainer of the run.
-
-        Args:
-            documents, held_out (`datasets.Dataset`): Tokenised documents to train and to evaluate on.
-            tokenizer (`PreTrainedTokenizerBase`): The one that they were tokenised with.
-            model (`PreTrainedModel`, *optional*): The model to continue from. Defaults to fresh weights.
-        """
+        """The trainer of the run, for `model` or, by default, one with fresh weights."""
         if model is None:
             model = self.objective.new_model(self.recipe.model_config(tokenizer))
         trainer = PreTrainingTrainer(
@@ -275,14 +252,9 @@ def training_arguments(
 
 
 def train_to_the_end(trainer: PreTrainingTrainer, how_to_resume: str) -> dict[str, float]:
-    """Train, from the newest complete checkpoint of the run if there is one.
+    """Train, from the newest complete checkpoint if there is one, and return the metrics after the last step.
 
-    Args:
-        trainer (`PreTrainingTrainer`): Trainer of the run.
-        how_to_resume (`str`): Instruction that is printed if the run is interrupted.
-
-    Returns:
-        The metrics of the evaluation after the last step.
+    `how_to_resume` is the instruction that is printed if the run is interrupted.
     """
     trainer.interruption.how_to_resume = how_to_resume
     output = Path(trainer.args.output_dir)

@@ -115,11 +115,8 @@ def open_corpus(
     """The prepared corpus and its tokenizer; for text, both are made in the output folder.
 
     Args:
-        recipe (`Recipe`): Options of the tokenizer.
-        corpus (`list` of `str`): Prepared corpora, folders of them, or files and folders of text.
-        tokenizer_name (`str`, *optional*): Folder or name on the Hub; None trains one on the text.
-        language (`str`): Language code of the text.
-        output (`Path`): The run's folder.
+        recipe (`Recipe`): Options of the tokenizer that is trained on text if `tokenizer_name` is None.
+        corpus, tokenizer_name, language, output: As the options of `hf-encoders pretrain`.
 
     Raises:
         ValueError: if a prepared corpus has no or another tokenizer; and as `check_corpus`.
@@ -150,12 +147,8 @@ def open_corpus(
 def remove_run(output: Path, read_by_the_next: list[str | None]) -> None:
     """Remove the files of a run from its folder, except the model, which stays until the next one is complete.
 
-    Args:
-        output (`Path`): The folder.
-        read_by_the_next (`list`): Paths and names that the next run reads.
-
     Raises:
-        ValueError: before anything is removed, if the next run reads some of it.
+        ValueError: before anything is removed, if `read_by_the_next`, paths and names, are among the files.
     """
     found = [path for pattern in RUN_PARTS for path in output.glob(pattern)]
     for name in read_by_the_next:
@@ -169,11 +162,7 @@ def remove_run(output: Path, read_by_the_next: list[str | None]) -> None:
 def trained_tokenizer(
     recipe: Recipe, paths: list[Path], splitter: Callable[[str], list[str]], directory: Path
 ) -> PreTrainedTokenizerBase:
-    """The recipe's tokenizer, trained on the text once and kept in the run's folder.
-
-    Raises:
-        ValueError: if the folder holds a tokenizer of other options or text.
-    """
+    """The recipe's tokenizer, trained on the text once and kept in the run's folder."""
     text = [str(path.resolve()) for path in paths]
     made_of = {"family": recipe.family, **dataclasses.asdict(recipe.tokenizer), "text": text}
     note = directory / TOKENIZER_RECIPE
@@ -188,7 +177,6 @@ def trained_tokenizer(
     print(f"Training a tokenizer of {recipe.tokenizer.vocab_size:,} entries ({directory})", flush=True)
     documents = read_documents(paths, sentence_splitter=splitter)
     tokenizer = recipe_tokenizer(recipe, (sentence for document in documents for sentence in document))
-    # Complete or absent: a run that was killed trains it again.
     with replaced_folder(directory) as unfinished:
         tokenizer.save_pretrained(unfinished)
         (unfinished / TOKENIZER_RECIPE).write_text(json.dumps(made_of, indent=1) + "\n", encoding="utf-8")
@@ -223,11 +211,7 @@ def run_identity(
 
 
 def read_run_file(output: Path) -> dict[str, Any] | None:
-    """Content of the output folder's `run.json`; None if there is no run.
-
-    Raises:
-        ValueError: if the file is damaged, or the folder holds checkpoints without it.
-    """
+    """Content of the output folder's `run.json`; None if there is no run, and ValueError if it is damaged."""
     file = output / RUN_FILE
     if not file.is_file():
         if any(output.glob("checkpoint-*")):
@@ -235,32 +219,15 @@ def read_run_file(output: Path) -> dict[str, Any] | None:
         return None
     remedy = "it identifies the run of the checkpoints: restore it, or start from scratch with --overwrite."
     found = read_json(file, remedy)
+    # Other entries are compared with those of the resumed run.
+    threads = found.get(THREADS, 1)
     try:
-        check_shape(found)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{file} is damaged ({error}): {remedy}") from error
+        is_whole = bool(phases_of(found)) and isinstance(found["training"], dict) and isinstance(threads, int)
+    except (KeyError, TypeError, ValueError):
+        is_whole = False
+    if not is_whole:
+        raise ValueError(f"{file} is damaged (its phases, training or threads): {remedy}")
     return found
-
-
-def check_shape(noted: dict[str, Any]) -> None:
-    """Raise TypeError or ValueError for an entry of `run.json` that is missing or of another type."""
-    recipe = {one.name: object for one in dataclasses.fields(Recipe)}
-    kinds = {"recipe": dict, "corpus": str, "tokenizer": str, "seed": int, "validation share": float, "training": dict}
-    for where, entries, expected in (
-        ("", noted, kinds),
-        ("recipe: ", noted.get("recipe"), {**recipe, "phases": list, "model": dict, "training": dict}),
-        ("training: ", noted.get("training"), dict.fromkeys(SHAPING, object)),
-    ):
-        for name, kind in expected.items():
-            if name not in entries:
-                raise ValueError(f"{where}{name} is missing")
-            if not isinstance(entries[name], kind):
-                raise TypeError(f"{where}{name} is {entries[name]!r}")
-    for name, kind in ((THREADS, int), (IS_FINISHED, bool)):
-        if not isinstance(noted.get(name, kind()), kind):
-            raise TypeError(f"{name} is {noted[name]!r}")
-    if not phases_of(noted):
-        raise ValueError("recipe: phases is empty")
 
 
 def phases_of(noted: dict[str, Any]) -> tuple[Phase, ...]:
@@ -275,43 +242,38 @@ def write_run(output: Path, facts: dict[str, Any]) -> None:
 
 
 def begin_or_go_on(output: Path, recipe: Recipe, facts: dict[str, Any], is_main: bool) -> dict[str, Any]:
-    """The content of `run.json` from now on, for a new, a resumed or an extended run.
-
-    `note_when_training_begins` writes it.
+    """The content of `run.json` from now on, for a new, a resumed or an extended run; `RunFileCallback` writes it.
 
     Raises:
         ValueError: if the folder holds another run, or one that cannot be extended.
     """
     before = read_run_file(output)
     if before is None:
-        noted = facts
-    elif recipe.continues(phases_of(before)):
-        check_same(without_steps(before), without_steps(facts), output)
-        steps, checkpoints = sum(phase.steps for phase in phases_of(before)), checkpoints_by_step(output)
-        if before.get(IS_FINISHED) and not checkpoints:
-            raise ValueError(
-                f"--output {output} holds a finished run of {steps:,} steps without a checkpoint to resume from: give "
-                "another folder, or start from scratch with --overwrite."
-            )
-        longest = max(phase.length for phase in phases_of(before))
-        if recipe.longest > longest and "max_position_embeddings" not in recipe.model:
-            raise ValueError(
-                f"phases: examples of {recipe.longest} tokens need more positions than the model of the run in "
-                f"--output {output} has, which was made for {longest}: start a new run in another folder, or with "
-                "--overwrite. Longer examples can extend only a recipe that sets model: max_position_embeddings."
-            )
-        noted = {**before, **facts, IS_FINISHED: False}
-        if is_main:
-            phases = ", ".join(map(str, recipe.phases))
-            print(
-                f"This run is extended from {steps:,} to {recipe.steps:,} steps ({phases}): learning rate and mask "
-                "rate follow the longer schedule from now on.",
-                flush=True,
-            )
-    else:
+        return facts
+    if not recipe.continues(phases_of(before)):
         check_same(before, facts, output)
-        noted = before
-    return noted
+        return before
+    check_same(without_steps(before), without_steps(facts), output)
+    steps, longest = sum(phase.steps for phase in phases_of(before)), max(phase.length for phase in phases_of(before))
+    if before.get(IS_FINISHED) and not checkpoints_by_step(output):
+        raise ValueError(
+            f"--output {output} holds a finished run of {steps:,} steps without a checkpoint to resume from: give "
+            "another folder, or start from scratch with --overwrite."
+        )
+    if recipe.longest > longest and "max_position_embeddings" not in recipe.model:
+        raise ValueError(
+            f"phases: examples of {recipe.longest} tokens need more positions than the model of the run in --output "
+            f"{output} has, which was made for {longest}: start a new run in another folder, or with --overwrite. "
+            "Longer examples can extend only a recipe that sets model: max_position_embeddings."
+        )
+    if is_main:
+        phases = ", ".join(map(str, recipe.phases))
+        print(
+            f"This run is extended from {steps:,} to {recipe.steps:,} steps ({phases}): learning rate and mask rate "
+            "follow the longer schedule from now on.",
+            flush=True,
+        )
+    return {**before, **facts, IS_FINISHED: False}
 
 
 def without_steps(facts: dict[str, Any]) -> dict[str, Any]:
@@ -334,7 +296,7 @@ def check_same(before: dict[str, Any], facts: dict[str, Any], output: Path) -> N
         if before.get(name) != value:
             where, old, hint = name, before.get(name), ""
             if isinstance(value, dict) and isinstance(old, dict):
-                where = next((f"{name} ({key})" for key in value if old.get(key) != value[key]), name)
+                where = next((f"{name} ({key})" for key in value if key not in old or old[key] != value[key]), name)
             if where == "recipe (phases)":
                 phases = ", ".join(map(str, phases_of(before)))
                 hint = f"It has {phases}; a longer run keeps these, and extends the last (--max-steps) or adds others."
@@ -344,20 +306,18 @@ def check_same(before: dict[str, Any], facts: dict[str, Any], output: Path) -> N
             )
 
 
-class _NoteCallback(TrainerCallback):
+class RunFileCallback(TrainerCallback):
+    """Writes `run.json` once the trainer has loaded its checkpoint: an earlier failure must not change the folder."""
+
     def __init__(self, output: Path, noted: dict[str, Any]):
         self.output, self.noted = output, noted
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
+        """Write it, in the main process."""
         if state.is_world_process_zero:
             write_run(self.output, self.noted)
-
-
-def note_when_training_begins(trainer: Trainer, output: Path, noted: dict[str, Any]) -> None:
-    """Write `run.json` once the trainer has loaded its checkpoint: an earlier failure must not change the folder."""
-    trainer.add_callback(_NoteCallback(output, noted))
 
 
 def choose_threads(trainer: Trainer, noted: dict[str, Any]) -> None:

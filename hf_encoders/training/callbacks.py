@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from typing import Any
 
-from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 from transformers import (
     PreTrainedModel,
@@ -34,24 +33,19 @@ class EpochCallback(TrainerCallback):
     """
 
     def on_epoch_begin(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        train_dataloader: DataLoader | None = None,
-        **kwargs: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Set `state.epoch`, which is a fraction if training resumes within an epoch."""
-        for data_set in epoch_datasets(getattr(train_dataloader, "dataset", None)):
+        for dataset in epoch_datasets(getattr(kwargs["train_dataloader"], "dataset", None)):
             # The addend is smaller than a step's share of an epoch, and larger than rounding errors.
-            data_set.set_epoch(int(state.epoch + 1e-9))
+            dataset.set_epoch(int(state.epoch + 1e-9))
 
 
-def epoch_datasets(data_set: Any) -> Iterator[Any]:
+def epoch_datasets(dataset: Any) -> Iterator[Any]:
     """The datasets with `set_epoch`, also inside `Subset` and `ConcatDataset`."""
-    if hasattr(data_set, "set_epoch"):
-        yield data_set
-    for inner in (getattr(data_set, "dataset", None), *getattr(data_set, "datasets", ())):
+    if hasattr(dataset, "set_epoch"):
+        yield dataset
+    for inner in (getattr(dataset, "dataset", None), *getattr(dataset, "datasets", ())):
         if inner is not None:
             yield from epoch_datasets(inner)
 
@@ -68,20 +62,15 @@ class HubCodeCallback(TrainerCallback):
 
     def __init__(self, trainer: Trainer | None = None):
         self.trainer = trainer
-        self._pending: list[Future] = []
-        self._reported: list[Future] = []
+        self._pushes: dict[Future, bool] = {}  # and whether its result has been checked
 
     def on_push_begin(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        model: PreTrainedModel | None = None,
-        **kwargs: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Copy the files of the model and its configuration to the folder that is pushed, in the main process."""
         self._report(state)
         watch_pushes(args.output_dir)
+        model = kwargs.get("model")
         # An adapter, which forwards the model's attributes, is pushed without the model and its code.
         if state.is_world_process_zero and isinstance(model, PreTrainedModel) and model._auto_class is not None:
             custom_object_save(model, args.output_dir)
@@ -92,21 +81,19 @@ class HubCodeCallback(TrainerCallback):
     ) -> None:
         """Wait for the last push, as `Trainer` does right after this, and report a failure."""
         self._watch()
-        wait(self._pending)
+        wait(self._pushes)
         self._report(state)
 
     def _watch(self) -> None:
         """Remember the jobs of current pushes, which `Trainer` forgets at the next push."""
         progress = getattr(self.trainer, "push_in_progress", None)
-        known = self._pending + self._reported
-        self._pending += [job for job in getattr(progress, "jobs", ()) if job not in known]
+        for job in getattr(progress, "jobs", ()):
+            self._pushes.setdefault(job, False)
 
     def _report(self, state: TrainerState) -> None:
         self._watch()
-        done = [job for job in self._pending if job.done()]
-        self._pending = [job for job in self._pending if job not in done]
-        self._reported += done
-        for job in done:
+        for job in [job for job, is_checked in self._pushes.items() if job.done() and not is_checked]:
+            self._pushes[job] = True
             if not job.cancelled() and job.exception() is not None:
                 logger.warning(
                     f"A push to the Hub before step {state.global_step} failed "
@@ -118,8 +105,8 @@ class HubCodeCallback(TrainerCallback):
 class CompactProgressCallback(ProgressCallback):
     """`Trainer`'s progress bar with the current losses, and one line per evaluation instead of whole logs.
 
-    Bars are labelled, that of an evaluation disappears at its end, and in a file they write a line every half minute.
-    Shown are the metrics in `SHOWN`; if it is None, loss and accuracy of each loss term.
+    Shown are the metrics in `SHOWN`; if it is None, loss and accuracy of each loss term. In a file, a line is written
+    every half minute.
     """
 
     SHOWN: tuple[str, ...] | None = None
@@ -133,25 +120,15 @@ class CompactProgressCallback(ProgressCallback):
         self.current_step = state.global_step
 
     def on_prediction_step(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        eval_dataloader: DataLoader | None = None,
-        **kwargs: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """As in `ProgressCallback`."""
-        if state.is_world_process_zero and self.prediction_bar is None and has_length(eval_dataloader):
-            self.prediction_bar = labelled_bar("evaluating", len(eval_dataloader), leave=False)
-        super().on_prediction_step(args, state, control, eval_dataloader=eval_dataloader, **kwargs)
+        if state.is_world_process_zero and self.prediction_bar is None and has_length(kwargs["eval_dataloader"]):
+            self.prediction_bar = labelled_bar("evaluating", len(kwargs["eval_dataloader"]), leave=False)
+        super().on_prediction_step(args, state, control, **kwargs)
 
     def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, float] | None = None,
-        **kwargs: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: dict, **kwargs: Any
     ) -> None:
         """Show the metrics."""
         if self.training_bar is None:

@@ -1,5 +1,6 @@
 """Checks of training arguments before there is any compute."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,51 +11,44 @@ from transformers.integrations import get_reporting_integration_callbacks
 from hf_encoders.errors import first_line
 
 
-# Field of `TrainingArguments` -> the interval of its values. torch refuses some others without naming the field, and
-# trains to useless weights with the rest.
+# Field of `TrainingArguments` -> the test that its value must pass, in words. torch refuses some others without naming
+# the field, and trains to useless weights with the rest.
 RANGES = {
-    "learning_rate": "(0, 1]",
-    "weight_decay": "[0, inf)",
-    "adam_beta1": "[0, 1)",
-    "adam_beta2": "[0, 1)",
-    "adam_epsilon": "(0, 1)",
-    "max_grad_norm": "[0, inf)",
-    "label_smoothing_factor": "[0, 1)",
-    "warmup_steps": "[0, inf)",
-    "num_train_epochs": "[0, inf)",
-    "per_device_train_batch_size": "[1, inf)",
-    "per_device_eval_batch_size": "[1, inf)",
-    "gradient_accumulation_steps": "[1, inf)",
+    "learning_rate": "above 0 and at most 1",
+    "weight_decay": "a finite number, at least 0",
+    "adam_beta1": "at least 0 and below 1",
+    "adam_beta2": "at least 0 and below 1",
+    "adam_epsilon": "above 0 and below 1",
+    "max_grad_norm": "a finite number, at least 0",
+    "label_smoothing_factor": "at least 0 and below 1",
+    "warmup_steps": "a finite number, at least 0",
+    "num_train_epochs": "a finite number, at least 0",
+    "per_device_train_batch_size": "a finite number, at least 1",
+    "per_device_eval_batch_size": "a finite number, at least 1",
+    "gradient_accumulation_steps": "a finite number, at least 1",
+}
+TESTS = {
+    "above 0 and at most 1": lambda value: 0 < value <= 1,
+    "above 0 and below 1": lambda value: 0 < value < 1,
+    "at least 0 and below 1": lambda value: 0 <= value < 1,
+    "a finite number, at least 0": lambda value: 0 <= value < math.inf,
+    "a finite number, at least 1": lambda value: 1 <= value < math.inf,
 }
 
 
 def check_ranges(fields: Mapping[str, Any], options: Mapping[str, str] | None = None) -> None:
-    """Refuse values outside of `RANGES`.
-
-    Args:
-        fields (`Mapping`): Fields of `TrainingArguments`; those not in `RANGES` are not checked.
-        options (`Mapping`, *optional*): Field -> its option on the command line, for the message.
-
-    Raises:
-        ValueError: Names the field or option, its value and the interval.
+    """Refuse fields of `TrainingArguments` outside of `RANGES`; `options` are their names on the command line.
 
     >>> check_ranges({"adam_beta2": 1.0})
     Traceback (most recent call last):
     ...
     ValueError: adam_beta2=1.0 must be at least 0 and below 1.
     """
-    for name, interval in RANGES.items():
+    for name, words in RANGES.items():
         value = fields.get(name)
-        least, most = (end.strip() for end in interval[1:-1].split(","))
-        if value is None or (
-            (value >= float(least) if interval[0] == "[" else value > float(least))
-            and (value <= float(most) if interval[-1] == "]" else value < float(most))
-        ):
-            continue
-        above = f"{'at least' if interval[0] == '[' else 'above'} {least}"
-        below = f"{'at most' if interval[-1] == ']' else 'below'} {most}"
-        what = f"{options[name]} {value}:" if name in (options or {}) else f"{name}={value}"
-        raise ValueError(f"{what} must be {f'a finite number, {above}' if most == 'inf' else f'{above} and {below}'}.")
+        if value is not None and not TESTS[words](value):
+            what = f"{options[name]} {value}:" if name in (options or {}) else f"{name}={value}"
+            raise ValueError(f"{what} must be {words}.")
     rate, decay = fields.get("learning_rate"), fields.get("weight_decay")
     if rate is not None and decay is not None and rate * decay >= 1:
         raise ValueError(
@@ -78,7 +72,7 @@ def check_training_arguments(
     Args:
         arguments (`TrainingArguments`): Of the run.
         steps (`int`): Optimizer steps of the run.
-        options (`Mapping`, *optional*): As in `check_ranges`.
+        options (`Mapping`, *optional*): Names of fields on the command line, for messages.
 
     Raises:
         ValueError: For a value out of range; float16 on a CPU; warm-up and decay that together are longer than the

@@ -178,13 +178,8 @@ def without(entry, *path):
         b'{"recipe": {"phases": [{"steps": 1}]}}',
         b"\xff",
         b"",
-        without("missing", "recipe", "training"),
-        without("missing", "recipe", "masking"),
-        without("missing", "training", "adam_beta1"),
-        without("missing", "seed"),
         without([], "recipe"),
-        without(None, "recipe", "training"),
-        without(5, "corpus"),
+        without("missing", "training"),
         without([], "recipe", "phases"),
         without([5], "recipe", "phases"),
         without("two", "threads"),
@@ -205,6 +200,24 @@ def test_a_damaged_run_file_is_told_with_the_remedy(folder, content, capsys):
     (damaged / "tokenizer" / "recipe.json").write_text("{")
     assert pretrain(folder, "damaged") == 2
     assert "tokenizer/recipe.json is damaged" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (without("missing", "recipe", "masking"), r"recipe \(masking\)"),
+        (without("missing", "training", "adam_beta1"), r"training \(adam_beta1\)"),
+        (without("missing", "seed"), "seed"),
+        (without(5, "corpus"), "corpus"),
+    ],
+)
+def test_an_entry_that_is_missing_or_another_is_that_of_another_run(folder, content, what, capsys):
+    changed = folder / "changed"
+    shutil.copytree(folder / "whole", changed, dirs_exist_ok=True)
+    (changed / "run.json").write_bytes(content(json.loads((folder / "whole" / "run.json").read_text())))
+    for words in ((), ("--max_steps", "9")):
+        assert pretrain(folder, "changed", *words) == 2
+        assert re.search(f"changed holds a run with another {what}: .*--overwrite", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,7 @@ class OddFirstToken(Objective):
         LossTerm("odd", "first tokens", weight=3.0, task="text-classification", is_per_example=True),
     )
     dataset_class = SentenceBlocks
-
-    def make_collator(self, tokenizer, model_class, **options):
-        return OddCollator(tokenizer, **options)
+    collator_class = OddCollator
 
 
 def add_toys() -> None:

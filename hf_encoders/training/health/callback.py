@@ -6,9 +6,10 @@ Warnings are in `warnings.py`, what stops a run in `finite_losses.py`.
 """
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -38,56 +39,30 @@ GEMM_SECONDS = 0.5
 
 @dataclass
 class StepTimes:
-    """Seconds since the last log; evaluating, saving and logging are left out.
-
-    Args:
-        seconds (`float`): Seconds of training.
-        waits, wait_seconds: Waits for data, and their seconds: from the end of a step to the start of the next.
-        mixed_waits, mixed_wait_seconds: The same for waits that include a log, an evaluation or a checkpoint, where
-            other callbacks may have taken part of the time.
-    """
+    """Seconds since the last log; evaluating, saving and logging are left out."""
 
     seconds: float = 0.0
-    waits: int = 0
-    wait_seconds: float = 0.0
-    mixed_waits: int = 0
-    mixed_wait_seconds: float = 0.0
-
-    def add_wait(self, seconds: float, is_mixed: bool) -> None:
-        """The time between two steps."""
-        self.seconds += seconds
-        if is_mixed:
-            self.mixed_waits += 1
-            self.mixed_wait_seconds += seconds
-        else:
-            self.waits += 1
-            self.wait_seconds += seconds
+    # Seconds of each wait for data, from the end of a step to the start of the next. Mixed ones include a log, an
+    # evaluation or a checkpoint, where other callbacks may have taken part of the time.
+    waits: list[float] = field(default_factory=list)
+    mixed_waits: list[float] = field(default_factory=list)
 
     def wait_share(self) -> float | None:
         """Share of the training time spent waiting for data, in [0, 1]; None before the first wait."""
-        steps = self.waits + self.mixed_waits
-        if not steps or not self.seconds:
+        waits = self.waits or self.mixed_waits
+        if not waits or not self.seconds:
             return None
-        per_step = self.wait_seconds / self.waits if self.waits else self.mixed_wait_seconds / self.mixed_waits
-        return min(per_step * steps / self.seconds, 1.0)
+        return min(fmean(waits) * (len(self.waits) + len(self.mixed_waits)) / self.seconds, 1.0)
 
 
 class HealthCallback(TrainerCallback, ExportableState):
     """Adds metrics to each training log, warns, and stops at a loss that is not finite.
 
-    The metrics, since the last log and over all processes, without the time of evaluating, saving and logging:
-      * `tokens_per_second`: real tokens, without padding;
-      * `padding_share`: padding, as a share of all positions, in [0, 1];
-      * `mask_rate`: predicted tokens, as a share of those that could have been (special ones cannot, unless the
-        collator has `mask_special_tokens=True`);
-      * `<term>_share` (`pair_share`): examples with a label, for each loss term with one label per example;
-      * `<term>_label_1_share` (`pair_label_1_share`): of those, examples with label 1;
-      * `mfu`: floating-point operations that these tokens need (`records/flops.py`), as a share of what the devices
-        reach in a plain matrix product; for the families of this package, also in transformers' classes;
-      * `data_wait_share`: share of the time spent waiting for data, in the main process;
-      * `tokens_seen`, `training_seconds`: since the start of the run, restarts included.
-
-    Warnings go through transformers' logger, and into `health_warnings` of the log's entry in `trainer_state.json`.
+    The metrics (table in docs/health.md) are of all processes since the last log, without the time of evaluating,
+    saving and logging: `tokens_per_second`, `padding_share`, `mask_rate`, `mfu`, `data_wait_share`, `tokens_seen`,
+    `training_seconds`, and for loss terms with one label per example `<term>_share` and `<term>_label_1_share`.
+    `mfu` is for the families of this package only, also in transformers' classes. Warnings go through transformers'
+    logger, and into `health_warnings` of the log's entry in `trainer_state.json`.
 
     `PreTrainingTrainer` has this callback by default. In the stock `Trainer`, `HealthCallback().attach(trainer)`
     inserts it before the integrations of `report_to`; in `callbacks=[...]` it comes after them, and its metrics are
@@ -109,8 +84,6 @@ class HealthCallback(TrainerCallback, ExportableState):
                 "to have it estimated."
             )
         self.unigram_cross_entropy = unigram_cross_entropy
-        self.tokens_seen = 0
-        self.training_seconds = 0.0
         self._processes = 1
         self._hook = None
         self._begin_training(0, 0.0)
@@ -167,23 +140,18 @@ class HealthCallback(TrainerCallback, ExportableState):
         hook = torch.compiler.disable(self._after_forward) if args.torch_compile else self._after_forward
         self._hook = model.register_forward_hook(hook, with_kwargs=True)
 
-    def on_step_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
         """End of the wait for data."""
         now = time.perf_counter()
         if self._idle_since is not None:
-            self._times.add_wait(now - self._idle_since, self._is_mixed)
+            waits = self._times.mixed_waits if self._is_mixed else self._times.waits
+            waits.append(now - self._idle_since)
+            self._times.seconds += waits[-1]
         self._began, self._is_mixed = now, False
         self._losses.begin_step()
 
     def on_pre_optimizer_step(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        model: nn.Module | None = None,
-        **kwargs: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: nn.Module, **kwargs: Any
     ) -> None:
         """Stop if the step would corrupt the weights."""
         self._losses.check(model, state.global_step, Path(args.output_dir), args.process_index, args.device)
@@ -206,33 +174,23 @@ class HealthCallback(TrainerCallback, ExportableState):
             self._gather_counts(args.device)
 
     def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, Any] | None = None,
-        model: nn.Module | None = None,
-        **kwargs: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: dict, **kwargs: Any
     ) -> None:
         """Add metrics and warnings to a training log."""
-        if logs is None or "loss" not in logs:
+        if "loss" not in logs:
             self._mark_idle()
             return
         if self._idle_since is not None:
             # `Trainer` has just synchronised with the device.
             self._times.seconds += time.perf_counter() - self._idle_since
         self._add_up(args.device)
-        found = self._metrics(args, model)
+        found = self._metrics(args, kwargs["model"])
         self._window, self._times = None, StepTimes()
         logs.update(found)
         entry = state.log_history[-1]
         entry.update(found)
-        context = WarningContext(
-            args.get_warmup_steps(state.max_steps),
-            state.max_steps,
-            self._unigram(),
-            args.dataloader_num_workers,
-        )
+        schedule = args.get_warmup_steps(state.max_steps), state.max_steps
+        context = WarningContext(*schedule, self._unigram(), args.dataloader_num_workers)
         warnings = new_warnings(state.log_history, context)
         if warnings:
             entry[WARNINGS_FIELD] = warnings
@@ -240,13 +198,11 @@ class HealthCallback(TrainerCallback, ExportableState):
             logger.warning(f"step {state.global_step}: {message}")
         self._mark_idle()
 
-    def on_evaluate(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_evaluate(self, *args: Any, **kwargs: Any) -> None:
         """Leave out the time of the evaluation."""
         self._mark_idle()
 
-    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_save(self, *args: Any, **kwargs: Any) -> None:
         """Leave out the time of saving."""
         self._mark_idle()
 
@@ -341,9 +297,7 @@ class HealthCallback(TrainerCallback, ExportableState):
         wait_share = self._times.wait_share()
         if wait_share is not None:
             found["data_wait_share"] = wait_share
-        found["tokens_seen"] = self.tokens_seen
-        found["training_seconds"] = self.training_seconds
-        return found
+        return {**found, "tokens_seen": self.tokens_seen, "training_seconds": self.training_seconds}
 
 
 def masks_special_tokens(data_loader: Any) -> bool:

@@ -27,17 +27,11 @@ class NonFiniteLossError(ValueError):
 
 @dataclass
 class SeenLoss:
-    """One micro-batch of the step.
-
-    Args:
-        batch: Arguments of `forward`.
-        is_finite (`torch.Tensor` of shape `()`): Whether its loss is finite, on the CPU.
-        arrived (`torch.cuda.Event`, *optional*): Event after which `is_finite` may be read.
-    """
+    """One micro-batch of the step."""
 
     batch: Mapping[str, Any]
-    is_finite: torch.Tensor
-    arrived: Any = None
+    is_finite: torch.Tensor  # of shape `()`, on the CPU
+    arrived: Any = None  # CUDA event after which `is_finite` may be read
 
     def loss_is_finite(self) -> bool:
         """Whether the loss is finite; waits for the loss, not for later work."""
@@ -77,22 +71,17 @@ class FiniteLossWatch:
     def check(
         self, model: nn.Module, step: int, folder: Path, process: int = 0, device: torch.device | str = "cpu"
     ) -> None:
-        """Check the losses of the step, and on a CPU the gradients; a collective operation.
+        """Check the losses of the step after `step`, and on a CPU the gradients; a collective operation.
 
-        Args:
-            model (`nn.Module`): The model with the gradients.
-            step (`int`): Optimizer steps so far.
-            folder (`Path`): Folder in which the batch is saved.
-            process (`int`): Rank, part of the file's name.
-            device (`torch.device`): Device on which processes exchange tensors.
+        The batch is saved in `folder`, under a name with `process`, the rank. Processes exchange tensors on `device`.
 
         Raises:
             NonFiniteLossError: if one is not finite, in any process.
         """
         bad, found = [seen.batch for seen in self._seen if not seen.loss_is_finite()], LOSS
         if not bad:
-            has_gradient = self._seen and not gradients_are_finite(model)
-            bad, found = ([seen.batch for seen in self._seen], GRADIENT) if has_gradient else ([], FINITE)
+            bad = [seen.batch for seen in self._seen]
+            found = FINITE if not bad or gradients_are_finite(model) else GRADIENT
         worst = max_over_processes(found, device)
         if worst == FINITE:
             return
@@ -108,20 +97,16 @@ class FiniteLossWatch:
         try:
             save_batches(bad, path, {"step": str(step + 1), "process": str(process), "message": message})
         except (OSError, SafetensorError) as error:
-            where = f"could not be saved in {path} ({error})"
-            raise NonFiniteLossError(describe(WHAT[found], step, where, corrupted)) from error
+            message = describe(WHAT[found], step, f"could not be saved in {path} ({error})", corrupted)
         raise NonFiniteLossError(message)
 
 
 def gradients_are_finite(model: nn.Module) -> bool:
     """Whether all gradients on the CPU are finite; of sharded ones, this process's part."""
-    gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
-    gradients = [of_this_process(gradient) for gradient in gradients]
-    gradients = [gradient for gradient in gradients if gradient.device.type == "cpu" and not gradient.is_sparse]
-    if not gradients:
-        return True
+    gradients = [of_this_process(weight.grad) for weight in model.parameters() if weight.grad is not None]
     # A sum is not finite if an element is not; for finite elements it overflows only if a norm does.
-    return bool(torch.isfinite(torch.stack([gradient.sum(dtype=torch.float32) for gradient in gradients])).all())
+    sums = [one.sum(dtype=torch.float32) for one in gradients if one.device.type == "cpu" and not one.is_sparse]
+    return not sums or bool(torch.isfinite(torch.stack(sums)).all())
 
 
 def of_this_process(tensor: torch.Tensor) -> torch.Tensor:
@@ -131,16 +116,15 @@ def of_this_process(tensor: torch.Tensor) -> torch.Tensor:
 
 def describe(what: str, step: int, where: str, corrupted: int) -> str:
     """The message: what was not finite, where the batch is, the remedy."""
+    remedy = (
+        "The weights are still good. Look at the batch for damaged or empty examples; if it is like others, resume "
+        "from the newest checkpoint with a lower learning_rate, a longer warm-up, max_grad_norm=1.0, or bf16 instead "
+        "of fp16"
+    )
     if corrupted:
         remedy = (
             f"{corrupted} weight tensors are not finite either, so an earlier step corrupted them: resume from "
             "a checkpoint before it, with a lower learning_rate, a longer warm-up or max_grad_norm=1.0"
-        )
-    else:
-        remedy = (
-            "The weights are still good. Look at the batch for damaged or empty examples; if it is like others, "
-            "resume from the newest checkpoint with a lower learning_rate, a longer warm-up, max_grad_norm=1.0, or "
-            "bf16 instead of fp16"
         )
     return f"{what} of step {step + 1} is not finite. The batch {where}, and the step was skipped. {remedy}."
 
@@ -153,8 +137,7 @@ def save_batches(batches: list[Mapping[str, Any]], path: Path, metadata: dict[st
         for name, value in batch.items():
             if isinstance(value, (torch.Tensor, int)):
                 # Tensors that share memory cannot be in one file.
-                tensors[prefix + name] = (
-                    torch.as_tensor(value).detach().cpu().clone(memory_format=torch.contiguous_format)
-                )
+                value = torch.as_tensor(value).detach().cpu()
+                tensors[prefix + name] = value.clone(memory_format=torch.contiguous_format)
     path.parent.mkdir(parents=True, exist_ok=True)
     save_file(tensors, path, metadata)

@@ -11,13 +11,7 @@ from hf_encoders.data.batches import IGNORED
 
 @dataclass
 class LabelCounts:
-    """Examples of a loss term that has one label per example.
-
-    Args:
-        examples (`int`): All examples.
-        labelled (`int`): Examples with a label.
-        label_1 (`int`): Examples with label 1.
-    """
+    """Numbers of examples of a loss term that has one label per example: all, with a label, with label 1."""
 
     examples: int = 0
     labelled: int = 0
@@ -26,23 +20,14 @@ class LabelCounts:
 
 @dataclass
 class BatchCounts:
-    """Sums over batches.
+    """Sums over batches."""
 
-    Args:
-        tokens (`int`): Real tokens, special ones included.
-        positions (`int`): Tokens and padding, B * T of each batch.
-        squared_lengths (`int`): Sum of L^2 over the sequences, the cost of attention.
-        predicted (`int`): Tokens with a label.
-        maskable (`int`): Real tokens that could have been predicted: special ones are left out.
-        labels (`dict` of `LabelCounts`): Counts of each loss term with one label per example.
-    """
-
-    tokens: int = 0
-    positions: int = 0
-    squared_lengths: int = 0
-    predicted: int = 0
-    maskable: int = 0
-    labels: dict[str, LabelCounts] = field(default_factory=dict)
+    tokens: int = 0  # without padding
+    positions: int = 0  # with padding, B * T of each batch
+    squared_lengths: int = 0  # sum of L^2 over the sequences, the cost of attention
+    predicted: int = 0  # tokens with a label
+    maskable: int = 0  # tokens that could have been predicted: special ones are left out
+    labels: dict[str, LabelCounts] = field(default_factory=dict)  # of each loss term with one label per example
 
     @classmethod
     def of(cls, counts: torch.Tensor, terms: Sequence[str]) -> "BatchCounts":

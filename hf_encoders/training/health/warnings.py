@@ -39,26 +39,16 @@ WAIT_FIRST_STEP = 20
 
 @dataclass(frozen=True)
 class WarningContext:
-    """Facts that a log does not contain.
-
-    Args:
-        warmup_steps, max_steps (`int`): Of the schedule, in optimizer steps.
-        unigram_cross_entropy (`float`, *optional*): Nats per token; without it the plateau is not checked.
-        num_workers (`int`): `dataloader_num_workers`.
-    """
+    """Facts that a log does not contain."""
 
     warmup_steps: int
     max_steps: int
-    unigram_cross_entropy: float | None = None
-    num_workers: int = 0
+    unigram_cross_entropy: float | None = None  # nats per token; without it the MLM loss is not judged
+    num_workers: int = 0  # `dataloader_num_workers`
 
 
 def new_warnings(log_history: Sequence[dict[str, Any]], context: WarningContext) -> dict[str, str]:
     """Warnings that the last entry of a log triggers, `{name: message}`, without those given before.
-
-    Args:
-        log_history: `trainer.state.log_history`.
-        context (`WarningContext`): The schedule.
 
     >>> log = [{"step": step, "loss": 7.1, "mlm_loss": 7.1} for step in range(10, 301, 10)]
     >>> list(new_warnings(log, WarningContext(warmup_steps=100, max_steps=1000, unigram_cross_entropy=7.0)))
@@ -66,80 +56,12 @@ def new_warnings(log_history: Sequence[dict[str, Any]], context: WarningContext)
     """
     given = {name for entry in log_history for name in entry.get(WARNINGS_FIELD, ())}
     entries = [entry for entry in log_history if "loss" in entry]
-    found = {}
-    for judge in (unigram_plateau, above_unigram, rising_loss, few_pairs, pairs_at_chance, data_starvation):
-        if judge.__name__ not in given and (message := judge(entries, context)):
-            found[judge.__name__] = message
-    return found
+    judged = [judge(entries, context) for judge in (stalled_loss, few_pairs, pairs_at_chance, data_starvation)]
+    return {name: message for name, message in filter(None, judged) if name not in given}
 
 
-def unigram_plateau(entries: list[dict[str, Any]], context: WarningContext) -> str | None:
-    """The MLM loss of a model that has learned token frequencies and nothing else."""
-    loss = stalled_loss(entries, context)
-    if loss is None or loss.has_risen or loss.lowest > (1 + PLATEAU_MARGIN) * context.unigram_cross_entropy:
-        return None
-    return (
-        f"{loss} is at the unigram plateau ({context.unigram_cross_entropy:.3f} nats per token): the model has "
-        "learned token frequencies and ignores the context. More steps may be enough; otherwise start with shorter "
-        "examples (a first phase), raise learning_rate (or lower it, if grad_norm is large), initializer_range (0.05 "
-        "for widths below 512) or the batch size."
-    )
-
-
-def above_unigram(entries: list[dict[str, Any]], context: WarningContext) -> str | None:
-    """The MLM loss is that of a model that has not learned token frequencies, and does not fall."""
-    loss = stalled_loss(entries, context)
-    if loss is None or loss.has_risen or loss.lowest <= (1 + PLATEAU_MARGIN) * context.unigram_cross_entropy:
-        return None
-    return (
-        f"{loss} does not fall, and is above the unigram cross-entropy ({context.unigram_cross_entropy:.3f} nats per "
-        f"token): after {entries[-1]['step']} steps the model has not learned token frequencies. More steps may be "
-        "enough; otherwise raise learning_rate (or lower it, if grad_norm is large), shorten the warm-up "
-        f"({context.warmup_steps} of {context.max_steps} steps), or look at the batches: labels are ids of the "
-        "tokenizer that the corpus was made with."
-    )
-
-
-def rising_loss(entries: list[dict[str, Any]], context: WarningContext) -> str | None:
-    """The MLM loss rose again, to that of a model that ignores the context."""
-    loss = stalled_loss(entries, context)
-    if loss is None or not loss.has_risen:
-        return None
-    return (
-        f"{loss} has risen from {loss.lowest:.3f}, and is not below the unigram cross-entropy "
-        f"({context.unigram_cross_entropy:.3f} nats per token): the run diverges. Resume from an earlier checkpoint, "
-        "and lower learning_rate, lengthen the warm-up, or clip gradients more (max_grad_norm)."
-    )
-
-
-@dataclass(frozen=True)
-class StalledLoss:
-    """An MLM loss that is not below the unigram cross-entropy and does not fall.
-
-    Args:
-        value (`float`): Mean of the later half of the last logs, in nats per token.
-        lowest (`float`): Lowest mean of as many logs since the start of the run.
-        logs (`int`): Number of the last logs.
-    """
-
-    value: float
-    lowest: float
-    logs: int
-
-    @property
-    def has_risen(self) -> bool:
-        """Whether it was clearly lower before."""
-        return self.value > (1 + RISE) * self.lowest
-
-    def __str__(self) -> str:
-        return f"mlm_loss {self.value:.3f} over the last {self.logs // 2} logs"
-
-
-def stalled_loss(entries: list[dict[str, Any]], context: WarningContext) -> StalledLoss | None:
-    """The MLM loss of the last logs after warm-up, if it is not below the unigram cross-entropy and does not fall.
-
-    None also before there are enough logs, and if the cross-entropy is unknown.
-    """
+def stalled_loss(entries: list[dict[str, Any]], context: WarningContext) -> tuple[str, str] | None:
+    """The MLM loss of the last logs after warm-up is not below the unigram cross-entropy and does not fall."""
     unigram = context.unigram_cross_entropy
     losses = values_after_warmup(entries, "mlm_loss", PLATEAU_LOGS, PLATEAU_SHARE, context)
     if unigram is None or not losses:
@@ -149,34 +71,53 @@ def stalled_loss(entries: list[dict[str, Any]], context: WarningContext) -> Stal
         return None
     whole, size = [entry["mlm_loss"] for entry in entries if "mlm_loss" in entry], len(losses) // 2
     lowest = min(fmean(whole[i : i + size]) for i in range(len(whole) - size + 1))
-    return StalledLoss(later, lowest, len(losses))
+    loss, baseline = f"mlm_loss {later:.3f} over the last {size} logs", f"({unigram:.3f} nats per token)"
+    if later > (1 + RISE) * lowest:
+        return "rising_loss", (
+            f"{loss} has risen from {lowest:.3f}, and is not below the unigram cross-entropy {baseline}: the run "
+            "diverges. Resume from an earlier checkpoint, and lower learning_rate, lengthen the warm-up, or clip "
+            "gradients more (max_grad_norm)."
+        )
+    if lowest > (1 + PLATEAU_MARGIN) * unigram:
+        return "above_unigram", (
+            f"{loss} does not fall, and is above the unigram cross-entropy {baseline}: after {entries[-1]['step']} "
+            "steps the model has not learned token frequencies. More steps may be enough; otherwise raise "
+            "learning_rate (or lower it, if grad_norm is large), shorten the warm-up "
+            f"({context.warmup_steps} of {context.max_steps} steps), or look at the batches: labels are ids of the "
+            "tokenizer that the corpus was made with."
+        )
+    return "unigram_plateau", (
+        f"{loss} is at the unigram plateau {baseline}: the model has learned token frequencies and ignores the "
+        "context. More steps may be enough; otherwise start with shorter examples (a first phase), raise "
+        "learning_rate (or lower it, if grad_norm is large), initializer_range (0.05 for widths below 512) or the "
+        "batch size."
+    )
 
 
-def few_pairs(entries: list[dict[str, Any]], context: WarningContext) -> str | None:
+def few_pairs(entries: list[dict[str, Any]], context: WarningContext) -> tuple[str, str] | None:
     """Hardly any example has a pair label, so MLM is trained almost alone."""
     shares = [entry["pair_share"] for entry in entries if "pair_share" in entry][-FEW_LABELS_LOGS:]
     if len(shares) < FEW_LABELS_LOGS or max(shares) > FEW_LABELS:
         return None
-    return (
+    return "few_pairs", (
         f"pair_share {fmean(shares):.1%}: hardly any example has a sentence-pair label, and the pair head learns "
         "nothing. Raise max_length if an example has room for only one sentence; use a text of several documents of "
         "several sentences, none of which is most of it; or train with mlm alone."
     )
 
 
-def pairs_at_chance(entries: list[dict[str, Any]], context: WarningContext) -> str | None:
+def pairs_at_chance(entries: list[dict[str, Any]], context: WarningContext) -> tuple[str, str] | None:
     """The pair accuracy is that of always predicting the majority label."""
     accuracies = values_after_warmup(entries, "pair_accuracy", CHANCE_LOGS, CHANCE_SHARE, context)
     if not accuracies:
         return None
-    # Runs of earlier versions did not log the share.
     shares = [entry.get("pair_label_1_share", EVEN) for entry in entries if "pair_accuracy" in entry][-CHANCE_LOGS:]
     # Over all these logs: the majority of a few pairs is noise.
     if fmean(shares) < EVEN:
         shares = [1 - share for share in shares]
     if any(a > chance + CHANCE_MARGIN for a, chance in zip(halves(accuracies), halves(shares), strict=True)):
         return None
-    return (
+    return "pairs_at_chance", (
         f"pair_accuracy {fmean(accuracies):.3f} over the last {len(accuracies)} logs is chance: {fmean(shares):.3f} "
         "is the accuracy of always predicting the majority label. The pair head has learned nothing yet, often until "
         "mlm_loss has left its plateau: give it more steps; otherwise look at the corpus, whose documents must be "
@@ -185,13 +126,13 @@ def pairs_at_chance(entries: list[dict[str, Any]], context: WarningContext) -> s
     )
 
 
-def data_starvation(entries: list[dict[str, Any]], context: WarningContext) -> str | None:
+def data_starvation(entries: list[dict[str, Any]], context: WarningContext) -> tuple[str, str] | None:
     """Steps wait for their batches."""
     last = [entry for entry in entries if entry["step"] >= WAIT_FIRST_STEP][-WAIT_LOGS:]
     shares = [entry.get("data_wait_share", 0.0) for entry in last]
     if len(shares) < WAIT_LOGS or min(shares) <= WAIT_SHARE:
         return None
-    return (
+    return "data_starvation", (
         f"data_wait_share: {fmean(shares):.0%} of the time of the last {len(shares)} logs was spent waiting for "
         f"data. Raise dataloader_num_workers (now {context.num_workers}), up to the number of free CPU cores."
     )
