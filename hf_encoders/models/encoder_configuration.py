@@ -3,7 +3,6 @@
 import difflib
 import json
 import os
-from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, ClassVar
@@ -104,26 +103,19 @@ class EncoderConfig(PreTrainedConfig):
                     f"{decoder_field}=True: {type(self).__name__} is the configuration of an encoder. Use "
                     "transformers' own class for a decoder."
                 )
-        if kwargs.get("combined_layers"):
-            raise ValueError(
-                f"combined_layers={kwargs['combined_layers']}: mixtures of layers are no longer a field of the "
-                "configuration; examples/combine_layers.py trains a head on one."
-            )
+        if layers := kwargs.get("combined_layers"):
+            raise ValueError(f"combined_layers={layers} is not a field: see examples/combine_layers.py.")
         # Written by `to_dict`; an instance has the family's own name.
         if kwargs.get("model_type") == f"hfe_{type(self).model_type}":
             del kwargs["model_type"]
-        self._refuse_misspelt(kwargs)
+        own = [field.name for field in fields(self)]
+        for name in kwargs:  # others are kept: files of any version of transformers load
+            if not name.startswith("_") and (meant := difflib.get_close_matches(name, own, n=1, cutoff=SAME_WORD)):
+                raise ValueError(f"{name} is not a field of {type(self).__name__}: did you mean {meant[0]}?")
         kwargs.setdefault("tokenizer_class", self.TOKENIZER_CLASS)
         super().__post_init__(**kwargs)
         self.auto_map = {**(getattr(self, "auto_map", None) or {}), **self.AUTO_MAP}
         self._check()
-
-    def _refuse_misspelt(self, others: Iterable[str]) -> None:
-        """Refuse names that are nearly a field's. Others are kept: files of any version of transformers load."""
-        own = [field.name for field in fields(self)]
-        for name in others:
-            if not name.startswith("_") and (meant := difflib.get_close_matches(name, own, n=1, cutoff=SAME_WORD)):
-                raise ValueError(f"{name} is not a field of {type(self).__name__}: did you mean {meant[0]}?")
 
     def _check(self) -> None:
         for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):
@@ -199,13 +191,9 @@ class EncoderConfig(PreTrainedConfig):
                     found = Path(cached_file(self._name_or_path, name, revision=getattr(self, "_commit_hash", None)))
                 Path(save_directory, name).write_bytes(found.read_bytes())
             except OSError as error:
-                logger.warning(
-                    f"{name} is not among the files of {self._name_or_path}, so config.json names no pipeline for "
-                    f"question answering: save the model where hf_encoders is installed to add it ({error})."
-                )
+                logger.warning(f"No pipeline: save where hf_encoders is installed to add {name} ({error}).")
                 file = Path(save_directory, CONFIG_NAME)
-                written = json.loads(file.read_text(encoding="utf-8"))
-                written["custom_pipelines"].pop("question-answering")
+                written = json.loads(file.read_text(encoding="utf-8")) | {"custom_pipelines": {}}
                 file.write_text(json.dumps(written, indent=2, sort_keys=True) + "\n", encoding="utf-8")
                 return
 

@@ -44,7 +44,8 @@ class MaskedLanguageModelling(Objective):
     def summary(self, metrics: Mapping[str, float], unigram_cross_entropy: float) -> str:
         """As the base class, with the perplexity."""
         perplexity = f"{metrics['eval_perplexity']:.1f} (unigram {math.exp(unigram_cross_entropy):.1f})"
-        return f"{super().summary(metrics, unigram_cross_entropy)}, perplexity {perplexity}"
+        tokens, separator, others = super().summary(metrics, unigram_cross_entropy).partition("; ")
+        return f"{tokens}, perplexity {perplexity}{separator}{others}"
 
 
 def describe_masking(masking: Masking, rates: Sequence[float], logged: float | None) -> str:

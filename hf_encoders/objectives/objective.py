@@ -10,6 +10,7 @@ import datasets
 import transformers
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from hf_encoders.data.collator_options import NAMES_ELSEWHERE
 from hf_encoders.data.examples import EpochDataset
 from hf_encoders.data.masking import Masking
 from hf_encoders.data.word_starts import WordStarts
@@ -112,7 +113,8 @@ class Objective:
             known = list(dict.fromkeys([*others, *fields]))
             unknown = [name for name in options if name not in known]
             if unknown:
-                raise ValueError(f"{key}: {self.name} has no option {unknown[0]!r}, only {', '.join(known)}.")
+                remedy = NAMES_ELSEWHERE.get(unknown[0], f"its options are {', '.join(known)}")
+                raise ValueError(f"{key}: {self.name} has no option {unknown[0]!r}: {remedy}.")
             try:
                 if kind is not None:
                     kind(**{name: value for name, value in options.items() if name in fields})
@@ -148,16 +150,14 @@ class Objective:
 
     def summary(self, metrics: Mapping[str, float], unigram_cross_entropy: float) -> str:
         """The metrics of an evaluation (`eval_...`) in a line."""
-        found = [
-            f"{words} {metrics[name]:{form}}"
-            for term in self.terms
-            for words, name, form in (
-                (f"{term.items} loss", f"eval_{term.name}_loss", ".3f"),
-                ("accuracy", f"eval_{term.name}_accuracy", ".1%"),
-            )
-            if name in metrics
-        ]
-        return ", ".join(found)
+        found = []
+        for term in self.terms:
+            metric = f"eval_{term.name}"
+            if f"{metric}_loss" in metrics:
+                found.append(f"{term.items} loss {metrics[f'{metric}_loss']:.3f}")
+            if f"{metric}_accuracy" in metrics:
+                found[-1] += f", accuracy {metrics[f'{metric}_accuracy']:.1%}"
+        return "; ".join(found)
 
     def losses(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """Losses of an evaluation for the card: `{"masked tokens, held-out": 2.31}`."""

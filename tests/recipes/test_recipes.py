@@ -94,10 +94,13 @@ def test_phases_keep_their_shares_in_a_shorter_run():
             {"tokenizer": {"vocab_size": 50, "character_coverage": 1.5}},
             r"tokenizer: character_coverage=1.5 must be in",
         ),
-        ({"examples": {"put_bak": True}}, "examples: nsp has no option 'put_bak', only .*put_back"),
+        ({"examples": {"put_bak": True}}, "examples: nsp has no option 'put_bak': its options are .*put_back"),
         ({"examples": {"put_back": True}}, "examples: put_back=True needs original_code=True"),
-        ({"objective": "mlm", "examples": {"put_back": True}}, "mlm has no option 'put_back', only .*cross_documents"),
-        ({"masking": {"mask_prob": 0.2}}, "masking: nsp has no option 'mask_prob'"),
+        (
+            {"objective": "mlm", "examples": {"put_back": True}},
+            "'put_back': its options are .*cross_documents",
+        ),
+        ({"masking": {"mask_prob": 0.2}}, "masking: nsp has no option 'mask_prob': it is mask_probability here"),
         ({"masking": {"unit": "words"}}, "masking: unit='words' is not known"),
         ({"masking": {"word_starts": "WordStarts"}}, "masking: word_starts='WordStarts' is set by presets only"),
         (

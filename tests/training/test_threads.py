@@ -165,8 +165,8 @@ def test_a_run_notes_its_threads_and_measuring_does_not_change_it(tmp_path, monk
 def test_threads_that_wait_sleep_under_the_command_and_nowhere_else(started_as, policy, expected):
     """Decided before torch is imported, which reads it once: so in a process of its own, up to there."""
     source = (
-        f"import os, sys; sys.argv = [{started_as!r}]; sys.modules['torch'] = None\n"
-        "try:\n import hf_encoders\nexcept ImportError:\n print(os.environ.get('OMP_WAIT_POLICY'))"
+        f"import os, sys; sys.argv = [{started_as!r}]; sys.modules['torch'] = None  # no import of it passes\n"
+        "import hf_encoders; print(os.environ.get('OMP_WAIT_POLICY'))"
     )
     environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
     environment |= {} if policy is None else {"OMP_WAIT_POLICY": policy}
