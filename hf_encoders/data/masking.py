@@ -6,7 +6,7 @@ mask is rounded up or down at random, so that its mean is the rate in short exam
 often as short ones. Each deviation of the papers' code is an option; `presets.py` combines them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -19,6 +19,9 @@ from hf_encoders.data.ragged import offsets_of, ranges
 from hf_encoders.data.randomness import RandomStream, as_uniforms, random_bits_of_rows, random_uint32_in_runs, uniforms
 from hf_encoders.data.special_tokens import mask_and_padding, never_masked
 from hf_encoders.data.word_starts import WordStarts
+
+
+SAME_RATE = 0.005  # difference of two mask rates that is rounding, and sampling of few examples
 
 
 @dataclass(frozen=True)
@@ -336,3 +339,31 @@ class Chosen(NamedTuple):
     rows: np.ndarray
     positions: np.ndarray
     unit_positions: np.ndarray
+
+
+def describe_masking(masking: Masking, rates: Sequence[float], logged: float | None) -> str:
+    """How tokens were masked, in words, for the model card.
+
+    Args:
+        masking (`Masking`): The options.
+        rates (`Sequence[float]`): First and last rate of a schedule; empty for that of `masking`.
+        logged (`float`, *optional*): Share of the tokens that were predicted. A limit, and special tokens that count,
+            make it differ from the option.
+
+    >>> describe_masking(Masking(max_predictions=20, unit="ngram"), (), 0.043)  # doctest: +NORMALIZE_WHITESPACE
+    '4.3 % of the tokens (15 %, but at most 20 per example), chosen by ngram, of those 80 % [MASK], 10 % random,
+    10 % kept'
+    """
+    replaced, random = 100 * masking.mask_replace_probability, 100 * masking.random_replace_probability
+    kept = 100 - replaced - random
+    rates = rates or [masking.mask_probability]
+    rate = f"{' to '.join(f'{100 * one:.0f}' for one in rates)} %"
+    limit = "" if masking.max_predictions is None else f"at most {masking.max_predictions} per example"
+    special = ", special ones included" if masking.mask_special_tokens else ""
+    if logged is None or min(rates) - SAME_RATE <= logged <= max(rates) + SAME_RATE:
+        share = f"{rate} of the tokens{special}{limit and f', {limit}'}"
+    else:
+        meant = f"{rate}, but {limit}" if limit else f"{rate} requested"
+        share = f"{100 * logged:.1f} % of the tokens{special} ({meant})"
+    units = "" if masking.unit == "token" else f", chosen by {masking.unit}"
+    return f"{share}{units}, of those {replaced:.0f} % [MASK], {random:.0f} % random, {kept:.0f} % kept"

@@ -48,7 +48,7 @@ class RunExamples(Dataset):
     Args:
         phases (`Sequence[PhaseExamples]`): The phases in order.
         micro_batches (`int`): Micro-batches per step, over all processes: processes times accumulation steps.
-        mask_rate (`Callable`, *optional*): Progress in [0, 1) -> mask rate of a step, such as `LinearMaskRate`. None
+        mask_rate (`Callable`, *optional*): Progress in [0, 1) -> mask rate of a step, such as `MaskRate`. None
             leaves it to the data collator.
 
     Raises:

@@ -82,7 +82,7 @@ class Plan:
             micro_batches = f"{-(-phase.examples // division.micro_batches):,} x {division.micro_batches}"
             amounts = in_short(plan.tokens), rounded(plan.epochs, 2), duration(plan.seconds)
             rows.append((f"{phase.steps:,}", f"{phase.length}", f"{phase.examples:,}", micro_batches, *amounts))
-        rate = recipe.mask_rate and f", mask rate {recipe.mask_rate(0.0)} to {recipe.mask_rate(1.0)}"
+        rate = recipe.mask_rate and f", mask rate {recipe.mask_rate}"
         tokens = in_short(sum(plan.tokens for plan in self.phases))
         saving, interval = "no checkpoint before the end", int(arguments.save_steps)
         if arguments.save_strategy == "steps" and interval < recipe.steps:

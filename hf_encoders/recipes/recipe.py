@@ -22,7 +22,7 @@ from hf_encoders.objectives import get_objective
 from hf_encoders.option_names import NOTHING, advice
 from hf_encoders.recipes.model_config import config_of_fields, tokenizer_fields
 from hf_encoders.registration import config_class_of
-from hf_encoders.training.mask_rate import LinearMaskRate
+from hf_encoders.training.mask_rate import MaskRate
 from hf_encoders.training.optimizers import OPTIMIZERS
 
 
@@ -98,7 +98,8 @@ class Recipe:
         examples (`dict`): Options of the objective's dataset; `preset`, a name in `hf_encoders.data.presets`, sets
             several at once.
         masking (`dict`): Options of the data collator; `preset` likewise.
-        mask_rate (`LinearMaskRate`, *optional*): In YAML `[0.30, 0.15]`, from the first step to the last.
+        mask_rate (`MaskRate`, *optional*): In YAML `[0.30, 0.15]`, from the first step to the last, or
+            `[0.30, 0.15, cosine]`.
         optimizer (`str`): `adamw`, `lamb`, or a name that `TrainingArguments.optim` has, such as `adafactor`.
         training (`dict`): Fields of `transformers.TrainingArguments`; `warmup_steps` below 1 is a share of all steps.
 
@@ -114,7 +115,7 @@ class Recipe:
     phases: tuple[Phase, ...]
     examples: dict[str, Any] = field(default_factory=dict)
     masking: dict[str, Any] = field(default_factory=dict)
-    mask_rate: LinearMaskRate | None = None
+    mask_rate: MaskRate | None = None
     optimizer: str = "adamw"
     training: dict[str, Any] = field(default_factory=dict)
 
@@ -285,9 +286,10 @@ def recipe_of(name: str, fields: Any) -> Recipe:
     for key in ("examples", "masking"):
         made[key] = _with_preset(key, fields.get(key, {}))
     if "mask_rate" in fields:
-        if len(fields["mask_rate"]) != 2 or not all(map(_is_number, fields["mask_rate"])):
-            raise ValueError(f"mask_rate: {fields['mask_rate']} must be two numbers, such as [0.30, 0.15].")
-        made["mask_rate"] = LinearMaskRate(*fields["mask_rate"])
+        given = fields["mask_rate"]
+        if len(given) not in (2, 3) or not all(map(_is_number, given[:2])):
+            raise ValueError(f"mask_rate: {given} must be two numbers, such as [0.30, 0.15], and perhaps a shape.")
+        made["mask_rate"] = MaskRate(*given)
     return Recipe(**made)
 
 

@@ -6,7 +6,7 @@ from hf_encoders.training.faults.fault_tolerance import FaultTolerantTrainer
 from hf_encoders.training.faults.interruption import InterruptionCallback
 from hf_encoders.training.health.callback import HealthCallback
 from hf_encoders.training.health.finite_losses import NonFiniteLossError
-from hf_encoders.training.mask_rate import LinearMaskRate
+from hf_encoders.training.mask_rate import MaskRate
 from hf_encoders.training.trainer import PreTrainingTrainer
 
 
@@ -17,7 +17,7 @@ __all__ = [
     "HealthCallback",
     "HubCodeCallback",
     "InterruptionCallback",
-    "LinearMaskRate",
+    "MaskRate",
     "NonFiniteLossError",
     "PreTrainingTrainer",
     "newest_good_checkpoint",

@@ -1,5 +1,6 @@
 """Optimizers by name: those of `Trainer`, and LAMB of `pytorch_optimizer`, configured to match ALBERT's code."""
 
+from collections.abc import Callable
 from typing import Any
 
 from transformers import Trainer, TrainingArguments
@@ -9,31 +10,12 @@ from transformers.training_args import OptimizerNames
 from hf_encoders.training.distributed import requests_sharding
 
 
-ADAMW, LAMB = "adamw", "lamb"
-OPTIMIZERS = (ADAMW, LAMB, *(one.value for one in OptimizerNames))
-
-
-def optim_field(name: str) -> str:
-    """`TrainingArguments.optim` for a name in `OPTIMIZERS`; `Trainer` does not use it where LAMB is passed.
-
-    >>> optim_field("lamb"), optim_field("adafactor")
-    ('adamw_torch_fused', 'adafactor')
-    """
-    return "adamw_torch_fused" if name in (ADAMW, LAMB) else name
-
-
-def optimizer_class(name: str, arguments: TrainingArguments) -> tuple[type, dict[str, Any]] | None:
-    """`Trainer`'s argument `optimizer_cls_and_kwargs`; None where `Trainer` creates the optimizer itself.
-
-    Args:
-        name (`str`): In `OPTIMIZERS`.
-        arguments (`TrainingArguments`): Learning rate, betas and epsilon; weight decay comes from the groups.
+def _lamb(arguments: TrainingArguments) -> tuple[type, dict[str, Any]]:
+    """ALBERT's LAMB.
 
     Raises:
-        ValueError: For LAMB without weight decay, where it would be Adam, and for LAMB with FSDP.
+        ValueError: without weight decay, where it would be Adam, and with FSDP.
     """
-    if name != LAMB:
-        return None
     if arguments.weight_decay == 0:
         raise ValueError(
             "optimizer lamb with weight_decay=0: parameters without weight decay take Adam's step, here all of them. "
@@ -47,6 +29,33 @@ def optimizer_class(name: str, arguments: TrainingArguments) -> tuple[type, dict
 
     betas = (arguments.adam_beta1, arguments.adam_beta2)
     return AlbertLamb, {"lr": arguments.learning_rate, "betas": betas, "eps": arguments.adam_epsilon}
+
+
+# Those that `Trainer` has no name for -> its argument `optimizer_cls_and_kwargs`; weight decay comes from the groups.
+OWN: dict[str, Callable[[TrainingArguments], tuple[type, dict[str, Any]]]] = {"lamb": _lamb}
+OPTIMIZERS = ("adamw", *OWN, *(one.value for one in OptimizerNames))
+
+
+def optim_field(name: str) -> str:
+    """`TrainingArguments.optim` for a name in `OPTIMIZERS`; `Trainer` does not use it where a class is passed.
+
+    >>> optim_field("lamb"), optim_field("adafactor")
+    ('adamw_torch_fused', 'adafactor')
+    """
+    return "adamw_torch_fused" if name == "adamw" or name in OWN else name
+
+
+def optimizer_class(name: str, arguments: TrainingArguments) -> tuple[type, dict[str, Any]] | None:
+    """`Trainer`'s argument `optimizer_cls_and_kwargs`; None where `Trainer` creates the optimizer itself.
+
+    Args:
+        name (`str`): In `OPTIMIZERS`.
+        arguments (`TrainingArguments`): Learning rate, betas and epsilon.
+
+    Raises:
+        ValueError: as the optimizer, for arguments that it cannot have.
+    """
+    return OWN[name](arguments) if name in OWN else None
 
 
 def optimization_facts(trainer: Trainer) -> dict[str, Any]:

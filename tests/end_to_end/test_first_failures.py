@@ -43,7 +43,7 @@ FAILURES = [
     (f"{FINETUNE} --text-column body", "--text-column body: the train data has no such column; it has text, label"),
     (EVALUATE.replace("TEXT", "GONE"), "does not exist: check the spelling"),
     (EVALUATE.replace("TEXT", "EMPTY"), "has no sentence: name files with text"),
-    (EVALUATE.replace("TEXT", "LATIN"), "1 of 2 sentences have a character U+FFFD: the text is not UTF-8"),
+    (EVALUATE.replace("TEXT", "LATIN"), "1 of 2 sentences are not UTF-8: convert the files"),
     (EVALUATE.replace("TEXT", "LONG"), "1 of 2 sentences are longer than the 43 tokens that the model takes"),
     (f"{EVALUATE} --language xx", "language='xx' is not a language code"),
     ("quickstart --input EMPTY --output OUT", "--input has 0 document(s), too few"),

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
@@ -52,7 +53,9 @@ class Recorder:
         kept = filter_repo_objects(names, allow_patterns=allow_patterns, ignore_patterns=ignore_patterns)
         self.sent |= {str(Path(path_in_repo or "", name)): (folder / name).read_bytes() for name in kept}
         self.pushes += 1
-        return SimpleNamespace(done=lambda: True, cancelled=lambda: True, cancel=lambda: True)
+        done = Future()
+        done.set_result(None)
+        return done
 
 
 @pytest.fixture

@@ -8,10 +8,9 @@ import yaml
 
 from hf_encoders.cli import main
 from hf_encoders.data import DataCollatorForMaskedLM
-from hf_encoders.data.masking import Masking
+from hf_encoders.data.masking import Masking, describe_masking
 from hf_encoders.data.presets import ALBERT_MASKING, ROBERTA_MASKING
 from hf_encoders.objectives import get_objective
-from hf_encoders.objectives.mlm import describe_masking
 from hf_encoders.recipes.pretrained_folder import logged_means
 from hf_encoders.records.training_record import TrainingRecord
 from tests.commands.pretrain_runs import TINY

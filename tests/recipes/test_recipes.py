@@ -10,6 +10,7 @@ from hf_encoders.recipes.recipe import Phase, load_recipe, recipe_names, recipe_
 from hf_encoders.recipes.run import Run, divide, training_arguments
 from hf_encoders.registration import config_class_of
 from hf_encoders.training.lamb import AlbertLamb
+from hf_encoders.training.mask_rate import MaskRate
 from hf_encoders.training.optimizers import optimizer_class
 from tests.training.tiny import make_tokenizer
 
@@ -80,6 +81,7 @@ def test_phases_keep_their_shares_in_a_shorter_run():
         ({"phases": [{"steps": 5, "length": 24}]}, "must have the fields steps, length, examples"),
         ({"optimizer": "lam"}, "optimizer 'lam': it must be one of adamw, lamb, .*adafactor"),
         ({"mask_rate": [0.3]}, "mask_rate: .* must be two numbers"),
+        ({"mask_rate": [0.3, 0.1, "step"]}, "shape='step' must be one of linear, cosine"),
         ({"training": {"max_steps": 5}}, "training: max_steps cannot be set here: use phases"),
         ({"training": {"learning_rte": 5}}, "TrainingArguments has no field 'learning_rte'"),
         ({"masking": {"preset": "BURT_MASKING"}}, "masking: preset 'BURT_MASKING' is not in"),
@@ -135,7 +137,7 @@ def test_numbers_as_people_write_them(tmp_path):
     )
     recipe = load_recipe(file)
     assert recipe.training == {"adam_epsilon": 1e-6, "learning_rate": 5e-4}
-    assert (recipe.mask_rate.start, recipe.mask_rate.end) == (0.3, 0.15)
+    assert recipe.mask_rate == MaskRate(0.3, 0.15)
     assert (recipe.name, load_recipe("bert-day").name) == ("bert-day.yaml", "bert-day")
 
 

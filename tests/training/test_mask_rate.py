@@ -10,7 +10,7 @@ from hf_encoders import HfeBertConfig, HfeBertForMaskedLM
 from hf_encoders.data import DataCollatorForMaskedLM, SentenceBlocks
 from hf_encoders.recipes.phases import PhaseExamples, RunExamples
 from hf_encoders.recipes.recipe import Phase
-from hf_encoders.training import LinearMaskRate, PreTrainingTrainer
+from hf_encoders.training import MaskRate, PreTrainingTrainer
 from tests.data.corpora import TINY_MODEL, make_dataset, random_documents
 from tests.training.tiny import NO_DROPOUT, training_arguments
 
@@ -63,7 +63,7 @@ def test_a_batch_has_one_rate(tokenizer):
 def test_a_step_has_one_rate_however_it_is_divided():
     for micro_batches in (1, 3):
         phases = [PhaseExamples(Phase(steps, 24, 6), blocks()) for steps in (3, 5)]
-        run = RunExamples(phases, micro_batches, LinearMaskRate(0.4, 0.2))
+        run = RunExamples(phases, micro_batches, MaskRate(0.4, 0.2))
         rates = [{part.mask_rate for part in run[item]} for item in range(len(run))]
         expected = [0.4 - 0.2 * step / 8 for step in range(8) for _ in range(micro_batches)]
         assert [one for rate in rates for one in rate] == pytest.approx(expected)
@@ -79,7 +79,7 @@ def make(tokenizer, folder, **arguments):
         args=training_arguments(
             folder, **settings, logging_strategy="no", train_sampling_strategy="sequential", **arguments,
         ),
-        train_dataset=RunExamples([PhaseExamples(Phase(8, 64, 4), data_set)], 1, LinearMaskRate(0.4, 0.1)),
+        train_dataset=RunExamples([PhaseExamples(Phase(8, 64, 4), data_set)], 1, MaskRate(0.4, 0.1)),
         eval_dataset=blocks(64),
         data_collator=DataCollatorForMaskedLM(tokenizer, mask_probability=0.1),
     )  # fmt: skip
@@ -112,4 +112,6 @@ def test_rates_follow_the_steps_with_workers_and_after_a_restart(tokenizer, tmp_
 
 def test_rates_out_of_range_are_refused():
     with pytest.raises(ValueError, match="start=0"):
-        LinearMaskRate(0, 0.15)
+        MaskRate(0, 0.15)
+    with pytest.raises(ValueError, match="shape='step' must be one of linear, cosine"):
+        MaskRate(shape="step")
