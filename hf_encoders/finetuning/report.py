@@ -16,9 +16,8 @@ from hf_encoders.finetuning.baselines import compared
 from hf_encoders.finetuning.data_files import DataSource
 from hf_encoders.finetuning.runs import RunResult, RunSettings
 from hf_encoders.finetuning.task import PreparedTask
-from hf_encoders.records.hardware import describe_hardware, describe_software
 from hf_encoders.records.tables import mean_and_deviation, text_table
-from hf_encoders.records.training_record import TrainingRecord, name_of_checkpoint
+from hf_encoders.records.training_record import TrainingRecord, facts_of_this_process, name_of_checkpoint
 from hf_encoders.redaction import published, published_path
 from hf_encoders.writing import write_whole
 
@@ -187,8 +186,7 @@ def make_record(
         corpus={"name": source.name, "training examples": len(task.train_set)},
         schedule=schedule,
         losses={"training, mean over the run": round(result.training_loss, DIGITS), **held_out},
-        hardware=describe_hardware(),
-        software=describe_software(),
+        **facts_of_this_process(),
         seconds=result.seconds,
         tokens_per_second=result.tokens_per_second,
         evaluation=list(_evaluation(result, results, task, source, hub_task)),

@@ -10,9 +10,8 @@ from hf_encoders.data.corpus.report import corpus_statistics
 from hf_encoders.publishing.model_card import make_model_card
 from hf_encoders.recipes.run import Run
 from hf_encoders.records.curves import Curve
-from hf_encoders.records.hardware import describe_hardware, describe_software
 from hf_encoders.records.plots import draw_runs
-from hf_encoders.records.training_record import TrainingRecord, command_of
+from hf_encoders.records.training_record import TrainingRecord, command_of, facts_of_this_process
 from hf_encoders.redaction import published_path
 from hf_encoders.saved_files import CARD_FILE, CURVE_FILE
 from hf_encoders.training.optimizers import optimization_facts
@@ -82,8 +81,7 @@ def pretraining_record(
             "seed": trainer.args.seed,
         },
         losses=run.objective.losses(after),
-        hardware=describe_hardware(),
-        software=describe_software(),
+        **facts_of_this_process(),
         seconds=trainer.health.training_seconds,
         tokens_per_second=trainer.health.tokens_seen / trainer.health.training_seconds,
         evaluation=[{**held_out, **result} for result in run.objective.results(after, unigram)],

@@ -84,7 +84,7 @@ def check_corpus(corpus: list[str]) -> list[Path]:
                 "all of the text with `hf-encoders corpus --input ...`."
             )
         if is_text:
-            text_files(path)
+            text_files(path, option="--corpus: ")
     return parts
 
 

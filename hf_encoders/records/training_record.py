@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from hf_encoders.records.hardware import describe_hardware, describe_software
 from hf_encoders.records.run_files import RECORD_FILE
 from hf_encoders.records.tables import duration
 from hf_encoders.redaction import base_name, published, published_command
@@ -153,6 +154,11 @@ class TrainingRecord:
                 f"{path} is not a training record ({error}): restore the file, or remove it to have a card that says "
                 f"{NOT_RECORDED!r}."
             ) from error
+
+
+def facts_of_this_process() -> dict[str, Any]:
+    """Fields of `TrainingRecord` that are the same for every training on this machine."""
+    return {"hardware": describe_hardware(), "software": describe_software()}
 
 
 def command_of(arguments: argparse.Namespace) -> str:

@@ -306,7 +306,7 @@ def test_nothing_is_removed_or_made_for_wrong_paths(folder, capsys):
     shutil.copytree(folder / "whole", folder / "kept")
     assert pretrain(folder, "kept", "--overwrite", corpus="nowhere.txt") == 2
     assert (folder / "kept" / "model").is_dir()
-    assert re.search(r"paths: '.*nowhere.txt' does not exist", capsys.readouterr().err)
+    assert re.search(r"--corpus: '.*nowhere.txt' does not exist", capsys.readouterr().err)
     assert pretrain(folder, "text.txt") == 2
     assert re.search(r"--output '.*text.txt': .* is a file: name a folder", capsys.readouterr().err)
 

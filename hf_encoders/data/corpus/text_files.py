@@ -27,35 +27,36 @@ MOST_CONTROLS, MOST_UNDECODABLE = 0.05, 0.3
 FEW = 8  # such characters are accepted in a file of any length
 
 
-def text_files(path: Path) -> list[Path]:
+def text_files(path: Path, option: str = "paths: ") -> list[Path]:
     """Files to read for one path given by the user.
 
     Args:
         path (`Path`): A file; or a folder, of which all `*.txt` and `*.jsonl` files are read, sorted by path, hidden
             ones included. Symbolic links to folders are followed, each folder once.
+        option (`str`, *optional*, defaults to `"paths: "`): What messages call it.
 
     Raises:
         ValueError: If it does not exist or cannot be read, a folder holds no such file, or a file is not text by its
             suffix or its first bytes.
     """
     if path.is_dir():
-        found, skipped = _walk(path)
+        found, skipped = _walk(path, option)
         files = sorted(file for file in found if file.suffix.lower() in TEXT_SUFFIXES)
         if not files:
             others = ", ".join(f"{count} {kind}" for kind, count in (_other_suffixes(found) + skipped).most_common())
             raise ValueError(
-                f"paths: the folder '{path}' holds no *.txt and no *.jsonl file{f', but {others}' if others else ''}: "
+                f"{option}the folder '{path}' holds no *.txt and no *.jsonl file{f', but {others}' if others else ''}: "
                 "name the files instead."
             )
     elif not path.exists():
         what = f"is a broken link, to '{os.readlink(path)}'" if path.is_symlink() else "does not exist"
-        raise ValueError(f"paths: '{path}' {what}: check the spelling, and the folder it is relative to.")
+        raise ValueError(f"{option}'{path}' {what}: check the spelling, and the folder it is relative to.")
     elif remedy := NOT_TEXT_SUFFIXES.get(path.suffix.lower()):
-        raise ValueError(f"paths: '{path}' is not a text file by its suffix: {remedy}.")
+        raise ValueError(f"{option}'{path}' is not a text file by its suffix: {remedy}.")
     else:
         files = [path]
     for file in files:
-        check_is_text(file)
+        check_is_text(file, option)
     return files
 
 
@@ -105,7 +106,7 @@ def _other_suffixes(files: Sequence[Path]) -> Counter[str]:
     return Counter(suffix for suffix in suffixes if suffix not in TEXT_SUFFIXES)
 
 
-def _walk(folder: Path) -> tuple[list[Path], Counter[str]]:
+def _walk(folder: Path, option: str = "paths: ") -> tuple[list[Path], Counter[str]]:
     """All regular files below a folder; and how many other entries there are, by kind."""
     files: list[Path] = []
     skipped: Counter[str] = Counter()
@@ -113,7 +114,7 @@ def _walk(folder: Path) -> tuple[list[Path], Counter[str]]:
 
     def refuse(error: OSError) -> None:
         raise ValueError(
-            f"paths: the folder '{error.filename}' cannot be read ({error.strerror}): change its permissions, or name "
+            f"{option}the folder '{error.filename}' cannot be read ({error.strerror}): change its permissions, or name "
             "the other folders."
         ) from error
 

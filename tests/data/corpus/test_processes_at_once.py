@@ -24,12 +24,18 @@ def _small_units(monkeypatch):
     monkeypatch.setattr(sources, "BYTES_PER_UNIT", 300)
 
 
+# Processes that are still to come: no shard is written before.
+AWAITED = FORK.Value("i", 0)
+
+
 @pytest.fixture
 def slow(monkeypatch):
-    """Pieces take a while, so that processes meet; counts them, in all processes."""
+    """Shards take a while, so that processes meet; counts them, in all processes."""
     make, made = ShardWriter.write, FORK.Value("i", 0)
 
     def slowly(maker, *part):
+        while AWAITED.value:
+            time.sleep(0.01)
         time.sleep(0.02)
         with made.get_lock():
             made.value += 1
@@ -41,6 +47,8 @@ def slow(monkeypatch):
 
 def prepare_later(delay, results, *arguments, **options):
     time.sleep(delay)
+    with AWAITED.get_lock():
+        AWAITED.value -= 1
     try:
         report = prepare_corpus(*arguments, workers=1, **options)
         results.put((report.statistics.tokens, len(rows(arguments[1]))))
@@ -67,6 +75,8 @@ def test_one_makes_the_corpus_and_the_others_use_it(tokenizer, tmp_path, slow, d
         )
         for i in range(3)
     ]
+    # Whoever came when the corpus of a stream is finished would be refused: what a stream gives is not known again.
+    AWAITED.value = len(processes)
     for process in processes:
         process.start()
     found = [results.get(timeout=60) for _ in processes]
@@ -81,6 +91,7 @@ def test_one_makes_the_corpus_and_the_others_use_it(tokenizer, tmp_path, slow, d
 
 def test_a_killed_process_does_not_keep_the_lock(tokenizer, tmp_path, slow, capsys):
     source, results = [write_text(tmp_path / "a.txt", texts(60))], FORK.Queue()
+    AWAITED.value = 1
     first = FORK.Process(target=prepare_later, args=(0, results, source, tmp_path / "out", tokenizer))
     first.start()
     while slow.value < 5:
@@ -111,6 +122,7 @@ def test_a_killed_process_and_its_workers_do_not_keep_the_lock(tokenizer, tmp_pa
 
 def test_other_settings_are_refused_after_the_wait(tokenizer, tmp_path, slow):
     source, results = [write_text(tmp_path / "a.txt", texts(60))], FORK.Queue()
+    AWAITED.value = 1
     first = FORK.Process(target=prepare_later, args=(0, results, source, tmp_path / "out", tokenizer))
     first.start()
     while slow.value < 2:
