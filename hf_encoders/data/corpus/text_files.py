@@ -45,8 +45,8 @@ def text_files(path: Path, option: str = "paths: ") -> list[Path]:
         if not files:
             others = ", ".join(f"{count} {kind}" for kind, count in (_other_suffixes(found) + skipped).most_common())
             raise ValueError(
-                f"{option}the folder '{path}' holds no *.txt and no *.jsonl file{f', but {others}' if others else ''}: "
-                "name the files instead."
+                f"{option}the folder '{path}' holds no *.txt and no *.jsonl file{f', but {others}' if others else ''}"
+                ": name the files instead."
             )
     elif not path.exists():
         what = f"is a broken link, to '{os.readlink(path)}'" if path.is_symlink() else "does not exist"
@@ -114,8 +114,8 @@ def _walk(folder: Path, option: str = "paths: ") -> tuple[list[Path], Counter[st
 
     def refuse(error: OSError) -> None:
         raise ValueError(
-            f"{option}the folder '{error.filename}' cannot be read ({error.strerror}): change its permissions, or name "
-            "the other folders."
+            f"{option}the folder '{error.filename}' cannot be read ({error.strerror}): change its permissions, or "
+            "name the other folders."
         ) from error
 
     for here, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
