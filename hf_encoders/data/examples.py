@@ -29,6 +29,7 @@ class TextExamples:
     segments: Segments  # of each example, between separators
     keys: np.ndarray  # from `example_keys`; all random choices depend on them; uint64, (B,)
     mask_rate: float | None = None  # share of the tokens to predict, instead of the collator's
+    phase: int = 0  # number of the run's phase that they are for, from 1, whose masking applies; 0 outside of phases
 
     def __len__(self) -> int:
         return len(self.keys)
