@@ -64,6 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         sentence_splitter=splitter_for(None if arguments.one_sentence_per_line else arguments.language),
         text_column=arguments.text_column,
         sentences_column=arguments.sentences_column,
+        turns_column=arguments.turns_column,
         word_segmenter=jieba_segmenter() if arguments.word_segmenter else None,
         max_sentence_tokens=arguments.max_sentence_tokens,
         keep_duplicates=arguments.keep_duplicates,
