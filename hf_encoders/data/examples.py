@@ -26,9 +26,13 @@ class TextExamples:
     Not a dict, because `Trainer` removes keys of dicts that the model's `forward` does not take.
     """
 
-    segments: Segments  # of each example, between separators
+    segments: Segments  # P of them, of B examples, between separators
     keys: np.ndarray  # from `example_keys`; all random choices depend on them; uint64, (B,)
     mask_rate: float | None = None  # share of the tokens to predict, instead of the collator's
+    languages: np.ndarray | None = None  # name of each segment's language, str, (P,)
+    # Whether every segment is a text of its own, `[CLS] x [SEP] [CLS] y [SEP]`, with positions that begin again.
+    restarts: bool = False
+    phase: int = 0  # of the run
 
     def __len__(self) -> int:
         return len(self.keys)

@@ -47,6 +47,8 @@ class RandomStream(IntEnum):
     MASK_LAST_WORD = 20
     REPLACEMENT = 21
     UNIT_REPLACEMENT = 22
+    # Parallel text
+    SIDE_ORDER = 36
 
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
