@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--parallel",
         nargs="+",
         metavar="FILE",
-        help="text and its translation: two files aligned line by line, or one TSV; for translation language modelling",
+        help="text and its translation, for translation language modelling: two files aligned line by line, or a TSV",
     )
     parser.add_argument(
         "--languages", nargs=2, metavar="NAME", help="of --parallel: the languages of its two sides, such as en zh"
@@ -92,6 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
         sentence_splitter=splitter_for(None if arguments.one_sentence_per_line else arguments.language),
         text_column=arguments.text_column,
         sentences_column=arguments.sentences_column,
+        turns_column=arguments.turns_column,
         word_segmenter=jieba_segmenter() if arguments.word_segmenter else None,
         max_sentence_tokens=arguments.max_sentence_tokens,
         keep_duplicates=arguments.keep_duplicates,
@@ -110,7 +111,15 @@ def check_parallel_arguments(arguments: argparse.Namespace) -> None:
         return
     if not arguments.languages:
         raise ValueError("--languages is missing: name the languages of both sides of --parallel, such as en zh.")
-    for name in ("config", "split", "streaming", "sentences_column", "one_sentence_per_line", "max_sentence_tokens"):
+    for name in (
+        "config",
+        "split",
+        "streaming",
+        "sentences_column",
+        "turns_column",
+        "one_sentence_per_line",
+        "max_sentence_tokens",
+    ):
         if getattr(arguments, name):
             raise ValueError(f"--{name.replace('_', '-')} does not go with --parallel: leave it out.")
 

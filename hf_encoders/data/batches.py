@@ -127,9 +127,9 @@ def _columns(lengths: np.ndarray) -> np.ndarray:
 def rows_of_mappings(features: Sequence[Mapping[str, Any]]) -> TokenRows:
     """Rows of a plain dataset, special tokens included; keys are sampled from torch's generator.
 
-    Padding that the tokenizer has added is removed; the batch is padded again. `position_ids` count from 0, whatever the
-    family; `langs` are ids of the model. Rows without a token, with other
-    columns than the first row, columns of different lengths, or values that are not integers are a `ValueError`.
+    Padding that the tokenizer has added is removed; the batch is padded again. `position_ids` count from 0 in every
+    family; `langs` are ids of the model. Rows without a token, with other columns than the first row, columns of
+    different lengths, or values that are not integers are a `ValueError`.
     """
     names = _names_of(features)
     values = {name: _flat(name, [feature[name] for feature in features]) for name in names}

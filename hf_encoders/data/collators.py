@@ -60,14 +60,15 @@ class DataCollatorForMaskedLM:
             on; `**presets.ROBERTA_MASKING` for those of the original code.
 
     Input: examples of `SentenceBlocks`, which get `[CLS]` and `[SEP]` at their ends; of `DocumentChunks`, likewise, as
-        one text; or rows whose `input_ids` have them already (and perhaps `token_type_ids`), as a tokenizer returns
-        them.
+        one text; of `ParallelPairs`, at the ends of both sides; or rows whose `input_ids` have them already (and
+        perhaps `token_type_ids`, `langs`, or `position_ids` counted from 0), as a tokenizer returns them.
 
     Output: `input_ids`, `attention_mask` and `labels`, each `(B, T)` `int64`; `token_type_ids` if rows have them,
         `position_ids` with `first_position`, `langs` with `lang2id`.
-        Packed, for S examples of N tokens in total: `input_ids`, `labels` (and the others) of shape `(1, N)`, no `attention_mask`, and the arguments of transformers' variable-length attention:
-        `cu_seq_lens_q` and `cu_seq_lens_k`, `(S + 1,)` `int32`, where each example begins, and N; `max_length_q` and
-        `max_length_k`, the longest example, Python integers.
+        Packed, for S examples of N tokens in total: `input_ids`, `labels` (and the others) of shape `(1, N)`, no
+        `attention_mask`, and the arguments of transformers' variable-length attention: `cu_seq_lens_q` and
+        `cu_seq_lens_k`, `(S + 1,)` `int32`, where each example begins, and N; `max_length_q` and `max_length_k`, the
+        longest example, Python integers.
 
     Example, with ids 1 = [CLS], 2 = [SEP], 4 = [MASK] and half of the tokens predicted, one of them replaced by a
     random token:
@@ -141,10 +142,7 @@ class DataCollatorForMaskedLM:
             raise ValueError(f"return_tensors={return_tensors!r}: batches are torch tensors ('pt'); leave it out.")
         rows, labels = self.make_rows(features)
         masked = self.masker(rows.ids, rows.lengths, rows.keys, rows.word_starts, _mask_rate_of(features))
-        if self.packed:
-            layout = PackedLayout(rows.lengths)
-        else:
-            layout = PaddedLayout(rows.lengths, self.pad_to_multiple_of)
+        layout = PackedLayout(rows.lengths) if self.packed else PaddedLayout(rows.lengths, self.pad_to_multiple_of)
         batch = {
             "input_ids": layout.fill(masked.ids, self.padding_id),
             **layout.structure(),

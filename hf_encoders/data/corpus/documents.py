@@ -10,8 +10,9 @@ from typing import Any
 import datasets
 
 from hf_encoders.data.corpus.byte_ranges import ByteRange, lines_before, open_range
-from hf_encoders.data.corpus.segmentation import sentences_of_text, split_sentences
+from hf_encoders.data.corpus.segmentation import one_sentence_per_line, sentences_of_text, split_sentences
 from hf_encoders.data.corpus.text_files import text_files
+from hf_encoders.data.corpus.turns import sentences_of_turns
 
 
 ROWS_PER_READ = 100  # rows of a dataset held in memory at once
@@ -86,11 +87,20 @@ class DocumentReader:
     sentence_splitter: Callable[[str], list[str]] = split_sentences
     text_column: str = "text"
     sentences_column: str | None = None
+    turns_column: str | None = None
+
+    def __post_init__(self):
+        if self.sentences_column and self.turns_column:
+            raise ValueError(
+                f"sentences_column={self.sentences_column!r} and turns_column={self.turns_column!r}: give one of them."
+            )
+        if self.turns_column:  # every line of a text file is a turn
+            object.__setattr__(self, "sentence_splitter", one_sentence_per_line)
 
     @property
     def column(self) -> str:
         """The column of a dataset, or field of JSON lines, that is read."""
-        return self.sentences_column or self.text_column
+        return self.turns_column or self.sentences_column or self.text_column
 
     def of_file(self, part: ByteRange) -> Iterator[list[str]]:
         """Documents of a file, or of a part of one that begins and ends between documents."""
@@ -134,7 +144,9 @@ class DocumentReader:
                     yield sentences
 
     def _sentences(self, value: Any) -> list[str]:
-        """Sentences of one document, from its text or its list of sentences."""
+        """Sentences of one document, from its text, its list of sentences or its turns."""
+        if self.turns_column:
+            return sentences_of_turns(value)
         if self.sentences_column:
             if not isinstance(value, list) or not all(isinstance(sentence, str) for sentence in value):
                 raise ValueError(
@@ -158,6 +170,7 @@ def _json_value(line: str, field: str) -> Any:
         found = list(record) if isinstance(record, dict) else type(record).__name__
         raise ValueError(
             f"no field {field!r}, found {found}: name the field that holds the text with text_field (--text-column), "
-            "or the one that holds a list of sentences with sentences_field (--sentences-column)."
+            "or the one that holds a list of sentences with sentences_field (--sentences-column), or of turns with "
+            "turns_column (--turns-column)."
         )
     return record[field]

@@ -6,6 +6,7 @@ out: alignment; the sentences of a line are aligned already.
 
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
@@ -92,11 +93,11 @@ class ParallelSource:
         """Ranges of about `BYTES_PER_UNIT` bytes; the number of pairs, and of those with an empty side."""
         begin, here, ranges = (0,) * len(self.paths), [0] * len(self.paths), []
         number = num_empty = 0
-        files = [open(path, "rb") for path in self.paths]
-        try:
+        with ExitStack() as opened:
+            files = [opened.enter_context(open(path, "rb")) for path in self.paths]
             for number, lines in enumerate(zip_longest(*files), start=1):
                 if None in lines:
-                    raise ValueError(self._unequal(files, number))
+                    raise ValueError(self._unequal())
                 try:
                     num_empty += not all(map(_text, self._sides(lines)))
                 except ValueError as error:
@@ -105,9 +106,6 @@ class ParallelSource:
                 if sum(here) - sum(begin) >= BYTES_PER_UNIT:
                     ranges.append(AlignedRange(begin, tuple(here)))
                     begin = tuple(here)
-        finally:
-            for file in files:
-                file.close()
         if sum(here) > sum(begin):
             ranges.append(AlignedRange(begin, tuple(here)))
         return ranges, number, num_empty
@@ -125,12 +123,12 @@ class ParallelSource:
             raise ValueError(f"it has {len(found)} column(s), and column {max(self.columns)} is a side: repair it.")
         return [found[column - 1] for column in self.columns]
 
-    def _unequal(self, files: Sequence[Any], common: int) -> str:
-        """What to say of files of unequal length, of which one ended before line `common`."""
+    def _unequal(self) -> str:
+        """What to say of files of unequal length."""
         counts = []
-        for path, file in zip(self.paths, files, strict=True):
-            file.seek(0)
-            counts.append(f"{path} has {sum(1 for _ in file):,} lines")
+        for path in self.paths:
+            with open(path, "rb") as file:
+                counts.append(f"{path} has {sum(1 for _ in file):,} lines")
         return (
             f"--parallel: {' and '.join(counts)}, and line N of one translates line N of the other: align them, and "
             "keep empty lines."

@@ -60,7 +60,7 @@ class StatisticsCounter:
         """Count one block."""
         self.counts.update(
             documents=len(block.document_lengths),
-            sentences=len(block.sentence_lengths),
+            sentences=int(np.count_nonzero(block.sentence_lengths)),  # others hold the places of turns
             tokens=len(block.tokens),
             one_sentence_documents=int(np.count_nonzero(block.document_lengths == 1)),
         )

@@ -37,6 +37,12 @@ def add_text_arguments(parser: argparse.ArgumentParser) -> "argparse._MutuallyEx
     parser.add_argument(
         "--sentences-column", metavar="NAME", help="column or field with a list of sentences, which replaces the text"
     )
+    parser.add_argument(
+        "--turns-column",
+        metavar="NAME",
+        help="column or field with the turns of a dialogue, for the objective dialogue: a list of str, query first, "
+        "or of objects with role and text; in text files, a line is a turn",
+    )
     return source
 
 
