@@ -32,7 +32,7 @@ class TextExamples:
     languages: np.ndarray | None = None  # name of each segment's language, str, (P,)
     # Whether every segment is a text of its own, `[CLS] x [SEP] [CLS] y [SEP]`, with positions that begin again.
     restarts: bool = False
-    phase: int = 0  # of the run
+    phase: int = 0  # number of the run's phase that they are for, from 1, whose masking applies; 0 outside of phases
 
     def __len__(self) -> int:
         return len(self.keys)

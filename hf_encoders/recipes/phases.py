@@ -99,7 +99,7 @@ class RunExamples(Dataset):
             epoch, first = divmod(begin, len(part.dataset))
             count = min(end - begin, len(part.dataset) - first)
             dataset, order = self._open(place, self.first_epochs[place] + epoch)
-            found.append(dataset.examples(order[first : first + count]))
+            found += dataset.__getitems__(order[first : first + count])
             begin += count
         if self.mask_rate is None:
             return found
