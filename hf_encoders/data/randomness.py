@@ -50,6 +50,8 @@ class RandomStream(IntEnum):
     # Mixtures of sources
     SOURCE_SEED = 32
     PASS_ORDER = 33
+    # Parallel text
+    SIDE_ORDER = 36
 
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
