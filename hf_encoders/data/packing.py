@@ -15,6 +15,7 @@ from hf_encoders.data.chunk_examples import ChunkExamples
 from hf_encoders.data.chunks import DocumentChunks
 from hf_encoders.data.collators import DataCollatorForMaskedLM
 from hf_encoders.data.examples import EpochDataset, TextExamples
+from hf_encoders.data.parallel import ParallelPairs
 from hf_encoders.data.ragged import offsets_of, ranges
 from hf_encoders.data.randomness import RandomStream, example_keys, random_bits
 
@@ -38,7 +39,7 @@ class TokenBudget(EpochDataset):
     `set_epoch`, and `__init__` for epoch 0, compute the lengths of all examples; docs/data.md has the time it takes.
 
     Args:
-        dataset (`DocumentChunks` or `SentenceBlocks`): The examples, with their seed and epochs.
+        dataset (`DocumentChunks`, `SentenceBlocks` or `ParallelPairs`): The examples, with their seed and epochs.
         collator (`DataCollatorForMaskedLM` or a pair collator): The one that makes the batches, which knows how long
             each example is.
         max_tokens (`int`, *optional*, defaults to 16384): Most tokens of a group, special tokens included; at least
@@ -53,7 +54,10 @@ class TokenBudget(EpochDataset):
     """
 
     def __init__(
-        self, dataset: DocumentChunks | SentenceBlocks, collator: DataCollatorForMaskedLM, max_tokens: int = 16384
+        self,
+        dataset: DocumentChunks | SentenceBlocks | ParallelPairs,
+        collator: DataCollatorForMaskedLM,
+        max_tokens: int = 16384,
     ):
         _check(dataset, collator)
         super().__init__(dataset.seed, dataset.redraw, dataset.epochs_per_draw, dataset.dupe_factor)
@@ -122,7 +126,7 @@ class TokenBudget(EpochDataset):
         keys = example_keys(self.seed, epoch, np.arange(num_examples))
         return np.argsort(random_bits(keys, RandomStream.TOKEN_BUDGET_SHUFFLE, 0), kind="stable")
 
-    def _lengths(self, dataset: DocumentChunks | SentenceBlocks) -> np.ndarray:
+    def _lengths(self, dataset: DocumentChunks | SentenceBlocks | ParallelPairs) -> np.ndarray:
         """Lengths of all examples of the epoch, special tokens included."""
         num_examples = dataset.num_in_epoch() if isinstance(dataset, DocumentChunks) else len(dataset)
         steps = np.array_split(np.arange(num_examples), range(EXAMPLES_PER_STEP, num_examples, EXAMPLES_PER_STEP))
@@ -185,7 +189,7 @@ def divided(counts: np.ndarray, num_groups: int) -> np.ndarray:
 
 
 def _check(dataset: Any, collator: Any) -> None:
-    if not isinstance(dataset, (DocumentChunks, SentenceBlocks)):
+    if not isinstance(dataset, (DocumentChunks, SentenceBlocks, ParallelPairs)):
         raise ValueError(
             f"dataset is a {type(dataset).__name__}: give a DocumentChunks or SentenceBlocks of the documents. The "
             "lengths of a stream's examples are not known before it is read: give the stream itself to Trainer, with "
