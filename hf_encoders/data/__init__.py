@@ -14,6 +14,7 @@ from hf_encoders.data.corpus.preparation import prepare_corpus
 from hf_encoders.data.corpus.report import CorpusReport, corpus_statistics, warnings_for
 from hf_encoders.data.corpus.segmentation import one_sentence_per_line, split_sentences
 from hf_encoders.data.corpus.tokenized import split_train_validation, tokenize_documents
+from hf_encoders.data.mixture import MixedExamples
 from hf_encoders.data.packing import TokenBudget
 from hf_encoders.data.parallel import ParallelPairs
 from hf_encoders.data.streaming import StreamedBlocks, StreamedChunks
@@ -27,6 +28,7 @@ __all__ = [
     "DataCollatorForNextSentencePrediction",
     "DataCollatorForSentenceOrderPrediction",
     "DocumentChunks",
+    "MixedExamples",
     "ParallelPairs",
     "SentenceBlocks",
     "StreamedBlocks",
