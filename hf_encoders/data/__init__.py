@@ -13,6 +13,7 @@ from hf_encoders.data.corpus.preparation import prepare_corpus
 from hf_encoders.data.corpus.report import CorpusReport, corpus_statistics, warnings_for
 from hf_encoders.data.corpus.segmentation import one_sentence_per_line, split_sentences
 from hf_encoders.data.corpus.tokenized import split_train_validation, tokenize_documents
+from hf_encoders.data.dialogues import DataCollatorForDialogueLM, Dialogues
 from hf_encoders.data.packing import TokenBudget
 from hf_encoders.data.streaming import StreamedBlocks, StreamedChunks
 from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
@@ -21,9 +22,11 @@ from hf_encoders.data.vocabulary.tokenizer_training import train_tokenizer
 
 __all__ = [
     "CorpusReport",
+    "DataCollatorForDialogueLM",
     "DataCollatorForMaskedLM",
     "DataCollatorForNextSentencePrediction",
     "DataCollatorForSentenceOrderPrediction",
+    "Dialogues",
     "DocumentChunks",
     "SentenceBlocks",
     "StreamedBlocks",

@@ -47,6 +47,10 @@ class RandomStream(IntEnum):
     MASK_LAST_WORD = 20
     REPLACEMENT = 21
     UNIT_REPLACEMENT = 22
+    # Dialogues
+    FAKE_DIALOGUE = 40
+    REPLACED_TURN = 41
+    TURN_REPLACEMENT = 42
 
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
