@@ -60,8 +60,9 @@ class DialogueExamples(TextExamples):
 class Dialogues(CorpusDataset):
     """Three consecutive turns of a dialogue, the first a query and at least one a response: QRQ, QRR and QQR.
 
-    All of these are examples, so a turn may be in up to three of them, and a last response may be in none. Epochs differ in which turn is replaced, by
-    which, and in masks. An example too long for `max_length` loses the ends of its longest turns.
+    All of these are examples, so a turn may be in up to three of them, and the last response in none. Epochs differ in
+    which turn is replaced, by which, and in masks. An example too long for `max_length` loses the ends of its longest
+    turns.
 
     Replacements are drawn from the turns of all examples that have the same role and about the same length, until one
     is from another dialogue. An example for whose turn none is found has no label (-100), replaced or not.

@@ -47,6 +47,11 @@ class RandomStream(IntEnum):
     MASK_LAST_WORD = 20
     REPLACEMENT = 21
     UNIT_REPLACEMENT = 22
+    # Mixtures of sources
+    SOURCE_SEED = 32
+    PASS_ORDER = 33
+    # Parallel text
+    SIDE_ORDER = 36
     # Dialogues
     FAKE_DIALOGUE = 40
     REPLACED_TURN = 41
