@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from hf_encoders.data.blocks import SentenceBlocks
 from hf_encoders.data.chunk_examples import ChunkExamples
 from hf_encoders.data.chunks import DocumentChunks
 from hf_encoders.data.collators import DataCollatorForMaskedLM
+from hf_encoders.data.dialogues import Dialogues
 from hf_encoders.data.examples import CorpusDataset, EpochDataset, TextExamples
 from hf_encoders.data.ragged import offsets_of, ranges
 from hf_encoders.data.randomness import RandomStream, example_keys, random_bits
@@ -46,6 +46,7 @@ class TokenBudget(EpochDataset):
             the longest example.
 
     >>> from datasets import Dataset
+    >>> from hf_encoders.data.blocks import SentenceBlocks
     >>> documents = Dataset.from_dict({"input_ids": [[[10, 11], [12]], [[20, 21], [22, 23, 24]], [[30]]]})
     >>> blocks = SentenceBlocks(documents, max_length=8, cross_documents=False, redraw=False)
     >>> groups = TokenBudget(blocks, DataCollatorForMaskedLM(doctest_tokenizer()), max_tokens=10)
@@ -62,7 +63,7 @@ class TokenBudget(EpochDataset):
         first_epoch.redraw = False
         lengths = self._lengths(first_epoch)
         longest = int(lengths.max())
-        if not isinstance(dataset, SentenceBlocks):
+        if isinstance(dataset, DocumentChunks | Dialogues):
             longest = max(longest, dataset.max_length)  # in later epochs
         if not isinstance(max_tokens, (int, np.integer)) or max_tokens < longest:
             raise ValueError(
