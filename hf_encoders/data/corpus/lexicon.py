@@ -7,6 +7,7 @@ the corpus, so an entry never ends within one: a word segmenter has to know the 
 
 import copy
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ JIEBA_TAGS = frozenset({"nr", "nrfg", "nrt", "ns", "nt", "nz"})
 # spell it differently there.
 _CONTEXTS = ("", " ", "(")
 _EXAMPLES, _PROBES = 3, 100
+_BETWEEN_IDEOGRAPHS = re.compile("(?<=[\u3040-\u9fff]) (?=[\u3040-\u9fff])")
 
 
 def read_entries(path: str | Path, option: str = "lexicon: ") -> list[str]:
@@ -201,6 +203,11 @@ def spellings(entries: list[str], tokenizer: PreTrainedTokenizerBase) -> list[li
     unknown = tokenizer.unk_token_id
     found = zip(*(_in_context(entries, context, backend) for context in contexts), strict=True)
     return [[() if unknown in ids else ids for ids in of_entry] for of_entry in found]
+
+
+def text_of(ids: Sequence[int], tokenizer: PreTrainedTokenizerBase) -> str:
+    """Text of token ids for reports, without the spaces that decoding puts between Chinese and Japanese characters."""
+    return _BETWEEN_IDEOGRAPHS.sub("", tokenizer.decode(ids, clean_up_tokenization_spaces=False).strip())
 
 
 def _in_context(entries: list[str], context: str, backend: Tokenizer) -> list[tuple[int, ...]]:

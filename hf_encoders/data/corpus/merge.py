@@ -103,8 +103,8 @@ def _phrases(
     write_phrases(learned, directory / PHRASES_FILE)
     if not learned:
         raise ValueError(
-            f"phrases: no words occur together {units.phrases.least_count} times and more often than by chance: give a "
-            "list of phrases, or leave them out."
+            f"phrases: no words occur together {units.phrases.least_count} times and more often than by chance: give "
+            "a list of phrases, or leave them out."
         )
     return Lexicon([phrase.text for phrase in learned], tokenizer, "phrases")
 

@@ -8,6 +8,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.data.corpus.arrow_file import SentenceBatch
+from hf_encoders.data.corpus.lexicon import text_of
 from hf_encoders.data.corpus.unit_marking import ENTITY, LISTED, PHRASE, WORD
 from hf_encoders.data.ragged import hashes_of_rows, ranges
 
@@ -74,7 +75,7 @@ def _units(bits: np.ndarray) -> Iterator[tuple[str, tuple[np.ndarray, np.ndarray
 
 
 def _text(ids: list[int], tokenizer: PreTrainedTokenizerBase | None) -> str:
-    return str(ids) if tokenizer is None else tokenizer.decode(ids).strip()
+    return str(ids) if tokenizer is None else text_of(ids, tokenizer)
 
 
 def unit_rows(units: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -67,7 +67,7 @@ class Units:
         return settings
 
     def reading(self) -> dict[str, Any]:
-        """What `CorpusReport.reading` says of the lists: under `unspelled`, entries that the tokenizer cannot spell."""
+        """What `CorpusReport.reading` says of the lists: `unspelled`, entries that the tokenizer cannot spell."""
         found = {
             name: {"entries": len(entries.unspelled), "first": entries.unspelled[:3]}
             for name, entries in self.lists.items()
