@@ -224,11 +224,21 @@ def unigram_cross_entropy(corpus: datasets.Dataset, held_out: datasets.Dataset, 
     A model that has learned token frequencies and nothing else reaches this loss: the plateau that a healthy run
     leaves.
     """
-    # In steps, because both would convert all tokens to 64 bits at once.
-    counts = np.ones(vocab_size)
+    return cross_entropy(token_counts(corpus, vocab_size), held_out)
+
+
+def token_counts(corpus: datasets.Dataset, vocab_size: int) -> np.ndarray:
+    """How often each token id comes in a corpus, `int64` of shape `(vocab_size,)`."""
+    # In steps, because counting would convert all tokens to 64 bits at once.
+    counts = np.zeros(vocab_size, dtype=np.int64)
     for tokens in _in_steps(SentenceStore(corpus).tokens):
         counts += np.bincount(tokens, minlength=vocab_size)
-    nats = -np.log(counts / counts.sum())
+    return counts
+
+
+def cross_entropy(counts: np.ndarray, held_out: datasets.Dataset) -> float:
+    """Nats per held-out token under counts of tokens, `(vocab_size,)`, each plus one."""
+    nats = -np.log((counts + 1) / (counts + 1).sum())
     tokens = SentenceStore(held_out).tokens
     return sum(float(nats[step].sum()) for step in _in_steps(tokens)) / len(tokens)
 
