@@ -14,6 +14,7 @@ from hf_encoders.data.corpus.preparation import prepare_corpus
 from hf_encoders.data.corpus.report import CorpusReport, corpus_statistics, warnings_for
 from hf_encoders.data.corpus.segmentation import one_sentence_per_line, split_sentences
 from hf_encoders.data.corpus.tokenized import split_train_validation, tokenize_documents
+from hf_encoders.data.dialogues import DataCollatorForDialogueLM, Dialogues
 from hf_encoders.data.mixture import MixedExamples
 from hf_encoders.data.packing import TokenBudget
 from hf_encoders.data.parallel import ParallelPairs
@@ -24,9 +25,11 @@ from hf_encoders.data.vocabulary.tokenizer_training import train_tokenizer
 
 __all__ = [
     "CorpusReport",
+    "DataCollatorForDialogueLM",
     "DataCollatorForMaskedLM",
     "DataCollatorForNextSentencePrediction",
     "DataCollatorForSentenceOrderPrediction",
+    "Dialogues",
     "DocumentChunks",
     "MixedExamples",
     "ParallelPairs",

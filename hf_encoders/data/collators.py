@@ -179,7 +179,7 @@ class DataCollatorForMaskedLM:
         """All examples with their special tokens, and the labels of examples, by name."""
         parts = []
         for kind, group in groupby(features, type):
-            if kind is TextExamples:
+            if issubclass(kind, TextExamples):
                 parts += [self._rows_of_texts(texts) for texts in group]
             elif kind is ChunkExamples:
                 joined = join_chunks(list(group))

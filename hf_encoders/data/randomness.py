@@ -52,6 +52,10 @@ class RandomStream(IntEnum):
     PASS_ORDER = 33
     # Parallel text
     SIDE_ORDER = 36
+    # Dialogues
+    FAKE_DIALOGUE = 40
+    REPLACED_TURN = 41
+    TURN_REPLACEMENT = 42
 
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)

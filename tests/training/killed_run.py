@@ -10,8 +10,10 @@ from transformers import TrainerCallback, set_seed
 
 from hf_encoders import HfeBertConfig, HfeBertForMaskedLM, HfeBertForPreTraining
 from hf_encoders.data import (
+    DataCollatorForDialogueLM,
     DataCollatorForMaskedLM,
     DataCollatorForNextSentencePrediction,
+    Dialogues,
     DocumentChunks,
     SentenceBlocks,
     TokenBudget,
@@ -54,7 +56,7 @@ def make_documents() -> datasets.Dataset:
 
 
 def make_trainer(examples: str, workers: int, folder: str, **arguments) -> PreTrainingTrainer:
-    """A trainer of NSP on chunks, stored, streamed or in groups, or of MLM with whole words on blocks."""
+    """A trainer of NSP on chunks (stored, streamed, in groups), of dialogues, or of MLM of whole words on blocks."""
     set_seed(0)
     tokenizer = make_tokenizer()
     config = HfeBertConfig(**TINY_MODEL)
@@ -63,6 +65,9 @@ def make_trainer(examples: str, workers: int, folder: str, **arguments) -> PreTr
     if examples == "blocks":
         model, collator = HfeBertForMaskedLM(config), DataCollatorForMaskedLM(tokenizer, unit="word")
         train_set = SentenceBlocks(documents, max_length=LENGTH, cross_documents=False)
+    elif examples == "dialogues":  # of three turns
+        model, collator = HfeBertForPreTraining(config), DataCollatorForDialogueLM(tokenizer)
+        train_set = Dialogues(documents, max_length=LENGTH)
     else:
         collator = DataCollatorForNextSentencePrediction(tokenizer, LENGTH, packed=examples == "groups")
         model = HfeBertForPreTraining(config)
