@@ -16,6 +16,7 @@ from hf_encoders.data.corpus.named_sources import UNNAMED
 from hf_encoders.data.examples import EpochDataset
 from hf_encoders.data.mixture import MixedExamples, Sampling, source_seed
 from hf_encoders.objectives import Objective, get_objective
+from hf_encoders.objectives.objective import first_position
 from hf_encoders.recipes.phases import PhaseExamples, RunExamples, check_division
 from hf_encoders.recipes.recipe import Recipe
 from hf_encoders.recipes.sources import Documents, Source, named_sources, unigrams
@@ -165,17 +166,19 @@ class Run:
         most = max(EVAL_EXAMPLES // len(sources), FEWEST_EVAL_EXAMPLES)
         found = {}
         for name, source in sources.items():
-            of_name = {name: source.examples(self.objective, longest, {}, seed=seed, redraw=not name)}
+            of_name = {name: source.examples(self.objective, longest, {}, seed=seed, redraw=bool(name))}
             examples = mixed(of_name, {name: source}, Sampling(), seed, redraw=False)
             spread = np.linspace(0, len(examples) - 1, min(len(examples), most)).astype(int)
             found[name] = Subset(examples, spread.tolist())
         return found.get(UNNAMED, found)
 
-    def collator(self, tokenizer: PreTrainedTokenizerBase) -> Any:
+    def collator(self, tokenizer: PreTrainedTokenizerBase, documents: Documents) -> Any:
         """The data collator. With a schedule of mask rates, evaluation is at the last one."""
         options = dict(self.recipe.masking)
         if self.recipe.mask_rate is not None:
             options["mask_probability"] = self.recipe.mask_rate(1.0)
+        if any(source.is_parallel for source in named_sources(documents).values()):
+            options["first_position"] = first_position(self.recipe.config_class, tokenizer)
         model_class = self.objective.model_class(self.recipe.config_class)
         return self.objective.make_collator(tokenizer, model_class, packed=True, **options)
 
@@ -195,7 +198,7 @@ class Run:
             args=self.arguments,
             train_dataset=examples,
             eval_dataset=evaluated,
-            data_collator=self.collator(tokenizer),
+            data_collator=self.collator(tokenizer, documents),
             processing_class=tokenizer,
             loss_weights=self.objective.loss_weights,
             health=HealthCallback(*unigrams(examples, evaluated, documents, held_out, len(tokenizer))),
@@ -231,7 +234,11 @@ class Run:
 
 
 def mixed(
-    datasets: Mapping[str, EpochDataset], sources: Mapping[str, Source], sampling: Sampling, seed: int, redraw: bool = True
+    datasets: Mapping[str, EpochDataset],
+    sources: Mapping[str, Source],
+    sampling: Sampling,
+    seed: int,
+    redraw: bool = True,
 ) -> EpochDataset:
     """The datasets of sources with names as one, whose examples know their language; the only one without a name."""
     if UNNAMED in datasets:

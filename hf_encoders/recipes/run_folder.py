@@ -19,7 +19,7 @@ from transformers import (
 from hf_encoders.data.corpus.settings import tokenizer_fingerprint
 from hf_encoders.recipes.phases import RunExamples
 from hf_encoders.recipes.recipe import Phase, Recipe
-from hf_encoders.recipes.sources import CORPUS, Sources, corpora_facts
+from hf_encoders.recipes.sources import CORPUS, Documents, corpora_facts
 from hf_encoders.records.run_files import RUN_FILE
 from hf_encoders.redaction import is_secret
 from hf_encoders.training.faults.checkpoints import UNFINISHED, checkpoints_by_step
@@ -75,7 +75,7 @@ def remove_run(output: Path, read_by_the_next: list[str | None]) -> None:
 
 def run_identity(
     recipe: Recipe,
-    sources: Sources,
+    documents: Documents,
     tokenizer: PreTrainedTokenizerBase,
     training: TrainingArguments,
     validation_share: float,
@@ -84,7 +84,7 @@ def run_identity(
     fields = {name: value for name, value in recipe.training.items() if not is_secret(name, str(value))}
     facts = {
         "recipe": {**dataclasses.asdict(recipe), "training": fields},
-        **corpora_facts(sources),
+        **corpora_facts(documents),
         "tokenizer": tokenizer_fingerprint(tokenizer),
         "seed": training.seed,
         "validation share": validation_share,

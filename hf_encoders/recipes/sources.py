@@ -23,7 +23,7 @@ from hf_encoders.data.corpus.text_files import has_text, text_files
 from hf_encoders.data.examples import EpochDataset
 from hf_encoders.data.vocabulary.tokenizer_training import train_tokenizer
 from hf_encoders.loading import load_tokenizer
-from hf_encoders.objectives import Objective
+from hf_encoders.objectives import Objective, get_objective
 from hf_encoders.recipes.phases import RunExamples
 from hf_encoders.recipes.recipe import Recipe
 from hf_encoders.redaction import base_name
@@ -42,10 +42,12 @@ class Source:
     Args:
         documents (`datasets.Dataset`): Tokenised documents.
         languages (`tuple[str, ...]`): Language of the text; of parallel text both, that of the first sentence first.
+        folders (`tuple[Path, ...]`): The folders of the prepared corpora that the documents are from.
     """
 
     documents: datasets.Dataset
     languages: tuple[str, ...]
+    folders: tuple[Path, ...] = ()
 
     @property
     def is_parallel(self) -> bool:
@@ -69,8 +71,9 @@ class Source:
         least = objective.least_documents
         if len(self.documents) < 2 * least:
             raise ValueError(
-                f"--corpus{f' {name}' * bool(name)} holds {len(self.documents)} document(s), and {objective.name} needs "
-                f"{2 * least}: {least} to train on and {least} to evaluate on. Separate documents by blank lines."
+                f"--corpus{f' {name}' * bool(name)} holds {len(self.documents)} document(s), and {objective.name} "
+                f"needs {2 * least}: {least} to train on and {least} to evaluate on. Separate documents by blank "
+                "lines."
             )
         share = max(validation_share, least / len(self.documents))
         parts = split_train_validation(self.documents, validation_share=share, seed=seed)
@@ -166,8 +169,16 @@ class CorpusPaths:
         """The names of files and folders, without those of the folders that they are in."""
         return in_words({name: ", ".join(map(base_name, paths)) for name, paths in self.paths.items()})
 
-    def check_sampling(self, recipe: Recipe) -> None:
-        """Refuse a recipe that says how often sources are drawn for sources without names or of other names."""
+    def check_recipe(self, recipe: Recipe) -> None:
+        """Refuse a recipe that says how often sources are drawn for sources without names or of other names.
+
+        Also a name that metrics have already.
+        """
+        for term in get_objective(recipe.objective).terms:
+            if term.name in self.paths:
+                raise ValueError(
+                    f"--corpus {term.name}=...: eval_{term.name}_loss is that of {term.items}: rename it."
+                )
         for sampling in recipe.samplings:
             if sampling is None:
                 continue
@@ -271,7 +282,7 @@ def _opened(corpus: CorpusPaths, name: str, tokenizer: PreTrainedTokenizerBase, 
         if len(pairs) > 1:
             told = ", ".join("-".join(pair) if pair else "running text" for pair in sorted(pairs, key=str))
             raise ValueError(f"--corpus: the parts of {parts[0].parent} are of different kinds ({told}): name each.")
-        return Source(open_parts(parts), pairs.pop() or (corpus.languages[name],))
+        return Source(open_parts(parts), pairs.pop() or (corpus.languages[name],), tuple(parts))
     folder = output / CORPUS / name if name else output / CORPUS
     paths = list(map(Path, corpus.paths[name]))
     try:
@@ -282,7 +293,7 @@ def _opened(corpus: CorpusPaths, name: str, tokenizer: PreTrainedTokenizerBase, 
         raise ValueError(f"--corpus: source {name}: {error}") from error
     for warning in report.warnings:
         print(f"warning: {f'{name}: ' * bool(name)}{warning}", flush=True)
-    return Source(datasets.load_from_disk(str(folder)), (corpus.languages[name],))
+    return Source(datasets.load_from_disk(str(folder)), (corpus.languages[name],), (folder,))
 
 
 def trained_tokenizer(recipe: Recipe, corpus: CorpusPaths, directory: Path) -> PreTrainedTokenizerBase:
@@ -320,8 +331,9 @@ def recipe_tokenizer(
     )
 
 
-def corpora_facts(sources: Sources) -> dict[str, Any]:
+def corpora_facts(documents: Documents) -> dict[str, Any]:
     """What identifies the text of a run, for `run.json`."""
+    sources = named_sources(documents)
     if UNNAMED in sources:
         return {"corpus": sources[UNNAMED].documents._fingerprint}
     return {

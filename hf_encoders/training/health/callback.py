@@ -80,9 +80,7 @@ class HealthCallback(TrainerCallback, ExportableState):
         NonFiniteLossError: from `train`, as in `finite_losses.py`.
     """
 
-    def __init__(
-        self, unigram_cross_entropy: float | None = None, source_unigrams: Mapping[str, float] | None = None
-    ):
+    def __init__(self, unigram_cross_entropy: float | None = None, source_unigrams: Mapping[str, float] | None = None):
         if unigram_cross_entropy is not None and not unigram_cross_entropy > 0:
             raise ValueError(
                 f"unigram_cross_entropy={unigram_cross_entropy} must be positive, in nats per token: leave it out "
