@@ -88,3 +88,8 @@ DISTILBERT_MASKING = {"frequency_power": 0.7, "count_special_tokens": True, "ran
 # XLM: `mask_out` in `trainer.py` with `sample_alpha` 0.5 (https://arxiv.org/abs/1901.07291, section 3.2; the models of
 # 17 and 100 languages). Its default, 0, is without `frequency_power`. The number was of the batch there too.
 XLM_MASKING = {**DISTILBERT_MASKING, "frequency_power": 0.5}
+
+# facebookresearch/XLM, `StreamDataset`; for the released models at max_length 256 (`bptt`).
+XLM_BLOCKS = {"cross_documents": True, "sentence_separators": True, "whole_sentences": False}
+# fairseq, task `multilingual_masked_lm`: `--sample-break-mode complete` is its default too.
+XLMR_BLOCKS = ROBERTA_BLOCKS

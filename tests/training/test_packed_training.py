@@ -15,9 +15,11 @@ from hf_encoders import (
     HfeRobertaForMaskedLM,
 )
 from hf_encoders.data import (
+    DataCollatorForDialogueLM,
     DataCollatorForMaskedLM,
     DataCollatorForNextSentencePrediction,
     DataCollatorForSentenceOrderPrediction,
+    Dialogues,
     DocumentChunks,
     SentenceBlocks,
     TokenBudget,
@@ -37,6 +39,7 @@ SIZES = {
 OBJECTIVES = {
     "mlm": (HfeRobertaForMaskedLM, HfeRobertaConfig, DataCollatorForMaskedLM, SentenceBlocks),
     "nsp": (HfeBertForPreTraining, HfeBertConfig, DataCollatorForNextSentencePrediction, DocumentChunks),
+    "dialogue": (HfeBertForPreTraining, HfeBertConfig, DataCollatorForDialogueLM, Dialogues),
     "sop": (HfeAlbertForPreTraining, HfeAlbertConfig, DataCollatorForSentenceOrderPrediction, DocumentChunks),
 }
 
