@@ -290,17 +290,14 @@ def passes_table(phases: Sequence[tuple[MixedExamples, float]]) -> str:
     de      75.0%            0.833           3.33
     gsw     25.0%             2.50           10.0
     """
-    several = len(phases) > 1
-    headings = ["source"]
-    for number in range(len(phases)):
-        headings += [f"phase {number + 1}: share" if several else "share", "passes an epoch"]
-    rows = [[*headings, "passes in all"]]
-    for name in phases[0][0].sizes:
-        row, total = [name], 0.0
-        for mixture, epochs in phases:
-            row += [f"{mixture.shares[name]:.1%}", f"{mixture.passes[name]:#.3g}"]
-            total += mixture.passes[name] * epochs
-        rows.append([*row, f"{total:#.3g}"])
+    names = list(phases[0][0].sizes)
+    found = [[(f"{mixed.shares[n]:.1%}", f"{mixed.passes[n]:#.3g}") for n in names] for mixed, _ in phases]
+    found = found[:1] if all(columns == found[0] for columns in found) else found
+    headings = ["share" if len(found) == 1 else f"phase {number + 1}: share" for number in range(len(found))]
+    rows = [["source", *(word for heading in headings for word in (heading, "passes an epoch")), "passes in all"]]
+    for place, name in enumerate(names):
+        total = sum(mixture.passes[name] * epochs for mixture, epochs in phases)
+        rows.append([name, *(word for columns in found for word in columns[place]), f"{total:#.3g}"])
     return text_table(rows, "<>")
 
 

@@ -21,4 +21,5 @@ class DialogueLanguageModelling(SentencePairObjective):
     dataset_class = Dialogues
     example_options = DialogueRule
     collator_class = DataCollatorForDialogueLM
+    turns_column = "turns"
     least_documents = 2  # fakes take a turn of another dialogue of the same part

@@ -46,6 +46,7 @@ class Objective:
     example_options: ClassVar[type | None] = None  # dataclass of further options of the dataset
     masking_options: ClassVar[type] = Masking  # dataclass of the options of the data collator
     least_documents: ClassVar[int] = 1  # fewest that examples can be made of
+    turns_column: ClassVar[str | None] = None  # field of JSON lines with turns, if its text is dialogues
 
     @property
     def loss_weights(self) -> dict[str, float]:

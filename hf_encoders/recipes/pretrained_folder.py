@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from hf_encoders.data.corpus.report import corpus_statistics
+from hf_encoders.data.mixture import Sampling
 from hf_encoders.publishing.model_card import make_model_card
 from hf_encoders.recipes.run import Run
 from hf_encoders.recipes.sources import Documents, named_sources
@@ -88,6 +89,7 @@ def pretraining_record(
             "optimizer steps": trainer.state.global_step,
             "recipe": recipe.name,
             "phases": ", ".join(map(str, recipe.phases)),
+            **({"sources": str(recipe.samplings[-1] or Sampling())} if passes else {}),
             # For `Trainer` an example is a micro-batch, so its batch size is left out.
             **{name: fact for name, fact in optimization_facts(trainer).items() if not name.startswith("rows")},
             "seed": trainer.args.seed,

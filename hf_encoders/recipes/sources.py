@@ -256,13 +256,20 @@ def open_sources(
     else:
         tokenizer = load_tokenizer(tokenizer_name, "--tokenizer")
     fingerprint = tokenizer_fingerprint(tokenizer) if prepared else None
+    turns_column = get_objective(recipe.objective).turns_column
     for part in prepared:
-        if CorpusReport.load(part).settings["tokenizer"]["fingerprint"] != fingerprint:
+        settings = CorpusReport.load(part).settings
+        if turns_column and not settings.get("turns_column"):
+            raise ValueError(
+                f"objective {recipe.objective}: the corpus {part} is of text, not of dialogues: prepare them with "
+                "hf-encoders corpus --turns-column."
+            )
+        if settings["tokenizer"]["fingerprint"] != fingerprint:
             raise ValueError(
                 f"--tokenizer {tokenizer_name!r} is not the one that the corpus {part} was made with: give that "
                 "one, or prepare the corpus again."
             )
-    found = {name: _opened(corpus, name, tokenizer, output) for name in corpus.paths}
+    found = {name: _opened(corpus, name, tokenizer, output, turns_column) for name in corpus.paths}
     columns = {name: source.documents.column_names for name, source in found.items()}
     first = next(iter(columns))
     for name, names in columns.items():
@@ -274,7 +281,9 @@ def open_sources(
     return tokenizer, found
 
 
-def _opened(corpus: CorpusPaths, name: str, tokenizer: PreTrainedTokenizerBase, output: Path) -> Source:
+def _opened(
+    corpus: CorpusPaths, name: str, tokenizer: PreTrainedTokenizerBase, output: Path, turns_column: str | None
+) -> Source:
     """One source, which is prepared if it is text."""
     parts = corpus.parts[name]
     if parts:
@@ -285,8 +294,9 @@ def _opened(corpus: CorpusPaths, name: str, tokenizer: PreTrainedTokenizerBase, 
         return Source(open_parts(parts), pairs.pop() or (corpus.languages[name],), tuple(parts))
     folder = output / CORPUS / name if name else output / CORPUS
     paths = list(map(Path, corpus.paths[name]))
+    options = {"sentence_splitter": splitter_for(corpus.languages[name]), "turns_column": turns_column}
     try:
-        report = prepare_corpus(paths, folder, tokenizer, sentence_splitter=splitter_for(corpus.languages[name]))
+        report = prepare_corpus(paths, folder, tokenizer, **options)
     except ValueError as error:
         if not name:
             raise
@@ -311,9 +321,10 @@ def trained_tokenizer(recipe: Recipe, corpus: CorpusPaths, directory: Path) -> P
             raise ValueError(f"{directory} was trained for another run: give another --output, or --overwrite.")
         return load_tokenizer(str(directory))
     print(f"Training a tokenizer of {recipe.tokenizer.vocab_size:,} entries ({directory})", flush=True)
-    sentences = {}
+    turns_field, sentences = get_objective(recipe.objective).turns_column, {}
     for name, paths in corpus.paths.items():
-        documents = read_documents(paths, sentence_splitter=splitter_for(corpus.languages[name]))
+        splitter = splitter_for(corpus.languages[name])
+        documents = read_documents(paths, sentence_splitter=splitter, turns_field=turns_field)
         sentences[name] = (sentence for document in documents for sentence in document)
     tokenizer = recipe_tokenizer(recipe, sentences if corpus.are_named else sentences[UNNAMED])
     with replaced_folder(directory) as unfinished:

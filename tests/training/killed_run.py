@@ -15,6 +15,8 @@ from hf_encoders.data import (
     DataCollatorForNextSentencePrediction,
     Dialogues,
     DocumentChunks,
+    MixedExamples,
+    ParallelPairs,
     SentenceBlocks,
     TokenBudget,
 )
@@ -56,7 +58,7 @@ def make_documents() -> datasets.Dataset:
 
 
 def make_trainer(examples: str, workers: int, folder: str, **arguments) -> PreTrainingTrainer:
-    """A trainer of NSP on chunks (stored, streamed, in groups), of dialogues, or of MLM of whole words on blocks."""
+    """A trainer of NSP on chunks (stored, streamed, in groups), of dialogues, or of MLM (with pairs)."""
     set_seed(0)
     tokenizer = make_tokenizer()
     config = HfeBertConfig(**TINY_MODEL)
@@ -65,6 +67,11 @@ def make_trainer(examples: str, workers: int, folder: str, **arguments) -> PreTr
     if examples == "blocks":
         model, collator = HfeBertForMaskedLM(config), DataCollatorForMaskedLM(tokenizer, unit="word")
         train_set = SentenceBlocks(documents, max_length=LENGTH, cross_documents=False)
+    elif examples == "translations":  # mixed with blocks, 24 of both an epoch
+        model = HfeBertForMaskedLM(config)
+        collator = DataCollatorForMaskedLM(tokenizer, packed=True, first_position=0)
+        pairs = ParallelPairs(equal_documents(17, sentences=2), LENGTH, ("en", "zh"))
+        train_set = MixedExamples({"en": SentenceBlocks(documents, LENGTH), "en-zh": pairs}, examples_per_epoch=24)
     elif examples == "dialogues":  # of three turns
         model, collator = HfeBertForPreTraining(config), DataCollatorForDialogueLM(tokenizer)
         train_set = Dialogues(documents, max_length=LENGTH)

@@ -24,6 +24,7 @@ def read_documents(
     sentence_splitter: Callable[[str], list[str]] = split_sentences,
     text_field: str = "text",
     sentences_field: str | None = None,
+    turns_field: str | None = None,
 ) -> Iterator[list[str]]:
     """Read documents from text files and JSON lines, one at a time.
 
@@ -39,6 +40,8 @@ def read_documents(
             text file or the text of a JSON document.
         text_field (`str`, *optional*, defaults to `"text"`): Field of a JSON document that holds its text.
         sentences_field (`str`, *optional*): Field that holds a list of sentences, which replaces the text.
+        turns_field (`str`, *optional*): Field that holds the turns of a dialogue, as `turns_column` of
+            `prepare_corpus`.
 
     Returns:
         `Iterator[list[str]]`: Sentences of one document each; documents without a sentence are left out.
@@ -48,7 +51,7 @@ def read_documents(
     files = [file for path in paths for file in text_files(Path(path))]
     if not files:
         raise ValueError(f"paths={paths!r} names no file: give text files, JSON lines or folders of them.")
-    reader = DocumentReader(sentence_splitter, text_field, sentences_field)
+    reader = DocumentReader(sentence_splitter, text_field, sentences_field, turns_field)
     return chain.from_iterable(reader.of_file(ByteRange(file)) for file in files)
 
 
