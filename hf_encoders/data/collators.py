@@ -28,7 +28,8 @@ from hf_encoders.data.chunk_examples import SPECIAL_TOKENS_OF_A_PAIR, ChunkExamp
 from hf_encoders.data.chunks import rows_as_chunks
 from hf_encoders.data.collator_options import refuse_unknown_options, with_options_of
 from hf_encoders.data.examples import TextExamples
-from hf_encoders.data.masking import Masking, TokenMasker
+from hf_encoders.data.masker import TokenMasker
+from hf_encoders.data.masking import Masking
 from hf_encoders.data.sentence_pairs import (
     Pairs,
     next_sentence_pairs,
@@ -37,6 +38,7 @@ from hf_encoders.data.sentence_pairs import (
     truncate_pairs,
     truncated_lengths,
 )
+from hf_encoders.data.similar_words import SimilarWords
 from hf_encoders.data.special_tokens import mask_and_padding, sequence_ends
 
 
@@ -51,6 +53,13 @@ class DataCollatorForMaskedLM:
         pad_to_multiple_of (`int`, *optional*): Pad rows to a multiple of this length; not for packed batches.
         packed (`bool`, *optional*, defaults to `False`): Whether all examples come back to back in one row, without
             padding. The models of this package keep them apart exactly.
+        first_position (`int`, *optional*): Position of each packed example's first token, to write `position_ids` for
+            the models of transformers: 0, or `pad_token_id + 1` for RoBERTa's.
+        token_counts (`np.ndarray` of integers, shape `(V,)`, *optional*): Of each token in the corpus, for
+            `frequency_power`.
+        similar_words (`SimilarWords`, *optional*): Of the corpus, for `similar_replace_probability`.
+        phase_masking (`Sequence[Mapping[str, Any]]`, *optional*): Options that differ from `masking` in each phase of
+            a run; for examples that name their phase (`RunExamples`).
         first_position (`int`, *optional*): Position of each example's first token, to write `position_ids`: 0, or
             `pad_token_id + 1` for RoBERTa's. Needed for packed batches by the models of transformers, and where
             positions restart inside an example (`ParallelPairs`) by all models.
@@ -104,13 +113,22 @@ class DataCollatorForMaskedLM:
         pad_to_multiple_of: int | None = None,
         packed: bool = False,
         first_position: int | None = None,
+        token_counts: np.ndarray | None = None,
+        similar_words: SimilarWords | None = None,
+        phase_masking: Sequence[Mapping[str, Any]] = (),
         lang2id: Mapping[str, int] | None = None,
         **masking: Any,
     ):
-        refuse_unknown_options(self, masking, (field.name for field in fields(Masking)))
+        for options in (masking, *phase_masking):
+            refuse_unknown_options(self, dict(options), (field.name for field in fields(Masking)))
         self.ends = sequence_ends(tokenizer)
         self.padding_id = mask_and_padding(tokenizer)[1]
-        self.masker = TokenMasker(tokenizer, **masking)
+        self.masker = TokenMasker(tokenizer, token_counts, similar_words, **masking)
+        self.phase_maskers = [
+            TokenMasker(tokenizer, token_counts, similar_words, **{**masking, **changed}) if changed else self.masker
+            for changed in phase_masking
+        ]
+        self._check_data(token_counts, similar_words)
         if pad_to_multiple_of is not None and not (isinstance(pad_to_multiple_of, int) and pad_to_multiple_of >= 1):
             raise ValueError(f"pad_to_multiple_of={pad_to_multiple_of} must be a whole number of at least 1.")
         if packed and pad_to_multiple_of is not None:
@@ -127,6 +145,17 @@ class DataCollatorForMaskedLM:
         self.lang2id = None if lang2id is None else dict(lang2id)
         self.pad_to_multiple_of, self.packed, self.first_position = pad_to_multiple_of, packed, first_position
 
+    def _check_data(self, token_counts: np.ndarray | None, similar_words: SimilarWords | None) -> None:
+        """Refuse data that no masking uses: its option was forgotten."""
+        used = [masker.masking for masker in (self.masker, *self.phase_maskers)]
+        if token_counts is not None and all(masking.frequency_power is None for masking in used):
+            raise ValueError("token_counts is for frequency_power: set it, such as 0.7, or leave token_counts out.")
+        if similar_words is not None and not any(masking.similar_replace_probability for masking in used):
+            raise ValueError(
+                "similar_words is for similar_replace_probability: set it, as presets.MACBERT_MASKING does, or leave "
+                "similar_words out."
+            )
+
     def __repr__(self) -> str:
         masking = self.masker.masking
         own = ("max_length", "packed", "pad_to_multiple_of", "first_position")
@@ -141,7 +170,9 @@ class DataCollatorForMaskedLM:
         if return_tensors != "pt":
             raise ValueError(f"return_tensors={return_tensors!r}: batches are torch tensors ('pt'); leave it out.")
         rows, labels = self.make_rows(features)
-        masked = self.masker(rows.ids, rows.lengths, rows.keys, rows.word_starts, _mask_rate_of(features))
+        masker = self.masker_of(_common(features, "phase", 0))
+        rate = _common(features, "mask_rate", None)
+        masked = masker(rows.ids, rows.lengths, rows.keys, rows.word_starts, rate)
         layout = PackedLayout(rows.lengths) if self.packed else PaddedLayout(rows.lengths, self.pad_to_multiple_of)
         batch = {
             "input_ids": layout.fill(masked.ids, self.padding_id),
@@ -168,6 +199,15 @@ class DataCollatorForMaskedLM:
                 "(MixedExamples, ParallelPairs), or rows a column langs."
             )
         return {**batch, **labels}
+
+    def masker_of(self, phase: int) -> TokenMasker:
+        """The masker of a run's phase, from 1; 0 for examples outside of phases."""
+        if not 0 <= phase <= len(self.phase_maskers):
+            raise ValueError(
+                f"examples of phase {phase}, but phase_masking of the data collator has {len(self.phase_maskers)} "
+                "phases: give it the masking of each phase of the run."
+            )
+        return self.phase_maskers[phase - 1] if phase else self.masker
 
     def example_lengths(self, examples: TextExamples | ChunkExamples) -> np.ndarray:
         """Length of each example in a batch, special tokens included, `int64` of shape `(B,)`; reads no text."""
@@ -214,12 +254,12 @@ def _text_of_chunks(chunks: ChunkExamples) -> Segments:
     return Segments(corpus.tokens, corpus.word_starts, chunks.begin, end, np.ones(len(chunks), dtype=np.int64))
 
 
-def _mask_rate_of(features: Sequence[Feature]) -> float | None:
-    """The mask rate that the examples of a batch bring along; None leaves it to the collator."""
-    rates = {feature.mask_rate for feature in features if not isinstance(feature, Mapping)}
-    if len(rates) > 1:
-        raise ValueError(f"examples with mask rates {rates} in one batch: use per_device_train_batch_size=1.")
-    return rates.pop() if rates else None
+def _common(features: Sequence[Feature], name: str, default: Any) -> Any:
+    """What the examples of a batch bring along for all of it: their mask rate or phase, or `default`."""
+    found = {getattr(feature, name) for feature in features if not isinstance(feature, Mapping)}
+    if len(found) > 1:
+        raise ValueError(f"examples with {name} {found} in one batch: use per_device_train_batch_size=1.")
+    return found.pop() if found else default
 
 
 class SentencePairCollator(DataCollatorForMaskedLM):

@@ -16,6 +16,7 @@ import yaml
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 
 from hf_encoders.data import presets
+from hf_encoders.data.mixture import Sampling
 from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives import get_objective
@@ -49,15 +50,35 @@ class Phase:
     steps: int  # of the optimizer
     length: int  # longest example in tokens, special tokens included
     examples: int  # per optimizer step, over all processes and micro-batches
+    sources: dict[str, Any] | None = None  # instead of the recipe's, as there
 
     def __post_init__(self):
         for name, least in (("steps", 1), ("length", 5), ("examples", 1)):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ValueError(f"phases: {name}={value!r} must be a whole number, at least {least}.")
+        sampling_of(self.sources, "phases: sources")
 
     def __str__(self) -> str:
-        return f"{self.steps:,} steps of {self.examples:,} x {self.length} tokens"
+        sampling = sampling_of(self.sources, "sources")
+        sources = "" if sampling is None else f" ({sampling})"
+        return f"{self.steps:,} steps of {self.examples:,} x {self.length} tokens{sources}"
+
+
+def sampling_of(fields: dict[str, Any] | None, key: str) -> Sampling | None:
+    """How often sources are drawn, from the fields of a recipe; None where it does not say.
+
+    Raises:
+        ValueError: naming the key, for unknown fields and as `Sampling`.
+    """
+    if fields is None:
+        return None
+    if not isinstance(fields, dict) or not fields or fields.keys() - {"alpha", "weights"}:
+        raise ValueError(f"{key}: {fields!r} must be {{alpha: 0.3}} or {{weights: {{law: 2, web: 1}}}}.")
+    try:
+        return Sampling(**fields)
+    except ValueError as error:
+        raise ValueError(f"{key}: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -72,6 +93,7 @@ class TokenizerRecipe:
     lowercase: bool = True
     strip_accents: bool = False
     character_coverage: float = 1.0
+    sampling_alpha: float = 1.0
 
     def __post_init__(self):
         for one in dataclasses.fields(self):
@@ -82,6 +104,8 @@ class TokenizerRecipe:
             raise ValueError(f"tokenizer: vocab_size={self.vocab_size} must be at least 1.")
         if not 0 < self.character_coverage <= 1:
             raise ValueError(f"tokenizer: character_coverage={self.character_coverage} must be in (0, 1].")
+        if not 0 < self.sampling_alpha <= 1:
+            raise ValueError(f"tokenizer: sampling_alpha={self.sampling_alpha} must be in (0, 1].")
 
 
 @dataclass(frozen=True)
@@ -102,6 +126,9 @@ class Recipe:
             `[0.30, 0.15, cosine]`.
         optimizer (`str`): `adamw`, `lamb`, or a name that `TrainingArguments.optim` has, such as `adafactor`.
         training (`dict`): Fields of `transformers.TrainingArguments`; `warmup_steps` below 1 is a share of all steps.
+        sources (`dict`, *optional*): How often the sources of the text are drawn, `{"alpha": 0.3}` or `{"weights":
+            {"law": 2, "web": 1}}`, as in `Sampling`; a phase may have its own. By default, as often as their sizes
+            say.
 
     Raises:
         ValueError: naming the field, for an unknown field or an invalid value.
@@ -118,6 +145,7 @@ class Recipe:
     mask_rate: MaskRate | None = None
     optimizer: str = "adamw"
     training: dict[str, Any] = field(default_factory=dict)
+    sources: dict[str, Any] | None = None
 
     def __post_init__(self):
         objective = get_objective(self.objective)
@@ -136,6 +164,12 @@ class Recipe:
         rate = self.masking.get("mask_probability")
         if self.mask_rate is not None and rate is not None:
             raise ValueError(f"masking: mask_probability={rate} does not go with mask_rate: leave one out.")
+        sampling_of(self.sources, "sources")
+
+    @property
+    def samplings(self) -> list[Sampling | None]:
+        """How often sources are drawn in each phase; None where the recipe does not say."""
+        return [sampling_of(phase.sources or self.sources, "sources") for phase in self.phases]
 
     @property
     def config_class(self) -> type[EncoderConfig]:
@@ -209,7 +243,7 @@ class Recipe:
         ([2000, 6000], [1000, 7000])
         """
         further = self.steps - sum(phase.steps for phase in before)
-        shapes, others = ([(phase.length, phase.examples) for phase in phases] for phases in (self.phases, before))
+        shapes, others = ([dataclasses.replace(phase, steps=1) for phase in run] for run in (self.phases, before))
         if not is_scaled or shapes != others or further < 0:
             return self
         last = dataclasses.replace(before[-1], steps=before[-1].steps + further)
@@ -221,7 +255,7 @@ class Recipe:
             return False
         is_longer = self.steps > sum(phase.steps for phase in before)
         last, now = before[-1], self.phases[len(before) - 1]
-        return is_longer and (now.length, now.examples) == (last.length, last.examples) and now.steps >= last.steps
+        return is_longer and dataclasses.replace(now, steps=last.steps) == last and now.steps >= last.steps
 
 
 class _Loader(yaml.SafeLoader):
