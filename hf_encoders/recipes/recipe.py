@@ -49,15 +49,19 @@ class Phase:
     steps: int  # of the optimizer
     length: int  # longest example in tokens, special tokens included
     examples: int  # per optimizer step, over all processes and micro-batches
+    masking: dict[str, Any] = field(default_factory=dict)  # options that differ from the recipe's, or a `preset`
 
     def __post_init__(self):
+        if not isinstance(self.masking, dict):
+            raise ValueError(f"phases: masking={self.masking!r} must be options, such as {{unit: word}}.")
         for name, least in (("steps", 1), ("length", 5), ("examples", 1)):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ValueError(f"phases: {name}={value!r} must be a whole number, at least {least}.")
 
     def __str__(self) -> str:
-        return f"{self.steps:,} steps of {self.examples:,} x {self.length} tokens"
+        masking = ", ".join(f"{name}={value}" for name, value in self.masking.items())
+        return f"{self.steps:,} steps of {self.examples:,} x {self.length} tokens{masking and f' (masking {masking})'}"
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,8 @@ class Recipe:
         phases (`tuple` of `Phase`): In order; learning rate and mask rate follow the steps of all.
         examples (`dict`): Options of the objective's dataset; `preset`, a name in `hf_encoders.data.presets`, sets
             several at once.
-        masking (`dict`): Options of the data collator; `preset` likewise.
+        masking (`dict`): Options of the data collator; `preset` likewise. A phase may have others for its training;
+            evaluation is with these.
         mask_rate (`MaskRate`, *optional*): In YAML `[0.30, 0.15]`, from the first step to the last, or
             `[0.30, 0.15, cosine]`.
         optimizer (`str`): `adamw`, `lamb`, or a name that `TrainingArguments.optim` has, such as `adafactor`.
@@ -133,9 +138,29 @@ class Recipe:
         except ValueError as error:
             raise ValueError(f"model: {error}") from error
         objective.check_options(self.examples, self.masking)
-        rate = self.masking.get("mask_probability")
-        if self.mask_rate is not None and rate is not None:
-            raise ValueError(f"masking: mask_probability={rate} does not go with mask_rate: leave one out.")
+        for number, changed in enumerate(self.phase_masking):
+            if changed:
+                try:
+                    objective.check_options(self.examples, {**self.masking, **changed})
+                except ValueError as error:
+                    raise ValueError(f"phases: phase {number + 1}: {error}") from error
+        for masking in (self.masking, *self.phase_masking):
+            rate = masking.get("mask_probability")
+            if self.mask_rate is not None and rate is not None:
+                raise ValueError(
+                    f"masking: mask_probability={rate} does not go with mask_rate, which sets that of every step: "
+                    "leave one out."
+                )
+
+    @property
+    def phase_masking(self) -> list[dict[str, Any]]:
+        """Options of the data collator that differ from `masking`, of each phase."""
+        return [_with_preset("phases: masking", phase.masking) for phase in self.phases]
+
+    @property
+    def maskings(self) -> list[dict[str, Any]]:
+        """All options of the data collator that the run uses: its own, and those of phases that have others."""
+        return [self.masking, *({**self.masking, **changed} for changed in self.phase_masking if changed)]
 
     @property
     def config_class(self) -> type[EncoderConfig]:
@@ -209,7 +234,7 @@ class Recipe:
         ([2000, 6000], [1000, 7000])
         """
         further = self.steps - sum(phase.steps for phase in before)
-        shapes, others = ([(phase.length, phase.examples) for phase in phases] for phases in (self.phases, before))
+        shapes, others = ([dataclasses.replace(phase, steps=1) for phase in run] for run in (self.phases, before))
         if not is_scaled or shapes != others or further < 0:
             return self
         last = dataclasses.replace(before[-1], steps=before[-1].steps + further)
@@ -221,7 +246,7 @@ class Recipe:
             return False
         is_longer = self.steps > sum(phase.steps for phase in before)
         last, now = before[-1], self.phases[len(before) - 1]
-        return is_longer and (now.length, now.examples) == (last.length, last.examples) and now.steps >= last.steps
+        return is_longer and dataclasses.replace(now, steps=last.steps) == last and now.steps >= last.steps
 
 
 class _Loader(yaml.SafeLoader):
