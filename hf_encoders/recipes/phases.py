@@ -15,6 +15,7 @@ from torch.utils.data import Dataset
 
 from hf_encoders.data.corpus.sentence_store import SentenceStore
 from hf_encoders.data.examples import EpochDataset
+from hf_encoders.data.mixture import MixedExamples
 from hf_encoders.data.randomness import RandomStream, example_keys, random_bits
 from hf_encoders.recipes.recipe import Phase
 from hf_encoders.training.faults.run_facts import sentence_stores
@@ -81,6 +82,24 @@ class RunExamples(Dataset):
     def stores(self) -> list[SentenceStore]:
         """The corpora of the phases, which checkpoints record."""
         return list(sentence_stores(self.phases[0].dataset))
+
+    @property
+    def mixtures(self) -> list[tuple[MixedExamples, float]]:
+        """The mixture of sources of each phase, and how many of its epochs the phase has; empty for a single text."""
+        return [
+            (part.dataset, part.phase.steps * part.phase.examples / len(part.dataset))
+            for part in self.phases
+            if isinstance(part.dataset, MixedExamples)
+        ]
+
+    @property
+    def passes(self) -> dict[str, float]:
+        """How often the run reads each source; empty for a single text."""
+        found: dict[str, float] = {}
+        for mixture, epochs in self.mixtures:
+            for name, passes in mixture.passes.items():
+                found[name] = found.get(name, 0.0) + passes * epochs
+        return found
 
     def items_of(self, place: int) -> range:
         """The micro-batches of phase `place`, from 0."""

@@ -16,6 +16,7 @@ import yaml
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 
 from hf_encoders.data import presets
+from hf_encoders.data.mixture import Sampling
 from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives import get_objective
@@ -50,6 +51,7 @@ class Phase:
     length: int  # longest example in tokens, special tokens included
     examples: int  # per optimizer step, over all processes and micro-batches
     masking: dict[str, Any] = field(default_factory=dict)  # options that differ from the recipe's, or a `preset`
+    sources: dict[str, Any] | None = None  # instead of the recipe's, as there
 
     def __post_init__(self):
         if not isinstance(self.masking, dict):
@@ -58,10 +60,31 @@ class Phase:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ValueError(f"phases: {name}={value!r} must be a whole number, at least {least}.")
+        sampling_of(self.sources, "phases: sources")
 
     def __str__(self) -> str:
-        masking = ", ".join(f"{name}={value}" for name, value in self.masking.items())
-        return f"{self.steps:,} steps of {self.examples:,} x {self.length} tokens{masking and f' (masking {masking})'}"
+        sampling = sampling_of(self.sources, "sources")
+        notes = [] if sampling is None else [str(sampling)]
+        if self.masking:
+            notes.append("masking " + " ".join(f"{name}={value}" for name, value in self.masking.items()))
+        told = f" ({'; '.join(notes)})" if notes else ""
+        return f"{self.steps:,} steps of {self.examples:,} x {self.length} tokens{told}"
+
+
+def sampling_of(fields: dict[str, Any] | None, key: str) -> Sampling | None:
+    """How often sources are drawn, from the fields of a recipe; None where it does not say.
+
+    Raises:
+        ValueError: naming the key, for unknown fields and as `Sampling`.
+    """
+    if fields is None:
+        return None
+    if not isinstance(fields, dict) or not fields or fields.keys() - {"alpha", "weights"}:
+        raise ValueError(f"{key}: {fields!r} must be {{alpha: 0.3}} or {{weights: {{law: 2, web: 1}}}}.")
+    try:
+        return Sampling(**fields)
+    except ValueError as error:
+        raise ValueError(f"{key}: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -76,6 +99,7 @@ class TokenizerRecipe:
     lowercase: bool = True
     strip_accents: bool = False
     character_coverage: float = 1.0
+    sampling_alpha: float = 1.0
 
     def __post_init__(self):
         for one in dataclasses.fields(self):
@@ -86,6 +110,8 @@ class TokenizerRecipe:
             raise ValueError(f"tokenizer: vocab_size={self.vocab_size} must be at least 1.")
         if not 0 < self.character_coverage <= 1:
             raise ValueError(f"tokenizer: character_coverage={self.character_coverage} must be in (0, 1].")
+        if not 0 < self.sampling_alpha <= 1:
+            raise ValueError(f"tokenizer: sampling_alpha={self.sampling_alpha} must be in (0, 1].")
 
 
 @dataclass(frozen=True)
@@ -107,6 +133,9 @@ class Recipe:
             `[0.30, 0.15, cosine]`.
         optimizer (`str`): `adamw`, `lamb`, or a name that `TrainingArguments.optim` has, such as `adafactor`.
         training (`dict`): Fields of `transformers.TrainingArguments`; `warmup_steps` below 1 is a share of all steps.
+        sources (`dict`, *optional*): How often the sources of the text are drawn, `{"alpha": 0.3}` or `{"weights":
+            {"law": 2, "web": 1}}`, as in `Sampling`; a phase may have its own. By default, as often as their sizes
+            say.
 
     Raises:
         ValueError: naming the field, for an unknown field or an invalid value.
@@ -123,6 +152,7 @@ class Recipe:
     mask_rate: MaskRate | None = None
     optimizer: str = "adamw"
     training: dict[str, Any] = field(default_factory=dict)
+    sources: dict[str, Any] | None = None
 
     def __post_init__(self):
         objective = get_objective(self.objective)
@@ -138,6 +168,11 @@ class Recipe:
         except ValueError as error:
             raise ValueError(f"model: {error}") from error
         objective.check_options(self.examples, self.masking)
+        self._check_phase_masking()
+        sampling_of(self.sources, "sources")
+
+    def _check_phase_masking(self) -> None:
+        objective = get_objective(self.objective)
         for number, changed in enumerate(self.phase_masking):
             if changed:
                 try:
@@ -161,6 +196,11 @@ class Recipe:
     def maskings(self) -> list[dict[str, Any]]:
         """All options of the data collator that the run uses: its own, and those of phases that have others."""
         return [self.masking, *({**self.masking, **changed} for changed in self.phase_masking if changed)]
+
+    @property
+    def samplings(self) -> list[Sampling | None]:
+        """How often sources are drawn in each phase; None where the recipe does not say."""
+        return [sampling_of(phase.sources or self.sources, "sources") for phase in self.phases]
 
     @property
     def config_class(self) -> type[EncoderConfig]:

@@ -224,7 +224,12 @@ def unigram_cross_entropy(corpus: datasets.Dataset, held_out: datasets.Dataset, 
     A model that has learned token frequencies and nothing else reaches this loss: the plateau that a healthy run
     leaves.
     """
-    counts = token_counts(corpus, vocab_size) + 1.0
+    return cross_entropy(token_counts(corpus, vocab_size), held_out)
+
+
+def cross_entropy(counts: np.ndarray, held_out: datasets.Dataset) -> float:
+    """Nats per held-out token under counts of tokens, `(vocab_size,)`, each plus one."""
+    counts = counts + 1.0
     nats = -np.log(counts / counts.sum())
     tokens = SentenceStore(held_out).tokens
     return sum(float(nats[step].sum()) for step in _in_steps(tokens)) / len(tokens)
