@@ -107,6 +107,11 @@ class TokenizerRecipe:
         if not 0 < self.sampling_alpha <= 1:
             raise ValueError(f"tokenizer: sampling_alpha={self.sampling_alpha} must be in (0, 1].")
 
+    def facts(self) -> dict[str, Any]:
+        """The fields, without the sampling of sources where all text counts as it is."""
+        found = dataclasses.asdict(self)
+        return found if self.sampling_alpha != 1 else {n: v for n, v in found.items() if n != "sampling_alpha"}
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -165,6 +170,15 @@ class Recipe:
         if self.mask_rate is not None and rate is not None:
             raise ValueError(f"masking: mask_probability={rate} does not go with mask_rate: leave one out.")
         sampling_of(self.sources, "sources")
+
+    def facts(self) -> dict[str, Any]:
+        """The fields as runs record them.
+
+        What phases and sources do not set is left out, so that runs from before there were such fields are the same.
+        """
+        found = {**dataclasses.asdict(self), "tokenizer": self.tokenizer.facts()}
+        found["phases"] = [{n: v for n, v in phase.items() if v not in (None, {})} for phase in found["phases"]]
+        return found if self.sources is not None else {n: v for n, v in found.items() if n != "sources"}
 
     @property
     def samplings(self) -> list[Sampling | None]:
