@@ -236,6 +236,33 @@ class SimilarWords:
             )
 
 
+def join_similar_words(tables: Sequence[SimilarWords]) -> SimilarWords:
+    """Several tables of one tokenizer as one; a word of several tables has the similar words of the first.
+
+    >>> first = SimilarWords.of({(10,): [(11,)]}, doctest_tokenizer())
+    >>> second = SimilarWords.of({(10,): [(12,)], (12,): [(11,)]}, doctest_tokenizer())
+    >>> joined = join_similar_words([first, second])
+    >>> joined, joined.tokens.tolist(), joined.similar.tolist(), joined.counts.tolist()
+    (SimilarWords(3 words, 2 with similar ones, 1.0 on average), [10, 11, 12], [1, 1], [1, 0, 1])
+    """
+    joined, *others = tables
+    for table in others:
+        if table.tokenizer != joined.tokenizer:
+            raise ValueError("similar words: tables of different tokenizers cannot be joined.")
+        numbers = joined.find(table.tokens, table.offsets[:-1], table.offsets[1:])
+        new = np.flatnonzero(numbers < 0)
+        numbers[new] = len(joined) + np.arange(len(new))
+        similar = ranges(table.similar_offsets[new], table.similar_offsets[new + 1])
+        joined = SimilarWords(
+            np.concatenate([joined.tokens, table.tokens_of(new)]),
+            np.concatenate([joined.lengths, table.lengths[new]]),
+            np.concatenate([joined.similar, numbers[table.similar[similar]]]),
+            np.concatenate([joined.counts, table.counts[new]]),
+            joined.tokenizer,
+        )
+    return joined
+
+
 def _hashes(tokens: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """A 64-bit hash of each word, of `lengths` tokens, at least 1 each; `uint64` of the shape of `lengths`."""
     if not len(lengths):

@@ -53,6 +53,8 @@ class RunExamples(Dataset):
         mask_rate (`Callable`, *optional*): Progress in [0, 1) -> mask rate of a step, such as `MaskRate`. None
             leaves it to the data collator.
 
+    Examples of a phase with `masking` name it, for the data collator's `phase_masking`.
+
     Raises:
         ValueError: as `check_division`.
     """
@@ -121,10 +123,12 @@ class RunExamples(Dataset):
             dataset, order = self._open(place, self.first_epochs[place] + epoch)
             found += dataset.__getitems__(order[first : first + count])
             begin += count
-        if self.mask_rate is None:
-            return found
-        rate = self.mask_rate(index // self.micro_batches * self.micro_batches / len(self))
-        return [replace(examples, mask_rate=rate) for examples in found]
+        given: dict[str, Any] = {}
+        if self.mask_rate is not None:
+            given["mask_rate"] = self.mask_rate(index // self.micro_batches * self.micro_batches / len(self))
+        if part.phase.masking:
+            given["phase"] = place + 1
+        return [replace(examples, **given) for examples in found] if given else found
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """The examples of several micro-batches together."""

@@ -50,9 +50,12 @@ class Phase:
     steps: int  # of the optimizer
     length: int  # longest example in tokens, special tokens included
     examples: int  # per optimizer step, over all processes and micro-batches
+    masking: dict[str, Any] = field(default_factory=dict)  # options that differ from the recipe's, or a `preset`
     sources: dict[str, Any] | None = None  # instead of the recipe's, as there
 
     def __post_init__(self):
+        if not isinstance(self.masking, dict):
+            raise ValueError(f"phases: masking={self.masking!r} must be options, such as {{unit: word}}.")
         for name, least in (("steps", 1), ("length", 5), ("examples", 1)):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
@@ -61,8 +64,11 @@ class Phase:
 
     def __str__(self) -> str:
         sampling = sampling_of(self.sources, "sources")
-        sources = "" if sampling is None else f" ({sampling})"
-        return f"{self.steps:,} steps of {self.examples:,} x {self.length} tokens{sources}"
+        notes = [] if sampling is None else [str(sampling)]
+        if self.masking:
+            notes.append("masking " + " ".join(f"{name}={value}" for name, value in self.masking.items()))
+        told = f" ({'; '.join(notes)})" if notes else ""
+        return f"{self.steps:,} steps of {self.examples:,} x {self.length} tokens{told}"
 
 
 def sampling_of(fields: dict[str, Any] | None, key: str) -> Sampling | None:
@@ -126,7 +132,8 @@ class Recipe:
         phases (`tuple` of `Phase`): In order; learning rate and mask rate follow the steps of all.
         examples (`dict`): Options of the objective's dataset; `preset`, a name in `hf_encoders.data.presets`, sets
             several at once.
-        masking (`dict`): Options of the data collator; `preset` likewise.
+        masking (`dict`): Options of the data collator; `preset` likewise. A phase may have others for its training;
+            evaluation is with these.
         mask_rate (`MaskRate`, *optional*): In YAML `[0.30, 0.15]`, from the first step to the last, or
             `[0.30, 0.15, cosine]`.
         optimizer (`str`): `adamw`, `lamb`, or a name that `TrainingArguments.optim` has, such as `adafactor`.
@@ -166,9 +173,7 @@ class Recipe:
         except ValueError as error:
             raise ValueError(f"model: {error}") from error
         objective.check_options(self.examples, self.masking)
-        rate = self.masking.get("mask_probability")
-        if self.mask_rate is not None and rate is not None:
-            raise ValueError(f"masking: mask_probability={rate} does not go with mask_rate: leave one out.")
+        self._check_phase_masking()
         sampling_of(self.sources, "sources")
 
     def facts(self) -> dict[str, Any]:
@@ -179,6 +184,32 @@ class Recipe:
         found = {**dataclasses.asdict(self), "tokenizer": self.tokenizer.facts()}
         found["phases"] = [{n: v for n, v in phase.items() if v not in (None, {})} for phase in found["phases"]]
         return found if self.sources is not None else {n: v for n, v in found.items() if n != "sources"}
+
+    def _check_phase_masking(self) -> None:
+        objective = get_objective(self.objective)
+        for number, changed in enumerate(self.phase_masking):
+            if changed:
+                try:
+                    objective.check_options(self.examples, {**self.masking, **changed})
+                except ValueError as error:
+                    raise ValueError(f"phases: phase {number + 1}: {error}") from error
+        for masking in (self.masking, *self.phase_masking):
+            rate = masking.get("mask_probability")
+            if self.mask_rate is not None and rate is not None:
+                raise ValueError(
+                    f"masking: mask_probability={rate} does not go with mask_rate, which sets that of every step: "
+                    "leave one out."
+                )
+
+    @property
+    def phase_masking(self) -> list[dict[str, Any]]:
+        """Options of the data collator that differ from `masking`, of each phase."""
+        return [_with_preset("phases: masking", phase.masking) for phase in self.phases]
+
+    @property
+    def maskings(self) -> list[dict[str, Any]]:
+        """All options of the data collator that the run uses: its own, and those of phases that have others."""
+        return [self.masking, *({**self.masking, **changed} for changed in self.phase_masking if changed)]
 
     @property
     def samplings(self) -> list[Sampling | None]:

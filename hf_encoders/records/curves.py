@@ -56,14 +56,15 @@ class Curve:
         return [name for name in names if name not in of_sources] or ["loss"]
 
     def sources(self) -> list[str]:
-        """Names of the sources of text that were evaluated each by itself, and over all.
+        """Names of the sources of text that were evaluated each by itself; terms are those that training logged.
 
-        >>> Curve("", [{"step": 1, "eval_mlm_loss": 2.5, "eval_de_mlm_loss": 3.0, "eval_de_loss": 3.0}]).sources()
+        >>> log = [{"step": 1, "mlm_loss": 2.0}, {"step": 1, "eval_mlm_loss": 2.5, "eval_de_mlm_loss": 3.0}]
+        >>> Curve("", log).sources()
         ['de']
         """
         names = self._logged_losses()
-        over_all = [name for name in names if not any(name.endswith(f"_{other}") for other in names)]
-        found = (name.removesuffix(f"_{term}") for term in over_all for name in names if name.endswith(f"_{term}"))
+        terms = [name for name in names if any(name in entry for entry in self.entries)]
+        found = (name.removesuffix(f"_{term}") for term in terms for name in names if name.endswith(f"_{term}"))
         return list(dict.fromkeys(found))
 
     def _logged_losses(self) -> list[str]:
