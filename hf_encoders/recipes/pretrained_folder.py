@@ -82,6 +82,7 @@ def pretraining_record(
     passes = trainer.train_dataset.passes
     for name in passes:
         counts[name] = f"{statistics[name].tokens:,} tokens, read {passes[name]:.3g} times"
+    fills_masks = any(Masking(**masking).mask_replace_probability for masking in recipe.maskings)
     return TrainingRecord(
         objectives=run.objective.describe(trainer.data_collator, rates, recipe.examples, logged),
         corpus={"name": corpus_name, **counts},
@@ -100,6 +101,7 @@ def pretraining_record(
         tokens_per_second=trainer.health.tokens_seen / trainer.health.training_seconds,
         evaluation=evaluation,
         command=command_of(arguments),
+        fills_masks=fills_masks,
         language=list(dict.fromkeys(code for source in sources.values() for code in source.languages)),
     )
 

@@ -85,6 +85,7 @@ def run_identity(
     facts = {
         "recipe": {**dataclasses.asdict(recipe), "training": fields},
         **corpora_facts(documents),
+        **masking_facts(recipe, tokenizer, corpora_of(named_sources(documents))),
         "tokenizer": tokenizer_fingerprint(tokenizer),
         "seed": training.seed,
         "validation share": validation_share,
