@@ -11,7 +11,6 @@ from hf_encoders.data.corpus.report import token_counts
 from hf_encoders.data.corpus.sentence_store import SentenceStore
 from hf_encoders.data.corpus.similar_words import build_similar_words, describe_similar_words
 from hf_encoders.data.masker import PREPARED_BY
-from hf_encoders.data.masking import Masking
 from hf_encoders.data.similar_words import SIMILAR_WORDS_FILE, SimilarWords, join_similar_words
 from hf_encoders.data.word_starts import UnitStart
 from hf_encoders.recipes.recipe import Recipe
@@ -23,12 +22,12 @@ Corpus = tuple[datasets.Dataset, Sequence[Path]]
 
 def needs_similar_words(recipe: Recipe) -> bool:
     """Whether words are replaced by similar ones."""
-    return any(masking.get("similar_replace_probability") for masking in recipe.maskings)
+    return any(masking.similar_replace_probability for masking in recipe.maskings)
 
 
 def needed_levels(recipe: Recipe) -> set[str]:
     """Units longer than words that are masked, `"phrase"` and `"entity"`."""
-    used = {level for masking in recipe.maskings for level in Masking(**masking).levels}
+    used = {level for masking in recipe.maskings for level in masking.levels}
     return used & set(PREPARED_BY)
 
 
@@ -72,7 +71,7 @@ def masking_options(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, corpora:
                     f"masking: the corpus has no units of kind {level!r}, which {recipe.name} masks: prepare it with "
                     f"`hf-encoders corpus {PREPARED_BY[level]} ...`, or choose words."
                 )
-    if any(masking.get("frequency_power") for masking in recipe.maskings):
+    if any(masking.frequency_power for masking in recipe.maskings):
         size = max(tokenizer.get_vocab().values()) + 1
         options["token_counts"] = sum(token_counts(documents, size) for documents, _ in corpora)
     if needs_similar_words(recipe):

@@ -17,9 +17,9 @@ from hf_encoders.data.examples import EpochDataset
 from hf_encoders.data.mixture import MixedExamples, Sampling, source_seed
 from hf_encoders.objectives import Objective, get_objective
 from hf_encoders.objectives.objective import first_position
+from hf_encoders.recipes.masking_data import masking_options
 from hf_encoders.recipes.phases import PhaseExamples, RunExamples, check_division
 from hf_encoders.recipes.recipe import Recipe
-from hf_encoders.recipes.masking_data import masking_options
 from hf_encoders.recipes.sources import Documents, Source, corpora_of, named_sources, unigrams
 from hf_encoders.training.callbacks import CompactProgressCallback
 from hf_encoders.training.faults.checkpoints import UNFINISHED, checkpoints_by_step, problem_of_unfinished
