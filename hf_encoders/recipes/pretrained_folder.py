@@ -84,6 +84,7 @@ def pretraining_record(
     passes = trainer.train_dataset.passes
     for name in passes:
         counts[name] = f"{statistics[name].tokens:,} tokens, read {passes[name]:.3g} times"
+    maskings = recipe.maskings
     if needs_similar_words(recipe):
         table = similar_words_of(corpora_of(sources), trainer.processing_class)
         for name, source in sources.items():
@@ -107,7 +108,7 @@ def pretraining_record(
         tokens_per_second=trainer.health.tokens_seen / trainer.health.training_seconds,
         evaluation=evaluation,
         command=command_of(arguments),
-        fills_masks=all(masking.mask_replace_probability > 0 for masking in recipe.maskings),
+        fills_masks=not maskings or any(masking.mask_replace_probability for masking in maskings),
         language=list(dict.fromkeys(code for source in sources.values() for code in source.languages)),
     )
 
