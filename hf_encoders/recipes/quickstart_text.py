@@ -98,7 +98,7 @@ def description(arguments: argparse.Namespace, recipe: Recipe) -> dict[str, Any]
         "text": text,
         "language": arguments.language,
         "family": recipe.family,
-        "tokenizer": asdict(recipe.tokenizer),
+        "tokenizer": recipe.tokenizer.facts(),
         "max_length": recipe.longest,
         "seed": arguments.seed,
     }

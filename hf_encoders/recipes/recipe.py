@@ -114,6 +114,11 @@ class TokenizerRecipe:
         if not 0 < self.sampling_alpha <= 1:
             raise ValueError(f"tokenizer: sampling_alpha={self.sampling_alpha} must be in (0, 1].")
 
+    def facts(self) -> dict[str, Any]:
+        """The fields, without the sampling of sources where all text counts as it is."""
+        found = dataclasses.asdict(self)
+        return found if self.sampling_alpha != 1 else {n: v for n, v in found.items() if n != "sampling_alpha"}
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -171,6 +176,15 @@ class Recipe:
         objective.check_options(self.examples, self.masking)
         self._check_phase_masking()
         sampling_of(self.sources, "sources")
+
+    def facts(self) -> dict[str, Any]:
+        """The fields as runs record them.
+
+        What phases and sources do not set is left out, so that runs from before there were such fields are the same.
+        """
+        found = {**dataclasses.asdict(self), "tokenizer": self.tokenizer.facts()}
+        found["phases"] = [{n: v for n, v in phase.items() if v not in (None, {})} for phase in found["phases"]]
+        return found if self.sources is not None else {n: v for n, v in found.items() if n != "sources"}
 
     def _check_phase_masking(self) -> None:
         objective = get_objective(self.objective)

@@ -1,6 +1,5 @@
 """The folder of a run, and `run.json`, which identifies the run."""
 
-import dataclasses
 import json
 import shutil
 from collections.abc import Callable
@@ -84,7 +83,7 @@ def run_identity(
     """The facts that identify a run, as read back from `run.json`; without tokens of the Hub."""
     fields = {name: value for name, value in recipe.training.items() if not is_secret(name, str(value))}
     facts = {
-        "recipe": {**dataclasses.asdict(recipe), "training": fields},
+        "recipe": {**recipe.facts(), "training": fields},
         **corpora_facts(documents),
         **masking_facts(recipe, tokenizer, corpora_of(named_sources(documents))),
         "tokenizer": tokenizer_fingerprint(tokenizer),

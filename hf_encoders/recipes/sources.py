@@ -322,7 +322,7 @@ def trained_tokenizer(recipe: Recipe, corpus: CorpusPaths, directory: Path) -> P
     """The recipe's tokenizer, trained on the text once and kept in the run's folder."""
     text = {name: [str(Path(path).resolve()) for path in paths] for name, paths in corpus.paths.items()}
     text = text if corpus.are_named else text[UNNAMED]
-    made_of = {"family": recipe.family, **dataclasses.asdict(recipe.tokenizer), "text": text}
+    made_of = {"family": recipe.family, **recipe.tokenizer.facts(), "text": text}
     note = directory / TOKENIZER_RECIPE
     if directory.exists():
         if not note.is_file():

@@ -66,7 +66,7 @@ def jieba_entries() -> list[str]:
 
 def check_entries(entries: Sequence[str], name: str) -> list[str]:
     """The distinct entries, white space around them removed and within made one space; a `ValueError` if none."""
-    if isinstance(entries, str | Path) or not all(isinstance(entry, str) for entry in entries):
+    if isinstance(entries, str | Path | bool) or not all(isinstance(entry, str) for entry in entries):
         raise ValueError(f"{name}={entries!r:.80} is not a list of str: give the entries, or read_entries(file).")
     distinct = list(dict.fromkeys(" ".join(entry.split()) for entry in entries if entry.strip()))
     if not distinct:
