@@ -20,6 +20,7 @@ import transformers
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 from hf_encoders.data import corpus_statistics, warnings_for
+from hf_encoders.data.corpus.named_sources import UNNAMED
 from hf_encoders.data.corpus.python_docs import LabelledDocument
 from hf_encoders.evaluation import fill_masks
 from hf_encoders.finetuning import sequence_classification
@@ -41,6 +42,7 @@ from hf_encoders.recipes.run_folder import (
     run_identity,
     write_run,
 )
+from hf_encoders.recipes.sources import Source
 from hf_encoders.records.tables import text_table
 from hf_encoders.redaction import base_name
 from hf_encoders.registration import configurations
@@ -125,7 +127,8 @@ def run(arguments: argparse.Namespace) -> int:
     directory = output / "model"
     name = ", ".join(map(base_name, arguments.input or ["documentation of the Python installation"]))
     trainer.save_state()
-    save_pretrained_folder(run, trainer, name, text.corpus, after, arguments)
+    sources = {UNNAMED: Source(text.corpus, (arguments.language,))}
+    save_pretrained_folder(run, trainer, name, sources, after, arguments)
     write_run(output, {**noted, IS_FINISHED: True})
 
     step(5, "loading in fresh processes")

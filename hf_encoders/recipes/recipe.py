@@ -16,6 +16,7 @@ import yaml
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 
 from hf_encoders.data import presets
+from hf_encoders.data.mixture import Sampling
 from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives import get_objective
@@ -49,15 +50,41 @@ class Phase:
     steps: int  # of the optimizer
     length: int  # longest example in tokens, special tokens included
     examples: int  # per optimizer step, over all processes and micro-batches
+    masking: dict[str, Any] = field(default_factory=dict)  # options that differ from the recipe's, or a `preset`
+    sources: dict[str, Any] | None = None  # instead of the recipe's, as there
 
     def __post_init__(self):
+        if not isinstance(self.masking, dict):
+            raise ValueError(f"phases: masking={self.masking!r} must be options, such as {{unit: word}}.")
         for name, least in (("steps", 1), ("length", 5), ("examples", 1)):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ValueError(f"phases: {name}={value!r} must be a whole number, at least {least}.")
+        sampling_of(self.sources, "phases: sources")
 
     def __str__(self) -> str:
-        return f"{self.steps:,} steps of {self.examples:,} x {self.length} tokens"
+        sampling = sampling_of(self.sources, "sources")
+        notes = [] if sampling is None else [str(sampling)]
+        if self.masking:
+            notes.append("masking " + " ".join(f"{name}={value}" for name, value in self.masking.items()))
+        told = f" ({'; '.join(notes)})" if notes else ""
+        return f"{self.steps:,} steps of {self.examples:,} x {self.length} tokens{told}"
+
+
+def sampling_of(fields: dict[str, Any] | None, key: str) -> Sampling | None:
+    """How often sources are drawn, from the fields of a recipe; None where it does not say.
+
+    Raises:
+        ValueError: naming the key, for unknown fields and as `Sampling`.
+    """
+    if fields is None:
+        return None
+    if not isinstance(fields, dict) or not fields or fields.keys() - {"alpha", "weights"}:
+        raise ValueError(f"{key}: {fields!r} must be {{alpha: 0.3}} or {{weights: {{law: 2, web: 1}}}}.")
+    try:
+        return Sampling(**fields)
+    except ValueError as error:
+        raise ValueError(f"{key}: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -72,6 +99,7 @@ class TokenizerRecipe:
     lowercase: bool = True
     strip_accents: bool = False
     character_coverage: float = 1.0
+    sampling_alpha: float = 1.0
 
     def __post_init__(self):
         for one in dataclasses.fields(self):
@@ -82,6 +110,13 @@ class TokenizerRecipe:
             raise ValueError(f"tokenizer: vocab_size={self.vocab_size} must be at least 1.")
         if not 0 < self.character_coverage <= 1:
             raise ValueError(f"tokenizer: character_coverage={self.character_coverage} must be in (0, 1].")
+        if not 0 < self.sampling_alpha <= 1:
+            raise ValueError(f"tokenizer: sampling_alpha={self.sampling_alpha} must be in (0, 1].")
+
+    def facts(self) -> dict[str, Any]:
+        """The fields, without the sampling of sources where all text counts as it is."""
+        found = dataclasses.asdict(self)
+        return found if self.sampling_alpha != 1 else {n: v for n, v in found.items() if n != "sampling_alpha"}
 
 
 @dataclass(frozen=True)
@@ -97,11 +132,15 @@ class Recipe:
         phases (`tuple` of `Phase`): In order; learning rate and mask rate follow the steps of all.
         examples (`dict`): Options of the objective's dataset; `preset`, a name in `hf_encoders.data.presets`, sets
             several at once.
-        masking (`dict`): Options of the data collator; `preset` likewise.
+        masking (`dict`): Options of the data collator; `preset` likewise. A phase may have others for its training;
+            evaluation is with these.
         mask_rate (`MaskRate`, *optional*): In YAML `[0.30, 0.15]`, from the first step to the last, or
             `[0.30, 0.15, cosine]`.
         optimizer (`str`): `adamw`, `lamb`, or a name that `TrainingArguments.optim` has, such as `adafactor`.
         training (`dict`): Fields of `transformers.TrainingArguments`; `warmup_steps` below 1 is a share of all steps.
+        sources (`dict`, *optional*): How often the sources of the text are drawn, `{"alpha": 0.3}` or `{"weights":
+            {"law": 2, "web": 1}}`, as in `Sampling`; a phase may have its own. By default, as often as their sizes
+            say.
 
     Raises:
         ValueError: naming the field, for an unknown field or an invalid value.
@@ -118,6 +157,7 @@ class Recipe:
     mask_rate: MaskRate | None = None
     optimizer: str = "adamw"
     training: dict[str, Any] = field(default_factory=dict)
+    sources: dict[str, Any] | None = None
 
     def __post_init__(self):
         objective = get_objective(self.objective)
@@ -133,9 +173,48 @@ class Recipe:
         except ValueError as error:
             raise ValueError(f"model: {error}") from error
         objective.check_options(self.examples, self.masking)
-        rate = self.masking.get("mask_probability")
-        if self.mask_rate is not None and rate is not None:
-            raise ValueError(f"masking: mask_probability={rate} does not go with mask_rate: leave one out.")
+        self._check_phase_masking()
+        sampling_of(self.sources, "sources")
+
+    def facts(self) -> dict[str, Any]:
+        """The fields as runs record them.
+
+        What phases and sources do not set is left out, so that runs from before there were such fields are the same.
+        """
+        found = {**dataclasses.asdict(self), "tokenizer": self.tokenizer.facts()}
+        found["phases"] = [{n: v for n, v in phase.items() if v not in (None, {})} for phase in found["phases"]]
+        return found if self.sources is not None else {n: v for n, v in found.items() if n != "sources"}
+
+    def _check_phase_masking(self) -> None:
+        objective = get_objective(self.objective)
+        for number, changed in enumerate(self.phase_masking):
+            if changed:
+                try:
+                    objective.check_options(self.examples, {**self.masking, **changed})
+                except ValueError as error:
+                    raise ValueError(f"phases: phase {number + 1}: {error}") from error
+        for masking in (self.masking, *self.phase_masking):
+            rate = masking.get("mask_probability")
+            if self.mask_rate is not None and rate is not None:
+                raise ValueError(
+                    f"masking: mask_probability={rate} does not go with mask_rate, which sets that of every step: "
+                    "leave one out."
+                )
+
+    @property
+    def phase_masking(self) -> list[dict[str, Any]]:
+        """Options of the data collator that differ from `masking`, of each phase."""
+        return [_with_preset("phases: masking", phase.masking) for phase in self.phases]
+
+    @property
+    def maskings(self) -> list[dict[str, Any]]:
+        """All options of the data collator that the run uses: its own, and those of phases that have others."""
+        return [self.masking, *({**self.masking, **changed} for changed in self.phase_masking if changed)]
+
+    @property
+    def samplings(self) -> list[Sampling | None]:
+        """How often sources are drawn in each phase; None where the recipe does not say."""
+        return [sampling_of(phase.sources or self.sources, "sources") for phase in self.phases]
 
     @property
     def config_class(self) -> type[EncoderConfig]:
@@ -209,7 +288,7 @@ class Recipe:
         ([2000, 6000], [1000, 7000])
         """
         further = self.steps - sum(phase.steps for phase in before)
-        shapes, others = ([(phase.length, phase.examples) for phase in phases] for phases in (self.phases, before))
+        shapes, others = ([dataclasses.replace(phase, steps=1) for phase in run] for run in (self.phases, before))
         if not is_scaled or shapes != others or further < 0:
             return self
         last = dataclasses.replace(before[-1], steps=before[-1].steps + further)
@@ -221,7 +300,7 @@ class Recipe:
             return False
         is_longer = self.steps > sum(phase.steps for phase in before)
         last, now = before[-1], self.phases[len(before) - 1]
-        return is_longer and (now.length, now.examples) == (last.length, last.examples) and now.steps >= last.steps
+        return is_longer and dataclasses.replace(now, steps=last.steps) == last and now.steps >= last.steps
 
 
 class _Loader(yaml.SafeLoader):
