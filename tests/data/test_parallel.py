@@ -203,7 +203,7 @@ def inputs_of(batch, with_labels=False):
 
 @pytest.mark.parametrize("model_class", MASKED_LM)
 def test_models_see_restarting_positions_as_stock_does(tokenizer, model_class):
-    """Packed and padded here, padded with the same `position_ids` in transformers' class, in float64 (XLM: in part)."""
+    """Packed and padded here, padded with the same `position_ids` in transformers' class, which has float32 in XLM."""
     model = tiny_model(
         model_class, vocab_size=60, pad_token_id=0, max_position_embeddings=LENGTH + 3, **NO_DROPOUT
     ).double()
