@@ -101,6 +101,13 @@ def test_text_and_corpora_of_text_are_refused(tmp_path, capsys):
     assert pretrain(tmp_path, "other", *tokenizer, "--max_steps", "2", corpus="prepared") == 0
 
 
+@pytest.mark.parametrize("command", ["quickstart", "benchmark"])
+def test_commands_that_read_documents_do_not_offer_it(command, capsys):
+    with pytest.raises(SystemExit):
+        main([command, "--objective", "dialogue"])
+    assert "invalid choice: 'dialogue'" in capsys.readouterr().err
+
+
 def test_lines_of_text_files_are_turns(tmp_path):
     write_corpus(tmp_path / "text.txt", 60, "alpha")
     assert pretrain(tmp_path, "run", "--max_steps", "2", corpus="text.txt") == 0
@@ -127,7 +134,7 @@ def test_a_step_is_the_same_however_it_is_divided(tmp_path):
 
 
 def test_the_card_says_the_share_of_fakes():
-    collator = type("Collator", (), {"masker": get_objective("mlm").collator_class(make_tokenizer()).masker})
+    collator = get_objective("dialogue").collator_class(make_tokenizer())
     words = get_objective("dialogue").describe(collator, (), {}, {"pair_label_1_share": 0.3})
     assert words["dialogue language modelling"] == "30 % of the dialogues with a turn from another one"
 
