@@ -227,15 +227,22 @@ def read_similar_words(
     return SimilarWords.of(table, tokenizer)
 
 
-def describe_similar_words(
+def share_without_similar(
     table: SimilarWords, documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase
-) -> str:
-    """How far a table goes on a corpus, examples, and a warning if it does not go far enough."""
+) -> float:
+    """Share of the words of a corpus without a similar one, of as many tokens as `build_similar_words` reads."""
     words = missing = 0
     for ids, starts, _ in _stretches(documents, tokenizer):
         words += int(starts.sum())
         missing += table.missing_share(ids, starts) * int(starts.sum())
-    share = missing / max(words, 1)
+    return missing / max(words, 1)
+
+
+def describe_similar_words(
+    table: SimilarWords, documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase
+) -> str:
+    """How far a table goes on a corpus, examples, and a warning if it does not go far enough."""
+    share = share_without_similar(table, documents, tokenizer)
     lines = [f"{table!r}", f"words of the corpus without a similar one: {share:.1%}"]
     frequent = np.flatnonzero(table.counts)[:200:20]  # words are in order of their frequency
     for word in frequent.tolist():
