@@ -29,7 +29,7 @@ RECIPE = {
         **NO_DROPOUT,
     },
     "tokenizer": {"vocab_size": 150},
-    "phases": [{"steps": 300, "length": 32, "examples": 48}],
+    "phases": [{"steps": 200, "length": 32, "examples": 48}],
     "training": {"learning_rate": 0.005, "warmup_steps": 0.1, "logging_steps": 50, "save_steps": 100},
 }
 
@@ -60,12 +60,15 @@ def test_a_model_learns_what_is_fake_and_a_resumed_run_is_the_same(tmp_path, cap
     assert pretrain(tmp_path, "run") == 0
     record = json.loads((tmp_path / "run" / "model" / "training_record.json").read_text())
     assert set(record["losses"]) == {"masked tokens, held-out", "dialogues, held-out"}
-    assert record["objectives"]["dialogue language modelling"] == "half of the dialogues with a turn from another one"
+    assert (
+        record["objectives"]["dialogue language modelling"]
+        == "half of the dialogues with a turn from another one (label 1)"
+    )
     (accuracy,) = (one["value"] for one in record["evaluation"] if one["task"] == "text-classification")
     assert accuracy > 0.8  # chance 0.5; a turn on the same topic, one of 8, cannot be told
     assert "dialogues loss" in capsys.readouterr().out
     whole = load_file(tmp_path / "run" / "model" / "model.safetensors")
-    shutil.rmtree(tmp_path / "run" / "checkpoint-300")
+    shutil.rmtree(tmp_path / "run" / "checkpoint-200")
     shutil.rmtree(tmp_path / "run" / "model")
     assert pretrain(tmp_path, "run") == 0
     assert "Resuming from" in capsys.readouterr().out
@@ -136,7 +139,7 @@ def test_a_step_is_the_same_however_it_is_divided(tmp_path):
 def test_the_card_says_the_share_of_fakes():
     collator = get_objective("dialogue").collator_class(make_tokenizer())
     words = get_objective("dialogue").describe(collator, (), {}, {"pair_label_1_share": 0.3})
-    assert words["dialogue language modelling"] == "30 % of the dialogues with a turn from another one"
+    assert words["dialogue language modelling"] == "30 % of the dialogues with a turn from another one (label 1)"
 
 
 @pytest.mark.parametrize(
