@@ -97,6 +97,7 @@ class Plan:
             f"together {counted(recipe.steps, 'step')}, {tokens} tokens, {duration(self.seconds)} and "
             f"{rounded(self.bytes / 2**30, 2)} GiB on each of {division.processes} x {self.device}",
             f"({self.how})",
+            *(f"phase {i + 1}: {plan.phase}" for i, plan in enumerate(self.phases) if plan.phase.masking),
             *self.sources.splitlines(),
             f"{saving}; evaluation and saving come on top",
         ]

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 
 from hf_encoders.data.corpus.report import corpus_statistics
+from hf_encoders.data.corpus.similar_words import share_without_similar
 from hf_encoders.data.mixture import Sampling
 from hf_encoders.publishing.model_card import make_model_card
+from hf_encoders.recipes.masking_data import needs_similar_words, similar_words_of
 from hf_encoders.recipes.run import Run
-from hf_encoders.recipes.sources import Documents, named_sources
+from hf_encoders.recipes.sources import Documents, corpora_of, named_sources
 from hf_encoders.records.curves import Curve
 from hf_encoders.records.plots import draw_runs
 from hf_encoders.records.training_record import TrainingRecord, command_of, facts_of_this_process
@@ -82,6 +84,12 @@ def pretraining_record(
     passes = trainer.train_dataset.passes
     for name in passes:
         counts[name] = f"{statistics[name].tokens:,} tokens, read {passes[name]:.3g} times"
+    maskings = recipe.maskings
+    if needs_similar_words(recipe):
+        table = similar_words_of(corpora_of(sources), trainer.processing_class)
+        for name, source in sources.items():
+            share = share_without_similar(table, source.documents, trainer.processing_class)
+            counts[f"words without a similar one{name and f', {name}'}"] = f"{share:.1%}"
     return TrainingRecord(
         objectives=run.objective.describe(trainer.data_collator, rates, recipe.examples, logged),
         corpus={"name": corpus_name, **counts},
@@ -100,6 +108,7 @@ def pretraining_record(
         tokens_per_second=trainer.health.tokens_seen / trainer.health.training_seconds,
         evaluation=evaluation,
         command=command_of(arguments),
+        fills_masks=not maskings or any(masking.mask_replace_probability for masking in maskings),
         language=list(dict.fromkeys(code for source in sources.values() for code in source.languages)),
     )
 

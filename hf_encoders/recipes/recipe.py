@@ -16,6 +16,7 @@ import yaml
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 
 from hf_encoders.data import presets
+from hf_encoders.data.masking import Masking
 from hf_encoders.data.mixture import Sampling
 from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
 from hf_encoders.models.encoder_configuration import EncoderConfig
@@ -207,9 +208,12 @@ class Recipe:
         return [_with_preset("phases: masking", phase.masking) for phase in self.phases]
 
     @property
-    def maskings(self) -> list[dict[str, Any]]:
-        """All options of the data collator that the run uses: its own, and those of phases that have others."""
-        return [self.masking, *({**self.masking, **changed} for changed in self.phase_masking if changed)]
+    def maskings(self) -> list[Masking]:
+        """How the run masks: by its own options, and by those of phases that have others; [] for no `Masking`."""
+        if not issubclass(get_objective(self.objective).masking_options, Masking):
+            return []
+        changed = [one for one in self.phase_masking if one]
+        return [Masking(**{**self.masking, **one}) for one in ({}, *changed)]
 
     @property
     def samplings(self) -> list[Sampling | None]:

@@ -17,9 +17,10 @@ from hf_encoders.data.examples import EpochDataset
 from hf_encoders.data.mixture import MixedExamples, Sampling, source_seed
 from hf_encoders.objectives import Objective, get_objective
 from hf_encoders.objectives.objective import first_position
+from hf_encoders.recipes.masking_data import masking_options
 from hf_encoders.recipes.phases import PhaseExamples, RunExamples, check_division
 from hf_encoders.recipes.recipe import Recipe
-from hf_encoders.recipes.sources import Documents, Source, named_sources, unigrams
+from hf_encoders.recipes.sources import Documents, Source, corpora_of, named_sources, unigrams
 from hf_encoders.training.callbacks import CompactProgressCallback
 from hf_encoders.training.faults.checkpoints import UNFINISHED, checkpoints_by_step, problem_of_unfinished
 from hf_encoders.training.health.callback import HealthCallback
@@ -174,10 +175,9 @@ class Run:
 
     def collator(self, tokenizer: PreTrainedTokenizerBase, documents: Documents) -> Any:
         """The data collator. With a schedule of mask rates, evaluation is at the last one."""
-        options = dict(self.recipe.masking)
-        if self.recipe.mask_rate is not None:
-            options["mask_probability"] = self.recipe.mask_rate(1.0)
-        if any(source.is_parallel for source in named_sources(documents).values()):
+        sources = named_sources(documents)
+        options = masking_options(self.recipe, tokenizer, corpora_of(sources))
+        if any(source.is_parallel for source in sources.values()):
             options["first_position"] = first_position(self.recipe.config_class, tokenizer)
         model_class = self.objective.model_class(self.recipe.config_class)
         return self.objective.make_collator(tokenizer, model_class, packed=True, **options)

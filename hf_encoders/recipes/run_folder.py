@@ -16,9 +16,10 @@ from transformers import (
 )
 
 from hf_encoders.data.corpus.settings import tokenizer_fingerprint
+from hf_encoders.recipes.masking_data import masking_facts
 from hf_encoders.recipes.phases import RunExamples
 from hf_encoders.recipes.recipe import Phase, Recipe
-from hf_encoders.recipes.sources import CORPUS, Documents, corpora_facts
+from hf_encoders.recipes.sources import CORPUS, Documents, corpora_facts, corpora_of, named_sources
 from hf_encoders.records.run_files import RUN_FILE
 from hf_encoders.redaction import is_secret
 from hf_encoders.training.faults.checkpoints import UNFINISHED, checkpoints_by_step
@@ -84,6 +85,7 @@ def run_identity(
     facts = {
         "recipe": {**recipe.facts(), "training": fields},
         **corpora_facts(documents),
+        **masking_facts(recipe, tokenizer, corpora_of(named_sources(documents))),
         "tokenizer": tokenizer_fingerprint(tokenizer),
         "seed": training.seed,
         "validation share": validation_share,

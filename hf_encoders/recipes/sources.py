@@ -24,6 +24,7 @@ from hf_encoders.data.examples import EpochDataset
 from hf_encoders.data.vocabulary.tokenizer_training import train_tokenizer
 from hf_encoders.loading import load_tokenizer
 from hf_encoders.objectives import Objective, get_objective
+from hf_encoders.recipes.masking_data import Corpus, check_text, make_similar_words, needs_similar_words
 from hf_encoders.recipes.phases import RunExamples
 from hf_encoders.recipes.recipe import Recipe
 from hf_encoders.redaction import base_name
@@ -88,6 +89,11 @@ Documents = datasets.Dataset | Sources  # a dataset is the documents of one sour
 def named_sources(documents: Documents) -> Sources:
     """Documents as sources."""
     return documents if isinstance(documents, dict) else {UNNAMED: Source(documents, ("en",))}
+
+
+def corpora_of(sources: Sources) -> list[Corpus]:
+    """The documents of all sources, and where they are from."""
+    return [(source.documents, source.folders) for source in sources.values()]
 
 
 def divided(sources: Sources, objective: Objective, validation_share: float, seed: int) -> tuple[Sources, Sources]:
@@ -188,6 +194,8 @@ class CorpusPaths:
                     "NAME=PATH, also for one alone."
                 )
             sampling.check_names(self.paths)
+        if not self.is_prepared:
+            check_text(recipe)
         if recipe.tokenizer.sampling_alpha != 1 and not self.are_named:
             raise ValueError(
                 "--corpus names no source, and tokenizer: sampling_alpha of the recipe says how much of each is used: "
@@ -278,6 +286,10 @@ def open_sources(
                 f"--corpus: sources {first} and {name} differ in their columns ({', '.join(columns[first])}; "
                 f"{', '.join(names)}): prepare them alike."
             )
+    if needs_similar_words(recipe):
+        for name, source in found.items():
+            if not corpus.parts[name]:
+                make_similar_words(source.documents, tokenizer, *source.folders)
     return tokenizer, found
 
 

@@ -135,7 +135,7 @@ def test_a_dataset(tokenizer_folder, tmp_path, streaming):
 
 
 def test_word_segmenter(tokenizer_folder, text, tmp_path, monkeypatch):
-    monkeypatch.setattr(command, "jieba_segmenter", lambda: lambda sentence: sentence.split())
+    monkeypatch.setattr(command, "jieba_segmenter", lambda entries: lambda sentence: sentence.split())
     common = ["--input", text, "--tokenizer", tokenizer_folder, "--output", tmp_path / "out"]
     assert corpus(*common, "--word-segmenter", "jieba") == 0
     assert datasets.load_from_disk(str(tmp_path / "out"))["word_starts"][:] == [[[1, 1], [1], [1]], [[1, 1]]]

@@ -146,6 +146,11 @@ class TestFakes:
         monkeypatch.setattr(dialogues, "TURNS_TO_CHOOSE_FROM", 10**6)
         assert accuracy() > 0.65
 
+    def test_it_is_drawn_until_it_is_from_another_dialogue(self):
+        """Of two long dialogues: half of the draws are from the same one."""
+        examples = Dialogues(make_dataset([[[5]] * 401, [[6]] * 401]), 16, redraw=False)
+        assert (examples[range(len(examples))].labels >= 0).all() and len(examples) == 400
+
     def test_without_a_turn_to_replace_it_there_is_no_label(self):
         """A dialogue that has all the turns of a length: the others keep theirs."""
         documents = [[[10] * 50, [11] * 50, [12] * 50]] * 100 + [[[20], [21], [22]]] * 200
