@@ -190,7 +190,7 @@ def plan_of_run(
     with TemporaryDirectory() as elsewhere:
         run = Run.from_recipe(run.recipe, elsewhere, run.options, run.micro_batching)
         if not is_measured:
-            config = run.recipe.model_config(tokenizer)
+            config = run.model_config(tokenizer, parts[0])
             return make_plan(run, run.examples(parts[0]), run.collator(tokenizer, parts[0]), config)
         trainer = run.trainer(*parts, tokenizer)
         return measure_passes(plan_of_trainer(run, trainer), trainer)
@@ -252,7 +252,7 @@ def open_run(
             read = [path for paths in corpus.paths.values() for path in paths]
             remove_run(output, [*read, arguments.tokenizer, arguments.recipe])
         tokenizer, sources = open_sources(recipe, corpus, arguments.tokenizer, output)
-        recipe.model_config(tokenizer)  # refuses too few rows of a table
+        run.model_config(tokenizer, sources)  # refuses too few rows of a table
         if arguments.plan:
             return tokenizer, sources, {}
         facts = run_identity(recipe, sources, tokenizer, training, arguments.validation_share)

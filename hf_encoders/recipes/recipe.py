@@ -7,6 +7,7 @@ optimizer, and any field of `transformers.TrainingArguments`. The shipped ones a
 import dataclasses
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives import get_objective
 from hf_encoders.option_names import NOTHING, advice
-from hf_encoders.recipes.model_config import config_of_fields, tokenizer_fields
+from hf_encoders.recipes.model_config import config_of_fields, language_fields, tokenizer_fields
 from hf_encoders.registration import config_class_of
 from hf_encoders.training.mask_rate import MaskRate
 from hf_encoders.training.optimizers import OPTIMIZERS
@@ -225,8 +226,8 @@ class Recipe:
         """The family's configuration class."""
         return config_class_of(self.family)
 
-    def model_config(self, tokenizer: PreTrainedTokenizerBase) -> EncoderConfig:
-        """The configuration for a tokenizer; the embedding table has a multiple of 64 rows.
+    def model_config(self, tokenizer: PreTrainedTokenizerBase, languages: Iterable[str] = ()) -> EncoderConfig:
+        """The configuration for a tokenizer and the languages of the text; the word table has a multiple of 64 rows.
 
         Raises:
             ValueError: if the recipe sets fewer rows than the tokenizer or the longest examples need.
@@ -238,6 +239,7 @@ class Recipe:
                 raise ValueError(
                     f"model: {name}={self.model[name]} must be at least {least[name]} here: leave it out."
                 )
+        fields |= language_fields(self.config_class, languages)
         fields = {"vocab_size": padded_vocab_size(tokenizer), **fields, **self.model}
         return config_of_fields(self.config_class, fields)
 

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProgressCallb
 from hf_encoders.data.corpus.named_sources import UNNAMED
 from hf_encoders.data.examples import EpochDataset
 from hf_encoders.data.mixture import MixedExamples, Sampling, source_seed
+from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives import Objective, get_objective
 from hf_encoders.objectives.objective import first_position
 from hf_encoders.recipes.masking_data import masking_options
@@ -174,12 +175,30 @@ class Run:
             found[name] = Subset(examples, spread.tolist())
         return found.get(UNNAMED, found)
 
+    def model_config(self, tokenizer: PreTrainedTokenizerBase, documents: Documents) -> EncoderConfig:
+        """The configuration of a new model, for a tokenizer and the languages of the text.
+
+        Raises:
+            ValueError: as `Recipe.model_config`; and for parallel text in a model that cannot restart positions.
+        """
+        sources = named_sources(documents).values()
+        config = self.recipe.model_config(tokenizer, (name for source in sources for name in source.languages))
+        if config.position_embedding_type != "absolute" and any(source.is_parallel for source in sources):
+            raise ValueError(
+                f"model: position_embedding_type={config.position_embedding_type!r} counts positions on through a "
+                "pair of translations, where they begin again: leave it out, or leave out the parallel corpus."
+            )
+        return config
+
     def collator(self, tokenizer: PreTrainedTokenizerBase, documents: Documents) -> Any:
         """The data collator. With a schedule of mask rates, evaluation is at the last one."""
         sources = named_sources(documents)
+        config = self.model_config(tokenizer, documents)
         options = masking_options(self.recipe, tokenizer, corpora_of(sources))
         if any(source.is_parallel for source in sources.values()):
             options["first_position"] = first_position(self.recipe.config_class, tokenizer)
+        if getattr(config, "has_language_embeddings", False):
+            options["lang2id"] = config.lang2id
         model_class = self.objective.model_class(self.recipe.config_class)
         return self.objective.make_collator(tokenizer, model_class, packed=True, **options)
 
@@ -192,7 +211,7 @@ class Run:
     ) -> PreTrainingTrainer:
         """The trainer of the run, for `model` or, by default, one with fresh weights."""
         if model is None:
-            model = self.objective.new_model(self.recipe.model_config(tokenizer))
+            model = self.objective.new_model(self.model_config(tokenizer, documents))
         examples, evaluated = self.examples(documents), self.held_out_examples(held_out)
         trainer = PreTrainingTrainer(
             model=model,

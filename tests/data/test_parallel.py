@@ -203,7 +203,7 @@ def inputs_of(batch, with_labels=False):
 
 @pytest.mark.parametrize("model_class", MASKED_LM)
 def test_models_see_restarting_positions_as_stock_does(tokenizer, model_class):
-    """Packed and padded here, padded with the same `position_ids` in transformers' class."""
+    """Packed and padded here, padded with the same `position_ids` in transformers' class, which has float32 in XLM."""
     model = tiny_model(
         model_class, vocab_size=60, pad_token_id=0, max_position_embeddings=LENGTH + 3, **NO_DROPOUT
     ).double()
@@ -221,10 +221,10 @@ def test_models_see_restarting_positions_as_stock_does(tokenizer, model_class):
         expected = stock(**inputs_of(padded)).logits[is_real]
         for batch in (padded, packed):
             found = model(**inputs_of(batch)).logits
-            torch.testing.assert_close(found[is_real] if batch is padded else found[0], expected, rtol=0, atol=1e-10)
+            torch.testing.assert_close(found[is_real] if batch is padded else found[0], expected, rtol=0, atol=1e-6)
         # Without the restart the model says something else.
         other = model(**{**inputs_of(packed), "position_ids": None}).logits[0]
-    assert float((other - expected).abs().max()) > 1e-6
+    assert float((other - expected).abs().max()) > 1e-5
 
 
 @pytest.mark.parametrize("model_class", MASKED_LM)
