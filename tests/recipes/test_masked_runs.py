@@ -1,6 +1,7 @@
 """Runs whose masking needs data of the text, or changes by phase: found, divided, resumed, recorded, refused."""
 
 import json
+from pathlib import Path
 
 import datasets
 import numpy as np
@@ -13,33 +14,15 @@ from hf_encoders.data import presets
 from hf_encoders.data.similar_words import SIMILAR_WORDS_FILE, SimilarWords
 from hf_encoders.data.word_starts import UnitStart
 from hf_encoders.recipes.masking_data import masking_options
-from hf_encoders.recipes.recipe import recipe_of
-from hf_encoders.recipes.run import Run, divide
 from hf_encoders.records.training_record import TrainingRecord
+from tests import processes
 from tests.data.corpora import random_documents, write_corpus
+from tests.recipes.masked_run import MASKED, PHASES, make_recipe, train, train_each_in_processes
 from tests.recipes.test_recipes import MINIMAL
-from tests.training.tiny import NO_DROPOUT, make_tokenizer
+from tests.training.tiny import make_tokenizer
 
 
 ALL = UnitStart.WORD | UnitStart.PHRASE | UnitStart.ENTITY
-PHASES = [{"steps": 2, "length": length, "examples": 6} for length in (16, 24, 24)]
-MASKED = {
-    "macbert": {"masking": {"preset": "MACBERT_MASKING"}, "mask_rate": [0.4, 0.3], "objective": "sop"},
-    "xlm": {"masking": {"preset": "XLM_MASKING"}, "objective": "mlm"},
-    "ernie": {
-        "masking": {"preset": "ERNIE_MASKING", "mask_probability": 0.3},
-        "phases": [{**PHASES[i], "masking": {"unit": unit}} for i, unit in enumerate(("token", "phrase", "entity"))],
-    },
-    "mixed": {
-        "masking": {"mask_probability": 0.3},
-        "phases": [PHASES[0], {**PHASES[1], "masking": {"units": {"token": 0.5, "entity": 0.5}}}, PHASES[2]],
-    },
-}
-
-
-def make_recipe(name, **changed):
-    fields = {**MINIMAL, "model": {**MINIMAL["model"], **NO_DROPOUT}, "phases": PHASES, **MASKED[name], **changed}
-    return recipe_of(name, {**fields, "optimizer": "sgd", "training": {"learning_rate": 0.1}})
 
 
 @pytest.fixture(scope="module")
@@ -62,15 +45,6 @@ def _lists(kind):
     return datasets.List(datasets.List(datasets.Value(kind)))
 
 
-def train(recipe, corpus, folder, accumulation=1, resume=None, **options):
-    settings = {"eval_strategy": "no", "save_strategy": "no", "disable_tqdm": True, "logging_steps": 1, **options}
-    run = Run.from_recipe(recipe, folder, settings, divide(recipe, 1, accumulation=accumulation))
-    torch.manual_seed(0)
-    trainer = run.trainer(corpus, corpus, make_tokenizer())
-    trainer.train(resume_from_checkpoint=resume)
-    return trainer
-
-
 @pytest.mark.parametrize("name", MASKED)
 def test_a_step_is_the_same_however_it_is_divided(corpus, tmp_path, name):
     """Six examples at once, and three times two: losses and parameters."""
@@ -80,6 +54,21 @@ def test_a_step_is_the_same_however_it_is_divided(corpus, tmp_path, name):
     others = dict(divided.model.named_parameters())
     for parameter, value in whole.model.named_parameters():
         assert torch.allclose(value, others[parameter], atol=1e-5, rtol=0), parameter
+
+
+@pytest.mark.processes
+def test_two_processes_train_as_one_does(corpus, tmp_path, one_thread):
+    folder = str(Path(corpus.cache_files[0]["filename"]).parent)
+    (tmp_path / "two").mkdir()
+    for ended in processes.run_all(train_each_in_processes, 2, tmp_path / "two", folder):
+        assert ended.status == 0, ended.told
+    both = torch.load(tmp_path / "two" / "found.pt", weights_only=True)
+    for name in MASKED:
+        alone = train(make_recipe(name), corpus, tmp_path / name)
+        losses = [log["loss"] for log in alone.state.log_history if "loss" in log]
+        assert both[name]["losses"] == pytest.approx(losses, abs=1e-5)
+        for parameter, value in alone.model.state_dict().items():
+            assert torch.allclose(value, both[name]["parameters"][parameter], atol=1e-5, rtol=0), parameter
 
 
 @pytest.mark.parametrize("name", MASKED)
