@@ -144,7 +144,7 @@ class Run:
         sources = named_sources(documents)
         by_length = {
             length: {
-                name: source.examples(self.objective, length, recipe.examples, seed=seed)
+                name: examples_of(name, source, self.objective, length, recipe.examples, seed=seed)
                 for name, source in sources.items()
             }
             for length in lengths
@@ -168,8 +168,9 @@ class Run:
         most = max(EVAL_EXAMPLES // len(sources), FEWEST_EVAL_EXAMPLES)
         found = {}
         for name, source in sources.items():
-            of_name = {name: source.examples(self.objective, longest, {}, seed=seed, redraw=bool(name))}
-            examples = mixed(of_name, {name: source}, Sampling(), seed, redraw=False)
+            # A mixture says by itself that it is not drawn again.
+            one = examples_of(name, source, self.objective, longest, {}, seed=seed, redraw=bool(name))
+            examples = mixed({name: one}, {name: source}, Sampling(), seed, redraw=False)
             spread = np.linspace(0, len(examples) - 1, min(len(examples), most)).astype(int)
             found[name] = Subset(examples, spread.tolist())
         return found.get(UNNAMED, found)
@@ -250,6 +251,18 @@ class Run:
                 "--auto-find-batch-size True, which halves by itself."
             ) from error
         return Run.from_recipe(self.recipe, self.output, self.options, smaller)
+
+
+def examples_of(
+    name: str, source: Source, objective: Objective, max_length: int, options: Mapping[str, Any], **draws: Any
+) -> EpochDataset:
+    """`Source.examples`, with the source's name in errors."""
+    try:
+        return source.examples(objective, max_length, options, **draws)
+    except ValueError as error:
+        if name == UNNAMED:
+            raise
+        raise ValueError(f"--corpus: source {name}: {error}") from error
 
 
 def mixed(

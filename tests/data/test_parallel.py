@@ -67,6 +67,15 @@ class TestPairs:
         lengths = DataCollatorForMaskedLM.example_lengths(None, pairs_of(documents, 20).examples(np.arange(3)))
         assert lengths.tolist() == [20, 20, 8]
 
+    def test_many_pairs_that_are_left_out_are_warned_of(self, monkeypatch):
+        told = []
+        monkeypatch.setattr("hf_encoders.data.parallel.logger.warning_once", told.append)
+        documents = make_dataset([[[5] * 8, [6] * 8]] * 2 + [[[5], [6]]] * 18)
+        pairs_of(documents, 19)
+        assert told == []
+        pairs_of(make_dataset([[[5] * 8, [6] * 8]] * 3 + [[[5], [6]]] * 17), 19)
+        assert len(told) == 1 and told[0].startswith("3 of 20 pairs of en-zh are left out at max_length=19")
+
     def test_a_pair_of_which_the_tokenizer_left_one_side_is_left_out(self):
         assert len(pairs_of(make_dataset([[[5], []], [[5]], [[5], [6]]]))) == 1
 

@@ -181,12 +181,16 @@ def _without_overlaps(first: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, n
     >>> [bounds.tolist() for bounds in _without_overlaps(np.array([0, 2, 3, 6]), np.array([3, 6, 5, 7]))]
     [[0, 3, 6], [3, 5, 7]]
     """
-    following = np.searchsorted(first, end).tolist()  # the next span that begins at or behind the end of this one
-    chosen, place = [], 0
-    while place < len(first):
-        chosen.append(place)
-        place = following[place]
-    return first[chosen], end[chosen]
+    following = np.searchsorted(first, end)  # the next span that begins at or behind the end of this one
+    # Spans that overlap, one after the other, are a cluster, of which the first span is chosen; clusters go in step.
+    begins_cluster = first >= np.append(0, np.maximum.accumulate(end)[:-1])
+    clusters = np.append(np.cumsum(begins_cluster), 0)
+    spans, is_chosen = np.flatnonzero(begins_cluster), np.zeros(len(first), dtype=bool)
+    while len(spans):
+        is_chosen[spans] = True
+        is_followed = clusters[following[spans]] == clusters[spans]
+        spans = following[spans[is_followed]]
+    return first[is_chosen], end[is_chosen]
 
 
 def spellings(entries: list[str], tokenizer: PreTrainedTokenizerBase) -> list[list[tuple[int, ...]]]:

@@ -7,12 +7,70 @@ long is not repeated.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from transformers import PreTrainedTokenizerBase
 
+from hf_encoders.data.corpus.sources import Source
 from hf_encoders.data.mixture import Sampling
+from hf_encoders.data.vocabulary.text_selection import SelectedText
 from hf_encoders.data.vocabulary.word_counts import count_words
+
+
+@dataclass
+class SourceText:
+    """The text of one source for a tokenizer: what is trained on, and its words; `""` is one without a name."""
+
+    text: SelectedText
+    words: dict[str, int]
+
+    @property
+    def measured(self) -> list[str]:
+        """Lines to measure the tokenizer on: held out, or of the training text if it is too short."""
+        return self.text.held_out or self.text.sample
+
+
+@dataclass
+class CountedText:
+    """The text of all sources for a tokenizer."""
+
+    sources: dict[str, SourceText]
+    shares: dict[str, float]  # what each source counts
+    words: dict[str, int]  # of all, weighted by the shares
+
+
+def count_selected_text(
+    sources: Mapping[str, Source],
+    documents_of: Callable[[Source], Iterable[list[str]]],
+    tokenizer: PreTrainedTokenizerBase,
+    held_out_share: float,
+    limit_bytes: int | None,
+    sampling: Sampling,
+) -> CountedText:
+    """Count the words of sources; each has its share of the bytes, of all text or of `limit_bytes`.
+
+    Args:
+        sources (`Mapping[str, Source]`): By name.
+        documents_of (`Callable`): Reads a source.
+        tokenizer, held_out_share, limit_bytes: As of `count_words` and `SelectedText`.
+        sampling (`Sampling`): The shares.
+
+    Raises:
+        ValueError: for a source without text.
+    """
+    shares = dict.fromkeys(sources, 1.0) if len(sources) == 1 else None
+    if limit_bytes is not None and shares is None:
+        shares = sampling.shares({name: source.text_bytes for name, source in sources.items()})
+    found = {}
+    for name, source in sources.items():
+        limit = None if limit_bytes is None else max(int(limit_bytes * shares[name]), 1)
+        text = SelectedText(documents_of(source), held_out_share, limit, source.text_bytes)
+        found[name] = SourceText(text, count_words_of(name, text, tokenizer))
+    sizes = {name: one.text.trained_bytes for name, one in found.items()}
+    shares = shares or sampling.shares(sizes)
+    words = weighted_words({name: one.words for name, one in found.items()}, sizes, shares)
+    return CountedText(found, shares, words)
 
 
 class CountedLines:
@@ -70,6 +128,8 @@ def weighted_words(
     >>> weighted_words(words, sizes={"en": 30, "de": 10}, shares={"en": 1, "de": 1})
     {'das': 6, 'in': 6, 'the': 9}
     """
+    if len(words) == 1:
+        return dict(next(iter(words.values())))
     factors = {name: shares[name] / sizes[name] for name in words}
     least = min(factors.values())
     total: Counter[str] = Counter()
