@@ -26,10 +26,11 @@ RECIPE = {
         "hidden_size": 32,
         "num_attention_heads": 4,
         "intermediate_size": 64,
+        "initializer_range": 0.1,
         **NO_DROPOUT,
     },
     "tokenizer": {"vocab_size": 150},
-    "phases": [{"steps": 300, "length": 32, "examples": 48}],
+    "phases": [{"steps": 200, "length": 32, "examples": 48}],
     "training": {"learning_rate": 0.005, "warmup_steps": 0.1, "logging_steps": 50, "save_steps": 100},
 }
 
@@ -68,7 +69,7 @@ def test_a_model_learns_what_is_fake_and_a_resumed_run_is_the_same(tmp_path, cap
     assert accuracy > 0.8  # chance 0.5; a turn on the same topic, one of 8, cannot be told
     assert "dialogues loss" in capsys.readouterr().out
     whole = load_file(tmp_path / "run" / "model" / "model.safetensors")
-    shutil.rmtree(tmp_path / "run" / "checkpoint-300")
+    shutil.rmtree(tmp_path / "run" / "checkpoint-200")
     shutil.rmtree(tmp_path / "run" / "model")
     assert pretrain(tmp_path, "run") == 0
     assert "Resuming from" in capsys.readouterr().out
