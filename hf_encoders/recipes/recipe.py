@@ -16,7 +16,6 @@ import torch
 import yaml
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 
-from hf_encoders.data import presets
 from hf_encoders.data.masking import Masking
 from hf_encoders.data.mixture import Sampling
 from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
@@ -24,7 +23,7 @@ from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives import get_objective
 from hf_encoders.option_names import NOTHING, advice
 from hf_encoders.recipes.model_config import config_of_fields, language_fields, tokenizer_fields
-from hf_encoders.recipes.recipe_parts import Phase, TokenizerRecipe, sampling_of
+from hf_encoders.recipes.recipe_fields import Phase, TokenizerRecipe, sampling_of, with_preset
 from hf_encoders.registration import config_class_of
 from hf_encoders.training.mask_rate import MaskRate
 from hf_encoders.training.optimizers import OPTIMIZERS
@@ -131,7 +130,7 @@ class Recipe:
     @property
     def phase_masking(self) -> list[dict[str, Any]]:
         """Options of the data collator that differ from `masking`, of each phase."""
-        return [_with_preset("phases: masking", phase.masking) for phase in self.phases]
+        return [with_preset("phases: masking", phase.masking) for phase in self.phases]
 
     @property
     def maskings(self) -> list[Masking]:
@@ -294,7 +293,7 @@ def recipe_of(name: str, fields: Any) -> Recipe:
     made["tokenizer"] = _made(TokenizerRecipe, "tokenizer", fields["tokenizer"])
     made["phases"] = tuple(_made(Phase, "phases", phase) for phase in fields["phases"])
     for key in ("examples", "masking"):
-        made[key] = _with_preset(key, fields.get(key, {}))
+        made[key] = with_preset(key, fields.get(key, {}))
     if "mask_rate" in fields:
         given = fields["mask_rate"]
         if len(given) not in (2, 3) or not all(map(_is_number, given[:2])):
@@ -327,15 +326,3 @@ def _made(kind: type, key: str, fields: Any) -> Any:
     except TypeError as error:
         names = ", ".join(one.name for one in dataclasses.fields(kind))
         raise ValueError(f"{key}: {fields!r} must have the fields {names} ({error}).") from error
-
-
-def _with_preset(key: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Options, with those of their `preset` where they do not set it."""
-    options = dict(options)
-    preset = options.pop("preset", None)
-    if preset is None:
-        return options
-    given = getattr(presets, str(preset), None) if str(preset).isupper() else None
-    if not isinstance(given, dict):
-        raise ValueError(f"{key}: preset {preset!r} is not in hf_encoders.data.presets, such as BERT_MASKING.")
-    return {**given, **options}

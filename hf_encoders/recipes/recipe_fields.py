@@ -1,9 +1,10 @@
-"""Parts of a recipe: a phase, the tokenizer, how often sources are drawn."""
+"""Fields of a recipe that have fields of their own: phases, the tokenizer, sampling of sources, presets."""
 
 import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
+from hf_encoders.data import presets
 from hf_encoders.data.mixture import Sampling
 
 
@@ -81,3 +82,15 @@ class TokenizerRecipe:
         """The fields, without the sampling of sources where all text counts as it is."""
         found = dataclasses.asdict(self)
         return found if self.sampling_alpha != 1 else {n: v for n, v in found.items() if n != "sampling_alpha"}
+
+
+def with_preset(key: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Options, with those of their `preset` where they do not set it."""
+    options = dict(options)
+    preset = options.pop("preset", None)
+    if preset is None:
+        return options
+    given = getattr(presets, str(preset), None) if str(preset).isupper() else None
+    if not isinstance(given, dict):
+        raise ValueError(f"{key}: preset {preset!r} is not in hf_encoders.data.presets, such as BERT_MASKING.")
+    return {**given, **options}
