@@ -3,11 +3,7 @@
 from hf_encoders.data import presets
 from hf_encoders.data.blocks import SentenceBlocks
 from hf_encoders.data.chunks import DocumentChunks
-from hf_encoders.data.collators import (
-    DataCollatorForMaskedLM,
-    DataCollatorForNextSentencePrediction,
-    DataCollatorForSentenceOrderPrediction,
-)
+from hf_encoders.data.collators import DataCollatorForMaskedLM
 from hf_encoders.data.corpus.documents import documents_from_dataset, read_documents
 from hf_encoders.data.corpus.lexicon import jieba_entries, read_entries
 from hf_encoders.data.corpus.parallel import parallel_languages, prepare_parallel_corpus
@@ -19,6 +15,10 @@ from hf_encoders.data.corpus.tokenized import split_train_validation, tokenize_d
 from hf_encoders.data.dialogues import DataCollatorForDialogueLM, Dialogues
 from hf_encoders.data.mixture import MixedExamples
 from hf_encoders.data.packing import TokenBudget
+from hf_encoders.data.pair_collators import (
+    DataCollatorForNextSentencePrediction,
+    DataCollatorForSentenceOrderPrediction,
+)
 from hf_encoders.data.parallel import ParallelPairs
 from hf_encoders.data.streaming import StreamedBlocks, StreamedChunks
 from hf_encoders.data.vocabulary.padded_size import padded_vocab_size

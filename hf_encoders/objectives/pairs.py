@@ -8,7 +8,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_encoders.data.chunk_examples import ChunkRule
 from hf_encoders.data.chunks import DocumentChunks
-from hf_encoders.data.collators import SentencePairCollator
+from hf_encoders.data.pair_collators import SentencePairCollator
 from hf_encoders.objectives.mlm import MASKED_TOKENS, MaskedLanguageModelling
 from hf_encoders.objectives.objective import LossTerm
 

@@ -155,6 +155,10 @@ def test_ernie_law(make_tokenizer, unit):
         is_bound = (starts > 0) | (ids < 5) | (np.roll(ids, 1) < 5)
         parts = np.split(predicted, np.flatnonzero(is_bound)[1:])
         assert all(part.all() == part.any() for part in parts)
+        # What becomes of a unit's later token does not depend on its first: the mask token in 80 % after it too.
+        second = np.flatnonzero(is_later & (np.roll(masked.positions, 1) == masked.positions - 1))
+        after_mask = second[new[second - 1] == MASK]
+        assert (new[after_mask] == MASK).mean() == pytest.approx(0.8, abs=0.02)
 
 
 def test_presets_reach_the_collator(tokenizer):
