@@ -10,6 +10,12 @@ from hf_encoders.registration import configurations, public_names
 OWN_SIZES: dict[str, dict[str, Any]] = {"albert": {"embedding_size": 10, "num_hidden_groups": 2, "inner_group_num": 2}}
 
 
+def fields_of(config_class: type[EncoderConfig], fields: dict[str, Any]) -> dict[str, Any]:
+    """Fields under BERT's names without those that the family derives from others."""
+    derived = [name for name in fields if isinstance(getattr(config_class, name, None), property)]
+    return {name: value for name, value in fields.items() if name not in derived}
+
+
 def own_sizes(config_class: type[EncoderConfig]) -> dict[str, Any]:
     return OWN_SIZES.get(config_class.model_type, {})
 

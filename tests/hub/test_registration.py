@@ -77,8 +77,8 @@ def test_importing_changes_nothing_for_checkpoints(folders: dict, tmp_path: Path
     readable = [(family, folders[family.name][whose]) for family in FAMILIES for whose in ("theirs", "ours")]
     found = load_all(readable, tmp_path, take_over=False)
     for family, folder in readable:
-        module = f"transformers.models.{family.name}.modeling_{family.name}"
-        assert found[f"{folder} AutoConfig"][0] == f"transformers.models.{family.name}.configuration_{family.name}"
+        module = f"transformers.models.{family.file}.modeling_{family.file}"
+        assert found[f"{folder} AutoConfig"][0] == f"transformers.models.{family.file}.configuration_{family.file}"
         for auto_class in auto_classes(family):
             assert found[f"{folder} {auto_class}"] == [module, built_in(family, auto_class)]
 

@@ -40,11 +40,17 @@ class Family(NamedTuple):
     own_sizes: dict[str, Any]
     tokenizer_class: type[PreTrainedTokenizerBase]
 
+    @property
+    def file(self) -> str:
+        """What the names of its files end in: `xlm_roberta`."""
+        return self.name.replace("-", "_")
+
 
 # Changes to `SIZES` by family, beside the sizes that only it has.
 CHANGED_SIZES = {
     "bert": {"type_vocab_size": 3},
     "roberta": {"max_position_embeddings": 53},
+    "xlm-roberta": {"max_position_embeddings": 53},
     "albert": {"embedding_size": 11},
 }
 

@@ -23,6 +23,10 @@ HEADS = {
     "ForTokenClassification ForQuestionAnswering ForMultipleChoice",
     "roberta": "Roberta Model ForMaskedLM ForSequenceClassification ForTokenClassification ForQuestionAnswering "
     "ForMultipleChoice",
+    "xlm-roberta": "XLMRoberta Model ForMaskedLM ForSequenceClassification ForTokenClassification "
+    "ForQuestionAnswering ForMultipleChoice",
+    "xlm": "XLM Model WithLMHeadModel ForSequenceClassification ForTokenClassification ForQuestionAnsweringSimple "
+    "ForMultipleChoice",
     "albert": "Albert Model ForPreTraining ForMaskedLM ForSequenceClassification ForTokenClassification "
     "ForQuestionAnswering ForMultipleChoice",
 }
@@ -72,8 +76,8 @@ class ModelTester:
         config = self.get_config()
         shape = (self.batch_size, self.seq_length)
         input_ids = common.ids_tensor(shape, self.vocab_size)
-        if self.family == "roberta":
-            # RoBERTa numbers positions by the padding tokens, which `inputs_embeds` cannot show.
+        if self.family in ("roberta", "xlm-roberta"):
+            # They number positions by the padding tokens, which `inputs_embeds` cannot show.
             input_ids[input_ids == config.pad_token_id] += 1
         return config, {
             "input_ids": input_ids,
@@ -94,9 +98,10 @@ def case(family: str, stock: bool) -> type[unittest.TestCase]:
     """
     name, *heads = HEADS[family].split()
     name = name if stock else PREFIX + name
-    package = f"transformers.models.{family}" if stock else "hf_encoders.models"
-    module = importlib.import_module(f"{package}.modeling_{family}")
-    config_class = getattr(importlib.import_module(f"{package}.configuration_{family}"), f"{name}Config")
+    file = family.replace("-", "_")
+    package = f"transformers.models.{file}" if stock else "hf_encoders.models"
+    module = importlib.import_module(f"{package}.modeling_{file}")
+    config_class = getattr(importlib.import_module(f"{package}.configuration_{file}"), f"{name}Config")
 
     class FamilyTest(common.ModelTesterMixin, unittest.TestCase):
         all_model_classes = tuple(getattr(module, name + head) for head in heads)
