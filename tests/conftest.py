@@ -9,11 +9,14 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils.data import _utils as data_loading
 
 
 # Fixtures of several files that start Python processes: whatever uses one is marked.
 STARTING_FIXTURES = {"all_saved", "untouched"}
 PYTHON_PROGRAMS = ("python", "torchrun", "accelerate", "hf-encoders")
+# A loader that an exception holds waits so long for each worker when it is collected as garbage; the default is 5 s.
+data_loading.MP_STATUS_CHECK_INTERVAL = data_loading.worker.MP_STATUS_CHECK_INTERVAL = 0.25  # seconds
 _unmarked: str | None = None  # the running test, if it must not start a process
 
 

@@ -60,7 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     text = "text (documents separated by blank lines), .jsonl or folders of them (default: Python's documentation)"
     add("--input", nargs="+", metavar="PATH", help=text)
-    add("--objective", choices=OBJECTIVES, help="default: the recipe's")
+    of_text = [name for name, objective in OBJECTIVES.items() if objective.turns_column is None]
+    add("--objective", choices=of_text, help="default: the recipe's")
     add("--family", choices=families_with_recipe(), default="bert")
     add("--output", default="runs/quickstart", metavar="DIR", help="folder of the results (default: %(default)s)")
     default_steps = sum(phase.steps for phase in PHASES)

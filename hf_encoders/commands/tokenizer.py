@@ -143,7 +143,8 @@ def run(arguments: argparse.Namespace) -> int:
     transformers.logging.set_verbosity_error()
 
     began = time.perf_counter()
-    documents = DocumentReader(splitter_for(arguments.language), arguments.text_column, arguments.sentences_column)
+    splitter, columns = splitter_for(arguments.language), (arguments.text_column, arguments.sentences_column)
+    documents = DocumentReader(splitter, *columns, arguments.turns_column)
     source = make_source(arguments.input or load_split(arguments), documents)
     limit = None if arguments.limit is None else max(int(arguments.limit * 1e6), 1)
     text = SelectedText(documents_of(source), arguments.held_out, limit, source.text_bytes)

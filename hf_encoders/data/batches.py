@@ -16,7 +16,7 @@ from hf_encoders.data.ragged import offsets_of
 IGNORED = -100  # label of what has none, such as a token that is not predicted; cross-entropy leaves it out
 
 # The columns of a plain row that are read.
-_COLUMNS = ("input_ids", "attention_mask", "token_type_ids", "word_starts")
+_COLUMNS = ("input_ids", "attention_mask", "token_type_ids", "word_starts", "position_ids", "langs")
 
 
 class TokenRows(NamedTuple):
@@ -27,6 +27,14 @@ class TokenRows(NamedTuple):
     keys: np.ndarray  # from `example_keys`; all random choices depend on them; uint64, (B,)
     token_type_ids: np.ndarray | None = None  # (N,)
     word_starts: np.ndarray | None = None  # 1 where a token begins a word; uint8, (N,)
+    position_ids: np.ndarray | None = None  # from 0; None: 0, 1, 2, ... in each row; (N,)
+    languages: np.ndarray | None = None  # the model's id of each token's language, (N,)
+
+    def positions(self) -> np.ndarray:
+        """`position_ids`, made where there are none."""
+        if self.position_ids is not None:
+            return self.position_ids
+        return _columns(self.lengths)
 
 
 class Segments(NamedTuple):
@@ -42,31 +50,51 @@ class Segments(NamedTuple):
         return f"Segments({len(self.counts):,} rows of {len(self.begin):,} segments, of {len(self.tokens):,} tokens)"
 
 
-def row_lengths(segments: Segments) -> np.ndarray:
+def row_lengths(segments: Segments, restarts: bool = False) -> np.ndarray:
     """Lengths of the rows that `rows_of_segments` makes, `int64` of shape `(B,)`, without making them.
 
-    >>> row_lengths(Segments(np.arange(10, 20), None, np.array([0, 3, 5]), np.array([2, 4, 5]), np.array([2, 1])))
-    array([6, 2])
+    >>> segments = Segments(np.arange(10, 20), None, np.array([0, 3, 5]), np.array([2, 4, 5]), np.array([2, 1]))
+    >>> row_lengths(segments), row_lengths(segments, restarts=True)
+    (array([6, 2]), array([7, 2]))
     """
-    # A separator behind each segment, and [CLS] before all of them.
-    segment_offsets = offsets_of(segments.end - segments.begin + 1)
-    return np.diff(segment_offsets[offsets_of(segments.counts)]) + 1
+    return _bounds(segments, restarts)[1]
 
 
-def rows_of_segments(segments: Segments, keys: np.ndarray, ends: tuple[int, int]) -> TokenRows:
+def _bounds(segments: Segments, restarts: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens that each segment is written with, `(P,)`: a separator behind it, `[CLS]` before some; and the rows'."""
+    is_first = np.zeros(len(segments.begin), dtype=bool)
+    row_offsets = offsets_of(segments.counts)
+    is_first[row_offsets[:-1]] = True
+    sizes = segments.end - segments.begin + 1 + (is_first | restarts)
+    return sizes, np.diff(offsets_of(sizes)[row_offsets])
+
+
+def rows_of_segments(
+    segments: Segments,
+    keys: np.ndarray,
+    ends: tuple[int, int],
+    restarts: bool = False,
+    languages: np.ndarray | None = None,
+) -> TokenRows:
     """`[CLS] A [SEP]`, `[CLS] A [SEP] B [SEP]`, and so on; `ends` are the ids of `[CLS]` and `[SEP]`.
+
+    With `restarts` every segment begins with `[CLS]`, and positions begin again there. `languages` are ids, of each
+    segment, `(P,)`; special tokens have those of their segment.
 
     >>> segments = Segments(np.arange(10, 20), None, np.array([0, 3, 5]), np.array([2, 4, 5]), np.array([2, 1]))
     >>> rows = rows_of_segments(segments, np.zeros(2, np.uint64), (1, 2))
     >>> rows.ids.tolist(), rows.lengths.tolist()
     ([1, 10, 11, 2, 13, 2, 1, 2], [6, 2])
+    >>> rows = rows_of_segments(segments, np.zeros(2, np.uint64), (1, 2), restarts=True, languages=np.array([5, 6, 7]))
+    >>> rows.ids.tolist(), rows.position_ids.tolist(), rows.languages.tolist()
+    ([1, 10, 11, 2, 1, 13, 2, 1, 2], [0, 1, 2, 3, 0, 1, 2, 0, 1], [5, 5, 5, 5, 6, 6, 6, 7, 7])
     """
-    # Each segment with its separator; the i-th row has i + 1 times [CLS] in front of it.
-    segment_offsets = offsets_of(segments.end - segments.begin + 1)
-    row_offsets = segment_offsets[offsets_of(segments.counts)] + np.arange(len(segments.counts) + 1)
-    separators = segment_offsets[1:] + np.repeat(np.arange(len(segments.counts)), segments.counts)
-    is_text = np.ones(row_offsets[-1], dtype=bool)
-    is_text[row_offsets[:-1]] = is_text[separators] = False
+    sizes, lengths = _bounds(segments, restarts)
+    offsets = offsets_of(sizes)
+    firsts = offsets[:-1] if restarts else offsets_of(lengths)[:-1]
+    separators = offsets[1:] - 1
+    is_text = np.ones(offsets[-1], dtype=bool)
+    is_text[firsts] = is_text[separators] = False
 
     bounds = list(zip(segments.begin.tolist(), segments.end.tolist(), strict=True))
 
@@ -75,20 +103,33 @@ def rows_of_segments(segments: Segments, keys: np.ndarray, ends: tuple[int, int]
         return np.concatenate([values[begin:end] for begin, end in bounds])
 
     ids = np.empty(len(is_text), dtype=segments.tokens.dtype)
-    ids[row_offsets[:-1]], ids[separators] = ends
+    ids[firsts], ids[separators] = ends
     ids[is_text] = between(segments.tokens)
     starts = None
     if segments.word_starts is not None:
         starts = np.ones(len(ids), dtype=np.uint8)
         starts[is_text] = between(segments.word_starts)
-    return TokenRows(ids, np.diff(row_offsets), keys, word_starts=starts)
+    positions = _columns(sizes) if restarts else None
+    languages = None if languages is None else np.repeat(languages, sizes)
+    return TokenRows(ids, lengths, keys, None, starts, positions, languages)
+
+
+def _columns(lengths: np.ndarray) -> np.ndarray:
+    """0, 1, 2, ... in each of several runs, concatenated.
+
+    >>> _columns(np.array([2, 1]))
+    array([0, 1, 0])
+    """
+    offsets = offsets_of(lengths)
+    return np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
 
 
 def rows_of_mappings(features: Sequence[Mapping[str, Any]]) -> TokenRows:
     """Rows of a plain dataset, special tokens included; keys are sampled from torch's generator.
 
-    Padding that the tokenizer has added is removed; the batch is padded again. Rows without a token, with other
-    columns than the first row, columns of different lengths, or values that are not integers are a `ValueError`.
+    Padding that the tokenizer has added is removed; the batch is padded again. `position_ids` count from 0 in every
+    family; `langs` are ids of the model. Rows without a token, with other columns than the first row, columns of
+    different lengths, or values that are not integers are a `ValueError`.
     """
     names = _names_of(features)
     values = {name: _flat(name, [feature[name] for feature in features]) for name in names}
@@ -111,7 +152,8 @@ def rows_of_mappings(features: Sequence[Mapping[str, Any]]) -> TokenRows:
                 "rows without text from the dataset."
             )
     keys = torch.randint(2**62, (len(features),)).numpy().astype(np.uint64)
-    return TokenRows(found["input_ids"], lengths, keys, found.get("token_type_ids"), found.get("word_starts"))
+    others = (found.get(name) for name in ("token_type_ids", "word_starts", "position_ids", "langs"))
+    return TokenRows(found["input_ids"], lengths, keys, *others)
 
 
 def _names_of(features: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -160,9 +202,11 @@ def _flat(name: str, rows: list[Any]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def join_rows(parts: Sequence[TokenRows]) -> TokenRows:
-    """Several batches of rows as one; all or none must have token types and word starts."""
+    """Several batches of rows as one; all or none must have token types, word starts and languages."""
     if len(parts) == 1:
         return parts[0]
+    if any(rows.position_ids is not None for rows in parts):
+        parts = [rows._replace(position_ids=rows.positions()) for rows in parts]
     joined = []
     for name, arrays in zip(TokenRows._fields, zip(*parts, strict=True), strict=True):
         are_missing = [values is None for values in arrays]
@@ -215,21 +259,19 @@ class PaddedLayout:
 class PackedLayout:
     """Where flat values go in a packed batch of `(1, N)`: sequences back to back, no padding.
 
-    The methods of `PaddedLayout`; those that take padding do not use it. `first_position` is the position of each
-    sequence's first token; `None` writes no positions.
+    The methods of `PaddedLayout`; those that take padding do not use it.
 
-    >>> layout = PackedLayout(np.array([2, 1]), first_position=0)
+    >>> layout = PackedLayout(np.array([2, 1]))
     >>> layout.fill(np.array([7, 8, 9]), 0).tolist()
     [[7, 8, 9]]
     >>> layout.scatter(np.array([1]), np.array([2]), np.array([9]), -100).tolist()
     [[-100, -100, 9]]
     >>> {name: getattr(value, "tolist", lambda: value)() for name, value in layout.structure().items()}
-    {'cu_seq_lens_q': [0, 2, 3], 'cu_seq_lens_k': [0, 2, 3], 'max_length_q': 2, 'max_length_k': 2, \
-'position_ids': [[0, 1, 0]]}
+    {'cu_seq_lens_q': [0, 2, 3], 'cu_seq_lens_k': [0, 2, 3], 'max_length_q': 2, 'max_length_k': 2}
     """
 
-    def __init__(self, lengths: np.ndarray, first_position: int | None):
-        self.lengths, self.first_position = lengths, first_position
+    def __init__(self, lengths: np.ndarray):
+        self.lengths = lengths
         self.offsets = offsets_of(lengths)
         if self.offsets[-1] >= 2**31:
             raise ValueError(
@@ -237,17 +279,13 @@ class PackedLayout:
             )
 
     def structure(self) -> dict[str, torch.Tensor | int]:
-        """Where sequences begin: the arguments of variable-length attention in transformers, and `position_ids`.
+        """Where sequences begin: the arguments of variable-length attention in transformers.
 
         `max_length_q` and `max_length_k` are Python integers, because kernels take them on the host.
         """
         bounds, longest = torch.from_numpy(self.offsets.astype(np.int32)), int(self.lengths.max())
         structure = {"cu_seq_lens_q": bounds, "cu_seq_lens_k": bounds.clone()}
-        structure |= {"max_length_q": longest, "max_length_k": longest}
-        if self.first_position is not None:
-            positions = np.arange(self.offsets[-1]) - np.repeat(self.offsets[:-1], self.lengths)
-            structure["position_ids"] = torch.from_numpy(positions + self.first_position)[None]
-        return structure
+        return structure | {"max_length_q": longest, "max_length_k": longest}
 
     def fill(self, values: np.ndarray, padding: int) -> torch.Tensor:
         """Values of all tokens, `(N,)` -> `int64`."""

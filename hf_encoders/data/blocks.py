@@ -5,6 +5,11 @@ fairseq's `complete` and `complete_doc`. Differs from fairseq in: a sentence lon
 making the block longer, and separators stand between documents only, inside a block. With `sentence_separators` and
 without `cut_long_sentences` blocks are exactly those of fairseq, for a file with an empty line between documents and
 none at its end.
+
+XLM's streams (`StreamDataset` of facebookresearch/XLM; `none` in fairseq) are `whole_sentences=False`: blocks begin
+and end anywhere. Differs from XLM in: a block begins with `<s>` and ends with `</s>`, where XLM's begins with the last
+token of the block before, which is not predicted there, and ends without a mark; blocks are of the whole text, not of
+the parts of it that are the rows of a batch.
 """
 
 from array import array
@@ -30,7 +35,7 @@ class SentenceBlocks(CorpusDataset):
     Args:
         documents (`datasets.Dataset`): Tokenised documents; column `input_ids`, lists of sentences of token ids.
         max_length (`int`): Longest block in tokens, special tokens included.
-        cross_documents, sentence_separators, cut_long_sentences: As in `BlockLayout`.
+        cross_documents, sentence_separators, cut_long_sentences, whole_sentences: As in `BlockLayout`.
         seed (`int`, *optional*, defaults to 0): Seed of all random choices.
         redraw, epochs_per_draw, dupe_factor: As in `EpochDataset`.
 
@@ -51,8 +56,11 @@ class SentenceBlocks(CorpusDataset):
         dupe_factor: int | None = None,
         sentence_separators: bool = False,
         cut_long_sentences: bool = True,
+        whole_sentences: bool = True,
     ):
-        self.layout = BlockLayout(max_length, cross_documents, sentence_separators, cut_long_sentences)
+        self.layout = BlockLayout(
+            max_length, cross_documents, sentence_separators, cut_long_sentences, whole_sentences
+        )
         super().__init__(documents, seed, redraw, epochs_per_draw, dupe_factor)
         if len(self.store.tokens) == 0:
             raise ValueError("documents holds no sentence: check the corpus files and the tokenizer.")
@@ -81,17 +89,24 @@ class BlockLayout:
             separator in between (FULL-SENTENCES); False ends a block with its document (DOC-SENTENCES).
         sentence_separators (`bool`, *optional*, defaults to `False`): Whether a separator ends every sentence, as in
             fairseq. With `cross_documents` there is another one between two documents, which is like a sentence: it
-            ends a block where it fits, and begins the next one otherwise.
+            ends a block where it fits, and begins the next one otherwise; not so without `whole_sentences`.
         cut_long_sentences (`bool`, *optional*, defaults to `True`): Whether sentences longer than a block are cut; in
             fairseq they make the block longer than `max_length`.
+        whole_sentences (`bool`, *optional*, defaults to `True`): False fills every block to its last token, wherever
+            sentences begin and end (XLM). A separator that falls between two blocks is the end of the first.
     """
 
     max_length: int
     cross_documents: bool = True
     sentence_separators: bool = False
     cut_long_sentences: bool = True
+    whole_sentences: bool = True
 
     def __post_init__(self):
+        if not (self.whole_sentences or self.cut_long_sentences):
+            raise ValueError(
+                "cut_long_sentences=False keeps sentences whole, and whole_sentences=False cuts them: leave out one."
+            )
         if self.max_length <= SPECIAL_TOKENS_OF_A_BLOCK:
             raise ValueError(f"max_length={self.max_length} leaves no room for a token: use at least 3.")
 
@@ -118,7 +133,16 @@ class BlockLayout:
 
         >>> [BlockLayout(length, sentence_separators=True).cut(corpus).tolist() for length in (8, 9)]
         [[[0, 5, 0, 0], [5, 7, 1, 0]], [[0, 5, 0, 1], [5, 7, 0, 0]]]
+
+        Without whole sentences, a block is full wherever that is; 3 tokens, a separator and 2 tokens make 6:
+
+        >>> BlockLayout(8, sentence_separators=True, whole_sentences=False).cut(corpus)[:, :2].tolist()
+        [[0, 5], [5, 7]]
+        >>> BlockLayout(6, sentence_separators=True, whole_sentences=False).cut(corpus)[:, :2].tolist()
+        [[0, 3], [3, 6], [6, 7]]
         """
+        if not self.whole_sentences:
+            return self._cut_anywhere(corpus)
         units, begins_document = self._units(corpus)
         num_units = len(units) - 1
         # A block that begins at unit s ends where its units and the separators between them exceed the capacity:
@@ -148,12 +172,33 @@ class BlockLayout:
         ends_with_one = (units[end - 1] == units[end]) & (end - begin > 1)
         return np.stack([units[begin], units[end], begins_with_one, ends_with_one], axis=1)
 
+    def _cut_anywhere(self, corpus: FlatCorpus) -> np.ndarray:
+        """`cut` for blocks that are filled to their last token: each stream is cut at multiples of the capacity."""
+        separators = corpus.sentence_offsets[1:-1] if self.sentence_separators else corpus.document_starts[1:]
+        begin = corpus.document_starts if not self.cross_documents else corpus.document_starts[:1]
+        end = np.append(begin[1:], len(corpus.tokens))
+        # Places count tokens and separators from the first token of the corpus on.
+        first = begin + np.searchsorted(separators, begin, "right")
+        sizes = end + np.searchsorted(separators, end) - first
+        counts = -(-sizes // self.capacity)
+        places = np.repeat(first, counts) + self.capacity * ranges(np.zeros_like(counts), counts)
+        # The first token at or behind a place, less the separators before it.
+        starts = places - np.searchsorted(separators + np.arange(len(separators)), places)
+        is_last = np.append(np.diff(np.repeat(np.arange(len(counts)), counts)) > 0, True)
+        ends = np.append(starts[1:], 0)
+        ends[is_last] = end
+        holds_text = ends > starts  # not a separator alone
+        none = np.zeros_like(starts)
+        return np.stack([starts, ends, none, none], axis=1)[holds_text]
+
     def segments(self, corpus: FlatCorpus, blocks: np.ndarray) -> Segments:
         """The segments of blocks, `(B, 4)` from `cut`; a separator stands behind each."""
         begin, end, begins_with_one, ends_with_one = blocks.T
-        cuts = [(begin, np.arange(len(blocks))), _inside(corpus.document_starts, begin, end)]
+        cuts = [(begin, np.arange(len(blocks)))]
+        if self.whole_sentences or not self.sentence_separators:
+            cuts.append(_inside(corpus.document_starts, begin, end))
         if self.sentence_separators:
-            # Behind each sentence, and once more between documents: an empty segment.
+            # Behind each sentence; with whole sentences once more between documents: an empty segment.
             leading = np.flatnonzero(begins_with_one & (begin < end))
             trailing = np.flatnonzero(ends_with_one)
             cuts += [

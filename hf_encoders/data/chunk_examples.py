@@ -74,6 +74,7 @@ class ChunkExamples:
     rule: ChunkRule
     is_whole_corpus: bool = True  # False for rows of a plain dataset, which have no segments from elsewhere
     mask_rate: float | None = None  # share of the tokens to predict, instead of the collator's
+    phase: int = 0  # number of the run's phase that they are for, from 1, whose masking applies; 0 outside of phases
 
     ARRAYS = ("begin", "middle", "end", "random_begin", "random_end", "has_next", "has_order", "keys")
 
@@ -117,7 +118,9 @@ def inner_boundaries(corpus: FlatCorpus, begin: np.ndarray, end: np.ndarray) -> 
 def join_chunks(parts: Sequence[ChunkExamples]) -> list[ChunkExamples]:
     """Consecutive examples of one corpus, joined."""
     joined = []
-    for _, group in groupby(parts, key=lambda part: (id(part.corpus), part.rule, part.max_length, part.mask_rate)):
+    for _, group in groupby(
+        parts, key=lambda part: (id(part.corpus), part.rule, part.max_length, part.mask_rate, part.phase)
+    ):
         group = list(group)
         arrays = {name: np.concatenate([getattr(part, name) for part in group]) for name in ChunkExamples.ARRAYS}
         joined.append(replace(group[0], **arrays) if len(group) > 1 else group[0])

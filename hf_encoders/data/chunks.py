@@ -81,6 +81,13 @@ class DocumentChunks(CorpusDataset):
         """Contents and options for `repr`."""
         return [f"{len(self):,} chunks of {self.store!r}", f"max_length={self.max_length}"]
 
+    def with_seed(self, seed: int) -> "DocumentChunks":
+        """A copy with another seed, an epoch of its own, and the chunks of that seed."""
+        other = super().with_seed(seed)
+        other._epoch_chunks = None
+        other.num_chunks = len(other._chunks(0))
+        return other
+
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch, from 0, and cut its chunks, so that workers started later do not each have to."""
         super().set_epoch(epoch)

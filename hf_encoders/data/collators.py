@@ -51,20 +51,24 @@ class DataCollatorForMaskedLM:
         pad_to_multiple_of (`int`, *optional*): Pad rows to a multiple of this length; not for packed batches.
         packed (`bool`, *optional*, defaults to `False`): Whether all examples come back to back in one row, without
             padding. The models of this package keep them apart exactly.
-        first_position (`int`, *optional*): Position of each packed example's first token, to write `position_ids` for
-            the models of transformers: 0, or `pad_token_id + 1` for RoBERTa's.
+        first_position (`int`, *optional*): Position of each example's first token, to write `position_ids`: 0, or
+            `pad_token_id + 1` for RoBERTa's. Needed for packed batches by the models of transformers, and where
+            positions restart inside an example (`ParallelPairs`) by all models.
+        lang2id (`Mapping[str, int]`, *optional*): The model's id of each language, `config.lang2id`, to write `langs`
+            for a model with language embeddings (XLM). All examples then need a language.
         masking: Arguments of `Masking`: `mask_probability` (0.15), `unit` ("token", "word", "ngram", "span"), and so
             on; `**presets.ROBERTA_MASKING` for those of the original code.
 
     Input: examples of `SentenceBlocks`, which get `[CLS]` and `[SEP]` at their ends; of `DocumentChunks`, likewise, as
-        one text; or rows whose `input_ids` have them already (and perhaps `token_type_ids`), as a tokenizer returns
-        them.
+        one text; of `ParallelPairs`, at the ends of both sides; or rows whose `input_ids` have them already (and
+        perhaps `token_type_ids`, `langs`, or `position_ids` counted from 0), as a tokenizer returns them.
 
-    Output: `input_ids`, `attention_mask` and `labels`, each `(B, T)` `int64`; `token_type_ids` if rows have them.
-        Packed, for S examples of N tokens in total: `input_ids`, `labels` (and `token_type_ids`, `position_ids`) of
-        shape `(1, N)`, no `attention_mask`, and the arguments of transformers' variable-length attention:
-        `cu_seq_lens_q` and `cu_seq_lens_k`, `(S + 1,)` `int32`, where each example begins, and N; `max_length_q` and
-        `max_length_k`, the longest example, Python integers.
+    Output: `input_ids`, `attention_mask` and `labels`, each `(B, T)` `int64`; `token_type_ids` if rows have them,
+        `position_ids` with `first_position`, `langs` with `lang2id`.
+        Packed, for S examples of N tokens in total: `input_ids`, `labels` (and the others) of shape `(1, N)`, no
+        `attention_mask`, and the arguments of transformers' variable-length attention: `cu_seq_lens_q` and
+        `cu_seq_lens_k`, `(S + 1,)` `int32`, where each example begins, and N; `max_length_q` and `max_length_k`, the
+        longest example, Python integers.
 
     Example, with ids 1 = [CLS], 2 = [SEP], 4 = [MASK] and half of the tokens predicted, one of them replaced by a
     random token:
@@ -89,8 +93,8 @@ class DataCollatorForMaskedLM:
     cu_seq_lens_k [0, 6, 9]
     max_length_q 6
     max_length_k 6
-    position_ids [[0, 1, 2, 3, 4, 5, 0, 1, 2]]
     labels [[-100, 10, 11, -100, -100, -100, -100, 20, -100]]
+    position_ids [[0, 1, 2, 3, 4, 5, 0, 1, 2]]
     """
 
     @with_options_of(Masking)
@@ -100,6 +104,7 @@ class DataCollatorForMaskedLM:
         pad_to_multiple_of: int | None = None,
         packed: bool = False,
         first_position: int | None = None,
+        lang2id: Mapping[str, int] | None = None,
         **masking: Any,
     ):
         refuse_unknown_options(self, masking, (field.name for field in fields(Masking)))
@@ -112,11 +117,14 @@ class DataCollatorForMaskedLM:
             raise ValueError(
                 f"pad_to_multiple_of={pad_to_multiple_of}: a packed batch has no padding; leave out one of them."
             )
-        if first_position is not None and not (packed and isinstance(first_position, int) and first_position >= 0):
+        if first_position is not None and not (isinstance(first_position, int) and first_position >= 0):
             raise ValueError(
-                f"first_position={first_position} must be a whole number of at least 0, and is for packed=True only: "
-                "leave it out for the models of this package."
+                f"first_position={first_position} must be a whole number of at least 0: 0, or pad_token_id + 1 for "
+                "RoBERTa's."
             )
+        if lang2id is not None and not lang2id:
+            raise ValueError("lang2id is empty: give the model's, config.lang2id, or leave it out.")
+        self.lang2id = None if lang2id is None else dict(lang2id)
         self.pad_to_multiple_of, self.packed, self.first_position = pad_to_multiple_of, packed, first_position
 
     def __repr__(self) -> str:
@@ -134,10 +142,7 @@ class DataCollatorForMaskedLM:
             raise ValueError(f"return_tensors={return_tensors!r}: batches are torch tensors ('pt'); leave it out.")
         rows, labels = self.make_rows(features)
         masked = self.masker(rows.ids, rows.lengths, rows.keys, rows.word_starts, _mask_rate_of(features))
-        if self.packed:
-            layout = PackedLayout(rows.lengths, self.first_position)
-        else:
-            layout = PaddedLayout(rows.lengths, self.pad_to_multiple_of)
+        layout = PackedLayout(rows.lengths) if self.packed else PaddedLayout(rows.lengths, self.pad_to_multiple_of)
         batch = {
             "input_ids": layout.fill(masked.ids, self.padding_id),
             **layout.structure(),
@@ -145,24 +150,56 @@ class DataCollatorForMaskedLM:
         }
         if rows.token_type_ids is not None:
             batch["token_type_ids"] = layout.fill(rows.token_type_ids, 0)
+        if self.first_position is not None:
+            # RoBERTa's position of padding is the one before the first.
+            positions = rows.positions() + self.first_position
+            batch["position_ids"] = layout.fill(positions, max(self.first_position - 1, 0))
+        elif rows.position_ids is not None:
+            raise ValueError(
+                "first_position is missing: positions restart inside an example, so the batch needs position_ids. "
+                "Give the data collator first_position=0, or pad_token_id + 1 for RoBERTa's "
+                "(model.base_model.embeddings.first_position)."
+            )
+        if rows.languages is not None:
+            batch["langs"] = layout.fill(rows.languages, 0)
+        elif self.lang2id is not None:
+            raise ValueError(
+                f"lang2id={self.lang2id}: the examples have no language. Give the dataset the languages of its text "
+                "(MixedExamples, ParallelPairs), or rows a column langs."
+            )
         return {**batch, **labels}
 
     def example_lengths(self, examples: TextExamples | ChunkExamples) -> np.ndarray:
         """Length of each example in a batch, special tokens included, `int64` of shape `(B,)`; reads no text."""
-        return row_lengths(_text_of_chunks(examples) if isinstance(examples, ChunkExamples) else examples.segments)
+        if isinstance(examples, ChunkExamples):
+            return row_lengths(_text_of_chunks(examples))
+        return row_lengths(examples.segments, examples.restarts)
 
     def make_rows(self, features: Sequence[Feature]) -> tuple[TokenRows, dict[str, torch.Tensor]]:
         """All examples with their special tokens, and the labels of examples, by name."""
         parts = []
         for kind, group in groupby(features, type):
-            if kind is TextExamples:
-                parts += [rows_of_segments(texts.segments, texts.keys, self.ends) for texts in group]
+            if issubclass(kind, TextExamples):
+                parts += [self._rows_of_texts(texts) for texts in group]
             elif kind is ChunkExamples:
                 joined = join_chunks(list(group))
                 parts += [rows_of_segments(_text_of_chunks(chunks), chunks.keys, self.ends) for chunks in joined]
             else:
                 parts.append(rows_of_mappings(list(group)))
         return join_rows(parts), {}
+
+    def _rows_of_texts(self, texts: TextExamples) -> TokenRows:
+        languages = None
+        if self.lang2id is not None and texts.languages is not None:
+            names, places = np.unique(texts.languages, return_inverse=True)
+            unknown = [str(name) for name in names if str(name) not in self.lang2id]
+            if unknown:
+                raise ValueError(
+                    f"language {unknown[0]!r} of the examples is not one of the model's, {', '.join(self.lang2id)}: "
+                    "name it as there, or add it to lang2id."
+                )
+            languages = np.array([self.lang2id[str(name)] for name in names], dtype=np.int64)[places]
+        return rows_of_segments(texts.segments, texts.keys, self.ends, texts.restarts, languages)
 
 
 def _text_of_chunks(chunks: ChunkExamples) -> Segments:

@@ -26,9 +26,13 @@ class TextExamples:
     Not a dict, because `Trainer` removes keys of dicts that the model's `forward` does not take.
     """
 
-    segments: Segments  # of each example, between separators
+    segments: Segments  # P of them, of B examples, between separators
     keys: np.ndarray  # from `example_keys`; all random choices depend on them; uint64, (B,)
     mask_rate: float | None = None  # share of the tokens to predict, instead of the collator's
+    languages: np.ndarray | None = None  # name of each segment's language, str, (P,)
+    # Whether every segment is a text of its own, `[CLS] x [SEP] [CLS] y [SEP]`, with positions that begin again.
+    restarts: bool = False
+    phase: int = 0  # number of the run's phase that they are for, from 1, whose masking applies; 0 outside of phases
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -95,11 +99,15 @@ class EpochDataset(Dataset):
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """All examples of a batch, as a list of one object."""
+        return [self.examples(self.checked(indices))]
+
+    def checked(self, indices: Sequence[int]) -> np.ndarray:
+        """Indices of examples, each in [0, length), `int64`; negative ones count from the end."""
         indices = np.asarray(indices, dtype=np.int64)
         lowest, highest = indices.min(initial=0), indices.max(initial=-1)
         if len(indices) and not -len(self) <= lowest <= highest < len(self):
             raise IndexError(f"indices from {lowest} to {highest}, but there are {len(self)} examples.")
-        return [self.examples(np.where(indices < 0, indices + len(self), indices))]
+        return np.where(indices < 0, indices + len(self), indices)
 
     def examples(self, indices: np.ndarray) -> Any:
         """Examples `indices` (`int64`, shape `(B,)`, each in [0, length)) of the current epoch."""
@@ -114,6 +122,13 @@ class EpochDataset(Dataset):
         other = copy.copy(self)
         other._epoch = torch.full((), -1, dtype=torch.int64)
         other.set_epoch(epoch)
+        return other
+
+    def with_seed(self, seed: int) -> "EpochDataset":
+        """A copy with another seed and an epoch of its own; for datasets that compute with their seed only later."""
+        other = copy.copy(self)
+        other.seed = seed
+        other._epoch = torch.full((), -1, dtype=torch.int64).share_memory_()
         return other
 
     @property

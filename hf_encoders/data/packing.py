@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from hf_encoders.data.blocks import SentenceBlocks
 from hf_encoders.data.chunk_examples import ChunkExamples
 from hf_encoders.data.chunks import DocumentChunks
 from hf_encoders.data.collators import DataCollatorForMaskedLM
-from hf_encoders.data.examples import EpochDataset, TextExamples
+from hf_encoders.data.dialogues import Dialogues
+from hf_encoders.data.examples import CorpusDataset, EpochDataset, TextExamples
 from hf_encoders.data.ragged import offsets_of, ranges
 from hf_encoders.data.randomness import RandomStream, example_keys, random_bits
 
@@ -38,13 +38,15 @@ class TokenBudget(EpochDataset):
     `set_epoch`, and `__init__` for epoch 0, compute the lengths of all examples; docs/data.md has the time it takes.
 
     Args:
-        dataset (`DocumentChunks` or `SentenceBlocks`): The examples, with their seed and epochs.
+        dataset (`CorpusDataset`): The examples, with their seed and epochs: `DocumentChunks`, `SentenceBlocks` and
+            others of a corpus.
         collator (`DataCollatorForMaskedLM` or a pair collator): The one that makes the batches, which knows how long
             each example is.
         max_tokens (`int`, *optional*, defaults to 16384): Most tokens of a group, special tokens included; at least
             the longest example.
 
     >>> from datasets import Dataset
+    >>> from hf_encoders.data.blocks import SentenceBlocks
     >>> documents = Dataset.from_dict({"input_ids": [[[10, 11], [12]], [[20, 21], [22, 23, 24]], [[30]]]})
     >>> blocks = SentenceBlocks(documents, max_length=8, cross_documents=False, redraw=False)
     >>> groups = TokenBudget(blocks, DataCollatorForMaskedLM(doctest_tokenizer()), max_tokens=10)
@@ -52,9 +54,7 @@ class TokenBudget(EpochDataset):
     [[[20, 21, 22, 23, 24]], [[30], [10, 11, 12]]]
     """
 
-    def __init__(
-        self, dataset: DocumentChunks | SentenceBlocks, collator: DataCollatorForMaskedLM, max_tokens: int = 16384
-    ):
+    def __init__(self, dataset: CorpusDataset, collator: DataCollatorForMaskedLM, max_tokens: int = 16384):
         _check(dataset, collator)
         super().__init__(dataset.seed, dataset.redraw, dataset.epochs_per_draw, dataset.dupe_factor)
         self.dataset, self.collator, self.max_tokens = dataset, collator, max_tokens
@@ -63,7 +63,7 @@ class TokenBudget(EpochDataset):
         first_epoch.redraw = False
         lengths = self._lengths(first_epoch)
         longest = int(lengths.max())
-        if isinstance(dataset, DocumentChunks):
+        if isinstance(dataset, DocumentChunks | Dialogues):
             longest = max(longest, dataset.max_length)  # in later epochs
         if not isinstance(max_tokens, (int, np.integer)) or max_tokens < longest:
             raise ValueError(
@@ -122,7 +122,7 @@ class TokenBudget(EpochDataset):
         keys = example_keys(self.seed, epoch, np.arange(num_examples))
         return np.argsort(random_bits(keys, RandomStream.TOKEN_BUDGET_SHUFFLE, 0), kind="stable")
 
-    def _lengths(self, dataset: DocumentChunks | SentenceBlocks) -> np.ndarray:
+    def _lengths(self, dataset: CorpusDataset) -> np.ndarray:
         """Lengths of all examples of the epoch, special tokens included."""
         num_examples = dataset.num_in_epoch() if isinstance(dataset, DocumentChunks) else len(dataset)
         steps = np.array_split(np.arange(num_examples), range(EXAMPLES_PER_STEP, num_examples, EXAMPLES_PER_STEP))
@@ -185,7 +185,7 @@ def divided(counts: np.ndarray, num_groups: int) -> np.ndarray:
 
 
 def _check(dataset: Any, collator: Any) -> None:
-    if not isinstance(dataset, (DocumentChunks, SentenceBlocks)):
+    if not isinstance(dataset, CorpusDataset):
         raise ValueError(
             f"dataset is a {type(dataset).__name__}: give a DocumentChunks or SentenceBlocks of the documents. The "
             "lengths of a stream's examples are not known before it is read: give the stream itself to Trainer, with "

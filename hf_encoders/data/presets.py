@@ -65,3 +65,8 @@ ROBERTA_WHOLE_WORD_MASKING = {
     "replacement_per": "unit",
     "word_starts": SpaceMarkedStarts,
 }
+
+# facebookresearch/XLM, `StreamDataset`; for the released models at max_length 256 (`bptt`).
+XLM_BLOCKS = {"cross_documents": True, "sentence_separators": True, "whole_sentences": False}
+# fairseq, task `multilingual_masked_lm`: `--sample-break-mode complete` is its default too.
+XLMR_BLOCKS = ROBERTA_BLOCKS

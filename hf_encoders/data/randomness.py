@@ -47,6 +47,15 @@ class RandomStream(IntEnum):
     MASK_LAST_WORD = 20
     REPLACEMENT = 21
     UNIT_REPLACEMENT = 22
+    # Mixtures of sources
+    SOURCE_SEED = 32
+    PASS_ORDER = 33
+    # Parallel text
+    SIDE_ORDER = 36
+    # Dialogues
+    FAKE_DIALOGUE = 40
+    REPLACED_TURN = 41
+    TURN_REPLACEMENT = 42
 
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)

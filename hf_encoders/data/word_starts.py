@@ -9,6 +9,7 @@ corpus prepared with a word segmenter has their words in a column of its own.
 import json
 import unicodedata
 from collections.abc import Callable
+from enum import IntFlag
 from functools import cache
 from typing import NamedTuple
 
@@ -35,6 +36,18 @@ BYTES = {character: byte for byte, character in bytes_to_unicode().items()}
 # `special_pieces` in `create_pretraining_data.py` of google-research/albert: no apostrophe, no `<`, `=` and `>`.
 ALBERT_PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
 ALBERT_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz")
+
+
+class UnitStart(IntFlag):
+    """What a token begins, as bits of a corpus's column `word_starts`.
+
+    The units of each level partition the text: a token inside a longer unit lacks that unit's bit, and every other
+    word begins a phrase and an entity of its own. A sentence begins with the bits of all levels that the corpus has.
+    """
+
+    WORD = 1
+    PHRASE = 2  # such as a collocation
+    ENTITY = 4  # such as a name
 
 
 class Joint(NamedTuple):

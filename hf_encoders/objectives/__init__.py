@@ -1,5 +1,6 @@
 """Pre-training objectives, one per file; `register_objective` adds one from outside of the package."""
 
+from hf_encoders.objectives.dialogue import DialogueLanguageModelling
 from hf_encoders.objectives.mlm import MaskedLanguageModelling
 from hf_encoders.objectives.nsp import NextSentencePrediction
 from hf_encoders.objectives.objective import OBJECTIVES, LossTerm, Objective, get_objective, register_objective
@@ -9,5 +10,6 @@ from hf_encoders.objectives.sop import SentenceOrderPrediction
 register_objective(MaskedLanguageModelling())
 register_objective(NextSentencePrediction())
 register_objective(SentenceOrderPrediction())
+register_objective(DialogueLanguageModelling())
 
 __all__ = ["OBJECTIVES", "LossTerm", "Objective", "get_objective", "register_objective"]

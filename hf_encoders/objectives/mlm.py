@@ -7,6 +7,7 @@ from typing import Any
 from hf_encoders.data.blocks import SentenceBlocks
 from hf_encoders.data.collators import DataCollatorForMaskedLM
 from hf_encoders.data.masking import describe_masking
+from hf_encoders.data.parallel import ParallelPairs
 from hf_encoders.objectives.objective import LossTerm, Objective
 
 
@@ -14,13 +15,14 @@ MASKED_TOKENS = LossTerm("mlm", "masked tokens")
 
 
 class MaskedLanguageModelling(Objective):
-    """Predict masked tokens of blocks of sentences."""
+    """Predict masked tokens of blocks of sentences; of parallel text, also from the translation (XLM, section 3.4)."""
 
     name = "mlm"
     terms = (MASKED_TOKENS,)
     auto_class = "AutoModelForMaskedLM"
     dataset_class = SentenceBlocks
     collator_class = DataCollatorForMaskedLM
+    parallel_class = ParallelPairs
 
     def describe(
         self, collator: Any, mask_rates: Sequence[float], examples: Mapping[str, Any], logged: Mapping[str, float]

@@ -42,9 +42,11 @@ class Objective:
     auto_class: ClassVar[str] = "AutoModelForPreTraining"  # whose model has the head
     dataset_class: ClassVar[type[EpochDataset]]  # makes the examples of tokenised documents
     collator_class: ClassVar[type]  # masks them and makes batches
+    parallel_class: ClassVar[type[EpochDataset] | None] = None  # makes the examples of parallel text, if it takes any
     example_options: ClassVar[type | None] = None  # dataclass of further options of the dataset
     masking_options: ClassVar[type] = Masking  # dataclass of the options of the data collator
     least_documents: ClassVar[int] = 1  # fewest that examples can be made of
+    turns_column: ClassVar[str | None] = None  # field of JSON lines with turns, if its text is dialogues
 
     @property
     def loss_weights(self) -> dict[str, float]:
@@ -90,10 +92,41 @@ class Objective:
         """The dataset of examples, of at most `max_length` tokens each."""
         return self.dataset_class(documents, max_length, **options)
 
+    def make_parallel_examples(
+        self, documents: datasets.Dataset, max_length: int, languages: Sequence[str], **options: Any
+    ) -> EpochDataset:
+        """The dataset of examples of a parallel corpus: translation language modelling, for objectives that have it.
+
+        A source of a run is parallel if `parallel_languages(folder)` is not None: these are the `languages`. Its
+        examples need a collator with `first_position`, which `first_position(config_class, tokenizer)` says.
+
+        Args:
+            documents (`datasets.Dataset`): Documents of two sentences.
+            max_length (`int`): Longest example in tokens, special tokens included.
+            languages (`Sequence[str]`): Names of the languages of the two sentences.
+            options: As of `make_examples`; those of blocks of text have no effect on pairs.
+
+        Raises:
+            ValueError: If the objective takes no parallel text, or no pair fits.
+        """
+        if self.parallel_class is None:
+            able = [objective.name for objective in OBJECTIVES.values() if objective.parallel_class is not None]
+            raise ValueError(
+                f"objective {self.name}: the corpus {'-'.join(languages)} is parallel text, of which it makes no "
+                f"examples: use {' or '.join(able)}, or leave that corpus out."
+            )
+        known = inspect.signature(self.parallel_class).parameters
+        options = {name: value for name, value in options.items() if name in known}
+        return self.parallel_class(documents, max_length, languages, **options)
+
     def make_collator(
         self, tokenizer: PreTrainedTokenizerBase, model_class: type[PreTrainedModel], **options: Any
     ) -> Any:
-        """The data collator: examples -> arguments of the model's `forward`. `options` are those of `masking`."""
+        """The data collator: examples -> arguments of the model's `forward`.
+
+        `options` are those of `masking`, `packed`, and where there is parallel text or a model with language
+        embeddings `first_position` and `lang2id`.
+        """
         return self.collator_class(tokenizer, **options)
 
     def check_options(self, examples: Mapping[str, Any], masking: Mapping[str, Any]) -> None:
@@ -163,6 +196,11 @@ class Objective:
         """Losses of an evaluation for the card: `{"masked tokens, held-out": 2.31}`."""
         names = {f"{term.items}, held-out": f"eval_{term.name}_loss" for term in self.terms}
         return {words: round(metrics[name], 4) for words, name in names.items() if name in metrics}
+
+
+def first_position(config_class: type[EncoderConfig], tokenizer: PreTrainedTokenizerBase) -> int:
+    """The family's position of a text's first token, for `position_ids`: 0, or `pad_token_id + 1` as in RoBERTa."""
+    return config_class.position_rows(0, tokenizer.pad_token_id)
 
 
 def register_objective(objective: Objective) -> None:

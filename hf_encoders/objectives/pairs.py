@@ -35,6 +35,7 @@ class SentencePairObjective(MaskedLanguageModelling):
     terms = (MASKED_TOKENS, SENTENCE_PAIRS)
     auto_class = "AutoModelForPreTraining"
     dataset_class = DocumentChunks
+    parallel_class = None
     example_options = ChunkRule
     collator_class: ClassVar[type[SentencePairCollator]]
 

@@ -17,6 +17,7 @@ from hf_encoders.data.corpus.sentence_store import SentenceStore
 from hf_encoders.data.examples import EpochDataset
 from hf_encoders.data.randomness import RandomStream, example_keys, random_bits
 from hf_encoders.recipes.recipe import Phase
+from hf_encoders.training.faults.run_facts import sentence_stores
 
 
 @dataclass(frozen=True)
@@ -75,9 +76,9 @@ class RunExamples(Dataset):
         return self.first_items[-1]
 
     @property
-    def store(self) -> SentenceStore:
-        """The corpus of the phases, which checkpoints record."""
-        return self.phases[0].dataset.store
+    def stores(self) -> list[SentenceStore]:
+        """The corpora of the phases, which checkpoints record."""
+        return list(sentence_stores(self.phases[0].dataset))
 
     def items_of(self, place: int) -> range:
         """The micro-batches of phase `place`, from 0."""
@@ -99,7 +100,7 @@ class RunExamples(Dataset):
             epoch, first = divmod(begin, len(part.dataset))
             count = min(end - begin, len(part.dataset) - first)
             dataset, order = self._open(place, self.first_epochs[place] + epoch)
-            found.append(dataset.examples(order[first : first + count]))
+            found += dataset.__getitems__(order[first : first + count])
             begin += count
         if self.mask_rate is None:
             return found

@@ -25,6 +25,7 @@ from hf_encoders.data.corpus.settings import tokenizer_fingerprint
 from hf_encoders.data.corpus.text_files import has_text, text_files
 from hf_encoders.data.vocabulary.tokenizer_training import train_tokenizer
 from hf_encoders.loading import load_tokenizer
+from hf_encoders.objectives import get_objective
 from hf_encoders.recipes.phases import RunExamples
 from hf_encoders.recipes.recipe import Phase, Recipe
 from hf_encoders.records.run_files import RUN_FILE
@@ -128,7 +129,9 @@ def open_corpus(
         splitter = splitter_for(language)
         if tokenizer is None:
             tokenizer = trained_tokenizer(recipe, paths, splitter, output / "tokenizer")
-        report = prepare_corpus(paths, output / CORPUS, tokenizer, sentence_splitter=splitter)
+        turns_column = get_objective(recipe.objective).turns_column
+        options = {"sentence_splitter": splitter, "turns_column": turns_column}
+        report = prepare_corpus(paths, output / CORPUS, tokenizer, **options)
         for warning in report.warnings:
             print(f"warning: {warning}", flush=True)
         return tokenizer, datasets.load_from_disk(str(output / CORPUS))
@@ -136,7 +139,13 @@ def open_corpus(
         raise ValueError(f"--tokenizer is missing: give the one that the corpus {parts[0]} was made with.")
     fingerprint = tokenizer_fingerprint(tokenizer)
     for part in parts:
-        if CorpusReport.load(part).settings["tokenizer"]["fingerprint"] != fingerprint:
+        settings = CorpusReport.load(part).settings
+        if get_objective(recipe.objective).turns_column and not settings.get("turns_column"):
+            raise ValueError(
+                f"objective {recipe.objective}: the corpus {part} is of text, not of dialogues: prepare them with "
+                "hf-encoders corpus --turns-column."
+            )
+        if settings["tokenizer"]["fingerprint"] != fingerprint:
             raise ValueError(
                 f"--tokenizer {tokenizer_name!r} is not the one that the corpus {part} was made with: give that "
                 "one, or prepare the corpus again."
@@ -175,7 +184,8 @@ def trained_tokenizer(
             raise ValueError(f"{directory} was trained for another run: give another --output, or --overwrite.")
         return load_tokenizer(str(directory))
     print(f"Training a tokenizer of {recipe.tokenizer.vocab_size:,} entries ({directory})", flush=True)
-    documents = read_documents(paths, sentence_splitter=splitter)
+    turns_field = get_objective(recipe.objective).turns_column
+    documents = read_documents(paths, sentence_splitter=splitter, turns_field=turns_field)
     tokenizer = recipe_tokenizer(recipe, (sentence for document in documents for sentence in document))
     with replaced_folder(directory) as unfinished:
         tokenizer.save_pretrained(unfinished)

@@ -117,3 +117,49 @@ def test_a_block_may_be_a_separator_alone():
     dataset = SentenceBlocks(documents, max_length=5, sentence_separators=True, cut_long_sentences=False, redraw=False)
     assert with_last_separator(dataset) == [[10, 11, 12, 2], [2], [*range(20, 40), 2], [2, 13, 2]]
     assert [[segment.tolist() for segment in dataset[i].token_ids(0)] for i in (1, 3)] == [[[]], [[], [13]]]
+
+
+def stream_of(documents, separators, cross_documents):
+    """Items of each stream: tokens, and a 2 after every sentence (or document) but the last one of the stream."""
+    streams = [documents] if cross_documents else [[document] for document in documents]
+    units = (
+        [s for d in stream for s in d] if separators else [sum(document, []) for document in stream]
+        for stream in streams
+    )
+    return [[item for unit in stream for item in [*unit, 2]][:-1] for stream in units]
+
+
+@pytest.mark.parametrize("cross_documents", [True, False])
+@pytest.mark.parametrize("separators", [True, False])
+@pytest.mark.parametrize("max_length", [3, 4, 9, 23])
+def test_streams_are_cut_wherever_a_block_is_full(max_length, separators, cross_documents):
+    random = np.random.default_rng(max_length)
+    documents = [
+        [random.integers(10, 99, random.integers(1, 9)).tolist() for _ in range(random.integers(1, 5))]
+        for _ in range(60)
+    ]
+    options = {"sentence_separators": separators, "cross_documents": cross_documents, "whole_sentences": False}
+    dataset = SentenceBlocks(datasets.Dataset.from_dict({"input_ids": documents}), max_length, redraw=False, **options)
+    found = [text(dataset[i]) for i in range(len(dataset))]
+    capacity, expected = max_length - 2, []
+    for stream in stream_of(documents, separators, cross_documents):
+        expected += [stream[i : i + capacity] for i in range(0, len(stream), capacity)]
+    # A separator at the end of a block is the one that every block ends with; at its beginning, that of the last.
+    without = [block[block[0] == 2 : len(block) - (block[-1] == 2)] for block in expected if block != [2]]
+    assert found == without
+    assert len(without) > 30 and any(len(block) == capacity for block in found)
+
+
+def test_a_stream_has_one_separator_between_documents():
+    documents = datasets.Dataset.from_dict({"input_ids": DOCUMENTS})
+    options = {"sentence_separators": True, "whole_sentences": False, "redraw": False}
+    dataset = SentenceBlocks(documents, 14, **options)
+    assert [text(dataset[i]) for i in range(len(dataset))] == [
+        [10, 11, 12, 2, 13, 14, 2, 20, 21, 2, 30],
+        [31, 32, 33, 34, 35, 36, 37, 38, 39],
+    ]
+
+
+def test_streams_do_not_keep_long_sentences_whole():
+    with pytest.raises(ValueError, match="cut_long_sentences=False keeps sentences whole, and whole_sentences=False"):
+        blocks(max_length=9, whole_sentences=False, cut_long_sentences=False)

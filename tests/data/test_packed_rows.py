@@ -137,8 +137,6 @@ def test_settings_that_contradict_each_other_are_refused(tokenizer):
     for collator_class in (DataCollatorForMaskedLM, DataCollatorForNextSentencePrediction):
         with pytest.raises(ValueError, match="pad_to_multiple_of=8: a packed batch has no padding"):
             collator_class(tokenizer, packed=True, pad_to_multiple_of=8)
-        with pytest.raises(ValueError, match="first_position=0 .* for packed=True only"):
-            collator_class(tokenizer, first_position=0)
         with pytest.raises(ValueError, match="first_position=-1"):
             collator_class(tokenizer, packed=True, first_position=-1)
 

@@ -44,7 +44,7 @@ class TestReprs:
         blocks = SentenceBlocks(corpus, max_length=24, cross_documents=False, redraw=False)
         assert repr(blocks) == (
             f"SentenceBlocks({len(blocks):,} blocks of SentenceStore({size}), max_length=24, cross_documents=False, "
-            "sentence_separators=False, cut_long_sentences=True, seed=0, redraw=False)"
+            "sentence_separators=False, cut_long_sentences=True, whole_sentences=True, seed=0, redraw=False)"
         )
         groups = TokenBudget(blocks, DataCollatorForMaskedLM(tokenizer), max_tokens=100)
         assert repr(groups).startswith(f"TokenBudget({len(groups):,} groups of SentenceBlocks(")

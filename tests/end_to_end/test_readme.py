@@ -1,4 +1,4 @@
-"""The README can be followed: its blocks run in the order they stand, and its files exist."""
+"""The README can be followed: its blocks run in the order they stand, and its files exist; in Chinese too."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,8 @@ from tests.hub.remote_process import run_with_package
 
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+README, IN_CHINESE = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "README_zh.md"))
+NAMES = re.compile(r"\]\(((?!http)[^)#]+)\)|`((?:hf_encoders|examples|tests|docs|model_cards)/[\w/.]*)`")
 # What is cut so that the test takes seconds. Steps do not change what a block needs and leaves.
 SHORTER = {
     "max_steps=50": "max_steps=2",
@@ -66,6 +67,11 @@ def blocks() -> list[list[str]]:
     return found
 
 
+def files_named(text: str) -> set[str]:
+    """Files of the repository in links and code."""
+    return {link or name for link, name in NAMES.findall(text)}
+
+
 def test_a_model_is_loaded_early_and_the_page_is_short():
     lines = README.splitlines()
     assert lines.index("```bash") < 10 and lines.index("```python") < 20
@@ -73,11 +79,24 @@ def test_a_model_is_loaded_early_and_the_page_is_short():
 
 
 def test_every_file_it_names_exists():
-    names = re.findall(r"\]\(((?!http)[^)#]+)\)", README)
-    names += re.findall(r"`((?:hf_encoders|examples|tests|docs|model_cards)/[\w/.]*)`", README)
+    names = files_named(README)
     assert len(names) > 10
     for name in names:
         assert (ROOT / name).exists(), name
+
+
+def test_in_chinese_it_says_the_same():
+    """Blocks are equal, so what runs below runs for both; headings, rows of tables, links, names and figures too."""
+    block = re.compile(r"^```.*?^```$", re.S | re.M)
+    assert block.findall(README) == block.findall(IN_CHINESE) != []
+    prose = [block.sub("", text) for text in (README, IN_CHINESE)]
+    for line in (r"^#+ ", r"^\|", r"^- \*\*"):
+        english, chinese = (re.findall(line, text, re.M) for text in prose)
+        assert english == chinese, line
+    for what in (r"https?://[\w./-]+", r"`[^`]+`", r"\d+(?:\.\d+)+|\d\d+|1e-5"):
+        english, chinese = (sorted(set(re.findall(what, text))) for text in prose)
+        assert english == chinese, what
+    assert files_named(README) - {"README_zh.md"} == files_named(IN_CHINESE) - {"README.md"}
 
 
 @pytest.mark.processes

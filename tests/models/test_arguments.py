@@ -171,6 +171,7 @@ def test_a_pair_collator_goes_with_its_own_head_alone(
         assert model(**collator_class(tokenizer, label_name=own)([chunks[0], chunks[1]])).pair_loss is not None
 
 
+@pytest.mark.processes
 def test_a_compiled_model_refuses_too() -> None:
     model = tiny_model(hf_encoders.HfeBertForPreTraining)
     compiled = torch.compile(model, backend="eager")

@@ -66,6 +66,7 @@ def with_labels(model: PreTrainedModel, batch: dict[str, torch.Tensor]) -> dict[
 # --- torch.compile ---
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("model_class", [HfeBertModel, HfeAlbertModel])
 def test_a_compiled_encoder_equals_the_eager_one(model_class: type[PreTrainedModel]) -> None:
     model = tiny_model(model_class)
@@ -77,6 +78,7 @@ def test_a_compiled_encoder_equals_the_eager_one(model_class: type[PreTrainedMod
         assert got.last_hidden_state[at_padding].any() and not expected.last_hidden_state[at_padding].any()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("model_class", [*MASKED_LM, HfeBertForPreTraining])
 def test_a_compiled_training_step_equals_the_eager_one(model_class: type[PreTrainedModel]) -> None:
     model = tiny_model(model_class, **NO_DROPOUT).train()
@@ -91,6 +93,7 @@ def test_a_compiled_training_step_equals_the_eager_one(model_class: type[PreTrai
     torch.testing.assert_close(*results, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("model_class", [HfeBertForMaskedLM, HfeAlbertForMaskedLM])
 def test_a_compiled_training_step_drops(model_class: type[PreTrainedModel]) -> None:
     """By torch's own dropout, which a compiler fuses."""
@@ -109,6 +112,7 @@ def ragged(model: PreTrainedModel, lengths: tuple[int, ...]) -> tuple[torch.Tens
     return torch.randn(sum(lengths), 18, requires_grad=True), flat_tokens(*mask.shape, mask.device, mask)
 
 
+@pytest.mark.processes
 def test_a_compiled_layer_equals_the_eager_one_on_ragged_tokens() -> None:
     model = tiny_model(HfeBertModel, **NO_DROPOUT).train()
     layer, compiled = model.encoder.layer[0], model.encoder.layer[1]
@@ -125,6 +129,7 @@ def test_a_compiled_layer_equals_the_eager_one_on_ragged_tokens() -> None:
         torch.testing.assert_close(results[0][0], results[1][0], atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.processes
 def test_a_compiled_layer_is_compiled_for_few_of_many_lengths() -> None:
     """Ten batches of three sequences: lengths become variables of the graph, except for those that torch treats apart.
 

@@ -10,9 +10,13 @@ from transformers import TrainerCallback, set_seed
 
 from hf_encoders import HfeBertConfig, HfeBertForMaskedLM, HfeBertForPreTraining
 from hf_encoders.data import (
+    DataCollatorForDialogueLM,
     DataCollatorForMaskedLM,
     DataCollatorForNextSentencePrediction,
+    Dialogues,
     DocumentChunks,
+    MixedExamples,
+    ParallelPairs,
     SentenceBlocks,
     TokenBudget,
 )
@@ -54,7 +58,7 @@ def make_documents() -> datasets.Dataset:
 
 
 def make_trainer(examples: str, workers: int, folder: str, **arguments) -> PreTrainingTrainer:
-    """A trainer of NSP on chunks, stored, streamed or in groups, or of MLM with whole words on blocks."""
+    """A trainer of NSP on chunks (stored, streamed, in groups), of dialogues, or of MLM (with pairs)."""
     set_seed(0)
     tokenizer = make_tokenizer()
     config = HfeBertConfig(**TINY_MODEL)
@@ -63,6 +67,14 @@ def make_trainer(examples: str, workers: int, folder: str, **arguments) -> PreTr
     if examples == "blocks":
         model, collator = HfeBertForMaskedLM(config), DataCollatorForMaskedLM(tokenizer, unit="word")
         train_set = SentenceBlocks(documents, max_length=LENGTH, cross_documents=False)
+    elif examples == "translations":  # mixed with blocks, 24 of both an epoch
+        model = HfeBertForMaskedLM(config)
+        collator = DataCollatorForMaskedLM(tokenizer, packed=True, first_position=0)
+        pairs = ParallelPairs(equal_documents(17, sentences=2), LENGTH, ("en", "zh"))
+        train_set = MixedExamples({"en": SentenceBlocks(documents, LENGTH), "en-zh": pairs}, examples_per_epoch=24)
+    elif examples == "dialogues":  # of three turns
+        model, collator = HfeBertForPreTraining(config), DataCollatorForDialogueLM(tokenizer)
+        train_set = Dialogues(documents, max_length=LENGTH)
     else:
         collator = DataCollatorForNextSentencePrediction(tokenizer, LENGTH, packed=examples == "groups")
         model = HfeBertForPreTraining(config)

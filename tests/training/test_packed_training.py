@@ -1,5 +1,7 @@
 """Packed batches and token budgets under Trainer: the same steps and figures, and the settings that are to work."""
 
+from functools import cache
+
 import pytest
 import torch
 from transformers import Trainer
@@ -13,9 +15,11 @@ from hf_encoders import (
     HfeRobertaForMaskedLM,
 )
 from hf_encoders.data import (
+    DataCollatorForDialogueLM,
     DataCollatorForMaskedLM,
     DataCollatorForNextSentencePrediction,
     DataCollatorForSentenceOrderPrediction,
+    Dialogues,
     DocumentChunks,
     SentenceBlocks,
     TokenBudget,
@@ -35,19 +39,23 @@ SIZES = {
 OBJECTIVES = {
     "mlm": (HfeRobertaForMaskedLM, HfeRobertaConfig, DataCollatorForMaskedLM, SentenceBlocks),
     "nsp": (HfeBertForPreTraining, HfeBertConfig, DataCollatorForNextSentencePrediction, DocumentChunks),
+    "dialogue": (HfeBertForPreTraining, HfeBertConfig, DataCollatorForDialogueLM, Dialogues),
     "sop": (HfeAlbertForPreTraining, HfeAlbertConfig, DataCollatorForSentenceOrderPrediction, DocumentChunks),
 }
 
 
-def make_examples(objective, num_examples=None, redraw=False):
-    """60 examples, or so many: documents are added until there are."""
-    data_set_class = OBJECTIVES[objective][3]
+def make_examples(objective, num_examples=60, redraw=False):
+    """So many examples: documents are added until there are."""
+    return OBJECTIVES[objective][3](documents_of(objective, num_examples), LENGTH, redraw=redraw)
+
+
+@cache
+def documents_of(objective, num_examples):
     for num_documents in range(4, 200):
         for seed in range(3):
             documents = make_dataset(random_documents(num_documents, seed))
-            data_set = data_set_class(documents, LENGTH, redraw=redraw)
-            if len(data_set) == (num_examples or 60):
-                return data_set
+            if len(OBJECTIVES[objective][3](documents, LENGTH, redraw=False)) == num_examples:
+                return documents
     raise AssertionError("no corpus has so many examples")
 
 

@@ -10,8 +10,9 @@ from typing import Any
 import datasets
 
 from hf_encoders.data.corpus.byte_ranges import ByteRange, lines_before, open_range
-from hf_encoders.data.corpus.segmentation import sentences_of_text, split_sentences
+from hf_encoders.data.corpus.segmentation import one_sentence_per_line, sentences_of_text, split_sentences
 from hf_encoders.data.corpus.text_files import text_files
+from hf_encoders.data.corpus.turns import sentences_of_turns
 
 
 ROWS_PER_READ = 100  # rows of a dataset held in memory at once
@@ -23,6 +24,7 @@ def read_documents(
     sentence_splitter: Callable[[str], list[str]] = split_sentences,
     text_field: str = "text",
     sentences_field: str | None = None,
+    turns_field: str | None = None,
 ) -> Iterator[list[str]]:
     """Read documents from text files and JSON lines, one at a time.
 
@@ -38,6 +40,8 @@ def read_documents(
             text file or the text of a JSON document.
         text_field (`str`, *optional*, defaults to `"text"`): Field of a JSON document that holds its text.
         sentences_field (`str`, *optional*): Field that holds a list of sentences, which replaces the text.
+        turns_field (`str`, *optional*): Field that holds the turns of a dialogue, as `turns_column` of
+            `prepare_corpus`.
 
     Returns:
         `Iterator[list[str]]`: Sentences of one document each; documents without a sentence are left out.
@@ -47,7 +51,7 @@ def read_documents(
     files = [file for path in paths for file in text_files(Path(path))]
     if not files:
         raise ValueError(f"paths={paths!r} names no file: give text files, JSON lines or folders of them.")
-    reader = DocumentReader(sentence_splitter, text_field, sentences_field)
+    reader = DocumentReader(sentence_splitter, text_field, sentences_field, turns_field)
     return chain.from_iterable(reader.of_file(ByteRange(file)) for file in files)
 
 
@@ -86,11 +90,20 @@ class DocumentReader:
     sentence_splitter: Callable[[str], list[str]] = split_sentences
     text_column: str = "text"
     sentences_column: str | None = None
+    turns_column: str | None = None
+
+    def __post_init__(self):
+        if self.sentences_column and self.turns_column:
+            raise ValueError(
+                f"sentences_column={self.sentences_column!r} and turns_column={self.turns_column!r}: give one of them."
+            )
+        if self.turns_column:  # every line of a text file is a turn
+            object.__setattr__(self, "sentence_splitter", one_sentence_per_line)
 
     @property
     def column(self) -> str:
         """The column of a dataset, or field of JSON lines, that is read."""
-        return self.sentences_column or self.text_column
+        return self.turns_column or self.sentences_column or self.text_column
 
     def of_file(self, part: ByteRange) -> Iterator[list[str]]:
         """Documents of a file, or of a part of one that begins and ends between documents."""
@@ -134,7 +147,9 @@ class DocumentReader:
                     yield sentences
 
     def _sentences(self, value: Any) -> list[str]:
-        """Sentences of one document, from its text or its list of sentences."""
+        """Sentences of one document, from its text, its list of sentences or its turns."""
+        if self.turns_column:
+            return sentences_of_turns(value)
         if self.sentences_column:
             if not isinstance(value, list) or not all(isinstance(sentence, str) for sentence in value):
                 raise ValueError(
@@ -158,6 +173,7 @@ def _json_value(line: str, field: str) -> Any:
         found = list(record) if isinstance(record, dict) else type(record).__name__
         raise ValueError(
             f"no field {field!r}, found {found}: name the field that holds the text with text_field (--text-column), "
-            "or the one that holds a list of sentences with sentences_field (--sentences-column)."
+            "or the one that holds a list of sentences with sentences_field (--sentences-column), or of turns with "
+            "turns_column (--turns-column)."
         )
     return record[field]

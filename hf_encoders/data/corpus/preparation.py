@@ -54,6 +54,7 @@ def prepare_corpus(
     sentence_splitter: Callable[[str], list[str]] = split_sentences,
     text_column: str = "text",
     sentences_column: str | None = None,
+    turns_column: str | None = None,
     word_segmenter: Callable[[str], list[str]] | None = None,
     max_sentence_tokens: int | None = None,
     keep_duplicates: bool = False,
@@ -85,6 +86,8 @@ def prepare_corpus(
             text file or the text of a document. Use `one_sentence_per_line` for text that is already split.
         text_column (`str`, *optional*, defaults to `"text"`): Column, or field of JSON lines, with the text.
         sentences_column (`str`, *optional*): Column or field with a list of sentences, which replaces the text.
+        turns_column (`str`, *optional*): Column or field with the turns of a dialogue, as `sentences_of_turns` takes
+            them, for the objective `dialogue`. In text files every line is then a turn. No turn is divided.
         word_segmenter, max_sentence_tokens: As in `tokenize_documents`.
         keep_duplicates (`bool`, *optional*, defaults to `False`): Whether to keep documents with the tokens of an
             earlier one. They are found by 64-bit hashes; in 10 million documents, a document is wrongly taken for a
@@ -113,7 +116,12 @@ def prepare_corpus(
     check_max_sentence_tokens(max_sentence_tokens)
     workers = _number_of_workers(workers)
     output = Path(output)
-    documents = DocumentReader(sentence_splitter, text_column, sentences_column)
+    documents = DocumentReader(sentence_splitter, text_column, sentences_column, turns_column)
+    if turns_column and max_sentence_tokens is not None:
+        raise ValueError(
+            f"max_sentence_tokens={max_sentence_tokens} would divide turns (turns_column={turns_column!r}): leave it "
+            "out; turns that do not fit an example are cut there."
+        )
     source = make_source(source, documents)
     encoder = partial(make_encoder, tokenizer, word_segmenter)
     encoder()  # refuses a tokenizer that cannot be used before any work
@@ -134,7 +142,9 @@ def prepare_corpus(
             return report
         shards = start_shards(output, settings)
         has_word_starts = word_segmenter is not None
-        writer = ShardWriter(shards, source.reader(), encoder, max_sentence_tokens, has_word_starts)
+        writer = ShardWriter(
+            shards, source.reader(), encoder, max_sentence_tokens, has_word_starts, bool(turns_column)
+        )
         with one_core_per_process():
             progress = _write_shards(source, writer, workers)
         if source.identity() != settings["source"]:

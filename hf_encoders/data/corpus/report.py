@@ -60,7 +60,7 @@ class StatisticsCounter:
         """Count one block."""
         self.counts.update(
             documents=len(block.document_lengths),
-            sentences=len(block.sentence_lengths),
+            sentences=int(np.count_nonzero(block.sentence_lengths)),  # others hold the places of turns
             tokens=len(block.tokens),
             one_sentence_documents=int(np.count_nonzero(block.document_lengths == 1)),
         )
@@ -210,7 +210,7 @@ def reading_rows(reading: Mapping[str, Any]) -> list[tuple[str, str]]:
     if skipped := reading.get("skipped_files"):
         kinds = [f"{number:,} {kind}" for kind, number in skipped.items()]
         more = [f"{len(kinds) - KINDS_SHOWN} other kinds"] if len(kinds) > KINDS_SHOWN else []
-        rows.append(("skipped in folders", ", ".join(kinds[:KINDS_SHOWN] + more)))
+        rows.append(("skipped", ", ".join(kinds[:KINDS_SHOWN] + more)))
     return rows
 
 

@@ -80,13 +80,21 @@ def _words(sentence: str, word_segmenter: Callable[[str], list[str]]) -> list[st
 
 
 def tokenized_blocks(
-    documents: Iterable[list[str]], encode: Callable[[list[str]], Encoded], max_sentence_tokens: int | None
+    documents: Iterable[list[str]],
+    encode: Callable[[list[str]], Encoded],
+    max_sentence_tokens: int | None,
+    are_turns: bool = False,
 ) -> Iterator[SentenceBatch]:
-    """Tokenize documents; sentences and documents without a token are left out."""
+    """Tokenize documents; sentences without a token are left out, except in dialogues, whose turns keep their places.
+
+    Documents without a sentence are left out.
+    """
     for batch in _batches(documents):
         sentences = [replace_lone_surrogates(sentence) for document in batch for sentence in document]
         encoded = _encode_in_calls(sentences, encode)
-        lengths, parts = _divided(encoded.lengths, max_sentence_tokens)
+        lengths, parts = encoded.lengths, np.ones_like(encoded.lengths)
+        if not are_turns:
+            lengths, parts = _divided(lengths, max_sentence_tokens)
         document_lengths = np.diff(offsets_of(parts)[offsets_of(np.array([len(document) for document in batch]))])
         if len(encoded.tokens):
             yield SentenceBatch(encoded.tokens, lengths, document_lengths[document_lengths > 0], encoded.word_starts)

@@ -110,6 +110,7 @@ def corpus_settings(
         "source": source,
         "text_column": documents.text_column,
         "sentences_column": documents.sentences_column,
+        "turns_column": documents.turns_column,
         "sentence_splitter": describe_function(documents.sentence_splitter),
         "word_segmenter": describe_function(word_segmenter),
         "max_sentence_tokens": max_sentence_tokens,

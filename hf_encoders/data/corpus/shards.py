@@ -49,6 +49,7 @@ class ShardWriter:
     make_encoder: Callable[[], Callable[[list[str]], Encoded]]
     max_sentence_tokens: int | None
     has_word_starts: bool
+    are_turns: bool = False
     _encode: Callable[[list[str]], Encoded] | None = None
 
     def write(self, number: int, part: Any, text_digest: str) -> int:
@@ -69,7 +70,7 @@ class ShardWriter:
         schema = corpus_schema(self.has_word_starts)
         schema = schema.append(pa.field(HASHES, pa.uint64())).with_metadata({_TEXT_DIGEST: text_digest})
         with pa.OSFile(str(unfinished), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
-            for block in tokenized_blocks(counted(), self._encode, self.max_sentence_tokens):
+            for block in tokenized_blocks(counted(), self._encode, self.max_sentence_tokens, self.are_turns):
                 columns = [*record_batch(block).columns, pa.array(document_hashes(block))]
                 writer.write_batch(pa.record_batch(columns, schema=schema))
         path.with_suffix(".json").write_text(json.dumps(reading._asdict()), encoding="utf-8")

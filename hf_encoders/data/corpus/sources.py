@@ -146,9 +146,11 @@ Source = FileSource | RowSource | StreamSource
 
 
 def make_source(
-    source: Sequence[str | Path] | datasets.Dataset | datasets.IterableDataset, documents: DocumentReader
+    source: Sequence[str | Path] | datasets.Dataset | datasets.IterableDataset | Source, documents: DocumentReader
 ) -> Source:
-    """The source for the user's files or dataset."""
+    """The source for the user's files or dataset; what has units of its own (`ParallelSource`) is one."""
+    if hasattr(source, "units"):
+        return source
     if isinstance(source, datasets.Dataset):
         return RowSource(source, documents)
     if isinstance(source, datasets.IterableDataset):

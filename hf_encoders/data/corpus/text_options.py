@@ -9,8 +9,8 @@ from hf_encoders.errors import first_line
 from hf_encoders.loading import NOT_HERE, why_unreachable
 
 
-def add_text_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options that name the text: files or a dataset."""
+def add_text_arguments(parser: argparse.ArgumentParser) -> "argparse._MutuallyExclusiveGroup":
+    """Add the options that name the text, files or a dataset; returns the group of those of which one is needed."""
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument(
         "--input",
@@ -37,6 +37,13 @@ def add_text_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sentences-column", metavar="NAME", help="column or field with a list of sentences, which replaces the text"
     )
+    parser.add_argument(
+        "--turns-column",
+        metavar="NAME",
+        help="column or field with the turns of a dialogue, for the objective dialogue: a list of str, query first, "
+        "or of objects with role and text; in text files, a line is a turn",
+    )
+    return source
 
 
 def check_text_arguments(arguments: argparse.Namespace) -> None:

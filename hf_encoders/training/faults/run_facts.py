@@ -31,9 +31,10 @@ def facts_of_run(trainer: Trainer) -> dict[str, Any]:
 
 
 def sentence_stores(dataset: Any) -> Iterator[SentenceStore]:
-    """Yield the stored corpora of a dataset, also of datasets inside it (its `dataset` or `datasets`)."""
+    """Yield the stored corpora of a dataset (its `store` or `stores`), also of its `dataset` or `datasets`."""
     if isinstance(store := getattr(dataset, "store", None), SentenceStore):
         yield store
+    yield from getattr(dataset, "stores", ())
     for inner in (getattr(dataset, "dataset", None), *getattr(dataset, "datasets", ())):
         if inner is not None:
             yield from sentence_stores(inner)

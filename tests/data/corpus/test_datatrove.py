@@ -53,7 +53,9 @@ def run(corpus: CorpusTasks, source: Path, logs: Path, stop_at: int | None = Non
     LocalPipelineExecutor([corpus.merge()], corpus.parts, workers, str(logs / "merge")).run()
 
 
-@pytest.mark.parametrize(("tasks", "workers"), [(FILES, 1), (4, 1), (FILES, 2)])
+@pytest.mark.parametrize(
+    ("tasks", "workers"), [(FILES, 1), (4, 1), pytest.param(FILES, 2, marks=pytest.mark.processes)]
+)
 def test_it_is_the_corpus_of_prepare_corpus(tokenizer, tmp_path, source, tasks, workers):
     corpus = CorpusTasks(tmp_path / "out", tokenizer, "w", tasks, max_sentence_tokens=5)
     run(corpus, source, tmp_path / "logs", workers=workers)
