@@ -7,7 +7,11 @@ from hf_encoders.registration import configurations, public_names
 
 
 # Small and uneven, for the fields that not every configuration has.
-OWN_SIZES: dict[str, dict[str, Any]] = {"albert": {"embedding_size": 10, "num_hidden_groups": 2, "inner_group_num": 2}}
+OWN_SIZES: dict[str, dict[str, Any]] = {
+    "albert": {"embedding_size": 10, "num_hidden_groups": 2, "inner_group_num": 2},
+    # Language embeddings, which inputs without `langs` take as the default's.
+    "xlm": {"n_langs": 3, "lang2id": {"de": 2, "en": 0, "zh": 1}, "default_lang": "zh"},
+}
 
 
 def fields_of(config_class: type[EncoderConfig], fields: dict[str, Any]) -> dict[str, Any]:

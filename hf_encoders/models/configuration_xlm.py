@@ -144,8 +144,8 @@ class HfeXLMConfig(EncoderConfig):
 
     @property
     def extra_ids(self) -> dict[str, int]:
-        """As in `EncoderConfig`, and languages."""
-        return super().extra_ids | ({"langs": self.n_langs} if self.has_language_embeddings else {})
+        """Languages. No token types: even an id of 0 adds a word's embedding."""
+        return {"langs": self.n_langs} if self.has_language_embeddings else {}
 
     @property
     def intermediate_size(self) -> int:

@@ -130,7 +130,7 @@ class EncoderConfig(PreTrainedConfig):
 
     @property
     def extra_ids(self) -> dict[str, int]:
-        """Arguments of `forward` that give each token one more id, and how many ids there are."""
+        """Arguments of `forward` with one more id per token, and how many ids there are; for probes of a model."""
         return {"token_type_ids": self.type_vocab_size}
 
     @property

@@ -11,7 +11,7 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 from transformers.utils.output_capturing import capture_outputs
 
-from .encoder_arguments import WITHOUT_EFFECT, arguments_of, check_configuration, check_ids, refuse_unknown_arguments
+from .encoder_arguments import arguments_of, check_configuration, check_ids, refuse_unknown_arguments
 from .encoder_attention import EncoderSelfAttention
 from .encoder_checkpoints import load_checked
 from .encoder_configuration import EncoderConfig
@@ -128,7 +128,7 @@ class EncoderModel:
                 that nothing reads.
         """
         own_ids = {name: kwargs.pop(name) for name in self.embedding_arguments if name in kwargs}
-        refuse_unknown_arguments(self, kwargs, WITHOUT_EFFECT)
+        refuse_unknown_arguments(self, kwargs, self.arguments)
         self._check_inputs(input_ids, token_type_ids, position_ids, inputs_embeds, **own_ids)
         source = input_ids if inputs_embeds is None else inputs_embeds
         tokens = flat_tokens(*source.shape[:2], source.device, attention_mask, cu_seq_lens_q, keep_padding)

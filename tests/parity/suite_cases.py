@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 import transformers
 
+from tests.families import fields_of
 from tests.parity import suite_source
 
 
@@ -33,7 +34,10 @@ HEADS = {
 SENTENCE_LABEL = {"bert": "next_sentence_label", "albert": "sentence_order_label"}
 # One layer per group and shared group, as many groups as layers: the tests take `num_hidden_layers` for the number
 # of attention maps and of hidden states less one, so they leave no room for a second layer inside a group.
-FAMILY_SIZES = {"albert": {"embedding_size": 16, "num_hidden_groups": 2, "inner_group_num": 1}}
+FAMILY_SIZES = {
+    "albert": {"embedding_size": 16, "num_hidden_groups": 2, "inner_group_num": 1},
+    "xlm": {"n_langs": 3},
+}
 
 
 class ModelTester:
@@ -56,20 +60,21 @@ class ModelTester:
 
     def get_config(self) -> transformers.PreTrainedConfig:
         """A configuration with dropout on and a feed-forward width that nothing else divides."""
-        return self.config_class(
-            vocab_size=self.vocab_size,
-            hidden_size=self.hidden_size,
-            num_hidden_layers=self.num_hidden_layers,
-            num_attention_heads=self.num_attention_heads,
-            intermediate_size=37,
-            hidden_act="gelu",
-            hidden_dropout_prob=0.1,
-            attention_probs_dropout_prob=0.1,
-            max_position_embeddings=512,
-            type_vocab_size=self.type_vocab_size,
-            initializer_range=0.02,
+        sizes = {
+            "vocab_size": self.vocab_size,
+            "hidden_size": self.hidden_size,
+            "num_hidden_layers": self.num_hidden_layers,
+            "num_attention_heads": self.num_attention_heads,
+            "intermediate_size": 37,
+            "hidden_act": "gelu",
+            "hidden_dropout_prob": 0.1,
+            "attention_probs_dropout_prob": 0.1,
+            "max_position_embeddings": 512,
+            "type_vocab_size": self.type_vocab_size,
+            "initializer_range": 0.02,
             **FAMILY_SIZES.get(self.family, {}),
-        )
+        }
+        return self.config_class(**fields_of(self.config_class, sizes))
 
     def prepare_config_and_inputs_for_common(self) -> tuple[transformers.PreTrainedConfig, dict[str, torch.Tensor]]:
         """A configuration and a batch `(13, 7)` whose mask has holes anywhere but at the first token."""
@@ -79,11 +84,14 @@ class ModelTester:
         if self.family in ("roberta", "xlm-roberta"):
             # They number positions by the padding tokens, which `inputs_embeds` cannot show.
             input_ids[input_ids == config.pad_token_id] += 1
-        return config, {
+        inputs = {
             "input_ids": input_ids,
             "token_type_ids": common.ids_tensor(shape, self.type_vocab_size),
             "attention_mask": common.random_attention_mask(shape),
         }
+        if hasattr(config, "n_langs"):
+            inputs["langs"] = common.ids_tensor(shape, config.n_langs)
+        return config, inputs
 
 
 def case(family: str, stock: bool) -> type[unittest.TestCase]:
