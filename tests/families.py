@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from transformers import PreTrainedConfig
+
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.registration import configurations, public_names
 
@@ -16,8 +18,11 @@ OWN_SIZES: dict[str, dict[str, Any]] = {
 
 def fields_of(config_class: type[EncoderConfig], fields: dict[str, Any]) -> dict[str, Any]:
     """Fields under BERT's names without those that the family derives from others."""
-    derived = [name for name in fields if isinstance(getattr(config_class, name, None), property)]
-    return {name: value for name, value in fields.items() if name not in derived}
+    return {name: value for name, value in fields.items() if not is_derived(config_class, name)}
+
+
+def is_derived(config_class: type, name: str) -> bool:
+    return isinstance(getattr(config_class, name, None), property) and not hasattr(PreTrainedConfig, name)
 
 
 def own_sizes(config_class: type[EncoderConfig]) -> dict[str, Any]:

@@ -4,9 +4,8 @@ transformers ignores unknown arguments of `forward`: a model given a label that 
 """
 
 import difflib
-import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -43,34 +42,6 @@ def refuse_unknown_arguments(model: nn.Module, given: Mapping[str, Any], known: 
     is_off |= {name for name in unknown if given[name] is None and is_label(name)}
     if unknown := sorted(unknown - is_off):
         raise ValueError(" ".join(_describe(name, model, known) for name in unknown))
-
-
-def with_argument(forward: Callable[..., Any], name: str, after: str) -> Callable[..., Any]:
-    """`forward` with one more named argument, which it gets among its keyword arguments.
-
-    For an argument that only a family's base model reads: so the signature of each of the family's heads names it,
-    in transformers' place, and Trainer keeps the column of a dataset.
-
-    Args:
-        forward (`Callable`): Takes any keyword arguments.
-        name (`str`): The argument; None by default.
-        after (`str`): The argument of `forward` that it follows.
-    """
-    signature = inspect.signature(forward)
-    parameters = list(signature.parameters.values())
-    place = list(signature.parameters).index(after) + 1
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    parameters.insert(place, inspect.Parameter(name, kind, default=None, annotation=torch.Tensor | None))
-
-    @functools.wraps(forward)
-    def with_one_more(*given: Any, **named: Any) -> Any:
-        if len(given) > place:
-            named[name] = given[place]
-            given = (*given[:place], *given[place + 1 :])
-        return forward(*given, **named)
-
-    with_one_more.__signature__ = signature.replace(parameters=parameters)
-    return with_one_more
 
 
 def is_label(name: str) -> bool:

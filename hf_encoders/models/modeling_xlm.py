@@ -7,7 +7,8 @@ no mask. Leaves out: decoder use and its cache, `lengths`, adaptive softmax, the
 """
 
 import inspect
-from functools import partial
+from collections.abc import Callable
+from functools import partial, wraps
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from transformers.activations import get_activation
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .configuration_xlm import SUMMARY, HfeXLMConfig
-from .encoder_arguments import check_ids, with_argument
+from .encoder_arguments import check_ids
 from .encoder_attention import EncoderSelfAttention
 from .encoder_blocks import activation, in_chunks, through_layers
 from .encoder_cpu_kernels import EncoderDropout, padded_to
@@ -129,9 +130,12 @@ class HfeXLMPreTrainedModel(EncoderPreTrainedModel):
             init.normal_(module.weight, mean=0.0, std=self.config.embed_init_std)
             if module.padding_idx is not None and not getattr(module.weight, "_is_hf_initialized", False):
                 init.zeros_(module.weight[module.padding_idx])
-        if isinstance(module, HfeXLMModel) and self.config.sinusoidal_embeddings:
-            weight = module.position_embeddings.weight
-            init.copy_(weight, sinusoidal_positions(*weight.shape).to(weight))
+        if isinstance(module, SinusoidalEmbedding):
+            init.copy_(module.weight, sinusoidal_positions(*module.weight.shape).to(module.weight))
+
+
+class SinusoidalEmbedding(nn.Embedding):
+    """Position embeddings that begin as sine and cosine; a class for `_init_weights` to know them by."""
 
 
 def sinusoidal_positions(rows: int, width: int) -> torch.Tensor:
@@ -177,7 +181,8 @@ class HfeXLMModel(EncoderModel, HfeXLMPreTrainedModel):
         width, depth = config.emb_dim, range(config.n_layers)
         self.has_positions = config.position_embedding_type == "absolute"
         if self.has_positions:
-            self.position_embeddings = nn.Embedding(config.max_position_embeddings, width)
+            kind = SinusoidalEmbedding if config.sinusoidal_embeddings else nn.Embedding
+            self.position_embeddings = kind(config.max_position_embeddings, width)
         if config.has_language_embeddings:
             self.lang_embeddings = nn.Embedding(config.n_langs, width)
         self.embeddings = nn.Embedding(config.vocab_size, width, padding_idx=config.pad_token_id)
@@ -287,13 +292,35 @@ class HfeXLMModel(EncoderModel, HfeXLMPreTrainedModel):
 # --- heads ---
 
 
+def with_languages(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """A head's `forward` with `langs`, which its base model reads, named behind `attention_mask`.
+
+    As in transformers' signature; Trainer drops columns of a dataset that the signature does not name.
+    """
+    signature = inspect.signature(forward)
+    parameters = list(signature.parameters.values())
+    place = list(signature.parameters).index("attention_mask") + 1
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parameters.insert(place, inspect.Parameter("langs", kind, default=None, annotation=torch.Tensor | None))
+
+    @wraps(forward)
+    def named(*given: Any, **others: Any) -> Any:
+        if len(given) > place:
+            others["langs"] = given[place]
+            given = (*given[:place], *given[place + 1 :])
+        return forward(*given, **others)
+
+    named.__signature__ = signature.replace(parameters=parameters)
+    return named
+
+
 class XLMHead:
     """Mixed into each head: names `langs` in its signature, and finds padding before labels are looked at."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "langs" not in inspect.signature(cls.forward).parameters:
-            cls.forward = with_argument(cls.forward, "langs", after="attention_mask")
+            cls.forward = with_languages(cls.forward)
 
     def encode(
         self,

@@ -36,7 +36,7 @@ SENTENCE_LABEL = {"bert": "next_sentence_label", "albert": "sentence_order_label
 # of attention maps and of hidden states less one, so they leave no room for a second layer inside a group.
 FAMILY_SIZES = {
     "albert": {"embedding_size": 16, "num_hidden_groups": 2, "inner_group_num": 1},
-    "xlm": {"n_langs": 3},
+    "xlm": {"n_langs": 3, "lang2id": {"a": 0, "b": 1, "c": 2}, "default_lang": "b"},  # some tests give no `langs`
 }
 
 
