@@ -8,15 +8,27 @@ predicts a failed pre-training. Killed and started again with the same arguments
 import argparse
 from pathlib import Path
 
+import datasets
 import transformers
+from transformers import PreTrainedTokenizerBase
 
+from hf_encoders.data.corpus.lexicon import JIEBA, jieba_entries, read_entries
 from hf_encoders.data.corpus.parallel import prepare_parallel_corpus
 from hf_encoders.data.corpus.preparation import prepare_corpus
 from hf_encoders.data.corpus.report import CorpusReport
 from hf_encoders.data.corpus.segmentation import splitter_for
+from hf_encoders.data.corpus.similar_words import (
+    BUILD,
+    build_similar_words,
+    describe_similar_words,
+    read_similar_words,
+)
 from hf_encoders.data.corpus.text_options import add_text_arguments, check_text_arguments, load_split
 from hf_encoders.data.corpus.word_segmentation import jieba_segmenter
 from hf_encoders.loading import load_tokenizer
+
+
+LEARN = ""  # --phrases without a file
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,6 +63,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="also store where words begin, for whole-word masking in Chinese (needs the package jieba)",
     )
     parser.add_argument(
+        "--lexicon",
+        nargs="+",
+        metavar="FILE",
+        help="also store where entities begin: names and terms, one a line; jieba takes the names of its dictionary",
+    )
+    parser.add_argument(
+        "--phrases",
+        nargs="?",
+        const=LEARN,
+        metavar="FILE",
+        help="also store where phrases begin, one a line; without FILE they are learned from the text",
+    )
+    parser.add_argument(
+        "--similar-words",
+        metavar="FILE",
+        help="also store which words may replace each other, for MacBERT: lines of a word, a tab and similar words; "
+        "build learns them from the corpus",
+    )
+    parser.add_argument(
         "--max-sentence-tokens",
         type=int,
         metavar="TOKENS",
@@ -72,11 +103,27 @@ def run(arguments: argparse.Namespace) -> int:
     check_parallel_arguments(arguments)
     check_text_arguments(arguments)
     transformers.logging.set_verbosity_error()
+    tokenizer = load_tokenizer(arguments.tokenizer, "--tokenizer")
+    table = None
+    if arguments.similar_words not in (None, BUILD):
+        table = read_similar_words(arguments.similar_words, tokenizer, "--similar-words ")
+    report = prepare(arguments, tokenizer)
+    print(report)
+    if arguments.similar_words:
+        documents = datasets.load_from_disk(arguments.output)
+        table = table or build_similar_words(documents, tokenizer)
+        print(f"{table.save(arguments.output)}: {describe_similar_words(table, documents, tokenizer)}")
+    print(f"datasets.load_from_disk({str(Path(arguments.output))!r}) opens it")
+    return 0
+
+
+def prepare(arguments: argparse.Namespace, tokenizer: PreTrainedTokenizerBase) -> CorpusReport:
+    """Prepare the corpus."""
     if arguments.parallel:
-        report = prepare_parallel_corpus(
+        return prepare_parallel_corpus(
             arguments.parallel,
             arguments.output,
-            load_tokenizer(arguments.tokenizer, "--tokenizer"),
+            tokenizer,
             languages=arguments.languages,
             columns=arguments.columns,
             word_segmenter=jieba_segmenter() if arguments.word_segmenter else None,
@@ -84,22 +131,41 @@ def run(arguments: argparse.Namespace) -> int:
             workers=arguments.workers,
             overwrite=arguments.overwrite,
         )
-        return print_report(report, arguments.output)
-    report = prepare_corpus(
+    lexicon, own_entries = lexicon_of(arguments)
+    phrases: list[str] | bool = arguments.phrases == LEARN
+    if arguments.phrases:
+        phrases = read_entries(arguments.phrases, "--phrases ")
+    return prepare_corpus(
         arguments.input or load_split(arguments),
         arguments.output,
-        load_tokenizer(arguments.tokenizer, "--tokenizer"),
+        tokenizer,
         sentence_splitter=splitter_for(None if arguments.one_sentence_per_line else arguments.language),
         text_column=arguments.text_column,
         sentences_column=arguments.sentences_column,
         turns_column=arguments.turns_column,
-        word_segmenter=jieba_segmenter() if arguments.word_segmenter else None,
+        word_segmenter=jieba_segmenter(own_entries) if arguments.word_segmenter else None,
+        lexicon=lexicon,
+        phrases=phrases,
         max_sentence_tokens=arguments.max_sentence_tokens,
         keep_duplicates=arguments.keep_duplicates,
         workers=arguments.workers,
         overwrite=arguments.overwrite,
     )
-    return print_report(report, arguments.output)
+
+
+def lexicon_of(arguments: argparse.Namespace) -> tuple[list[str] | None, list[str]]:
+    """All entries of --lexicon; and those of files, which the word segmenter does not have."""
+    if not arguments.lexicon:
+        return None, []
+    own = [entry for name in arguments.lexicon if name != JIEBA for entry in read_entries(name, "--lexicon ")]
+    if JIEBA not in arguments.lexicon:
+        return own, own
+    if not arguments.word_segmenter:
+        raise ValueError(
+            "--lexicon jieba: its names are words of its segmenter, and would be found within other words without it: "
+            "add --word-segmenter jieba."
+        )
+    return [*own, *jieba_entries()], own
 
 
 def check_parallel_arguments(arguments: argparse.Namespace) -> None:
@@ -119,13 +185,8 @@ def check_parallel_arguments(arguments: argparse.Namespace) -> None:
         "turns_column",
         "one_sentence_per_line",
         "max_sentence_tokens",
+        "lexicon",
+        "phrases",
     ):
         if getattr(arguments, name):
             raise ValueError(f"--{name.replace('_', '-')} does not go with --parallel: leave it out.")
-
-
-def print_report(report: CorpusReport, output: str) -> int:
-    """Print the report of a finished corpus, and how to open it."""
-    print(report)
-    print(f"datasets.load_from_disk({str(Path(output))!r}) opens it")
-    return 0

@@ -1,8 +1,11 @@
 """`hf-encoders pretrain RECIPE --corpus DIR --output DIR`: a run from a recipe, planned, resumable, recorded.
 
-RECIPE is one of those below, or a YAML file of your own. DIR of --corpus is a corpus that `hf-encoders corpus` made
+RECIPE is one of those below, or a YAML file of your own. PATH of --corpus is a corpus that `hf-encoders corpus` made
 (with --tokenizer, the one it was made with), or text: files or folders as for `hf-encoders corpus`; then the recipe's
 tokenizer is trained on it, if none is given, and the corpus is prepared in the output folder.
+
+--corpus de=PATH en=PATH names sources (languages, domains): each is drawn as often as its size to the power
+--sampling-alpha says, or its weight in --corpus-weights, and is evaluated by itself too.
 
 Every field of transformers.TrainingArguments is an option too and takes precedence over the recipe: --learning-rate
 1e-4 --bf16 --optim adafactor --report-to tensorboard --push-to-hub ... --max-steps N makes the recipe's run one of N
@@ -21,34 +24,28 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import datasets
 import transformers
 from accelerate.utils import release_memory
 from huggingface_hub import upload_folder
 from transformers import PreTrainedTokenizerBase, set_seed
 
-from hf_encoders.data import split_train_validation
-from hf_encoders.data.corpus.segmentation import splitter_for
-from hf_encoders.data.corpus.sentence_store import SentenceStore
+from hf_encoders.data.corpus.named_sources import named_values
 from hf_encoders.recipes.plan import Plan, make_plan, measure_passes
-from hf_encoders.recipes.pretrained_folder import save_pretrained_folder
-from hf_encoders.recipes.recipe import SET_BY_RUN, load_recipe, recipe_names
+from hf_encoders.recipes.pretrained_folder import metrics_of_source, save_pretrained_folder
+from hf_encoders.recipes.recipe import SET_BY_RUN, Recipe, load_recipe, recipe_names
 from hf_encoders.recipes.run import Run, divide, num_processes, train_to_the_end
 from hf_encoders.recipes.run_folder import (
-    CORPUS,
     IS_FINISHED,
     RunFileCallback,
     begin_or_go_on,
-    check_corpus,
     choose_threads,
-    open_corpus,
     phases_of,
     read_run_file,
     remove_run,
     run_identity,
     write_run,
 )
-from hf_encoders.redaction import base_name
+from hf_encoders.recipes.sources import CORPUS, CorpusPaths, Sources, divided, open_sources
 from hf_encoders.saved_files import CARD_FILE, published_files, refuse_secrets
 from hf_encoders.training.argument_fields import add_field_arguments, given_fields
 from hf_encoders.training.faults.out_of_memory import is_out_of_memory
@@ -65,7 +62,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
     parser.add_argument("recipe", metavar="RECIPE", help=f"{', '.join(recipe_names())}; or a YAML file")
     parser.add_argument(
-        "--corpus", required=True, nargs="+", metavar="DIR", help="a prepared corpus, or text files or folders of them"
+        "--corpus",
+        required=True,
+        nargs="+",
+        metavar="[NAME=]PATH",
+        help="a prepared corpus, or text files or folders of them; with names, several sources (repeat a name for "
+        "several paths)",
+    )
+    sampling = parser.add_mutually_exclusive_group()
+    sampling.add_argument(
+        "--sampling-alpha",
+        type=float,
+        metavar="X",
+        help="of named sources: draw each as often as its share of the examples to the power X says, in (0, 1] "
+        "(default: the recipe's, or 1)",
+    )
+    sampling.add_argument(
+        "--corpus-weights", nargs="+", metavar="NAME=X", help="of named sources: how often each is drawn, at any scale"
     )
     parser.add_argument(
         "--corpus-name", metavar="NAME", help="what card and record call the text (default: the names of --corpus)"
@@ -73,7 +86,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", required=True, metavar="DIR", help="folder of the run")
     parser.add_argument("--tokenizer", metavar="DIR_OR_NAME", help="default, for text: trained as the recipe says")
     parser.add_argument(
-        "--language", default="en", metavar="CODE", help="language of the text, for sentence splitting and the card"
+        "--language",
+        nargs="+",
+        default=[],
+        metavar="[NAME=]CODE",
+        help="language of the text, for sentence splitting and the card (default: the name of a source, if it is a "
+        "code of two letters, otherwise en)",
     )
     parser.add_argument(
         "--validation-share",
@@ -103,7 +121,9 @@ def run(arguments: argparse.Namespace) -> int:
         recipe = dataclasses.replace(recipe, optimizer=given["optim"])
     if "max_steps" in given:
         recipe = recipe.of_steps(given["max_steps"])
-    check_arguments(arguments)
+    corpus = check_arguments(arguments)
+    recipe = with_sampling(recipe, arguments, corpus)
+    corpus.check_recipe(recipe)
     output = Path(arguments.output)
     noted = None if overwrites(arguments) else read_run_file(output)
     if noted is not None:
@@ -115,7 +135,7 @@ def run(arguments: argparse.Namespace) -> int:
     options = {name: value for name, value in given.items() if name not in OWN}
     run = Run.from_recipe(recipe, output, options, divide(recipe, num_processes(), *batch))
     transformers.logging.set_verbosity_warning()
-    tokenizer, documents, noted = open_run(arguments, run)
+    tokenizer, sources, noted = open_run(arguments, run, corpus)
     if noted.get(IS_FINISHED) and (output / "model" / CARD_FILE).is_file() and not arguments.plan:
         if run.arguments.push_to_hub:
             raise ValueError(
@@ -128,7 +148,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
         return 0
     with run.arguments.main_process_first(desc="split of the corpus"):
-        parts = split_documents(documents, run, arguments.validation_share)
+        parts = divided(sources, run.objective, arguments.validation_share, run.arguments.seed)
     if arguments.plan:
         print(plan_of_run(run, parts, tokenizer, arguments.measure), flush=True)
         if (output / CORPUS).is_dir():
@@ -154,7 +174,7 @@ def run(arguments: argparse.Namespace) -> int:
         # Outside of the handler, which keeps the error and with it everything on the device.
         trainer = None
         release_memory()
-    finish(run, trainer, parts[0], after, arguments, noted)
+    finish(run, trainer, parts[0], after, arguments, corpus, noted)
     return 0
 
 
@@ -164,14 +184,14 @@ def overwrites(arguments: argparse.Namespace) -> bool:
 
 
 def plan_of_run(
-    run: Run, parts: tuple[datasets.Dataset, datasets.Dataset], tokenizer: PreTrainedTokenizerBase, is_measured: bool
+    run: Run, parts: tuple[Sources, Sources], tokenizer: PreTrainedTokenizerBase, is_measured: bool
 ) -> Plan:
     """The plan alone: writes nothing into the output folder, and makes no model unless it is to be measured."""
     with TemporaryDirectory() as elsewhere:
         run = Run.from_recipe(run.recipe, elsewhere, run.options, run.micro_batching)
         if not is_measured:
-            config = run.recipe.model_config(tokenizer)
-            return make_plan(run, run.examples(parts[0]), run.collator(tokenizer), config)
+            config = run.model_config(tokenizer, parts[0])
+            return make_plan(run, run.examples(parts[0]), run.collator(tokenizer, parts[0]), config)
         trainer = run.trainer(*parts, tokenizer)
         return measure_passes(plan_of_trainer(run, trainer), trainer)
 
@@ -181,9 +201,8 @@ def plan_of_trainer(run: Run, trainer: PreTrainingTrainer) -> Plan:
     return make_plan(run, trainer.train_dataset, trainer.data_collator, trainer.model.config)
 
 
-def check_arguments(arguments: argparse.Namespace) -> None:
-    """Refuse invalid arguments before anything is removed or written."""
-    splitter_for(arguments.language)  # refuses an invalid language code
+def check_arguments(arguments: argparse.Namespace) -> CorpusPaths:
+    """Refuse invalid arguments before anything is removed or written; returns the paths of the text."""
     if not 0 < arguments.validation_share < 1:
         raise ValueError(f"--validation-share {arguments.validation_share}: must be above 0 and below 1.")
     if arguments.overwrite and arguments.plan:
@@ -191,62 +210,68 @@ def check_arguments(arguments: argparse.Namespace) -> None:
     if arguments.measure and not arguments.plan:
         raise ValueError("--measure is for --plan: add it, or leave --measure out.")
     check_folder(arguments.output, "--output")
-    check_corpus(arguments.corpus)
+    return CorpusPaths.of_words(arguments.corpus, arguments.language)
+
+
+def with_sampling(recipe: Recipe, arguments: argparse.Namespace, corpus: CorpusPaths) -> Recipe:
+    """The recipe with the sampling of sources that was given on the command line."""
+    alpha, words = arguments.sampling_alpha, arguments.corpus_weights
+    if alpha is None and words is None:
+        return recipe
+    option = "--sampling-alpha" if words is None else "--corpus-weights"
+    if any(phase.sources for phase in recipe.phases):
+        raise ValueError(f"{option}: phases of {recipe.name} have sources of their own: leave it out.")
+    if not corpus.are_named:
+        raise ValueError(f"{option} is for sources with names: give --corpus NAME=PATH for each.")
+    if words is None:
+        return dataclasses.replace(recipe, sources={"alpha": alpha})
+    weights = {}
+    for name, word in named_values(words, option, "WEIGHT", corpus.paths).items():
+        try:
+            weights[name] = float(word)
+        except ValueError:
+            raise ValueError(f"{option} {name}={word}: the weight must be a number.") from None
+    return dataclasses.replace(recipe, sources={"weights": weights})
 
 
 def open_run(
-    arguments: argparse.Namespace, run: Run
-) -> tuple[PreTrainedTokenizerBase, datasets.Dataset, dict[str, Any]]:
+    arguments: argparse.Namespace, run: Run, corpus: CorpusPaths
+) -> tuple[PreTrainedTokenizerBase, Sources, dict[str, Any]]:
     """Tokenizer, corpus and `run.json` of the run that the output folder holds or that starts there.
 
     Other processes wait for the first.
     """
     training, recipe, output = run.arguments, run.recipe, run.output
     is_main = training.process_index == 0
-    if is_main and not (arguments.plan and check_corpus(arguments.corpus)):  # that plan writes nothing
+    if is_main and not (arguments.plan and corpus.is_prepared):  # that plan writes nothing
         arguments.until_end.enter_context(locked(output, "--output", wait=False))
     if num_processes() > 1 and is_main:
         print(f"Other processes wait for the corpus at most {training.ddp_timeout} s (--ddp-timeout).", flush=True)
     with training.main_process_first(desc="corpus"):
         if overwrites(arguments) and is_main:
-            remove_run(output, [*arguments.corpus, arguments.tokenizer, arguments.recipe])
-        tokenizer, documents = open_corpus(recipe, arguments.corpus, arguments.tokenizer, arguments.language, output)
-        recipe.model_config(tokenizer)  # refuses too few rows of a table
+            read = [path for paths in corpus.paths.values() for path in paths]
+            remove_run(output, [*read, arguments.tokenizer, arguments.recipe])
+        tokenizer, sources = open_sources(recipe, corpus, arguments.tokenizer, output)
+        run.model_config(tokenizer, sources)  # refuses too few rows of a table
         if arguments.plan:
-            return tokenizer, documents, {}
-        facts = run_identity(recipe, documents, tokenizer, training, arguments.validation_share)
-        return tokenizer, documents, begin_or_go_on(output, recipe, facts, is_main)
-
-
-def split_documents(
-    documents: datasets.Dataset, run: Run, validation_share: float
-) -> tuple[datasets.Dataset, datasets.Dataset]:
-    """Documents to train on, and to evaluate on."""
-    least = run.objective.least_documents
-    if len(documents) < 2 * least:
-        raise ValueError(
-            f"--corpus holds {len(documents)} document(s), and {run.objective.name} needs {2 * least}: {least} to "
-            f"train on and {least} to evaluate on. Separate documents by blank lines."
-        )
-    share = max(validation_share, least / len(documents))
-    parts = split_train_validation(documents, validation_share=share, seed=run.arguments.seed)
-    # Written contiguously once: every dataset and count made of a selection would write it again.
-    return tuple(SentenceStore(part).dataset for part in parts)
+            return tokenizer, sources, {}
+        facts = run_identity(recipe, sources, tokenizer, training, arguments.validation_share)
+        return tokenizer, sources, begin_or_go_on(output, recipe, facts, is_main)
 
 
 def finish(
     run: Run,
     trainer: PreTrainingTrainer,
-    documents: datasets.Dataset,
+    sources: Sources,
     after: dict[str, float],
     arguments: argparse.Namespace,
+    corpus: CorpusPaths,
     noted: dict[str, Any],
 ) -> None:
     """Save the model with tokenizer, record, curve and card, push it if asked to, and print the metrics."""
     directory = run.output / "model"
     trainer.save_state()
-    corpus_name = arguments.corpus_name or ", ".join(map(base_name, arguments.corpus))
-    save_pretrained_folder(run, trainer, corpus_name, documents, after, arguments)
+    save_pretrained_folder(run, trainer, arguments.corpus_name or corpus.shown, sources, after, arguments)
     if trainer.args.process_index != 0:
         return
     write_run(run.output, {**noted, IS_FINISHED: True})
@@ -262,4 +287,6 @@ def finish(
             revision=trainer.args.hub_revision,
         )
     print(f"\nheld-out: {run.objective.summary(after, trainer.health.unigram_cross_entropy)}")
+    for name, unigram in trainer.health.source_unigrams.items():
+        print(f"held-out, {name}: {run.objective.summary(metrics_of_source(after, name), unigram)}")
     print(f"model, tokenizer, code, record, card, curve: {directory}")

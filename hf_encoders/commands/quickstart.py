@@ -20,11 +20,12 @@ import transformers
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 from hf_encoders.data import corpus_statistics, warnings_for
+from hf_encoders.data.corpus.named_sources import UNNAMED
 from hf_encoders.data.corpus.python_docs import LabelledDocument
 from hf_encoders.evaluation import fill_masks
 from hf_encoders.finetuning import sequence_classification
 from hf_encoders.finetuning.runs import RunSettings, finetune
-from hf_encoders.objectives import OBJECTIVES
+from hf_encoders.objectives import objectives_of_text
 from hf_encoders.publishing.fresh_process import verify_loading
 from hf_encoders.recipes.pretrained_folder import save_pretrained_folder
 from hf_encoders.recipes.quickstart_text import HELD_OUT_SHARE, labelled_passages, prepared_text
@@ -41,6 +42,7 @@ from hf_encoders.recipes.run_folder import (
     run_identity,
     write_run,
 )
+from hf_encoders.recipes.sources import Source
 from hf_encoders.records.tables import text_table
 from hf_encoders.redaction import base_name
 from hf_encoders.registration import configurations
@@ -60,8 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     text = "text (documents separated by blank lines), .jsonl or folders of them (default: Python's documentation)"
     add("--input", nargs="+", metavar="PATH", help=text)
-    of_text = [name for name, objective in OBJECTIVES.items() if objective.turns_column is None]
-    add("--objective", choices=of_text, help="default: the recipe's")
+    add("--objective", choices=objectives_of_text(), help="default: the recipe's")
     add("--family", choices=families_with_recipe(), default="bert")
     add("--output", default="runs/quickstart", metavar="DIR", help="folder of the results (default: %(default)s)")
     default_steps = sum(phase.steps for phase in PHASES)
@@ -125,7 +126,8 @@ def run(arguments: argparse.Namespace) -> int:
     directory = output / "model"
     name = ", ".join(map(base_name, arguments.input or ["documentation of the Python installation"]))
     trainer.save_state()
-    save_pretrained_folder(run, trainer, name, text.corpus, after, arguments)
+    sources = {UNNAMED: Source(text.corpus, (arguments.language,))}
+    save_pretrained_folder(run, trainer, name, sources, after, arguments)
     write_run(output, {**noted, IS_FINISHED: True})
 
     step(5, "loading in fresh processes")

@@ -7,6 +7,7 @@ package is not installed; `hf-encoders corpus` takes it as `--tokenizer DIR`.
 import argparse
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,14 +18,24 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.data.corpus.documents import DocumentReader
+from hf_encoders.data.corpus.named_sources import UNNAMED, languages_of, named_paths
 from hf_encoders.data.corpus.segmentation import splitter_for
 from hf_encoders.data.corpus.settings import library_versions
+from hf_encoders.data.corpus.shards import Reading
 from hf_encoders.data.corpus.sources import Source, make_source
 from hf_encoders.data.corpus.text_options import add_text_arguments, check_text_arguments, load_split
-from hf_encoders.data.vocabulary.report import REPORT_FILE, TokenizerReport, sizes_table, tokenizer_statistics
-from hf_encoders.data.vocabulary.text_selection import HELD_OUT_BYTES, SelectedText
+from hf_encoders.data.mixture import Sampling
+from hf_encoders.data.vocabulary.report import (
+    REPORT_FILE,
+    TokenizerReport,
+    sizes_table,
+    source_statistics,
+    tokenizer_statistics,
+)
+from hf_encoders.data.vocabulary.source_words import CountedText, count_selected_text
+from hf_encoders.data.vocabulary.text_selection import HELD_OUT_BYTES
 from hf_encoders.data.vocabulary.tokenizer_training import pipeline_options, tokenizer_of_words, untrained_tokenizer
-from hf_encoders.data.vocabulary.word_counts import check_coverage, count_words
+from hf_encoders.data.vocabulary.word_counts import check_coverage
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.registration import config_class_of, configurations
 from hf_encoders.writing import check_folder, holds_files, locked
@@ -106,9 +117,19 @@ def _add_text_arguments(parser: argparse.ArgumentParser) -> None:
     add_text_arguments(parser)
     parser.add_argument(
         "--language",
-        metavar="CODE",
+        nargs="+",
+        default=[],
+        metavar="[NAME=]CODE",
         help="split the lines into sentences by the rules of this language, as `corpus` does; only bpe treats the "
-        "first word of a sentence differently (default: take lines as they are)",
+        "first word of a sentence differently (default: the name of a source, if it is a code of two letters; "
+        "otherwise take lines as they are)",
+    )
+    parser.add_argument(
+        "--sampling-alpha",
+        type=float,
+        metavar="X",
+        help="of sources named by --input NAME=PATH: each counts as much as its share of the bytes to the power X, in "
+        "(0, 1]; lower values give small sources more entries (default: 1)",
     )
     parser.add_argument(
         "--limit",
@@ -143,36 +164,19 @@ def run(arguments: argparse.Namespace) -> int:
     transformers.logging.set_verbosity_error()
 
     began = time.perf_counter()
-    splitter, columns = splitter_for(arguments.language), (arguments.text_column, arguments.sentences_column)
-    documents = DocumentReader(splitter, *columns, arguments.turns_column)
-    source = make_source(arguments.input or load_split(arguments), documents)
+    sources = sources_of(arguments)
     limit = None if arguments.limit is None else max(int(arguments.limit * 1e6), 1)
-    text = SelectedText(documents_of(source), arguments.held_out, limit, source.text_bytes)
-    words = count_words(text, untrained_tokenizer(config_class, options))
+    untrained, sampling = untrained_tokenizer(config_class, options), Sampling(arguments.sampling_alpha)
+    counted = count_selected_text(sources, documents_of, untrained, arguments.held_out, limit, sampling)
     counting_seconds = time.perf_counter() - began
     reports = []
     for size, folder in zip(sizes, folders, strict=True):
-        print(f"learning {size:,} entries from {len(words):,} distinct words", file=sys.stderr)
+        print(f"learning {size:,} entries from {len(counted.words):,} distinct words", file=sys.stderr)
         began = time.perf_counter()
         coverage = arguments.character_coverage
-        learned = tokenizer_of_words(words, config_class, size, arguments.max_length, options, coverage)
-        learning_seconds = time.perf_counter() - began
-        reports.append(
-            TokenizerReport(
-                settings=settings_of(arguments, size, options),
-                statistics=tokenizer_statistics(learned, text.held_out or text.sample, words),
-                is_held_out=bool(text.held_out),
-                run={
-                    "megabytes": round(text.trained_bytes / 1e6, 3),
-                    "held_out_megabytes": round(text.held_out_bytes / 1e6, 3),
-                    "distinct_words": len(words),
-                    "counting_seconds": round(counting_seconds, 2),
-                    "learning_seconds": round(learning_seconds, 2),
-                },
-                versions=library_versions(),
-                reading=text.reading._asdict() | {"skipped_files": dict(source.skipped_files)},
-            )
-        )
+        learned = tokenizer_of_words(counted.words, config_class, size, arguments.max_length, options, coverage)
+        seconds = counting_seconds, time.perf_counter() - began
+        reports.append(report_of(learned, settings_of(arguments, size, options), sources, counted, seconds))
         save_tokenizer(learned, reports[-1], folder)
     if arguments.compare_sizes:
         table = sizes_table(reports)
@@ -185,16 +189,75 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def sources_of(arguments: argparse.Namespace) -> dict[str, Source]:
+    """The text by source; under `""` where it has no names."""
+    given = {UNNAMED: None} if arguments.input is None else named_paths(arguments.input, "--input")
+    if arguments.sampling_alpha is not None and UNNAMED in given:
+        raise ValueError("--sampling-alpha is for sources with names: give --input NAME=PATH for each.")
+    found = {}
+    for name, code in languages_of(arguments.language, given, None).items():
+        columns = arguments.text_column, arguments.sentences_column, arguments.turns_column
+        documents = DocumentReader(splitter_for(code), *columns)
+        found[name] = make_source(load_split(arguments) if given[name] is None else given[name], documents)
+    return found
+
+
+def report_of(
+    learned: PreTrainedTokenizerBase,
+    settings: dict[str, Any],
+    sources: dict[str, Source],
+    counted: CountedText,
+    seconds: tuple[float, float],
+) -> TokenizerReport:
+    """The report on a tokenizer; `seconds` to count and to learn."""
+    texts = counted.sources
+    skipped = sum((Counter(source.skipped_files) for source in sources.values()), Counter())
+    counts = sum((Counter(one.text.reading._asdict()) for one in texts.values()), Counter())
+    of_sources = {
+        name: source_statistics(
+            learned,
+            one.measured,
+            one.words,
+            megabytes=round(one.text.trained_bytes / 1e6, 3),
+            share=counted.shares[name],
+            is_held_out=bool(one.text.held_out),
+        )
+        for name, one in texts.items()
+        if name
+    }
+    return TokenizerReport(
+        settings=settings,
+        statistics=tokenizer_statistics(
+            learned, [line for one in texts.values() for line in one.measured], counted.words
+        ),
+        is_held_out=all(one.text.held_out for one in texts.values()),
+        run={
+            "megabytes": round(sum(one.text.trained_bytes for one in texts.values()) / 1e6, 3),
+            "held_out_megabytes": round(sum(one.text.held_out_bytes for one in texts.values()) / 1e6, 3),
+            "distinct_words": len(counted.words),
+            "counting_seconds": round(seconds[0], 2),
+            "learning_seconds": round(seconds[1], 2),
+        },
+        versions=library_versions(),
+        reading={**Reading()._asdict(), **counts, "skipped_files": dict(skipped.most_common())},
+        sources=of_sources,
+    )
+
+
 def settings_of(arguments: argparse.Namespace, vocab_size: int, options: dict[str, bool]) -> dict[str, Any]:
     """The settings for the report; files without their folders."""
-    source = arguments.dataset or [Path(path).name for path in arguments.input]
-    names = ("kind", "language", "limit", "held_out", "character_coverage", "max_length")
+    source = arguments.dataset or named_paths(arguments.input, "--input")
+    if not arguments.dataset:
+        source = {name: [Path(path).name for path in paths] for name, paths in source.items()}
+        source = source.get(UNNAMED, source)
+    names = ("kind", "language", "limit", "held_out", "character_coverage", "max_length", "sampling_alpha")
     return {"source": source, "vocab_size": vocab_size, **options} | {name: getattr(arguments, name) for name in names}
 
 
 def check_arguments(arguments: argparse.Namespace, sizes: list[int], options: dict[str, bool]) -> None:
     """Refuse options without effect or out of range, before anything is read."""
     check_text_arguments(arguments)
+    Sampling(arguments.sampling_alpha)
     for name, understood in (("lowercase", "do_lower_case" in options), ("strip_accents", len(options) > 1)):
         if getattr(arguments, name) and not understood:
             raise ValueError(

@@ -7,9 +7,9 @@ without `cut_long_sentences` blocks are exactly those of fairseq, for a file wit
 none at its end.
 
 XLM's streams (`StreamDataset` of facebookresearch/XLM; `none` in fairseq) are `whole_sentences=False`: blocks begin
-and end anywhere. Differs from XLM in: a block begins with `<s>` and ends with `</s>`, where XLM's begins with the last
-token of the block before, which is not predicted there, and ends without a mark; blocks are of the whole text, not of
-the parts of it that are the rows of a batch.
+and end anywhere. Differs from XLM in: a block has special tokens at both ends, where XLM's begins with the last token
+of the block before, which is not predicted there, and ends without a mark; blocks are of the whole text, not of the
+parts of it that are the rows of a batch.
 """
 
 from array import array

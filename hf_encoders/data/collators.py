@@ -1,13 +1,13 @@
-"""The data collators of the three objectives, for the stock `Trainer` in its default settings.
+"""The data collator of masked language modelling, for the stock `Trainer` in its default settings.
 
-They take examples of this package's datasets, whose random choices are functions of (seed, epoch, example id); or rows
+It takes examples of this package's datasets, whose random choices are functions of (seed, epoch, example id); or rows
 of any dataset with a column `input_ids`, with random numbers from torch's generator, as in transformers' collators.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from itertools import groupby
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,19 +24,12 @@ from hf_encoders.data.batches import (
     rows_of_mappings,
     rows_of_segments,
 )
-from hf_encoders.data.chunk_examples import SPECIAL_TOKENS_OF_A_PAIR, ChunkExamples, check_pair_length, join_chunks
-from hf_encoders.data.chunks import rows_as_chunks
+from hf_encoders.data.chunk_examples import SPECIAL_TOKENS_OF_A_PAIR, ChunkExamples, join_chunks
 from hf_encoders.data.collator_options import refuse_unknown_options, with_options_of
 from hf_encoders.data.examples import TextExamples
-from hf_encoders.data.masking import Masking, TokenMasker
-from hf_encoders.data.sentence_pairs import (
-    Pairs,
-    next_sentence_pairs,
-    rows_of_pairs,
-    sentence_order_pairs,
-    truncate_pairs,
-    truncated_lengths,
-)
+from hf_encoders.data.masker import TokenMasker
+from hf_encoders.data.masking import Masking
+from hf_encoders.data.similar_words import SimilarWords
 from hf_encoders.data.special_tokens import mask_and_padding, sequence_ends
 
 
@@ -54,6 +47,11 @@ class DataCollatorForMaskedLM:
         first_position (`int`, *optional*): Position of each example's first token, to write `position_ids`: 0, or
             `pad_token_id + 1` for RoBERTa's. Needed for packed batches by the models of transformers, and where
             positions restart inside an example (`ParallelPairs`) by all models.
+        token_counts (`np.ndarray` of integers, shape `(V,)`, *optional*): Of each token in the corpus, for
+            `frequency_power`.
+        similar_words (`SimilarWords`, *optional*): Of the corpus, for `similar_replace_probability`.
+        phase_masking (`Sequence[Mapping[str, Any]]`, *optional*): Options that differ from `masking` in each phase of
+            a run; for examples that name their phase (`RunExamples`).
         lang2id (`Mapping[str, int]`, *optional*): The model's id of each language, `config.lang2id`, to write `langs`
             for a model with language embeddings (XLM). All examples then need a language.
         masking: Arguments of `Masking`: `mask_probability` (0.15), `unit` ("token", "word", "ngram", "span"), and so
@@ -104,13 +102,22 @@ class DataCollatorForMaskedLM:
         pad_to_multiple_of: int | None = None,
         packed: bool = False,
         first_position: int | None = None,
+        token_counts: np.ndarray | None = None,
+        similar_words: SimilarWords | None = None,
+        phase_masking: Sequence[Mapping[str, Any]] = (),
         lang2id: Mapping[str, int] | None = None,
         **masking: Any,
     ):
-        refuse_unknown_options(self, masking, (field.name for field in fields(Masking)))
+        for options in (masking, *phase_masking):
+            refuse_unknown_options(self, dict(options), (field.name for field in fields(Masking)))
         self.ends = sequence_ends(tokenizer)
         self.padding_id = mask_and_padding(tokenizer)[1]
-        self.masker = TokenMasker(tokenizer, **masking)
+        self.masker = TokenMasker(tokenizer, token_counts, similar_words, **masking)
+        self.phase_maskers = [
+            TokenMasker(tokenizer, token_counts, similar_words, **{**masking, **changed}) if changed else self.masker
+            for changed in phase_masking
+        ]
+        self._check_data(token_counts, similar_words)
         if pad_to_multiple_of is not None and not (isinstance(pad_to_multiple_of, int) and pad_to_multiple_of >= 1):
             raise ValueError(f"pad_to_multiple_of={pad_to_multiple_of} must be a whole number of at least 1.")
         if packed and pad_to_multiple_of is not None:
@@ -127,6 +134,17 @@ class DataCollatorForMaskedLM:
         self.lang2id = None if lang2id is None else dict(lang2id)
         self.pad_to_multiple_of, self.packed, self.first_position = pad_to_multiple_of, packed, first_position
 
+    def _check_data(self, token_counts: np.ndarray | None, similar_words: SimilarWords | None) -> None:
+        """Refuse data that no masking uses: its option was forgotten."""
+        used = [masker.masking for masker in (self.masker, *self.phase_maskers)]
+        if token_counts is not None and all(masking.frequency_power is None for masking in used):
+            raise ValueError("token_counts is for frequency_power: set it, such as 0.7, or leave token_counts out.")
+        if similar_words is not None and not any(masking.similar_replace_probability for masking in used):
+            raise ValueError(
+                "similar_words is for similar_replace_probability: set it, as presets.MACBERT_MASKING does, or leave "
+                "similar_words out."
+            )
+
     def __repr__(self) -> str:
         masking = self.masker.masking
         own = ("max_length", "packed", "pad_to_multiple_of", "first_position")
@@ -141,7 +159,9 @@ class DataCollatorForMaskedLM:
         if return_tensors != "pt":
             raise ValueError(f"return_tensors={return_tensors!r}: batches are torch tensors ('pt'); leave it out.")
         rows, labels = self.make_rows(features)
-        masked = self.masker(rows.ids, rows.lengths, rows.keys, rows.word_starts, _mask_rate_of(features))
+        masker = self.masker_of(_common(features, "phase", 0))
+        rate = _common(features, "mask_rate", None)
+        masked = masker(rows.ids, rows.lengths, rows.keys, rows.word_starts, rate)
         layout = PackedLayout(rows.lengths) if self.packed else PaddedLayout(rows.lengths, self.pad_to_multiple_of)
         batch = {
             "input_ids": layout.fill(masked.ids, self.padding_id),
@@ -168,6 +188,15 @@ class DataCollatorForMaskedLM:
                 "(MixedExamples, ParallelPairs), or rows a column langs."
             )
         return {**batch, **labels}
+
+    def masker_of(self, phase: int) -> TokenMasker:
+        """The masker of a run's phase, from 1; 0 for examples outside of phases."""
+        if not 0 <= phase <= len(self.phase_maskers):
+            raise ValueError(
+                f"examples of phase {phase}, but phase_masking of the data collator has {len(self.phase_maskers)} "
+                "phases: give it the masking of each phase of the run."
+            )
+        return self.phase_maskers[phase - 1] if phase else self.masker
 
     def example_lengths(self, examples: TextExamples | ChunkExamples) -> np.ndarray:
         """Length of each example in a batch, special tokens included, `int64` of shape `(B,)`; reads no text."""
@@ -214,157 +243,9 @@ def _text_of_chunks(chunks: ChunkExamples) -> Segments:
     return Segments(corpus.tokens, corpus.word_starts, chunks.begin, end, np.ones(len(chunks), dtype=np.int64))
 
 
-def _mask_rate_of(features: Sequence[Feature]) -> float | None:
-    """The mask rate that the examples of a batch bring along; None leaves it to the collator."""
-    rates = {feature.mask_rate for feature in features if not isinstance(feature, Mapping)}
-    if len(rates) > 1:
-        raise ValueError(f"examples with mask rates {rates} in one batch: use per_device_train_batch_size=1.")
-    return rates.pop() if rates else None
-
-
-class SentencePairCollator(DataCollatorForMaskedLM):
-    """Base of the pair collators: `[CLS] A [SEP] B [SEP]`, token types, masking, one label per pair.
-
-    A subclass sets `make_pairs`, a function from chunks to `Pairs`, and `LABEL_NAME`.
-
-    Args:
-        tokenizer (`PreTrainedTokenizerBase`): Gives the special tokens and the vocabulary.
-        max_length (`int`, *optional*): Longest example in tokens, special tokens included; longer pairs are truncated.
-            `None` takes that of the dataset; rows of a plain dataset need it.
-        label_name (`str`, *optional*, defaults to `LABEL_NAME`): Name of the pair label in the batch, an argument of
-            the model's `forward`.
-        options: `packed`, `mask_probability` and the other arguments of `DataCollatorForMaskedLM`.
-    """
-
-    LABEL_NAME: ClassVar[str]
-    make_pairs: ClassVar[Callable[[ChunkExamples], Pairs]]
-
-    @with_options_of(DataCollatorForMaskedLM)
-    def __init__(
-        self,
-        tokenizer: PreTrainedTokenizerBase,
-        max_length: int | None = None,
-        label_name: str | None = None,
-        **options: Any,
-    ):
-        super().__init__(tokenizer, **options)
-        if max_length is not None:
-            check_pair_length(max_length)
-        self.max_length = max_length
-        self.label_name = label_name or self.LABEL_NAME
-
-    def make_rows(self, features: Sequence[Feature]) -> tuple[TokenRows, dict[str, torch.Tensor]]:
-        """All pairs with their special tokens, and their labels."""
-        rows, labels = [], []
-        for chunks in self.as_chunks(features):
-            pairs = truncate_pairs(self.make_pairs(chunks), chunks.max_length, chunks.keys)
-            rows.append(rows_of_pairs(chunks.corpus, pairs, chunks.keys, self.ends))
-            labels.append(pairs.labels)
-        return join_rows(rows), {self.label_name: torch.from_numpy(np.concatenate(labels))}
-
-    def example_lengths(self, examples: ChunkExamples) -> np.ndarray:
-        """Length of each pair in a batch, special tokens included, `int64` of shape `(B,)`; reads no text."""
-        (chunks,) = self.as_chunks([examples])
-        pairs = self.make_pairs(chunks)
-        lengths = truncated_lengths(pairs.end - pairs.begin, chunks.max_length)
-        return lengths.sum(axis=1) + SPECIAL_TOKENS_OF_A_PAIR - (lengths[:, 1] == 0)
-
-    def as_chunks(self, features: Sequence[Feature]) -> list[ChunkExamples]:
-        """The examples, joined where they are of one corpus."""
-        if all(isinstance(feature, ChunkExamples) for feature in features):
-            for chunks in features:
-                if self.max_length not in (None, chunks.max_length):
-                    raise ValueError(
-                        f"max_length={self.max_length} of the data collator is not the dataset's, "
-                        f"{chunks.max_length}: leave it out of the collator."
-                    )
-            return join_chunks(features)
-        if not all(isinstance(feature, Mapping) for feature in features):
-            raise ValueError(
-                f"features are {sorted({type(feature).__name__ for feature in features})}, and sentence pairs "
-                "are made of examples of DocumentChunks or of rows of sentences: SentenceBlocks is for "
-                "DataCollatorForMaskedLM."
-            )
-        if self.max_length is None:
-            raise ValueError("max_length is needed for rows of a plain dataset: give it to the data collator.")
-        for feature in features:
-            if "input_ids" not in feature:
-                raise ValueError(
-                    f"input_ids is missing, a row of the batch has {list(feature)}: make a corpus of text with "
-                    "prepare_corpus or tokenize_documents, and DocumentChunks of it."
-                )
-        rows = [
-            [np.asarray(sentence, dtype=np.int64) for sentence in feature["input_ids"] if np.size(sentence)]
-            for feature in features
-        ]
-        if any(not row or row[0].ndim != 1 for row in rows):
-            raise ValueError(
-                "input_ids must be a list of sentences, each a list of token ids without special tokens, for a pair "
-                "objective: see hf_encoders.data.tokenize_documents."
-            )
-        keys = torch.randint(2**62, (len(rows),)).numpy().astype(np.uint64)
-        return [rows_as_chunks(rows, keys, self.max_length)]
-
-
-class DataCollatorForNextSentencePrediction(SentencePairCollator):
-    """MLM and next-sentence prediction (BERT): half of the pairs follow each other, half are random.
-
-    `next_sentence_label` is 0 where B follows A and 1 where B comes from another document; -100 for a chunk of a
-    single sentence, which makes no pair. Negatives exchange their second segments, so every token of the text is in
-    exactly one example of an epoch (`whole_sentence_chunks.py`).
-
-    Args:
-        tokenizer, max_length, label_name, options: As in `SentencePairCollator`.
-
-    Input: examples of `DocumentChunks`; rows of a plain dataset have no other documents, and are refused.
-
-    Output: as `DataCollatorForMaskedLM`, with `token_type_ids` and `next_sentence_label` `(B,)`.
-
-    Example, with ids 1 = [CLS], 2 = [SEP], and nothing masked; document 0 is [[10, 11], [12]]:
-
-    >>> from datasets import Dataset
-    >>> from hf_encoders.data.chunks import DocumentChunks
-    >>> documents = Dataset.from_dict({"input_ids": [[[10, 11], [12]], [[20, 21], [22, 23, 24]]]})
-    >>> chunks = DocumentChunks(documents, max_length=16, seed=1)
-    >>> collator = DataCollatorForNextSentencePrediction(
-    ...     doctest_tokenizer(), max_length=16, mask_replace_probability=0.0, random_replace_probability=0.0
-    ... )
-    >>> for epoch in (0, 2):
-    ...     chunks.set_epoch(epoch)
-    ...     batch = collator([chunks[0]])
-    ...     print(batch["input_ids"].tolist(), batch["token_type_ids"].tolist(), batch["next_sentence_label"].tolist())
-    [[1, 10, 11, 2, 12, 2]] [[0, 0, 0, 0, 1, 1]] [0]
-    [[1, 10, 11, 2, 22, 23, 24, 2]] [[0, 0, 0, 0, 1, 1, 1, 1]] [1]
-    """
-
-    LABEL_NAME = "next_sentence_label"
-    make_pairs = staticmethod(next_sentence_pairs)
-
-
-class DataCollatorForSentenceOrderPrediction(SentencePairCollator):
-    """MLM and sentence-order prediction (ALBERT): half of the pairs are in order, half are swapped.
-
-    `sentence_order_label` is 0 for pairs in order and 1 for swapped ones; -100 for a chunk of a single sentence or
-    with a part of one, and where the lengths of the segments would predict the label (`whole_sentence_chunks.py`).
-
-    Args:
-        tokenizer, max_length, label_name, options: As in `SentencePairCollator`.
-
-    Input: examples of `DocumentChunks`; or rows whose `input_ids` are the sentences of a document, of which as many as
-        fit are taken from a random one on.
-
-    Output: as `DataCollatorForMaskedLM`, with `token_type_ids` and `sentence_order_label` `(B,)`.
-
-    Example: "I love you." (10, 11) and "Because you are wonderful." (12), in order and swapped, and nothing masked:
-
-    >>> collator = DataCollatorForSentenceOrderPrediction(
-    ...     doctest_tokenizer(), max_length=16, mask_replace_probability=0.0, random_replace_probability=0.0
-    ... )
-    >>> _ = torch.manual_seed(1)
-    >>> batch = collator([{"input_ids": [[10, 11], [12]]}] * 2)
-    >>> batch["input_ids"].tolist(), batch["sentence_order_label"].tolist()
-    ([[1, 10, 11, 2, 12, 2], [1, 12, 2, 10, 11, 2]], [0, 1])
-    """
-
-    LABEL_NAME = "sentence_order_label"
-    make_pairs = staticmethod(sentence_order_pairs)
+def _common(features: Sequence[Feature], name: str, default: Any) -> Any:
+    """What the examples of a batch bring along for all of it: their mask rate or phase, or `default`."""
+    found = {getattr(feature, name) for feature in features if not isinstance(feature, Mapping)}
+    if len(found) > 1:
+        raise ValueError(f"examples with {name} {found} in one batch: use per_device_train_batch_size=1.")
+    return found.pop() if found else default

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hf_encoders.data.ragged import offsets_of
-from hf_encoders.data.randomness import RandomStream, random_uint32_in_runs
+from hf_encoders.data.randomness import RandomStream, as_uniforms, random_uint32_in_runs
 
 
 class ChosenRuns(NamedTuple):
@@ -126,6 +126,31 @@ def choose_units(
     others = np.repeat(too_few, counts)
     units = np.flatnonzero(others if allowed is None else others & allowed)
     return _replaced(chosen, too_few, _fill(units, draws, counts, limits, lengths, coins)[0])
+
+
+def choose_by_weight(
+    draws: np.ndarray, rarities: np.ndarray, lengths: np.ndarray, limits: np.ndarray, allowed: np.ndarray
+) -> ChosenRuns:
+    """Tokens sampled without replacement with weights `1 / rarity`, up to the limit of each example.
+
+    An exponentially distributed number at the rate of its weight for each token, the smallest first (Efraimidis and
+    Spirakis 2006, "Weighted random sampling with a reservoir"): each next one is drawn in proportion to the weights of
+    those that are left, as `torch.multinomial` does.
+
+    Args:
+        draws (`np.ndarray` of `uint32`, shape `(N,)`): A random number per token.
+        rarities (`np.ndarray` of `float64`, shape `(N,)`): Above 0.
+        lengths, limits, allowed: As in `sample_tokens`; limits are at most the number of allowed tokens.
+
+    >>> draws = np.array([2**31, 2**31, 2**30, 0], dtype=np.uint32)  # 1/2, 1/2, 1/4, 0
+    >>> rarities = np.array([1.0, 3.0, 3.0, 1.0])  # exponential numbers: 0.69, 2.08, 0.86, 0
+    >>> choose_by_weight(draws, rarities, np.array([4]), np.array([2]), np.array([True] * 3 + [False])).first.tolist()
+    [0, 2]
+    """
+    numbers = -np.log1p(-as_uniforms(draws)) * rarities
+    # Positive floats are in the order of their bits.
+    bits = numbers.astype(np.float32).view(np.uint32)
+    return _fill(np.flatnonzero(allowed), bits, lengths, limits, None, None)[0]
 
 
 def choose_runs(

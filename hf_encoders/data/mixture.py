@@ -70,6 +70,11 @@ class Sampling:
         if not any(self.weights.values()):
             raise ValueError(f"weights={dict(self.weights)}: one of them must be above 0.")
 
+    def __str__(self) -> str:
+        if self.weights is None:
+            return f"alpha {self.alpha or 1.0:g}"
+        return f"weights {', '.join(f'{name} {weight:g}' for name, weight in self.weights.items())}"
+
     def shares(self, sizes: Mapping[str, int]) -> dict[str, float]:
         """The share of each source, given their sizes; the shares add up to 1.
 
@@ -270,12 +275,29 @@ def passes_warnings(passes: Mapping[str, float]) -> list[str]:
     ]
 
 
-def passes_table(mixture: MixedExamples, epochs: float) -> str:
-    """Examples, shares and passes of each source, in an epoch and in a run of so many epochs of the mixture."""
-    rows = [("source", "examples", "share", "passes an epoch", "passes in all")]
-    for name, size in mixture.sizes.items():
-        number = mixture.passes[name]
-        rows.append((name, f"{size:,}", f"{mixture.shares[name]:.1%}", f"{number:.3g}", f"{number * epochs:.3g}"))
+def passes_table(phases: Sequence[tuple[MixedExamples, float]]) -> str:
+    """Shares and passes of each source in the phases of a run: mixtures of the same sources, and epochs of each.
+
+    >>> class Sized(EpochDataset):
+    ...     def __init__(self, size):
+    ...         super().__init__(seed=0, redraw=True)
+    ...         self.size = size
+    ...     def __len__(self):
+    ...         return self.size
+    >>> mixed = MixedExamples({"de": Sized(900), "gsw": Sized(100)}, alpha=0.5)
+    >>> print(passes_table([(mixed, 4.0)]))
+    source  share  passes an epoch  passes in all
+    de      75.0%            0.833           3.33
+    gsw     25.0%             2.50           10.0
+    """
+    names = list(phases[0][0].sizes)
+    found = [[(f"{mixed.shares[n]:.1%}", f"{mixed.passes[n]:#.3g}") for n in names] for mixed, _ in phases]
+    found = found[:1] if all(columns == found[0] for columns in found) else found
+    headings = ["share" if len(found) == 1 else f"phase {number + 1}: share" for number in range(len(found))]
+    rows = [["source", *(word for heading in headings for word in (heading, "passes an epoch")), "passes in all"]]
+    for place, name in enumerate(names):
+        total = sum(mixture.passes[name] * epochs for mixture, epochs in phases)
+        rows.append([name, *(word for columns in found for word in columns[place]), f"{total:#.3g}"])
     return text_table(rows, "<>")
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import datasets
 import numpy as np
+from transformers.utils import logging
 
 from hf_encoders.data.batches import Segments
 from hf_encoders.data.corpus.parallel import SIDES, check_languages
@@ -15,6 +16,9 @@ from hf_encoders.data.examples import CorpusDataset, TextExamples
 from hf_encoders.data.randomness import RandomStream, example_keys, uniforms
 
 
+logger = logging.get_logger(__name__)
+
+MANY_LEFT_OUT = 0.1  # share of the pairs above which it is warned of; this package's choice
 SPECIAL_TOKENS_OF_A_SIDE = 2  # [CLS] x [SEP]
 SPECIAL_TOKENS_OF_PARALLEL_PAIR = SIDES * SPECIAL_TOKENS_OF_A_SIDE
 
@@ -26,7 +30,7 @@ class ParallelPairs(CorpusDataset):
     drawn for each pair and epoch; the original code counts the two orders as two objectives and draws one per step.
 
     As in the original code, pairs with a side that is too long are left out, not truncated: the other side would
-    translate what is not there. `num_left_out` is their number.
+    translate what is not there. `num_left_out` is their number; a warning says so above a tenth.
 
     Args:
         documents (`datasets.Dataset`): A parallel corpus of `prepare_parallel_corpus`: documents of two sentences.
@@ -82,6 +86,12 @@ class ParallelPairs(CorpusDataset):
         super().__init__(documents, seed, redraw, epochs_per_draw, dupe_factor)
         self.max_length, self.max_sentence_length = int(max_length), max_sentence_length
         self.first_sentences = self._fitting_pairs()
+        if self.num_left_out > MANY_LEFT_OUT * self.store.num_documents:
+            logger.warning_once(
+                f"{self.num_left_out:,} of {self.store.num_documents:,} pairs of {'-'.join(self.languages)} are left "
+                f"out at max_length={self.max_length}: both sides together do not fit, or one has more than "
+                f"{self.max_sentence_length} tokens."
+            )
 
     def __len__(self) -> int:
         return len(self.first_sentences)

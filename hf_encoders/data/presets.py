@@ -66,6 +66,29 @@ ROBERTA_WHOLE_WORD_MASKING = {
     "word_starts": SpaceMarkedStarts,
 }
 
+# MacBERT (https://arxiv.org/abs/2004.13922, section 3.2), which has no released code; n counts words (its issue 15).
+# N-grams of 1 to 4 words, up to 15 % of the tokens; each word becomes a similar one, a random one, or stays.
+MACBERT_MASKING = {
+    "unit": "ngram",
+    "ngram_probabilities": (0.4, 0.3, 0.2, 0.1),
+    "replacement_per": "word",
+    "mask_replace_probability": 0.0,
+    "similar_replace_probability": 0.8,
+    "random_replace_probability": 0.1,
+}
+
+# ERNIE 1.0: `mask` in `batching.py` of PaddlePaddle/ERNIE, release/r2.0. Every token, or every unit, independently;
+# 80/10/10 for each token of a unit on its own; special tokens may be random tokens. As it is, its character mode; with
+# `unit` "word", "phrase" or "entity" its word mode, whose units were those of a lexical analyser.
+ERNIE_MASKING = {"num_masked": "bernoulli", "at_least_one": False, "random_tokens": "any"}
+
+# DistilBERT: `prepare_batch_mlm` in `distiller.py` and `mlm_smoothing` in `train.py` of the research projects of
+# transformers. The number to mask was of the batch, and is of the example here; unknown tokens were never predicted.
+DISTILBERT_MASKING = {"frequency_power": 0.7, "count_special_tokens": True, "random_tokens": "any"}
+# XLM: `mask_out` in `trainer.py` with `sample_alpha` 0.5 (https://arxiv.org/abs/1901.07291, section 3.2; the models of
+# 17 and 100 languages). Its default, 0, is without `frequency_power`. The number was of the batch there too.
+XLM_MASKING = {**DISTILBERT_MASKING, "frequency_power": 0.5}
+
 # facebookresearch/XLM, `StreamDataset`; for the released models at max_length 256 (`bptt`).
 XLM_BLOCKS = {"cross_documents": True, "sentence_separators": True, "whole_sentences": False}
 # fairseq, task `multilingual_masked_lm`: `--sample-break-mode complete` is its default too.

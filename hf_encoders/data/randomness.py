@@ -47,6 +47,9 @@ class RandomStream(IntEnum):
     MASK_LAST_WORD = 20
     REPLACEMENT = 21
     UNIT_REPLACEMENT = 22
+    WORD_REPLACEMENT = 23
+    SIMILAR_WORD = 24
+    MASK_LEVEL = 25
     # Mixtures of sources
     SOURCE_SEED = 32
     PASS_ORDER = 33

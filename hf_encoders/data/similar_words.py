@@ -16,13 +16,11 @@ from safetensors.numpy import save_file
 from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.data.corpus.settings import tokenizer_fingerprint
-from hf_encoders.data.ragged import offsets_of, ranges
+from hf_encoders.data.ragged import hashes_of_rows, offsets_of, ranges
 
 
 SIMILAR_WORDS_FILE = "similar_words.safetensors"  # beside the corpus
 REMEDY = "restore it, or make it again with `hf-encoders corpus --similar-words build`"
-# Odd, 64 random bits: a word's hash is the polynomial of its token ids at this number, modulo 2**64.
-_BASE = np.uint64(0xD1B54A32D192ED03)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -82,7 +80,7 @@ class SimilarWords:
             raise ValueError(f"similar words: numbers of words must be in [0, {len(self)}).")
         if (self.lengths[words] != self.lengths[self.similar]).any() or (words == self.similar).any():
             raise ValueError("similar words: a similar word is another word of the same number of tokens.")
-        hashes = _hashes(self.tokens, self.lengths)
+        hashes = hashes_of_rows(self.tokens, self.lengths)
         made["by_hash"] = np.argsort(hashes, kind="stable")
         made["hashes"] = hashes[made["by_hash"]]
         if (made["hashes"][1:] == made["hashes"][:-1]).any():
@@ -150,7 +148,7 @@ class SimilarWords:
             return found
         begin, end = begin[possible], end[possible]
         tokens = ids[ranges(begin, end)]
-        hashes = _hashes(tokens, end - begin)
+        hashes = hashes_of_rows(tokens, end - begin)
         place = np.minimum(np.searchsorted(self.hashes, hashes), len(self) - 1)
         words = self.by_hash[place]
         is_same = (self.hashes[place] == hashes) & (self.lengths[words] == end - begin)
@@ -236,12 +234,28 @@ class SimilarWords:
             )
 
 
-def _hashes(tokens: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """A 64-bit hash of each word, of `lengths` tokens, at least 1 each; `uint64` of the shape of `lengths`."""
-    if not len(lengths):
-        return np.empty(0, dtype=np.uint64)
-    begins = offsets_of(lengths)[:-1]
-    with np.errstate(over="ignore"):
-        powers = np.cumprod(np.full(int(lengths.max()), _BASE))
-        places = np.arange(len(tokens)) - np.repeat(begins, lengths)
-        return np.add.reduceat((tokens.astype(np.uint64) + np.uint64(1)) * powers[places], begins)
+def join_similar_words(tables: Sequence[SimilarWords]) -> SimilarWords:
+    """Several tables of one tokenizer as one; a word of several tables has the similar words of the first.
+
+    >>> first = SimilarWords.of({(10,): [(11,)]}, doctest_tokenizer())
+    >>> second = SimilarWords.of({(10,): [(12,)], (12,): [(11,)]}, doctest_tokenizer())
+    >>> joined = join_similar_words([first, second])
+    >>> joined, joined.tokens.tolist(), joined.similar.tolist(), joined.counts.tolist()
+    (SimilarWords(3 words, 2 with similar ones, 1.0 on average), [10, 11, 12], [1, 1], [1, 0, 1])
+    """
+    joined, *others = tables
+    for table in others:
+        if table.tokenizer != joined.tokenizer:
+            raise ValueError("similar words: tables of different tokenizers cannot be joined.")
+        numbers = joined.find(table.tokens, table.offsets[:-1], table.offsets[1:])
+        new = np.flatnonzero(numbers < 0)
+        numbers[new] = len(joined) + np.arange(len(new))
+        similar = ranges(table.similar_offsets[new], table.similar_offsets[new + 1])
+        joined = SimilarWords(
+            np.concatenate([joined.tokens, table.tokens_of(new)]),
+            np.concatenate([joined.lengths, table.lengths[new]]),
+            np.concatenate([joined.similar, numbers[table.similar[similar]]]),
+            np.concatenate([joined.counts, table.counts[new]]),
+            joined.tokenizer,
+        )
+    return joined

@@ -48,6 +48,7 @@ class UnitStart(IntFlag):
     WORD = 1
     PHRASE = 2  # such as a collocation
     ENTITY = 4  # such as a name
+    LISTED = 8  # an entity of the corpus's lexicon, where other words only begin with the bit ENTITY
 
 
 class Joint(NamedTuple):

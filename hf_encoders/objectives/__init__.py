@@ -3,7 +3,14 @@
 from hf_encoders.objectives.dialogue import DialogueLanguageModelling
 from hf_encoders.objectives.mlm import MaskedLanguageModelling
 from hf_encoders.objectives.nsp import NextSentencePrediction
-from hf_encoders.objectives.objective import OBJECTIVES, LossTerm, Objective, get_objective, register_objective
+from hf_encoders.objectives.objective import (
+    OBJECTIVES,
+    LossTerm,
+    Objective,
+    get_objective,
+    objectives_of_text,
+    register_objective,
+)
 from hf_encoders.objectives.sop import SentenceOrderPrediction
 
 
@@ -12,4 +19,4 @@ register_objective(NextSentencePrediction())
 register_objective(SentenceOrderPrediction())
 register_objective(DialogueLanguageModelling())
 
-__all__ = ["OBJECTIVES", "LossTerm", "Objective", "get_objective", "register_objective"]
+__all__ = ["OBJECTIVES", "LossTerm", "Objective", "get_objective", "objectives_of_text", "register_objective"]

@@ -28,8 +28,11 @@ class MaskedLanguageModelling(Objective):
         self, collator: Any, mask_rates: Sequence[float], examples: Mapping[str, Any], logged: Mapping[str, float]
     ) -> dict[str, str]:
         """How tokens were masked."""
-        masking = collator.masker.masking
-        return {"masked language modelling": describe_masking(masking, mask_rates, logged.get("mask_rate"))}
+        told = [describe_masking(collator.masker.masking, mask_rates, logged.get("mask_rate"))]
+        for number, masker in enumerate(collator.phase_maskers):
+            if masker is not collator.masker:
+                told.append(f"phase {number + 1}: {describe_masking(masker.masking, mask_rates, None)}")
+        return {"masked language modelling": "; ".join(told)}
 
     def results(self, metrics: Mapping[str, float], unigram_cross_entropy: float) -> list[dict[str, Any]]:
         """Perplexity beside that of the unigram distribution, and accuracies."""

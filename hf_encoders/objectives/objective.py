@@ -214,6 +214,11 @@ def register_objective(objective: Objective) -> None:
     OBJECTIVES[objective.name] = objective
 
 
+def objectives_of_text() -> list[str]:
+    """Names of the objectives whose text is documents, not dialogues."""
+    return [name for name, objective in OBJECTIVES.items() if objective.turns_column is None]
+
+
 def get_objective(name: str) -> Objective:
     """A registered objective.
 

@@ -8,7 +8,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_encoders.data.chunk_examples import ChunkRule
 from hf_encoders.data.chunks import DocumentChunks
-from hf_encoders.data.collators import SentencePairCollator
+from hf_encoders.data.pair_collators import SentencePairCollator
 from hf_encoders.objectives.mlm import MASKED_TOKENS, MaskedLanguageModelling
 from hf_encoders.objectives.objective import LossTerm
 
@@ -52,7 +52,7 @@ class SentencePairObjective(MaskedLanguageModelling):
         """How tokens were masked, and which pairs had label 1."""
         share = logged.get("pair_label_1_share", 0.5)
         words = "half" if abs(share - 0.5) <= SAME_HALF else f"{100 * share:.0f} %"
-        pairs = f"{words} {self.label_1}{self.single_label_1 if examples.get('original_code') else ''}"
+        pairs = f"{words} {self.label_1}{self.single_label_1 if examples.get('original_code') else ''} (label 1)"
         return {**super().describe(collator, mask_rates, examples, logged), self.title: pairs}
 
     def loss_baselines(self, unigram_cross_entropy: float) -> dict[str, tuple[str, float]]:

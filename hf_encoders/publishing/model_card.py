@@ -56,7 +56,7 @@ def make_model_card(model: PreTrainedModel, record: TrainingRecord, name: str, h
         # Not a local folder with a name like a repository's.
         base_model=base if is_repo_id(base := record.base_model) and not Path(base).exists() else None,
         datasets=record.dataset_ids or None,
-        pipeline_tag=TASK_OF_HEAD.get(head),
+        pipeline_tag=TASK_OF_HEAD.get(head if record.fills_masks else "AutoModel"),
         tags=["hf_encoders", config.model_type],
         model_name=name,
         eval_results=[_eval_result(entry) for entry in record.evaluation] or None,

@@ -1,6 +1,7 @@
-"""Configurations of new models: from a recipe's fields, and what the tokenizer decides."""
+"""Configurations of new models: from a recipe's fields, and what tokenizer and text decide."""
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
@@ -19,6 +20,14 @@ def tokenizer_fields(
         "bos_token_id": tokenizer.bos_token_id,
         "eos_token_id": tokenizer.eos_token_id,
     }
+
+
+def language_fields(config_class: type[EncoderConfig], languages: Iterable[str]) -> dict[str, Any]:
+    """Fields of a family with language embeddings, for the languages of the text; others have none."""
+    names = sorted(set(languages))
+    if not names or "lang2id" not in {one.name for one in dataclasses.fields(config_class)}:
+        return {}
+    return {"n_langs": len(names), "lang2id": {name: number for number, name in enumerate(names)}}
 
 
 def config_of_fields(config_class: type[EncoderConfig], fields: dict[str, Any]) -> EncoderConfig:

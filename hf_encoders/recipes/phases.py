@@ -15,6 +15,7 @@ from torch.utils.data import Dataset
 
 from hf_encoders.data.corpus.sentence_store import SentenceStore
 from hf_encoders.data.examples import EpochDataset
+from hf_encoders.data.mixture import MixedExamples
 from hf_encoders.data.randomness import RandomStream, example_keys, random_bits
 from hf_encoders.recipes.recipe import Phase
 from hf_encoders.training.faults.run_facts import sentence_stores
@@ -52,6 +53,8 @@ class RunExamples(Dataset):
         mask_rate (`Callable`, *optional*): Progress in [0, 1) -> mask rate of a step, such as `MaskRate`. None
             leaves it to the data collator.
 
+    Examples of a phase with `masking` name it, for the data collator's `phase_masking`.
+
     Raises:
         ValueError: as `check_division`.
     """
@@ -80,6 +83,24 @@ class RunExamples(Dataset):
         """The corpora of the phases, which checkpoints record."""
         return list(sentence_stores(self.phases[0].dataset))
 
+    @property
+    def mixtures(self) -> list[tuple[MixedExamples, float]]:
+        """The mixture of sources of each phase, and how many of its epochs the phase has; empty for a single text."""
+        return [
+            (part.dataset, part.phase.steps * part.phase.examples / len(part.dataset))
+            for part in self.phases
+            if isinstance(part.dataset, MixedExamples)
+        ]
+
+    @property
+    def passes(self) -> dict[str, float]:
+        """How often the run reads each source; empty for a single text."""
+        found: dict[str, float] = {}
+        for mixture, epochs in self.mixtures:
+            for name, passes in mixture.passes.items():
+                found[name] = found.get(name, 0.0) + passes * epochs
+        return found
+
     def items_of(self, place: int) -> range:
         """The micro-batches of phase `place`, from 0."""
         return range(self.first_items[place], self.first_items[place + 1])
@@ -102,10 +123,12 @@ class RunExamples(Dataset):
             dataset, order = self._open(place, self.first_epochs[place] + epoch)
             found += dataset.__getitems__(order[first : first + count])
             begin += count
-        if self.mask_rate is None:
-            return found
-        rate = self.mask_rate(index // self.micro_batches * self.micro_batches / len(self))
-        return [replace(examples, mask_rate=rate) for examples in found]
+        given: dict[str, Any] = {}
+        if self.mask_rate is not None:
+            given["mask_rate"] = self.mask_rate(index // self.micro_batches * self.micro_batches / len(self))
+        if part.phase.masking:
+            given["phase"] = place + 1
+        return [replace(examples, **given) for examples in found] if given else found
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """The examples of several micro-batches together."""

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
+from hf_encoders.data.mixture import passes_table
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.models.encoder_linear_loss import CHUNK_SCORES
 from hf_encoders.recipes.phases import RunExamples
@@ -63,6 +64,7 @@ class Plan:
     device: str
     how: str  # time and memory were determined, in words
     phases: list[PhasePlan]
+    sources: str = ""  # table of shares and passes; empty for a single text
 
     @property
     def seconds(self) -> float:
@@ -95,6 +97,8 @@ class Plan:
             f"together {counted(recipe.steps, 'step')}, {tokens} tokens, {duration(self.seconds)} and "
             f"{rounded(self.bytes / 2**30, 2)} GiB on each of {division.processes} x {self.device}",
             f"({self.how})",
+            *(f"phase {i + 1}: {plan.phase}" for i, plan in enumerate(self.phases) if plan.phase.masking),
+            *self.sources.splitlines(),
             f"{saving}; evaluation and saving come on top",
         ]
         for name, effect in (("fsdp", "takes less memory"), ("torch_compile", "takes less time")):
@@ -144,7 +148,8 @@ def make_plan(
         f"estimated: {share:.0%} of the {rate / 1e9:,.0f} GFLOP/s that a large matrix product reaches here; "
         "--plan --measure runs a pass of each phase"
     )
-    return Plan(run, parameters, device, how, found)
+    sources = passes_table(examples.mixtures) if examples.mixtures else ""
+    return Plan(run, parameters, device, how, found, sources)
 
 
 def activation_bytes(config: EncoderConfig, counts: BatchCounts, dtype: torch.dtype, recomputes_layers: bool) -> int:

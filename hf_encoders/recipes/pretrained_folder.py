@@ -1,14 +1,18 @@
 """The result of a pre-training: a folder of model, tokenizer and code, with record, curve and card of the run."""
 
 import argparse
+from collections.abc import Mapping
 from typing import Any
 
-import datasets
 import numpy as np
 
 from hf_encoders.data.corpus.report import corpus_statistics
+from hf_encoders.data.corpus.similar_words import share_without_similar
+from hf_encoders.data.mixture import Sampling
 from hf_encoders.publishing.model_card import make_model_card
+from hf_encoders.recipes.masking_data import needs_similar_words, similar_words_of
 from hf_encoders.recipes.run import Run
+from hf_encoders.recipes.sources import Documents, corpora_of, named_sources
 from hf_encoders.records.curves import Curve
 from hf_encoders.records.plots import draw_runs
 from hf_encoders.records.training_record import TrainingRecord, command_of, facts_of_this_process
@@ -49,7 +53,7 @@ def pretraining_record(
     run: Run,
     trainer: PreTrainingTrainer,
     corpus_name: str,
-    documents: datasets.Dataset,
+    documents: Documents,
     after: dict[str, float],
     arguments: argparse.Namespace,
 ) -> TrainingRecord:
@@ -59,16 +63,33 @@ def pretraining_record(
         run (`Run`): The run.
         trainer (`PreTrainingTrainer`): Its trainer, whose `health` counted tokens and seconds.
         corpus_name (`str`): Name of the training text.
-        documents (`datasets.Dataset`): Tokenised documents of the training text.
+        documents (`Documents`): The training text, by source where sources have names.
         after (`dict`): Metrics of the last evaluation.
-        arguments (`argparse.Namespace`): Of the command that started the run, with `language`.
+        arguments (`argparse.Namespace`): Of the command that started the run.
     """
     unigram = trainer.health.unigram_cross_entropy
     recipe, logged = run.recipe, logged_means(trainer.state.log_history)
-    held_out = {"dataset": "held-out documents of the corpus"}
+    sources = named_sources(documents)
+    evaluation = [
+        {"dataset": "held-out documents of the corpus", **result} for result in run.objective.results(after, unigram)
+    ]
+    for name, of_source in trainer.health.source_unigrams.items():
+        results = run.objective.results(metrics_of_source(after, name), of_source)
+        evaluation += [{"dataset": f"held-out documents of {name}", **result} for result in results]
     rates = () if recipe.mask_rate is None else (recipe.mask_rate(0.0), recipe.mask_rate(1.0))
-    statistics = corpus_statistics(documents)
-    counts = {name: getattr(statistics, name) for name in ("documents", "sentences", "tokens")}
+    statistics = {name: corpus_statistics(source.documents) for name, source in sources.items()}
+    counts = {
+        name: sum(getattr(one, name) for one in statistics.values()) for name in ("documents", "sentences", "tokens")
+    }
+    passes = trainer.train_dataset.passes
+    for name in passes:
+        counts[name] = f"{statistics[name].tokens:,} tokens, read {passes[name]:.3g} times"
+    maskings = recipe.maskings
+    if needs_similar_words(recipe):
+        table = similar_words_of(corpora_of(sources), trainer.processing_class)
+        for name, source in sources.items():
+            share = share_without_similar(table, source.documents, trainer.processing_class)
+            counts[f"words without a similar one{name and f', {name}'}"] = f"{share:.1%}"
     return TrainingRecord(
         objectives=run.objective.describe(trainer.data_collator, rates, recipe.examples, logged),
         corpus={"name": corpus_name, **counts},
@@ -76,6 +97,7 @@ def pretraining_record(
             "optimizer steps": trainer.state.global_step,
             "recipe": recipe.name,
             "phases": ", ".join(map(str, recipe.phases)),
+            **({"sources": str(recipe.samplings[-1] or Sampling())} if passes else {}),
             # For `Trainer` an example is a micro-batch, so its batch size is left out.
             **{name: fact for name, fact in optimization_facts(trainer).items() if not name.startswith("rows")},
             "seed": trainer.args.seed,
@@ -84,10 +106,21 @@ def pretraining_record(
         **facts_of_this_process(),
         seconds=trainer.health.training_seconds,
         tokens_per_second=trainer.health.tokens_seen / trainer.health.training_seconds,
-        evaluation=[{**held_out, **result} for result in run.objective.results(after, unigram)],
+        evaluation=evaluation,
         command=command_of(arguments),
-        language=[arguments.language],
+        fills_masks=not maskings or any(masking.mask_replace_probability for masking in maskings),
+        language=list(dict.fromkeys(code for source in sources.values() for code in source.languages)),
     )
+
+
+def metrics_of_source(metrics: Mapping[str, float], name: str) -> dict[str, float]:
+    """The metrics of one source in those of an evaluation, under the names that they have over all.
+
+    >>> metrics_of_source({"eval_mlm_loss": 2.5, "eval_de_mlm_loss": 3.0}, "de")
+    {'eval_mlm_loss': 3.0}
+    """
+    prefix = f"eval_{name}_"
+    return {f"eval_{key.removeprefix(prefix)}": value for key, value in metrics.items() if key.startswith(prefix)}
 
 
 def logged_means(log_history: list[dict[str, Any]]) -> dict[str, float]:

@@ -19,7 +19,7 @@ from hf_encoders.data.corpus.segmentation import splitter_for
 from hf_encoders.data.corpus.text_files import text_files
 from hf_encoders.loading import load_tokenizer
 from hf_encoders.recipes.recipe import Recipe
-from hf_encoders.recipes.run_folder import recipe_tokenizer
+from hf_encoders.recipes.sources import recipe_tokenizer
 from hf_encoders.writing import read_json, replaced_folder
 
 
@@ -98,7 +98,7 @@ def description(arguments: argparse.Namespace, recipe: Recipe) -> dict[str, Any]
         "text": text,
         "language": arguments.language,
         "family": recipe.family,
-        "tokenizer": asdict(recipe.tokenizer),
+        "tokenizer": recipe.tokenizer.facts(),
         "max_length": recipe.longest,
         "seed": arguments.seed,
     }

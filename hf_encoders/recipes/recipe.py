@@ -7,6 +7,7 @@ optimizer, and any field of `transformers.TrainingArguments`. The shipped ones a
 import dataclasses
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,14 @@ import torch
 import yaml
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 
-from hf_encoders.data import presets
+from hf_encoders.data.masking import Masking
+from hf_encoders.data.mixture import Sampling
 from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives import get_objective
 from hf_encoders.option_names import NOTHING, advice
-from hf_encoders.recipes.model_config import config_of_fields, tokenizer_fields
+from hf_encoders.recipes.model_config import config_of_fields, language_fields, tokenizer_fields
+from hf_encoders.recipes.recipe_fields import Phase, TokenizerRecipe, sampling_of, with_preset
 from hf_encoders.registration import config_class_of
 from hf_encoders.training.mask_rate import MaskRate
 from hf_encoders.training.optimizers import OPTIMIZERS
@@ -43,48 +46,6 @@ KINDS = {"family": str, "objective": str, "phases": list, "mask_rate": list, "op
 
 
 @dataclass(frozen=True)
-class Phase:
-    """A part of a run with examples of one length; ValueError for a number that is too small."""
-
-    steps: int  # of the optimizer
-    length: int  # longest example in tokens, special tokens included
-    examples: int  # per optimizer step, over all processes and micro-batches
-
-    def __post_init__(self):
-        for name, least in (("steps", 1), ("length", 5), ("examples", 1)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise ValueError(f"phases: {name}={value!r} must be a whole number, at least {least}.")
-
-    def __str__(self) -> str:
-        return f"{self.steps:,} steps of {self.examples:,} x {self.length} tokens"
-
-
-@dataclass(frozen=True)
-class TokenizerRecipe:
-    """Options of the tokenizer that is trained if none is given, as in `train_tokenizer`.
-
-    Raises:
-        ValueError: for a value of another type or out of range.
-    """
-
-    vocab_size: int
-    lowercase: bool = True
-    strip_accents: bool = False
-    character_coverage: float = 1.0
-
-    def __post_init__(self):
-        for one in dataclasses.fields(self):
-            value = getattr(self, one.name)
-            if type(value) is not one.type:
-                raise ValueError(f"tokenizer: {one.name}={value!r} must be of type {one.type.__name__}.")
-        if self.vocab_size < 1:
-            raise ValueError(f"tokenizer: vocab_size={self.vocab_size} must be at least 1.")
-        if not 0 < self.character_coverage <= 1:
-            raise ValueError(f"tokenizer: character_coverage={self.character_coverage} must be in (0, 1].")
-
-
-@dataclass(frozen=True)
 class Recipe:
     """A pre-training run.
 
@@ -97,11 +58,15 @@ class Recipe:
         phases (`tuple` of `Phase`): In order; learning rate and mask rate follow the steps of all.
         examples (`dict`): Options of the objective's dataset; `preset`, a name in `hf_encoders.data.presets`, sets
             several at once.
-        masking (`dict`): Options of the data collator; `preset` likewise.
+        masking (`dict`): Options of the data collator; `preset` likewise. A phase may have others for its training;
+            evaluation is with these.
         mask_rate (`MaskRate`, *optional*): In YAML `[0.30, 0.15]`, from the first step to the last, or
             `[0.30, 0.15, cosine]`.
         optimizer (`str`): `adamw`, `lamb`, or a name that `TrainingArguments.optim` has, such as `adafactor`.
         training (`dict`): Fields of `transformers.TrainingArguments`; `warmup_steps` below 1 is a share of all steps.
+        sources (`dict`, *optional*): How often the sources of the text are drawn, `{"alpha": 0.3}` or `{"weights":
+            {"law": 2, "web": 1}}`, as in `Sampling`; a phase may have its own. By default, as often as their sizes
+            say.
 
     Raises:
         ValueError: naming the field, for an unknown field or an invalid value.
@@ -118,6 +83,7 @@ class Recipe:
     mask_rate: MaskRate | None = None
     optimizer: str = "adamw"
     training: dict[str, Any] = field(default_factory=dict)
+    sources: dict[str, Any] | None = None
 
     def __post_init__(self):
         objective = get_objective(self.objective)
@@ -133,17 +99,59 @@ class Recipe:
         except ValueError as error:
             raise ValueError(f"model: {error}") from error
         objective.check_options(self.examples, self.masking)
-        rate = self.masking.get("mask_probability")
-        if self.mask_rate is not None and rate is not None:
-            raise ValueError(f"masking: mask_probability={rate} does not go with mask_rate: leave one out.")
+        self._check_phase_masking()
+        sampling_of(self.sources, "sources")
+
+    def facts(self) -> dict[str, Any]:
+        """The fields as runs record them.
+
+        What phases and sources do not set is left out, so that runs from before there were such fields are the same.
+        """
+        found = {**dataclasses.asdict(self), "tokenizer": self.tokenizer.facts()}
+        found["phases"] = [{n: v for n, v in phase.items() if v not in (None, {})} for phase in found["phases"]]
+        return found if self.sources is not None else {n: v for n, v in found.items() if n != "sources"}
+
+    def _check_phase_masking(self) -> None:
+        objective = get_objective(self.objective)
+        for number, changed in enumerate(self.phase_masking):
+            if changed:
+                try:
+                    objective.check_options(self.examples, {**self.masking, **changed})
+                except ValueError as error:
+                    raise ValueError(f"phases: phase {number + 1}: {error}") from error
+        for masking in (self.masking, *self.phase_masking):
+            rate = masking.get("mask_probability")
+            if self.mask_rate is not None and rate is not None:
+                raise ValueError(
+                    f"masking: mask_probability={rate} does not go with mask_rate, which sets that of every step: "
+                    "leave one out."
+                )
+
+    @property
+    def phase_masking(self) -> list[dict[str, Any]]:
+        """Options of the data collator that differ from `masking`, of each phase."""
+        return [with_preset("phases: masking", phase.masking) for phase in self.phases]
+
+    @property
+    def maskings(self) -> list[Masking]:
+        """How the run masks: by its own options, and by those of phases that have others; [] for no `Masking`."""
+        if not issubclass(get_objective(self.objective).masking_options, Masking):
+            return []
+        changed = [one for one in self.phase_masking if one]
+        return [Masking(**{**self.masking, **one}) for one in ({}, *changed)]
+
+    @property
+    def samplings(self) -> list[Sampling | None]:
+        """How often sources are drawn in each phase; None where the recipe does not say."""
+        return [sampling_of(phase.sources or self.sources, "sources") for phase in self.phases]
 
     @property
     def config_class(self) -> type[EncoderConfig]:
         """The family's configuration class."""
         return config_class_of(self.family)
 
-    def model_config(self, tokenizer: PreTrainedTokenizerBase) -> EncoderConfig:
-        """The configuration for a tokenizer; the embedding table has a multiple of 64 rows.
+    def model_config(self, tokenizer: PreTrainedTokenizerBase, languages: Iterable[str] = ()) -> EncoderConfig:
+        """The configuration for a tokenizer and the languages of the text; the word table has a multiple of 64 rows.
 
         Raises:
             ValueError: if the recipe sets fewer rows than the tokenizer or the longest examples need.
@@ -155,6 +163,7 @@ class Recipe:
                 raise ValueError(
                     f"model: {name}={self.model[name]} must be at least {least[name]} here: leave it out."
                 )
+        fields |= language_fields(self.config_class, languages)
         fields = {"vocab_size": padded_vocab_size(tokenizer), **fields, **self.model}
         return config_of_fields(self.config_class, fields)
 
@@ -209,7 +218,7 @@ class Recipe:
         ([2000, 6000], [1000, 7000])
         """
         further = self.steps - sum(phase.steps for phase in before)
-        shapes, others = ([(phase.length, phase.examples) for phase in phases] for phases in (self.phases, before))
+        shapes, others = ([dataclasses.replace(phase, steps=1) for phase in run] for run in (self.phases, before))
         if not is_scaled or shapes != others or further < 0:
             return self
         last = dataclasses.replace(before[-1], steps=before[-1].steps + further)
@@ -221,7 +230,7 @@ class Recipe:
             return False
         is_longer = self.steps > sum(phase.steps for phase in before)
         last, now = before[-1], self.phases[len(before) - 1]
-        return is_longer and (now.length, now.examples) == (last.length, last.examples) and now.steps >= last.steps
+        return is_longer and dataclasses.replace(now, steps=last.steps) == last and now.steps >= last.steps
 
 
 class _Loader(yaml.SafeLoader):
@@ -284,7 +293,7 @@ def recipe_of(name: str, fields: Any) -> Recipe:
     made["tokenizer"] = _made(TokenizerRecipe, "tokenizer", fields["tokenizer"])
     made["phases"] = tuple(_made(Phase, "phases", phase) for phase in fields["phases"])
     for key in ("examples", "masking"):
-        made[key] = _with_preset(key, fields.get(key, {}))
+        made[key] = with_preset(key, fields.get(key, {}))
     if "mask_rate" in fields:
         given = fields["mask_rate"]
         if len(given) not in (2, 3) or not all(map(_is_number, given[:2])):
@@ -317,15 +326,3 @@ def _made(kind: type, key: str, fields: Any) -> Any:
     except TypeError as error:
         names = ", ".join(one.name for one in dataclasses.fields(kind))
         raise ValueError(f"{key}: {fields!r} must have the fields {names} ({error}).") from error
-
-
-def _with_preset(key: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Options, with those of their `preset` where they do not set it."""
-    options = dict(options)
-    preset = options.pop("preset", None)
-    if preset is None:
-        return options
-    given = getattr(presets, str(preset), None) if str(preset).isupper() else None
-    if not isinstance(given, dict):
-        raise ValueError(f"{key}: preset {preset!r} is not in hf_encoders.data.presets, such as BERT_MASKING.")
-    return {**given, **options}

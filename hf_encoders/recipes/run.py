@@ -7,16 +7,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import datasets
 import numpy as np
 import torch
 from torch.utils.data import Dataset, Subset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProgressCallback, TrainingArguments
 
-from hf_encoders.data.corpus.report import unigram_cross_entropy
+from hf_encoders.data.corpus.named_sources import UNNAMED
+from hf_encoders.data.examples import EpochDataset
+from hf_encoders.data.mixture import MixedExamples, Sampling, source_seed
+from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives import Objective, get_objective
+from hf_encoders.objectives.objective import first_position
+from hf_encoders.recipes.masking_data import masking_options
 from hf_encoders.recipes.phases import PhaseExamples, RunExamples, check_division
 from hf_encoders.recipes.recipe import Recipe
+from hf_encoders.recipes.sources import Documents, Source, corpora_of, named_sources, unigrams
 from hf_encoders.training.callbacks import CompactProgressCallback
 from hf_encoders.training.faults.checkpoints import UNFINISHED, checkpoints_by_step, problem_of_unfinished
 from hf_encoders.training.health.callback import HealthCallback
@@ -30,6 +35,7 @@ MICRO_BATCH_TOKENS = 16384  # the default fills a GPU and fits a laptop
 SAVE_TOKENS = 10**9
 FEWEST_SAVE_STEPS = 50  # default number of steps between two checkpoints and evaluations, at least
 EVAL_EXAMPLES = 2000  # most examples of an evaluation, spread evenly over the held-out documents
+FEWEST_EVAL_EXAMPLES = 200  # of each of many sources, if it has so many
 
 
 @dataclass(frozen=True)
@@ -127,49 +133,95 @@ class Run:
         """The run's folder."""
         return Path(self.arguments.output_dir)
 
-    def examples(self, documents: datasets.Dataset) -> RunExamples:
-        """The micro-batches of the run; phases of one length share their dataset."""
-        recipe, options = self.recipe, {"seed": self.arguments.seed, **self.recipe.examples}
+    def examples(self, documents: Documents) -> RunExamples:
+        """The micro-batches of the run; phases of one length, and with the same sampling of sources, share a dataset.
+
+        Args:
+            documents (`Documents`): The text, or its sources by name.
+        """
+        recipe, seed = self.recipe, self.arguments.seed
+        lengths = {phase.length for phase in recipe.phases}
+        sources = named_sources(documents)
         by_length = {
-            length: self.objective.make_examples(documents, length, **options)
-            for length in {phase.length for phase in recipe.phases}
+            length: {
+                name: examples_of(name, source, self.objective, length, recipe.examples, seed=seed)
+                for name, source in sources.items()
+            }
+            for length in lengths
         }
-        phases = [PhaseExamples(phase, by_length[phase.length]) for phase in recipe.phases]
+        found, phases = {}, []
+        for phase, sampling in zip(recipe.phases, recipe.samplings, strict=True):
+            kind = phase.length, str(sampling)
+            if kind not in found:
+                # Another mixture counts passes from 0 again, so its examples need random numbers of their own.
+                own_seed = source_seed(seed, f"phase {len(found)}") if found else seed
+                found[kind] = mixed(by_length[phase.length], sources, sampling or Sampling(), own_seed)
+            phases.append(PhaseExamples(phase, found[kind]))
         return RunExamples(phases, self.micro_batching.micro_batches, recipe.mask_rate)
 
-    def held_out_examples(self, documents: datasets.Dataset) -> Dataset:
-        """Examples of the longest phase's length to evaluate on: always the same, without the papers' artefacts."""
-        examples = self.objective.make_examples(documents, self.recipe.longest, seed=self.arguments.seed, redraw=False)
-        spread = np.linspace(0, len(examples) - 1, min(len(examples), EVAL_EXAMPLES)).astype(int)
-        return Subset(examples, spread.tolist())
+    def held_out_examples(self, documents: Documents) -> Dataset | dict[str, Dataset]:
+        """Examples of the longest phase's length to evaluate on: always the same, without the papers' artefacts.
 
-    def collator(self, tokenizer: PreTrainedTokenizerBase) -> Any:
+        Of sources with names, a dataset for each, which share the number of examples.
+        """
+        sources, seed, longest = named_sources(documents), self.arguments.seed, self.recipe.longest
+        most = max(EVAL_EXAMPLES // len(sources), FEWEST_EVAL_EXAMPLES)
+        found = {}
+        for name, source in sources.items():
+            # A mixture says by itself that it is not drawn again.
+            one = examples_of(name, source, self.objective, longest, {}, seed=seed, redraw=bool(name))
+            examples = mixed({name: one}, {name: source}, Sampling(), seed, redraw=False)
+            spread = np.linspace(0, len(examples) - 1, min(len(examples), most)).astype(int)
+            found[name] = Subset(examples, spread.tolist())
+        return found.get(UNNAMED, found)
+
+    def model_config(self, tokenizer: PreTrainedTokenizerBase, documents: Documents) -> EncoderConfig:
+        """The configuration of a new model, for a tokenizer and the languages of the text.
+
+        Raises:
+            ValueError: as `Recipe.model_config`; and for parallel text in a model that cannot restart positions.
+        """
+        sources = named_sources(documents).values()
+        config = self.recipe.model_config(tokenizer, (name for source in sources for name in source.languages))
+        if config.position_embedding_type != "absolute" and any(source.is_parallel for source in sources):
+            raise ValueError(
+                f"model: position_embedding_type={config.position_embedding_type!r} counts positions on through a "
+                "pair of translations, where they begin again: leave it out, or leave out the parallel corpus."
+            )
+        return config
+
+    def collator(self, tokenizer: PreTrainedTokenizerBase, documents: Documents) -> Any:
         """The data collator. With a schedule of mask rates, evaluation is at the last one."""
-        options = dict(self.recipe.masking)
-        if self.recipe.mask_rate is not None:
-            options["mask_probability"] = self.recipe.mask_rate(1.0)
+        sources = named_sources(documents)
+        config = self.model_config(tokenizer, documents)
+        options = masking_options(self.recipe, tokenizer, corpora_of(sources))
+        if any(source.is_parallel for source in sources.values()):
+            options["first_position"] = first_position(self.recipe.config_class, tokenizer)
+        if getattr(config, "has_language_embeddings", False):
+            options["lang2id"] = config.lang2id
         model_class = self.objective.model_class(self.recipe.config_class)
         return self.objective.make_collator(tokenizer, model_class, packed=True, **options)
 
     def trainer(
         self,
-        documents: datasets.Dataset,
-        held_out: datasets.Dataset,
+        documents: Documents,
+        held_out: Documents,
         tokenizer: PreTrainedTokenizerBase,
         model: PreTrainedModel | None = None,
     ) -> PreTrainingTrainer:
         """The trainer of the run, for `model` or, by default, one with fresh weights."""
         if model is None:
-            model = self.objective.new_model(self.recipe.model_config(tokenizer))
+            model = self.objective.new_model(self.model_config(tokenizer, documents))
+        examples, evaluated = self.examples(documents), self.held_out_examples(held_out)
         trainer = PreTrainingTrainer(
             model=model,
             args=self.arguments,
-            train_dataset=self.examples(documents),
-            eval_dataset=self.held_out_examples(held_out),
-            data_collator=self.collator(tokenizer),
+            train_dataset=examples,
+            eval_dataset=evaluated,
+            data_collator=self.collator(tokenizer, documents),
             processing_class=tokenizer,
             loss_weights=self.objective.loss_weights,
-            health=HealthCallback(unigram_cross_entropy(documents, held_out, len(tokenizer))),
+            health=HealthCallback(*unigrams(examples, evaluated, documents, held_out, len(tokenizer))),
             optimizer_cls_and_kwargs=optimizer_class(self.recipe.optimizer, self.arguments),
         )
         if not self.arguments.disable_tqdm:
@@ -199,6 +251,32 @@ class Run:
                 "--auto-find-batch-size True, which halves by itself."
             ) from error
         return Run.from_recipe(self.recipe, self.output, self.options, smaller)
+
+
+def examples_of(
+    name: str, source: Source, objective: Objective, max_length: int, options: Mapping[str, Any], **draws: Any
+) -> EpochDataset:
+    """`Source.examples`, with the source's name in errors."""
+    try:
+        return source.examples(objective, max_length, options, **draws)
+    except ValueError as error:
+        if name == UNNAMED:
+            raise
+        raise ValueError(f"--corpus: source {name}: {error}") from error
+
+
+def mixed(
+    datasets: Mapping[str, EpochDataset],
+    sources: Mapping[str, Source],
+    sampling: Sampling,
+    seed: int,
+    redraw: bool = True,
+) -> EpochDataset:
+    """The datasets of sources with names as one, whose examples know their language; the only one without a name."""
+    if UNNAMED in datasets:
+        return datasets[UNNAMED]
+    languages = {name: sources[name].languages[0] for name in datasets}
+    return MixedExamples(datasets, sampling.weights, sampling.alpha, languages, seed=seed, redraw=redraw)
 
 
 def training_arguments(

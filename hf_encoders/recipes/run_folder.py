@@ -1,13 +1,11 @@
-"""The folder of a run: corpus and tokenizer of its text, and `run.json`, which identifies the run."""
+"""The folder of a run, and `run.json`, which identifies the run."""
 
-import dataclasses
 import json
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import datasets
 from transformers import (
     PreTrainedTokenizerBase,
     Trainer,
@@ -17,22 +15,16 @@ from transformers import (
     TrainingArguments,
 )
 
-from hf_encoders.data import prepare_corpus
-from hf_encoders.data.corpus.documents import read_documents
-from hf_encoders.data.corpus.report import REPORT_FILE, CorpusReport
-from hf_encoders.data.corpus.segmentation import splitter_for
 from hf_encoders.data.corpus.settings import tokenizer_fingerprint
-from hf_encoders.data.corpus.text_files import has_text, text_files
-from hf_encoders.data.vocabulary.tokenizer_training import train_tokenizer
-from hf_encoders.loading import load_tokenizer
-from hf_encoders.objectives import get_objective
+from hf_encoders.recipes.masking_data import masking_facts
 from hf_encoders.recipes.phases import RunExamples
 from hf_encoders.recipes.recipe import Phase, Recipe
+from hf_encoders.recipes.sources import CORPUS, Documents, corpora_facts, corpora_of, named_sources
 from hf_encoders.records.run_files import RUN_FILE
 from hf_encoders.redaction import is_secret
 from hf_encoders.training.faults.checkpoints import UNFINISHED, checkpoints_by_step
 from hf_encoders.training.threads import Work, pass_of, set_threads
-from hf_encoders.writing import read_json, replaced_folder, write_whole
+from hf_encoders.writing import read_json, write_whole
 
 
 # Fields of `TrainingArguments` that a checkpoint's optimizer and schedule contain: other values would be ignored.
@@ -47,9 +39,6 @@ SHAPING = (
     "adam_epsilon",
     "max_grad_norm",
 )
-# `--push-to-hub` uploads the output folder except names with a leading underscore, and the text must stay private.
-CORPUS = "_corpus"
-TOKENIZER_RECIPE = "recipe.json"  # in the folder of a tokenizer trained here: its options and text
 # Files of a run in its folder, except the model, which stays until there is a new one.
 RUN_PARTS = (
     RUN_FILE,
@@ -69,90 +58,6 @@ OF_STEPS = ("warmup_steps", "lr_scheduler_kwargs")
 THREADS, IS_FINISHED = "threads", "is_finished"
 
 
-def check_corpus(corpus: list[str]) -> list[Path]:
-    """The prepared corpora among paths, or in folders of them; empty if all paths are text.
-
-    Raises:
-        ValueError: for a path that does not exist, does not end like text, or is text beside a prepared corpus.
-    """
-    prepared = {path: prepared_parts(path) for path in map(Path, corpus)}
-    parts = [part for found in prepared.values() for part in found]
-    for path, found in prepared.items():
-        is_text = not found or (found != [path] and has_text(path))
-        if is_text and parts:
-            raise ValueError(
-                f"--corpus: {path} holds text, and {parts[0]} is a prepared corpus: give one or the other, or prepare "
-                "all of the text with `hf-encoders corpus --input ...`."
-            )
-        if is_text:
-            text_files(path, option="--corpus: ")
-    return parts
-
-
-def prepared_parts(path: Path) -> list[Path]:
-    """The folder, if it is a prepared corpus, or the prepared corpora in it, sorted."""
-    if (path / REPORT_FILE).is_file():
-        return [path]
-    return sorted(report.parent for report in path.glob(f"*/{REPORT_FILE}"))
-
-
-def open_parts(parts: list[Path]) -> datasets.Dataset:
-    """Several prepared corpora as one; ValueError if some have word starts and others do not."""
-    opened = [datasets.load_from_disk(str(part)) for part in parts]
-    other = next((i for i, one in enumerate(opened) if one.column_names != opened[0].column_names), None)
-    if other is not None:
-        raise ValueError(
-            f"--corpus: {parts[0]} and {parts[other]} differ in their columns ({', '.join(opened[0].column_names)}; "
-            f"{', '.join(opened[other].column_names)}): prepare them alike."
-        )
-    # A part of more than 2^31 tokens has another list type.
-    large = next((one.features for one in opened if one.features != opened[0].features), None)
-    return datasets.concatenate_datasets(opened if large is None else [one.cast(large) for one in opened])
-
-
-def open_corpus(
-    recipe: Recipe, corpus: list[str], tokenizer_name: str | None, language: str, output: Path
-) -> tuple[PreTrainedTokenizerBase, datasets.Dataset]:
-    """The prepared corpus and its tokenizer; for text, both are made in the output folder.
-
-    Args:
-        recipe (`Recipe`): Options of the tokenizer that is trained on text if `tokenizer_name` is None.
-        corpus, tokenizer_name, language, output: As the options of `hf-encoders pretrain`.
-
-    Raises:
-        ValueError: if a prepared corpus has no or another tokenizer; and as `check_corpus`.
-    """
-    parts = check_corpus(corpus)
-    paths = [Path(path) for path in corpus]
-    tokenizer = None if tokenizer_name is None else load_tokenizer(tokenizer_name, "--tokenizer")
-    if not parts:
-        splitter = splitter_for(language)
-        if tokenizer is None:
-            tokenizer = trained_tokenizer(recipe, paths, splitter, output / "tokenizer")
-        turns_column = get_objective(recipe.objective).turns_column
-        options = {"sentence_splitter": splitter, "turns_column": turns_column}
-        report = prepare_corpus(paths, output / CORPUS, tokenizer, **options)
-        for warning in report.warnings:
-            print(f"warning: {warning}", flush=True)
-        return tokenizer, datasets.load_from_disk(str(output / CORPUS))
-    if tokenizer is None:
-        raise ValueError(f"--tokenizer is missing: give the one that the corpus {parts[0]} was made with.")
-    fingerprint = tokenizer_fingerprint(tokenizer)
-    for part in parts:
-        settings = CorpusReport.load(part).settings
-        if get_objective(recipe.objective).turns_column and not settings.get("turns_column"):
-            raise ValueError(
-                f"objective {recipe.objective}: the corpus {part} is of text, not of dialogues: prepare them with "
-                "hf-encoders corpus --turns-column."
-            )
-        if settings["tokenizer"]["fingerprint"] != fingerprint:
-            raise ValueError(
-                f"--tokenizer {tokenizer_name!r} is not the one that the corpus {part} was made with: give that "
-                "one, or prepare the corpus again."
-            )
-    return tokenizer, open_parts(parts)
-
-
 def remove_run(output: Path, read_by_the_next: list[str | None]) -> None:
     """Remove the files of a run from its folder, except the model, which stays until the next one is complete.
 
@@ -168,41 +73,9 @@ def remove_run(output: Path, read_by_the_next: list[str | None]) -> None:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def trained_tokenizer(
-    recipe: Recipe, paths: list[Path], splitter: Callable[[str], list[str]], directory: Path
-) -> PreTrainedTokenizerBase:
-    """The recipe's tokenizer, trained on the text once and kept in the run's folder."""
-    text = [str(path.resolve()) for path in paths]
-    made_of = {"family": recipe.family, **dataclasses.asdict(recipe.tokenizer), "text": text}
-    note = directory / TOKENIZER_RECIPE
-    if directory.exists():
-        if not note.is_file():
-            raise ValueError(
-                f"{directory} was not made by this command: give it as --tokenizer, or give another --output."
-            )
-        if read_json(note, f"give {directory} as --tokenizer, or remove it.") != made_of:
-            raise ValueError(f"{directory} was trained for another run: give another --output, or --overwrite.")
-        return load_tokenizer(str(directory))
-    print(f"Training a tokenizer of {recipe.tokenizer.vocab_size:,} entries ({directory})", flush=True)
-    turns_field = get_objective(recipe.objective).turns_column
-    documents = read_documents(paths, sentence_splitter=splitter, turns_field=turns_field)
-    tokenizer = recipe_tokenizer(recipe, (sentence for document in documents for sentence in document))
-    with replaced_folder(directory) as unfinished:
-        tokenizer.save_pretrained(unfinished)
-        (unfinished / TOKENIZER_RECIPE).write_text(json.dumps(made_of, indent=1) + "\n", encoding="utf-8")
-    return tokenizer
-
-
-def recipe_tokenizer(recipe: Recipe, sentences: Iterable[str]) -> PreTrainedTokenizerBase:
-    """The recipe's tokenizer, trained on sentences."""
-    return train_tokenizer(
-        sentences, recipe.config_class, max_length=recipe.longest, **dataclasses.asdict(recipe.tokenizer)
-    )
-
-
 def run_identity(
     recipe: Recipe,
-    documents: datasets.Dataset,
+    documents: Documents,
     tokenizer: PreTrainedTokenizerBase,
     training: TrainingArguments,
     validation_share: float,
@@ -210,8 +83,9 @@ def run_identity(
     """The facts that identify a run, as read back from `run.json`; without tokens of the Hub."""
     fields = {name: value for name, value in recipe.training.items() if not is_secret(name, str(value))}
     facts = {
-        "recipe": {**dataclasses.asdict(recipe), "training": fields},
-        "corpus": documents._fingerprint,
+        "recipe": {**recipe.facts(), "training": fields},
+        **corpora_facts(documents),
+        **masking_facts(recipe, tokenizer, corpora_of(named_sources(documents))),
         "tokenizer": tokenizer_fingerprint(tokenizer),
         "seed": training.seed,
         "validation share": validation_share,

@@ -51,9 +51,25 @@ class Curve:
         >>> Curve("", [{"step": 1, "loss": 7.5, "mlm_loss": 7.0}, {"step": 1, "eval_pair_loss": 0.5}]).losses()
         ['mlm_loss', 'pair_loss']
         """
+        names, sources = self._logged_losses(), self.sources()
+        of_sources = {f"{source}_{name}" for source in sources for name in ("loss", *names)}
+        return [name for name in names if name not in of_sources] or ["loss"]
+
+    def sources(self) -> list[str]:
+        """Names of the sources of text that were evaluated each by itself; terms are those that training logged.
+
+        >>> log = [{"step": 1, "mlm_loss": 2.0}, {"step": 1, "eval_mlm_loss": 2.5, "eval_de_mlm_loss": 3.0}]
+        >>> Curve("", log).sources()
+        ['de']
+        """
+        names = self._logged_losses()
+        terms = [name for name in names if any(name in entry for entry in self.entries)]
+        found = (name.removesuffix(f"_{term}") for term in terms for name in names if name.endswith(f"_{term}"))
+        return list(dict.fromkeys(found))
+
+    def _logged_losses(self) -> list[str]:
         names = [name.removeprefix("eval_") for entry in self.entries for name in entry if is_number(entry[name])]
-        terms = (name for name in names if name.endswith("_loss") and name != "train_loss")
-        return list(dict.fromkeys(terms)) or ["loss"]
+        return list(dict.fromkeys(name for name in names if name.endswith("_loss") and name != "train_loss"))
 
     def points(self, metric: str, against: str = "steps") -> list[tuple[float, float]]:
         """The finite values of a metric, `(x, value)` in the order of x.

@@ -15,6 +15,7 @@ from hf_encoders.writing import check_file
 Points = Sequence[tuple[float, float]]
 AXES = {"steps": "optimizer steps", "tokens": "real tokens", "minutes": "minutes of training"}
 BASELINE_COLOUR = "0.45"
+SOURCE_MARKERS = "v^<>sPXdp*"  # of the sources of a run, which have its colour
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,10 @@ def draw_runs(
         for run, colour, line, point in styles:
             lines.append(Line(run.points(name, against), line, run.name, colour))
             lines.append(Line(run.points(f"eval_{name}", against), point, f"{run.name}, held-out", colour))
+            for number, source in enumerate(run.sources()):
+                marker = SOURCE_MARKERS[number % len(SOURCE_MARKERS)]
+                points = run.points(f"eval_{source}_{name}", against)
+                lines.append(Line(points, f"{marker}:", f"{run.name}, held-out, {source}", colour))
         if name in (baselines or {}):
             baseline, value = baselines[name]
             last = max(x for line in lines for x, _ in line.points)

@@ -72,6 +72,7 @@ class TrainingRecord:
             `name_of_checkpoint`.
         dataset_ids (`list` of `str`): Datasets on the Hub that were trained on.
         language (`list` of `str`): Codes of the corpus's languages.
+        fills_masks (`bool`): Whether tokens became the mask token in training; False for MacBERT.
 
     Raises:
         ValueError: If an entry of `evaluation` lacks one of the four.
@@ -93,6 +94,7 @@ class TrainingRecord:
     base_model: str | None = None
     dataset_ids: list[str] = field(default_factory=list)
     language: list[str] = field(default_factory=list)
+    fills_masks: bool = True
 
     def __post_init__(self) -> None:
         """Redact all fields, and check the entries of `evaluation`."""

@@ -7,17 +7,13 @@ adds. Evaluation divides summed losses by summed counts instead of averaging the
 
 import inspect
 import math
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import nn
-from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
-from transformers import TrainerState
-from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import EvalLoopOutput
 
 from hf_encoders.data.batches import IGNORED
@@ -27,6 +23,7 @@ from hf_encoders.training.callbacks import EpochCallback, HubCodeCallback, epoch
 from hf_encoders.training.distributed import check_launch, shard
 from hf_encoders.training.faults.fault_tolerance import FaultTolerantTrainer
 from hf_encoders.training.health.callback import HealthCallback
+from hf_encoders.training.longer_schedule import take_longer_schedule
 
 
 class PreTrainingTrainer(FaultTolerantTrainer):
@@ -37,7 +34,8 @@ class PreTrainingTrainer(FaultTolerantTrainer):
 
     Logs `<term>_loss` (nats per item) and `<term>_accuracy` (in [0, 1]) since the last log, over the items of all
     processes: `mlm_loss`, `mlm_accuracy`, `pair_loss`, `pair_accuracy`. Evaluation returns them as `eval_...`, with
-    `eval_loss` their weighted sum, and `eval_perplexity` of the term that predicts `labels`.
+    `eval_loss` their weighted sum, and `eval_perplexity` of the term that predicts `labels`. Where `eval_dataset` is
+    several by name, it returns those of each, `eval_<name>_mlm_loss`, and those over all.
 
     Args:
         loss_weights (`Mapping[str, float]`, *optional*): Term -> weight in the loss, 1 where a term is not named.
@@ -76,6 +74,8 @@ class PreTrainingTrainer(FaultTolerantTrainer):
             self.health = health if isinstance(health, HealthCallback) else (given or [HealthCallback()])[0]
             self.health.attach(self)
         self._running = self._no_sums()
+        self._evaluated = self._no_sums()  # of all datasets of an evaluation
+        self._evaluation_logs: dict[str, float] | None = None  # of those datasets, for the one log of all
         self._can_skip_logits = "return_logits" in inspect.signature(self.model.forward).parameters
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
@@ -84,32 +84,10 @@ class PreTrainingTrainer(FaultTolerantTrainer):
         return super().create_optimizer(model)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        """As in `Trainer`; a run that was made longer takes the learning rate of its new schedule at once.
-
-        The optimizer's state holds the rate of the schedule that the checkpoint was written under, and the trainer's
-        state the old intervals of logs, evaluations and checkpoints.
-        """
+        """As in `Trainer`; a run that was made longer takes the learning rate of its new schedule at once."""
         super()._load_optimizer_and_scheduler(checkpoint)
-        if checkpoint is None or not isinstance(self.lr_scheduler, LambdaLR):
-            return
-        state = TrainerState.load_from_json(os.path.join(checkpoint, TRAINER_STATE_NAME))
-        if state.max_steps == self.args.max_steps or self.args.max_steps <= 0:
-            return
-        self.state.compute_steps(self.args, self.args.max_steps)
-        before, schedule = self.optimizer.param_groups[0]["lr"], self.lr_scheduler
-        rates = [
-            base * factor(schedule.last_epoch)
-            for base, factor in zip(schedule.base_lrs, schedule.lr_lambdas, strict=True)
-        ]
-        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
-            group["lr"] = rate
-        schedule._last_lr = rates
-        if self.args.process_index == 0:
-            print(
-                f"Extended from {state.max_steps:,} to {self.args.max_steps:,} steps: the learning rate of step "
-                f"{state.global_step:,} is {rates[0]:.3g} instead of {before:.3g}.",
-                flush=True,
-            )
+        if checkpoint is not None:
+            take_longer_schedule(self, checkpoint)
 
     def get_batch_samples(
         self, epoch_iterator: Iterator, num_batches: int, device: torch.device
@@ -165,8 +143,11 @@ class PreTrainingTrainer(FaultTolerantTrainer):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """As in `Trainer`; training logs get the metrics of the loss terms."""
+        if self._evaluation_logs is not None:
+            self._evaluation_logs.update(logs)
+            return
         if "loss" in logs:
-            logs = {**logs, **self._metrics()}
+            logs = {**logs, **self._metrics(self._taken_sums())}
         super().log(logs, start_time)
 
     def prediction_step(
@@ -252,6 +233,32 @@ class PreTrainingTrainer(FaultTolerantTrainer):
             )
         return super().get_eval_dataloader(eval_dataset)
 
+    def evaluate(
+        self,
+        eval_dataset: Any = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+    ) -> dict[str, float]:
+        """As in `Trainer`; of several datasets by name also the metrics over all of their items, in one log.
+
+        Those of dataset `de` are `eval_de_mlm_loss` and so on, those over all `eval_mlm_loss`: summed losses over
+        summed counts, so a dataset counts by its items.
+        """
+        evaluated = self.eval_dataset if eval_dataset is None else eval_dataset
+        if not isinstance(evaluated, dict) or not self.loss_terms:
+            return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
+        self._evaluated, self._evaluation_logs = self._no_sums(), {}
+        try:
+            metrics = super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
+            over_all = self._evaluation_metrics(self._evaluated, metric_key_prefix)
+            logs = {**over_all, **self._evaluation_logs}
+        finally:
+            self._evaluation_logs = None
+        self.log(logs)
+        metrics |= over_all
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
     def evaluation_loop(
         self,
         dataloader: DataLoader,
@@ -266,17 +273,23 @@ class PreTrainingTrainer(FaultTolerantTrainer):
             output = super().evaluation_loop(
                 dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix
             )
-            found = self._metrics()
+            sums = self._taken_sums()
         finally:
             self._running = training_sums
+        self._evaluated = self._evaluated + sums
+        output.metrics.update(self._evaluation_metrics(sums, metric_key_prefix))
+        return output
+
+    def _evaluation_metrics(self, sums: torch.Tensor, prefix: str) -> dict[str, float]:
+        """Metrics of an evaluation from its sums, `(terms, 3)`."""
+        found = self._metrics(sums)
         losses = {name: found[f"{name}_loss"] for name in self.loss_terms if f"{name}_loss" in found}
         if losses:
             found["loss"] = sum(self.loss_weights[name] * loss for name, loss in losses.items())
         for name, loss in losses.items():
             if self.loss_terms[name] == "labels":
                 found["perplexity"] = math.exp(min(loss, 700.0))  # exp(700) is about the largest float
-        output.metrics.update({f"{metric_key_prefix}_{name}": value for name, value in found.items()})
-        return output
+        return {f"{prefix}_{name}": value for name, value in found.items()}
 
     def _check_settings(self) -> None:
         unknown = sorted(self.loss_weights.keys() - self.loss_terms.keys())
@@ -298,11 +311,15 @@ class PreTrainingTrainer(FaultTolerantTrainer):
         """`(terms, 3)`: summed loss, correct items, items."""
         return torch.zeros(len(self.loss_terms), 3, dtype=torch.float64)
 
-    def _metrics(self) -> dict[str, float]:
-        """Loss and accuracy of the terms that had items, over all processes; resets the running sums."""
+    def _taken_sums(self) -> torch.Tensor:
+        """The running sums over all processes, `(terms, 3)`, which begin again at 0."""
         sums, self._running = self._running, self._no_sums()
         if self.args.world_size > 1:
             sums = self.accelerator.reduce(sums.to(self.args.device), reduction="sum").cpu()
+        return sums
+
+    def _metrics(self, sums: torch.Tensor) -> dict[str, float]:
+        """Loss and accuracy of the terms that had items."""
         found = {}
         for name, (nll, correct, count) in zip(self.loss_terms, sums.tolist(), strict=True):
             if count > 0:

@@ -5,13 +5,17 @@
 Trains a WordPiece tokenizer on the text, repeats the text with changed words until it has the size, and prepares a
 corpus of it: in processes of their own, whose memory is added up five times a second. Rates are per core, by the CPU
 time of all processes, so that other work on the machine changes them little. `--map` adds the same work by
-`datasets.map`. Linux only (/proc).
+`datasets.map`; `--lexicon 100000` prepares it in turn without and with a lexicon of so many entries instead, which are
+runs of two or three words of the text. Linux only (/proc).
 """
 
 import argparse
 import json
 import os
+import random
+import re
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -31,12 +35,17 @@ def main() -> None:
     parser.add_argument("--workers", type=int, nargs="+", default=[2, 1], help="processes (default: 2 1)")
     parser.add_argument("--entries", type=int, default=30_000, help="of the vocabulary (default: %(default)s)")
     parser.add_argument("--map", action="store_true", help="also by datasets.map")
+    parser.add_argument("--lexicon", type=int, metavar="ENTRIES", help="beside preparation with a lexicon")
+    parser.add_argument("--repeats", type=int, default=3, help="of --lexicon (default: %(default)s)")
     parser.add_argument("--folder", help="where to put the temporary folder")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
         folder = Path(name)
         step("train", arguments.text, folder / "tokenizer", arguments.entries)
         size = enlarge(arguments.text, folder / "large.txt", arguments.megabytes * 1_000_000)
+        if arguments.lexicon:
+            compare_lexicon(folder, size, arguments)
+            return
         for workers in arguments.workers:
             output = folder / f"corpus-{workers}"
             # Before and after, because what else the machine does changes the rate.
@@ -65,6 +74,26 @@ def main() -> None:
         )
 
 
+def compare_lexicon(folder: Path, size: int, arguments: argparse.Namespace) -> None:
+    """Prepare the same text without and with a lexicon, in turn."""
+    step("entries", arguments.text, folder / "names.txt", arguments.lexicon)
+    workers, rates = arguments.workers[0], {"without": [], "with": []}
+    for repeat in range(arguments.repeats):
+        for kind, names in (("without", []), ("with", [folder / "names.txt"])):
+            output = folder / f"{kind}-{repeat}"
+            found = step("prepare", folder / "large.txt", folder / "tokenizer", output, workers, *names)
+            rates[kind].append(size / 1e6 / found["cpu_seconds"])
+            print(
+                f"\n{kind} a lexicon: {found['seconds']:.1f} s, {rates[kind][-1]:.2f} MB/s a core; peak memory "
+                f"{found['pss']:.0f} MB\n{found['report']}"
+            )
+            shutil.rmtree(output)
+    shares = [with_it / without for with_it, without in zip(rates["with"], rates["without"], strict=True)]
+    print(
+        f"\nrate with {arguments.lexicon:,} entries: {', '.join(f'{share:.0%}' for share in shares)} of that without"
+    )
+
+
 def step(name: str, *arguments: object) -> dict:
     """Run one step in a process of its own; what it found, and the peak memory of it and its children in MB."""
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})"]
@@ -86,7 +115,14 @@ def step(name: str, *arguments: object) -> dict:
 def run_step(arguments: list[str]) -> None:
     """In the process of a step."""
     name, *rest = arguments
-    steps = {"train": train, "bare": bare_rate, "prepare": prepare, "map": prepare_by_map, "iterate": iterate}
+    steps = {
+        "train": train,
+        "entries": entries,
+        "bare": bare_rate,
+        "prepare": prepare,
+        "map": prepare_by_map,
+        "iterate": iterate,
+    }
     print("\n" + json.dumps(steps[name](*rest)))
 
 
@@ -116,15 +152,27 @@ def bare_rate(text: str, folder: str) -> dict:
     return {"rate": len(data) / 1e6 / (sum(seconds) / len(seconds))}
 
 
-def prepare(text: str, tokenizer: str, output: str, workers: str) -> dict:
+def entries(text: str, file: str, number: str) -> dict:
+    """Write distinct runs of two or three words of the text, evenly over it."""
+    words = re.findall(r"\w+", Path(text).read_text(encoding="utf-8"))
+    found, generator = set(), random.Random(0)
+    while len(found) < int(number):
+        place = generator.randrange(len(words) - 3)
+        found.add(" ".join(words[place : place + generator.randint(2, 3)]))
+    Path(file).write_text("\n".join(sorted(found)), encoding="utf-8")
+    return {}
+
+
+def prepare(text: str, tokenizer: str, output: str, workers: str, names: str | None = None) -> dict:
     """The whole preparation: reading, splitting, tokenising, writing, merging, counting."""
     from transformers import AutoTokenizer
 
-    from hf_encoders.data import prepare_corpus
+    from hf_encoders.data import prepare_corpus, read_entries
 
     loaded = AutoTokenizer.from_pretrained(tokenizer)
     began, cpu_began = time.perf_counter(), cpu_seconds()
-    report = prepare_corpus([text], output, loaded, workers=int(workers))
+    lexicon = read_entries(names) if names else None
+    report = prepare_corpus([text], output, loaded, lexicon=lexicon, workers=int(workers))
     seconds, cpu = time.perf_counter() - began, cpu_seconds() - cpu_began
     return {"seconds": seconds, "cpu_seconds": cpu, "report": str(report)}
 

@@ -40,7 +40,7 @@ from hf_encoders.data.corpus.report import unigram_cross_entropy
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.recipes.recipe import Recipe, load_recipe
 from hf_encoders.recipes.run import Run
-from hf_encoders.recipes.run_folder import open_corpus
+from hf_encoders.recipes.sources import UNNAMED, CorpusPaths, open_sources
 
 
 EVAL_BLOCKS = 1000
@@ -168,7 +168,8 @@ def main() -> None:
     arguments = parser.parse_args()
     recipe = load_recipe(arguments.recipe)
     recipe = recipe.of_steps(arguments.steps) if arguments.steps else recipe
-    tokenizer, documents = open_corpus(recipe, arguments.corpus, None, "en", arguments.output)
+    tokenizer, sources = open_sources(recipe, CorpusPaths.of_words(arguments.corpus, ["en"]), None, arguments.output)
+    documents = sources[UNNAMED].documents
     training, held_out = split_train_validation(documents, validation_share=0.05, seed=0)
     batches = evaluation_batches(held_out, tokenizer, recipe.longest)
 

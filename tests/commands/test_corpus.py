@@ -11,7 +11,7 @@ from pathlib import Path
 
 import datasets
 import pytest
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, BertTokenizer
 
 from hf_encoders import writing
 from hf_encoders.cli import main
@@ -20,6 +20,7 @@ from hf_encoders.data import prepare_corpus, split_sentences
 from hf_encoders.data.corpus import arrow_file, sources
 from hf_encoders.data.corpus.report import CorpusReport
 from hf_encoders.data.corpus.shards import ShardWriter
+from hf_encoders.data.similar_words import SimilarWords
 
 
 # The command, with units so small that many shards are finished when it is killed.
@@ -135,7 +136,7 @@ def test_a_dataset(tokenizer_folder, tmp_path, streaming):
 
 
 def test_word_segmenter(tokenizer_folder, text, tmp_path, monkeypatch):
-    monkeypatch.setattr(command, "jieba_segmenter", lambda: lambda sentence: sentence.split())
+    monkeypatch.setattr(command, "jieba_segmenter", lambda entries: lambda sentence: sentence.split())
     common = ["--input", text, "--tokenizer", tokenizer_folder, "--output", tmp_path / "out"]
     assert corpus(*common, "--word-segmenter", "jieba") == 0
     assert datasets.load_from_disk(str(tmp_path / "out"))["word_starts"][:] == [[[1, 1], [1], [1]], [[1, 1]]]
@@ -245,3 +246,85 @@ def test_a_damaged_corpus_is_not_finished(tokenizer_folder, text, tmp_path, caps
     assert corpus(*common) == 2
     assert "holds a damaged corpus: corpus.json lists 2 documents" in capsys.readouterr().err
     assert corpus(*common, "--overwrite") == 0
+
+
+class TestUnitsAndSimilarWords:
+    @pytest.fixture
+    def lists(self, tmp_path) -> dict[str, str]:
+        texts = {"names": "w5 w6\n", "phrases": "w7 w8\n", "similar": "w7\tw8 w9\n", "empty": "# none\n"}
+        for name, lines in texts.items():
+            (tmp_path / name).write_text(lines)
+        (tmp_path / "pictures").write_bytes(bytes(range(256)))
+        return {name: str(tmp_path / name) for name in (*texts, "pictures")}
+
+    def test_files(self, tokenizer_folder, tokenizer, tmp_path, lists, capsys):
+        (tmp_path / "text.txt").write_text("w5 w6 w7 w8\n")
+        common = ["--input", tmp_path / "text.txt", "--tokenizer", tokenizer_folder, "--output", tmp_path / "out"]
+        options = ["--lexicon", lists["names"], "--phrases", lists["phrases"], "--similar-words", lists["similar"]]
+        assert corpus(*common, *options) == 0
+        assert datasets.load_from_disk(str(tmp_path / "out"))["word_starts"][:] == [[[15, 1, 7, 5]]]
+        assert SimilarWords.load(tmp_path / "out", tokenizer).counts.tolist() == [2, 0, 0]
+        printed = capsys.readouterr().out
+        assert "entities" in printed and "words of the corpus without a similar one: 75.0%" in printed
+        assert "warning: 75% of the words have no similar one" in printed
+        assert corpus(*common, *options, "--overwrite") == 0
+        prepare_corpus(
+            [tmp_path / "text.txt"], tmp_path / "out", tokenizer, lexicon=["w5 w6"], phrases=["w7 w8"]
+        )  # as the command made it
+
+    def test_learned(self, tokenizer_folder, tokenizer, make_tokenizer, tmp_path, capsys):
+        generator = random.Random(0)
+        lines = [f"w{generator.randrange(5, 9)} w20 w21 w{generator.randrange(30, 33)}" for _ in range(300)]
+        (tmp_path / "text.txt").write_text("\n".join(lines))
+        common = ["--input", tmp_path / "text.txt", "--tokenizer", tokenizer_folder, "--output", tmp_path / "out"]
+        assert corpus(*common, "--phrases", "--similar-words", "build", "--workers", "1") == 0
+        assert (tmp_path / "out" / "phrases.tsv").read_text().splitlines()[1] == "w20 w21\t300\t1.000"
+        table = SimilarWords.load(tmp_path / "out", tokenizer)
+        assert {5, 6, 7, 8} <= set(table.tokens.tolist())
+        with pytest.raises(ValueError, match="was made with another tokenizer"):
+            SimilarWords.load(tmp_path / "out", make_tokenizer(70))
+        assert corpus(*common, "--overwrite") == 0
+        assert not (tmp_path / "out" / "phrases.tsv").exists()
+        assert not (tmp_path / "out" / "similar_words.safetensors").exists()
+
+    def test_names_of_jieba_and_of_a_file(self, tmp_path, capsys):
+        pytest.importorskip("jieba")
+        text = "国务院和量子钟科技在北京签约。\n"
+        (tmp_path / "text.txt").write_text(text, encoding="utf-8")
+        (tmp_path / "names").write_text("量子钟科技\n", encoding="utf-8")
+        pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *dict.fromkeys(text.strip())]
+        folder = str(tmp_path / "tokenizer")
+        BertTokenizer(vocab={piece: number for number, piece in enumerate(pieces)}).save_pretrained(folder)
+        common = ["--input", tmp_path / "text.txt", "--tokenizer", folder, "--output", tmp_path / "out"]
+        options = ["--lexicon", tmp_path / "names", "jieba", "--word-segmenter", "jieba", "--language", "zh"]
+        assert corpus(*common, *options) == 0
+        starts = datasets.load_from_disk(str(tmp_path / "out"))["word_starts"][0][0]
+        #       国  务  院  和  量  子  钟  科  技  在  北  京  签  约  。
+        assert starts == [13, 0, 0, 5, 13, 0, 0, 0, 0, 5, 13, 0, 5, 0, 5]
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            (["--lexicon", "empty"], "--lexicon 'EMPTY' has no entry"),
+            (["--lexicon", "names", "pictures"], "is a binary file"),
+            (["--lexicon", "gone"], "--lexicon 'gone' is not a file"),
+            (["--lexicon", "jieba"], "--lexicon jieba: its names are words of its segmenter"),
+            (["--lexicon", "similar"], "HAS"),
+            (["--phrases", "empty"], "--phrases 'EMPTY' has no entry"),
+            (["--phrases"], "phrases: no words occur together 10 times"),
+            (["--similar-words", "empty"], "has no word with a similar one"),
+            (["--similar-words", "gone"], "--similar-words 'gone' is not a file"),
+            (["--similar-words", "build"], "no two words that occur 5 times are similar"),
+        ],
+    )
+    def test_wrong_lists_are_reported_in_one_line(
+        self, tokenizer_folder, text, tmp_path, lists, capsys, options, message
+    ):
+        if message == "HAS":
+            Path(lists["similar"]).write_text("zz\nyy\n")
+            message = "lexicon: the tokenizer has characters of none of the 2 entries ('zz', 'yy')"
+        options = [lists.get(option, option) for option in options]
+        assert corpus("--input", text, "--tokenizer", tokenizer_folder, "--output", tmp_path / "out", *options) == 2
+        error = capsys.readouterr().err.strip().splitlines()[-1]
+        assert error.startswith("hf-encoders corpus: ")
+        assert message.replace("EMPTY", lists["empty"]) in error

@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 from transformers import AutoTokenizer, BertTokenizer
@@ -190,3 +191,64 @@ def test_two_processes_do_not_write_into_one_folder(text, tmp_path, capsys):
     (tmp_path / "out" / "_lock").write_bytes(b"")  # of a process that was killed
     assert tokenizer(*common) == 0
     assert "_lock" not in {path.name for path in (tmp_path / "out").iterdir()}
+
+
+@pytest.fixture
+def sources(text, tmp_path) -> list[str]:
+    """A text, and a quarter as much of the same words backwards."""
+    other = [" ".join(word[::-1] for word in line.split()) for line in lines()[:100]]
+    (tmp_path / "other.txt").write_text("\n\n".join(other), encoding="utf-8")
+    return [f"en={text}", f"gsw={tmp_path / 'other.txt'}"]
+
+
+def test_sources_are_measured_each_by_itself(sources, tmp_path, capsys):
+    reports = {}
+    for alpha in (None, "0.2"):
+        options = [] if alpha is None else ["--sampling-alpha", alpha]
+        out = tmp_path / f"out-{alpha}"
+        common = ("--kind", "wordpiece", "--vocab-size", 250, "--held-out", "0.2", "--output", out)
+        assert tokenizer(*common, "--input", *sources, *options) == 0
+        reports[alpha] = json.loads((out / "tokenizer_report.json").read_text())
+    printed = capsys.readouterr().out
+    assert re.search(r"source +MB +share +unknown +tokens per word", printed) and re.search(
+        r"^gsw +0\.", printed, re.M
+    )
+    plain, flat = (reports[alpha]["sources"] for alpha in (None, "0.2"))
+    sizes = {name: one["megabytes"] for name, one in plain.items()}
+    assert plain["gsw"]["share"] == pytest.approx(sizes["gsw"] / sum(sizes.values()), rel=0.02)
+    expected = {name: (size / sum(sizes.values())) ** 0.2 for name, size in sizes.items()}
+    assert flat["gsw"]["share"] == pytest.approx(expected["gsw"] / sum(expected.values()), rel=0.01)
+    assert flat["gsw"]["tokens_per_word"] < plain["gsw"]["tokens_per_word"]
+    assert flat["en"]["tokens_per_word"] >= plain["en"]["tokens_per_word"]
+    assert plain["gsw"]["bytes_per_token"] > plain["gsw"]["characters_per_token"]  # ä has two
+    assert reports["0.2"]["settings"]["source"] == {"en": ["text.txt"], "gsw": ["other.txt"]}
+    trained = [AutoTokenizer.from_pretrained(tmp_path / f"out-{alpha}") for alpha in (None, "0.2")]
+    assert trained[0].get_vocab() != trained[1].get_vocab()
+
+
+def test_the_limit_is_divided_by_the_shares(sources, tmp_path):
+    common = ("--kind", "bpe", "--vocab-size", 300, "--held-out", 0, "--sampling-alpha", "0.5")
+    assert tokenizer(*common, "--input", *sources, "--limit", "0.004", "--output", tmp_path / "out") == 0
+    report = json.loads((tmp_path / "out" / "tokenizer_report.json").read_text())
+    megabytes = {name: one["megabytes"] for name, one in report["sources"].items()}
+    assert sum(megabytes.values()) <= 0.004
+    for name, one in report["sources"].items():
+        assert one["megabytes"] == pytest.approx(0.004 * one["share"], abs=0.0006), name
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--input", "{text}", "--sampling-alpha", "0.5"], "--sampling-alpha is for sources with names"),
+        (["--input", "en={text}", "{text}"], "has no name, and en are names of sources"),
+        (["--input", "en={text}", "--sampling-alpha", "0"], "alpha=0.0 must be in (0, 1]"),
+        (["--input", "en={text}", "--language", "de=de"], "--language de=de: there is no source 'de'"),
+        (["--input", "en={text}", "gsw={empty}"], "source 'gsw' has no text: check its files, or leave it out"),
+        (["--input", "en="], "source 'en' has no path"),
+    ],
+)
+def test_wrong_sources(text, tmp_path, words, said, capsys):
+    (tmp_path / "empty.txt").write_text("\n\n")
+    words = [word.format(text=text, empty=tmp_path / "empty.txt") for word in words]
+    assert tokenizer("--kind", "bpe", "--output", tmp_path / "out", "--vocab-size", 300, *words) == 2
+    assert said in capsys.readouterr().err

@@ -17,12 +17,12 @@ from hf_encoders import (
 from hf_encoders.data import presets
 from hf_encoders.data.blocks import SentenceBlocks
 from hf_encoders.data.chunks import DocumentChunks
-from hf_encoders.data.collators import (
-    DataCollatorForMaskedLM,
+from hf_encoders.data.collators import DataCollatorForMaskedLM
+from hf_encoders.data.masking import Masking
+from hf_encoders.data.pair_collators import (
     DataCollatorForNextSentencePrediction,
     DataCollatorForSentenceOrderPrediction,
 )
-from hf_encoders.data.masking import Masking
 from tests.data.corpora import TINY_MODEL, make_dataset, random_documents
 
 

@@ -6,7 +6,8 @@ from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
 from hf_encoders.data.batches import IGNORED
-from hf_encoders.data.masking import Masking, TokenMasker
+from hf_encoders.data.masker import TokenMasker
+from hf_encoders.data.masking import Masking
 from hf_encoders.data.randomness import example_keys
 
 
@@ -284,7 +285,7 @@ def test_vocabularies_may_have_gaps():
         ({"mask_probability": 0.0}, "mask_probability=0.0"),
         ({"mask_probability": 1.5}, "mask_probability=1.5"),
         ({"mask_replace_probability": 0.95}, "sum of at most 1"),
-        ({"unit": "phrase"}, "unit='phrase'"),
+        ({"unit": "sentence"}, "unit='sentence' is not known: use one of token, word, phrase, entity, ngram, span"),
         ({"num_masked": "exact"}, "num_masked='exact'"),
         ({"num_masked": "bernoulli", "unit": "span"}, "samples tokens or words"),
         ({"max_predictions": 0}, "max_predictions=0"),

@@ -75,7 +75,8 @@ def test_shares_and_passes_of_the_table(alpha):
     assert np.abs(counts - np.array(list(mixed.shares.values())) * len(mixed)).max() < 1
     warned = passes_warnings(mixed.passes)
     assert [f"{passes[-1]:.1f} times" in one for one in warned] == [True] * (alpha <= 0.5)
-    assert "d" in passes_table(mixed, 3.0).splitlines()[-1].split()[0]
+    last = passes_table([(mixed, 3.0), (mixed, 1.0)]).splitlines()[-1].split()
+    assert last[0] == "d" and float(last[-1]) == pytest.approx(4 * passes[-1], rel=0.005)
 
 
 @pytest.mark.parametrize("options", [{"alpha": 0.3}, {"weights": {"en": 1, "de": 2.5, "gsw": 0.7}}, {}])

@@ -67,6 +67,15 @@ class TestPairs:
         lengths = DataCollatorForMaskedLM.example_lengths(None, pairs_of(documents, 20).examples(np.arange(3)))
         assert lengths.tolist() == [20, 20, 8]
 
+    def test_many_pairs_that_are_left_out_are_warned_of(self, monkeypatch):
+        told = []
+        monkeypatch.setattr("hf_encoders.data.parallel.logger.warning_once", told.append)
+        documents = make_dataset([[[5] * 8, [6] * 8]] * 2 + [[[5], [6]]] * 18)
+        pairs_of(documents, 19)
+        assert told == []
+        pairs_of(make_dataset([[[5] * 8, [6] * 8]] * 3 + [[[5], [6]]] * 17), 19)
+        assert len(told) == 1 and told[0].startswith("3 of 20 pairs of en-zh are left out at max_length=19")
+
     def test_a_pair_of_which_the_tokenizer_left_one_side_is_left_out(self):
         assert len(pairs_of(make_dataset([[[5], []], [[5]], [[5], [6]]]))) == 1
 
@@ -203,7 +212,7 @@ def inputs_of(batch, with_labels=False):
 
 @pytest.mark.parametrize("model_class", MASKED_LM)
 def test_models_see_restarting_positions_as_stock_does(tokenizer, model_class):
-    """Packed and padded here, padded with the same `position_ids` in transformers' class."""
+    """Packed and padded here, padded with the same `position_ids` in transformers' class, which has float32 in XLM."""
     model = tiny_model(
         model_class, vocab_size=60, pad_token_id=0, max_position_embeddings=LENGTH + 3, **NO_DROPOUT
     ).double()
@@ -221,10 +230,10 @@ def test_models_see_restarting_positions_as_stock_does(tokenizer, model_class):
         expected = stock(**inputs_of(padded)).logits[is_real]
         for batch in (padded, packed):
             found = model(**inputs_of(batch)).logits
-            torch.testing.assert_close(found[is_real] if batch is padded else found[0], expected, rtol=0, atol=1e-10)
+            torch.testing.assert_close(found[is_real] if batch is padded else found[0], expected, rtol=0, atol=1e-6)
         # Without the restart the model says something else.
         other = model(**{**inputs_of(packed), "position_ids": None}).logits[0]
-    assert float((other - expected).abs().max()) > 1e-6
+    assert float((other - expected).abs().max()) > 1e-5
 
 
 @pytest.mark.parametrize("model_class", MASKED_LM)

@@ -17,8 +17,8 @@ from transformers import BertTokenizer, PreTrainedTokenizerFast
 from hf_encoders.data import presets
 from hf_encoders.data.blocks import SentenceBlocks
 from hf_encoders.data.chunks import DocumentChunks
-from hf_encoders.data.collators import (
-    DataCollatorForMaskedLM,
+from hf_encoders.data.collators import DataCollatorForMaskedLM
+from hf_encoders.data.pair_collators import (
     DataCollatorForNextSentencePrediction,
     DataCollatorForSentenceOrderPrediction,
 )

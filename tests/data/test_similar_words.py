@@ -38,7 +38,7 @@ def test_words_are_found_as_a_dictionary_would_find_them():
 def test_words_with_the_same_hash_are_told_apart(tokenizer, monkeypatch):
     """With the sum of the tokens for a hash, words in another order have the same."""
     monkeypatch.setattr(
-        similar_words, "_hashes", lambda tokens, lengths: np.add.reduceat(tokens, offsets_of(lengths)[:-1])
+        similar_words, "hashes_of_rows", lambda tokens, lengths: np.add.reduceat(tokens, offsets_of(lengths)[:-1])
     )
     table = SimilarWords.of({(20, 21): [(22, 23)]}, tokenizer)
     ids = np.array([20, 21, 21, 20, 22, 23])

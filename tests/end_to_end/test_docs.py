@@ -1,11 +1,14 @@
 """The code blocks of docs/ run, and the files they name exist."""
 
 import re
+import runpy
+import shlex
 from pathlib import Path
 
 import pytest
 
 from hf_encoders import HfeBertConfig
+from hf_encoders.cli import main
 from hf_encoders.data import tokenize_documents, train_tokenizer
 
 
@@ -46,3 +49,28 @@ def test_code_blocks_run(page, tmp_path, monkeypatch):
 def test_files_named_exist(page):
     for name in re.findall(r"`((?:hf_encoders|examples|tests|model_cards)/[\w/.]+)", page.read_text(encoding="utf-8")):
         assert (ROOT / name).exists(), name
+
+
+SHORT = ("--max_steps", "4", "--use_cpu", "--disable_tqdm", "True", "--validation-share", "0.2")
+
+
+@pytest.mark.parametrize("page", ["macbert.md", "ernie.md"])
+def test_commands_run_in_order(page, tmp_path, monkeypatch):
+    """On made-up Chinese text in `text`, and on dialogues like those of the page; runs are of a few steps."""
+    monkeypatch.chdir(tmp_path)
+    documents = runpy.run_path(str(ROOT / "examples" / "pretrain_macbert.py"))["make_documents"](300)
+    Path("text").mkdir()
+    Path("text", "stories.txt").write_text("\n\n".join("\n".join(one) for one in documents), encoding="utf-8")
+    text, commands = (ROOT / "docs" / page).read_text(encoding="utf-8"), set()
+    for language, block in re.findall(r"```(bash|json|yaml)\n(.*?)```", text, re.S):
+        if language == "json":
+            lines = [line.replace("?", sentence) for (sentence, *_) in documents for line in block.splitlines()]
+            Path("dialogues.jsonl").write_text("\n".join(lines), encoding="utf-8")
+        elif language == "yaml":
+            Path(block.split()[1]).write_text(block, encoding="utf-8")  # "# name.yaml"
+        for line in block.splitlines() if language == "bash" else ():
+            program, *words = shlex.split(line, comments=True)
+            commands.add(words[0])
+            assert program == "hf-encoders"
+            assert main([*words, *(SHORT if words[0] == "pretrain" else ())]) == 0, line
+    assert commands == {"tokenizer", "corpus", "pretrain", "plot"}

@@ -56,6 +56,17 @@ def test_pretraining_from_files(name, tmp_path):
     }
 
 
+def test_macbert_on_text_that_it_makes_up(tmp_path):
+    output = run_example(
+        "pretrain_macbert.py", "--output_dir", str(tmp_path / "out"), "--max_steps", "2", "--hidden_size", "64",
+        "--max_length", "64", "--use_cpu", "True",
+    )  # fmt: skip
+    assert "SimilarWords(28 words, 22 with similar ones" in output and "eval_loss" in output
+    assert {"model.safetensors", "config.json", "tokenizer.json"} <= {
+        path.name for path in (tmp_path / "out").iterdir()
+    }
+
+
 def test_fine_tuning_what_was_pretrained(pretrained, tmp_path):
     rows = [
         ("the cat sat on the mat", "animal"),

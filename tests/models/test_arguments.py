@@ -12,7 +12,7 @@ from transformers.utils import TransformersKwargs
 
 import hf_encoders
 from hf_encoders.data.chunks import DocumentChunks
-from hf_encoders.data.collators import (
+from hf_encoders.data.pair_collators import (
     DataCollatorForNextSentencePrediction,
     DataCollatorForSentenceOrderPrediction,
     SentencePairCollator,

@@ -26,10 +26,11 @@ RECIPE = {
         "hidden_size": 32,
         "num_attention_heads": 4,
         "intermediate_size": 64,
+        "initializer_range": 0.1,
         **NO_DROPOUT,
     },
     "tokenizer": {"vocab_size": 150},
-    "phases": [{"steps": 300, "length": 32, "examples": 48}],
+    "phases": [{"steps": 200, "length": 32, "examples": 48}],
     "training": {"learning_rate": 0.005, "warmup_steps": 0.1, "logging_steps": 50, "save_steps": 100},
 }
 
@@ -60,12 +61,15 @@ def test_a_model_learns_what_is_fake_and_a_resumed_run_is_the_same(tmp_path, cap
     assert pretrain(tmp_path, "run") == 0
     record = json.loads((tmp_path / "run" / "model" / "training_record.json").read_text())
     assert set(record["losses"]) == {"masked tokens, held-out", "dialogues, held-out"}
-    assert record["objectives"]["dialogue language modelling"] == "half of the dialogues with a turn from another one"
+    assert (
+        record["objectives"]["dialogue language modelling"]
+        == "half of the dialogues with a turn from another one (label 1)"
+    )
     (accuracy,) = (one["value"] for one in record["evaluation"] if one["task"] == "text-classification")
     assert accuracy > 0.8  # chance 0.5; a turn on the same topic, one of 8, cannot be told
     assert "dialogues loss" in capsys.readouterr().out
     whole = load_file(tmp_path / "run" / "model" / "model.safetensors")
-    shutil.rmtree(tmp_path / "run" / "checkpoint-300")
+    shutil.rmtree(tmp_path / "run" / "checkpoint-200")
     shutil.rmtree(tmp_path / "run" / "model")
     assert pretrain(tmp_path, "run") == 0
     assert "Resuming from" in capsys.readouterr().out
@@ -101,6 +105,13 @@ def test_text_and_corpora_of_text_are_refused(tmp_path, capsys):
     assert pretrain(tmp_path, "other", *tokenizer, "--max_steps", "2", corpus="prepared") == 0
 
 
+@pytest.mark.parametrize("command", ["quickstart", "benchmark"])
+def test_commands_that_read_documents_do_not_offer_it(command, capsys):
+    with pytest.raises(SystemExit):
+        main([command, "--objective", "dialogue"])
+    assert "invalid choice: 'dialogue'" in capsys.readouterr().err
+
+
 def test_lines_of_text_files_are_turns(tmp_path):
     write_corpus(tmp_path / "text.txt", 60, "alpha")
     assert pretrain(tmp_path, "run", "--max_steps", "2", corpus="text.txt") == 0
@@ -127,9 +138,9 @@ def test_a_step_is_the_same_however_it_is_divided(tmp_path):
 
 
 def test_the_card_says_the_share_of_fakes():
-    collator = type("Collator", (), {"masker": get_objective("mlm").collator_class(make_tokenizer()).masker})
+    collator = get_objective("dialogue").collator_class(make_tokenizer())
     words = get_objective("dialogue").describe(collator, (), {}, {"pair_label_1_share": 0.3})
-    assert words["dialogue language modelling"] == "30 % of the dialogues with a turn from another one"
+    assert words["dialogue language modelling"] == "30 % of the dialogues with a turn from another one (label 1)"
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,14 @@
 """A run as one data set: the same examples a step however it is divided; every example once an epoch; new draws."""
 
+from dataclasses import replace
+
 import datasets
 import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from hf_encoders.data import DocumentChunks, SentenceBlocks
+from hf_encoders.data import DataCollatorForMaskedLM, DocumentChunks, SentenceBlocks
 from hf_encoders.recipes.phases import PhaseExamples, RunExamples
 from hf_encoders.recipes.recipe import Phase
 from tests.data.corpora import equal_documents
@@ -63,6 +65,41 @@ def test_workers_in_different_epochs_do_not_meet(workers):
     loader = DataLoader(run, batch_size=1, num_workers=workers, collate_fn=keys_of)
     assert list(loader) == [keys_of(run[step]) for step in range(9)]
     assert int(chunks._epoch) == -1  # the dataset itself is not changed
+
+
+def masked_run(masking: tuple[dict, dict, dict]) -> RunExamples:
+    """Three phases of two steps of four blocks, of which some have masking of their own."""
+    blocks = SentenceBlocks(make_documents(), 24, False)
+    phases = [Phase(2, 24, 4, masking=one) for one in masking]
+    return RunExamples([PhaseExamples(phase, blocks) for phase in phases], 2)
+
+
+def test_a_phase_is_masked_by_its_own_options(tokenizer):
+    """Which micro-batch it is says how it is masked, so a restart masks the same; other examples by the collator's."""
+    changed = ({}, {"mask_probability": 0.5}, {"mask_replace_probability": 1.0, "random_replace_probability": 0.0})
+    run = masked_run(changed)
+    collator = DataCollatorForMaskedLM(tokenizer, phase_masking=changed)
+    for item in range(len(run)):
+        options = changed[item // 4]
+        expected = DataCollatorForMaskedLM(tokenizer, **options)([replace(one, phase=0) for one in run[item]])
+        found = collator(run[item])
+        assert found.keys() == expected.keys()
+        assert all(torch.equal(found[name], expected[name]) for name in found)
+    shares = [float((collator(run[item])["labels"] != -100).float().mean()) for item in (0, 4)]
+    assert shares[1] > 2 * shares[0]
+    evaluated = SentenceBlocks(make_documents(), 24, False, redraw=False).__getitems__(range(4))
+    assert torch.equal(collator(evaluated)["labels"], DataCollatorForMaskedLM(tokenizer)(evaluated)["labels"])
+
+
+def test_phases_that_the_collator_does_not_know_or_in_one_batch_are_refused(tokenizer):
+    run = masked_run(({"unit": "word"}, {}, {"unit": "word"}))
+    with pytest.raises(ValueError, match="examples of phase 1, but phase_masking of the data collator has 0 phases"):
+        DataCollatorForMaskedLM(tokenizer)(run[0])
+    collator = DataCollatorForMaskedLM(tokenizer, phase_masking=[{"unit": "word"}] * 3)
+    with pytest.raises(ValueError, match=r"examples with phase \{1, 3\} in one batch"):
+        collator([*run[0], *run[8]])
+    with pytest.raises(ValueError, match="takes no 'mask_prob': it is mask_probability here"):
+        DataCollatorForMaskedLM(tokenizer, phase_masking=[{"mask_prob": 0.2}])
 
 
 def test_another_seed_another_order():

@@ -61,7 +61,7 @@ def a_plan(phases, *words, **changed):
     recipe = dataclasses.replace(load_recipe("bert-minutes"), phases=phases, **changed)
     tokenizer, documents = make_tokenizer(), make_documents()
     run, config = Run.from_recipe(recipe, "nowhere", {"seed": 0}), recipe.model_config(tokenizer)
-    return make_plan(run, run.examples(documents), run.collator(tokenizer), config), config
+    return make_plan(run, run.examples(documents), run.collator(tokenizer, documents), config), config
 
 
 def test_estimated_time_is_operations_over_a_rate(monkeypatch, tmp_path):

@@ -45,7 +45,7 @@ def test_the_albert_preset_predicts_less_than_asked_for_and_swaps_no_half(tmp_pa
     share = logged_means(log)["pair_label_1_share"]
     assert share > 0.55  # lone sentences all have label 1
     assert objectives["sentence-order prediction"] == (
-        f"{100 * share:.0f} % of the pairs swapped, or a single sentence with one from elsewhere"
+        f"{100 * share:.0f} % of the pairs swapped, or a single sentence with one from elsewhere (label 1)"
     )
 
 
@@ -82,8 +82,8 @@ def test_the_share_of_label_1_is_the_logged_one(tokenizer, measured, share):
     logged = {} if measured is None else {"pair_label_1_share": measured}
     collator = DataCollatorForMaskedLM(tokenizer)
     nsp, sop = (get_objective(name).describe(collator, (), {}, logged) for name in ("nsp", "sop"))
-    assert nsp["next-sentence prediction"] == f"{share} of the second segments from another document"
-    assert sop["sentence-order prediction"] == f"{share} of the pairs swapped"
+    assert nsp["next-sentence prediction"] == f"{share} of the second segments from another document (label 1)"
+    assert sop["sentence-order prediction"] == f"{share} of the pairs swapped (label 1)"
     original = get_objective("nsp").describe(collator, (), {"original_code": True}, logged)
     assert "all after a chunk of one sentence" in original["next-sentence prediction"]
 

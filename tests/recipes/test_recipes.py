@@ -6,6 +6,7 @@ import torch
 import yaml
 from transformers import TrainingArguments
 
+from hf_encoders.objectives import get_objective
 from hf_encoders.recipes.recipe import Phase, load_recipe, recipe_names, recipe_of
 from hf_encoders.recipes.run import Run, divide, training_arguments
 from hf_encoders.registration import config_class_of
@@ -22,6 +23,7 @@ MINIMAL = {
     "tokenizer": {"vocab_size": 100},
     "phases": [{"steps": 6, "length": 24, "examples": 4}],
 }
+PHASE = {"steps": 6, "length": 24, "examples": 4}
 
 
 # Steps, longest example, tokens a step of the last phase, peak rate: BERT A.2, RoBERTa table 9, ALBERT 4.1.
@@ -30,6 +32,8 @@ MINIMAL = {
     [
         ("bert-base", 1_000_000, 512, 256 * 512, 1e-4, 0.999, 12, 768),
         ("bert-large", 1_000_000, 512, 256 * 512, 1e-4, 0.999, 24, 1024),
+        ("macbert-base", 1_000_000, 512, 512 * 512, 1e-4, 0.999, 12, 768),
+        ("ernie-base", 1_000_000, 128, 64 * 128, 1e-4, 0.999, 12, 768),
         ("roberta-base", 500_000, 512, 8192 * 512, 6e-4, 0.98, 12, 768),
         ("roberta-large", 500_000, 512, 8192 * 512, 4e-4, 0.98, 24, 1024),
         ("albert-base", 125_000, 512, 4096 * 512, 1.76e-3, 0.999, 12, 768),
@@ -46,7 +50,26 @@ def test_the_papers_settings(name, steps, length, tokens, rate, beta2, layers, w
     config = recipe.model_config(make_tokenizer())
     assert (config.num_hidden_layers, config.hidden_size) == (layers, width)
     assert config.vocab_size == 64  # 60 entries, in a table of a multiple of 64 rows
-    assert config.max_position_embeddings == config_class_of(recipe.family).position_rows(512, 0)
+    rows = 513 if name == "ernie-base" else config_class_of(recipe.family).position_rows(512, 0)
+    assert config.max_position_embeddings == rows
+
+
+def test_macbert_and_ernie_are_what_bert_can_say():
+    """Parameters of the released models; sentence order in BERT's pair head; three levels of units."""
+    for name, rows, parameters in (("macbert-base", 21128, 102_882_442), ("ernie-base", 18000, 100_477_778)):
+        recipe = load_recipe(name)
+        config = recipe.model_config(make_tokenizer())
+        config.vocab_size = rows
+        with torch.device("meta"):
+            model = get_objective(recipe.objective).new_model(config)
+        assert sum(one.numel() for one in model.parameters()) == parameters
+        assert config.model_type == "bert"
+    assert (config.hidden_act, config.layer_norm_eps) == ("relu", 1e-5)
+    sop = load_recipe("macbert-base")
+    label = get_objective(sop.objective).example_label(sop.config_class)
+    assert (sop.objective, label) == ("sop", "next_sentence_label")
+    masked = [{**recipe.masking, **changed}["unit"] for changed in recipe.phase_masking]
+    assert masked == ["token", "phrase", "entity"]
 
 
 def test_every_shipped_recipe_is_read_and_divided():
@@ -110,6 +133,22 @@ def test_phases_keep_their_shares_in_a_shorter_run():
             "mask_probability=0.2 does not go with mask_rate",
         ),
         ({"mask_rate": ["a", 0.1]}, "mask_rate: .* must be two numbers"),
+        (
+            {"phases": [PHASE, {**PHASE, "masking": {"unit": "words"}}]},
+            "phases: phase 2: masking: unit='words'",
+        ),
+        ({"phases": [{**PHASE, "masking": {"mask_prob": 0.2}}]}, "phases: phase 1: masking: nsp has no option 'mask_"),
+        ({"phases": [{**PHASE, "masking": "word"}]}, "phases: masking='word' must be options"),
+        ({"phases": [{**PHASE, "masking": {"preset": "BURT"}}]}, "phases: masking: preset 'BURT' is not in"),
+        ({"phases": [{**PHASE, "masking": {"word_starts": "A"}}]}, "word_starts='A' is set by presets only"),
+        (
+            {"masking": {"unit": "word"}, "phases": [{**PHASE, "masking": {"units": {"word": 1.0}}}]},
+            "phase 1: masking: unit='word' and units=.*: leave one of them out",
+        ),
+        (
+            {"phases": [{**PHASE, "masking": {"mask_probability": 0.2}}], "mask_rate": [0.3, 0.15]},
+            "mask_probability=0.2 does not go with mask_rate, which sets that of every step",
+        ),
         ({"training": {"learning_rate": "fast"}}, "training: learning_rate='fast' must be a number"),
         ({"training": {"warmup_steps": "10"}}, "training: warmup_steps='10' must be a number"),
         ({"training": {"bf16": "on"}}, "training: bf16='on' must be true or false"),

@@ -1,6 +1,5 @@
 """`hf-encoders plot`: which log of a run is read, what is drawn and said, what a reference keeps."""
 
-import dataclasses
 import errno
 import json
 import math
@@ -236,7 +235,7 @@ def test_a_shipped_reference_is_of_the_recipe_that_is_shipped():
     for name in curves.reference_names():
         about = curves.read_reference(name).about
         if "recipe" in about:
-            shipped = dataclasses.asdict(load_recipe(name))
+            shipped = load_recipe(name).facts()
             assert about["recipe"] == json.loads(json.dumps(shipped, default=str)), name
 
 
@@ -281,3 +280,24 @@ def test_what_is_refused(tmp_path, references, capsys, monkeypatch, arguments, s
     save_reference(Curve("x", entries(3)), "taken")
     assert main(["plot", *arguments]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_sources_are_drawn_in_the_panel_of_their_term(tmp_path, monkeypatch):
+    """Two of three names end alike; a loss that is logged for each source is no panel of its own."""
+    log = entries(4)
+    for step in (20, 40):
+        values = {"mlm_loss": 5.0, "loss": 5.0, "de_mlm_loss": 5.5, "de_loss": 5.5, "en_mlm_loss": 4.0, "en_loss": 4.0}
+        values |= {"law_en_mlm_loss": 4.5, "law_en_loss": 4.5}
+        log.append({"step": step, **{f"eval_{name}": value + step / 100 for name, value in values.items()}})
+    run = Curve("run", log)
+    assert run.losses() == ["mlm_loss"] and run.sources() == ["de", "en", "law_en"]
+    panels = []
+    monkeypatch.setattr(plots, "draw", lambda found, *arguments: panels.extend(found))
+    draw_runs([run], tmp_path / "a.png")
+    (label, lines), _ = panels
+    drawn = {line.label: line.points for line in lines}
+    assert label == "mlm_loss (nats per item)" and list(drawn) == [
+        "run", "run, held-out", "run, held-out, de", "run, held-out, en", "run, held-out, law_en"
+    ]  # fmt: skip
+    assert drawn["run, held-out, law_en"] == [(20, 4.7), (40, 4.9)]
+    assert len({line.style for line in lines[1:]}) == 4

@@ -26,9 +26,11 @@ from hf_encoders import (
     HfeRobertaForMaskedLM,
 )
 from hf_encoders.data import (
+    DataCollatorForDialogueLM,
     DataCollatorForMaskedLM,
     DataCollatorForNextSentencePrediction,
     DataCollatorForSentenceOrderPrediction,
+    Dialogues,
     DocumentChunks,
     SentenceBlocks,
 )
@@ -53,6 +55,7 @@ CASES = {
     "nsp streamed packed": ("nsp", True, True, 1, {}),
     "sop packed accumulated": ("sop", False, True, 2, {}),
     "sop streamed": ("sop", True, False, 1, RECOMPUTED),
+    "dialogue packed accumulated": ("dialogue", False, True, 2, {}),
     "mlm packed": ("mlm", False, True, 1, {}),
     "mlm streamed accumulated": ("mlm", True, False, 2, {}),
     "mlm bf16": ("mlm", False, False, 1, {"bf16": True}),
@@ -75,7 +78,7 @@ def make_documents() -> list[list[list[int]]]:
 
 def make_model(objective: str) -> torch.nn.Module:
     set_seed(0)
-    if objective == "nsp":
+    if objective in ("nsp", "dialogue"):
         return HfeBertForPreTraining(HfeBertConfig(**SIZES))
     if objective == "mlm":
         positions = "relative_key_query"
@@ -86,6 +89,8 @@ def make_model(objective: str) -> torch.nn.Module:
 def make_collator(objective: str, packed: bool):
     if objective == "mlm":
         return DataCollatorForMaskedLM(make_tokenizer(), packed=packed)
+    if objective == "dialogue":
+        return DataCollatorForDialogueLM(make_tokenizer(), packed=packed)
     pairs = {"nsp": DataCollatorForNextSentencePrediction, "sop": DataCollatorForSentenceOrderPrediction}
     return pairs[objective](make_tokenizer(), LENGTH, packed=packed)
 
@@ -95,7 +100,8 @@ def make_data_set(objective: str, streamed: bool, **options):
         made = StreamedBlocks if objective == "mlm" else StreamedChunks
         return made(make_documents(), None, LENGTH, window_documents=4, **options)
     corpus = datasets.Dataset.from_dict({"input_ids": make_documents()})
-    return (SentenceBlocks if objective == "mlm" else DocumentChunks)(corpus, LENGTH, **options)
+    made = {"mlm": SentenceBlocks, "dialogue": Dialogues}.get(objective, DocumentChunks)
+    return made(corpus, LENGTH, **options)
 
 
 def make_trainer(case: str, mode: str, folder: Path, **arguments) -> PreTrainingTrainer:

@@ -8,9 +8,9 @@ that all machines share.
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from hf_encoders.data.corpus.segmentation import split_sentences
 from hf_encoders.data.corpus.sentence_encoding import check_max_sentence_tokens, make_encoder
 from hf_encoders.data.corpus.settings import corpus_settings, finished_report, shards_folder, start_shards
 from hf_encoders.data.corpus.shards import ShardWriter, shard_path
+from hf_encoders.data.corpus.units import Units
 from hf_encoders.writing import locked
 
 
@@ -61,8 +62,9 @@ class CorpusTasks:
         tasks (`int`): Tasks of the first pipeline. A kill loses one task, so that about 100 MB of text each is a good
             size.
         parts (`int`, *optional*, defaults to 1): Corpora to make, and tasks of the second pipeline.
-        sentence_splitter, word_segmenter, max_sentence_tokens, keep_duplicates: As in `prepare_corpus`. Each task of
-            the merge needs 24 bytes of memory per document of all parts.
+        sentence_splitter, word_segmenter, lexicon, phrases, max_sentence_tokens, keep_duplicates: As in
+            `prepare_corpus`. Each task of the merge needs 24 bytes of memory per document of all parts. Phrases are
+            given, not learned: parts are merged by themselves.
     """
 
     output: str | Path
@@ -72,6 +74,8 @@ class CorpusTasks:
     parts: int = 1
     sentence_splitter: Callable[[str], list[str]] = split_sentences
     word_segmenter: Callable[[str], list[str]] | None = None
+    lexicon: Sequence[str] | None = None
+    phrases: Sequence[str] | None = None
     max_sentence_tokens: int | None = None
     keep_duplicates: bool = False
 
@@ -83,7 +87,10 @@ class CorpusTasks:
             )
         if "://" in str(self.output):
             raise ValueError(f"output={str(self.output)!r}: shards are memory mapped: name a folder on a shared disk.")
-        make_encoder(self.tokenizer, self.word_segmenter)  # refuses a tokenizer that cannot be used before any work
+        if isinstance(self.phrases, bool):
+            raise ValueError(f"phrases={self.phrases}: give a list, such as the phrases that prepare_corpus learns.")
+        # Refuses a tokenizer that cannot be used before any work.
+        make_encoder(self.tokenizer, self.word_segmenter, self.units.marker)
         settings = self.settings()
         finished = [finished_report(folder, settings) for folder in self.folders() if (folder / REPORT_FILE).exists()]
         if len(finished) < self.parts:
@@ -94,8 +101,20 @@ class CorpusTasks:
         source = {"pipeline": self.source, "tasks": self.tasks, "parts": self.parts}
         documents = DocumentReader(self.sentence_splitter)
         return corpus_settings(
-            source, documents, self.tokenizer, self.word_segmenter, self.max_sentence_tokens, self.keep_duplicates
+            source,
+            documents,
+            self.tokenizer,
+            self.word_segmenter,
+            self.max_sentence_tokens,
+            self.keep_duplicates,
+            self.units.settings(),
         )
+
+    @cached_property
+    def units(self) -> Units:
+        """What the column `word_starts` marks."""
+        phrases = False if self.phrases is None else self.phrases
+        return Units(self.tokenizer, self.word_segmenter is not None, self.lexicon, phrases)
 
     def folders(self) -> list[Path]:
         """Folders of the finished corpora."""
@@ -134,10 +153,10 @@ class _TokenizeDocuments(_CorpusStep):
         """Write the shard of task `rank`."""
         began, corpus = time.perf_counter(), self.corpus
         self._check_tasks(world_size, corpus.tasks, "tasks")
-        encoder = partial(make_encoder, corpus.tokenizer, corpus.word_segmenter)
         documents = DocumentReader(corpus.sentence_splitter).of_values(self._texts(data))
         shards = start_shards(Path(corpus.output), corpus.settings())
-        writer = ShardWriter(shards, iter, encoder, corpus.max_sentence_tokens, corpus.word_segmenter is not None)
+        encoder = partial(make_encoder, corpus.tokenizer, corpus.word_segmenter, corpus.units.marker)
+        writer = ShardWriter(shards, iter, encoder, corpus.max_sentence_tokens, corpus.units.are_marked)
         with one_core_per_process():
             size = writer.write(rank, documents, "")
         run = {"seconds": time.perf_counter() - began, "bytes": size}
@@ -177,11 +196,8 @@ class _MergeShards(_CorpusStep):
         made = shards / f"part-{rank:05d}"
         made.mkdir(exist_ok=True)
         numbers = range(rank * corpus.tasks // corpus.parts, (rank + 1) * corpus.tasks // corpus.parts)
-        has_word_starts = corpus.word_segmenter is not None
         duplicates, tokenizer = corpus.keep_duplicates, corpus.tokenizer
-        statistics, read = merge_shards(
-            shards, numbers, corpus.tasks, duplicates, tokenizer, made, has_word_starts=has_word_starts
-        )
+        statistics, read = merge_shards(shards, numbers, corpus.tasks, duplicates, tokenizer, made, units=corpus.units)
         runs = [json.loads(_run_path(shards, number).read_text(encoding="utf-8")) for number in numbers]
         seconds = sum(run["seconds"] for run in runs) + time.perf_counter() - began
         # As if one worker had done everything.

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ from datasets.utils import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.data.corpus.arrow_file import ARROW_FILE, SentenceBatch, chosen_documents, write_arrow_file
+from hf_encoders.data.corpus.collocations import PHRASES_FILE, Collocations, write_phrases
+from hf_encoders.data.corpus.lexicon import Lexicon
 from hf_encoders.data.corpus.report import (
     REPORT_FILE,
     CorpusReport,
@@ -24,6 +26,9 @@ from hf_encoders.data.corpus.report import (
 from hf_encoders.data.corpus.settings import library_versions
 from hf_encoders.data.corpus.shards import shard_blocks, shard_hashes, shard_readings
 from hf_encoders.data.corpus.tokenized import NO_TOKENS
+from hf_encoders.data.corpus.unit_marking import mark_phrases
+from hf_encoders.data.corpus.unit_statistics import unit_warnings
+from hf_encoders.data.corpus.units import Units
 
 
 def first_of_each(hashes: list[np.ndarray]) -> list[np.ndarray]:
@@ -51,7 +56,7 @@ def merge_shards(
     tokenizer: PreTrainedTokenizerBase,
     directory: Path,
     *,
-    has_word_starts: bool,
+    units: Units,
 ) -> tuple[CorpusStatistics, dict[str, Any]]:
     """Write `corpus.arrow` from some shards, and the files that `datasets.load_from_disk` needs, into `directory`.
 
@@ -61,22 +66,47 @@ def merge_shards(
     counter = StatisticsCounter(tokenizer)
     duplicates = sum(int(np.count_nonzero(~is_first[number])) for number in numbers)
 
-    def kept_blocks() -> Iterator[SentenceBatch]:
+    def kept_blocks(number: int) -> Iterator[SentenceBatch]:
+        is_kept, place = is_first[number] | keep_duplicates, 0
+        for block in shard_blocks(shards, number):
+            is_kept_here = is_kept[place : place + len(block.document_lengths)]
+            place += len(is_kept_here)
+            yield block if is_kept_here.all() else chosen_documents(block, np.flatnonzero(is_kept_here))
+
+    phrases = _phrases(units, kept_blocks, numbers, tokenizer, directory)
+
+    def marked_blocks() -> Iterator[SentenceBatch]:
         for number in tqdm(numbers, desc="Merging", unit=" shards"):
-            is_kept, place = is_first[number] | keep_duplicates, 0
-            for block in shard_blocks(shards, number):
-                is_kept_here = is_kept[place : place + len(block.document_lengths)]
-                place += len(is_kept_here)
-                if not is_kept_here.all():
-                    block = chosen_documents(block, np.flatnonzero(is_kept_here))
+            for block in kept_blocks(number):
+                block = block if phrases is None else mark_phrases(block, phrases)
                 counter.add(block)
                 yield block
 
-    fingerprint = write_arrow_file(kept_blocks(), directory / ARROW_FILE, has_word_starts=has_word_starts)
+    fingerprint = write_arrow_file(marked_blocks(), directory / ARROW_FILE, has_word_starts=units.are_marked)
     write_dataset_files(directory, fingerprint)
     kept, dropped = (duplicates, 0) if keep_duplicates else (0, duplicates)
     statistics = counter.statistics(duplicate_documents=kept, dropped_duplicates=dropped)
-    return statistics, shard_readings(shards, numbers)._asdict()
+    return statistics, shard_readings(shards, numbers)._asdict() | units.reading()
+
+
+def _phrases(
+    units: Units,
+    blocks_of: Callable[[int], Iterator[SentenceBatch]],
+    numbers: range,
+    tokenizer: PreTrainedTokenizerBase,
+    directory: Path,
+) -> Lexicon | None:
+    """The phrases to mark, given or learned; and their file, in `directory`."""
+    if not isinstance(units.phrases, Collocations):
+        return units.phrases
+    learned = units.phrases.learn(units.phrases.sample(blocks_of, numbers), tokenizer)
+    write_phrases(learned, directory / PHRASES_FILE)
+    if not learned:
+        raise ValueError(
+            f"phrases: no words occur together {units.phrases.least_count} times and more often than by chance: give "
+            "a list of phrases, or leave them out."
+        )
+    return Lexicon([phrase.text for phrase in learned], tokenizer, "phrases")
 
 
 def write_dataset_files(directory: Path, fingerprint: str) -> None:
@@ -112,14 +142,19 @@ def finish_corpus(
         settings=settings,
         statistics=statistics,
         reading=reading,
-        warnings=warnings_for(statistics) + reading_warnings(reading),
+        warnings=[
+            *warnings_for(statistics),
+            *reading_warnings(reading),
+            *unit_warnings(statistics.units, reading.get("unspelled", {})),
+        ],
         run=run,
         versions=library_versions(),
     )
     report.save(made)
     # The report comes last: where it is, the corpus is finished.
-    for name in (ARROW_FILE, "dataset_info.json", "state.json", REPORT_FILE):
-        os.replace(made / name, output / name)
+    for name in (ARROW_FILE, "dataset_info.json", "state.json", PHRASES_FILE, REPORT_FILE):
+        if name != PHRASES_FILE or (made / name).exists():
+            os.replace(made / name, output / name)
     return report
 
 

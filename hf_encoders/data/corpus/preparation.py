@@ -39,6 +39,7 @@ from hf_encoders.data.corpus.settings import (
 )
 from hf_encoders.data.corpus.shards import ShardWriter, is_finished, start_worker, write_shard
 from hf_encoders.data.corpus.sources import Source, Unit, make_source
+from hf_encoders.data.corpus.units import Units
 from hf_encoders.writing import locked
 
 
@@ -56,6 +57,8 @@ def prepare_corpus(
     sentences_column: str | None = None,
     turns_column: str | None = None,
     word_segmenter: Callable[[str], list[str]] | None = None,
+    lexicon: Sequence[str] | None = None,
+    phrases: Sequence[str] | bool = False,
     max_sentence_tokens: int | None = None,
     keep_duplicates: bool = False,
     workers: int | None = None,
@@ -89,6 +92,14 @@ def prepare_corpus(
         turns_column (`str`, *optional*): Column or field with the turns of a dialogue, as `sentences_of_turns` takes
             them, for the objective `dialogue`. In text files every line is then a turn. No turn is divided.
         word_segmenter, max_sentence_tokens: As in `tokenize_documents`.
+        lexicon (`Sequence[str]`, *optional*): Names and terms, such as `read_entries(file)` or `jieba_entries()`, for
+            masking whole entities: from left to right, the longest run of whole words that is an entry begins with the
+            bit `ENTITY` in the column `word_starts`, and so does every word outside of entries. Words are the
+            segmenter's or, without one, the tokenizer's (each Chinese character is one). Letters are compared as the
+            tokenizer spells them. A sentence has no entity across its end. Needs a fast tokenizer.
+        phrases (`Sequence[str]` or `bool`, *optional*, defaults to `False`): Phrases, for masking whole ones, marked
+            likewise among the words outside of entities, by the bit `PHRASE`. `True` learns them from a sample of the
+            corpus, see `Collocations`, and writes them to `phrases.tsv` in the folder.
         keep_duplicates (`bool`, *optional*, defaults to `False`): Whether to keep documents with the tokens of an
             earlier one. They are found by 64-bit hashes; in 10 million documents, a document is wrongly taken for a
             duplicate with a probability of 3 in a million.
@@ -123,10 +134,11 @@ def prepare_corpus(
             "out; turns that do not fit an example are cut there."
         )
     source = make_source(source, documents)
-    encoder = partial(make_encoder, tokenizer, word_segmenter)
+    units = Units(tokenizer, word_segmenter is not None, lexicon, phrases)
+    encoder = partial(make_encoder, tokenizer, word_segmenter, units.marker)
     encoder()  # refuses a tokenizer that cannot be used before any work
     settings = corpus_settings(
-        source.identity(), documents, tokenizer, word_segmenter, max_sentence_tokens, keep_duplicates
+        source.identity(), documents, tokenizer, word_segmenter, max_sentence_tokens, keep_duplicates, units.settings()
     )
     if overwrite:
         check_output(output)
@@ -141,18 +153,15 @@ def prepare_corpus(
         if report := finished_report(output, settings, is_new):
             return report
         shards = start_shards(output, settings)
-        has_word_starts = word_segmenter is not None
         writer = ShardWriter(
-            shards, source.reader(), encoder, max_sentence_tokens, has_word_starts, bool(turns_column)
+            shards, source.reader(), encoder, max_sentence_tokens, units.are_marked, bool(turns_column)
         )
         with one_core_per_process():
             progress = _write_shards(source, writer, workers)
         if source.identity() != settings["source"]:
             raise ValueError("source: files were changed while they were read: run it again with overwrite=True.")
         numbers = range(progress.shards)
-        statistics, read = merge_shards(
-            shards, numbers, len(numbers), keep_duplicates, tokenizer, shards, has_word_starts=has_word_starts
-        )
+        statistics, read = merge_shards(shards, numbers, len(numbers), keep_duplicates, tokenizer, shards, units=units)
         read["skipped_files"] = source.skipped_files
         run = run_facts(
             time.perf_counter() - began, progress.workers, progress.bytes, progress.shards, progress.kept_shards

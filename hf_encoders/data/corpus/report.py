@@ -14,6 +14,7 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.data.corpus.arrow_file import SentenceBatch
 from hf_encoders.data.corpus.sentence_store import SentenceStore
+from hf_encoders.data.corpus.unit_statistics import UnitCounter, unit_rows
 from hf_encoders.data.ragged import offsets_of
 from hf_encoders.records.tables import text_table
 from hf_encoders.writing import read_json
@@ -36,13 +37,16 @@ class CorpusStatistics:
     duplicate_documents: int  # with the tokens of an earlier one (64-bit hashes are compared)
     unknown_share: float | None = None  # of the tokens, in [0, 1]; `None` without a tokenizer
     dropped_duplicates: int = 0  # with the tokens of an earlier one, left out; not in `documents`
+    # "entities" and "phrases", where the corpus has them, to `number`, `distinct`, `token_share` in [0, 1],
+    # `by_tokens` (length to number) and `most_frequent` (text and number)
+    units: dict[str, Any] = field(default_factory=dict)
 
 
 def corpus_statistics(dataset: datasets.Dataset, tokenizer: PreTrainedTokenizerBase | None = None) -> CorpusStatistics:
     """Counts of a corpus; the tokenizer that it was made with defines the unknown token."""
     store = SentenceStore(dataset)
     counter = StatisticsCounter(tokenizer)
-    block = SentenceBatch(store.tokens, store.sentence_lengths, np.diff(store.document_offsets))
+    block = SentenceBatch(store.tokens, store.sentence_lengths, np.diff(store.document_offsets), store.word_starts)
     counter.add(block)
     hashes = document_hashes(block)
     return counter.statistics(duplicate_documents=len(hashes) - len(np.unique(hashes)))
@@ -55,6 +59,7 @@ class StatisticsCounter:
         self.tokenizer = tokenizer
         self.counts: Counter[str] = Counter()
         self.unknown = self.longest_sentence_tokens = 0
+        self.units = UnitCounter()
 
     def add(self, block: SentenceBatch) -> None:
         """Count one block."""
@@ -64,6 +69,7 @@ class StatisticsCounter:
             tokens=len(block.tokens),
             one_sentence_documents=int(np.count_nonzero(block.document_lengths == 1)),
         )
+        self.units.add(block)
         self.longest_sentence_tokens = max(self.longest_sentence_tokens, int(block.sentence_lengths.max(initial=0)))
         if self.tokenizer is not None and self.tokenizer.unk_token_id is not None:
             for tokens in _in_steps(block.tokens):
@@ -77,6 +83,7 @@ class StatisticsCounter:
             duplicate_documents=duplicate_documents,
             unknown_share=None if self.tokenizer is None else self.unknown / max(self.counts["tokens"], 1),
             dropped_duplicates=dropped_duplicates,
+            units=self.units.statistics(self.tokenizer),
         )
 
 
@@ -144,13 +151,13 @@ class CorpusReport:
 
     settings: dict[str, Any]  # everything that decides what is in the corpus: input, tokenizer, options, libraries
     statistics: CorpusStatistics
-    warnings: list[str]  # from `warnings_for` and `reading_warnings`
+    warnings: list[str]  # from `warnings_for`, `reading_warnings` and `unit_warnings`
     # `seconds`, `workers`, `megabytes` (10**6 bytes of sentences in UTF-8 that this run tokenized),
     # `megabytes_per_second`, `shards`, `kept_shards` (finished by an earlier run)
     run: dict[str, Any]
     versions: dict[str, str] = field(default_factory=dict)  # Python and libraries
     # `sentences`; `damaged_sentences`, those with U+FFFD (bytes that are not UTF-8 become it) or NUL; `skipped_files`,
-    # number of files in folders that were not read, by kind
+    # number of files in folders that were not read, by kind; `unspelled`, entries of `Units` without a spelling
     reading: dict[str, Any] = field(default_factory=dict)
 
     def save(self, directory: Path) -> None:
@@ -198,7 +205,7 @@ class CorpusReport:
             rows.insert(5, ("duplicates kept", _with_share(counts.duplicate_documents, counts.documents)))
         if kept := run.get("kept_shards"):
             rows.append(("kept from an earlier run", f"{kept:,} of {run['shards']:,} shards"))
-        rows += reading_rows(self.reading)
+        rows += unit_rows(counts.units) + reading_rows(self.reading)
         return "\n".join([text_table(rows), *(f"warning: {warning}" for warning in self.warnings)])
 
 
@@ -224,14 +231,29 @@ def unigram_cross_entropy(corpus: datasets.Dataset, held_out: datasets.Dataset, 
     A model that has learned token frequencies and nothing else reaches this loss: the plateau that a healthy run
     leaves.
     """
-    # In steps, because both would convert all tokens to 64 bits at once.
-    counts = np.ones(vocab_size)
-    for tokens in _in_steps(SentenceStore(corpus).tokens):
-        counts += np.bincount(tokens, minlength=vocab_size)
+    return cross_entropy(token_counts(corpus, vocab_size), held_out)
+
+
+def cross_entropy(counts: np.ndarray, held_out: datasets.Dataset) -> float:
+    """Nats per held-out token under counts of tokens, `(vocab_size,)`, each plus one."""
+    counts = counts + 1.0
     nats = -np.log(counts / counts.sum())
     tokens = SentenceStore(held_out).tokens
     return sum(float(nats[step].sum()) for step in _in_steps(tokens)) / len(tokens)
 
 
+def token_counts(corpus: datasets.Dataset, vocab_size: int) -> np.ndarray:
+    """How often each id of a tokenizer occurs in a corpus, `int64` of shape `(vocab_size,)`.
+
+    >>> token_counts(datasets.Dataset.from_dict({"input_ids": [[[5, 6], [5]], [[2]]]}), 7).tolist()
+    [0, 0, 1, 0, 0, 2, 1]
+    """
+    counts = np.zeros(vocab_size, dtype=np.int64)
+    for tokens in _in_steps(SentenceStore(corpus).tokens):
+        counts += np.bincount(tokens, minlength=vocab_size)
+    return counts
+
+
 def _in_steps(tokens: np.ndarray) -> Iterator[np.ndarray]:
+    """Parts of all tokens: counting converts them to 64 bits."""
     return (tokens[begin : begin + TOKENS_PER_STEP] for begin in range(0, len(tokens), TOKENS_PER_STEP))

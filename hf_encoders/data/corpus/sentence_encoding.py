@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.data.corpus.arrow_file import COLUMN, SentenceBatch
 from hf_encoders.data.corpus.segmentation import replace_lone_surrogates
+from hf_encoders.data.corpus.unit_marking import EntityMarker, begin_units_at
 from hf_encoders.data.corpus.word_segmentation import word_starts_of_tokens
 from hf_encoders.data.ragged import offsets_of
 from hf_encoders.data.special_tokens import check_tokenizer
@@ -29,17 +30,28 @@ class Encoded(NamedTuple):
 
     tokens: np.ndarray  # int32, (N,)
     lengths: np.ndarray  # int64, tokens of each sentence
-    word_starts: np.ndarray | None  # uint8, (N,)
+    word_starts: np.ndarray | None  # uint8, (N,), bits of `UnitStart`
 
 
 def make_encoder(
-    tokenizer: PreTrainedTokenizerBase, word_segmenter: Callable[[str], list[str]] | None = None
+    tokenizer: PreTrainedTokenizerBase,
+    word_segmenter: Callable[[str], list[str]] | None = None,
+    marker: EntityMarker | None = None,
 ) -> Callable[[list[str]], Encoded]:
     """A function from sentences to ids, without special tokens, truncation, padding or warnings about length.
 
-    The tokenizer is not changed. A word segmenter adds word starts; with a slow tokenizer it is a `ValueError`.
+    The tokenizer is not changed. A word segmenter adds word starts, and so does a marker; with a slow tokenizer, a
+    segmenter is a `ValueError`.
     """
     check_tokenizer(tokenizer)
+    if marker is not None:
+        encode_words = make_encoder(tokenizer, word_segmenter)
+
+        def encode_units(sentences: list[str]) -> Encoded:
+            encoded = encode_words(sentences)
+            return encoded._replace(word_starts=marker(*encoded))
+
+        return encode_units
     if tokenizer.is_fast:
         # A copy, because the tokenizer keeps truncation and padding from its last call or its file.
         backend = copy.deepcopy(tokenizer.backend_tokenizer)
@@ -97,7 +109,9 @@ def tokenized_blocks(
             lengths, parts = _divided(lengths, max_sentence_tokens)
         document_lengths = np.diff(offsets_of(parts)[offsets_of(np.array([len(document) for document in batch]))])
         if len(encoded.tokens):
-            yield SentenceBatch(encoded.tokens, lengths, document_lengths[document_lengths > 0], encoded.word_starts)
+            # A divided sentence divides its units.
+            starts = None if encoded.word_starts is None else begin_units_at(encoded.word_starts, lengths)
+            yield SentenceBatch(encoded.tokens, lengths, document_lengths[document_lengths > 0], starts)
 
 
 def check_max_sentence_tokens(max_sentence_tokens: int | None) -> None:

@@ -9,7 +9,7 @@ import platform
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial, reduce
 from importlib.metadata import version
@@ -29,8 +29,9 @@ from hf_encoders.writing import check_folder, holds_files
 
 
 SETTINGS_FILE = "settings.json"
-# What is written into the folder of a corpus; the last two by `datasets` and `SentenceStore`.
-_OWN_FILES = (REPORT_FILE, ARROW_FILE, "state.json", "dataset_info.json", "cache-*.arrow", "corpus-*.arrow")
+# What is written into the folder of a corpus; the last two patterns by `datasets` and `SentenceStore`.
+_OWN_FILES = (REPORT_FILE, ARROW_FILE, "state.json", "dataset_info.json", "phrases.tsv", "similar_words.safetensors")
+_OWN_FILES += ("cache-*.arrow", "corpus-*.arrow")
 _SHARDS = "shards-*"
 _NAMES_SHOWN = 3
 
@@ -103,8 +104,9 @@ def corpus_settings(
     word_segmenter: Callable[[str], list[str]] | None,
     max_sentence_tokens: int | None,
     keep_duplicates: bool,
+    units: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Everything that decides what is in a corpus, for JSON; `source` identifies the input."""
+    """Everything that decides what is in a corpus, for JSON; `source` identifies the input, `units` is of `Units`."""
     versions = library_versions()
     return {
         "source": source,
@@ -115,6 +117,7 @@ def corpus_settings(
         "word_segmenter": describe_function(word_segmenter),
         "max_sentence_tokens": max_sentence_tokens,
         "keep_duplicates": keep_duplicates,
+        **units,
         "tokenizer": {
             "fingerprint": tokenizer_fingerprint(tokenizer),
             "class": type(tokenizer).__name__,
@@ -214,6 +217,8 @@ def _described(name: str, value: Any) -> str:
     if name in ("sentence_splitter", "word_segmenter"):
         # What follows the hash sign is a hash of the code.
         return str(value).split("#")[0].removeprefix("hf_encoders.data.corpus.segmentation.")
+    if name in ("lexicon", "phrases") and value:
+        return f"{value['entries']:,} entries" if "entries" in value else "learned"
     if name != "source":
         return repr(value)
     if "files" in value:

@@ -4,7 +4,7 @@ A corpus is a `datasets.Dataset` with one row per document: `input_ids`, lists o
 Leaves out: filtering and shuffling, which `datasets` or a text-processing engine do before.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.data.corpus.arrow_file import write_corpus
 from hf_encoders.data.corpus.sentence_encoding import check_max_sentence_tokens, make_encoder, tokenized_blocks
+from hf_encoders.data.corpus.units import Units
 from hf_encoders.data.randomness import example_keys
 
 
@@ -31,6 +32,7 @@ def tokenize_documents(
     *,
     max_sentence_tokens: int | None = None,
     word_segmenter: Callable[[str], list[str]] | None = None,
+    lexicon: Sequence[str] | None = None,
     cache_dir: str | Path | None = None,
 ) -> datasets.Dataset:
     """Tokenize documents of sentences into a corpus on disk, with memory for a few documents at a time.
@@ -48,25 +50,28 @@ def tokenize_documents(
         word_segmenter (`Callable[[str], list[str]]`, *optional*): Takes a sentence and returns its words, which joined
             are the sentence up to white space, for masking whole words in text without spaces; `jieba.lcut` is one for
             Chinese.
+        lexicon (`Sequence[str]`, *optional*): Names and terms, as in `prepare_corpus`.
         cache_dir (`str` or `Path`, *optional*): Folder for the corpus, about 4 bytes per token, twice that while it is
             written. `None` takes a temporary folder that is removed with the process (`save_to_disk` keeps a copy).
 
     Returns:
         `datasets.Dataset`: Memory mapped; `input_ids` of type `list<list<int32>>`, one row per document. With a
-            segmenter also `word_starts` of type `list<list<uint8>>` and the same shape: 1 where a token begins a word,
-            0 where it continues one.
+            segmenter or a lexicon also `word_starts` of type `list<list<uint8>>` and the same shape, bits of
+            `UnitStart`: 1 where a token begins a word, 0 where it continues one; with a lexicon, 4 more where it
+            begins an entity or a word outside of all, and 8 more for an entity.
 
     >>> tokenize_documents([["w5 w6", "w7 w8 w9"], ["w6"]], doctest_tokenizer(), max_sentence_tokens=2)["input_ids"][:]
     [[[5, 6], [7, 8], [9]], [[6]]]
     """
     check_max_sentence_tokens(max_sentence_tokens)
+    units = Units(tokenizer, word_segmenter is not None, lexicon)
     directory = Path(cache_dir or get_temporary_cache_files_directory())
     progress = tqdm(documents, desc="Tokenizing", unit=" documents")
-    blocks = tokenized_blocks(progress, make_encoder(tokenizer, word_segmenter), max_sentence_tokens)
+    blocks = tokenized_blocks(progress, make_encoder(tokenizer, word_segmenter, units.marker), max_sentence_tokens)
     first = next(blocks, None)
     if first is None:
         raise ValueError(NO_TOKENS)
-    return write_corpus(chain([first], blocks), directory, has_word_starts=word_segmenter is not None)
+    return write_corpus(chain([first], blocks), directory, has_word_starts=units.are_marked)
 
 
 def split_train_validation(

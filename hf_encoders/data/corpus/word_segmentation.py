@@ -5,14 +5,17 @@ the sentence, with or without its white space.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import chain
 
 import numpy as np
 
 
-def jieba_segmenter() -> Callable[[str], list[str]]:
-    """The Chinese segmenter of the package `jieba`, with its dictionary loaded; a `ValueError` if not installed."""
+def jieba_segmenter(entries: Sequence[str] = ()) -> Callable[[str], list[str]]:
+    """The Chinese segmenter of the package `jieba`, with its dictionary loaded; a `ValueError` if not installed.
+
+    `entries` are words or names that are added to its dictionary, so that it does not cut them.
+    """
     try:
         import jieba
     except ImportError as error:
@@ -21,8 +24,31 @@ def jieba_segmenter() -> Callable[[str], list[str]]:
             "your own function as word_segmenter."
         ) from error
     jieba.setLogLevel(logging.WARNING)
+    if entries := tuple(entry for entry in entries if not any(map(str.isspace, entry))):
+        return JiebaWithEntries(entries)
     jieba.initialize()
     return jieba.lcut
+
+
+class JiebaWithEntries:
+    """`jieba.lcut` with entries added to a dictionary of its own; pickled and compared by the entries."""
+
+    def __init__(self, entries: tuple[str, ...]):
+        import jieba
+
+        self.entries = entries
+        words = jieba.Tokenizer()
+        words.initialize()
+        for entry in entries:
+            words.add_word(entry)
+        self.lcut = words.lcut
+
+    def __call__(self, sentence: str) -> list[str]:
+        """The words of a sentence."""
+        return self.lcut(sentence)
+
+    def __reduce__(self) -> tuple[type["JiebaWithEntries"], tuple[tuple[str, ...]]]:
+        return JiebaWithEntries, (self.entries,)
 
 
 def words_of_characters(sentence: str, words: list[str]) -> np.ndarray:

@@ -3,7 +3,7 @@
 import json
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,30 @@ class TokenizerStatistics:
     used_share: float  # of the entries without special tokens that occur in the tokenized training text
     often_used_share: float  # that occur 100 times or more
     embedding_parameters: dict[str, int]  # width to rows × width, the word embeddings; the MLM decoder shares them
+
+
+@dataclass(frozen=True)
+class SourceStatistics:
+    """Statistics of a tokenizer on the text of one of several sources; shares are in [0, 1]."""
+
+    megabytes: float  # 10**6 bytes of UTF-8 trained on
+    share: float  # of the training text that the source counted as
+    is_held_out: bool  # whether the rest was measured on held-out text
+    unknown_share: float
+    tokens_per_word: float | None
+    characters_per_token: float
+    bytes_per_token: float  # of UTF-8
+    used_share: float  # of the entries, in the source's training text
+
+
+def source_statistics(
+    tokenizer: PreTrainedTokenizerBase, lines: Sequence[str], words: dict[str, int], **about: Any
+) -> SourceStatistics:
+    """Measure a tokenizer on lines of a source, given the source's training `words`; `about` are the other fields."""
+    one = tokenizer_statistics(tokenizer, lines, words)
+    names = ("unknown_share", "tokens_per_word", "characters_per_token", "used_share")
+    bytes_per_token = sum(len(line.encode()) for line in lines) / one.tokens
+    return SourceStatistics(**about, bytes_per_token=bytes_per_token, **{name: getattr(one, name) for name in names})
 
 
 def tokenizer_statistics(
@@ -99,6 +123,7 @@ class TokenizerReport:
     run: dict[str, Any]
     versions: dict[str, str]
     reading: dict[str, Any] = field(default_factory=dict)  # as in `CorpusReport`
+    sources: dict[str, SourceStatistics] = field(default_factory=dict)  # by name; empty for text without names
 
     def save(self, directory: Path) -> None:
         """Write `tokenizer_report.json`, with base names for paths because the folder may be pushed."""
@@ -143,7 +168,19 @@ class TokenizerReport:
             ("time", f"{run['counting_seconds']:,.1f} s to count, {run['learning_seconds']:,.1f} s to learn"),
             *reading_rows(self.reading),
         ]
-        return "\n".join([text_table(rows), *(f"warning: {warning}" for warning in self.warnings)])
+        tables = [text_table(rows)] + ([sources_table(self.sources)] if self.sources else [])
+        return "\n".join([*tables, *(f"warning: {warning}" for warning in self.warnings)])
+
+
+def sources_table(sources: Mapping[str, SourceStatistics]) -> str:
+    """A table with a row per source."""
+    rows = [("source", "MB", "share", "unknown", "tokens per word", "characters per token", "bytes per token", "used")]
+    for name, one in sources.items():
+        per_word = "-" if one.tokens_per_word is None else f"{one.tokens_per_word:.3f}"
+        lengths = f"{one.characters_per_token:.3f}", f"{one.bytes_per_token:.3f}"
+        shares = f"{one.megabytes:,.1f}", f"{one.share:.1%}", f"{one.unknown_share:.3%}"
+        rows.append((name, *shares, per_word, *lengths, f"{one.used_share:.1%}"))
+    return text_table(rows, "<>")
 
 
 def _length_row(counts: TokenizerStatistics, where: str) -> tuple[str, str]:

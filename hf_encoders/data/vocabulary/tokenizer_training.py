@@ -5,13 +5,14 @@ byte; `learning.py` says how, and what is left open for Unigram.
 """
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import transformers
 from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.data.vocabulary.learning import learn_vocabulary
+from hf_encoders.data.vocabulary.source_words import count_source_words
 from hf_encoders.data.vocabulary.suffix_bpe import suffix_bpe_tokenizer
 from hf_encoders.data.vocabulary.word_counts import count_words, covered_words
 from hf_encoders.models.encoder_configuration import EncoderConfig
@@ -21,18 +22,19 @@ MAKERS = {"suffix-bpe": suffix_bpe_tokenizer}
 
 
 def train_tokenizer(
-    sentences: Iterable[str],
+    sentences: Iterable[str] | Mapping[str, Iterable[str]],
     config_class: type[EncoderConfig],
     vocab_size: int,
     max_length: int = 512,
     lowercase: bool = True,
     strip_accents: bool = False,
     character_coverage: float = 1.0,
+    sampling_alpha: float = 1.0,
 ) -> PreTrainedTokenizerBase:
     """Train the kind of tokenizer that a family's published models have.
 
     Args:
-        sentences (`Iterable[str]`): The text.
+        sentences (`Iterable[str]` or `Mapping[str, Iterable[str]]`): The text, or that of several sources by name.
         config_class (`type[EncoderConfig]`): The family's configuration class, which names its tokenizer class.
         vocab_size (`int`): Largest number of entries, special tokens included; a small corpus may give fewer.
         max_length (`int`, *optional*, defaults to 512): Longest sequence in tokens, saved as `model_max_length`.
@@ -41,12 +43,21 @@ def train_tokenizer(
             uncased models do. They carry meaning in most languages, and vowels in some (Hindi, Thai).
         character_coverage (`float`, *optional*, defaults to 1.0): Share of the characters in the vocabulary, in
             (0, 1]; words with rarer ones are left out. No effect on byte-level BPE.
+        sampling_alpha (`float`, *optional*, defaults to 1.0): Of several sources: each counts as much as its share of
+            the text (in bytes of UTF-8) to this power, in (0, 1]; lower values give small sources more entries
+            (`source_words.py`). XLM: 0.5.
 
     Raises:
-        ValueError: If the text is empty, or the vocabulary too small for its characters.
+        ValueError: If the text, or that of a source, is empty, or the vocabulary too small for its characters.
     """
     options = pipeline_options(config_class, lowercase, strip_accents)
-    words = count_words(sentences, untrained_tokenizer(config_class, options))
+    untrained = untrained_tokenizer(config_class, options)
+    if isinstance(sentences, Mapping):
+        words = count_source_words(sentences, untrained, sampling_alpha)
+    elif sampling_alpha != 1:
+        raise ValueError(f"sampling_alpha={sampling_alpha} is for several sources: give sentences of each by name.")
+    else:
+        words = count_words(sentences, untrained)
     return tokenizer_of_words(words, config_class, vocab_size, max_length, options, character_coverage)
 
 

@@ -6,6 +6,7 @@ Warnings are in `warnings.py`, what stops a run in `finite_losses.py`.
 """
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -71,19 +72,22 @@ class HealthCallback(TrainerCallback, ExportableState):
     Args:
         unigram_cross_entropy (`float`, *optional*): Nats per token under the corpus's token frequencies. Estimated by
             default from the labels, once there are ten per vocabulary entry.
+        source_unigrams (`Mapping[str, float]`, *optional*): The same of each source that is evaluated by itself; kept
+            for the record.
 
     Raises:
         ValueError: for a cross-entropy that is not positive.
         NonFiniteLossError: from `train`, as in `finite_losses.py`.
     """
 
-    def __init__(self, unigram_cross_entropy: float | None = None):
+    def __init__(self, unigram_cross_entropy: float | None = None, source_unigrams: Mapping[str, float] | None = None):
         if unigram_cross_entropy is not None and not unigram_cross_entropy > 0:
             raise ValueError(
                 f"unigram_cross_entropy={unigram_cross_entropy} must be positive, in nats per token: leave it out "
                 "to have it estimated."
             )
         self.unigram_cross_entropy = unigram_cross_entropy
+        self.source_unigrams = dict(source_unigrams or {})
         self._processes = 1
         self._hook = None
         self._begin_training(0, 0.0)
@@ -107,7 +111,10 @@ class HealthCallback(TrainerCallback, ExportableState):
         # Not yet gathered from other processes: only if another callback requested this save.
         waiting = 0 if self._counts is None else int(self._counts[0]) * self._processes
         return {
-            "args": {"unigram_cross_entropy": self.unigram_cross_entropy},
+            "args": {
+                "unigram_cross_entropy": self.unigram_cross_entropy,
+                "source_unigrams": self.source_unigrams,
+            },
             "attributes": {
                 "tokens_seen": self.tokens_seen + self._counted().tokens + waiting,
                 "training_seconds": self.training_seconds + self._times.seconds,

@@ -77,6 +77,20 @@ def test_it_is_the_corpus_of_prepare_corpus(tokenizer, tmp_path, source, tasks, 
     assert report.run["megabytes"] == expected.run["megabytes"]
 
 
+def test_entities_and_phrases(tokenizer, tmp_path, source):
+    lists = {"lexicon": ["w5 w6", "w7", "w8 zz", "w10 w11"], "phrases": ["w12 w13", "w20 w21"]}
+    corpus = CorpusTasks(tmp_path / "out", tokenizer, "w", FILES, **lists)
+    run(corpus, source, tmp_path / "logs")
+    expected = prepare_corpus(sorted(source.iterdir()), tmp_path / "alone", tokenizer, workers=1, **lists)
+    assert arrow_bytes(tmp_path / "out") == arrow_bytes(tmp_path / "alone")
+    (report,) = corpus.reports()
+    assert report.statistics == expected.statistics
+    assert report.statistics.units["entities"]["number"] > 0
+    assert report.reading["unspelled"] == {"lexicon": {"entries": 1, "first": ["w8 zz"]}}
+    with pytest.raises(ValueError, match="phrases=True: give a list, such as the phrases that prepare_corpus learns"):
+        CorpusTasks(tmp_path / "learned", tokenizer, "w", FILES, phrases=True)
+
+
 def test_parts_are_the_corpus_in_order_without_duplicates_across_them(tokenizer, tmp_path, source):
     whole = CorpusTasks(tmp_path / "whole", tokenizer, "w", FILES)
     run(whole, source, tmp_path / "logs of one")

@@ -53,7 +53,8 @@ class TestWordStarts:
             [["ab cd ef gh", "abcdefghab"]], characters, word_segmenter=pairs_of_characters, max_sentence_tokens=3
         )
         assert dataset["input_ids"][:] == [[[1, 2, 3], [4, 5, 6], [7, 8], [1, 2, 3], [4, 5, 6], [7, 8, 1], [2]]]
-        starts = [[1, 0, 1], [0, 1, 0], [1, 0], [1, 0, 1], [0, 1, 0], [1, 0, 1], [0]]
+        # A divided sentence divides its words.
+        starts = [[1, 0, 1], [1, 1, 0], [1, 0], [1, 0, 1], [1, 1, 0], [1, 0, 1], [1]]
         assert dataset["word_starts"][:] == [starts]
 
     def test_words_that_are_not_the_sentence_are_refused(self, characters, tmp_path):

@@ -11,7 +11,7 @@ from hf_encoders import (
     HfeRobertaForMaskedLM,
 )
 from hf_encoders.data import DataCollatorForMaskedLM, padded_vocab_size
-from hf_encoders.data.masking import TokenMasker
+from hf_encoders.data.masker import TokenMasker
 from hf_encoders.evaluation.fill_masks import fill_masks
 from hf_encoders.publishing.checks import check_tokenizer
 from tests.data.vocabulary.trained import train

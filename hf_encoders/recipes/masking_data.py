@@ -1,0 +1,111 @@
+"""What the masking of a run needs of its text: counts of tokens, similar words, units longer than words."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import datasets
+from transformers import PreTrainedTokenizerBase
+
+from hf_encoders.data.corpus.report import token_counts
+from hf_encoders.data.corpus.sentence_store import SentenceStore
+from hf_encoders.data.corpus.similar_words import build_similar_words, describe_similar_words
+from hf_encoders.data.masker import PREPARED_BY
+from hf_encoders.data.similar_words import SIMILAR_WORDS_FILE, SimilarWords, join_similar_words
+from hf_encoders.data.word_starts import UnitStart
+from hf_encoders.recipes.recipe import Recipe
+
+
+# A corpus of a run, and the folders that it is from; without folders, that of the documents' file.
+Corpus = tuple[datasets.Dataset, Sequence[Path]]
+
+
+def needs_similar_words(recipe: Recipe) -> bool:
+    """Whether words are replaced by similar ones."""
+    return any(masking.similar_replace_probability for masking in recipe.maskings)
+
+
+def needed_levels(recipe: Recipe) -> set[str]:
+    """Units longer than words that are masked, `"phrase"` and `"entity"`."""
+    used = {level for masking in recipe.maskings for level in masking.levels}
+    return used & set(PREPARED_BY)
+
+
+def check_text(recipe: Recipe) -> None:
+    """Refuse text that is prepared by the run for a recipe that needs more than words.
+
+    Raises:
+        ValueError: naming the units, and how to prepare a corpus with them.
+    """
+    if levels := sorted(needed_levels(recipe)):
+        options = " ".join(PREPARED_BY[level] for level in levels)
+        raise ValueError(
+            f"--corpus is text, and {recipe.name} masks units of {' and '.join(levels)}: prepare a corpus with "
+            f"`hf-encoders corpus {options} ...` first."
+        )
+
+
+def masking_options(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, corpora: Sequence[Corpus]) -> dict[str, Any]:
+    """Options of a run's data collator that are about masking, with the data that they need.
+
+    Args:
+        recipe (`Recipe`): Its masking, and that of its phases. With a schedule of mask rates, evaluation is at the
+            last one.
+        tokenizer (`PreTrainedTokenizerBase`): Of the run.
+        corpora (`Sequence[Corpus]`): The text to train on.
+
+    Raises:
+        ValueError: if a corpus has no table of similar words, or not the units that are masked.
+    """
+    options = dict(recipe.masking)
+    if recipe.mask_rate is not None:
+        options["mask_probability"] = recipe.mask_rate(1.0)
+    if any(recipe.phase_masking):
+        options["phase_masking"] = recipe.phase_masking
+    for level in sorted(needed_levels(recipe)):
+        for documents, _ in corpora:
+            starts = SentenceStore(documents).word_starts
+            # A sentence begins with the bits of all levels that the corpus has.
+            if starts is None or not (len(starts) and starts[0] & UnitStart[level.upper()]):
+                raise ValueError(
+                    f"masking: the corpus has no units of kind {level!r}, which {recipe.name} masks: prepare it with "
+                    f"`hf-encoders corpus {PREPARED_BY[level]} ...`, or choose words."
+                )
+    if any(masking.frequency_power for masking in recipe.maskings):
+        size = max(tokenizer.get_vocab().values()) + 1
+        options["token_counts"] = sum(token_counts(documents, size) for documents, _ in corpora)
+    if needs_similar_words(recipe):
+        options["similar_words"] = similar_words_of(corpora, tokenizer)
+    return options
+
+
+def masking_facts(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, corpora: Sequence[Corpus]) -> dict[str, Any]:
+    """What identifies the data of a run's masking beside its corpus, for `run.json`."""
+    if not needs_similar_words(recipe):
+        return {}
+    return {"similar words": similar_words_of(corpora, tokenizer).fingerprint}
+
+
+def similar_words_of(corpora: Iterable[Corpus], tokenizer: PreTrainedTokenizerBase) -> SimilarWords:
+    """The tables of similar words that lie beside corpora, as one; a word's similar ones are those of the first."""
+    tables = [
+        SimilarWords.load(folder, tokenizer)
+        for documents, folders in corpora
+        for folder in folders or _folders(documents)
+    ]
+    return join_similar_words(tables)
+
+
+def make_similar_words(documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    """Learn similar words from a corpus that the run made, if its folder has none yet, and print how far they go."""
+    if not (folder / SIMILAR_WORDS_FILE).is_file():
+        table = build_similar_words(documents, tokenizer)
+        path = table.save(folder)
+        print(f"{path}: {describe_similar_words(table, documents, tokenizer)}", flush=True)
+
+
+def _folders(documents: datasets.Dataset) -> list[Path]:
+    """The folder of the file of a corpus on disk."""
+    if not documents.cache_files:
+        raise ValueError("documents: a corpus in memory has no table of similar words: open it with load_from_disk.")
+    return sorted({Path(file["filename"]).parent for file in documents.cache_files})
