@@ -188,5 +188,5 @@ def check_parallel_arguments(arguments: argparse.Namespace) -> None:
         "lexicon",
         "phrases",
     ):
-        if getattr(arguments, name):
+        if getattr(arguments, name) not in (None, False):
             raise ValueError(f"--{name.replace('_', '-')} does not go with --parallel: leave it out.")

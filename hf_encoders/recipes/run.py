@@ -197,7 +197,7 @@ class Run:
         options = masking_options(self.recipe, tokenizer, corpora_of(sources))
         if any(source.is_parallel for source in sources.values()):
             options["first_position"] = first_position(self.recipe.config_class, tokenizer)
-        if getattr(config, "has_language_embeddings", False):
+        if "langs" in config.extra_ids:
             options["lang2id"] = config.lang2id
         model_class = self.objective.model_class(self.recipe.config_class)
         return self.objective.make_collator(tokenizer, model_class, packed=True, **options)

@@ -74,3 +74,20 @@ def test_commands_run_in_order(page, tmp_path, monkeypatch):
             assert program == "hf-encoders"
             assert main([*words, *(SHORT if words[0] == "pretrain" else ())]) == 0, line
     assert commands == {"tokenizer", "corpus", "pretrain", "plot"}
+
+
+def test_commands_of_two_languages_run_in_order(tmp_path, monkeypatch):
+    """On made-up text in `text/en` and `text/zh`, and `pairs.en` and `pairs.zh`."""
+    monkeypatch.chdir(tmp_path)
+    pairs = [(f"Line {i} is in front of line {i + 1}.", f"第{i}行在第{i + 1}行前面。") for i in range(200)]
+    for name, lines in zip(("en", "zh"), zip(*pairs, strict=True), strict=True):
+        Path("text", name).mkdir(parents=True)
+        Path("text", name, "lines.txt").write_text("\n\n".join(lines), encoding="utf-8")
+        Path(f"pairs.{name}").write_text("\n".join(lines), encoding="utf-8")
+    page = (ROOT / "docs" / "multilingual.md").read_text(encoding="utf-8")
+    lines = re.search(r"```bash\n(.*?)```", page, re.S)[1].splitlines()
+    commands = [words for line in lines if (words := shlex.split(line, comments=True))]
+    assert [words[1] for words in commands] == ["pretrain", "tokenizer", "corpus", "pretrain"]
+    for program, *words in commands:
+        assert program == "hf-encoders"
+        assert main([*words, *(SHORT if words[0] == "pretrain" else ())]) == 0, words

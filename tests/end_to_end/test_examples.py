@@ -67,6 +67,17 @@ def test_macbert_on_text_that_it_makes_up(tmp_path):
     }
 
 
+def test_pretraining_on_two_languages(tmp_path):
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("".join(f"line {i} is here\tZeile {i} ist da\n" for i in range(60)), encoding="utf-8")
+    output = run_example(
+        "pretrain_multilingual.py", "--pairs_file", str(pairs), "--languages", "en", "de", "--output_dir",
+        str(tmp_path / "out"), "--max_steps", "2", "--use_cpu", "True",
+    )  # fmt: skip
+    assert "eval_alone_loss" in output and "eval_translated_loss" in output
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["lang2id"] == {"en": 0, "de": 1}
+
+
 def test_fine_tuning_what_was_pretrained(pretrained, tmp_path):
     rows = [
         ("the cat sat on the mat", "animal"),

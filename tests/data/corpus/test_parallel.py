@@ -142,6 +142,7 @@ class TestCommand:
             (["--input", "a", "--columns", "1", "2"], "--columns is for --parallel"),
             (["--parallel", "a", "--languages", "en", "zh", "--one-sentence-per-line"], "does not go with --parallel"),
             (["--parallel", "a", "--languages", "en", "zh", "--max-sentence-tokens", "9"], "--max-sentence-tokens"),
+            (["--parallel", "a", "--languages", "en", "zh", "--phrases"], "--phrases does not go with --parallel"),
             (["--parallel", "a", "--languages", "en", "zh", "--streaming"], "--streaming does not go with"),
         ],
     )
