@@ -7,7 +7,14 @@ import pytest
 import torch
 from sklearn.ensemble import HistGradientBoostingClassifier
 
-from hf_encoders.data import DataCollatorForDialogueLM, Dialogues, DocumentChunks, TokenBudget, dialogues
+from hf_encoders.data import (
+    DataCollatorForDialogueLM,
+    Dialogues,
+    DocumentChunks,
+    MixedExamples,
+    TokenBudget,
+    dialogues,
+)
 from hf_encoders.data.dialogues import truncated_turns
 from tests.data.corpora import make_dataset, random_documents
 
@@ -187,6 +194,13 @@ class TestDraws:
         assert torch.equal(padded["next_sentence_label"], packed["next_sentence_label"])
         lengths = DataCollatorForDialogueLM(tokenizer).example_lengths(examples[range(20)])
         assert packed["cu_seq_lens_q"].tolist() == [0, *np.cumsum(lengths)]
+
+    def test_sources_of_a_mixture(self, tokenizer):
+        sources = {name: Dialogues(make_dataset(random_documents(60, i)), 24) for i, name in enumerate("ab")}
+        mixed = MixedExamples(sources)
+        mixed.set_epoch(0)
+        batch = DataCollatorForDialogueLM(tokenizer)(mixed.__getitems__(range(len(mixed))))
+        assert len(batch["next_sentence_label"]) == len(mixed) == sum(map(len, sources.values()))
 
     def test_types_are_the_roles(self, tokenizer):
         documents = [[[10, 11], [], [12], [13, 14], [], [15]], [[20], [21], [22]]]
