@@ -34,6 +34,7 @@ from hf_encoders.recipes.plan import Plan, make_plan, measure_passes
 from hf_encoders.recipes.pretrained_folder import metrics_of_source, save_pretrained_folder
 from hf_encoders.recipes.recipe import SET_BY_RUN, Recipe, load_recipe, recipe_names
 from hf_encoders.recipes.run import Run, divide, num_processes, train_to_the_end
+from hf_encoders.recipes.run_corpus import CORPUS, CorpusPaths, open_sources
 from hf_encoders.recipes.run_folder import (
     IS_FINISHED,
     RunFileCallback,
@@ -45,7 +46,7 @@ from hf_encoders.recipes.run_folder import (
     run_identity,
     write_run,
 )
-from hf_encoders.recipes.sources import CORPUS, CorpusPaths, Sources, divided, open_sources
+from hf_encoders.recipes.sources import Sources, divided
 from hf_encoders.saved_files import CARD_FILE, published_files, refuse_secrets
 from hf_encoders.training.argument_fields import add_field_arguments, given_fields
 from hf_encoders.training.faults.out_of_memory import is_out_of_memory

@@ -16,7 +16,7 @@ class FlatCorpus:
     tokens: np.ndarray  # all token ids, (N,)
     sentence_offsets: np.ndarray  # first token of every sentence, and N; int64, (S + 1,)
     document_offsets: np.ndarray  # first sentence of every document, and S; int64, (D + 1,)
-    word_starts: np.ndarray | None = None  # 1 where a token begins a word; uint8, (N,)
+    word_starts: np.ndarray | None = None  # bits of `UnitStart`, what a token begins; uint8, (N,)
 
     @classmethod
     def from_lengths(

@@ -291,14 +291,18 @@ def passes_table(phases: Sequence[tuple[MixedExamples, float]]) -> str:
     gsw     25.0%             2.50           10.0
     """
     names = list(phases[0][0].sizes)
-    found = [[(f"{mixed.shares[n]:.1%}", f"{mixed.passes[n]:#.3g}") for n in names] for mixed, _ in phases]
+    found = [[(f"{mixed.shares[n]:.1%}", _few_digits(mixed.passes[n])) for n in names] for mixed, _ in phases]
     found = found[:1] if all(columns == found[0] for columns in found) else found
     headings = ["share" if len(found) == 1 else f"phase {number + 1}: share" for number in range(len(found))]
     rows = [["source", *(word for heading in headings for word in (heading, "passes an epoch")), "passes in all"]]
     for place, name in enumerate(names):
         total = sum(mixture.passes[name] * epochs for mixture, epochs in phases)
-        rows.append([name, *(word for columns in found for word in columns[place]), f"{total:#.3g}"])
+        rows.append([name, *(word for columns in found for word in columns[place]), _few_digits(total)])
     return text_table(rows, "<>")
+
+
+def _few_digits(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:#.3g}"
 
 
 def _check(sources: Mapping[str, EpochDataset], languages: Mapping[str, str]) -> None:

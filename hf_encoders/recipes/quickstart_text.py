@@ -19,7 +19,7 @@ from hf_encoders.data.corpus.segmentation import splitter_for
 from hf_encoders.data.corpus.text_files import text_files
 from hf_encoders.loading import load_tokenizer
 from hf_encoders.recipes.recipe import Recipe
-from hf_encoders.recipes.sources import recipe_tokenizer
+from hf_encoders.recipes.run_corpus import recipe_tokenizer
 from hf_encoders.writing import read_json, replaced_folder
 
 

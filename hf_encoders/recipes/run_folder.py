@@ -19,7 +19,8 @@ from hf_encoders.data.corpus.settings import tokenizer_fingerprint
 from hf_encoders.recipes.masking_data import masking_facts
 from hf_encoders.recipes.phases import RunExamples
 from hf_encoders.recipes.recipe import Phase, Recipe
-from hf_encoders.recipes.sources import CORPUS, Documents, corpora_facts, corpora_of, named_sources
+from hf_encoders.recipes.run_corpus import CORPUS
+from hf_encoders.recipes.sources import Documents, corpora_facts, corpora_of, named_sources
 from hf_encoders.records.run_files import RUN_FILE
 from hf_encoders.redaction import is_secret
 from hf_encoders.training.faults.checkpoints import UNFINISHED, checkpoints_by_step

@@ -36,11 +36,12 @@ from transformers import (
 )
 
 from hf_encoders.data import DataCollatorForMaskedLM, SentenceBlocks, split_train_validation
+from hf_encoders.data.corpus.named_sources import UNNAMED
 from hf_encoders.data.corpus.report import unigram_cross_entropy
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.recipes.recipe import Recipe, load_recipe
 from hf_encoders.recipes.run import Run
-from hf_encoders.recipes.sources import UNNAMED, CorpusPaths, open_sources
+from hf_encoders.recipes.run_corpus import CorpusPaths, open_sources
 
 
 EVAL_BLOCKS = 1000

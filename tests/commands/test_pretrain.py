@@ -17,7 +17,7 @@ from hf_encoders.data import prepare_corpus
 from hf_encoders.data.corpus import arrow_file, sentence_encoding, sentence_store
 from hf_encoders.loading import load_tokenizer
 from hf_encoders.recipes.run import Run
-from hf_encoders.recipes.sources import open_parts
+from hf_encoders.recipes.run_corpus import open_parts
 from hf_encoders.records.training_record import TrainingRecord
 from hf_encoders.training.faults.checkpoints import facts_of_checkpoint
 from tests.commands.pretrain_runs import TINY, finished_run, pretrain, weights

@@ -6,7 +6,7 @@ from safetensors.numpy import save_file
 
 from hf_encoders.data import similar_words
 from hf_encoders.data.ragged import offsets_of
-from hf_encoders.data.similar_words import SIMILAR_WORDS_FILE, SimilarWords
+from hf_encoders.data.similar_words import SIMILAR_WORDS_FILE, SimilarWords, join_similar_words
 
 
 TABLE = {(10,): [(11,), (12,), (13,)], (20, 21): [(22, 23)], (11,): [(10,)], (30, 31, 32): []}
@@ -77,6 +77,25 @@ def test_saved_and_read(table, tokenizer, make_tokenizer, tmp_path):
     assert SimilarWords.of({**TABLE, (40,): [(41,)]}, tokenizer).fingerprint != table.fingerprint
     with pytest.raises(ValueError, match="similar_words.safetensors was made with another tokenizer"):
         SimilarWords.load(tmp_path, make_tokenizer(61))
+
+
+def test_tables_of_several_corpora_are_one(table, tokenizer, make_tokenizer):
+    """A word of both keeps the similar words of the first; numbers of words follow."""
+    other = SimilarWords.of({(10,): [(40,)], (41,): [(40,), (10,)], (22, 23): [(50, 51)]}, tokenizer)
+    joined = join_similar_words([table, other, other])
+
+    def similar(word):
+        number = joined.find(np.array(word), np.array([0]), np.array([len(word)]))
+        return {
+            tuple(joined.tokens_of(joined.choose_similar(number, np.array([coin]))).tolist())
+            for coin in np.linspace(0, 0.99, 12)
+        }
+
+    assert similar((10,)) == {(11,), (12,), (13,)}
+    assert similar((41,)) == {(40,), (10,)} and similar((20, 21)) == {(22, 23)}
+    assert len(joined) == len(table) + 3  # 40, 41 and 50 51
+    with pytest.raises(ValueError, match="of different tokenizers cannot be joined"):
+        join_similar_words([table, SimilarWords.of({}, make_tokenizer(61))])
 
 
 def test_files_that_are_no_table_are_refused(table, tmp_path):

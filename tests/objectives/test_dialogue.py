@@ -17,6 +17,7 @@ from tests.data.corpora import make_dataset, random_documents, write_corpus
 from tests.training.tiny import NO_DROPOUT, make_tokenizer
 
 
+WORDS = "of the examples (three turns; token types 0 query, 1 response) with a turn from another dialogue (label 1)"
 TOPICS = ("cat", "dog", "house", "river", "teacher", "engine", "song", "letter")
 RECIPE = {
     "family": "bert",
@@ -61,10 +62,7 @@ def test_a_model_learns_what_is_fake_and_a_resumed_run_is_the_same(tmp_path, cap
     assert pretrain(tmp_path, "run") == 0
     record = json.loads((tmp_path / "run" / "model" / "training_record.json").read_text())
     assert set(record["losses"]) == {"masked tokens, held-out", "dialogues, held-out"}
-    assert (
-        record["objectives"]["dialogue language modelling"]
-        == "half of the dialogues with a turn from another one (label 1)"
-    )
+    assert record["objectives"]["dialogue language modelling"] == f"half {WORDS}"
     (accuracy,) = (one["value"] for one in record["evaluation"] if one["task"] == "text-classification")
     assert accuracy > 0.8  # chance 0.5; a turn on the same topic, one of 8, cannot be told
     assert "dialogues loss" in capsys.readouterr().out
@@ -140,7 +138,7 @@ def test_a_step_is_the_same_however_it_is_divided(tmp_path):
 def test_the_card_says_the_share_of_fakes():
     collator = get_objective("dialogue").collator_class(make_tokenizer())
     words = get_objective("dialogue").describe(collator, (), {}, {"pair_label_1_share": 0.3})
-    assert words["dialogue language modelling"] == "30 % of the dialogues with a turn from another one (label 1)"
+    assert words["dialogue language modelling"] == f"30 % {WORDS}"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from hf_encoders.cli import main
 from hf_encoders.data import prepare_parallel_corpus
 from hf_encoders.recipes.recipe import recipe_of
 from hf_encoders.recipes.run import Run
-from hf_encoders.recipes.sources import CorpusPaths, divided, open_sources
+from hf_encoders.recipes.run_corpus import CorpusPaths, open_sources
+from hf_encoders.recipes.sources import divided
 from hf_encoders.registration import configurations
 
 

@@ -1,8 +1,8 @@
 """The Arrow file of a corpus: whole documents as flat arrays, written in one record batch.
 
 A row is a document, a list of sentences: `input_ids` of type `list<list<int32>>`, and in a corpus made with a word
-segmenter `word_starts` of type `list<list<uint8>>` and the same shape. The offsets of a `list` column have 32 bits;
-beyond that it is a `large_list`.
+segmenter, a lexicon or phrases `word_starts` of type `list<list<uint8>>` and the same shape, bits of `UnitStart`. The
+offsets of a `list` column have 32 bits; beyond that it is a `large_list`.
 """
 
 import contextlib

@@ -38,8 +38,8 @@ class SentenceStore:
         tokens (`np.ndarray` of `int32`, shape `(N,)`): All token ids in order.
         sentence_offsets (`np.ndarray` of `int64`, shape `(S + 1,)`): First token of every sentence, and N.
         document_offsets (`np.ndarray` of `int64`, shape `(D + 1,)`): First sentence of every document, and S.
-        word_starts (`np.ndarray` of `uint8`, shape `(N,)`, or `None`): 1 where a token begins a word, 0 where it
-            continues one; `None` for a corpus without the column `word_starts`.
+        word_starts (`np.ndarray` of `uint8`, shape `(N,)`, or `None`): Bits of `UnitStart`: what a token
+            begins, 0 where it continues a word; `None` for a corpus without the column `word_starts`.
 
     >>> store = SentenceStore(datasets.Dataset.from_dict({"input_ids": [[[5, 6], [7]], [[8]]]}))
     >>> store.tokens.tolist(), store.sentence_offsets.tolist(), store.document_offsets.tolist()

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,10 @@ from transformers import PreTrainedTokenizerBase
 from hf_encoders.data.corpus.arrow_file import SentenceBatch
 from hf_encoders.data.corpus.lexicon import text_of
 from hf_encoders.data.corpus.unit_marking import ENTITY, LISTED, PHRASE, WORD
-from hf_encoders.data.ragged import hashes_of_rows, ranges
+from hf_encoders.data.ragged import hashes_of_rows, offsets_of, ranges
 
 
+TOKENS_PER_STEP = 2**18  # counted at once
 LONGEST = 6  # tokens; longer units are counted together
 MOST_FREQUENT = 10
 LEAST_SHARE = 0.001  # of the tokens in entities; below, the list hardly fits the text (this package's choice)
@@ -29,22 +31,29 @@ class UnitCounter:
         self.ids: dict[int, list[int]] = {}  # of a hash
 
     def add(self, block: SentenceBatch) -> None:
-        """Count one block."""
+        """Count one block, of any size."""
         self.tokens += len(block.tokens)
         if block.word_starts is None or not len(block.tokens):
             return
-        for level, (first, end) in _units(block.word_starts):
+        # In steps of whole sentences, which no unit goes beyond.
+        offsets = offsets_of(block.sentence_lengths)
+        cuts = offsets[np.searchsorted(offsets, np.arange(0, len(block.tokens), TOKENS_PER_STEP))]
+        for begin, end in pairwise([*np.unique(cuts).tolist(), len(block.tokens)]):
+            self._add(block.tokens[begin:end], block.word_starts[begin:end])
+
+    def _add(self, tokens: np.ndarray, bits: np.ndarray) -> None:
+        for level, (first, end) in _units(bits):
             lengths = end - first
             self.in_units[level] += int(lengths.sum())
             self.by_length.setdefault(level, Counter()).update(np.minimum(lengths, LONGEST).tolist())
             hashes, example, counts = np.unique(
-                hashes_of_rows(block.tokens[ranges(first, end)], lengths), return_index=True, return_counts=True
+                hashes_of_rows(tokens[ranges(first, end)], lengths), return_index=True, return_counts=True
             )
             found = dict(zip(hashes.tolist(), counts.tolist(), strict=True))
             self.by_hash.setdefault(level, Counter()).update(found)
             for number, place in zip(found, example.tolist(), strict=True):
                 if number not in self.ids:
-                    self.ids[number] = block.tokens[first[place] : end[place]].tolist()
+                    self.ids[number] = tokens[first[place] : end[place]].tolist()
 
     def statistics(self, tokenizer: PreTrainedTokenizerBase | None) -> dict[str, Any]:
         """`CorpusStatistics.units`: a level, `entities` or `phrases`, to its counts."""

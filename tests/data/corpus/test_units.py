@@ -4,7 +4,7 @@ import pytest
 from transformers import CanineTokenizer
 
 from hf_encoders.data import tokenize_documents
-from hf_encoders.data.corpus import preparation, sources
+from hf_encoders.data.corpus import preparation, sources, unit_statistics
 from hf_encoders.data.corpus.arrow_file import SentenceBatch
 from hf_encoders.data.corpus.collocations import PHRASES_FILE, Collocations
 from hf_encoders.data.corpus.lexicon import Lexicon, read_entries
@@ -195,7 +195,7 @@ class TestCollocations:
 
 
 class TestReport:
-    def test_counts(self, tokenizer, tmp_path):
+    def test_counts(self, tokenizer, tmp_path, monkeypatch):
         (tmp_path / "a.txt").write_text("w5 w6 w7 w14 w15\nw7 w13\n\nw14 w15 w5 w6")
         options = {"lexicon": ENTRIES, "phrases": ["w14 w15"], "sentence_splitter": one_sentence_per_line}
         report = prepare_corpus([tmp_path / "a.txt"], tmp_path / "out", tokenizer, workers=1, **options)
@@ -220,7 +220,9 @@ class TestReport:
         for part in ("4, 2 different, 54.5% of the tokens", "1: 50%, 2: 50%", "w5 w6 2, w7 2", "w14 w15 2"):
             assert part in printed
         documents = datasets.load_from_disk(str(tmp_path / "out"))
-        assert corpus_statistics(documents, tokenizer).units == report.statistics.units
+        for step in (2**18, 4, 1):  # in steps of whole sentences
+            monkeypatch.setattr(unit_statistics, "TOKENS_PER_STEP", step)
+            assert corpus_statistics(documents, tokenizer).units == report.statistics.units
 
     def test_a_list_that_does_not_fit_is_warned_of(self, tokenizer, tmp_path):
         (tmp_path / "a.txt").write_text("w20 w21\n\nw22")

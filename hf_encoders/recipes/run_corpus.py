@@ -1,0 +1,255 @@
+"""The text of a run: from the words of `--corpus` to prepared sources and their tokenizer."""
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import datasets
+from transformers import PreTrainedTokenizerBase
+
+from hf_encoders.data import prepare_corpus
+from hf_encoders.data.corpus.documents import read_documents
+from hf_encoders.data.corpus.named_sources import UNNAMED, in_words, languages_of, named_paths
+from hf_encoders.data.corpus.parallel import parallel_languages
+from hf_encoders.data.corpus.report import REPORT_FILE, CorpusReport
+from hf_encoders.data.corpus.segmentation import splitter_for
+from hf_encoders.data.corpus.settings import tokenizer_fingerprint
+from hf_encoders.data.corpus.text_files import has_text, text_files
+from hf_encoders.data.vocabulary.tokenizer_training import train_tokenizer
+from hf_encoders.loading import load_tokenizer
+from hf_encoders.objectives import get_objective
+from hf_encoders.recipes.masking_data import check_text, make_similar_words, needs_similar_words
+from hf_encoders.recipes.recipe import Recipe
+from hf_encoders.recipes.sources import Source, Sources
+from hf_encoders.redaction import base_name
+from hf_encoders.writing import read_json, replaced_folder
+
+
+# `--push-to-hub` uploads the output folder except names with a leading underscore, and the text must stay private.
+CORPUS = "_corpus"
+TOKENIZER_RECIPE = "recipe.json"  # in the folder of a tokenizer trained here: its options and text
+
+
+@dataclass(frozen=True)
+class CorpusPaths:
+    """Paths and languages of the text of a run, by source; `of_words` makes one.
+
+    Args:
+        paths (`dict[str, list[str]]`): Text, prepared corpora, or folders of them.
+        languages (`dict[str, str]`): Language codes of running text.
+        parts (`dict[str, list[Path]]`): The prepared corpora among the paths; empty for text.
+    """
+
+    paths: dict[str, list[str]]
+    languages: dict[str, str]
+    parts: dict[str, list[Path]]
+
+    @classmethod
+    def of_words(cls, corpus: list[str], language: list[str]) -> "CorpusPaths":
+        """The meaning of `--corpus` and `--language`.
+
+        Raises:
+            ValueError: for names and languages as `named_paths` and `languages_of`; and for a path that does not
+                exist, does not end like text, or is text beside a prepared corpus of the same source.
+        """
+        paths = named_paths(corpus, "--corpus")
+        languages = languages_of(language, paths, "en")
+        for code in languages.values():
+            splitter_for(code)  # refuses an invalid language code
+        parts = {name: check_source(name, given) for name, given in paths.items()}
+        return cls(paths, languages, parts)
+
+    @property
+    def are_named(self) -> bool:
+        """Whether the sources have names."""
+        return UNNAMED not in self.paths
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether all of the text is prepared."""
+        return all(self.parts.values())
+
+    @property
+    def shown(self) -> str:
+        """The names of files and folders, without those of the folders that they are in."""
+        return in_words({name: ", ".join(map(base_name, paths)) for name, paths in self.paths.items()})
+
+    def check_recipe(self, recipe: Recipe) -> None:
+        """Refuse a recipe that says how often sources are drawn for sources without names or of other names.
+
+        Also a name that metrics have already.
+        """
+        for term in get_objective(recipe.objective).terms:
+            if term.name in self.paths:
+                raise ValueError(
+                    f"--corpus {term.name}=...: eval_{term.name}_loss is that of {term.items}: rename it."
+                )
+        for sampling in recipe.samplings:
+            if sampling is None:
+                continue
+            if not self.are_named:
+                raise ValueError(
+                    "--corpus names no source, and sources: of the recipe says how often each is drawn: give "
+                    "NAME=PATH, also for one alone."
+                )
+            sampling.check_names(self.paths)
+        if not self.is_prepared:
+            check_text(recipe)
+        if recipe.tokenizer.sampling_alpha != 1 and not self.are_named:
+            raise ValueError(
+                "--corpus names no source, and tokenizer: sampling_alpha of the recipe says how much of each is used: "
+                "give NAME=PATH, also for one alone."
+            )
+
+
+def check_source(name: str, paths: list[str]) -> list[Path]:
+    """The prepared corpora among the paths of a source, or in folders of them; empty if all are text."""
+    option = f"--corpus: {f'source {name}: ' * bool(name)}"
+    prepared = {path: prepared_parts(path) for path in map(Path, paths)}
+    parts = [part for found in prepared.values() for part in found]
+    for path, found in prepared.items():
+        is_text = not found or (found != [path] and has_text(path))
+        if is_text and parts:
+            raise ValueError(
+                f"{option}{path} holds text, and {parts[0]} is a prepared corpus: give one or the other, or prepare "
+                "all of the text with `hf-encoders corpus --input ...`."
+            )
+        if is_text:
+            text_files(path, option=option)
+    return parts
+
+
+def prepared_parts(path: Path) -> list[Path]:
+    """The folder, if it is a prepared corpus, or the prepared corpora in it, sorted."""
+    if (path / REPORT_FILE).is_file():
+        return [path]
+    return sorted(report.parent for report in path.glob(f"*/{REPORT_FILE}"))
+
+
+def open_parts(parts: list[Path]) -> datasets.Dataset:
+    """Several prepared corpora as one; ValueError if some have word starts and others do not."""
+    opened = [datasets.load_from_disk(str(part)) for part in parts]
+    other = next((i for i, one in enumerate(opened) if one.column_names != opened[0].column_names), None)
+    if other is not None:
+        raise ValueError(
+            f"--corpus: {parts[0]} and {parts[other]} differ in their columns ({', '.join(opened[0].column_names)}; "
+            f"{', '.join(opened[other].column_names)}): prepare them alike."
+        )
+    # A part of more than 2^31 tokens has another list type.
+    large = next((one.features for one in opened if one.features != opened[0].features), None)
+    return datasets.concatenate_datasets(opened if large is None else [one.cast(large) for one in opened])
+
+
+def open_sources(
+    recipe: Recipe, corpus: CorpusPaths, tokenizer_name: str | None, output: Path
+) -> tuple[PreTrainedTokenizerBase, Sources]:
+    """The tokenizer of a run and its sources; for text, both are made in the output folder.
+
+    Each source with a name is prepared in a folder of its name below that of the corpus.
+
+    Args:
+        recipe (`Recipe`): Options of the tokenizer that is trained on text if `tokenizer_name` is None.
+        corpus (`CorpusPaths`): Paths and languages.
+        tokenizer_name, output: As the options of `hf-encoders pretrain`.
+
+    Raises:
+        ValueError: if a prepared corpus has no or another tokenizer, or its columns are not those of the others.
+    """
+    prepared = [part for parts in corpus.parts.values() for part in parts]
+    if tokenizer_name is None and prepared:
+        raise ValueError(f"--tokenizer is missing: give the one that the corpus {prepared[0]} was made with.")
+    if tokenizer_name is None:
+        tokenizer = trained_tokenizer(recipe, corpus, output / "tokenizer")
+    else:
+        tokenizer = load_tokenizer(tokenizer_name, "--tokenizer")
+    fingerprint = tokenizer_fingerprint(tokenizer) if prepared else None
+    turns_column = get_objective(recipe.objective).turns_column
+    for part in prepared:
+        settings = CorpusReport.load(part).settings
+        if turns_column and not settings.get("turns_column"):
+            raise ValueError(
+                f"objective {recipe.objective}: the corpus {part} is of text, not of dialogues: prepare them with "
+                "hf-encoders corpus --turns-column."
+            )
+        if settings["tokenizer"]["fingerprint"] != fingerprint:
+            raise ValueError(
+                f"--tokenizer {tokenizer_name!r} is not the one that the corpus {part} was made with: give that "
+                "one, or prepare the corpus again."
+            )
+    found = {name: _opened(corpus, name, tokenizer, output, turns_column) for name in corpus.paths}
+    columns = {name: source.documents.column_names for name, source in found.items()}
+    first = next(iter(columns))
+    for name, names in columns.items():
+        if names != columns[first]:
+            raise ValueError(
+                f"--corpus: sources {first} and {name} differ in their columns ({', '.join(columns[first])}; "
+                f"{', '.join(names)}): prepare them alike."
+            )
+    if needs_similar_words(recipe):
+        for name, source in found.items():
+            if not corpus.parts[name]:
+                make_similar_words(source.documents, tokenizer, *source.folders)
+    return tokenizer, found
+
+
+def _opened(
+    corpus: CorpusPaths, name: str, tokenizer: PreTrainedTokenizerBase, output: Path, turns_column: str | None
+) -> Source:
+    """One source, which is prepared if it is text."""
+    parts = corpus.parts[name]
+    if parts:
+        pairs = {parallel_languages(part) for part in parts}
+        if len(pairs) > 1:
+            told = ", ".join("-".join(pair) if pair else "running text" for pair in sorted(pairs, key=str))
+            raise ValueError(f"--corpus: the parts of {parts[0].parent} are of different kinds ({told}): name each.")
+        return Source(open_parts(parts), pairs.pop() or (corpus.languages[name],), tuple(parts))
+    folder = output / CORPUS / name if name else output / CORPUS
+    paths = list(map(Path, corpus.paths[name]))
+    options = {"sentence_splitter": splitter_for(corpus.languages[name]), "turns_column": turns_column}
+    try:
+        report = prepare_corpus(paths, folder, tokenizer, **options)
+    except ValueError as error:
+        if not name:
+            raise
+        raise ValueError(f"--corpus: source {name}: {error}") from error
+    for warning in report.warnings:
+        print(f"warning: {f'{name}: ' * bool(name)}{warning}", flush=True)
+    return Source(datasets.load_from_disk(str(folder)), (corpus.languages[name],), (folder,))
+
+
+def trained_tokenizer(recipe: Recipe, corpus: CorpusPaths, directory: Path) -> PreTrainedTokenizerBase:
+    """The recipe's tokenizer, trained on the text once and kept in the run's folder."""
+    text = {name: [str(Path(path).resolve()) for path in paths] for name, paths in corpus.paths.items()}
+    text = text if corpus.are_named else text[UNNAMED]
+    made_of = {"family": recipe.family, **recipe.tokenizer.facts(), "text": text}
+    note = directory / TOKENIZER_RECIPE
+    if directory.exists():
+        if not note.is_file():
+            raise ValueError(
+                f"{directory} was not made by this command: give it as --tokenizer, or give another --output."
+            )
+        if read_json(note, f"give {directory} as --tokenizer, or remove it.") != made_of:
+            raise ValueError(f"{directory} was trained for another run: give another --output, or --overwrite.")
+        return load_tokenizer(str(directory))
+    print(f"Training a tokenizer of {recipe.tokenizer.vocab_size:,} entries ({directory})", flush=True)
+    turns_field, sentences = get_objective(recipe.objective).turns_column, {}
+    for name, paths in corpus.paths.items():
+        splitter = splitter_for(corpus.languages[name])
+        documents = read_documents(paths, sentence_splitter=splitter, turns_field=turns_field)
+        sentences[name] = (sentence for document in documents for sentence in document)
+    tokenizer = recipe_tokenizer(recipe, sentences if corpus.are_named else sentences[UNNAMED])
+    with replaced_folder(directory) as unfinished:
+        tokenizer.save_pretrained(unfinished)
+        (unfinished / TOKENIZER_RECIPE).write_text(json.dumps(made_of, indent=1) + "\n", encoding="utf-8")
+    return tokenizer
+
+
+def recipe_tokenizer(
+    recipe: Recipe, sentences: Iterable[str] | Mapping[str, Iterable[str]]
+) -> PreTrainedTokenizerBase:
+    """The recipe's tokenizer, trained on sentences, or on those of several sources."""
+    return train_tokenizer(
+        sentences, recipe.config_class, max_length=recipe.longest, **dataclasses.asdict(recipe.tokenizer)
+    )
