@@ -149,6 +149,11 @@ def make_plan(
         "--plan --measure runs a pass of each phase"
     )
     sources = passes_table(examples.mixtures) if examples.mixtures else ""
+    for place, part in enumerate(examples.phases):
+        for name, dataset in getattr(part.dataset, "sources", {"": part.dataset}).items():
+            if left_out := getattr(dataset, "num_left_out", 0):
+                what = f"{left_out:,} of {left_out + len(dataset):,} pairs are too long for its examples"
+                sources += f"\nphase {place + 1}{f', source {name}' * bool(name)}: {what}, and left out"
     return Plan(run, parameters, device, how, found, sources)
 
 

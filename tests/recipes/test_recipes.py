@@ -103,6 +103,16 @@ def test_phases_keep_their_shares_in_a_shorter_run():
         ({"phases": [{"steps": 0, "length": 24, "examples": 4}]}, "steps=0 must be a whole number, at least 1"),
         ({"phases": [{"steps": 5, "length": 24}]}, "must have the fields steps, length, examples"),
         ({"optimizer": "lam"}, "optimizer 'lam': it must be one of adamw, lamb, .*adafactor"),
+        ({"sources": {"alpha": 2}}, r"sources: alpha=2 must be in \(0, 1\]"),
+        ({"sources": {}}, r"sources: {} must be {alpha: 0.3} or {weights: {law: 2, web: 1}}"),
+        ({"sources": {"alpha": 0.3, "beta": 1}}, "sources: .* must be {alpha: 0.3} or"),
+        ({"sources": {"weights": [2, 1]}}, r"sources: weights=\[2, 1\] must name each source"),
+        ({"sources": [0.3]}, "sources: .* must be a dict"),
+        (
+            {"phases": [{"steps": 5, "length": 24, "examples": 4, "sources": {"alpha": 0}}]},
+            r"phases: sources: alpha=0 must be in \(0, 1\]",
+        ),
+        ({"tokenizer": {"vocab_size": 90, "sampling_alpha": 0.0}}, "tokenizer: sampling_alpha=0.0 must be in"),
         ({"mask_rate": [0.3]}, "mask_rate: .* must be two numbers"),
         ({"mask_rate": [0.3, 0.1, "step"]}, "shape='step' must be one of linear, cosine"),
         ({"training": {"max_steps": 5}}, "training: max_steps cannot be set here: use phases"),
@@ -312,3 +322,12 @@ def test_lamb_is_that_of_the_original_code():
     for parameter, wanted in zip(parameters, expected, strict=True):
         # The library adds epsilon to the norm in the ratio's denominator, which is about 25 here.
         np.testing.assert_allclose(parameter.detach().numpy(), wanted, rtol=1e-6)
+
+
+def test_what_is_recorded_of_a_recipe_without_sources_is_as_before_there_were_any():
+    recipe = recipe_of("mine", MINIMAL)
+    facts = recipe.facts()
+    assert "sources" not in facts and "sampling_alpha" not in facts["tokenizer"]
+    assert all(set(phase) == {"steps", "length", "examples"} for phase in facts["phases"])
+    mixed = recipe_of("mine", {**MINIMAL, "sources": {"alpha": 0.3}}).facts()
+    assert mixed == {**facts, "sources": {"alpha": 0.3}}
