@@ -2,12 +2,27 @@
 
 from typing import Any
 
+from transformers import PreTrainedConfig
+
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.registration import configurations, public_names
 
 
 # Small and uneven, for the fields that not every configuration has.
-OWN_SIZES: dict[str, dict[str, Any]] = {"albert": {"embedding_size": 10, "num_hidden_groups": 2, "inner_group_num": 2}}
+OWN_SIZES: dict[str, dict[str, Any]] = {
+    "albert": {"embedding_size": 10, "num_hidden_groups": 2, "inner_group_num": 2},
+    # Language embeddings, which inputs without `langs` take as the default's.
+    "xlm": {"n_langs": 3, "lang2id": {"de": 2, "en": 0, "zh": 1}, "default_lang": "zh"},
+}
+
+
+def fields_of(config_class: type[EncoderConfig], fields: dict[str, Any]) -> dict[str, Any]:
+    """Fields under BERT's names without those that the family derives from others."""
+    return {name: value for name, value in fields.items() if not is_derived(config_class, name)}
+
+
+def is_derived(config_class: type, name: str) -> bool:
+    return isinstance(getattr(config_class, name, None), property) and not hasattr(PreTrainedConfig, name)
 
 
 def own_sizes(config_class: type[EncoderConfig]) -> dict[str, Any]:

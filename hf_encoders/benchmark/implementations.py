@@ -23,6 +23,7 @@ from transformers import (
 from hf_encoders.benchmark.rows import Batch, Pool, original_ids
 from hf_encoders.benchmark.settings import Setting
 from hf_encoders.models.encoder_configuration import EncoderConfig
+from hf_encoders.publishing.saved_model import may_have_pooler
 
 
 REFERENCE = "transformers sdpa"
@@ -105,8 +106,10 @@ def make_implementations(
     """
     torch.manual_seed(setting.seed)
     auto = model_class(setting)
-    without_pooler = {} if setting.trains else {"add_pooling_layer": False}
-    stock = auto.from_config(stock_config(config), attn_implementation="sdpa", **without_pooler)
+    without_pooler = {"add_pooling_layer": False} if may_have_pooler(auto._model_mapping[type(config)]) else {}
+    native = stock_config(config)
+    kernel = "sdpa" if auto._model_mapping[type(native)]._supports_sdpa else "eager"  # the best that it has
+    stock = auto.from_config(native, attn_implementation=kernel, **without_pooler)
     ours = auto.from_config(config, attn_implementation="sdpa", **without_pooler)
     ours.load_state_dict(stock.state_dict())
     plain, grouped = (
@@ -115,11 +118,13 @@ def make_implementations(
     )
     collate = DataCollatorForLanguageModeling(tokenizer)
     optimizer = prepare(stock, setting)
-    implementations = [Implementation(REFERENCE, stock, optimizer, plain, collate)]
-    if "eager" in against:
+    reference = REFERENCE.replace("sdpa", kernel)
+    implementations = [Implementation(reference, stock, optimizer, plain, collate, attention=kernel)]
+    if "eager" in against and kernel != "eager":
         implementations.append(Implementation(BASELINES["eager"], stock, optimizer, plain, collate, attention="eager"))
     if "grouped" in against:
-        implementations.append(Implementation(BASELINES["grouped"], stock, optimizer, grouped, collate))
+        name = BASELINES["grouped"].replace("sdpa", kernel)
+        implementations.append(Implementation(name, stock, optimizer, grouped, collate, attention=kernel))
     if "modernbert" in against:
         model = auto.from_config(modernbert_config(config, setting.length), attn_implementation="sdpa")
         implementations.append(

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
 
-from .encoder_configuration import EncoderConfig, auto_map
+from .encoder_configuration import BertFieldsConfig, auto_map
 
 
 # The parts of a layer, each with the LayerNorm after it.
@@ -15,8 +15,8 @@ LAYER_PARTS = ("attention", "feed_forward")
 
 
 @strict
-class HfeAlbertConfig(EncoderConfig):
-    r"""ALBERT; the defaults are albert-xxlarge-v2, as in transformers. Fields as in `EncoderConfig`, and:
+class HfeAlbertConfig(BertFieldsConfig):
+    r"""ALBERT; the defaults are albert-xxlarge-v2, as in transformers. Fields as in `BertFieldsConfig`, and:
 
     Args:
         embedding_size (`int`): E, width of the embedding tables.

@@ -4,12 +4,12 @@ from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
 
-from .encoder_configuration import EncoderConfig, auto_map
+from .encoder_configuration import BertFieldsConfig, auto_map
 
 
 @strict
-class HfeBertConfig(EncoderConfig):
-    r"""BERT; the defaults are bert-base-uncased. Fields as in `EncoderConfig`, and:
+class HfeBertConfig(BertFieldsConfig):
+    r"""BERT; the defaults are bert-base-uncased. Fields as in `BertFieldsConfig`, and:
 
     Args:
         classifier_dropout (`float`, *optional*): dropout probability before a task's classifier; None means

@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
 
-from .encoder_configuration import EncoderConfig, auto_map
+from .encoder_configuration import BertFieldsConfig, auto_map
 
 
 @strict
-class HfeRobertaConfig(EncoderConfig):
-    r"""RoBERTa; the defaults are the released roberta-base. Fields as in `EncoderConfig`, and:
+class HfeRobertaConfig(BertFieldsConfig):
+    r"""RoBERTa; the defaults are the released roberta-base. Fields as in `BertFieldsConfig`, and:
 
     Args:
         max_position_embeddings (`int`): rows of the position table. Rows up to `pad_token_id` are unused, so the

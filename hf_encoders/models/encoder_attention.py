@@ -10,6 +10,8 @@ in transformers 4. The kernel is `config._attn_implementation` (`attn_implementa
     sequences padded to equal length; not with relative positions or 4D masks.
 """
 
+from typing import ClassVar
+
 import torch
 from torch import nn
 from transformers.masking_utils import create_bidirectional_mask
@@ -27,12 +29,14 @@ Heads = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # query, key and value
 class EncoderSelfAttention(nn.Module):
     """Multi-head self-attention with separate query, key and value projections."""
 
+    projections: ClassVar[tuple[str, str, str]] = ("query", "key", "value")  # their names
+
     def __init__(self, config: EncoderConfig):
         super().__init__()
         if config.hidden_size % config.num_attention_heads != 0:
             raise ValueError(
-                f"hidden_size={config.hidden_size} is not a multiple of num_attention_heads="
-                f"{config.num_attention_heads}: change one of them."
+                f"{config.own_name('hidden_size')}={config.hidden_size} is not a multiple of "
+                f"{config.own_name('num_attention_heads')}={config.num_attention_heads}: change one of them."
             )
         self.config = config
         self.num_attention_heads = config.num_attention_heads
@@ -41,9 +45,8 @@ class EncoderSelfAttention(nn.Module):
         self.dropout_prob = config.attention_probs_dropout_prob
         self.is_causal = False  # read by transformers' attention functions
 
-        self.query = nn.Linear(config.hidden_size, config.hidden_size)
-        self.key = nn.Linear(config.hidden_size, config.hidden_size)
-        self.value = nn.Linear(config.hidden_size, config.hidden_size)
+        for name in self.projections:
+            setattr(self, name, nn.Linear(config.hidden_size, config.hidden_size))
         if config.position_embedding_type != "absolute":
             self.distance_embedding = nn.Embedding(2 * config.max_position_embeddings - 1, self.attention_head_size)
 
@@ -54,7 +57,7 @@ class EncoderSelfAttention(nn.Module):
         # Cast once instead of in each of the three projections, and likewise in the backward pass.
         hidden_states = hidden_states.to(matmul_dtype(hidden_states))
         query, key, value = (
-            self._heads(project(linear, hidden_states), tokens) for linear in (self.query, self.key, self.value)
+            self._heads(project(getattr(self, name), hidden_states), tokens) for name in self.projections
         )
         context, weights = self._attend((query, key, value), tokens, output_attentions)
         return padded_to(context, hidden_states.shape[0]).reshape(hidden_states.shape), weights

@@ -1,6 +1,6 @@
 """The blocks of every encoder, over flat tokens: embeddings, layers, pooler."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import nn
@@ -164,16 +164,28 @@ class LayerStack(nn.Module):
         self, hidden_states: torch.Tensor, tokens: FlatTokens, output_attentions: bool, output_hidden_states: bool
     ) -> torch.Tensor:
         """`(N, D)` -> `(N, D)`."""
-        if not output_hidden_states:
-            hidden_states = with_padding_rows(hidden_states)
-            for layer in self.layers():
-                hidden_states = layer(hidden_states, tokens, output_attentions)
-            return hidden_states[: tokens.num_tokens]
-        padded = tokens.pad(hidden_states)
-        for layer in self.layers():
-            hidden_states = layer(tokens.to(padded.device).flatten(padded), tokens, output_attentions)
-            padded = self.recorder(padded, hidden_states, tokens)
-        return tokens.to(padded.device).flatten(padded)
+        recorder = self.recorder if output_hidden_states else None
+        return through_layers(self.layers(), hidden_states, tokens, output_attentions, recorder)
+
+
+def through_layers(
+    layers: Sequence[Callable[[torch.Tensor, FlatTokens, bool], torch.Tensor]],
+    hidden_states: torch.Tensor,
+    tokens: FlatTokens,
+    output_attentions: bool,
+    recorder: HiddenStateRecorder | None,
+) -> torch.Tensor:
+    """One layer after the other, hidden states recorded where there is a recorder: `(N, D)` -> `(N, D)`."""
+    if recorder is None:
+        hidden_states = with_padding_rows(hidden_states)
+        for layer in layers:
+            hidden_states = layer(hidden_states, tokens, output_attentions)
+        return hidden_states[: tokens.num_tokens]
+    padded = tokens.pad(hidden_states)
+    for layer in layers:
+        hidden_states = layer(tokens.to(padded.device).flatten(padded), tokens, output_attentions)
+        padded = recorder(padded, hidden_states, tokens)
+    return tokens.to(padded.device).flatten(padded)
 
 
 class Encoder(LayerStack):

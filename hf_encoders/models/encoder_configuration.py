@@ -44,17 +44,13 @@ def auto_map(family: str, prefix: str, *heads: str, pretraining: str = "PreTrain
 class EncoderConfig(PreTrainedConfig):
     r"""Base of the family configurations; fields have the names, types and meanings of transformers' own.
 
+    Here are the fields that all families have. The others go by the family's own names, those of BERT in
+    `BertFieldsConfig`. The shared blocks read BERT's names: a family with other ones has an `attribute_map` from
+    BERT's to its own, and properties for what is no field of it.
+
     Args:
         vocab_size (`int`): V, number of token ids.
-        hidden_size (`int`): D, width of the model; a multiple of `num_attention_heads`, checked when a model is built.
-        num_hidden_layers, num_attention_heads (`int`): layers that a token passes through, and A.
-        intermediate_size (`int`): width inside the feed-forward part.
-        hidden_act (`str`): activation, a name in `transformers.activations.ACT2FN`; `gelu` is the erf form, `gelu_new`
-            the tanh form of the original BERT and ALBERT code.
-        hidden_dropout_prob (`float`): probability in [0, 1) after embeddings and after each sub-layer.
-        attention_probs_dropout_prob (`float`): probability in [0, 1) on attention weights.
-        max_position_embeddings, type_vocab_size (`int`): rows of the position and token type tables.
-        initializer_range (`float`): standard deviation of the normal initialisation.
+        max_position_embeddings (`int`): rows of the position table.
         layer_norm_eps (`float`): epsilon of every LayerNorm.
         pad_token_id, bos_token_id, eos_token_id (`int`, *optional*): special ids.
         tie_word_embeddings (`bool`): whether the MLM decoder is the word embedding.
@@ -70,24 +66,16 @@ class EncoderConfig(PreTrainedConfig):
     _auto_class: ClassVar[str | None] = "AutoConfig"  # saving copies the code beside config.json
     TOKENIZER_CLASS: ClassVar[str] = ""
     HEAD_DROPOUT_FIELD: ClassVar[str] = "hidden_dropout_prob"  # of fine-tuning heads; None means `hidden_dropout_prob`
-    VOCABULARY_KIND: ClassVar[str] = ""  # wordpiece, bpe (byte-level) or unigram
-    # Roles of the special tokens at the beginning and at the end of a vocabulary, in the order of their ids.
+    VOCABULARY_KIND: ClassVar[str] = ""  # wordpiece, bpe (byte-level), suffix-bpe (`</w>` ends a word) or unigram
+    # Special tokens at the beginning and at the end of a vocabulary, in the order of their ids: roles, or the token
+    # itself in angle brackets.
     FIRST_SPECIAL_TOKENS: ClassVar[tuple[str, ...]] = ("pad", "unk", "cls", "sep", "mask")
     LAST_SPECIAL_TOKENS: ClassVar[tuple[str, ...]] = ()
     # Statistics in the heads' outputs that Trainer must not collect as predictions.
     keys_to_ignore_at_inference: ClassVar[list[str]] = ["mlm_loss", "pair_loss", "mlm", "pair"]
 
     vocab_size: int = 30522
-    hidden_size: int = 768
-    num_hidden_layers: int = 12
-    num_attention_heads: int = 12
-    intermediate_size: int = 3072
-    hidden_act: str = "gelu"
-    hidden_dropout_prob: float | int = 0.1
-    attention_probs_dropout_prob: float | int = 0.1
     max_position_embeddings: int = 512
-    type_vocab_size: int = 2
-    initializer_range: float = 0.02
     layer_norm_eps: float = 1e-12
     pad_token_id: int | None = 0
     bos_token_id: int | None = None
@@ -109,7 +97,7 @@ class EncoderConfig(PreTrainedConfig):
         if kwargs.get("model_type") == f"hfe_{type(self).model_type}":
             del kwargs["model_type"]
         own = [field.name for field in fields(self)]
-        for name in kwargs:  # others are kept: files of any version of transformers load
+        for name in kwargs.keys() - self.attribute_map:  # others are kept: files of any version of transformers load
             if not name.startswith("_") and (meant := difflib.get_close_matches(name, own, n=1, cutoff=SAME_WORD)):
                 raise ValueError(f"{name} is not a field of {type(self).__name__}: did you mean {meant[0]}?")
         kwargs.setdefault("tokenizer_class", self.TOKENIZER_CLASS)
@@ -133,7 +121,17 @@ class EncoderConfig(PreTrainedConfig):
 
     def _require(self, name: str, condition: bool, rule: str) -> None:
         if not condition:
-            raise ValueError(f"{name}={getattr(self, name)!r} {rule}.")
+            raise ValueError(f"{self.own_name(name)}={getattr(self, name)!r} {rule}.")
+
+    @classmethod
+    def own_name(cls, name: str) -> str:
+        """The family's name of a field that BERT has: `emb_dim` for XLM's `hidden_size`."""
+        return cls.attribute_map.get(name, name)
+
+    @property
+    def extra_ids(self) -> dict[str, int]:
+        """Arguments of `forward` with one more id per token, and how many ids there are; for probes of a model."""
+        return {"token_type_ids": self.type_vocab_size}
 
     @property
     def head_dropout(self) -> float:
@@ -206,6 +204,33 @@ class EncoderConfig(PreTrainedConfig):
         return config_dict, kwargs
 
 
+@strict
+class BertFieldsConfig(EncoderConfig):
+    r"""Base of the configurations whose fields have BERT's names. Fields as in `EncoderConfig`, and:
+
+    Args:
+        hidden_size (`int`): D, width of the model; a multiple of `num_attention_heads`, checked when a model is built.
+        num_hidden_layers, num_attention_heads (`int`): layers that a token passes through, and A.
+        intermediate_size (`int`): width inside the feed-forward part.
+        hidden_act (`str`): activation, a name in `transformers.activations.ACT2FN`; `gelu` is the erf form, `gelu_new`
+            the tanh form of the original BERT and ALBERT code.
+        hidden_dropout_prob (`float`): probability in [0, 1) after embeddings and after each sub-layer.
+        attention_probs_dropout_prob (`float`): probability in [0, 1) on attention weights.
+        type_vocab_size (`int`): rows of the token type table.
+        initializer_range (`float`): standard deviation of the normal initialisation.
+    """
+
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float | int = 0.1
+    attention_probs_dropout_prob: float | int = 0.1
+    type_vocab_size: int = 2
+    initializer_range: float = 0.02
+
+
 def _custom_pipelines(output: dict[str, Any]) -> dict[str, Any]:
     """The pipelines of a configuration's dictionary, with question answering exactly if it names such a head."""
     pipelines = dict(output.get("custom_pipelines") or {})
@@ -214,4 +239,5 @@ def _custom_pipelines(output: dict[str, Any]) -> dict[str, Any]:
 
 
 def _answers_questions(architectures: list[str] | None) -> bool:
-    return any(name.endswith("ForQuestionAnswering") for name in architectures or ())
+    # XLM's is called `XLMForQuestionAnsweringSimple`.
+    return any("ForQuestionAnswering" in name for name in architectures or ())

@@ -11,7 +11,7 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 from transformers.utils.output_capturing import capture_outputs
 
-from .encoder_arguments import WITHOUT_EFFECT, arguments_of, check_configuration, check_ids, refuse_unknown_arguments
+from .encoder_arguments import arguments_of, check_configuration, check_ids, refuse_unknown_arguments
 from .encoder_attention import EncoderSelfAttention
 from .encoder_checkpoints import load_checked
 from .encoder_configuration import EncoderConfig
@@ -71,10 +71,12 @@ class EncoderPreTrainedModel(PreTrainedModel):
 class EncoderModel:
     """Base model of a family, mixed into its class: border -> flat tokens -> layers -> border.
 
-    A family's class sets `embeddings`, `encoder` and, if `add_pooling_layer`, `pooler`.
+    A family's class sets `embeddings`, `encoder` and, if `add_pooling_layer`, `pooler`; one with modules of other
+    names has `embed`, `run_layers` and `longest_row` of its own.
     """
 
     arguments: frozenset[str]  # names that `forward` takes
+    embedding_arguments: ClassVar[tuple[str, ...]] = ()  # of those, what only this family's `embed` reads
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -125,8 +127,9 @@ class EncoderModel:
             ValueError: for missing or conflicting inputs, sequences that are too long, ids out of range, and arguments
                 that nothing reads.
         """
-        refuse_unknown_arguments(self, kwargs, WITHOUT_EFFECT)
-        self._check_inputs(input_ids, token_type_ids, position_ids, inputs_embeds)
+        own_ids = {name: kwargs.pop(name) for name in self.embedding_arguments if name in kwargs}
+        refuse_unknown_arguments(self, kwargs, self.arguments)
+        self._check_inputs(input_ids, token_type_ids, position_ids, inputs_embeds, **own_ids)
         source = input_ids if inputs_embeds is None else inputs_embeds
         tokens = flat_tokens(*source.shape[:2], source.device, attention_mask, cu_seq_lens_q, keep_padding)
         self._check_length(tokens, input_ids, position_ids)
@@ -134,9 +137,9 @@ class EncoderModel:
             output_attentions = self.config.output_attentions
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
-        hidden_states = self.embeddings(tokens, input_ids, token_type_ids, position_ids, inputs_embeds)
+        hidden_states = self.embed(tokens, input_ids, token_type_ids, position_ids, inputs_embeds, **own_ids)
         # `output_hidden_states=[0]` selects layers.
-        hidden_states = self.encoder(
+        hidden_states = self.run_layers(
             hidden_states, tokens, bool(output_attentions), output_hidden_states not in (None, False)
         )
         tokens = tokens.to(hidden_states.device)
@@ -144,6 +147,14 @@ class EncoderModel:
         if flat_output:
             return FlatEncoderOutput(last_hidden_state=hidden_states, pooler_output=pooled, tokens=tokens)
         return BaseModelOutputWithPooling(last_hidden_state=tokens.pad(hidden_states), pooler_output=pooled)
+
+    def embed(self, tokens: FlatTokens, *inputs: torch.Tensor | None) -> torch.Tensor:
+        """Border tensors, `(B, T)` and `inputs_embeds` `(B, T, E)` -> flat embeddings `(N, E)`."""
+        return self.embeddings(tokens, *inputs)
+
+    def run_layers(self, hidden_states: torch.Tensor, tokens: FlatTokens, *flags: bool) -> torch.Tensor:
+        """`(N, E)` -> `(N, D)`; `flags` are `output_attentions` and `output_hidden_states`."""
+        return self.encoder(hidden_states, tokens, *flags)
 
     def pool(self, first_tokens: torch.Tensor) -> torch.Tensor:
         """`(S, D)` -> `(S, D)`."""
@@ -159,6 +170,7 @@ class EncoderModel:
         token_type_ids: torch.Tensor | None,
         position_ids: torch.Tensor | None,
         inputs_embeds: torch.Tensor | None,
+        **own_ids: torch.Tensor | None,
     ) -> None:
         if (input_ids is None) == (inputs_embeds is None):
             given = "neither is" if input_ids is None else "both are"
@@ -173,7 +185,8 @@ class EncoderModel:
                 f"inputs_embeds has shape {tuple(inputs_embeds.shape)}: pass (batch_size, sequence_length, {width})."
             )
         rows = (input_ids if inputs_embeds is None else inputs_embeds).shape[:2]
-        for name, ids in (("token_type_ids", token_type_ids), ("position_ids", position_ids)):
+        ids_per_token = {"token_type_ids": token_type_ids, "position_ids": position_ids, **own_ids}
+        for name, ids in ids_per_token.items():
             if ids is not None and ids.shape not in (rows, (1, rows[1]), rows[1:]):
                 raise ValueError(f"{name} has shape {tuple(ids.shape)}: pass one per token, of shape {tuple(rows)}.")
         check_ids("input_ids", input_ids, self.get_input_embeddings().num_embeddings, "vocab_size")

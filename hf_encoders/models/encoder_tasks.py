@@ -165,6 +165,10 @@ class EncoderForMultipleChoice(EncoderHead):
         self.dropout = nn.Dropout(self.config.head_dropout)
         self.classifier = nn.Linear(self.config.hidden_size, 1)
 
+    def classify(self, outputs: FlatEncoderOutput) -> torch.Tensor:
+        """Scores of `(S, 1)`."""
+        return self.classifier(self.dropout(outputs.pooler_output))
+
     @can_return_tuple
     def forward(
         self,
@@ -192,8 +196,11 @@ class EncoderForMultipleChoice(EncoderHead):
                 num_choices = value.shape[1]
                 check_labels("labels", labels, value.shape[:1], "num_choices", num_choices)
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        for name in self.base_model.embedding_arguments:
+            if kwargs.get(name) is not None:
+                kwargs[name] = kwargs[name].flatten(0, 1)
         outputs = self.encode(*(None if value is None else value.flatten(0, 1) for value in inputs), **kwargs)
-        logits = self.classifier(self.dropout(outputs.pooler_output)).view(-1, num_choices)
+        logits = self.classify(outputs).view(-1, num_choices)
         loss = None
         if labels is not None:
             sums = classification_sums(logits, labels.to(logits.device))

@@ -106,8 +106,11 @@ def plain_config(model: PreTrainedModel, head: str) -> PreTrainedConfig:
     kind = native_class(model.config, head)
     fields["architectures"] = [kind.__name__]
     if model.config.is_native:
-        own, theirs = ({one.name for one in dataclasses.fields(c)} for c in (type(model.config), kind.config_class))
-        return kind.config_class(**{name: value for name, value in fields.items() if name not in own - theirs})
+        own, theirs = (
+            {one.name: one for one in dataclasses.fields(c)} for c in (type(model.config), kind.config_class)
+        )
+        unknown = [name for name in own.keys() - theirs if fields.get(name) == own[name].default]
+        return kind.config_class(**{name: value for name, value in fields.items() if name not in unknown})
     config = type(model.config)(**fields)
     config.architectures = [type(model).__name__]
     del config.auto_map

@@ -37,7 +37,7 @@ class Difference(NamedTuple):
 def probe_batch(
     config: EncoderConfig, auto_class: str, longest_row: int, lengths: tuple[int, ...] = (13, 5, 8)
 ) -> dict[str, torch.Tensor]:
-    """Padded rows of random ids: `input_ids`, `attention_mask` and, with segments, `token_type_ids`.
+    """Padded rows of random ids: `input_ids`, `attention_mask`, and the two halves by `token_type_ids` and the like.
 
     Lengths are cut to `longest_row`. For multiple choice, the rows are the choices of one example, `(1, rows, T)`.
     """
@@ -50,9 +50,10 @@ def probe_batch(
     mask = (torch.arange(shape[1])[None] < real[:, None]).long()
     padding = 0 if config.pad_token_id is None else config.pad_token_id
     batch = {"input_ids": ids.masked_fill(mask == 0, padding), "attention_mask": mask}
-    if config.type_vocab_size > 1:
-        second_half = torch.arange(shape[1])[None] >= real[:, None] // 2
-        batch["token_type_ids"] = (second_half & (mask == 1)).long()
+    second_half = torch.arange(shape[1])[None] >= real[:, None] // 2
+    for name, size in config.extra_ids.items():
+        if size > 1:
+            batch[name] = (second_half & (mask == 1)).long()
     if auto_class == CHOICES:
         return {name: value[None] for name, value in batch.items()}
     return batch

@@ -1,5 +1,6 @@
 """The head of a saved directory and the classes that load it."""
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def load_source(source: str | Path, auto_class: str) -> PreTrainedModel:
     if (Path(source) / INDEX_FILE).is_file():
         weight_files(Path(source))  # raises for shards outside of the directory, which transformers would read
     kind = model_class(read_config(source), auto_class)
-    ways: list[dict[str, Any]] = [{}, {"add_pooling_layer": False}] if auto_class == "AutoModel" else [{}]
+    ways: list[dict[str, Any]] = [{}, {"add_pooling_layer": False}] if may_have_pooler(kind) else [{}]
     for arguments in ways:
         model, found = kind.from_pretrained(str(source), output_loading_info=True, dtype=torch.float32, **arguments)
         new = sorted(found["missing_keys"])
@@ -73,4 +74,10 @@ def load_source(source: str | Path, auto_class: str) -> PreTrainedModel:
 
 def pooler_arguments(model: PreTrainedModel, auto_class: str) -> dict[str, bool]:
     """Arguments of `from_pretrained` that prevent a randomly initialised pooler."""
-    return {"add_pooling_layer": False} if auto_class == "AutoModel" and model.pooler is None else {}
+    may_have = auto_class == "AutoModel" and may_have_pooler(type(model))
+    return {"add_pooling_layer": False} if may_have and model.pooler is None else {}
+
+
+def may_have_pooler(kind: type[PreTrainedModel]) -> bool:
+    """Whether a class is built with or without a pooler: base models of most families."""
+    return "add_pooling_layer" in inspect.signature(kind.__init__).parameters

@@ -6,7 +6,7 @@ from hf_encoders.benchmark.settings import Setting
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.registration import config_class_of
 from tests.data.corpora import make_dataset, random_documents
-from tests.families import own_sizes
+from tests.families import fields_of, own_sizes
 
 
 VOCABULARY = 60
@@ -15,19 +15,20 @@ VOCABULARY = 60
 def tiny_config(family: str, dropout: float = 0.0) -> EncoderConfig:
     config_class = config_class_of(family)
     own = own_sizes(config_class)
-    return config_class(
-        vocab_size=VOCABULARY,
-        hidden_size=24,
-        num_hidden_layers=2 * own.get("num_hidden_groups", 1),
-        num_attention_heads=3,
-        intermediate_size=37,
-        max_position_embeddings=40,
-        pad_token_id=0,
-        hidden_dropout_prob=dropout,
-        attention_probs_dropout_prob=dropout,
-        **{config_class.HEAD_DROPOUT_FIELD: dropout},
+    fields = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 24,
+        "num_hidden_layers": 2 * own.get("num_hidden_groups", 1),
+        "num_attention_heads": 3,
+        "intermediate_size": 37,
+        "max_position_embeddings": 40,
+        "pad_token_id": 0,
+        "hidden_dropout_prob": dropout,
+        "attention_probs_dropout_prob": dropout,
+        config_class.HEAD_DROPOUT_FIELD: dropout,
         **own,
-    )
+    }
+    return config_class(**fields_of(config_class, fields))
 
 
 def tiny_setting(family: str = "bert", **changes) -> Setting:

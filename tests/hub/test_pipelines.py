@@ -101,7 +101,7 @@ def assert_same_answers(found: Any, expected: Any) -> None:
 def test_pipeline_from_a_directory_runs_our_code(remote: Remote, family: Family, task: str) -> None:
     found = remote.answers[f"{family.name}/{task}"]
     assert found["module"].startswith("transformers_modules.")
-    assert found["module"].endswith(f".modeling_{family.name}")
+    assert found["module"].endswith(f".modeling_{family.file}")
     assert found["tokenizer"] == family.tokenizer_class.__name__
 
 

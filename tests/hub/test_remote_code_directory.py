@@ -102,7 +102,7 @@ def test_what_is_missing_is_the_new_head_and_no_more(saved: SavedFamily) -> None
     found = saved.first.seen["trusted/AutoModelForMaskedLM/AutoModelForTokenClassification"]
     assert found["missing"] == ["classifier.bias", "classifier.weight"]
     assert found["mismatched"] == []
-    left_over = {"bert": "cls.predictions.", "roberta": "lm_head.", "albert": "predictions."}[saved.family.name]
+    left_over = {"bert": "cls.predictions.", "albert": "predictions."}.get(saved.family.name, "lm_head.")
     assert found["unexpected"]
     assert all(name.startswith(left_over) for name in found["unexpected"])
 
@@ -111,12 +111,11 @@ def test_mlm_head_needs_nothing_from_a_pre_trained_checkpoint(saved: SavedFamily
     expected = {
         "bert": ["bert.pooler.dense.bias", "bert.pooler.dense.weight"]
         + ["cls.seq_relationship.bias", "cls.seq_relationship.weight"],
-        "roberta": [],
         "albert": ["albert.pooler.bias", "albert.pooler.weight"]
         + ["sop_classifier.classifier.bias", "sop_classifier.classifier.weight"],
-    }[saved.family.name]
-    # RoBERTa's pre-training head is its MLM head.
-    pre_trained = "AutoModelForMaskedLM" if saved.family.name == "roberta" else "AutoModelForPreTraining"
+    }.get(saved.family.name, [])
+    # The pre-training head of the others is their MLM head.
+    pre_trained = "AutoModelForPreTraining" if expected else "AutoModelForMaskedLM"
     found = saved.first.seen[f"trusted/{pre_trained}/AutoModelForMaskedLM"]
     assert [found[name] for name in REPORTS] == [[], expected, []]
 
@@ -128,8 +127,8 @@ def test_saved_head_computes_the_same_bits(saved: SavedFamily) -> None:
 
 def test_directory_holds_the_code_it_needs_and_nothing_else(saved: SavedFamily) -> None:
     """Nothing else: no pickle (.bin, .pt), no file that only training needs."""
-    code = files_needed_by(f"configuration_{saved.family.name}") | files_needed_by(f"modeling_{saved.family.name}")
-    assert {f"configuration_{saved.family.name}.py", f"modeling_{saved.family.name}.py"} < code
+    code = files_needed_by(f"configuration_{saved.family.file}") | files_needed_by(f"modeling_{saved.family.file}")
+    assert {f"configuration_{saved.family.file}.py", f"modeling_{saved.family.file}.py"} < code
     data = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
     pipeline = files_needed_by("question_answering_pipeline")
     for key, folder in [*saved.folders.items(), *saved.tuned_folders.items()]:
@@ -293,7 +292,7 @@ def test_every_head_loads_as_the_built_in_class_with_nothing_missing(saved: Save
         for key in native_heads(saved):
             found = answers.seen[f"plain/{key}/{key}"]
             assert found["class"] == built_in(saved.family, key)
-            assert found["module"] == f"transformers.models.{saved.family.name}.modeling_{saved.family.name}"
+            assert found["module"] == f"transformers.models.{saved.family.file}.modeling_{saved.family.file}"
             assert found["config"][1].startswith("transformers.models.")
             assert [found[name] for name in ("missing", "unexpected", "mismatched")] == [[], [], []]
 

@@ -188,7 +188,7 @@ def assert_loaded_from_commit(
     # Configuration and model meet in one module: `isinstance` would hold here, as it does not from directories.
     assert found["config"] == [
         family.config_class.__name__,
-        f"transformers_modules.{owner}.{repository}.{sha}.configuration_{family.name}",
+        f"transformers_modules.{owner}.{repository}.{sha}.configuration_{family.file}",
     ]
 
 

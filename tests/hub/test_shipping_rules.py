@@ -111,12 +111,12 @@ def test_transformers_finds_every_shipped_file() -> None:
     assert found == {path.name for path in SHIPPED} - {"__init__.py"}
 
 
-def test_a_bert_checkpoint_carries_at_most_2800_lines() -> None:
+def test_a_bert_checkpoint_carries_at_most_2900_lines() -> None:
     """What a security reviewer has to read before `trust_remote_code=True`."""
     modeling = PACKAGE / "models" / "modeling_bert.py"
     files = {modeling.name, *(Path(path).name for path in get_relative_import_files(modeling))}
     assert "configuration_bert.py" in files and len(files) <= 16
-    assert sum(len((PACKAGE / "models" / name).read_text(encoding="utf-8").splitlines()) for name in files) <= 2800
+    assert sum(len((PACKAGE / "models" / name).read_text(encoding="utf-8").splitlines()) for name in files) <= 2900
 
 
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))

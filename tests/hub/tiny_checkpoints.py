@@ -11,9 +11,11 @@ import torch
 import transformers
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from hf_encoders.data.vocabulary.suffix_bpe import suffix_bpe_tokenizer
+from hf_encoders.data.vocabulary.tokenizer_training import untrained_tokenizer
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.registration import configurations
-from tests.families import model_class, own_sizes
+from tests.families import fields_of, model_class, own_sizes
 
 
 WORDS = ("the", "cat", "sat", "on", "a", "mat", "dog", "and", "slept", "all", "day", "long", ".", ",")
@@ -40,11 +42,17 @@ class Family(NamedTuple):
     own_sizes: dict[str, Any]
     tokenizer_class: type[PreTrainedTokenizerBase]
 
+    @property
+    def file(self) -> str:
+        """What the names of its files end in: `xlm_roberta`."""
+        return self.name.replace("-", "_")
+
 
 # Changes to `SIZES` by family, beside the sizes that only it has.
 CHANGED_SIZES = {
     "bert": {"type_vocab_size": 3},
     "roberta": {"max_position_embeddings": 53},
+    "xlm-roberta": {"max_position_embeddings": 53},
     "albert": {"embedding_size": 11},
 }
 
@@ -79,9 +87,9 @@ def trusted_auto_classes(family: Family, key: str) -> list[str]:
 
 def make_tokenizer(family: Family) -> PreTrainedTokenizerBase:
     """A tokenizer of the family's own class that knows `WORDS`."""
-    kind, untrained = family.config_class.VOCABULARY_KIND, family.tokenizer_class()
+    kind, untrained = family.config_class.VOCABULARY_KIND, untrained_tokenizer(family.config_class, {})
     first, last = (
-        [getattr(untrained, f"{role}_token") for role in roles]
+        [getattr(untrained, f"{role}_token", role) for role in roles]
         for roles in (family.config_class.FIRST_SPECIAL_TOKENS, family.config_class.LAST_SPECIAL_TOKENS)
     )
     if kind == "bpe":
@@ -93,6 +101,9 @@ def make_tokenizer(family: Family) -> PreTrainedTokenizerBase:
         scores = [(f"▁{word}", -2.0) for word in WORDS] + [(".", -2.0), (",", -2.0)]
         before, after = ([(token, 0.0) for token in tokens] for tokens in (first, last))
         return family.tokenizer_class(vocab=[*before, *scores, *after])
+    if kind == "suffix-bpe":
+        pieces = [*first, *sorted({letter for word in WORDS for letter in word}), "e</w>", "t</w>", "at</w>"]
+        return suffix_bpe_tokenizer({piece: row for row, piece in enumerate(pieces)}, [("a", "t</w>")])
     pieces = [*first, *WORDS, *last]
     return family.tokenizer_class(vocab={piece: row for row, piece in enumerate(pieces)})
 
@@ -100,7 +111,8 @@ def make_tokenizer(family: Family) -> PreTrainedTokenizerBase:
 def make_config(family: Family, **fields: Any) -> EncoderConfig:
     """A tiny configuration for `make_tokenizer`'s vocabulary."""
     vocab_size = len(make_tokenizer(family))
-    return family.config_class(vocab_size=vocab_size, **{**SIZES, **family.own_sizes, **fields})
+    fields = {"vocab_size": vocab_size, **SIZES, **family.own_sizes, **fields}
+    return family.config_class(**fields_of(family.config_class, fields))
 
 
 def make_model(family: Family, auto_class: str, seed: int = 0, **fields: Any) -> PreTrainedModel:
@@ -123,8 +135,11 @@ def save_checkpoint(model: PreTrainedModel, family: Family, folder: Path) -> Pat
 
 
 def make_batch(family: Family) -> dict[str, torch.Tensor]:
-    """`TEXTS` as a padded batch: input_ids, attention_mask and, where the family reads them, token_type_ids."""
-    return dict(make_tokenizer(family)(list(TEXTS), padding=True, return_tensors="pt"))
+    """`TEXTS` as a padded batch: input_ids, attention_mask and, where the family reads them, token_type_ids, langs."""
+    batch = dict(make_tokenizer(family)(list(TEXTS), padding=True, return_tensors="pt"))
+    if "langs" in make_config(family).extra_ids:
+        batch["langs"] = torch.arange(len(TEXTS))[:, None].expand_as(batch["input_ids"]).clone()
+    return batch
 
 
 def batch_for(auto_class: str, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

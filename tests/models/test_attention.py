@@ -33,7 +33,7 @@ def attention_pair_by_pair(attention: EncoderSelfAttention, hidden_states: torch
     """Relative attention of one sequence `(T, D)`, as transformers 4 had it, one einsum a pair of tokens."""
     length, heads, width = hidden_states.shape[0], attention.num_attention_heads, attention.attention_head_size
     query, key, value = (
-        layer(hidden_states).view(length, heads, width) for layer in (attention.query, attention.key, attention.value)
+        getattr(attention, name)(hidden_states).view(length, heads, width) for name in attention.projections
     )
     table = attention.distance_embedding.weight
     rows = []
@@ -75,7 +75,7 @@ def test_relative_positions_are_the_formula(
     expected = torch.cat([attention_pair_by_pair(attention, sequence) for sequence in sequences])
     torch.testing.assert_close(got, expected, atol=1e-10, rtol=1e-10)
 
-    parameters = [attention.query.weight, attention.key.weight, attention.value.weight]
+    parameters = [getattr(attention, name).weight for name in attention.projections]
     parameters.append(attention.distance_embedding.weight)
     weights = torch.randn_like(expected)
     gradients = [torch.autograd.grad((output * weights).sum(), parameters) for output in (got, expected)]

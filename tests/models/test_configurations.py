@@ -9,8 +9,9 @@ import transformers
 from transformers import PreTrainedModel
 
 import hf_encoders
-from hf_encoders import HfeAlbertConfig, HfeBertConfig, HfeRobertaConfig
+from hf_encoders import HfeAlbertConfig, HfeBertConfig, HfeRobertaConfig, HfeXLMConfig, HfeXLMRobertaConfig
 from hf_encoders.models.encoder_configuration import EncoderConfig
+from tests.families import is_derived
 from tests.models.tiny import ALL_MODELS, CONFIGURATIONS, tiny_config, tiny_model
 
 
@@ -18,6 +19,8 @@ STOCK = {
     HfeBertConfig: transformers.BertConfig,
     HfeRobertaConfig: transformers.RobertaConfig,
     HfeAlbertConfig: transformers.AlbertConfig,
+    HfeXLMRobertaConfig: transformers.XLMRobertaConfig,
+    HfeXLMConfig: transformers.XLMConfig,
 }
 HEADS = (
     "AutoModel",
@@ -31,7 +34,7 @@ HEADS = (
 each_family = pytest.mark.parametrize("config_class", CONFIGURATIONS)
 
 
-@pytest.mark.parametrize("config_class", [HfeBertConfig, HfeAlbertConfig])
+@pytest.mark.parametrize("config_class", [HfeBertConfig, HfeAlbertConfig, HfeXLMConfig])
 def test_defaults_are_those_of_transformers(config_class: type[EncoderConfig]) -> None:
     ours, stock = config_class(), STOCK[config_class]()
     names = set(stock.to_dict()) - {"transformers_version", "is_decoder", "add_cross_attention", "use_cache"}
@@ -149,7 +152,11 @@ def test_decoders_are_refused(config_class: type[EncoderConfig], field: str) -> 
     ],
 )
 def test_values_out_of_range_are_named(config_class: type[EncoderConfig], field: str, value: Any) -> None:
-    with pytest.raises(ValueError, match=rf"{field}={value!r} must be"):
+    if is_derived(config_class, field):
+        with pytest.raises(ValueError, match=rf"{field}={value!r}: XLM has .* leave it out"):
+            config_class(**{field: value})
+        return
+    with pytest.raises(ValueError, match=rf"{config_class.own_name(field)}={value!r} must be"):
         tiny_config(config_class, **{field: value})
 
 
@@ -163,6 +170,21 @@ def test_values_out_of_range_are_named(config_class: type[EncoderConfig], field:
         (HfeAlbertConfig, {"num_hidden_groups": 4}, "num_hidden_groups=4 is more than num_hidden_layers=3.*Lower"),
         (HfeRobertaConfig, {"pad_token_id": None}, "pad_token_id=None.*set the tokenizer's pad id"),
         (HfeRobertaConfig, {"max_position_embeddings": 2}, "max_position_embeddings=2 leaves no position.*set it to"),
+        (HfeXLMConfig, {"causal": True}, "causal=True is a decoder's"),
+        (HfeXLMConfig, {"is_encoder": False}, "is_encoder=False is a decoder's"),
+        (HfeXLMConfig, {"asm": True}, "asm=True is an adaptive softmax"),
+        (HfeXLMConfig, {"n_langs": 0, "lang2id": None}, "n_langs=0 must be at least 1"),
+        (HfeXLMConfig, {"lang2id": {"de": 3, "zh": 1}}, "lang2id=.* an id of its own below n_langs=3"),
+        (HfeXLMConfig, {"lang2id": {"de": 1, "zh": 1}}, "lang2id=.* an id of its own"),
+        (HfeXLMConfig, {"default_lang": "fr"}, r"default_lang='fr' is not in lang2id \(de, en, zh\)"),
+        (HfeXLMConfig, {"lang2id": None}, "default_lang='zh' is not in lang2id .*set lang2id too"),
+        (HfeXLMConfig, {"use_lang_emb": False}, "default_lang='zh' has no effect without language embeddings"),
+        (HfeXLMConfig, {"summary_first_dropout": 1}, "summary_first_dropout=1 must be a probability"),
+        (
+            HfeXLMConfig,
+            {"sinusoidal_embeddings": True, "position_embedding_type": "relative_key"},
+            "sinusoidal_embeddings=True has no effect on relative positions",
+        ),
     ],
 )
 def test_values_out_of_a_familys_range_are_named(config_class: type, fields: dict[str, Any], message: str) -> None:

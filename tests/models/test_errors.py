@@ -37,7 +37,9 @@ def assert_refused(model: PreTrainedModel, message: str, **inputs: Any) -> None:
 @each_family
 def test_too_long_sequences(model_class: type[PreTrainedModel]) -> None:
     model = tiny_model(model_class)
-    longest = 11 if model_class is HfeRobertaModel else 13  # RoBERTa's padding id 1 takes two rows of the table
+    longest = (
+        11 if issubclass(model_class, HfeRobertaModel) else 13
+    )  # RoBERTa's padding id 1 takes two rows of the table
     model(token_ids(model.config, 1, longest))
     message = rf"{longest + 1} tokens.*max_position_embeddings=13 allows {longest}: truncate \(max_length={longest}\)"
     assert_refused(model, "input_ids has sequences of " + message, input_ids=token_ids(model.config, 2, longest + 1))
@@ -67,17 +69,15 @@ def test_ids_outside_of_the_vocabulary(model_class: type[PreTrainedModel], wrong
 
 @each_family
 @pytest.mark.parametrize(
-    ("field", "wrong", "size"),
-    [("token_type_ids", 2, "type_vocab_size=2"), ("position_ids", 13, "max_position_embedd")],
+    ("field", "size"), [("token_type_ids", "type_vocab_size"), ("position_ids", "max_position_embeddings")]
 )
-def test_ids_outside_of_the_other_tables(
-    model_class: type[PreTrainedModel], field: str, wrong: int, size: str
-) -> None:
+def test_ids_outside_of_the_other_tables(model_class: type[PreTrainedModel], field: str, size: str) -> None:
     model = tiny_model(model_class)
+    wrong = getattr(model.config, size)
     for value in (wrong, -2):
         ids = torch.zeros(2, 5, dtype=torch.long)
         ids[0, 4] = value
-        message = rf"{field} holds {value}, outside of \[0, {wrong - 1}\] \({size}"
+        message = rf"{field} holds {value}, outside of \[0, {wrong - 1}\] \({size}={wrong}\)"
         assert_refused(model, message, input_ids=token_ids(model.config, 2, 5), **{field: ids})
 
 

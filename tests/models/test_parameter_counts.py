@@ -10,6 +10,9 @@ from hf_encoders import (
     HfeBertModel,
     HfeRobertaConfig,
     HfeRobertaModel,
+    HfeXLMRobertaConfig,
+    HfeXLMRobertaForMaskedLM,
+    HfeXLMRobertaModel,
 )
 
 
@@ -24,6 +27,10 @@ from hf_encoders import (
         (HfeAlbertModel, HfeAlbertConfig.large(), 17_683_968),
         (HfeAlbertModel, HfeAlbertConfig.xlarge(), 58_724_864),
         (HfeAlbertModel, HfeAlbertConfig.xxlarge(), 222_595_584),
+        (HfeXLMRobertaModel, HfeXLMRobertaConfig.base(), 278_043_648),
+        (HfeXLMRobertaForMaskedLM, HfeXLMRobertaConfig.base(), 278_295_186),
+        (HfeXLMRobertaModel, HfeXLMRobertaConfig.large(), 559_890_432),
+        (HfeXLMRobertaForMaskedLM, HfeXLMRobertaConfig.large(), 560_142_482),
     ],
 )
 def test_parameters_are_as_many_as_in_the_released_models(model_class: type, config: object, expected: int) -> None:

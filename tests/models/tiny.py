@@ -7,7 +7,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.registration import configurations
-from tests.families import model_classes, own_sizes
+from tests.families import fields_of, model_classes, own_sizes
 
 
 CONFIGURATIONS = configurations()
@@ -46,7 +46,7 @@ def tiny_config(config_class: type[EncoderConfig], **fields: Any) -> EncoderConf
         "hidden_dropout_prob": 0.2,
         "attention_probs_dropout_prob": 0.1,
     }
-    return config_class(**{**sizes, **own_sizes(config_class), **fields})
+    return config_class(**fields_of(config_class, {**sizes, **own_sizes(config_class), **fields}))
 
 
 def tiny_model(model_class: type[PreTrainedModel], **fields: Any) -> PreTrainedModel:

@@ -4,11 +4,11 @@ from typing import ClassVar
 
 from huggingface_hub.dataclasses import strict
 
-from hf_encoders.models.encoder_configuration import EncoderConfig
+from hf_encoders.models.encoder_configuration import BertFieldsConfig
 
 
 @strict
-class ToyConfig(EncoderConfig):
+class ToyConfig(BertFieldsConfig):
     """An embedding, a matrix and two heads."""
 
     model_type = "toy"

@@ -26,6 +26,7 @@ NO_DROPOUT = {
     "attention_probs_dropout_prob": 0.0,
     "classifier_dropout": 0.0,
     "classifier_dropout_prob": 0.0,
+    "summary_first_dropout": 0.0,
 }
 PROBLEMS = {
     "one number": {"num_labels": 1},
@@ -50,7 +51,7 @@ class FamilyParity:
         }
         for argument, endings in kinds.items():
             if argument in metafunc.fixturenames:
-                heads = [head for head in self.heads if head[1].__name__.endswith(endings)]
+                heads = [head for head in self.heads if head_name(head[1]).endswith(endings)]
                 metafunc.parametrize(argument, heads, ids=[head[1].__name__ for head in heads])
 
     @pytest.mark.parametrize("implementation", ["eager", "sdpa"])

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 import transformers
 
+from tests.families import fields_of
 from tests.parity import suite_source
 
 
@@ -23,13 +24,20 @@ HEADS = {
     "ForTokenClassification ForQuestionAnswering ForMultipleChoice",
     "roberta": "Roberta Model ForMaskedLM ForSequenceClassification ForTokenClassification ForQuestionAnswering "
     "ForMultipleChoice",
+    "xlm-roberta": "XLMRoberta Model ForMaskedLM ForSequenceClassification ForTokenClassification "
+    "ForQuestionAnswering ForMultipleChoice",
+    "xlm": "XLM Model WithLMHeadModel ForSequenceClassification ForTokenClassification ForQuestionAnsweringSimple "
+    "ForMultipleChoice",
     "albert": "Albert Model ForPreTraining ForMaskedLM ForSequenceClassification ForTokenClassification "
     "ForQuestionAnswering ForMultipleChoice",
 }
 SENTENCE_LABEL = {"bert": "next_sentence_label", "albert": "sentence_order_label"}
 # One layer per group and shared group, as many groups as layers: the tests take `num_hidden_layers` for the number
 # of attention maps and of hidden states less one, so they leave no room for a second layer inside a group.
-FAMILY_SIZES = {"albert": {"embedding_size": 16, "num_hidden_groups": 2, "inner_group_num": 1}}
+FAMILY_SIZES = {
+    "albert": {"embedding_size": 16, "num_hidden_groups": 2, "inner_group_num": 1},
+    "xlm": {"n_langs": 3, "lang2id": {"a": 0, "b": 1, "c": 2}, "default_lang": "b"},  # some tests give no `langs`
+}
 
 
 class ModelTester:
@@ -52,34 +60,38 @@ class ModelTester:
 
     def get_config(self) -> transformers.PreTrainedConfig:
         """A configuration with dropout on and a feed-forward width that nothing else divides."""
-        return self.config_class(
-            vocab_size=self.vocab_size,
-            hidden_size=self.hidden_size,
-            num_hidden_layers=self.num_hidden_layers,
-            num_attention_heads=self.num_attention_heads,
-            intermediate_size=37,
-            hidden_act="gelu",
-            hidden_dropout_prob=0.1,
-            attention_probs_dropout_prob=0.1,
-            max_position_embeddings=512,
-            type_vocab_size=self.type_vocab_size,
-            initializer_range=0.02,
+        sizes = {
+            "vocab_size": self.vocab_size,
+            "hidden_size": self.hidden_size,
+            "num_hidden_layers": self.num_hidden_layers,
+            "num_attention_heads": self.num_attention_heads,
+            "intermediate_size": 37,
+            "hidden_act": "gelu",
+            "hidden_dropout_prob": 0.1,
+            "attention_probs_dropout_prob": 0.1,
+            "max_position_embeddings": 512,
+            "type_vocab_size": self.type_vocab_size,
+            "initializer_range": 0.02,
             **FAMILY_SIZES.get(self.family, {}),
-        )
+        }
+        return self.config_class(**fields_of(self.config_class, sizes))
 
     def prepare_config_and_inputs_for_common(self) -> tuple[transformers.PreTrainedConfig, dict[str, torch.Tensor]]:
         """A configuration and a batch `(13, 7)` whose mask has holes anywhere but at the first token."""
         config = self.get_config()
         shape = (self.batch_size, self.seq_length)
         input_ids = common.ids_tensor(shape, self.vocab_size)
-        if self.family == "roberta":
-            # RoBERTa numbers positions by the padding tokens, which `inputs_embeds` cannot show.
+        if self.family in ("roberta", "xlm-roberta"):
+            # They number positions by the padding tokens, which `inputs_embeds` cannot show.
             input_ids[input_ids == config.pad_token_id] += 1
-        return config, {
+        inputs = {
             "input_ids": input_ids,
             "token_type_ids": common.ids_tensor(shape, self.type_vocab_size),
             "attention_mask": common.random_attention_mask(shape),
         }
+        if hasattr(config, "n_langs"):
+            inputs["langs"] = common.ids_tensor(shape, config.n_langs)
+        return config, inputs
 
 
 def case(family: str, stock: bool) -> type[unittest.TestCase]:
@@ -94,9 +106,10 @@ def case(family: str, stock: bool) -> type[unittest.TestCase]:
     """
     name, *heads = HEADS[family].split()
     name = name if stock else PREFIX + name
-    package = f"transformers.models.{family}" if stock else "hf_encoders.models"
-    module = importlib.import_module(f"{package}.modeling_{family}")
-    config_class = getattr(importlib.import_module(f"{package}.configuration_{family}"), f"{name}Config")
+    file = family.replace("-", "_")
+    package = f"transformers.models.{file}" if stock else "hf_encoders.models"
+    module = importlib.import_module(f"{package}.modeling_{file}")
+    config_class = getattr(importlib.import_module(f"{package}.configuration_{file}"), f"{name}Config")
 
     class FamilyTest(common.ModelTesterMixin, unittest.TestCase):
         all_model_classes = tuple(getattr(module, name + head) for head in heads)

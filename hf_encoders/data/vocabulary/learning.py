@@ -1,11 +1,11 @@
-"""Vocabularies learned from counted words: WordPiece, byte-level BPE and Unigram, with the trainers of `tokenizers`.
+"""Vocabularies learned from counted words: WordPiece, BPE and Unigram, with the trainers of `tokenizers`.
 
 The same words and settings give the same vocabulary in every process, which the library alone does not guarantee: it
 keeps words in hash maps with a random seed per process, and
 
 - WordPiece numbers the pieces `##x` of one character in map order, and merges pairs of equal counts in the order of
   these numbers: here the pieces are numbered beforehand, by code point;
-- byte-level BPE has no such pieces, and its order is fixed;
+- BPE with a suffix does the same with the pieces `x</w>`; byte-level BPE has none, and its order is fixed;
 - Unigram adds up expected counts as floating-point numbers in map order, so that scores differ in their last digits,
   and gives the characters that it restores after pruning rising scores in the order of another map: here these
   characters share one score, scores are rounded and pieces sorted. Two pieces whose losses are equal up to rounding,
@@ -44,7 +44,7 @@ def learn_vocabulary(
         tokenizer (`PreTrainedTokenizerBase`): Its model decides the kind of vocabulary.
         vocab_size (`int`): Largest number of entries, special tokens included.
         first, last (`Sequence[str]`): Roles of the special tokens before and after all other entries (`pad`, `unk`,
-            `cls`, `sep`, `mask`).
+            `cls`, `sep`, `mask`), or the token itself in angle brackets.
 
     Returns:
         `dict`: Arguments of the tokenizer's class: `vocab`, and others by kind.
@@ -52,8 +52,10 @@ def learn_vocabulary(
     Raises:
         ValueError: If `vocab_size` has no room for the special tokens and the characters of the words.
     """
-    ends = ([getattr(tokenizer, f"{role}_token") for role in roles] for roles in (first, last))
+    ends = ([_special_token(tokenizer, role) for role in roles] for roles in (first, last))
     model = tokenizer.backend_tokenizer.model
+    if isinstance(model, models.BPE) and model.end_of_word_suffix:
+        return _suffix_bpe(words, tokenizer, vocab_size, *ends)
     for kind, learn in ((models.WordPiece, _wordpiece), (models.BPE, _byte_level_bpe), (models.Unigram, _unigram)):
         if isinstance(model, kind):
             return learn(words, tokenizer, vocab_size, *ends)
@@ -61,6 +63,10 @@ def learn_vocabulary(
         f"tokenizer has a model of type {type(model).__name__}: only WordPiece, BPE and Unigram vocabularies can be "
         "learned."
     )
+
+
+def _special_token(tokenizer: PreTrainedTokenizerBase, role: str) -> str:
+    return role if role.startswith("<") else getattr(tokenizer, f"{role}_token")
 
 
 def _wordpiece(
@@ -102,6 +108,31 @@ def _byte_level_bpe(
         "vocab": {piece: number for number, piece in enumerate([*learned, *last])},
         "merges": [tuple(merge) for merge in trained["merges"]],
         "mask_token": _mask_with_its_space(tokenizer.mask_token),
+    }
+
+
+def _suffix_bpe(
+    words: dict[str, int], tokenizer: PreTrainedTokenizerBase, vocab_size: int, first: list[str], last: list[str]
+) -> dict[str, Any]:
+    """Order: special tokens, characters, characters that end words, the merges, and the last special tokens."""
+    suffix = tokenizer.backend_tokenizer.model.end_of_word_suffix
+    alphabet = sorted(set().union(*words))
+    endings = [character + suffix for character in sorted({word[-1] for word in words})]
+    needed = f"{len(alphabet):,} characters, {len(endings):,} of them at the end of words"
+    _check_size(vocab_size, len(first) + len(alphabet) + len(endings) + len(last), needed)
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size - len(last),
+        special_tokens=first + endings,
+        end_of_word_suffix=suffix,
+        show_progress=sys.stderr.isatty(),
+    )
+    trained = _trained(words, models.BPE(end_of_word_suffix=suffix), trainer)
+    learned = sorted(trained["vocab"], key=trained["vocab"].get)
+    fixed = dict.fromkeys(first + alphabet + endings)
+    pieces = [*fixed, *(piece for piece in learned if piece not in fixed), *last]
+    return {
+        "vocab": {piece: number for number, piece in enumerate(pieces)},
+        "merges": [tuple(merge) for merge in trained["merges"]],
     }
 
 

@@ -1,11 +1,11 @@
-"""Train the kind of tokenizer that a family has: WordPiece, byte-level BPE or Unigram.
+"""Train the kind of tokenizer that a family has: WordPiece, byte-level BPE, BPE with a suffix, or Unigram.
 
 The training itself is that of the `tokenizers` library. The same text and settings give the same tokenizer, byte for
 byte; `learning.py` says how, and what is left open for Unigram.
 """
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import transformers
@@ -13,8 +13,12 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.data.vocabulary.learning import learn_vocabulary
 from hf_encoders.data.vocabulary.source_words import count_source_words
+from hf_encoders.data.vocabulary.suffix_bpe import suffix_bpe_tokenizer
 from hf_encoders.data.vocabulary.word_counts import count_words, covered_words
 from hf_encoders.models.encoder_configuration import EncoderConfig
+
+
+MAKERS = {"suffix-bpe": suffix_bpe_tokenizer}
 
 
 def train_tokenizer(
@@ -59,14 +63,14 @@ def train_tokenizer(
 
 def pipeline_options(config_class: type[EncoderConfig], lowercase: bool, strip_accents: bool) -> dict[str, bool]:
     """Arguments of a family's tokenizer class for these; only those that it has."""
-    understood = inspect.signature(_tokenizer_class(config_class).__init__).parameters
+    understood = inspect.signature(_maker(config_class)).parameters
     wanted = {"do_lower_case": lowercase, "strip_accents": strip_accents, "keep_accents": not strip_accents}
     return {name: value for name, value in wanted.items() if name in understood}
 
 
 def untrained_tokenizer(config_class: type[EncoderConfig], options: dict[str, Any]) -> PreTrainedTokenizerBase:
     """A family's tokenizer with an empty vocabulary, to pre-tokenize text."""
-    return _tokenizer_class(config_class)(**options)
+    return _maker(config_class)(**options)
 
 
 def tokenizer_of_words(
@@ -84,8 +88,9 @@ def tokenizer_of_words(
         words = covered_words(words, character_coverage)
     ends = config_class.FIRST_SPECIAL_TOKENS, config_class.LAST_SPECIAL_TOKENS
     vocabulary = learn_vocabulary(words, untrained, vocab_size, *ends)
-    return _tokenizer_class(config_class)(**options, **vocabulary, model_max_length=max_length)
+    return _maker(config_class)(**options, **vocabulary, model_max_length=max_length)
 
 
-def _tokenizer_class(config_class: type[EncoderConfig]) -> type[PreTrainedTokenizerBase]:
-    return getattr(transformers, config_class.TOKENIZER_CLASS)
+def _maker(config_class: type[EncoderConfig]) -> Callable[..., PreTrainedTokenizerBase]:
+    """The family's tokenizer class, or the function for a kind of vocabulary that no class of transformers has."""
+    return MAKERS.get(config_class.VOCABULARY_KIND) or getattr(transformers, config_class.TOKENIZER_CLASS)

@@ -80,6 +80,8 @@ class TestLearned:
         documents = tokenize_documents([sentences(300)], tokenizer)
         one, two = (build_similar_words(documents, tokenizer) for _ in range(2))
         assert one.fingerprint == two.fingerprint
+        words = similar_words._words_of(documents, tokenizer)
+        assert np.array_equal(similar_words._vectors(words), similar_words._vectors(words))
 
     def test_number_and_similarity(self, tokenizer):
         documents = tokenize_documents([sentences(500)], tokenizer)

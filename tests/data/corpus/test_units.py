@@ -1,7 +1,7 @@
 import datasets
 import numpy as np
 import pytest
-from transformers import CanineTokenizer
+from transformers import BertTokenizer, CanineTokenizer
 
 from hf_encoders.data import tokenize_documents
 from hf_encoders.data.corpus import preparation, sources, unit_statistics
@@ -179,6 +179,12 @@ class TestCollocations:
         sentences = ["w5", "w6"] * 20 + ["w7 w8", "w10 ."] * 20
         assert self.learn(sentences, tokenizer, lexicon=["w8"]) == {}
         assert self.learn(sentences, tokenizer).keys() == {"w7 w8"}
+
+    def test_only_words_with_a_letter(self):
+        pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", ".", "12", "e"]
+        tokenizer = BertTokenizer(vocab={piece: number for number, piece in enumerate(pieces)})
+        sentences = ["a ."] * 20 + ["12 b"] * 20 + ["c e"] * 20
+        assert self.learn(sentences, tokenizer, lexicon=["12 b c"]).keys() == {"c e"}
 
     def test_samples_are_whole_blocks_spread_over_the_corpus(self):
         def blocks(number: int):

@@ -20,6 +20,9 @@ PUBLISHED = {
     "roberta": {"cls": 0, "bos": 0, "pad": 1, "sep": 2, "eos": 2, "unk": 3, "mask": "last"},
     "albert": {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4},
 }
+PUBLISHED["xlm-roberta"] = PUBLISHED["roberta"]
+PUBLISHED["xlm"] = {"bos": 0, "eos": 1, "cls": 1, "sep": 1, "pad": 2, "unk": 3, "mask": 5}
+DOUBLED_SEPARATOR = ("roberta", "xlm-roberta", "xlm")  # between the texts of a pair
 
 
 @pytest.mark.processes
@@ -53,7 +56,7 @@ def test_special_tokens_have_the_published_ids(config_class):
         assert getattr(tokenizer, f"{role}_token_id") == (len(tokenizer) - 1 if i == "last" else i), role
     assert sorted(tokenizer.get_vocab().values()) == list(range(len(tokenizer)))
     first, last = tokenizer.cls_token_id, tokenizer.sep_token_id
-    middle = [last] if config_class is not HfeRobertaConfig else [last, last]
+    middle = [last, last] if config_class.model_type in DOUBLED_SEPARATOR else [last]
     one, two = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in ("cat", "mat"))
     assert tokenizer("cat", "mat")["input_ids"] == [first, *one, *middle, *two, last]
 
@@ -107,7 +110,7 @@ def test_auto_tokenizer_loads_it_without_this_package(tmp_path):
         tokenizer.save_pretrained(tmp_path / config_class.model_type)
         masked = [*texts, f"a {tokenizer.mask_token} run"]
         mask = tokenizer.added_tokens_decoder[tokenizer.mask_token_id]
-        assert isinstance(mask, AddedToken) and mask.lstrip == (config_class is not HfeBertConfig)
+        assert isinstance(mask, AddedToken) and mask.lstrip == (config_class.VOCABULARY_KIND in ("bpe", "unigram"))
         expected[config_class.model_type] = [type(tokenizer).__name__, 48, masked, tokenizer(masked)["input_ids"]]
     snippet = """
     from transformers import AutoTokenizer

@@ -1,0 +1,388 @@
+"""XLM (Lample and Conneau 2019, https://arxiv.org/abs/1901.07291).
+
+Differs from BERT in: language embeddings, an MLM head that is the word embedding with a bias and nothing more,
+LayerNorms in lists of their own, no pooler, hidden states of zero at padding, which is found by its id where there is
+no mask. Leaves out: decoder use and its cache, `lengths`, adaptive softmax, the beam search of
+`XLMForQuestionAnswering`.
+"""
+
+import inspect
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import initialization as init
+from transformers.activations import get_activation
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from .configuration_xlm import SUMMARY, HfeXLMConfig
+from .encoder_arguments import check_ids
+from .encoder_attention import EncoderSelfAttention
+from .encoder_blocks import activation, in_chunks, through_layers
+from .encoder_cpu_kernels import EncoderDropout, padded_to
+from .encoder_heads import EncoderForMaskedLM
+from .encoder_models import EncoderModel, EncoderPreTrainedModel
+from .encoder_outputs import FlatEncoderOutput
+from .encoder_recompute import project
+from .encoder_tasks import (
+    EncoderForMultipleChoice,
+    EncoderForQuestionAnswering,
+    EncoderForSequenceClassification,
+    EncoderForTokenClassification,
+)
+from .encoder_tokens import FlatTokens, HiddenStateRecorder
+
+
+class XLMAttention(GradientCheckpointingLayer, EncoderSelfAttention):
+    """Self-attention, its projection and the residual; the LayerNorm after it, in a list of the model, is given."""
+
+    projections = ("q_lin", "k_lin", "v_lin")
+
+    def __init__(self, config: HfeXLMConfig):
+        super().__init__(config)
+        self.out_lin = nn.Linear(config.emb_dim, config.emb_dim)
+        self.output_dropout = EncoderDropout(config.dropout)
+
+    def forward(
+        self, hidden_states: torch.Tensor, tokens: FlatTokens, norm: nn.LayerNorm, output_attentions: bool = False
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """`(N, D)` -> `(N, D)`, and the weights `(S, A, L, L)` if asked for."""
+        context, weights = super().forward(hidden_states, tokens, output_attentions)
+        return norm(self.output_dropout(project(self.out_lin, context), hidden_states)), weights
+
+
+class XLMFeedForward(GradientCheckpointingLayer):
+    """The feed-forward part and the residual; the LayerNorm after it, in a list of the model, is given."""
+
+    def __init__(self, config: HfeXLMConfig):
+        super().__init__()
+        self.chunk_size = config.chunk_size_feed_forward
+        self.lin1 = nn.Linear(config.emb_dim, config.intermediate_size)
+        self.lin2 = nn.Linear(config.intermediate_size, config.emb_dim)
+        self.activation = activation(config.hidden_act)
+        self.dropout = EncoderDropout(config.dropout)
+
+    def forward(self, hidden_states: torch.Tensor, norm: nn.LayerNorm) -> torch.Tensor:
+        """`(N, D)` -> `(N, D)`."""
+
+        def feed_forward(states: torch.Tensor) -> torch.Tensor:
+            widened = project(self.lin2, project(self.lin1, states), self.activation)
+            return norm(self.dropout(widened, states))
+
+        return in_chunks(feed_forward, hidden_states, self.chunk_size)
+
+
+class XLMPredLayer(nn.Module):
+    """The MLM head: `proj.weight` is the word embedding."""
+
+    def __init__(self, config: HfeXLMConfig):
+        super().__init__()
+        self.proj = nn.Linear(config.emb_dim, config.vocab_size)
+
+    def transform(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """`(P, D)` -> `(P, D)`: nothing stands before the projection."""
+        return hidden_states
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """`(P, D)` -> `(P, V)`."""
+        return self.proj(hidden_states)
+
+
+class XLMSequenceSummary(nn.Module):
+    """Projection of the first token, with dropout before it and perhaps an activation after it.
+
+    Of transformers' other summaries, `last` and `mean` count padding, and the rest has no projection to the labels.
+    """
+
+    def __init__(self, config: HfeXLMConfig):
+        super().__init__()
+        for name, needed in (("summary_type", SUMMARY), ("summary_use_proj", True), ("summary_proj_to_labels", True)):
+            if getattr(config, name) != needed:
+                raise ValueError(f"{name}={getattr(config, name)!r}: only {needed!r} is built: leave it out.")
+        self.summary = nn.Linear(config.emb_dim, config.num_labels)
+        self.activation = get_activation(config.summary_activation) if config.summary_activation else nn.Identity()
+        self.first_dropout = nn.Dropout(config.summary_first_dropout)
+
+    def forward(self, first_tokens: torch.Tensor) -> torch.Tensor:
+        """`(S, D)` -> `(S, num_labels)`."""
+        return self.activation(self.summary(self.first_dropout(first_tokens)))
+
+
+class HfeXLMPreTrainedModel(EncoderPreTrainedModel):
+    """Names and initialisation of the XLM models."""
+
+    config_class = HfeXLMConfig
+    base_model_prefix = "transformer"
+    mlm_head_name = "pred_layer"
+    pretraining_heads = (r"pred_layer\.proj\.(weight|bias)",)
+    _keys_to_ignore_on_load_unexpected = [r"(^|\.)position_ids$"]
+    _no_split_modules = ["XLMAttention", "XLMFeedForward"]
+
+    def _add_encoder(self, add_pooling_layer: bool) -> None:
+        self.transformer = HfeXLMModel(self.config)
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if isinstance(module, nn.Embedding):
+            init.normal_(module.weight, mean=0.0, std=self.config.embed_init_std)
+            if module.padding_idx is not None and not getattr(module.weight, "_is_hf_initialized", False):
+                init.zeros_(module.weight[module.padding_idx])
+        if isinstance(module, SinusoidalEmbedding):
+            init.copy_(module.weight, sinusoidal_positions(*module.weight.shape).to(module.weight))
+
+
+class SinusoidalEmbedding(nn.Embedding):
+    """Position embeddings that begin as sine and cosine; a class for `_init_weights` to know them by."""
+
+
+def sinusoidal_positions(rows: int, width: int) -> torch.Tensor:
+    """Sine in even and cosine in odd columns, `(rows, width)` (Vaswani et al. 2017, section 3.5)."""
+    columns = torch.arange(width)
+    angles = torch.arange(rows, dtype=torch.float64)[:, None] / 10000 ** (2 * (columns // 2) / width).double()
+    return torch.where(columns % 2 == 0, angles.sin(), angles.cos())
+
+
+def mask_of_padding(
+    input_ids: torch.Tensor | None,
+    attention_mask: torch.Tensor | None,
+    cu_seq_lens: torch.Tensor | None,
+    pad_token_id: int | None,
+) -> torch.Tensor | None:
+    """The mask of padded rows that come without one, `(B, T)`: as many first tokens as a row has without padding ids.
+
+    As in transformers' XLM, and unlike other families, which take every token for a real one then.
+    """
+    is_given = attention_mask is not None or cu_seq_lens is not None or pad_token_id is None
+    if is_given or input_ids is None or input_ids.dim() != 2:
+        return attention_mask
+    lengths = (input_ids != pad_token_id).sum(dim=1, keepdim=True)
+    return torch.arange(input_ids.shape[1], device=input_ids.device) < lengths
+
+
+def zero_at_padding(hidden_states: torch.Tensor, tokens: FlatTokens) -> torch.Tensor:
+    """Set padding to zero where it is among the flat tokens: `(N, D)` -> `(N, D)`."""
+    is_real = tokens.to(hidden_states.device).attention_mask
+    if is_real is None or is_real.dim() != 2:
+        return hidden_states
+    return hidden_states * padded_to(is_real.reshape(-1, 1).to(hidden_states.dtype), hidden_states.shape[0])
+
+
+class HfeXLMModel(EncoderModel, HfeXLMPreTrainedModel):
+    """XLM without a head."""
+
+    embedding_arguments = ("langs",)
+    pooler = None
+
+    def __init__(self, config: HfeXLMConfig):
+        super().__init__(config)
+        width, depth = config.emb_dim, range(config.n_layers)
+        self.has_positions = config.position_embedding_type == "absolute"
+        if self.has_positions:
+            kind = SinusoidalEmbedding if config.sinusoidal_embeddings else nn.Embedding
+            self.position_embeddings = kind(config.max_position_embeddings, width)
+        if config.has_language_embeddings:
+            self.lang_embeddings = nn.Embedding(config.n_langs, width)
+        self.embeddings = nn.Embedding(config.vocab_size, width, padding_idx=config.pad_token_id)
+        self.layer_norm_emb = nn.LayerNorm(width, eps=config.layer_norm_eps)
+        self.dropout = EncoderDropout(config.dropout)
+        self.attentions = nn.ModuleList(XLMAttention(config) for _ in depth)
+        self.layer_norm1 = nn.ModuleList(nn.LayerNorm(width, eps=config.layer_norm_eps) for _ in depth)
+        self.ffns = nn.ModuleList(XLMFeedForward(config) for _ in depth)
+        self.layer_norm2 = nn.ModuleList(nn.LayerNorm(width, eps=config.layer_norm_eps) for _ in depth)
+        self.recorder = HiddenStateRecorder()
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        """The word embeddings."""
+        return self.embeddings
+
+    def set_input_embeddings(self, value: nn.Embedding) -> None:
+        """Replace the word embeddings."""
+        self.embeddings = value
+
+    def longest_row(self) -> int:
+        """Tokens of the longest sequence that the position table has rows for."""
+        return self.config.max_position_embeddings
+
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        langs: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        cu_seq_lens_q: torch.Tensor | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        r"""As in `EncoderModel`, and:
+
+        Args:
+            attention_mask (*optional*): None means that padding ids at the end of a row are padding.
+            langs (`torch.LongTensor` of shape `(B, T)`, *optional*): language id of each token, of `config.lang2id`;
+                None means `config.default_lang`. Without effect on a model without language embeddings.
+            token_type_ids (`torch.LongTensor` of shape `(B, T)`, *optional*): words whose embeddings are added, as in
+                transformers; None adds none.
+
+        Raises:
+            ValueError: for a model with language embeddings and neither `langs` nor a default; as in `EncoderModel`.
+        """
+        if not self.config.has_language_embeddings:
+            langs = None
+        elif langs is None and self.config.default_lang is None:
+            raise ValueError(
+                f"langs is None, and the model has embeddings of {self.config.n_langs} languages: pass the language "
+                "id of each token (config.lang2id), of the shape of input_ids, or set config.default_lang to the name "
+                "of one."
+            )
+        elif langs is not None and langs.device.type == "cpu":  # elsewhere the lookup itself checks, without a wait
+            remedy = "take ids from config.lang2id"
+            check_ids("langs", langs, self.config.n_langs, "n_langs", remedy)
+        attention_mask = mask_of_padding(input_ids, attention_mask, cu_seq_lens_q, self.config.pad_token_id)
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, cu_seq_lens_q)
+        return super().forward(*inputs, langs=langs, **kwargs)
+
+    def embed(
+        self,
+        tokens: FlatTokens,
+        input_ids: torch.Tensor | None,
+        token_type_ids: torch.Tensor | None,
+        position_ids: torch.Tensor | None,
+        inputs_embeds: torch.Tensor | None,
+        langs: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Border tensors `(B, T)` (`inputs_embeds` `(B, T, D)`) -> flat embeddings `(N, D)`."""
+
+        def flat(ids: torch.Tensor) -> torch.Tensor:
+            return tokens.flatten(ids.expand(tokens.batch_size, tokens.row_length))
+
+        words = self.embeddings(flat(input_ids)) if inputs_embeds is None else tokens.flatten(inputs_embeds)
+        if self.has_positions:
+            positions = tokens.columns(words.device) if position_ids is None else flat(position_ids)
+            words = words + self.position_embeddings(positions)
+        if self.config.has_language_embeddings:
+            if langs is None:
+                default = self.config.lang2id[self.config.default_lang]
+                words = words + self.lang_embeddings(words.new_full((1,), default, dtype=torch.long))
+            else:
+                words = words + self.lang_embeddings(flat(langs))
+        if token_type_ids is not None:
+            words = words + self.embeddings(flat(token_type_ids))
+        return zero_at_padding(self.dropout(self.layer_norm_emb(words)), tokens)
+
+    def run_layers(
+        self, hidden_states: torch.Tensor, tokens: FlatTokens, output_attentions: bool, output_hidden_states: bool
+    ) -> torch.Tensor:
+        """`(N, D)` -> `(N, D)`."""
+        layers = [partial(self._layer, depth) for depth in range(self.config.n_layers)]
+        recorder = self.recorder if output_hidden_states else None
+        return through_layers(layers, hidden_states, tokens, output_attentions, recorder)
+
+    def _layer(
+        self, depth: int, hidden_states: torch.Tensor, tokens: FlatTokens, output_attentions: bool
+    ) -> torch.Tensor:
+        attend, feed_forward = self.attentions[depth], self.ffns[depth]
+        hidden_states, _ = attend(hidden_states, tokens, self.layer_norm1[depth], output_attentions)
+        return zero_at_padding(feed_forward(hidden_states, self.layer_norm2[depth]), tokens)
+
+
+# --- heads ---
+
+
+def with_languages(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """A head's `forward` with `langs`, which its base model reads, named behind `attention_mask`.
+
+    As in transformers' signature; Trainer drops columns of a dataset that the signature does not name.
+    """
+    signature = inspect.signature(forward)
+    parameters = list(signature.parameters.values())
+    place = list(signature.parameters).index("attention_mask") + 1
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parameters.insert(place, inspect.Parameter("langs", kind, default=None, annotation=torch.Tensor | None))
+
+    @wraps(forward)
+    def named(*given: Any, **others: Any) -> Any:
+        if len(given) > place:
+            others["langs"] = given[place]
+            given = (*given[:place], *given[place + 1 :])
+        return forward(*given, **others)
+
+    named.__signature__ = signature.replace(parameters=parameters)
+    return named
+
+
+class XLMHead:
+    """Mixed into each head: names `langs` in its signature, and finds padding before labels are looked at."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "langs" not in inspect.signature(cls.forward).parameters:
+            cls.forward = with_languages(cls.forward)
+
+    def encode(
+        self,
+        input_ids: torch.Tensor | None,
+        attention_mask: torch.Tensor | None = None,
+        *inputs: torch.Tensor | None,
+        **kwargs: Any,
+    ) -> FlatEncoderOutput:
+        """As in `EncoderHead`."""
+        bounds, padding_id = kwargs.get("cu_seq_lens_q"), self.config.pad_token_id
+        attention_mask = mask_of_padding(input_ids, attention_mask, bounds, padding_id)
+        return super().encode(input_ids, attention_mask, *inputs, **kwargs)
+
+
+class HfeXLMWithLMHeadModel(XLMHead, EncoderForMaskedLM, HfeXLMPreTrainedModel):
+    """XLM with the MLM head, its only pre-training head."""
+
+    _tied_weights_keys = {"pred_layer.proj.weight": "transformer.embeddings.weight"}
+
+    def _add_head(self) -> None:
+        self.pred_layer = XLMPredLayer(self.config)
+
+    def get_output_embeddings(self) -> nn.Linear:
+        """The projection to the vocabulary."""
+        return self.pred_layer.proj
+
+    def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
+        """Replace the projection to the vocabulary, bias included."""
+        self.pred_layer.proj = new_embeddings
+
+
+class HfeXLMForSequenceClassification(XLMHead, EncoderForSequenceClassification, HfeXLMPreTrainedModel):
+    """XLM for labels or numbers of whole sequences."""
+
+    has_pooler = False
+
+    def _add_head(self) -> None:
+        self.sequence_summary = XLMSequenceSummary(self.config)
+
+    def classify(self, outputs: FlatEncoderOutput) -> torch.Tensor:
+        """Scores of `(S, num_labels)`."""
+        return self.sequence_summary(outputs.tokens.first_of_each_sequence(outputs.last_hidden_state))
+
+
+class HfeXLMForTokenClassification(XLMHead, EncoderForTokenClassification, HfeXLMPreTrainedModel):
+    """XLM for labels of tokens."""
+
+
+class HfeXLMForQuestionAnsweringSimple(XLMHead, EncoderForQuestionAnswering, HfeXLMPreTrainedModel):
+    """XLM for answers in a text; transformers' `XLMForQuestionAnswering`, with a beam search, is another head."""
+
+
+class HfeXLMForMultipleChoice(XLMHead, EncoderForMultipleChoice, HfeXLMPreTrainedModel):
+    """XLM for the best of several continuations."""
+
+    has_pooler = False
+
+    def _add_head(self) -> None:
+        self.sequence_summary = XLMSequenceSummary(self.config)
+        self.logits_proj = nn.Linear(self.config.num_labels, 1)
+
+    def classify(self, outputs: FlatEncoderOutput) -> torch.Tensor:
+        """Scores of `(S, 1)`."""
+        first_tokens = outputs.tokens.first_of_each_sequence(outputs.last_hidden_state)
+        return self.logits_proj(self.sequence_summary(first_tokens))
