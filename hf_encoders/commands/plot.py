@@ -78,7 +78,9 @@ def format_table(curves: list[Curve]) -> str:
     bb      -        -         -
     """
     logged = dict.fromkeys(name for curve in curves for entry in curve.entries for name in entry)
-    losses = [(name, name, ".3f") for name in logged if name.endswith("loss") and name != "train_loss"]
+    # A source's sum of the terms is left out: its terms are there.
+    left_out = {"train_loss", *(f"eval_{source}_loss" for curve in curves for source in curve.sources())}
+    losses = [(name, name, ".3f") for name in logged if name.endswith("loss") and name not in left_out]
     accuracies = [(name, name, ".1%") for name in logged if name.endswith("_accuracy")]
     columns = [["", *(curve.name for curve in curves)]]
     for metric, heading, form in (*FIRST, *losses, *accuracies, *LAST):

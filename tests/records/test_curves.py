@@ -8,6 +8,7 @@ import pytest
 
 from hf_encoders import writing
 from hf_encoders.cli import main
+from hf_encoders.commands.plot import format_table
 from hf_encoders.recipes.recipe import load_recipe
 from hf_encoders.records import curves, plots
 from hf_encoders.records.curves import Curve, compare, read_run, save_reference
@@ -301,3 +302,5 @@ def test_sources_are_drawn_in_the_panel_of_their_term(tmp_path, monkeypatch):
     ]  # fmt: skip
     assert drawn["run, held-out, law_en"] == [(20, 4.7), (40, 4.9)]
     assert len({line.style for line in lines[1:]}) == 4
+    headings = format_table([run]).splitlines()[0].split()
+    assert "eval_law_en_mlm_loss" in headings and "eval_loss" in headings and "eval_law_en_loss" not in headings
