@@ -40,6 +40,8 @@ PHASE = {"steps": 6, "length": 24, "examples": 4}
         ("albert-large", 125_000, 512, 4096 * 512, 1.76e-3, 0.999, 24, 1024),
         ("albert-xlarge", 125_000, 512, 4096 * 512, 1.76e-3, 0.999, 24, 2048),
         ("albert-xxlarge", 125_000, 512, 4096 * 512, 1.76e-3, 0.999, 12, 4096),
+        ("xlmr-base", 1_500_000, 512, 8192 * 512, 6e-4, 0.98, 12, 768),
+        ("xlm-base", 250_000, 256, 4096 * 256, 1e-4, 0.98, 12, 1024),
     ],
 )
 def test_the_papers_settings(name, steps, length, tokens, rate, beta2, layers, width):
@@ -50,7 +52,7 @@ def test_the_papers_settings(name, steps, length, tokens, rate, beta2, layers, w
     config = recipe.model_config(make_tokenizer())
     assert (config.num_hidden_layers, config.hidden_size) == (layers, width)
     assert config.vocab_size == 64  # 60 entries, in a table of a multiple of 64 rows
-    rows = 513 if name == "ernie-base" else config_class_of(recipe.family).position_rows(512, 0)
+    rows = 513 if name == "ernie-base" else config_class_of(recipe.family).position_rows(length, 0)
     assert config.max_position_embeddings == rows
 
 
