@@ -13,6 +13,7 @@ from hf_encoders.data.corpus.named_sources import UNNAMED
 from hf_encoders.data.corpus.report import cross_entropy, token_counts
 from hf_encoders.data.corpus.sentence_store import SentenceStore
 from hf_encoders.data.examples import EpochDataset
+from hf_encoders.data.mixture import MixedExamples, Sampling
 from hf_encoders.objectives import Objective
 from hf_encoders.recipes.masking_data import Corpus
 from hf_encoders.recipes.phases import RunExamples
@@ -88,6 +89,32 @@ def divided(sources: Sources, objective: Objective, validation_share: float, see
     for name, source in sources.items():
         training[name], held_out[name] = source.divided(objective, validation_share, seed, name)
     return training, held_out
+
+
+def examples_of(
+    name: str, source: Source, objective: Objective, max_length: int, options: Mapping[str, Any], **draws: Any
+) -> EpochDataset:
+    """`Source.examples`, with the source's name in errors."""
+    try:
+        return source.examples(objective, max_length, options, **draws)
+    except ValueError as error:
+        if name == UNNAMED:
+            raise
+        raise ValueError(f"--corpus: source {name}: {error}") from error
+
+
+def mixed(
+    examples: Mapping[str, EpochDataset],
+    sources: Mapping[str, Source],
+    sampling: Sampling,
+    seed: int,
+    redraw: bool = True,
+) -> EpochDataset:
+    """The datasets of sources with names as one, whose examples know their language; the only one without a name."""
+    if UNNAMED in examples:
+        return examples[UNNAMED]
+    languages = {name: sources[name].languages[0] for name in examples}
+    return MixedExamples(examples, sampling.weights, sampling.alpha, languages, seed=seed, redraw=redraw)
 
 
 def unigrams(
