@@ -36,6 +36,11 @@ class MaskedLanguageModelling(Objective):
         told = [*of_phases, f"evaluation: {told}"] if is_of_evaluation_only else [told, *of_phases]
         return {"masked language modelling": "; ".join(told)}
 
+    def describe_parallel(self, sources: Sequence[str]) -> dict[str, str]:
+        """Translation language modelling."""
+        words = f"the same in pairs of {', '.join(sources)}: both sides masked, positions begin again at the second"
+        return {"translation language modelling": words}
+
     def results(self, metrics: Mapping[str, float], unigram_cross_entropy: float) -> list[dict[str, Any]]:
         """Perplexity beside that of the unigram distribution, and accuracies."""
         baseline = f"unigram {math.exp(unigram_cross_entropy):.1f}"

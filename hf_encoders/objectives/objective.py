@@ -167,6 +167,10 @@ class Objective:
         """
         return {self.name: ", ".join(term.items for term in self.terms)}
 
+    def describe_parallel(self, sources: Sequence[str]) -> dict[str, str]:
+        """What is predicted of parallel text beside `describe`, likewise, given the names of those sources."""
+        return {}
+
     def results(self, metrics: Mapping[str, float], unigram_cross_entropy: float) -> list[dict[str, Any]]:
         """Entries of the card's evaluation, with their baselines, from the metrics of an evaluation (`eval_...`)."""
         found = []

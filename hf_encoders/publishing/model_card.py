@@ -49,6 +49,9 @@ def make_model_card(model: PreTrainedModel, record: TrainingRecord, name: str, h
     # Of two Auto classes the later one, as in `saved_head`.
     name_of_class = {reference.rpartition(".")[2]: auto for auto, reference in config.auto_map.items()}
     head = name_of_class[type(model).__name__]
+    fields = config.to_dict()
+    # The Hub's own widgets and pipelines pass no languages.
+    needs_languages = "langs" in config.extra_ids and fields.get("default_lang") is None
     data = ModelCardData(
         library_name="transformers",
         language=record.language or None,
@@ -56,12 +59,11 @@ def make_model_card(model: PreTrainedModel, record: TrainingRecord, name: str, h
         # Not a local folder with a name like a repository's.
         base_model=base if is_repo_id(base := record.base_model) and not Path(base).exists() else None,
         datasets=record.dataset_ids or None,
-        pipeline_tag=TASK_OF_HEAD.get(head if record.fills_masks else "AutoModel"),
+        pipeline_tag=None if needs_languages else TASK_OF_HEAD.get(head if record.fills_masks else "AutoModel"),
         tags=["hf_encoders", config.model_type],
         model_name=name,
         eval_results=[_eval_result(entry) for entry in record.evaluation] or None,
     )
-    fields = config.to_dict()
     card = ModelCard.from_template(
         data,
         template_path=str(TEMPLATE),
@@ -69,6 +71,8 @@ def make_model_card(model: PreTrainedModel, record: TrainingRecord, name: str, h
         family=config.model_type,
         head=type(model).__name__,
         auto_class=head,
+        languages=(fields.get("lang2id") or {}) if "langs" in config.extra_ids else None,
+        default_language=fields.get("default_lang"),
         pipelines=sorted(fields.get("custom_pipelines") or {}),
         is_native=config.is_native,
         has_pooler=not pooler_arguments(model, head),

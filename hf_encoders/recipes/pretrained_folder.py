@@ -78,8 +78,11 @@ def pretraining_record(
         evaluation += [{"dataset": f"held-out documents of {name}", **result} for result in results]
     rates = () if recipe.mask_rate is None else (recipe.mask_rate(0.0), recipe.mask_rate(1.0))
     passes, maskings = trainer.train_dataset.passes, recipe.maskings
+    objectives = run.objective.describe(trainer.data_collator, rates, recipe.examples, logged)
+    if parallel := [name or corpus_name for name, source in sources.items() if source.is_parallel]:
+        objectives |= run.objective.describe_parallel(parallel)
     return TrainingRecord(
-        objectives=run.objective.describe(trainer.data_collator, rates, recipe.examples, logged),
+        objectives=objectives,
         corpus={"name": corpus_name, **corpus_counts(run, trainer, sources)},
         schedule={
             "optimizer steps": trainer.state.global_step,

@@ -204,6 +204,7 @@ def test_text_and_prepared_and_parallel_corpora_in_one_run(prepared, capsys):
     assert sorted(path.name for path in (prepared / "mixed" / "_corpus").iterdir()) == ["en"]
     record = TrainingRecord.load(prepared / "mixed" / "model")
     assert record.language == ["en", "zh"] and record.schedule["sources"] == "weights en 2, en-zh 1, law 1"
+    assert record.objectives["translation language modelling"].startswith("the same in pairs of en-zh: both sides")
     assert (
         run(prepared, "pairs-of-pairs", *tokenizer, "--corpus-weights", "en=1", "en-zh=1", "law=1", corpus=corpus) == 2
     )

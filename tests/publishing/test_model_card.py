@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 from huggingface_hub import ModelCard
 
-from hf_encoders import HfeAlbertConfig, HfeAlbertForPreTraining, HfeBertConfig, HfeBertForMaskedLM
+from hf_encoders import (
+    HfeAlbertConfig,
+    HfeAlbertForPreTraining,
+    HfeBertConfig,
+    HfeBertForMaskedLM,
+    HfeXLMConfig,
+    HfeXLMWithLMHeadModel,
+)
 from hf_encoders.publishing.model_card import make_model_card
 from hf_encoders.records.curves import Curve
 from hf_encoders.records.plots import draw_runs
@@ -72,6 +79,19 @@ def test_relative_positions_are_said_to_need_the_code():
     config = HfeBertConfig(position_embedding_type="relative_key", **TINY_MODEL)
     card = str(make_model_card(HfeBertForMaskedLM(config), TrainingRecord(), name="x"))
     assert "refuses to load it" in card
+
+
+@pytest.mark.parametrize(("default", "without"), [(None, "refuses the input"), ("zh", "takes all tokens for `zh`")])
+def test_a_model_that_is_told_languages_says_which_and_how(default, without):
+    sizes = {"vocab_size": 20, "emb_dim": 8, "n_layers": 1, "n_heads": 2}
+    config = HfeXLMConfig(n_langs=2, lang2id={"en": 0, "zh": 1}, default_lang=default, **sizes)
+    card = make_model_card(HfeXLMWithLMHeadModel(config), TrainingRecord(), name="x")
+    assert 'langs=torch.full_like(input_ids, model.config.lang2id["en"])`, one of\n`en`, `zh`.' in str(card)
+    assert f"Without it, this code {without}, and transformers' own class leaves the language out" in str(card)
+    # Pipelines pass no languages.
+    assert card.data.pipeline_tag == (None if default is None else "fill-mask")
+    no_languages = make_model_card(HfeXLMWithLMHeadModel(HfeXLMConfig(**sizes)), TrainingRecord(), name="x")
+    assert "language of every token" not in str(no_languages)
 
 
 def test_the_record_survives_the_disk(tmp_path):
