@@ -179,10 +179,23 @@ class Run:
         """The configuration of a new model, for a tokenizer and the languages of the text.
 
         Raises:
-            ValueError: as `Recipe.model_config`; and for parallel text in a model that cannot restart positions.
+            ValueError: as `Recipe.model_config`; for parallel text in a model that cannot restart positions; and for
+                text in a language that the model has no embedding of.
         """
         sources = named_sources(documents).values()
-        config = self.recipe.model_config(tokenizer, (name for source in sources for name in source.languages))
+        languages = [name for source in sources for name in source.languages]
+        config = self.recipe.model_config(tokenizer, languages)
+        if "langs" in config.extra_ids:
+            if UNNAMED in named_sources(documents):
+                raise ValueError(
+                    f"model: n_langs={config.n_langs}, and --corpus names no source, whose language the model is to be "
+                    "told: give NAME=PATH."
+                )
+            if unknown := [name for name in languages if name not in (config.lang2id or {})]:
+                raise ValueError(
+                    f"model: lang2id={config.lang2id} has no language {unknown[0]!r}, in which --corpus holds text: add "
+                    "it, or leave lang2id and n_langs out."
+                )
         if config.position_embedding_type != "absolute" and any(source.is_parallel for source in sources):
             raise ValueError(
                 f"model: position_embedding_type={config.position_embedding_type!r} counts positions on through a "
