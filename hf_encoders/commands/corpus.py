@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lexicon",
         nargs="+",
-        metavar="FILE",
+        metavar=f"FILE|{JIEBA}",
         help="also store where entities begin: names and terms, one a line; jieba takes the names of its dictionary",
     )
     parser.add_argument(
@@ -78,9 +78,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--similar-words",
-        metavar="FILE",
+        metavar=f"FILE|{BUILD}",
         help="also store which words may replace each other, for MacBERT: lines of a word, a tab and similar words; "
-        "build learns them from the corpus",
+        "build learns them from the corpus, also from one that is there",
     )
     parser.add_argument(
         "--max-sentence-tokens",

@@ -76,8 +76,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def families_with_recipe() -> list[str]:
-    """The families that have a recipe for minutes."""
-    return [c.model_type for c in configurations() if f"{c.model_type}-minutes" in recipe_names()]
+    """The families that have a recipe for minutes, of one text."""
+    families = (config_class.model_type for config_class in configurations())
+    shipped = (family for family in families if f"{family}-minutes" in recipe_names())
+    return [family for family in shipped if not load_recipe(f"{family}-minutes").needs_named_sources]
 
 
 def run(arguments: argparse.Namespace) -> int:

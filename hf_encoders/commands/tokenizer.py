@@ -114,7 +114,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_text_arguments(parser: argparse.ArgumentParser) -> None:
-    add_text_arguments(parser)
+    add_text_arguments(parser, takes_names=True)
     parser.add_argument(
         "--language",
         nargs="+",

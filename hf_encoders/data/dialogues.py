@@ -134,6 +134,11 @@ class Dialogues(CorpusDataset):
     def __len__(self) -> int:
         return len(self.first_turns)
 
+    def left_out(self) -> str:
+        """Dialogues without an example, in words."""
+        words = f"{self.num_left_out:,} of {self.store.num_documents:,} dialogues, without three such turns"
+        return words * bool(self.num_left_out)
+
     def facts(self) -> list[str]:
         """Contents and options for `repr`."""
         left_out = f"{self.num_left_out:,} dialogues left out"

@@ -97,6 +97,10 @@ class EpochDataset(Dataset):
         """Contents and options for `repr`."""
         return [f"{len(self):,} examples"]
 
+    def left_out(self) -> str:
+        """What of the corpus no example is made of, in words: `2 of 8 pairs, too long`; empty if nothing."""
+        return ""
+
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """All examples of a batch, as a list of one object."""
         return [self.examples(self.checked(indices))]

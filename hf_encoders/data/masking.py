@@ -130,8 +130,8 @@ class Masking:
         if not (all(_is_number(one) and one >= 0 for one in replaced) and sum(replaced) <= 1 + 1e-9):
             similar = f", similar_replace_probability={replaced[2]!r}" if replaced[2] != 0 else ""
             raise ValueError(
-                f"mask_replace_probability={replaced[0]!r}{similar} and random_replace_probability={replaced[1]!r} must "
-                "be probabilities with a sum of at most 1; the papers use 0.8 and 0.1."
+                f"mask_replace_probability={replaced[0]!r}{similar} and random_replace_probability={replaced[1]!r} "
+                "must be probabilities with a sum of at most 1; the papers use 0.8 and 0.1."
             )
         if self.ngram_probabilities is not None and not _are_probabilities(self.ngram_probabilities):
             raise ValueError(

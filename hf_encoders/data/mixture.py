@@ -18,7 +18,7 @@ from transformers.utils import logging
 
 from hf_encoders.data.chunk_examples import ChunkExamples, join_chunks
 from hf_encoders.data.corpus.sentence_store import SentenceStore
-from hf_encoders.data.examples import EpochDataset, TextExamples
+from hf_encoders.data.examples import CorpusDataset, EpochDataset, TextExamples
 from hf_encoders.data.packing import TokenBudget
 from hf_encoders.data.ragged import offsets_of
 from hf_encoders.data.randomness import RandomStream, example_keys, random_bits
@@ -201,7 +201,7 @@ class MixedExamples(EpochDataset):
     @property
     def stores(self) -> list[SentenceStore]:
         """The corpora of the sources, which checkpoints record."""
-        return [dataset.store for dataset in self.sources.values() if hasattr(dataset, "store")]
+        return [dataset.store for dataset in self.sources.values() if isinstance(dataset, CorpusDataset)]
 
     @property
     def passes(self) -> dict[str, float]:

@@ -103,6 +103,10 @@ class ParallelPairs(CorpusDataset):
         """Pairs that are too long, or of which the tokenizer left a side without a token."""
         return self.store.num_documents - len(self)
 
+    def left_out(self) -> str:
+        """Pairs that are too long, in words."""
+        return f"{self.num_left_out:,} of {self.store.num_documents:,} pairs, too long" * bool(self.num_left_out)
+
     def facts(self) -> list[str]:
         """Contents and options for `repr`."""
         left_out = f", {self.num_left_out:,} left out" if self.num_left_out else ""

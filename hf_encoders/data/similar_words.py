@@ -213,7 +213,10 @@ class SimilarWords:
         """
         path = Path(folder) / SIMILAR_WORDS_FILE
         if not path.is_file():
-            raise ValueError(f"{path} is missing: make it with `hf-encoders corpus --similar-words build`.")
+            raise ValueError(
+                f"{path} is missing: give the `hf-encoders corpus` command of this corpus again, with --similar-words "
+                "build (or a FILE of your own), which adds it."
+            )
         try:
             with safe_open(path, framework="numpy") as file:
                 made_with = (file.metadata() or {})["tokenizer"]

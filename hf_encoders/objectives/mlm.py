@@ -28,10 +28,12 @@ class MaskedLanguageModelling(Objective):
         self, collator: Any, mask_rates: Sequence[float], examples: Mapping[str, Any], logged: Mapping[str, float]
     ) -> dict[str, str]:
         """How tokens were masked."""
-        told = [describe_masking(collator.masker.masking, mask_rates, logged.get("mask_rate"))]
-        for number, masker in enumerate(collator.phase_maskers):
-            if masker is not collator.masker:
-                told.append(f"phase {number + 1}: {describe_masking(masker.masking, mask_rates, None)}")
+        own = {i + 1: masker for i, masker in enumerate(collator.phase_maskers) if masker is not collator.masker}
+        # The share that was logged is over all phases, so it is that of no masking where some have their own.
+        told = describe_masking(collator.masker.masking, mask_rates, None if own else logged.get("mask_rate"))
+        of_phases = [f"phase {i}: {describe_masking(masker.masking, mask_rates, None)}" for i, masker in own.items()]
+        is_of_evaluation_only = len(own) == len(collator.phase_maskers) > 0
+        told = [*of_phases, f"evaluation: {told}"] if is_of_evaluation_only else [told, *of_phases]
         return {"masked language modelling": "; ".join(told)}
 
     def results(self, metrics: Mapping[str, float], unigram_cross_entropy: float) -> list[dict[str, Any]]:

@@ -19,6 +19,8 @@ from hf_encoders.recipes.recipe import Recipe
 # A corpus of a run, and the folders that it is from; without folders, that of the documents' file.
 Corpus = tuple[datasets.Dataset, Sequence[Path]]
 
+UNSPACED_LANGUAGES = ("zh", "ja", "th", "lo", "km", "my")  # whose scripts `WordStarts` takes token by token
+
 
 def needs_similar_words(recipe: Recipe) -> bool:
     """Whether words are replaced by similar ones."""
@@ -35,14 +37,33 @@ def check_text(recipe: Recipe) -> None:
     """Refuse text that is prepared by the run for a recipe that needs more than words.
 
     Raises:
-        ValueError: naming the units, and how to prepare a corpus with them.
+        ValueError: naming the units, and the commands to prepare a corpus with them.
     """
     if levels := sorted(needed_levels(recipe)):
+        tokenizer = f"hf-encoders tokenizer --family {recipe.family} --input TEXT --output TOKENIZER"
         options = " ".join(PREPARED_BY[level] for level in levels)
+        corpus = f"hf-encoders corpus --input TEXT --tokenizer TOKENIZER --output CORPUS {options}"
         raise ValueError(
-            f"--corpus is text, and {recipe.name} masks units of {' and '.join(levels)}: prepare a corpus with "
-            f"`hf-encoders corpus {options} ...` first."
+            f"--corpus is text, and {recipe.name} masks units of {' and '.join(levels)}, which text does not mark. "
+            f"First make a tokenizer, `{tokenizer}`, and with it a corpus, `{corpus}` (for Chinese: --language zh "
+            "--word-segmenter jieba, and --lexicon jieba). Then give both: --corpus CORPUS --tokenizer TOKENIZER."
         )
+
+
+def warning_of_words(recipe: Recipe, language: str) -> str | None:
+    """What to say of text of a language without spaces that the run prepares, where words are masked.
+
+    >>> from hf_encoders.recipes.recipe import load_recipe
+    >>> warning_of_words(load_recipe("bert-base"), "zh"), warning_of_words(load_recipe("macbert-base"), "de")
+    (None, None)
+    """
+    if language not in UNSPACED_LANGUAGES or all("word" not in masking.levels for masking in recipe.maskings):
+        return None
+    return (
+        f"{recipe.name} masks words, and {language} is written without spaces, so that each token counts as a word: "
+        "prepare a corpus with `hf-encoders corpus --word-segmenter jieba` (Chinese; in Python, with any "
+        "word_segmenter), and give it as --corpus."
+    )
 
 
 def masking_options(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, corpora: Sequence[Corpus]) -> dict[str, Any]:
@@ -68,7 +89,7 @@ def masking_options(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, corpora:
             # A sentence begins with the bits of all levels that the corpus has.
             if starts is None or not (len(starts) and starts[0] & UnitStart[level.upper()]):
                 raise ValueError(
-                    f"masking: the corpus has no units of kind {level!r}, which {recipe.name} masks: prepare it with "
+                    f"masking: the corpus has no units of level {level!r}, which {recipe.name} masks: prepare it with "
                     f"`hf-encoders corpus {PREPARED_BY[level]} ...`, or choose words."
                 )
     if any(masking.frequency_power for masking in recipe.maskings):

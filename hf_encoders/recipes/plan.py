@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from hf_encoders.data.mixture import passes_table
+from hf_encoders.data.corpus.named_sources import UNNAMED
+from hf_encoders.data.mixture import MixedExamples, passes_table
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.models.encoder_linear_loss import CHUNK_SCORES
 from hf_encoders.recipes.phases import RunExamples
@@ -150,10 +151,10 @@ def make_plan(
     )
     sources = passes_table(examples.mixtures) if examples.mixtures else ""
     for place, part in enumerate(examples.phases):
-        for name, dataset in getattr(part.dataset, "sources", {"": part.dataset}).items():
-            if left_out := getattr(dataset, "num_left_out", 0):
-                what = f"{left_out:,} of {left_out + len(dataset):,} pairs are too long for its examples"
-                sources += f"\nphase {place + 1}{f', source {name}' * bool(name)}: {what}, and left out"
+        one_or_more = part.dataset.sources if isinstance(part.dataset, MixedExamples) else {UNNAMED: part.dataset}
+        for name, dataset in one_or_more.items():
+            if left_out := dataset.left_out():
+                sources += f"\nphase {place + 1}{f', source {name}' * bool(name)}: left out: {left_out}"
     return Plan(run, parameters, device, how, found, sources)
 
 

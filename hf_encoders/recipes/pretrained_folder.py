@@ -12,7 +12,7 @@ from hf_encoders.data.mixture import Sampling
 from hf_encoders.publishing.model_card import make_model_card
 from hf_encoders.recipes.masking_data import needs_similar_words, similar_words_of
 from hf_encoders.recipes.run import Run
-from hf_encoders.recipes.sources import Documents, corpora_of, named_sources
+from hf_encoders.recipes.sources import Documents, Sources, corpora_of, named_sources
 from hf_encoders.records.curves import Curve
 from hf_encoders.records.plots import draw_runs
 from hf_encoders.records.training_record import TrainingRecord, command_of, facts_of_this_process
@@ -77,22 +77,10 @@ def pretraining_record(
         results = run.objective.results(metrics_of_source(after, name), of_source)
         evaluation += [{"dataset": f"held-out documents of {name}", **result} for result in results]
     rates = () if recipe.mask_rate is None else (recipe.mask_rate(0.0), recipe.mask_rate(1.0))
-    statistics = {name: corpus_statistics(source.documents) for name, source in sources.items()}
-    counts = {
-        name: sum(getattr(one, name) for one in statistics.values()) for name in ("documents", "sentences", "tokens")
-    }
-    passes = trainer.train_dataset.passes
-    for name in passes:
-        counts[name] = f"{statistics[name].tokens:,} tokens, read {passes[name]:.3g} times"
-    maskings = recipe.maskings
-    if needs_similar_words(recipe):
-        table = similar_words_of(corpora_of(sources), trainer.processing_class)
-        for name, source in sources.items():
-            share = share_without_similar(table, source.documents, trainer.processing_class)
-            counts[f"words without a similar one{name and f', {name}'}"] = f"{share:.1%}"
+    passes, maskings = trainer.train_dataset.passes, recipe.maskings
     return TrainingRecord(
         objectives=run.objective.describe(trainer.data_collator, rates, recipe.examples, logged),
-        corpus={"name": corpus_name, **counts},
+        corpus={"name": corpus_name, **corpus_counts(run, trainer, sources)},
         schedule={
             "optimizer steps": trainer.state.global_step,
             "recipe": recipe.name,
@@ -111,6 +99,22 @@ def pretraining_record(
         fills_masks=not maskings or any(masking.mask_replace_probability for masking in maskings),
         language=list(dict.fromkeys(code for source in sources.values() for code in source.languages)),
     )
+
+
+def corpus_counts(run: Run, trainer: PreTrainingTrainer, sources: Sources) -> dict[str, Any]:
+    """Sizes of the training text, how often each source was read, and how far the table of similar words goes."""
+    statistics = {name: corpus_statistics(source.documents) for name, source in sources.items()}
+    counts: dict[str, Any] = {
+        name: sum(getattr(one, name) for one in statistics.values()) for name in ("documents", "sentences", "tokens")
+    }
+    for name, passes in trainer.train_dataset.passes.items():
+        counts[name] = f"{statistics[name].tokens:,} tokens, read {passes:.3g} times"
+    if needs_similar_words(run.recipe):
+        table = similar_words_of(corpora_of(sources), trainer.processing_class)
+        for name, source in sources.items():
+            share = share_without_similar(table, source.documents, trainer.processing_class)
+            counts[f"words without a similar one{name and f', {name}'}"] = f"{share:.1%}"
+    return counts
 
 
 def metrics_of_source(metrics: Mapping[str, float], name: str) -> dict[str, float]:

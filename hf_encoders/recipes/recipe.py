@@ -146,6 +146,11 @@ class Recipe:
         return [sampling_of(phase.sources or self.sources, "sources") for phase in self.phases]
 
     @property
+    def needs_named_sources(self) -> bool:
+        """Whether it says how often sources are drawn, which have names then."""
+        return any(self.samplings) or self.tokenizer.sampling_alpha != 1
+
+    @property
     def config_class(self) -> type[EncoderConfig]:
         """The family's configuration class."""
         return config_class_of(self.family)

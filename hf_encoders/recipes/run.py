@@ -13,15 +13,22 @@ from torch.utils.data import Dataset, Subset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProgressCallback, TrainingArguments
 
 from hf_encoders.data.corpus.named_sources import UNNAMED
-from hf_encoders.data.examples import EpochDataset
-from hf_encoders.data.mixture import MixedExamples, Sampling, source_seed
+from hf_encoders.data.mixture import Sampling, source_seed
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives import Objective, get_objective
 from hf_encoders.objectives.objective import first_position
 from hf_encoders.recipes.masking_data import masking_options
 from hf_encoders.recipes.phases import PhaseExamples, RunExamples, check_division
 from hf_encoders.recipes.recipe import Recipe
-from hf_encoders.recipes.sources import Documents, Source, corpora_of, named_sources, unigrams
+from hf_encoders.recipes.sources import (
+    Documents,
+    check_languages,
+    corpora_of,
+    examples_of,
+    mixed,
+    named_sources,
+    unigrams,
+)
 from hf_encoders.training.callbacks import CompactProgressCallback
 from hf_encoders.training.faults.checkpoints import UNFINISHED, checkpoints_by_step, problem_of_unfinished
 from hf_encoders.training.health.callback import HealthCallback
@@ -183,19 +190,8 @@ class Run:
                 text in a language that the model has no embedding of.
         """
         sources = named_sources(documents).values()
-        languages = [name for source in sources for name in source.languages]
-        config = self.recipe.model_config(tokenizer, languages)
-        if "langs" in config.extra_ids:
-            if UNNAMED in named_sources(documents):
-                raise ValueError(
-                    f"model: n_langs={config.n_langs}, and --corpus names no source, whose language the model is to be "
-                    "told: give NAME=PATH."
-                )
-            if unknown := [name for name in languages if name not in (config.lang2id or {})]:
-                raise ValueError(
-                    f"model: lang2id={config.lang2id} has no language {unknown[0]!r}, in which --corpus holds text: add "
-                    "it, or leave lang2id and n_langs out."
-                )
+        config = self.recipe.model_config(tokenizer, (name for source in sources for name in source.languages))
+        check_languages(config, named_sources(documents))
         if config.position_embedding_type != "absolute" and any(source.is_parallel for source in sources):
             raise ValueError(
                 f"model: position_embedding_type={config.position_embedding_type!r} counts positions on through a "
@@ -264,32 +260,6 @@ class Run:
                 "--auto-find-batch-size True, which halves by itself."
             ) from error
         return Run.from_recipe(self.recipe, self.output, self.options, smaller)
-
-
-def examples_of(
-    name: str, source: Source, objective: Objective, max_length: int, options: Mapping[str, Any], **draws: Any
-) -> EpochDataset:
-    """`Source.examples`, with the source's name in errors."""
-    try:
-        return source.examples(objective, max_length, options, **draws)
-    except ValueError as error:
-        if name == UNNAMED:
-            raise
-        raise ValueError(f"--corpus: source {name}: {error}") from error
-
-
-def mixed(
-    datasets: Mapping[str, EpochDataset],
-    sources: Mapping[str, Source],
-    sampling: Sampling,
-    seed: int,
-    redraw: bool = True,
-) -> EpochDataset:
-    """The datasets of sources with names as one, whose examples know their language; the only one without a name."""
-    if UNNAMED in datasets:
-        return datasets[UNNAMED]
-    languages = {name: sources[name].languages[0] for name in datasets}
-    return MixedExamples(datasets, sampling.weights, sampling.alpha, languages, seed=seed, redraw=redraw)
 
 
 def training_arguments(

@@ -20,7 +20,7 @@ from hf_encoders.data.corpus.text_files import has_text, text_files
 from hf_encoders.data.vocabulary.tokenizer_training import train_tokenizer
 from hf_encoders.loading import load_tokenizer
 from hf_encoders.objectives import get_objective
-from hf_encoders.recipes.masking_data import check_text, make_similar_words, needs_similar_words
+from hf_encoders.recipes.masking_data import check_text, make_similar_words, needs_similar_words, warning_of_words
 from hf_encoders.recipes.model_config import reads_languages
 from hf_encoders.recipes.recipe import Recipe
 from hf_encoders.recipes.sources import Source, Sources
@@ -192,6 +192,9 @@ def open_sources(
                 "one, or prepare the corpus again."
             )
     found = {name: _opened(corpus, name, tokenizer, output, turns_column) for name in corpus.paths}
+    for name, language in corpus.languages.items():
+        if not corpus.parts[name] and (warning := warning_of_words(recipe, language)):
+            print(f"warning: {f'{name}: ' * bool(name)}{warning}", flush=True)
     columns = {name: source.documents.column_names for name, source in found.items()}
     first = next(iter(columns))
     for name, names in columns.items():

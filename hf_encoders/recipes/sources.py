@@ -13,6 +13,8 @@ from hf_encoders.data.corpus.named_sources import UNNAMED
 from hf_encoders.data.corpus.report import cross_entropy, token_counts
 from hf_encoders.data.corpus.sentence_store import SentenceStore
 from hf_encoders.data.examples import EpochDataset
+from hf_encoders.data.mixture import MixedExamples, Sampling
+from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives import Objective
 from hf_encoders.recipes.masking_data import Corpus
 from hf_encoders.recipes.phases import RunExamples
@@ -73,6 +75,23 @@ def named_sources(documents: Documents) -> Sources:
     return documents if isinstance(documents, dict) else {UNNAMED: Source(documents, ("en",))}
 
 
+def check_languages(config: EncoderConfig, sources: Sources) -> None:
+    """Raise ValueError if a model that is told the language of its text does not have that of a source."""
+    if "langs" not in config.extra_ids:
+        return
+    if UNNAMED in sources:
+        raise ValueError(
+            f"model: n_langs={config.n_langs}, and --corpus names no source, whose language the model would be told: "
+            "give NAME=PATH."
+        )
+    for name, source in sources.items():
+        if unknown := set(source.languages) - set(config.lang2id or {}):
+            raise ValueError(
+                f"model: lang2id={config.lang2id} has no {min(unknown)!r}, the language of --corpus {name}: add it, "
+                "or leave out lang2id and n_langs."
+            )
+
+
 def corpora_of(sources: Sources) -> list[Corpus]:
     """The documents of all sources, and where they are from."""
     return [(source.documents, source.folders) for source in sources.values()]
@@ -88,6 +107,32 @@ def divided(sources: Sources, objective: Objective, validation_share: float, see
     for name, source in sources.items():
         training[name], held_out[name] = source.divided(objective, validation_share, seed, name)
     return training, held_out
+
+
+def examples_of(
+    name: str, source: Source, objective: Objective, max_length: int, options: Mapping[str, Any], **draws: Any
+) -> EpochDataset:
+    """`Source.examples`, with the source's name in errors."""
+    try:
+        return source.examples(objective, max_length, options, **draws)
+    except ValueError as error:
+        if name == UNNAMED:
+            raise
+        raise ValueError(f"--corpus: source {name}: {error}") from error
+
+
+def mixed(
+    examples: Mapping[str, EpochDataset],
+    sources: Mapping[str, Source],
+    sampling: Sampling,
+    seed: int,
+    redraw: bool = True,
+) -> EpochDataset:
+    """The datasets of sources with names as one, whose examples know their language; the only one without a name."""
+    if UNNAMED in examples:
+        return examples[UNNAMED]
+    languages = {name: sources[name].languages[0] for name in examples}
+    return MixedExamples(examples, sampling.weights, sampling.alpha, languages, seed=seed, redraw=redraw)
 
 
 def unigrams(

@@ -54,6 +54,8 @@ class TestWhichTurns:
         ]
         assert (found.segments.tokens[found.segments.begin] // 10 - 1 == found.roles).all()
         assert examples.num_left_out == 2
+        told = f"2 of {len(documents)} dialogues, without three such turns"
+        assert examples.left_out() == told
         assert "6 examples of " in repr(examples) and "2 dialogues left out, max_length=16" in repr(examples)
 
     def test_no_example_crosses_the_end_of_a_dialogue(self):

@@ -99,7 +99,7 @@ def test_tables_of_several_corpora_are_one(table, tokenizer, make_tokenizer):
 
 
 def test_files_that_are_no_table_are_refused(table, tmp_path):
-    with pytest.raises(ValueError, match="is missing: make it with .*--similar-words build"):
+    with pytest.raises(ValueError, match="is missing: give .* of this corpus again, with --similar-words build"):
         SimilarWords.load(tmp_path)
     path = table.save(tmp_path)
     for content in (b"", path.read_bytes()[:-4]):

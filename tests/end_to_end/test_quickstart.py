@@ -62,6 +62,11 @@ def test_text_goes_in_and_a_checked_model_comes_out(family, objective, tmp_path,
     assert "model-index" in card and "| optimizer steps | 4 |" in card
 
 
+def test_each_family_that_is_offered_is_tested_above():
+    """Recipes for several texts, as those of XLM, cannot train on the one text of a quickstart."""
+    assert command.families_with_recipe() == ["bert", "roberta", "albert"]
+
+
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
     """Options of two files of text."""

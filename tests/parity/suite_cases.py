@@ -124,6 +124,7 @@ def case(family: str, stock: bool) -> type[unittest.TestCase]:
             # transformers gives the width 37 alone, which no model can split into the default number of heads; our
             # configurations refuse that, as they should.
             sizes = {"hidden_size": 37, "num_attention_heads": 1}
+            sizes = {config_class.attribute_map.get(name, name): size for name, size in sizes.items()}
             self.config_tester = configuration.ConfigTester(self, config_class=config_class, **sizes)
 
         def _prepare_for_class(

@@ -118,3 +118,5 @@ def admit(common: types.ModuleType, prefix: str, families: tuple[str, ...]) -> N
             stock = names[family] if isinstance(names[family], tuple) else (names[family],)
             names[family] = (*stock, *(prefix + name for name in stock))
         setattr(common, table, names)
+    # Heads whose labels are not shifted, such as XLM's.
+    common.UNSHIFTED_LM_HEADS |= {prefix + name for name in common.UNSHIFTED_LM_HEADS}

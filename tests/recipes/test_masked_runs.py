@@ -13,7 +13,9 @@ from hf_encoders.cli import main
 from hf_encoders.data import presets
 from hf_encoders.data.similar_words import SIMILAR_WORDS_FILE, SimilarWords
 from hf_encoders.data.word_starts import UnitStart
+from hf_encoders.objectives import get_objective
 from hf_encoders.recipes.masking_data import masking_options
+from hf_encoders.recipes.recipe import load_recipe
 from hf_encoders.records.training_record import TrainingRecord
 from tests import processes
 from tests.data.corpora import random_documents, write_corpus
@@ -104,7 +106,7 @@ def test_what_the_corpus_lacks_is_refused_before_training(corpus, tmp_path, make
         masking_options(make_recipe("macbert"), tokenizer, [(corpus, ())])
     with pytest.raises(ValueError, match="in memory has no table of similar words"):
         masking_options(make_recipe("macbert"), tokenizer, [(datasets.Dataset.from_dict({"input_ids": []}), ())])
-    said = "the corpus has no units of kind 'entity', which mixed masks: .*corpus --lexicon FILE"
+    said = "the corpus has no units of level 'entity', which mixed masks: .*corpus --lexicon FILE"
     for documents in (plain, corpus.map(lambda row: {"word_starts": [[1] * len(one) for one in row["word_starts"]]})):
         with pytest.raises(ValueError, match=said):
             masking_options(make_recipe("mixed"), tokenizer, [(documents, ())])
@@ -131,8 +133,9 @@ def pretrain(folder, fields, *words):
 
 def test_a_run_on_text_learns_its_similar_words_and_tells_what_it_did(tmp_path, capsys):
     write_corpus(tmp_path / "text.txt", 200, "alpha")
-    assert pretrain(tmp_path, TEXT_RUN) == 0
+    assert pretrain(tmp_path, TEXT_RUN, "--language", "zh") == 0
     told = capsys.readouterr()
+    assert "warning: run masks words, and zh is written without spaces, so that each token counts as a" in told.out
     assert "words of the corpus without a similar one" in told.out + told.err
     assert "phase 2: 2 steps of 4 x 24 tokens (masking unit=word ngram_probabilities=None)" in told.out
     table = tmp_path / "run" / "_corpus" / SIMILAR_WORDS_FILE
@@ -158,8 +161,20 @@ def test_a_run_on_text_learns_its_similar_words_and_tells_what_it_did(tmp_path, 
     first = SimilarWords.load(table.parent)
     SimilarWords(first.tokens, first.lengths, first.similar[:0], 0 * first.counts, first.tokenizer).save(table.parent)
     longer = {**TEXT_RUN, "phases": [*TEXT_RUN["phases"], TEXT_RUN["phases"][0]]}
-    assert pretrain(tmp_path, longer) != 0
+    assert pretrain(tmp_path, longer, "--language", "zh") != 0
     assert "holds a run with another similar words" in capsys.readouterr().err
+
+
+def test_masking_of_evaluation_alone_is_called_so_on_the_card():
+    """Where each phase has its own; ERNIE's recipes do."""
+    recipe, logged = load_recipe("ernie-minutes"), {"mask_rate": 0.2}
+    objective, tokenizer = get_objective(recipe.objective), make_tokenizer()
+    collator = objective.collator_class(tokenizer, 64, phase_masking=recipe.phase_masking, **recipe.masking)
+    of_phases = objective.describe(collator, (), {}, logged)["masked language modelling"].split("; ")
+    assert [words.partition(":")[0] for words in of_phases] == ["phase 1", "phase 2", "phase 3", "evaluation"]
+    assert of_phases[3] == (
+        "evaluation: 15 % of the tokens, chosen by word, of those 80 % [MASK], 10 % random, 10 % kept"
+    )
 
 
 def test_text_without_units_longer_than_words_is_refused_before_a_tokenizer_is_trained(tmp_path, capsys):
@@ -167,6 +182,7 @@ def test_text_without_units_longer_than_words_is_refused_before_a_tokenizer_is_t
     fields = {**TEXT_RUN, "masking": {"units": {"phrase": 0.5, "entity": 0.5}}, "phases": MINIMAL["phases"]}
     assert pretrain(tmp_path, fields) != 0
     told = capsys.readouterr().err
-    assert "--corpus is text, and run masks units of entity and phrase: prepare a corpus with" in told
-    assert "corpus --lexicon FILE --phrases ...` first" in told
+    assert "--corpus is text, and run masks units of entity and phrase" in told
+    assert "`hf-encoders tokenizer --family bert --input TEXT --output TOKENIZER`" in told
+    assert "`hf-encoders corpus --input TEXT --tokenizer TOKENIZER --output CORPUS --lexicon FILE --phrases`" in told
     assert not (tmp_path / "run" / "tokenizer").exists()

@@ -80,7 +80,7 @@ def test_pairs_that_are_left_out_are_in_the_plan():
     found = {**sources(en=20), "en-zh": Source(pairs, ("en", "zh"))}
     run, tokenizer = make_run(phases=[{"steps": 3, "length": 20, "examples": 4}]), make_tokenizer()
     plan = make_plan(run, run.examples(found), run.collator(tokenizer, found), run.model_config(tokenizer, found))
-    assert "phase 1, source en-zh: 2 of 8 pairs are too long for its examples, and left out" in str(plan)
+    assert "phase 1, source en-zh: left out: 2 of 8 pairs, too long" in str(plan)
 
 
 def test_a_mixture_under_the_stock_trainer(tmp_path):

@@ -9,14 +9,20 @@ from hf_encoders.errors import first_line
 from hf_encoders.loading import NOT_HERE, why_unreachable
 
 
-def add_text_arguments(parser: argparse.ArgumentParser) -> "argparse._MutuallyExclusiveGroup":
-    """Add the options that name the text, files or a dataset; returns the group of those of which one is needed."""
+def add_text_arguments(
+    parser: argparse.ArgumentParser, takes_names: bool = False
+) -> "argparse._MutuallyExclusiveGroup":
+    """Add the options that name the text, files or a dataset; returns the group of those of which one is needed.
+
+    With `takes_names`, the text may be of several sources, `NAME=PATH`.
+    """
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument(
         "--input",
         nargs="+",
-        metavar="PATH",
-        help="text files (a blank line between documents), .jsonl files (one document per line) or folders of them",
+        metavar="[NAME=]PATH" if takes_names else "PATH",
+        help="text files (a blank line between documents), .jsonl files (one document per line) or folders of them"
+        + "; with names, several sources (repeat a name for several paths)" * takes_names,
     )
     source.add_argument(
         "--dataset", metavar="NAME", help="dataset on the Hub, or a folder that datasets.load_dataset reads"
