@@ -29,6 +29,7 @@ from hf_encoders.loading import load_tokenizer
 
 
 LEARN = ""  # --phrases without a file
+ENGLISH = "en"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", required=True, metavar="DIR", help="folder of the corpus; 4 bytes per token")
     splitting = parser.add_mutually_exclusive_group()
     splitting.add_argument(
-        "--language", default="en", metavar="CODE", help="language, for sentence splitting (default: %(default)s)"
+        "--language", default=ENGLISH, metavar="CODE", help="language, for sentence splitting (default: %(default)s)"
     )
     splitting.add_argument(
         "--one-sentence-per-line", action="store_true", help="the text is already split: every line is a sentence"
@@ -190,3 +191,5 @@ def check_parallel_arguments(arguments: argparse.Namespace) -> None:
     ):
         if getattr(arguments, name) not in (None, False):
             raise ValueError(f"--{name.replace('_', '-')} does not go with --parallel: leave it out.")
+    if arguments.language != ENGLISH:
+        raise ValueError(f"--language {arguments.language} splits text, and --parallel is split: give --languages.")

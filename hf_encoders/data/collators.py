@@ -108,6 +108,11 @@ class DataCollatorForMaskedLM:
         lang2id: Mapping[str, int] | None = None,
         **masking: Any,
     ):
+        if not all(isinstance(changed, Mapping) for changed in phase_masking):
+            raise ValueError(
+                f"phase_masking={phase_masking!r} must be the options of each phase, such as "
+                "[{}, {'unit': 'word'}]."
+            )
         for options in (masking, *phase_masking):
             refuse_unknown_options(self, dict(options), (field.name for field in fields(Masking)))
         self.ends = sequence_ends(tokenizer)
@@ -129,8 +134,10 @@ class DataCollatorForMaskedLM:
                 f"first_position={first_position} must be a whole number of at least 0: 0, or pad_token_id + 1 for "
                 "RoBERTa's."
             )
-        if lang2id is not None and not lang2id:
-            raise ValueError("lang2id is empty: give the model's, config.lang2id, or leave it out.")
+        if lang2id is not None and not (isinstance(lang2id, Mapping) and lang2id):
+            raise ValueError(
+                f"lang2id={lang2id!r} must name each language's id: give the model's, config.lang2id, or leave it out."
+            )
         self.lang2id = None if lang2id is None else dict(lang2id)
         self.pad_to_multiple_of, self.packed, self.first_position = pad_to_multiple_of, packed, first_position
 

@@ -42,9 +42,9 @@ class DialogueRule:
     fake_probability: float = 0.5
 
     def __post_init__(self):
-        if not 0 < self.fake_probability < 1:
+        if not (isinstance(self.fake_probability, float) and 0 < self.fake_probability < 1):
             raise ValueError(
-                f"fake_probability={self.fake_probability} must be above 0 and below 1, for example 0.5; without "
+                f"fake_probability={self.fake_probability!r} must be above 0 and below 1, for example 0.5; without "
                 "fakes there is nothing to tell apart: use mlm."
             )
 
@@ -104,9 +104,9 @@ class Dialogues(CorpusDataset):
         dupe_factor: int | None = None,
     ):
         self.rule = DialogueRule(fake_probability)
-        if max_length < SPECIAL_TOKENS + TURNS:
+        if not isinstance(max_length, (int, np.integer)) or max_length < SPECIAL_TOKENS + TURNS:
             raise ValueError(
-                f"max_length={max_length} leaves no room for three turns: use at least {SPECIAL_TOKENS + TURNS}."
+                f"max_length={max_length!r} leaves no room for three turns: use at least {SPECIAL_TOKENS + TURNS}."
             )
         self.max_length = max_length
         super().__init__(documents, seed, redraw, epochs_per_draw, dupe_factor)

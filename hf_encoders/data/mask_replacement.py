@@ -32,9 +32,10 @@ class TokenReplacement:
             "any": ids,
         }[masking.random_tokens]
         if masking.similar_replace_probability:
-            if similar_words is None:
+            if not isinstance(similar_words, SimilarWords) or not similar_words.counts.any():
+                what = "missing" if similar_words is None else repr(similar_words)
                 raise ValueError(
-                    f"similar_words is missing: similar_replace_probability={masking.similar_replace_probability} "
+                    f"similar_words is {what}: similar_replace_probability={masking.similar_replace_probability} "
                     "needs the table of the corpus, SimilarWords.load(folder); `hf-encoders corpus --similar-words "
                     "build` makes it."
                 )

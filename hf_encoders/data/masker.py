@@ -117,7 +117,8 @@ class TokenMasker:
         """Counts of all ids, at least 1."""
         size = len(self.is_ordinary)
         counts = None if token_counts is None else np.asarray(token_counts)
-        if counts is None or counts.ndim != 1 or len(counts) < size or not np.all(counts >= 0):
+        is_fit = counts is not None and counts.dtype.kind in "iuf" and counts.ndim == 1 and len(counts) >= size
+        if not is_fit or not np.all(counts >= 0):
             what = "missing" if counts is None else f"{counts.dtype} of shape {counts.shape}"
             raise ValueError(
                 f"token_counts is {what}: frequency_power={self.masking.frequency_power} needs a count of at least 0 "

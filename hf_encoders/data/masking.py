@@ -109,14 +109,16 @@ class Masking:
         ):
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name}={getattr(self, name)!r} is not known: use one of {', '.join(choices)}.")
-        if not 0 < self.mask_probability <= 1:
-            raise ValueError(f"mask_probability={self.mask_probability} must be in (0, 1]; the papers use 0.15.")
+        if not (_is_number(self.mask_probability) and 0 < self.mask_probability <= 1):
+            raise ValueError(f"mask_probability={self.mask_probability!r} must be in (0, 1]; the papers use 0.15.")
         for name in ("max_predictions", "max_ngram", "max_span"):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, int) and value >= 1):
                 raise ValueError(f"{name}={value} must be a whole number of at least 1.")
-        if not 0 < self.span_end_probability < 1:
-            raise ValueError(f"span_end_probability={self.span_end_probability} must be in (0, 1); SpanBERT uses 0.2.")
+        if not (_is_number(self.span_end_probability) and 0 < self.span_end_probability < 1):
+            raise ValueError(
+                f"span_end_probability={self.span_end_probability!r} must be in (0, 1); SpanBERT uses 0.2."
+            )
         power = self.frequency_power
         if power is not None and not (_is_number(power) and 0 < power <= 2):
             raise ValueError(f"frequency_power={power!r} must be above 0 and at most 2; DistilBERT uses 0.7.")
@@ -125,11 +127,11 @@ class Masking:
 
     def _check_probabilities(self) -> None:
         replaced = self.mask_replace_probability, self.random_replace_probability, self.similar_replace_probability
-        if not (min(replaced) >= 0 and sum(replaced) <= 1 + 1e-9):
-            similar = f", similar_replace_probability={replaced[2]}" if replaced[2] else ""
+        if not (all(_is_number(one) and one >= 0 for one in replaced) and sum(replaced) <= 1 + 1e-9):
+            similar = f", similar_replace_probability={replaced[2]!r}" if replaced[2] != 0 else ""
             raise ValueError(
-                f"mask_replace_probability={replaced[0]}{similar} and random_replace_probability={replaced[1]} must "
-                "be probabilities with a sum of at most 1; the papers use 0.8 and 0.1."
+                f"mask_replace_probability={replaced[0]!r}{similar} and random_replace_probability={replaced[1]!r} "
+                "must be probabilities with a sum of at most 1; the papers use 0.8 and 0.1."
             )
         if self.ngram_probabilities is not None and not _are_probabilities(self.ngram_probabilities):
             raise ValueError(

@@ -333,7 +333,7 @@ def _joined(parts: list[Any]) -> list[Any]:
     """Examples of one source in several passes, as one object where their kind is known."""
     if len(parts) > 1 and isinstance(parts[0], ChunkExamples):
         return join_chunks(parts)
-    if len(parts) > 1 and isinstance(parts[0], TextExamples):
+    if len(parts) > 1 and type(parts[0]) is TextExamples:  # others have arrays of their own, such as labels
         names = ("begin", "end", "counts")
         arrays = {name: np.concatenate([getattr(part.segments, name) for part in parts]) for name in names}
         languages = [part.languages for part in parts]

@@ -81,8 +81,10 @@ class ParallelPairs(CorpusDataset):
                 f"max_length={max_length} must be a whole number of at least {SPECIAL_TOKENS_OF_PARALLEL_PAIR + SIDES}"
                 ", which leaves room for a token of each side."
             )
-        if max_sentence_length is not None and max_sentence_length < 1:
-            raise ValueError(f"max_sentence_length={max_sentence_length} must be at least 1, or None.")
+        if max_sentence_length is not None and not (isinstance(max_sentence_length, int) and max_sentence_length >= 1):
+            raise ValueError(
+                f"max_sentence_length={max_sentence_length!r} must be a whole number of at least 1, or None."
+            )
         super().__init__(documents, seed, redraw, epochs_per_draw, dupe_factor)
         self.max_length, self.max_sentence_length = int(max_length), max_sentence_length
         self.first_sentences = self._fitting_pairs()

@@ -22,10 +22,15 @@ def tokenizer_fields(
     }
 
 
+def reads_languages(config_class: type[EncoderConfig]) -> bool:
+    """Whether models of a family have embeddings of languages, unless the configuration says otherwise."""
+    return "lang2id" in {one.name for one in dataclasses.fields(config_class)}
+
+
 def language_fields(config_class: type[EncoderConfig], languages: Iterable[str]) -> dict[str, Any]:
     """Fields of a family with language embeddings, for the languages of the text; others have none."""
     names = sorted(set(languages))
-    if not names or "lang2id" not in {one.name for one in dataclasses.fields(config_class)}:
+    if not names or not reads_languages(config_class):
         return {}
     return {"n_langs": len(names), "lang2id": {name: number for number, name in enumerate(names)}}
 

@@ -20,7 +20,15 @@ from hf_encoders.objectives.objective import first_position
 from hf_encoders.recipes.masking_data import masking_options
 from hf_encoders.recipes.phases import PhaseExamples, RunExamples, check_division
 from hf_encoders.recipes.recipe import Recipe
-from hf_encoders.recipes.sources import Documents, corpora_of, examples_of, mixed, named_sources, unigrams
+from hf_encoders.recipes.sources import (
+    Documents,
+    check_languages,
+    corpora_of,
+    examples_of,
+    mixed,
+    named_sources,
+    unigrams,
+)
 from hf_encoders.training.callbacks import CompactProgressCallback
 from hf_encoders.training.faults.checkpoints import UNFINISHED, checkpoints_by_step, problem_of_unfinished
 from hf_encoders.training.health.callback import HealthCallback
@@ -178,10 +186,12 @@ class Run:
         """The configuration of a new model, for a tokenizer and the languages of the text.
 
         Raises:
-            ValueError: as `Recipe.model_config`; and for parallel text in a model that cannot restart positions.
+            ValueError: as `Recipe.model_config`; for parallel text in a model that cannot restart positions; and for
+                text in a language that the model has no embedding of.
         """
         sources = named_sources(documents).values()
         config = self.recipe.model_config(tokenizer, (name for source in sources for name in source.languages))
+        check_languages(config, named_sources(documents))
         if config.position_embedding_type != "absolute" and any(source.is_parallel for source in sources):
             raise ValueError(
                 f"model: position_embedding_type={config.position_embedding_type!r} counts positions on through a "

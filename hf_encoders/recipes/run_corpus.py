@@ -21,6 +21,7 @@ from hf_encoders.data.vocabulary.tokenizer_training import train_tokenizer
 from hf_encoders.loading import load_tokenizer
 from hf_encoders.objectives import get_objective
 from hf_encoders.recipes.masking_data import check_text, make_similar_words, needs_similar_words, warning_of_words
+from hf_encoders.recipes.model_config import reads_languages
 from hf_encoders.recipes.recipe import Recipe
 from hf_encoders.recipes.sources import Source, Sources
 from hf_encoders.redaction import base_name
@@ -40,11 +41,13 @@ class CorpusPaths:
         paths (`dict[str, list[str]]`): Text, prepared corpora, or folders of them.
         languages (`dict[str, str]`): Language codes of running text.
         parts (`dict[str, list[Path]]`): The prepared corpora among the paths; empty for text.
+        guessed (`list[str]`): Sources of which nothing says the language, which `languages` takes for English.
     """
 
     paths: dict[str, list[str]]
     languages: dict[str, str]
     parts: dict[str, list[Path]]
+    guessed: list[str]
 
     @classmethod
     def of_words(cls, corpus: list[str], language: list[str]) -> "CorpusPaths":
@@ -55,11 +58,15 @@ class CorpusPaths:
                 exist, does not end like text, or is text beside a prepared corpus of the same source.
         """
         paths = named_paths(corpus, "--corpus")
-        languages = languages_of(language, paths, "en")
+        said = languages_of(language, paths, None)
+        languages = {name: code or "en" for name, code in said.items()}
         for code in languages.values():
             splitter_for(code)  # refuses an invalid language code
         parts = {name: check_source(name, given) for name, given in paths.items()}
-        return cls(paths, languages, parts)
+        guessed = [
+            name for name, code in said.items() if code is None and not any(map(parallel_languages, parts[name]))
+        ]
+        return cls(paths, languages, parts, guessed)
 
     @property
     def are_named(self) -> bool:
@@ -79,13 +86,19 @@ class CorpusPaths:
     def check_recipe(self, recipe: Recipe) -> None:
         """Refuse a recipe that says how often sources are drawn for sources without names or of other names.
 
-        Also a name that metrics have already.
+        Also a name that metrics have already, and a source without a language where models are told it.
         """
         for term in get_objective(recipe.objective).terms:
             if term.name in self.paths:
                 raise ValueError(
                     f"--corpus {term.name}=...: eval_{term.name}_loss is that of {term.items}: rename it."
                 )
+        if len(self.paths) > 1 and self.guessed and reads_languages(recipe.config_class):
+            name = self.guessed[0]
+            raise ValueError(
+                f"--language is missing for source {name}, and {recipe.family} has embeddings of languages: give "
+                f"--language {name}=CODE."
+            )
         for sampling in recipe.samplings:
             if sampling is None:
                 continue

@@ -14,6 +14,7 @@ from hf_encoders.data.corpus.report import cross_entropy, token_counts
 from hf_encoders.data.corpus.sentence_store import SentenceStore
 from hf_encoders.data.examples import EpochDataset
 from hf_encoders.data.mixture import MixedExamples, Sampling
+from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives import Objective
 from hf_encoders.recipes.masking_data import Corpus
 from hf_encoders.recipes.phases import RunExamples
@@ -72,6 +73,23 @@ Documents = datasets.Dataset | Sources  # a dataset is the documents of one sour
 def named_sources(documents: Documents) -> Sources:
     """Documents as sources."""
     return documents if isinstance(documents, dict) else {UNNAMED: Source(documents, ("en",))}
+
+
+def check_languages(config: EncoderConfig, sources: Sources) -> None:
+    """Raise ValueError if a model that is told the language of its text does not have that of a source."""
+    if "langs" not in config.extra_ids:
+        return
+    if UNNAMED in sources:
+        raise ValueError(
+            f"model: n_langs={config.n_langs}, and --corpus names no source, whose language the model would be told: "
+            "give NAME=PATH."
+        )
+    for name, source in sources.items():
+        if unknown := set(source.languages) - set(config.lang2id or {}):
+            raise ValueError(
+                f"model: lang2id={config.lang2id} has no {min(unknown)!r}, the language of --corpus {name}: add it, "
+                "or leave out lang2id and n_langs."
+            )
 
 
 def corpora_of(sources: Sources) -> list[Corpus]:

@@ -226,14 +226,16 @@ class TestDraws:
 
 
 class TestWrongInput:
-    @pytest.mark.parametrize("share", [0, 1, -0.1, 1.5])
+    @pytest.mark.parametrize("share", [0, 1, -0.1, 1.5, "half"])
     def test_shares(self, share):
-        with pytest.raises(ValueError, match=f"fake_probability={share} must be above 0 and below 1"):
+        with pytest.raises(ValueError, match=f"fake_probability={share!r} must be above 0 and below 1"):
             Dialogues(make_dataset(talks(5)), 16, fake_probability=share)
 
     def test_lengths(self):
         with pytest.raises(ValueError, match="max_length=6 leaves no room for three turns: use at least 7"):
             Dialogues(make_dataset(talks(5)), 6)
+        with pytest.raises(ValueError, match="max_length='9' leaves no room"):
+            Dialogues(make_dataset(talks(5)), "9")
 
     @pytest.mark.parametrize(
         ("documents", "count"),

@@ -163,3 +163,9 @@ def test_ernie_law(make_tokenizer, unit):
 
 def test_presets_reach_the_collator(tokenizer):
     assert "num_masked='bernoulli'" in repr(DataCollatorForMaskedLM(tokenizer, **presets.ERNIE_MASKING))
+
+
+@pytest.mark.parametrize("phases", ["word", [None], [["unit", "word"]]])
+def test_options_of_phases_that_are_no_options(tokenizer, phases):
+    with pytest.raises(ValueError, match="phase_masking=.* must be the options of each phase"):
+        DataCollatorForMaskedLM(tokenizer, phase_masking=phases)

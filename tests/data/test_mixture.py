@@ -9,8 +9,10 @@ import torch
 from torch.utils.data import DataLoader
 
 from hf_encoders.data import (
+    DataCollatorForDialogueLM,
     DataCollatorForMaskedLM,
     DataCollatorForNextSentencePrediction,
+    Dialogues,
     DocumentChunks,
     SentenceBlocks,
     TokenBudget,
@@ -185,6 +187,16 @@ def test_pairs_stay_within_a_source(tokenizer):
             text = [i for i in row if i >= 5]
             assert max(text) < 30 or min(text) >= 30
     assert {0, 1} <= set(labels)
+
+
+def test_labels_and_roles_go_with_their_dialogues_where_a_batch_crosses_passes(tokenizer):
+    turns = [[[i], [i + 1], [i + 2]] for i in range(10, 25, 3)]
+    mixed = MixedExamples({"talk": Dialogues(make_dataset(turns), 12)}, examples_per_epoch=8).at_epoch(0)
+    batch = DataCollatorForDialogueLM(tokenizer)(mixed[:])
+    alone = [DataCollatorForDialogueLM(tokenizer)([mixed[i]]) for i in range(8)]
+    assert len(mixed[:]) == 2  # of the two passes
+    for name in ("input_ids", "token_type_ids", "labels", "next_sentence_label"):
+        assert batch[name].tolist() == torch.cat([one[name] for one in alone]).tolist()
 
 
 def test_weights_of_zero_leave_a_source_out():

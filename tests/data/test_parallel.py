@@ -85,7 +85,8 @@ class TestPairs:
             ({"max_length": 5}, "max_length=5 must be a whole number of at least 6"),
             ({"languages": ("en", "en")}, "both sides are 'en'"),
             ({"languages": "en"}, "languages='en': name two"),
-            ({"max_sentence_length": 0}, "max_sentence_length=0 must be at least 1"),
+            ({"max_sentence_length": 0}, "max_sentence_length=0 must be a whole number of at least 1"),
+            ({"max_sentence_length": "9"}, "max_sentence_length='9' must be a whole number"),
             ({"max_sentence_length": 2}, "leave out all 1 pairs"),
             ({"max_length": 7}, "leave out all 1 pairs"),
             ({"documents": make_dataset([[[5], [6], [7]]])}, "document 0 has 3 sentences, and a pair has two"),
@@ -176,7 +177,9 @@ class TestBatches:
             self.batch_of(tokenizer, [SentenceBlocks(corpus(), LENGTH, redraw=False)[0]], lang2id=LANG2ID)
         with pytest.raises(ValueError, match="langs is missing|languages is present in some examples"):
             self.batch_of(tokenizer, [pair, {"input_ids": [1, 7, 2]}], first_position=0, lang2id=LANG2ID)
-        with pytest.raises(ValueError, match="lang2id is empty"):
+        with pytest.raises(ValueError, match=r"lang2id=\['en', 'zh'\] must name each language's id"):
+            DataCollatorForMaskedLM(tokenizer, lang2id=["en", "zh"])
+        with pytest.raises(ValueError, match="lang2id={} must name"):
             DataCollatorForMaskedLM(tokenizer, lang2id={})
 
     def test_restarts_need_the_first_position(self, tokenizer):

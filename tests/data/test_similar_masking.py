@@ -224,5 +224,8 @@ def test_a_missing_or_another_tokenizers_table_is_refused(tokenizer, make_tokeni
         DataCollatorForMaskedLM(tokenizer, **presets.MACBERT_MASKING)
     with pytest.raises(ValueError, match="similar_words was made with another tokenizer"):
         DataCollatorForMaskedLM(make_tokenizer(1001), similar_words=table, **presets.MACBERT_MASKING)
+    for other in ("table", SimilarWords.of({}, tokenizer)):
+        with pytest.raises(ValueError, match="similar_words is .*: similar_replace_probability=0.8 needs the table"):
+            DataCollatorForMaskedLM(tokenizer, similar_words=other, **presets.MACBERT_MASKING)
     with pytest.raises(ValueError, match="similar_words is for similar_replace_probability: set it"):
         DataCollatorForMaskedLM(tokenizer, similar_words=table)

@@ -143,6 +143,7 @@ def test_counts_of_a_corpus_reach_the_collator(tokenizer):
         (np.ones(59), {"frequency_power": 0.7}, r"token_counts is float64 of shape \(59,\)"),
         (np.full(60, -1), {"frequency_power": 0.7}, r"token_counts is int64 of shape \(60,\)"),
         (np.full(60, np.nan), {"frequency_power": 0.7}, "count of at least 0"),
+        (["1"] * 60, {"frequency_power": 0.7}, "token_counts is <U1"),
         (np.ones(60), {}, "token_counts is for frequency_power: set it"),
         (None, {"frequency_power": 0.0}, "frequency_power=0.0 must be above 0 and at most 2"),
         (None, {"frequency_power": "0.5"}, "frequency_power='0.5' must be above 0"),

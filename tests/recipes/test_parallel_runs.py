@@ -101,6 +101,26 @@ def test_what_a_run_cannot_do_with_translations(words, tmp_path):
         run.model_config(tokenizer, sources)
 
 
+def test_models_that_are_told_languages_are_told_those_of_the_text(words, tmp_path):
+    """No source becomes English because nothing says its language."""
+    recipe = recipe_of("mine", recipe_fields("xlm", sources={"alpha": 0.5}))
+    paths = [word.replace("zh=", "wiki=") if word.startswith("zh=") else word for word in words]
+    with pytest.raises(
+        ValueError, match="--language is missing for source wiki, .* xlm .*: give --language wiki=CODE"
+    ):
+        CorpusPaths.of_words(paths, []).check_recipe(recipe)
+    CorpusPaths.of_words(paths, ["wiki=zh"]).check_recipe(recipe)
+    CorpusPaths.of_words(paths, ["zh"]).check_recipe(recipe)
+    CorpusPaths.of_words(paths, []).check_recipe(recipe_of("mine", recipe_fields("roberta")))
+
+    fields = recipe_fields("xlm", model={**RECIPES["xlm"], "n_langs": 2, "lang2id": {"en": 0, "fr": 1}})
+    run, tokenizer, sources = opened(fields, words, tmp_path)
+    with pytest.raises(ValueError, match="lang2id=.*'fr': 1} has no 'zh', the language of --corpus (zh|en-zh): add"):
+        run.model_config(tokenizer, sources)
+    with pytest.raises(ValueError, match="n_langs=2, and --corpus names no source"):
+        run.model_config(tokenizer, sources["en"].documents)
+
+
 @pytest.mark.parametrize("family", RECIPES)
 def test_the_command_trains_on_text_and_translations(words, tmp_path, capsys, family):
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(recipe_fields(family)))

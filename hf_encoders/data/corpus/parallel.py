@@ -48,8 +48,8 @@ class ParallelSource:
         skipped_files (`dict[str, int]`): Pairs that are left out.
 
     Raises:
-        ValueError: If a file cannot be read, the files differ in their number of lines, or a line lacks a column; the
-            files are read once to find out, before anything is tokenized.
+        ValueError: If a file cannot be read, the files differ in their number of lines, a line lacks a column, or both
+            sides are the same text everywhere; the files are read once to find out, before anything is tokenized.
     """
 
     progress_unit = "B"
@@ -69,9 +69,13 @@ class ParallelSource:
         for path in self.paths:
             _check_file(path)
         self.total = self.text_bytes = sum(path.stat().st_size for path in self.paths)
-        self.ranges, num_pairs, num_empty = self._scan()
+        self.ranges, num_pairs, num_empty, num_same = self._scan()
         if num_empty == num_pairs:
             raise ValueError(f"--parallel: no line of {self._names()} has both sides: check files and columns.")
+        if num_empty + num_same == num_pairs:
+            raise ValueError(
+                f"--parallel: both sides of every line of {self._names()} are the same text: check files and columns."
+            )
         self.skipped_files: Mapping[str, int] = {EMPTY_SIDE: num_empty} if num_empty else {}
 
     def identity(self) -> dict[str, Any]:
@@ -89,26 +93,28 @@ class ParallelSource:
         """The function that reads the pairs of a range."""
         return partial(_read_pairs, self.paths, self._sides)
 
-    def _scan(self) -> tuple[list[AlignedRange], int, int]:
-        """Ranges of about `BYTES_PER_UNIT` bytes; the number of pairs, and of those with an empty side."""
+    def _scan(self) -> tuple[list[AlignedRange], int, int, int]:
+        """Ranges of about `BYTES_PER_UNIT` bytes; how many pairs, how many with an empty side, with equal sides."""
         begin, here, ranges = (0,) * len(self.paths), [0] * len(self.paths), []
-        number = num_empty = 0
+        number = num_empty = num_same = 0
         with ExitStack() as opened:
             files = [opened.enter_context(open(path, "rb")) for path in self.paths]
             for number, lines in enumerate(zip_longest(*files), start=1):
                 if None in lines:
                     raise ValueError(self._unequal())
                 try:
-                    num_empty += not all(map(_text, self._sides(lines)))
+                    first, second = map(_text, self._sides(lines))
                 except ValueError as error:
                     raise ValueError(f"{self.paths[0]}, line {number}: {error}") from error
+                num_empty += not (first and second)
+                num_same += bool(first) and first == second
                 here = [place + len(line) for place, line in zip(here, lines, strict=True)]
                 if sum(here) - sum(begin) >= BYTES_PER_UNIT:
                     ranges.append(AlignedRange(begin, tuple(here)))
                     begin = tuple(here)
         if sum(here) > sum(begin):
             ranges.append(AlignedRange(begin, tuple(here)))
-        return ranges, number, num_empty
+        return ranges, number, num_empty, num_same
 
     def _sides(self, lines: Sequence[bytes]) -> Sequence[bytes]:
         """The two sides of a line of each file."""
