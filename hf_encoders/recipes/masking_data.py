@@ -85,12 +85,10 @@ def masking_options(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, corpora:
         options["phase_masking"] = recipe.phase_masking
     for level in sorted(needed_levels(recipe)):
         for documents, _ in corpora:
-            starts = SentenceStore(documents).word_starts
-            # A sentence begins with the bits of all levels that the corpus has.
-            if starts is None or not (len(starts) and starts[0] & UnitStart[level.upper()]):
+            if not has_level(SentenceStore(documents), UnitStart[level.upper()]):
                 raise ValueError(
-                    f"masking: the corpus has no units of level {level!r}, which {recipe.name} masks: prepare it with "
-                    f"`hf-encoders corpus {PREPARED_BY[level]} ...`, or choose words."
+                    f"masking: the corpus, or a part of it, has no units of level {level!r}, which {recipe.name} "
+                    f"masks: prepare it with `hf-encoders corpus {PREPARED_BY[level]} ...`, or choose words."
                 )
     if any(masking.frequency_power for masking in recipe.maskings):
         size = max(tokenizer.get_vocab().values()) + 1
@@ -98,6 +96,15 @@ def masking_options(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, corpora:
     if needs_similar_words(recipe):
         options["similar_words"] = similar_words_of(corpora, tokenizer)
     return options
+
+
+def has_level(store: SentenceStore, level: UnitStart) -> bool:
+    """Whether all of a corpus, perhaps joined from several, is divided into units of a level."""
+    if store.word_starts is None or not len(store.word_starts):
+        return False
+    # A sentence begins with the bits of all levels that its corpus has.
+    begins = store.sentence_offsets[:-1][store.sentence_lengths > 0]
+    return bool((store.word_starts[begins] & level).all())
 
 
 def masking_facts(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, corpora: Sequence[Corpus]) -> dict[str, Any]:

@@ -89,10 +89,12 @@ class CorpusPaths:
         Also a name that metrics have already, and a source without a language where models are told it.
         """
         for term in get_objective(recipe.objective).terms:
-            if term.name in self.paths:
-                raise ValueError(
-                    f"--corpus {term.name}=...: eval_{term.name}_loss is that of {term.items}: rename it."
-                )
+            taken = {
+                term.name: term.items,
+                **{f"{name}_{term.name}": f"{term.items} of {name}" for name in self.paths},
+            }
+            for name in taken.keys() & self.paths.keys():
+                raise ValueError(f"--corpus {name}=...: eval_{name}_loss is that of {taken[name]}: rename it.")
         if len(self.paths) > 1 and self.guessed and reads_languages(recipe.config_class):
             name = self.guessed[0]
             raise ValueError(

@@ -226,6 +226,11 @@ def test_text_and_prepared_and_parallel_corpora_in_one_run(prepared, capsys):
             "--corpus: source law: .*law.txt holds text, and .*law is a prep",
         ),
         (("mlm=en.txt",), (), "--corpus mlm=...: eval_mlm_loss is that of masked tokens: rename it"),
+        (
+            ("en=en.txt", "en_mlm=law.txt"),
+            (),
+            "en_mlm=...: eval_en_mlm_loss is that of masked tokens of en: rename it",
+        ),
         (("en=en.txt", "law=law.txt"), ("--corpus-weights", "en=1", "web=1"), "there is no source 'web'"),
         (("en=en.txt", "law=law.txt"), ("--corpus-weights", "en=1"), "weights: source 'law' has none"),
         (

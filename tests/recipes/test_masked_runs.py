@@ -106,8 +106,9 @@ def test_what_the_corpus_lacks_is_refused_before_training(corpus, tmp_path, make
         masking_options(make_recipe("macbert"), tokenizer, [(corpus, ())])
     with pytest.raises(ValueError, match="in memory has no table of similar words"):
         masking_options(make_recipe("macbert"), tokenizer, [(datasets.Dataset.from_dict({"input_ids": []}), ())])
-    said = "the corpus has no units of level 'entity', which mixed masks: .*corpus --lexicon FILE"
-    for documents in (plain, corpus.map(lambda row: {"word_starts": [[1] * len(one) for one in row["word_starts"]]})):
+    said = "the corpus, or a part of it, has no units of level 'entity', which mixed masks: .*corpus --lexicon FILE"
+    words = corpus.map(lambda row: {"word_starts": [[1] * len(one) for one in row["word_starts"]]})
+    for documents in (plain, words, datasets.concatenate_datasets([corpus, words])):
         with pytest.raises(ValueError, match=said):
             masking_options(make_recipe("mixed"), tokenizer, [(documents, ())])
 

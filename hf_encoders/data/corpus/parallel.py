@@ -163,7 +163,7 @@ def prepare_parallel_corpus(
         output (`str` or `Path`): Folder, made if needed.
         tokenizer (`PreTrainedTokenizerBase`): The one of both sides.
         options: `word_segmenter`, `keep_duplicates`, `workers`, `overwrite` of `prepare_corpus`. A pair is a duplicate
-            if both of its sides are those of an earlier one.
+            if the tokens of its sides, one after the other, are those of an earlier one.
 
     Returns:
         `CorpusReport`: As of `prepare_corpus`.
