@@ -71,8 +71,8 @@ def build_similar_words(
     Raises:
         ValueError: If an argument is out of its range, or no two words of the corpus are similar.
     """
-    if words_per_entry < 1:
-        raise ValueError(f"words_per_entry={words_per_entry}: use 1 or more.")
+    if not isinstance(words_per_entry, int) or words_per_entry < 1:
+        raise ValueError(f"words_per_entry={words_per_entry!r}: use a whole number, 1 or more.")
     if not 0 < least_similarity <= 1:
         raise ValueError(f"least_similarity={least_similarity} is a cosine: use a number in (0, 1], such as 0.4.")
     words = _words_of(documents, tokenizer)
@@ -156,6 +156,8 @@ def _vectors(words: _Words) -> np.ndarray:
     of_entries = np.repeat(of_words, np.diff(matrix.indptr)) * of_contexts[matrix.indices] / of_contexts.sum()
     matrix.data = np.maximum(np.log(matrix.data / of_entries), 0)
     matrix.eliminate_zeros()
+    if not matrix.nnz:  # no word stands beside another more often than by chance
+        return np.zeros((size, 1), dtype=np.float32)
     # A start vector of our own: scipy's would be another one each time.
     left, values, _ = svds(matrix, k=min(DIMENSIONS, size - 1), v0=np.ones(size))
     vectors = left * np.sqrt(np.maximum(values, 0))

@@ -115,6 +115,7 @@ class TestLearned:
         ("options", "message"),
         [
             ({"words_per_entry": 0}, "words_per_entry=0"),
+            ({"words_per_entry": "5"}, "words_per_entry='5'"),
             ({"least_similarity": 0.0}, "least_similarity=0.0 is a cosine"),
             ({"least_similarity": 1.5}, "least_similarity=1.5 is a cosine"),
         ],
@@ -123,7 +124,7 @@ class TestLearned:
         with pytest.raises(ValueError, match=message):
             build_similar_words(tokenize_documents([["w5"]], tokenizer), tokenizer, **options)
 
-    @pytest.mark.parametrize("text", [["w5"], ["w5 w6"] * 20, ["zz yy"] * 20])
+    @pytest.mark.parametrize("text", [["w5"], ["w5 w6"] * 20, ["zz yy"] * 20, ["w5", "w6", "w7"] * 9])
     def test_a_corpus_without_similar_words(self, tokenizer, text):
         with pytest.raises(ValueError, match="no two words that occur 5 times are similar"):
             build_similar_words(tokenize_documents([text], tokenizer), tokenizer)
