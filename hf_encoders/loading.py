@@ -35,12 +35,20 @@ def load_config(name: str, classes: str = "hf_encoders") -> PreTrainedConfig:
     """The configuration of the checkpoint `--model`, of one of `CLASSES`; code in the checkpoint is not run.
 
     Raises:
-        ValueError: if there is no configuration, or it is of another kind of model.
+        ValueError: if there is no configuration, it is of another kind of model, or of one that cannot do without
+            inputs that no command has, such as languages.
     """
     if classes not in CLASSES:
         raise ValueError(f"--classes {classes!r} must be one of {', '.join(CLASSES)}.")
     if classes == "hf_encoders":
-        return read_config(name, "--model", other_family="use --classes transformers")
+        config = read_config(name, "--model", other_family="use --classes transformers")
+        if config.required_ids:
+            raise ValueError(
+                f"--model {name!r} needs {' and '.join(config.required_ids)} for every token, which the data of this "
+                "command does not have: in a copy of the model, set default_lang in config.json to one of "
+                f"{', '.join(config.lang2id or ())}."
+            )
+        return config
     _config_fields(name, "--model")
     try:
         return AutoConfig.from_pretrained(name, trust_remote_code=False, local_files_only=is_local(name, "--model"))

@@ -7,7 +7,7 @@ import pytest
 from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 from transformers import AutoConfig, AutoTokenizer
 
-from hf_encoders import loading
+from hf_encoders import HfeXLMConfig, loading
 from hf_encoders.cli import main
 from hf_encoders.commands import corpus as command
 from hf_encoders.loading import is_local, load_config, load_tokenizer, read_config
@@ -99,6 +99,17 @@ def test_a_path_to_nothing_is_no_question_for_the_hub(hub, name):
     with pytest.raises(ValueError, match=f"{name} does not exist: check the spelling"):
         load_tokenizer(name)
     assert hub.urls == []
+
+
+def test_a_model_that_must_be_told_languages_is_refused_where_no_data_tells_them(tmp_path):
+    config = HfeXLMConfig(n_langs=2, lang2id={"en": 0, "zh": 1})
+    config.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="needs langs for every token.*set default_lang in config.json.*en, zh"):
+        load_config(str(tmp_path))
+    assert read_config(tmp_path, None).required_ids == ("langs",)  # to publish and to export
+    config.default_lang = "zh"
+    config.save_pretrained(tmp_path)
+    assert load_config(str(tmp_path)).required_ids == ()
 
 
 def test_files_of_a_tokenizer(saved, hub, tmp_path):

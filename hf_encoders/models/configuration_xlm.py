@@ -148,6 +148,11 @@ class HfeXLMConfig(EncoderConfig):
         return {"langs": self.n_langs} if self.has_language_embeddings else {}
 
     @property
+    def required_ids(self) -> tuple[str, ...]:
+        """Languages, unless there is a default one."""
+        return ("langs",) if self.has_language_embeddings and self.default_lang is None else ()
+
+    @property
     def intermediate_size(self) -> int:
         """Width inside the feed-forward part."""
         return 4 * self.emb_dim

@@ -134,6 +134,11 @@ class EncoderConfig(PreTrainedConfig):
         return {"token_type_ids": self.type_vocab_size}
 
     @property
+    def required_ids(self) -> tuple[str, ...]:
+        """Those of `extra_ids` that `forward` has no default for."""
+        return ()
+
+    @property
     def head_dropout(self) -> float:
         """Dropout probability before a task's classifier."""
         dropout = getattr(self, self.HEAD_DROPOUT_FIELD)

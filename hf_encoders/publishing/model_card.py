@@ -50,8 +50,6 @@ def make_model_card(model: PreTrainedModel, record: TrainingRecord, name: str, h
     name_of_class = {reference.rpartition(".")[2]: auto for auto, reference in config.auto_map.items()}
     head = name_of_class[type(model).__name__]
     fields = config.to_dict()
-    # The Hub's own widgets and pipelines pass no languages.
-    needs_languages = "langs" in config.extra_ids and fields.get("default_lang") is None
     data = ModelCardData(
         library_name="transformers",
         language=record.language or None,
@@ -59,7 +57,8 @@ def make_model_card(model: PreTrainedModel, record: TrainingRecord, name: str, h
         # Not a local folder with a name like a repository's.
         base_model=base if is_repo_id(base := record.base_model) and not Path(base).exists() else None,
         datasets=record.dataset_ids or None,
-        pipeline_tag=None if needs_languages else TASK_OF_HEAD.get(head if record.fills_masks else "AutoModel"),
+        # Pipelines pass no ids of languages and the like.
+        pipeline_tag=None if config.required_ids else TASK_OF_HEAD.get(head if record.fills_masks else "AutoModel"),
         tags=["hf_encoders", config.model_type],
         model_name=name,
         eval_results=[_eval_result(entry) for entry in record.evaluation] or None,
