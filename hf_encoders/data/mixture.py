@@ -309,6 +309,8 @@ def _check(sources: Mapping[str, EpochDataset], languages: Mapping[str, str]) ->
     if not isinstance(sources, Mapping) or not sources:
         raise ValueError("sources: give one dataset for each name, such as {'en': SentenceBlocks(...)}.")
     for name, dataset in sources.items():
+        if not isinstance(name, str):
+            raise ValueError(f"sources: the name {name!r} must be a str.")
         is_one = isinstance(dataset, EpochDataset) and not isinstance(dataset, (TokenBudget, MixedExamples))
         if not is_one or not hasattr(dataset, "__len__") or len(dataset) == 0:
             raise ValueError(

@@ -255,6 +255,7 @@ def test_wrong_sources(tokenizer):
         ({}, "give one dataset for each name"),
         ([blocks(3)], "give one dataset for each name"),
         ({"en": equal_documents(3)}, "'en' is a Dataset: give datasets of this package"),
+        ({1: blocks(3)}, "the name 1 must be a str"),
         ({"en": groups}, "'en' is a TokenBudget: .* streams, groups and mixtures cannot be sources"),
         ({"en": mixture()}, "'en' is a MixedExamples"),
         ({"en": Numbered(0)}, "'en' is a Numbered: give datasets of this package with examples"),

@@ -211,8 +211,9 @@ def check_languages(languages: Sequence[str]) -> tuple[str, str]:
 def _check_columns(columns: Sequence[int] | None) -> tuple[int, ...] | None:
     if columns is None:
         return None
-    found = tuple(columns)
-    if len(found) != SIDES or min(found) < 1 or found[0] == found[1]:
+    found = tuple(columns) if isinstance(columns, Sequence) else ()
+    is_whole = all(isinstance(column, int) for column in found)
+    if len(found) != SIDES or not is_whole or min(found) < 1 or found[0] == found[1]:
         raise ValueError(f"columns={columns!r}: give two different ones, counted from 1, such as 1 2.")
     return found
 

@@ -112,7 +112,7 @@ def test_what_is_not_parallel_text_is_refused_before_anything_is_written(tokeniz
     refused("pairs.tsv, line 2: it has no tab", tsv(tmp_path, ["w5\tw20", "w6 w21", "w5\tw20"]))
     refused("pairs.tsv, line 1: it has 3 columns: say which", tsv(tmp_path, ["w5\tw20\tw21"]))
     refused(r"line 2: it has 2 column\(s\), and column 3", tsv(tmp_path, ["0\tw5\tw20", "w6\tw21"]), columns=(2, 3))
-    for columns in ((0, 1), (1, 1), (1,)):
+    for columns in ((0, 1), (1, 1), (1,), 2, ("1", "2")):
         refused("columns=.* counted from 1", tsv(tmp_path, ["w5\tw20"]), columns=columns)
     refused("--columns is for a TSV", both, columns=(1, 2))
     refused("no line of .* has both sides", tsv(tmp_path, ["w5\t", "\tw6"]))
