@@ -71,7 +71,8 @@ def check_configuration(model_class: type, config: Any) -> None:
     """Raise ValueError unless `config` is of the class's family. By class name: remote code has an equal class."""
     needed = model_class.config_class
     is_one = any(base.__name__ == needed.__name__ for base in type(config).__mro__)
-    if is_one and config.model_type == needed.model_type:  # a family may be a subclass of another's
+    # A family may be a subclass of another's. The type that a file named, an attribute, is checked after loading.
+    if is_one and type(config).model_type == needed.model_type:
         return
     start = f"{model_class.__name__} needs a {needed.__name__}, and config is a {type(config).__name__}"
     if getattr(config, "model_type", None) == needed.model_type:
