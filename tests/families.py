@@ -12,7 +12,6 @@ from hf_encoders.registration import configurations, public_names
 OWN_SIZES: dict[str, dict[str, Any]] = {
     "albert": {"embedding_size": 10, "num_hidden_groups": 2, "inner_group_num": 2},
     # Language embeddings, which inputs without `langs` take as the default's.
-    "xlm": {"n_langs": 3, "lang2id": {"de": 2, "en": 0, "zh": 1}, "default_lang": "zh"},
 }
 
 

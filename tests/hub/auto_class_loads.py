@@ -94,7 +94,10 @@ for head, source, target, labels in argument["fine_tunes"]:
     model.train()
     for step in range(2):
         outputs = model(**batch_of(head), **{name: torch.tensor(value) for name, value in labels.items()})
-        (outputs.loss if labels else outputs.pooler_output.sum()).backward()
+        pooled = None if labels else outputs.pooler_output
+        if not labels and pooled is None:  # XLM has no pooler; a sum of what LayerNorm gives would have no gradient
+            pooled = outputs.last_hidden_state**3
+        (outputs.loss if labels else pooled.sum()).backward()
         optimizer.step()
         optimizer.zero_grad()
     model.eval().save_pretrained(target)

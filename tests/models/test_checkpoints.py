@@ -173,7 +173,10 @@ def test_another_vocabulary_size_survives_saving(
     assert torch.equal(logits, model(ids)[0])
 
 
-HEAD_PREFIXES = ("cls.", "lm_head.", "predictions.", "sop_classifier.", "classifier.", "qa_outputs.")
+HEAD_PREFIXES = ("cls.", "lm_head.", "predictions.", "sop_classifier.", "classifier.", "qa_outputs.") + (
+    # XLM's
+    *("pred_layer.", "sequence_summary.", "logits_proj."),
+)
 
 
 @pytest.mark.parametrize("model_class", [cls for cls in ALL_MODELS if cls not in BASE_MODELS])
