@@ -96,7 +96,7 @@ class EncoderConfig(PreTrainedConfig):
         # Written by `to_dict`; an instance has the family's own name.
         if kwargs.get("model_type") == f"hfe_{type(self).model_type}":
             del kwargs["model_type"]
-        own = [field.name for field in fields(self)]
+        own = [*(field.name for field in fields(self)), *self.attribute_map]
         for name in kwargs.keys() - self.attribute_map:  # others are kept: files of any version of transformers load
             if not name.startswith("_") and (meant := difflib.get_close_matches(name, own, n=1, cutoff=SAME_WORD)):
                 raise ValueError(f"{name} is not a field of {type(self).__name__}: did you mean {meant[0]}?")

@@ -12,7 +12,7 @@ import hf_encoders
 from hf_encoders import HfeAlbertConfig, HfeBertConfig, HfeRobertaConfig, HfeXLMConfig, HfeXLMRobertaConfig
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from tests.families import is_derived
-from tests.models.tiny import ALL_MODELS, CONFIGURATIONS, tiny_config, tiny_model
+from tests.models.tiny import ALL_MODELS, CONFIGURATIONS, LANGUAGES, tiny_config, tiny_model
 
 
 STOCK = {
@@ -174,11 +174,15 @@ def test_values_out_of_range_are_named(config_class: type[EncoderConfig], field:
         (HfeXLMConfig, {"is_encoder": False}, "is_encoder=False is a decoder's"),
         (HfeXLMConfig, {"asm": True}, "asm=True is an adaptive softmax"),
         (HfeXLMConfig, {"n_langs": 0, "lang2id": None}, "n_langs=0 must be at least 1"),
-        (HfeXLMConfig, {"lang2id": {"de": 3, "zh": 1}}, "lang2id=.* an id of its own below n_langs=3"),
-        (HfeXLMConfig, {"lang2id": {"de": 1, "zh": 1}}, "lang2id=.* an id of its own"),
-        (HfeXLMConfig, {"default_lang": "fr"}, r"default_lang='fr' is not in lang2id \(de, en, zh\)"),
-        (HfeXLMConfig, {"lang2id": None}, "default_lang='zh' is not in lang2id .*set lang2id too"),
-        (HfeXLMConfig, {"use_lang_emb": False}, "default_lang='zh' has no effect without language embeddings"),
+        (HfeXLMConfig, LANGUAGES | {"lang2id": {"de": 3, "zh": 1}}, "lang2id=.* an id of its own below n_langs=3"),
+        (HfeXLMConfig, LANGUAGES | {"lang2id": {"de": 1, "zh": 1}}, "lang2id=.* an id of its own"),
+        (HfeXLMConfig, LANGUAGES | {"default_lang": "fr"}, r"default_lang='fr' is not in lang2id \(de, en, zh\)"),
+        (HfeXLMConfig, LANGUAGES | {"lang2id": None}, "default_lang='zh' is not in lang2id .*set lang2id too"),
+        (
+            HfeXLMConfig,
+            LANGUAGES | {"use_lang_emb": False},
+            "default_lang='zh' has no effect without language embeddings",
+        ),
         (HfeXLMConfig, {"summary_first_dropout": 1}, "summary_first_dropout=1 must be a probability"),
         (
             HfeXLMConfig,

@@ -15,7 +15,8 @@ from hf_encoders import (
     HfeXLMModel,
     HfeXLMWithLMHeadModel,
 )
-from tests.models.tiny import packed, right_padded, tiny_model
+from tests.models.tiny import LANGUAGES, packed, right_padded
+from tests.models.tiny import tiny_model as tiny_model_of_any
 
 
 HEADS = (
@@ -26,6 +27,12 @@ HEADS = (
     HfeXLMForQuestionAnsweringSimple,
     HfeXLMForMultipleChoice,
 )
+
+
+def tiny_model(model_class: type[PreTrainedModel], **fields: Any) -> PreTrainedModel:
+    return tiny_model_of_any(model_class, **LANGUAGES | fields)
+
+
 each_head = pytest.mark.parametrize("model_class", HEADS)
 
 

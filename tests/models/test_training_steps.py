@@ -49,14 +49,17 @@ def labelled_batch(model: PreTrainedModel) -> dict[str, torch.Tensor]:
     return batch
 
 
+KEY_BIASES = ("key.bias", "k_lin.bias")
+
+
 def without_effect(model: PreTrainedModel) -> tuple[str, ...]:
     """Endings of the biases that add the same to all that a softmax compares: keys, choices, columns."""
     if isinstance(model, MULTIPLE_CHOICE):
-        return "key.bias", "classifier.bias"
+        return *KEY_BIASES, "classifier.bias", "sequence_summary.summary.bias", "logits_proj.bias"
     if isinstance(model, QUESTION_ANSWERING):
         last_norms = ("layer.2.output.LayerNorm.bias", "groups.1.albert_layers.1.full_layer_layer_norm.bias")
-        return "key.bias", "qa_outputs.bias", *last_norms
-    return ("key.bias",)
+        return *KEY_BIASES, "qa_outputs.bias", *last_norms
+    return KEY_BIASES
 
 
 def gradients(model: PreTrainedModel) -> dict[str, torch.Tensor]:
@@ -92,12 +95,15 @@ def test_every_relative_position_table_moves(model_class: type[PreTrainedModel],
     assert all(table.grad.any() for table in tables)
 
 
+NO_HEAD_DROPOUT = {"classifier_dropout": 0.0, "classifier_dropout_prob": 0.0, "summary_first_dropout": 0.0}
+
+
 @pytest.mark.parametrize("counts", [int, torch.tensor], ids=["number", "tensor"])
 @pytest.mark.parametrize(
     "model_class", [*MASKED_LM, *PRETRAINING, *TOKEN_CLASSIFIERS, *CLASSIFIERS, *MULTIPLE_CHOICE, *NEXT_SENTENCE]
 )
 def test_four_accumulated_passes_are_one_batch(model_class: type[PreTrainedModel], counts: Any) -> None:
-    model = tiny_model(model_class, **NO_DROPOUT, classifier_dropout=0.0, classifier_dropout_prob=0.0).double().train()
+    model = tiny_model(model_class, **NO_DROPOUT, **NO_HEAD_DROPOUT).double().train()
     batch = labelled_batch(model)
     whole = model(**batch)
     whole.loss.backward()
@@ -132,7 +138,7 @@ def test_four_accumulated_passes_are_one_batch_for_numbers_and_flags(
 
 @pytest.mark.parametrize("model_class", [*MASKED_LM, *PRETRAINING, *TOKEN_CLASSIFIERS])
 def test_a_packed_batch_is_the_padded_one(model_class: type[PreTrainedModel]) -> None:
-    model = tiny_model(model_class, **NO_DROPOUT, classifier_dropout=0.0, classifier_dropout_prob=0.0).double().train()
+    model = tiny_model(model_class, **NO_DROPOUT, **NO_HEAD_DROPOUT).double().train()
     batch = labelled_batch(model)
     pair_labels = {name: batch.pop(name) for name in [name for name in batch if batch[name].dim() == 1]}
     results = []

@@ -29,6 +29,8 @@ ALL_MODELS = (
     *MULTIPLE_CHOICE,
     *NEXT_SENTENCE,
 )
+# Of a model with language embeddings (XLM).
+LANGUAGES = {"n_langs": 3, "lang2id": {"de": 2, "en": 0, "zh": 1}, "default_lang": "zh"}
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
