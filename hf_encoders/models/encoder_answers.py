@@ -98,6 +98,8 @@ def answer_windows(
             f"question of {max_question_length}: the overlap must be from 0 to {max(room - 1, 0)}, a question at "
             "least 1. Raise the window's length, or lower one of the two."
         )
+    # Asked of a pair that fits: of one that does not, tokenizers gives later windows a type 1 that no model has.
+    has_types = any(tokenizer("a", "a", return_token_type_ids=True)["token_type_ids"])
     encoded = tokenizer(
         _cut_questions(tokenizer, questions, max_question_length),
         contexts,
@@ -109,12 +111,11 @@ def answer_windows(
         return_token_type_ids=True,
     )
     for row, input_ids in enumerate(encoded["input_ids"]):
-        types = encoded["token_type_ids"][row]
         pairs = zip(encoded.sequence_ids(row), encoded["offset_mapping"][row], strict=True)
         yield AnswerWindow(
             question=encoded["overflow_to_sample_mapping"][row],
             input_ids=input_ids,
-            token_type_ids=types if any(types) else None,
+            token_type_ids=encoded["token_type_ids"][row] if has_types else None,
             offsets=[offset if sequence == 1 else None for sequence, offset in pairs],
             null_column=input_ids.index(tokenizer.cls_token_id),
         )

@@ -327,8 +327,8 @@ def places(count: int) -> dict[str, list]:
 @each_family
 def test_it_learns_to_point_and_the_pipeline_answers_as_evaluation_does(family: Family, tmp_path) -> None:
     rows = places(21)
-    length = 16 if family is not ROBERTA else 40
-    options = {"max_length": length, "doc_stride": 4 if family is not ROBERTA else 9}
+    length, doc_stride = (40, 9) if family.config_class.VOCABULARY_KIND in ("bpe", "suffix-bpe") else (16, 4)
+    options = {"max_length": length, "doc_stride": doc_stride}
     task = prepare(splits(train=rows, test=rows), tokenizer_of(family), **options)
     encoder = save_encoder(family, tmp_path / "encoder")
     training = {"max_steps": 60, "learning_rate": 3e-3, "per_device_train_batch_size": 16, "disable_tqdm": True}
@@ -336,7 +336,7 @@ def test_it_learns_to_point_and_the_pipeline_answers_as_evaluation_does(family: 
     result = finetune(task, tokenizer_of(family), settings, 0, tmp_path / "run")
     assert result.metrics["test"]["f1"] > (60 if family is BERT else 15)
     task.write_predictions(tmp_path / "p", "test", result.predictions["test"])
-    options = {"max_seq_len": length, "doc_stride": options["doc_stride"], "device": result.model.device}
+    options = {"max_seq_len": length, "doc_stride": doc_stride, "device": result.model.device}
     qa = HfeQuestionAnsweringPipeline(model=result.model.eval(), tokenizer=tokenizer_of(family), **options)
     found = qa(question=rows["question"], context=rows["context"], batch_size=4)
     assert [one["answer"] for one in found] == list(json.loads((tmp_path / "p.json").read_text()).values())

@@ -12,7 +12,7 @@ from hf_encoders.finetuning.runs import RunSettings, finetune
 from hf_encoders.finetuning.token_classification import entity_metrics, prepare
 from hf_encoders.finetuning.word_windows import word_windows
 from tests.finetuning.tiny import LENGTH, save_encoder, sentences, splits, tokenizer_of
-from tests.hub.tiny_checkpoints import ALBERT, BERT, FAMILIES, ROBERTA, Family
+from tests.hub.tiny_checkpoints import BERT, FAMILIES, ROBERTA, Family
 
 
 each_family = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
@@ -41,16 +41,18 @@ def metrics_of(task, split: str, scores: np.ndarray) -> dict[str, float]:
 
 @each_family
 def test_tokens_of_each_word(family: Family) -> None:
-    """Told by the characters; RoBERTa's tokens are letters here, ALBERT's and BERT's are words."""
+    """Told by the characters; tokens of byte pair encodings are mostly letters here, others are words."""
     tokenizer = tokenizer_of(family)
     [window] = word_windows([["the", "cat", "slept"]], tokenizer, 20)
-    if family is ROBERTA:
-        tokens = ["<s>", "t", "he", "Ġ", "c", "a", "t", "Ġ", "s", "l", "e", "p", "t", "</s>"]
-        words = {0: [1, 2], 1: [4, 5, 6], 2: [8, 9, 10, 11, 12]}
-    else:
-        tokens = [tokenizer.cls_token, *(("▁" * (family is ALBERT)) + w for w in ("the", "cat", "slept")), "[SEP]"]
-        words = {0: [1], 1: [2], 2: [3]}
-    assert tokenizer.convert_ids_to_tokens(window.input_ids) == tokens
+    whole_words = {0: [1], 1: [2], 2: [3]}
+    tokens, words = {
+        "wordpiece": ("the cat slept", whole_words),
+        "unigram": ("▁the ▁cat ▁slept", whole_words),
+        "bpe": ("t he Ġ c a t Ġ s l e p t", {0: [1, 2], 1: [4, 5, 6], 2: [8, 9, 10, 11, 12]}),
+        "suffix-bpe": ("t h e</w> c at</w> s l e p t</w>", {0: [1, 2, 3], 1: [4, 5], 2: [6, 7, 8, 9, 10]}),
+    }[family.config_class.VOCABULARY_KIND]
+    expected = [tokenizer.cls_token, *tokens.split(), tokenizer.sep_token]
+    assert tokenizer.convert_ids_to_tokens(window.input_ids) == expected
     assert window.words == words
 
 

@@ -12,6 +12,7 @@ from hf_encoders.publishing import fresh_process as other_process
 from hf_encoders.publishing.checks import check_card, check_directory, check_files, check_loading
 from hf_encoders.publishing.model_card import make_model_card
 from hf_encoders.publishing.probing import difference
+from hf_encoders.publishing.saved_model import may_have_pooler
 from hf_encoders.records.training_record import TrainingRecord
 from tests.hub.tiny_checkpoints import (
     ALBERT,
@@ -129,14 +130,15 @@ def test_an_auto_map_may_name_a_tokenizer_by_its_two_classes(directory):
 
 @pytest.mark.processes
 def test_an_encoder_without_pooler_passes_with_a_warning(tmp_path):
+    """XLM never has one, which is worth no warning."""
     directories = []
     for family in FAMILIES:
         kind = type(make_model(family, "AutoModel"))
-        model = kind(make_config(family), add_pooling_layer=False)
+        model = kind(make_config(family), **({"add_pooling_layer": False} if may_have_pooler(kind) else {}))
         directories.append(save_checkpoint(model, family, tmp_path / family.name))
         assert check_files(directories[-1]) == []
     found = check_loading(directories)
-    assert len(found) == len(FAMILIES)
+    assert len(found) == sum(family.name != "xlm" for family in FAMILIES)
     assert all(not one.is_error and "has no pooler: load it with add_pooling_layer=False" in one.text for one in found)
 
 
