@@ -108,13 +108,14 @@ def answer_windows(
         return_offsets_mapping=True,
         return_token_type_ids=True,
     )
+    # Of the first window: tokenizers gives type 1 to the context of later ones also where its template has one type.
+    has_types = any(map(any, encoded["token_type_ids"][:1]))
     for row, input_ids in enumerate(encoded["input_ids"]):
-        types = encoded["token_type_ids"][row]
         pairs = zip(encoded.sequence_ids(row), encoded["offset_mapping"][row], strict=True)
         yield AnswerWindow(
             question=encoded["overflow_to_sample_mapping"][row],
             input_ids=input_ids,
-            token_type_ids=types if any(types) else None,
+            token_type_ids=encoded["token_type_ids"][row] if has_types else None,
             offsets=[offset if sequence == 1 else None for sequence, offset in pairs],
             null_column=input_ids.index(tokenizer.cls_token_id),
         )
