@@ -182,7 +182,7 @@ def assert_loaded_from_commit(
     """Our class, from the code of that commit, under the name that transformers gives to it."""
     module, name = family.config_class.AUTO_MAP[auto_class].split(".")
     found = answers.seen[f"{way}/{auto_class}"]
-    owner, repository = repo_id.split("/")
+    owner, repository = repo_id.replace("-", "_hyphen_").split("/")
     assert found["class"] == name
     assert found["module"] == f"transformers_modules.{owner}.{repository}.{sha}.{module}"
     # Configuration and model meet in one module: `isinstance` would hold here, as it does not from directories.
