@@ -110,8 +110,6 @@ def answer_windows(
         return_offsets_mapping=True,
         return_token_type_ids=True,
     )
-    # Of the first window: tokenizers gives type 1 to the context of later ones also where its template has one type.
-    has_types = any(map(any, encoded["token_type_ids"][:1]))
     for row, input_ids in enumerate(encoded["input_ids"]):
         pairs = zip(encoded.sequence_ids(row), encoded["offset_mapping"][row], strict=True)
         yield AnswerWindow(
