@@ -64,7 +64,16 @@ TRAIN = """
 import hf_encoders
 import torch
 from hf_encoders.training import HubCodeCallback, PreTrainingTrainer
-from transformers import AutoTokenizer, Trainer, TrainingArguments
+from transformers import AutoTokenizer, Trainer, TrainerCallback, TrainingArguments
+
+
+class WaitForPush(TrainerCallback):
+    # Steps of milliseconds overtake the push of a checkpoint, which then finds the files of a later one.
+    def __init__(self, trainer):
+        self.trainer = trainer
+
+    def on_save(self, *args, **kwargs):
+        self.trainer._finish_current_push()
 
 
 def train(name, trainer_class, class_name, folder, rows, callbacks, **arguments):
@@ -77,6 +86,7 @@ def train(name, trainer_class, class_name, folder, rows, callbacks, **arguments)
         model, arguments, train_dataset=rows * 5, processing_class=AutoTokenizer.from_pretrained(folder),
         callbacks=callbacks,
     )
+    trainer.add_callback(WaitForPush(trainer))
     trainer.train()
     return trainer
 
