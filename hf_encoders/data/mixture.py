@@ -107,7 +107,7 @@ class MixedExamples(EpochDataset):
     An epoch has as many examples as the sources together, or `examples_per_epoch`. A source that is drawn more often
     than it has examples is read again: the epoch takes a whole pass over it in random order, and then a part of the
     next one, where the following epoch goes on. So over the run all examples of a source come equally often, to within
-    one. Each pass is a new epoch of the source: its examples are sampled and masked anew.
+    one. Each pass is a new epoch of the source: its examples are sampled and masked again.
 
     Every choice is a function of the seed and of the source's *name* (`source_seed`): adding, removing or reordering
     sources changes no random number of the others, and two sources never share one. Pairs of sentences stay within a

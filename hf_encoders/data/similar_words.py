@@ -152,7 +152,7 @@ class SimilarWords:
         place = np.minimum(np.searchsorted(self.hashes, hashes), len(self) - 1)
         words = self.by_hash[place]
         is_same = (self.hashes[place] == hashes) & (self.lengths[words] == end - begin)
-        # Other words with the same hash are told apart by their tokens.
+        # Hash collisions are excluded by comparing the tokens.
         compared = np.repeat(is_same, end - begin)
         differs = tokens[compared] != self.tokens_of(words[is_same])
         bounds = offsets_of((end - begin)[is_same])

@@ -29,7 +29,7 @@ class HfeXLMConfig(EncoderConfig):
         sinusoidal_embeddings (`bool`): positions begin as sine and cosine. They are trained, as in transformers; the
             original code keeps them.
         n_langs (`int`): number of languages.
-        use_lang_emb (`bool`): whether the model is told the language of each token, if there are several.
+        use_lang_emb (`bool`): whether the language of each token has an embedding, if there are several.
         lang2id (`dict`, *optional*): name of each language -> its id in [0, n_langs).
         id2lang (`dict`, *optional*): the reverse, for readers of config.json; None derives it.
         default_lang (`str`, *optional*): name of the language of inputs without `langs`. None refuses them where the

@@ -30,11 +30,11 @@ class MaskedLanguageModelling(Objective):
         """How tokens were masked."""
         own = {i + 1: masker for i, masker in enumerate(collator.phase_maskers) if masker is not collator.masker}
         # The share that was logged is over all phases, so it is that of no masking where some have their own.
-        told = describe_masking(collator.masker.masking, mask_rates, None if own else logged.get("mask_rate"))
+        described = describe_masking(collator.masker.masking, mask_rates, None if own else logged.get("mask_rate"))
         of_phases = [f"phase {i}: {describe_masking(masker.masking, mask_rates, None)}" for i, masker in own.items()]
         is_of_evaluation_only = len(own) == len(collator.phase_maskers) > 0
-        told = [*of_phases, f"evaluation: {told}"] if is_of_evaluation_only else [told, *of_phases]
-        return {"masked language modelling": "; ".join(told)}
+        described = [*of_phases, f"evaluation: {described}"] if is_of_evaluation_only else [described, *of_phases]
+        return {"masked language modelling": "; ".join(described)}
 
     def describe_parallel(self, sources: Sequence[str]) -> dict[str, str]:
         """Translation language modelling."""

@@ -32,8 +32,8 @@ class Phase:
         notes = [] if sampling is None else [str(sampling)]
         if self.masking:
             notes.append("masking " + " ".join(f"{name}={value}" for name, value in self.masking.items()))
-        told = f" ({'; '.join(notes)})" if notes else ""
-        return f"{self.steps:,} steps of {self.examples:,} x {self.length} tokens{told}"
+        shown = f" ({'; '.join(notes)})" if notes else ""
+        return f"{self.steps:,} steps of {self.examples:,} x {self.length} tokens{shown}"
 
 
 def sampling_of(fields: dict[str, Any] | None, key: str) -> Sampling | None:

@@ -86,7 +86,7 @@ class CorpusPaths:
     def check_recipe(self, recipe: Recipe) -> None:
         """Refuse a recipe that says how often sources are drawn for sources without names or of other names.
 
-        Also a name that metrics have already, and a source without a language where models are told it.
+        Also a name that metrics have already, and a source without a language for a model with language embeddings.
         """
         for term in get_objective(recipe.objective).terms:
             taken = {
@@ -220,8 +220,8 @@ def _opened(
     if parts:
         pairs = {parallel_languages(part) for part in parts}
         if len(pairs) > 1:
-            told = ", ".join("-".join(pair) if pair else "running text" for pair in sorted(pairs, key=str))
-            raise ValueError(f"--corpus: the parts of {parts[0].parent} are of different kinds ({told}): name each.")
+            kinds = ", ".join("-".join(pair) if pair else "running text" for pair in sorted(pairs, key=str))
+            raise ValueError(f"--corpus: the parts of {parts[0].parent} are of different kinds ({kinds}): name each.")
         return Source(open_parts(parts), pairs.pop() or (corpus.languages[name],), tuple(parts))
     folder = output / CORPUS / name if name else output / CORPUS
     paths = list(map(Path, corpus.paths[name]))

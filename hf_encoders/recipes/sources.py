@@ -76,12 +76,12 @@ def named_sources(documents: Documents) -> Sources:
 
 
 def check_languages(config: EncoderConfig, sources: Sources) -> None:
-    """Raise ValueError if a model that is told the language of its text does not have that of a source."""
+    """Raise ValueError if a model with language embeddings lacks the language of a source."""
     if "langs" not in config.extra_ids:
         return
     if UNNAMED in sources:
         raise ValueError(
-            f"model: n_langs={config.n_langs}, and --corpus names no source, whose language the model would be told: "
+            f"model: n_langs={config.n_langs}, and --corpus names no source, whose language the model needs: "
             "give NAME=PATH."
         )
     for name, source in sources.items():

@@ -129,11 +129,14 @@ def test_tokenizer_of_a_checkpoint_of_ours(family: Family, folders: dict) -> Non
     assert (found.mask_token_id, found.pad_token_id) == (expected.mask_token_id, expected.pad_token_id)
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+# XLM's published tokenizers have no fast class, so its own is the general one, whose special tokens are known from
+# tokenizer_config.json alone: no class could replace that file.
+OWN_TOKENIZERS = [one for one in FAMILIES if one.tokenizer_class is not transformers.PreTrainedTokenizerFast]
+
+
+@pytest.mark.parametrize("family", OWN_TOKENIZERS, ids=lambda family: family.name)
 def test_tokenizer_files_that_name_no_class_are_read_by_the_family_s(family: Family, tmp_path: Path) -> None:
     """As in the repositories of 2018: without a class, transformers would return a tokenizer without mask token."""
-    if family.tokenizer_class is transformers.PreTrainedTokenizerFast:
-        pytest.skip("the roles of special tokens are in tokenizer_config.json only")
     make_tokenizer(family).save_pretrained(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text("{}", encoding="utf-8")
     make_config(family).save_pretrained(tmp_path)

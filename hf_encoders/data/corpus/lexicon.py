@@ -77,7 +77,7 @@ def check_entries(entries: Sequence[str], name: str) -> list[str]:
 class Lexicon:
     """Entries as a tokenizer spells them, in a trie of token ids.
 
-    Memory is about 50 bytes a token of an entry; 100,000 names take some seconds to spell.
+    Takes about 50 bytes of memory per token of an entry; tokenizing 100,000 names takes some seconds.
 
     Args:
         entries (`Sequence[str]`): Names, terms or phrases, each as it stands in the text.
@@ -112,7 +112,7 @@ class Lexicon:
         self._make_trie({ids for found in spelled for ids in found})
 
     def settings(self) -> dict[str, Any]:
-        """What tells the list from others, in any order, for JSON."""
+        """What identifies the list, in any order, for JSON."""
         text = "\n".join(sorted(self.entries)).encode("utf-8", "replace")
         return {"entries": len(self.entries), "fingerprint": hashlib.blake2b(text, digest_size=8).hexdigest()}
 
