@@ -22,7 +22,7 @@ from hf_encoders.data.corpus.named_sources import UNNAMED, languages_of, named_p
 from hf_encoders.data.corpus.segmentation import splitter_for
 from hf_encoders.data.corpus.settings import library_versions
 from hf_encoders.data.corpus.shards import Reading
-from hf_encoders.data.corpus.sources import Source, make_source
+from hf_encoders.data.corpus.sources import TextSource, make_source
 from hf_encoders.data.corpus.text_options import add_text_arguments, check_text_arguments, load_split
 from hf_encoders.data.mixture import Sampling
 from hf_encoders.data.vocabulary.report import (
@@ -189,7 +189,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def sources_of(arguments: argparse.Namespace) -> dict[str, Source]:
+def sources_of(arguments: argparse.Namespace) -> dict[str, TextSource]:
     """The text by source; under `""` where it has no names."""
     given = {UNNAMED: None} if arguments.input is None else named_paths(arguments.input, "--input")
     if arguments.sampling_alpha is not None and UNNAMED in given:
@@ -205,7 +205,7 @@ def sources_of(arguments: argparse.Namespace) -> dict[str, Source]:
 def report_of(
     learned: PreTrainedTokenizerBase,
     settings: dict[str, Any],
-    sources: dict[str, Source],
+    sources: dict[str, TextSource],
     counted: CountedText,
     seconds: tuple[float, float],
 ) -> TokenizerReport:
@@ -296,7 +296,7 @@ def save_tokenizer(tokenizer: PreTrainedTokenizerBase, report: TokenizerReport, 
             file.replace(folder / file.name)
 
 
-def documents_of(source: Source) -> Iterator[list[str]]:
+def documents_of(source: TextSource) -> Iterator[list[str]]:
     """The documents of a source, with a progress bar."""
     read = source.reader()
     unit_scale = source.progress_unit == "B"

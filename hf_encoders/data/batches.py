@@ -219,6 +219,20 @@ def join_rows(parts: Sequence[TokenRows]) -> TokenRows:
     return TokenRows(*joined)
 
 
+def count_items(batch: Mapping[str, torch.Tensor], argument: str) -> torch.Tensor:
+    """Items of a loss term in a batch, `int64`: the labels in `argument`, or for `input_ids` every real token.
+
+    >>> batch = {"input_ids": torch.tensor([[1, 7, 2], [1, 2, 0]]), "labels": torch.tensor([[-100, 7, -100]] * 2)}
+    >>> batch["attention_mask"] = torch.tensor([[1, 1, 1], [1, 1, 0]])
+    >>> count_items(batch, "labels"), count_items(batch, "input_ids")
+    (tensor(2), tensor(5))
+    """
+    if argument != "input_ids":
+        return batch[argument].ne(IGNORED).sum()
+    mask = batch.get("attention_mask")
+    return torch.ones_like(batch["input_ids"]).sum() if mask is None else mask.ne(0).sum()
+
+
 class PaddedLayout:
     """Where flat values go in a padded batch of `(B, T)`; T is the longest row, or the next multiple.
 

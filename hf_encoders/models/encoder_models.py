@@ -4,7 +4,6 @@ import re
 from typing import Any, ClassVar
 
 import torch
-from torch import nn
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.processing_utils import Unpack
@@ -27,6 +26,7 @@ class EncoderPreTrainedModel(PreTrainedModel):
     _supports_sdpa = True
     _supports_flex_attn = True
     _supports_attention_backend = True
+    _input_embed_layer = "word_embeddings"  # of `embeddings`
     _can_record_outputs = {"hidden_states": HiddenStateRecorder, "attentions": EncoderSelfAttention}
     # Checkpoints of before 2023 hold the positions 0..T-1 as a buffer.
     _keys_to_ignore_on_load_unexpected = [r"embeddings\.position_ids$"]
@@ -81,14 +81,6 @@ class EncoderModel:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls.arguments = arguments_of(cls)
-
-    def get_input_embeddings(self) -> nn.Embedding:
-        """The word embeddings."""
-        return self.embeddings.word_embeddings
-
-    def set_input_embeddings(self, value: nn.Embedding) -> None:
-        """Replace the word embeddings."""
-        self.embeddings.word_embeddings = value
 
     # `hidden_states[-1]` is recorded at the border; `last_hidden_state` may be flat.
     @capture_outputs(tie_last_hidden_states=False)

@@ -27,18 +27,23 @@ from .encoder_losses import (
 from .encoder_outputs import FlatEncoderOutput
 
 
-class EncoderForSequenceClassification(EncoderHead):
-    """One label, several labels or a number for a whole sequence."""
+class SequenceHead(EncoderHead):
+    """Scores of a whole sequence."""
 
     has_pooler = True
+    num_scores: int | None = None  # None: `num_labels`
 
     def _add_head(self) -> None:
         self.dropout = nn.Dropout(self.config.head_dropout)
-        self.classifier = nn.Linear(self.config.hidden_size, self.config.num_labels)
+        self.classifier = nn.Linear(self.config.hidden_size, self.num_scores or self.config.num_labels)
 
     def classify(self, outputs: FlatEncoderOutput) -> torch.Tensor:
-        """Scores of `(S, num_labels)`."""
+        """Scores of `(S, num_scores)`."""
         return self.classifier(self.dropout(outputs.pooler_output))
+
+
+class EncoderForSequenceClassification(SequenceHead):
+    """One label, several labels or a number for a whole sequence."""
 
     @can_return_tuple
     def forward(
@@ -156,18 +161,10 @@ class EncoderForQuestionAnswering(EncoderHead):
         )
 
 
-class EncoderForMultipleChoice(EncoderHead):
+class EncoderForMultipleChoice(SequenceHead):
     """The best of several continuations."""
 
-    has_pooler = True
-
-    def _add_head(self) -> None:
-        self.dropout = nn.Dropout(self.config.head_dropout)
-        self.classifier = nn.Linear(self.config.hidden_size, 1)
-
-    def classify(self, outputs: FlatEncoderOutput) -> torch.Tensor:
-        """Scores of `(S, 1)`."""
-        return self.classifier(self.dropout(outputs.pooler_output))
+    num_scores = 1
 
     @can_return_tuple
     def forward(

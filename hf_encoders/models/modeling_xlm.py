@@ -116,6 +116,7 @@ class HfeXLMPreTrainedModel(EncoderPreTrainedModel):
     config_class = HfeXLMConfig
     base_model_prefix = "transformer"
     mlm_head_name = "pred_layer"
+    _input_embed_layer = "embeddings"
     pretraining_heads = (r"pred_layer\.proj\.(weight|bias)",)
     _keys_to_ignore_on_load_unexpected = [r"(^|\.)position_ids$"]
     _no_split_modules = ["XLMAttention", "XLMFeedForward"]
@@ -194,14 +195,6 @@ class HfeXLMModel(EncoderModel, HfeXLMPreTrainedModel):
         self.layer_norm2 = nn.ModuleList(nn.LayerNorm(width, eps=config.layer_norm_eps) for _ in depth)
         self.recorder = HiddenStateRecorder()
         self.post_init()
-
-    def get_input_embeddings(self) -> nn.Embedding:
-        """The word embeddings."""
-        return self.embeddings
-
-    def set_input_embeddings(self, value: nn.Embedding) -> None:
-        """Replace the word embeddings."""
-        self.embeddings = value
 
     def longest_row(self) -> int:
         """Tokens of the longest sequence that the position table has rows for."""

@@ -12,11 +12,12 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
+from accelerate.utils import find_batch_size
 from torch import nn
 from torch.utils.data import DataLoader
 from transformers.trainer_utils import EvalLoopOutput
 
-from hf_encoders.data.batches import IGNORED
+from hf_encoders.data.batches import IGNORED, count_items
 from hf_encoders.data.packing import TokenBudget
 from hf_encoders.data.streaming import StreamedExamples
 from hf_encoders.training.callbacks import EpochCallback, HubCodeCallback, epoch_datasets
@@ -30,7 +31,8 @@ class PreTrainingTrainer(FaultTolerantTrainer):
     """`Trainer` for models with `loss_terms`, such as `Hfe...ForPreTraining` and `Hfe...ForMaskedLM`.
 
     `loss_terms` is a class attribute of the model: name of a term -> argument of `forward` with its labels, -100 where
-    there is no item. The model's output has under that name the sums `nll`, `correct` (or None) and `count`.
+    there is no item, or `input_ids` where every token is one. The model's output has under that name the sums `nll`,
+    `correct` (or None) and `count`.
 
     Logs `<term>_loss` (nats per item) and `<term>_accuracy` (in [0, 1]) since the last log, over the items of all
     processes: `mlm_loss`, `mlm_accuracy`, `pair_loss`, `pair_accuracy`. Evaluation returns them as `eval_...`, with
@@ -65,7 +67,8 @@ class PreTrainingTrainer(FaultTolerantTrainer):
             # Losses are divided by the counts of the whole step, so micro-batches add up.
             self.model_accepts_loss_kwargs = True
             if self.args.label_names is None:
-                self.label_names = list(dict.fromkeys(self.loss_terms.values()))
+                labels = dict.fromkeys(self.loss_terms.values())
+                self.label_names = [name for name in labels if name != "input_ids"]
         self.add_callback(EpochCallback())
         self.add_callback(HubCodeCallback(self))
         given = [callback for callback in self.callback_handler.callbacks if isinstance(callback, HealthCallback)]
@@ -98,7 +101,7 @@ class PreTrainingTrainer(FaultTolerantTrainer):
         if not labels:
             return batches, num_items_in_batch
         counts = torch.stack(
-            [sum(batch[label].ne(IGNORED).sum() for batch in batches).to(device) for label in labels.values()]
+            [sum(count_items(batch, label) for batch in batches).to(device) for label in labels.values()]
         )
         if self.args.average_tokens_across_devices and self.args.world_size > 1:
             counts = self.accelerator.reduce(counts, reduction="sum")
@@ -170,13 +173,19 @@ class PreTrainingTrainer(FaultTolerantTrainer):
         # `Trainer` computes no loss at all if one of the labels that `forward` names is missing.
         all_names = self.label_names
         self.label_names = [name for name in all_names if inputs.get(name) is not None]
+        before = self._running.clone()
         try:
-            inputs = self._without_repeated_examples(inputs)
+            num_own = self._num_own_examples(inputs)
+            if num_own is not None:
+                inputs = self._without_repeated_examples(inputs, num_own)
             if prediction_loss_only and self._can_skip_logits:
-                inputs["return_logits"] = False
-            return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
+                inputs = {**inputs, "return_logits": False}
+            outputs = super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
         finally:
             self.label_names = all_names
+        if num_own == 0:
+            self._running = before
+        return outputs
 
     def get_train_dataloader(self) -> DataLoader:
         """As in `Trainer`; of a `StreamedChunks` or `StreamedBlocks` each process makes only its own part.
@@ -328,20 +337,41 @@ class PreTrainingTrainer(FaultTolerantTrainer):
                     found[f"{name}_accuracy"] = correct / count
         return found
 
-    def _without_repeated_examples(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        """Remove the labels of the examples that fill up the last batch of several processes."""
+    def _num_own_examples(self, inputs: Mapping[str, Any]) -> int | None:
+        """Examples of the batch that no process has evaluated before; None for all of them.
+
+        The last batches of several processes are filled up with the first examples.
+        """
         state = self.accelerator.gradient_state
         if self.args.world_size == 1 or not state.end_of_dataloader or state.remainder <= 0:
-            return dict(inputs)
+            return None
+        bounds = inputs.get("cu_seq_lens_q")
+        num_examples = find_batch_size(inputs) if bounds is None else len(bounds) - 1
+        return min(max(state.remainder - self.args.process_index * num_examples, 0), num_examples)
+
+    def _without_repeated_examples(self, inputs: Mapping[str, Any], num_own: int) -> dict[str, Any]:
+        """Remove the labels of the repeated examples, and for terms over all tokens the tokens.
+
+        A batch of repeated examples alone keeps its tokens, since a model needs some.
+        """
         inputs, bounds = dict(inputs), inputs.get("cu_seq_lens_q")
+        end = num_own if bounds is None else int(bounds[num_own])
         for name in self.label_names:
             labels = inputs[name].clone()
             is_packed_row = bounds is not None and labels.dim() == 2
-            num_examples = len(labels) if bounds is None else len(bounds) - 1
-            first_repeated = min(max(state.remainder - self.args.process_index * num_examples, 0), num_examples)
             if is_packed_row:
-                labels[:, bounds[first_repeated] :] = IGNORED
+                labels[:, end:] = IGNORED
             else:
-                labels[first_repeated:] = IGNORED
+                labels[num_own:] = IGNORED
             inputs[name] = labels
-        return inputs
+        if num_own == 0 or "input_ids" not in self.loss_terms.values():
+            return inputs
+        if bounds is None:
+            mask = inputs.get("attention_mask", torch.ones_like(inputs["input_ids"])).clone()
+            mask[num_own:] = 0
+            return {**inputs, "attention_mask": mask}
+        bounds = {name: inputs[name][: num_own + 1] for name in ("cu_seq_lens_q", "cu_seq_lens_k") if name in inputs}
+        tensors = {name: value for name, value in inputs.items() if torch.is_tensor(value)}
+        rows = {name: value[:, :end] for name, value in tensors.items() if value.dim() == 2}
+        labels = {name: tensors[name][:num_own] for name in self.label_names if tensors[name].dim() == 1}
+        return {**inputs, **rows, **labels, **bounds}

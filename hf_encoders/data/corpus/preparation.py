@@ -38,7 +38,7 @@ from hf_encoders.data.corpus.settings import (
     start_shards,
 )
 from hf_encoders.data.corpus.shards import ShardWriter, is_finished, start_worker, write_shard
-from hf_encoders.data.corpus.sources import Source, Unit, make_source
+from hf_encoders.data.corpus.sources import TextSource, Unit, make_source
 from hf_encoders.data.corpus.units import Units
 from hf_encoders.writing import locked
 
@@ -203,7 +203,7 @@ def one_core_per_process() -> Iterator[None]:
             os.environ[PARALLELISM] = before
 
 
-def _write_shards(source: Source, writer: ShardWriter, workers: int) -> _Progress:
+def _write_shards(source: TextSource, writer: ShardWriter, workers: int) -> _Progress:
     """Write all shards that are not finished yet."""
     units = source.units()
     first = list(islice(units, workers))  # no more processes than units

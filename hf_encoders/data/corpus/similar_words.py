@@ -79,7 +79,9 @@ def build_similar_words(
     entries = np.empty((0, 2), dtype=np.int64)
     if len(words.ids) > 2:
         lengths = np.array([len(ids) for ids in words.ids])
-        entries = _neighbours(_vectors(words), lengths, words_per_entry, least_similarity)
+        # A comma stands where particles do: marks and words are never similar.
+        is_mark = np.array([not any(map(str.isalnum, text_of(ids.tolist(), tokenizer))) for ids in words.ids])
+        entries = _neighbours(_vectors(words), 2 * lengths + is_mark, words_per_entry, least_similarity)
     if not len(entries):
         raise ValueError(
             f"documents: no two words that occur {LEAST_COUNT} times are similar (least_similarity="
@@ -165,16 +167,16 @@ def _vectors(words: _Words) -> np.ndarray:
     return (vectors / np.where(norms > 0, norms, 1)).astype(np.float32)
 
 
-def _neighbours(vectors: np.ndarray, lengths: np.ndarray, most: int, least_similarity: float) -> np.ndarray:
-    """Pairs of a word and one with as many tokens, by word, then from the most similar on; `int64`, `(P, 2)`.
+def _neighbours(vectors: np.ndarray, kinds: np.ndarray, most: int, least_similarity: float) -> np.ndarray:
+    """Pairs of a word and one of the same of `kinds`, by word, then from the most similar on; `int64`, `(P, 2)`.
 
     >>> vectors = np.array([[1, 0], [0.8, 0.6], [0.6, 0.8], [1, 0]], dtype=np.float32)
     >>> _neighbours(vectors, np.array([1, 1, 1, 2]), most=1, least_similarity=0.7).tolist()
     [[0, 1], [1, 2], [2, 1]]
     """
     found = [np.empty((0, 2), dtype=np.int64)]
-    for length in np.unique(lengths):
-        group = np.flatnonzero(lengths == length)
+    for kind in np.unique(kinds):
+        group = np.flatnonzero(kinds == kind)
         among = min(most, len(group) - 1)
         for begin in range(0, len(group) if among else 0, ROWS_PER_STEP):
             rows = np.arange(begin, min(begin + ROWS_PER_STEP, len(group)))

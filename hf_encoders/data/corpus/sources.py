@@ -142,12 +142,12 @@ class StreamSource:
         return partial(_read_batch, self.documents)
 
 
-Source = FileSource | RowSource | StreamSource
+TextSource = FileSource | RowSource | StreamSource
 
 
 def make_source(
-    source: Sequence[str | Path] | datasets.Dataset | datasets.IterableDataset | Source, documents: DocumentReader
-) -> Source:
+    source: Sequence[str | Path] | datasets.Dataset | datasets.IterableDataset | TextSource, documents: DocumentReader
+) -> TextSource:
     """The source for the user's files or dataset; what has units of its own (`ParallelSource`) is one."""
     if hasattr(source, "units"):
         return source

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from transformers import PreTrainedTokenizerBase
 
-from hf_encoders.data.corpus.sources import Source
+from hf_encoders.data.corpus.sources import TextSource
 from hf_encoders.data.mixture import Sampling
 from hf_encoders.data.vocabulary.text_selection import SelectedText
 from hf_encoders.data.vocabulary.word_counts import count_words
@@ -41,8 +41,8 @@ class CountedText:
 
 
 def count_selected_text(
-    sources: Mapping[str, Source],
-    documents_of: Callable[[Source], Iterable[list[str]]],
+    sources: Mapping[str, TextSource],
+    documents_of: Callable[[TextSource], Iterable[list[str]]],
     tokenizer: PreTrainedTokenizerBase,
     held_out_share: float,
     limit_bytes: int | None,
@@ -51,7 +51,7 @@ def count_selected_text(
     """Count the words of sources; each has its share of the bytes, of all text or of `limit_bytes`.
 
     Args:
-        sources (`Mapping[str, Source]`): By name.
+        sources (`Mapping[str, TextSource]`): By name.
         documents_of (`Callable`): Reads a source.
         tokenizer, held_out_share, limit_bytes: As of `count_words` and `SelectedText`.
         sampling (`Sampling`): The shares.

@@ -55,6 +55,16 @@ class TestLearned:
         found = similar_words._vectors(words)
         np.testing.assert_allclose(found @ found.T, vectors @ vectors.T, atol=1e-4)
 
+    def test_a_mark_is_never_similar_to_a_word(self):
+        """Comma, semicolon and two particles stand at the same places."""
+        pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ",", ";", "和", "与", *"abcdefgh"]
+        tokenizer = BertTokenizer(vocab={piece: number for number, piece in enumerate(pieces)})
+        generator = np.random.default_rng(0)
+        text = [" ".join(generator.choice(list(kind)) for kind in ("abcd", ",;和与", "efgh")) for _ in range(800)]
+        table = build_similar_words(tokenize_documents([text], tokenizer), tokenizer, least_similarity=0.1)
+        assert similar_to(table, (5,)) == [(6,)] and similar_to(table, (8,))[0] == (7,)
+        assert not {5, 6} & {one for word in range(7, len(pieces)) for (one,) in similar_to(table, (word,))}
+
     def test_only_as_many_tokens(self):
         pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##x", "##y", "c", "d", "e"]
         tokenizer = BertTokenizer(vocab={piece: number for number, piece in enumerate(pieces)})
