@@ -11,6 +11,7 @@ from hf_encoders.objectives.objective import (
     objectives_of_text,
     register_objective,
 )
+from hf_encoders.objectives.plm import PermutationLanguageModelling
 from hf_encoders.objectives.sop import SentenceOrderPrediction
 
 
@@ -18,5 +19,6 @@ register_objective(MaskedLanguageModelling())
 register_objective(NextSentencePrediction())
 register_objective(SentenceOrderPrediction())
 register_objective(DialogueLanguageModelling())
+register_objective(PermutationLanguageModelling())
 
 __all__ = ["OBJECTIVES", "LossTerm", "Objective", "get_objective", "objectives_of_text", "register_objective"]

@@ -45,12 +45,12 @@ class MaskedLanguageModelling(Objective):
         """Perplexity beside that of the unigram distribution, and accuracies."""
         baseline = f"unigram {math.exp(unigram_cross_entropy):.1f}"
         value = round(metrics["eval_perplexity"], 2)
-        perplexity = {"task": MASKED_TOKENS.task, "metric": "perplexity", "value": value, "baseline": baseline}
+        perplexity = {"task": self.terms[0].task, "metric": "perplexity", "value": value, "baseline": baseline}
         return [perplexity, *super().results(metrics, unigram_cross_entropy)]
 
     def loss_baselines(self, unigram_cross_entropy: float) -> dict[str, tuple[str, float]]:
         """The unigram cross-entropy."""
-        return {"mlm_loss": ("unigram cross-entropy", unigram_cross_entropy)}
+        return {f"{self.terms[0].name}_loss": ("unigram cross-entropy", unigram_cross_entropy)}
 
     def summary(self, metrics: Mapping[str, float], unigram_cross_entropy: float) -> str:
         """As the base class, with the perplexity."""

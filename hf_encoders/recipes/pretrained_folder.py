@@ -77,7 +77,7 @@ def pretraining_record(
         results = run.objective.results(metrics_of_source(after, name), of_source)
         evaluation += [{"dataset": f"held-out documents of {name}", **result} for result in results]
     rates = () if recipe.mask_rate is None else (recipe.mask_rate(0.0), recipe.mask_rate(1.0))
-    passes, maskings = trainer.train_dataset.passes, recipe.maskings
+    passes = trainer.train_dataset.passes
     objectives = run.objective.describe(trainer.data_collator, rates, recipe.examples, logged)
     if parallel := [name or corpus_name for name, source in sources.items() if source.is_parallel]:
         objectives |= run.objective.describe_parallel(parallel)
@@ -99,9 +99,16 @@ def pretraining_record(
         tokens_per_second=trainer.health.tokens_seen / trainer.health.training_seconds,
         evaluation=evaluation,
         command=command_of(arguments),
-        fills_masks=not maskings or any(masking.mask_replace_probability for masking in maskings),
+        fills_masks=_fills_masks(run.recipe),
         language=list(dict.fromkeys(code for source in sources.values() for code in source.languages)),
     )
+
+
+def _fills_masks(recipe: Recipe) -> bool:
+    """Whether the family has an MLM head, and its training a mask token in the input."""
+    maskings = recipe.maskings
+    is_masked = not maskings or any(masking.mask_replace_probability for masking in maskings)
+    return is_masked and "AutoModelForMaskedLM" in recipe.config_class.AUTO_MAP
 
 
 def corpus_counts(run: Run, trainer: PreTrainingTrainer, sources: Sources) -> dict[str, Any]:

@@ -13,6 +13,9 @@ from hf_encoders import (
     HfeXLMRobertaConfig,
     HfeXLMRobertaForMaskedLM,
     HfeXLMRobertaModel,
+    HfeXLNetConfig,
+    HfeXLNetLMHeadModel,
+    HfeXLNetModel,
 )
 
 
@@ -31,6 +34,10 @@ from hf_encoders import (
         (HfeXLMRobertaForMaskedLM, HfeXLMRobertaConfig.base(), 278_295_186),
         (HfeXLMRobertaModel, HfeXLMRobertaConfig.large(), 559_890_432),
         (HfeXLMRobertaForMaskedLM, HfeXLMRobertaConfig.large(), 560_142_482),
+        (HfeXLNetModel, HfeXLNetConfig.base(), 116_718_336),
+        (HfeXLNetLMHeadModel, HfeXLNetConfig.base(), 116_750_336),
+        (HfeXLNetModel, HfeXLNetConfig.large(), 360_268_800),
+        (HfeXLNetLMHeadModel, HfeXLNetConfig.large(), 360_300_800),
     ],
 )
 def test_parameters_are_as_many_as_in_the_released_models(model_class: type, config: object, expected: int) -> None:

@@ -12,6 +12,7 @@ from tests.models.tiny import (
     ALL_MODELS,
     BASE_MODELS,
     CLASSIFIERS,
+    LM_HEADS,
     MASKED_LM,
     MULTIPLE_CHOICE,
     NEXT_SENTENCE,
@@ -49,21 +50,24 @@ def labelled_batch(model: PreTrainedModel) -> dict[str, torch.Tensor]:
     return batch
 
 
-KEY_BIASES = ("key.bias", "k_lin.bias")
+# Of XLNet there are no query rows here, and choices have one segment.
+KEY_BIASES = ("key.bias", "k_lin.bias", "mask_emb")
 
 
 def without_effect(model: PreTrainedModel) -> tuple[str, ...]:
     """Endings of the biases that add the same to all that a softmax compares: keys, choices, columns."""
     if isinstance(model, MULTIPLE_CHOICE):
-        return *KEY_BIASES, "classifier.bias", "sequence_summary.summary.bias", "logits_proj.bias"
+        summary = () if getattr(model.config, "summary_activation", None) else ("sequence_summary.summary.bias",)
+        return *KEY_BIASES, "classifier.bias", *summary, "logits_proj.bias", "seg_embed", "r_s_bias"
     if isinstance(model, QUESTION_ANSWERING):
         last_norms = ("layer.2.output.LayerNorm.bias", "groups.1.albert_layers.1.full_layer_layer_norm.bias")
+        last_norms += ("layer.2.ff.layer_norm.bias",)
         return *KEY_BIASES, "qa_outputs.bias", *last_norms
     return KEY_BIASES
 
 
 def gradients(model: PreTrainedModel) -> dict[str, torch.Tensor]:
-    return {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+    return {name: one.grad.clone() for name, one in model.named_parameters() if one.grad is not None}
 
 
 def rows_of(batch: dict[str, torch.Tensor], rows: slice) -> dict[str, torch.Tensor]:
@@ -96,11 +100,13 @@ def test_every_relative_position_table_moves(model_class: type[PreTrainedModel],
 
 
 NO_HEAD_DROPOUT = {"classifier_dropout": 0.0, "classifier_dropout_prob": 0.0, "summary_first_dropout": 0.0}
+NO_HEAD_DROPOUT |= {"summary_last_dropout": 0.0}
 
 
 @pytest.mark.parametrize("counts", [int, torch.tensor], ids=["number", "tensor"])
 @pytest.mark.parametrize(
-    "model_class", [*MASKED_LM, *PRETRAINING, *TOKEN_CLASSIFIERS, *CLASSIFIERS, *MULTIPLE_CHOICE, *NEXT_SENTENCE]
+    "model_class",
+    [*MASKED_LM, *PRETRAINING, *LM_HEADS, *TOKEN_CLASSIFIERS, *CLASSIFIERS, *MULTIPLE_CHOICE, *NEXT_SENTENCE],
 )
 def test_four_accumulated_passes_are_one_batch(model_class: type[PreTrainedModel], counts: Any) -> None:
     model = tiny_model(model_class, **NO_DROPOUT, **NO_HEAD_DROPOUT).double().train()
@@ -136,7 +142,7 @@ def test_four_accumulated_passes_are_one_batch_for_numbers_and_flags(
     torch.testing.assert_close(sum(losses), model(**batch).loss, atol=1e-6, rtol=1e-6)
 
 
-@pytest.mark.parametrize("model_class", [*MASKED_LM, *PRETRAINING, *TOKEN_CLASSIFIERS])
+@pytest.mark.parametrize("model_class", [*MASKED_LM, *PRETRAINING, *LM_HEADS, *TOKEN_CLASSIFIERS])
 def test_a_packed_batch_is_the_padded_one(model_class: type[PreTrainedModel]) -> None:
     model = tiny_model(model_class, **NO_DROPOUT, **NO_HEAD_DROPOUT).double().train()
     batch = labelled_batch(model)

@@ -7,13 +7,18 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.registration import configurations
-from tests.families import fields_of, model_classes, own_sizes
+from tests.families import fields_of, has_field, model_classes, own_sizes
 
 
 CONFIGURATIONS = configurations()
 BASE_MODELS = model_classes("AutoModel")
+# Of families with a table of positions, and with a choice of them.
+WITH_POSITIONS = tuple(one for one in BASE_MODELS if has_field(one.config_class, "max_position_embeddings"))
+WITH_RELATIVE = tuple(one for one in BASE_MODELS if has_field(one.config_class, "position_embedding_type"))
 MASKED_LM = model_classes("AutoModelForMaskedLM")
-PRETRAINING = tuple(one for one in model_classes("AutoModelForPreTraining") if one not in MASKED_LM)
+PRETRAINING = tuple(one for one in model_classes("AutoModelForPreTraining") if "pair" in one.loss_terms)
+# Heads of tokens that are not for masked ones (XLNet).
+LM_HEADS = tuple(one for one in model_classes("AutoModelForPreTraining") if one not in (*MASKED_LM, *PRETRAINING))
 CLASSIFIERS = model_classes("AutoModelForSequenceClassification")
 TOKEN_CLASSIFIERS = model_classes("AutoModelForTokenClassification")
 QUESTION_ANSWERING = model_classes("AutoModelForQuestionAnswering")
@@ -23,6 +28,7 @@ ALL_MODELS = (
     *BASE_MODELS,
     *MASKED_LM,
     *PRETRAINING,
+    *LM_HEADS,
     *CLASSIFIERS,
     *TOKEN_CLASSIFIERS,
     *QUESTION_ANSWERING,
