@@ -34,8 +34,8 @@ class Permutation:
     """How tokens are chosen and permuted.
 
     Args:
-        predicted_one_in (`int`, *optional*, defaults to 6): One of so many tokens is predicted, the paper's K: a span of
-            n stands in a context of K * n.
+        predicted_one_in (`int`, *optional*, defaults to 6): One of so many tokens is predicted, the paper's K: a span
+            of n stands in a context of K * n.
         max_span (`int`, *optional*, defaults to 5): Most tokens of a span.
         fill_up (`bool`, *optional*, defaults to `True`): Whether single tokens fill up what the spans leave of
             1/K of a row. Without it 14 % are predicted at K = 6.
@@ -83,6 +83,7 @@ class TokenPermuter:
     def __init__(self, tokenizer: PreTrainedTokenizerBase, **options: Any):
         self.options = Permutation(**options)
         self.functional_ids = np.array(sequence_ends(tokenizer))
+        self.num_ids = max(tokenizer.get_vocab().values()) + 1
         self.word_starts = self.options.word_starts(tokenizer)
         shares = 1 / np.arange(1, self.options.max_span + 1)
         self.span_bounds = np.cumsum(shares / shares.sum())[:-1]
@@ -104,7 +105,15 @@ class TokenPermuter:
             first_lengths (`np.ndarray` of `int64`, shape `(B,)`, *optional*): Tokens of the first of two parts of each
                 example; 0, or None, where it has one part only.
             word_starts (`np.ndarray` of `uint8`, shape `(N,)`, *optional*): Bits of `UnitStart`.
+
+        Raises:
+            ValueError: for ids of another tokenizer.
         """
+        if len(ids) and not 0 <= ids.min() <= ids.max() < self.num_ids:
+            raise ValueError(
+                f"input_ids: ids from {ids.min()} to {ids.max()}, but those of the tokenizer go from 0 to "
+                f"{self.num_ids - 1}: give the collator the tokenizer that the corpus was made with."
+            )
         parts = _parts(lengths, first_lengths)
         is_reversed = uniforms(keys, RandomStream.READING_DIRECTION, 0) < self.options.reversed_share
         is_functional = np.isin(ids, self.functional_ids)
@@ -166,7 +175,7 @@ class TokenPermuter:
         return begin, end, counts
 
     def _order(self, parts: "Parts", lengths: np.ndarray, keys: np.ndarray, is_ranked: np.ndarray) -> np.ndarray:
-        """0 for what all see, then ranks from 1; in a second part all of it from the highest of the first on, plus 1."""
+        """0 for what all see, then ranks from 1; a second part begins 1 above the highest of the first."""
         draws = random_uint32_in_runs(keys, RandomStream.FACTORISATION_ORDER, lengths)
         ranked = np.flatnonzero(is_ranked)
         per_part = np.diff(np.searchsorted(ranked, offsets_of(parts.lengths)))

@@ -3,8 +3,8 @@
 Source: `_create_data`, `_split_a_and_b` and `create_tfrecords` in `data_utils.py` of zihangdai/xlnet
 (https://arxiv.org/abs/1906.08237, section 2.6): `reused A <sep> B <sep> <cls>`, where B follows A or comes from
 elsewhere, with probability 1/2 each and without a label, and token types 0 for the reused text, A and its separator, 1
-for B and its, 2 for `<cls>`. Differs in: rows are independent, without memory; chunks are whole sentences of one document
-(`DocumentChunks`), and so is the reused text before them.
+for B and its, 2 for `<cls>`. Differs in: rows are independent, without memory; chunks are whole sentences of one
+document (`DocumentChunks`), and so is the reused text before them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -52,9 +52,9 @@ class ReusedChunks(DocumentChunks):
     Args:
         documents, seed, redraw, epochs_per_draw, dupe_factor, rule: As in `DocumentChunks`.
         max_length (`int`): Longest example in tokens, special tokens included.
-        reuse (`bool`, *optional*, defaults to `False`): Whether the second half of an example is a chunk, and the first
-            half the text of its document before it, as much as there is. So all text is read twice. The original has
-            512 = 256 + 256.
+        reuse (`bool`, *optional*, defaults to `False`): Whether the second half of an example is a chunk, and the
+            first half the text of its document before it, as much as there is. So all text is read twice. The original
+            has 512 = 256 + 256.
 
     >>> documents = datasets.Dataset.from_dict({"input_ids": [[[10, 11], [12], [13, 14, 15], [16]], [[20, 21], [22]]]})
     >>> chunks = ReusedChunks(documents, max_length=12, reuse=True, redraw=False)
@@ -92,7 +92,13 @@ class ReusedChunks(DocumentChunks):
 
 
 def rows_of_pairs_before_cls(
-    corpus: FlatCorpus, pairs: Pairs, reused_begin: np.ndarray, reused_end: np.ndarray, keys: np.ndarray, cls: int, sep: int
+    corpus: FlatCorpus,
+    pairs: Pairs,
+    reused_begin: np.ndarray,
+    reused_end: np.ndarray,
+    keys: np.ndarray,
+    cls: int,
+    sep: int,
 ) -> tuple[TokenRows, np.ndarray]:
     """`reused A <sep> B <sep> <cls>`, without `B <sep>` where B is empty; and the tokens of each reused text, `(B,)`.
 
@@ -142,9 +148,9 @@ class DataCollatorForPermutationLM:
         (and perhaps have `token_type_ids`), as XLNet's tokenizer returns them.
 
     Output: `input_ids` with the true tokens, `attention_mask`, `token_type_ids`, `order` and `labels`, each `(B, T)`
-        `int64`; labels are the predicted tokens, -100 elsewhere, and `order` says who sees whom: token i sees token j if
-        `order[j] <= order[i]`, and its prediction depends on those with `order[j] < order[i]`. `is_reversed`, `(B,)`
-        `bool`: examples that are read in reverse. Packed as in `DataCollatorForMaskedLM`.
+        `int64`; labels are the predicted tokens, -100 elsewhere, and `order` says who sees whom: token i sees token j
+        if `order[j] <= order[i]`, and its prediction depends on those with `order[j] < order[i]`. `is_reversed`,
+        `(B,)` `bool`: examples that are read in reverse. Packed as in `DataCollatorForMaskedLM`.
 
     Example, with ids 1 = <cls> and 2 = <sep>: 11 is predicted from tokens of order 0 and the first <sep>, then 12 from
     these, 11 and <cls>:
@@ -154,6 +160,12 @@ class DataCollatorForPermutationLM:
     >>> batch = DataCollatorForPermutationLM(doctest_tokenizer(), predicted_one_in=3)([chunks[0]])
     >>> for name, value in batch.items():
     ...     print(name, value.tolist())
+    input_ids [[10, 11, 12, 13, 2, 14, 15, 16, 2, 1]]
+    attention_mask [[1, 1, 1, 1, 1, 1, 1, 1, 1, 1]]
+    labels [[-100, 11, 12, -100, -100, -100, -100, -100, -100, -100]]
+    order [[0, 2, 4, 0, 1, 0, 0, 0, 5, 3]]
+    is_reversed [False]
+    token_type_ids [[0, 0, 0, 0, 0, 1, 1, 1, 1, 2]]
     """
 
     @with_options_of(Permutation)

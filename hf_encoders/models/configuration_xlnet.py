@@ -24,7 +24,7 @@ ABSENT = {
 
 @strict
 class HfeXLNetConfig(EncoderConfig):
-    r"""XLNet; the defaults are the released xlnet-large-cased. Fields as in `EncoderConfig`, and those of `XLNetConfig`:
+    r"""XLNet; the defaults are the released xlnet-large-cased. Fields as in `EncoderConfig`, and of `XLNetConfig`:
 
     Args:
         d_model (`int`): D, width of the model, even and a multiple of `n_head`.
@@ -121,7 +121,9 @@ class HfeXLNetConfig(EncoderConfig):
             self.d_head = self.d_model // self.n_head
         is_whole = self.d_head == self.d_model // self.n_head
         self._require("d_head", is_whole, f"must be d_model / n_head = {self.d_model // self.n_head}: leave it out")
-        self._require("d_model", self.d_model % 2 == 0, "must be even: half of it are sines of distances, half cosines")
+        self._require(
+            "d_model", self.d_model % 2 == 0, "must be even: half of it are sines of distances, half cosines"
+        )
         decoder = "is a decoder's: leave it out, or use transformers' own class"
         self._require("attn_type", self.attn_type == "bi", decoder)
         self._require("same_length", not self.same_length, decoder)

@@ -65,8 +65,8 @@ def sinusoids(longest: int, width: int, clamp_len: int, like: torch.Tensor) -> t
 class XLNetRelativeAttention(nn.Module):
     """Attention of both streams to the content, with the residual and the LayerNorm after it (section 2.5).
 
-    The score of row i and key j is `(q_i + r_w) k_j + (q_i + r_r) (W_r R_{i-j}) + (q_i + r_s) s`, over the square root of
-    the head's width, with one s for tokens of the same segment and another one for others.
+    The score of row i and key j is `(q_i + r_w) k_j + (q_i + r_r) (W_r R_{i-j}) + (q_i + r_s) s`, over the square root
+    of the head's width, with one s for tokens of the same segment and another one for others.
     """
 
     def __init__(self, config: HfeXLNetConfig):
@@ -345,8 +345,8 @@ class HfeXLNetModel(EncoderModel, HfeXLNetPreTrainedModel):
             raise ValueError(f"order has dtype {order.dtype}: pass integers.")
         if queries is not None and bool((order[queries] < 1).any()):
             raise ValueError(
-                "labels ask for the prediction of tokens of order 0, before which there is nothing: give them an order "
-                "of at least 1, or the label -100."
+                "labels ask for the prediction of tokens of order 0, before which there is nothing: give them an "
+                "order of at least 1, or the label -100."
             )
 
 
@@ -416,13 +416,13 @@ class HfeXLNetLMHeadModel(XLNetHead, EncoderHead, HfeXLNetPreTrainedModel):
 
         Args:
             input_ids, attention_mask, token_type_ids, inputs_embeds, order, is_reversed, kwargs: as in the base model.
-            labels (`torch.LongTensor` of shape `(B, T)`, *optional*): ids to predict, -100 elsewhere. With `order` they
-                are predicted by query rows, which do not see the token. Without it by the content rows, which see the
-                whole input, as in transformers: for inputs with mask tokens.
+            labels (`torch.LongTensor` of shape `(B, T)`, *optional*): ids to predict, -100 elsewhere. With `order`
+                they are predicted by query rows, which do not see the token. Without it by the content rows, which see
+                the whole input, as in transformers: for inputs with mask tokens.
             num_items_in_batch (*optional*): predicted tokens in the whole batch, over accumulation steps and
                 processes, which the loss is divided by. Trainer passes it. None means those of this call.
             return_logits (`bool`, *optional*): whether `logits` are computed; None means yes, unless the model is
-                training and has labels. With `order` and labels they are those of the predicted tokens, zero elsewhere.
+                training and has labels. With `order` and labels they are zero where nothing is predicted.
         """
         inputs = (input_ids, attention_mask, token_type_ids, None, inputs_embeds)
         queries = None if order is None or labels is None else labels != IGNORED

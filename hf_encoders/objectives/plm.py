@@ -36,6 +36,8 @@ class PermutationLanguageModelling(MaskedLanguageModelling):
         options = collator.permuter.options
         share = f"{logged['mask_rate']:.1%} of the tokens" if "mask_rate" in logged else "tokens"
         fill = ", filled up with single tokens" if options.fill_up else ""
-        words = f"{share} in a random order, in spans of up to {options.max_span}{fill}; pairs of segments, half random"
+        words = (
+            f"{share} in a random order, in spans of up to {options.max_span}{fill}; pairs of segments, half random"
+        )
         reused = "; each after the text before it, in an order of its own" if examples.get("reuse") else ""
         return {"permutation language modelling": f"{words}{reused}; {options.reversed_share:.0%} read in reverse"}

@@ -11,6 +11,7 @@ from hf_encoders.data.corpus.similar_words import share_without_similar
 from hf_encoders.data.mixture import Sampling
 from hf_encoders.publishing.model_card import make_model_card
 from hf_encoders.recipes.masking_data import needs_similar_words, similar_words_of
+from hf_encoders.recipes.recipe import Recipe
 from hf_encoders.recipes.run import Run
 from hf_encoders.recipes.sources import Documents, Sources, corpora_of, named_sources
 from hf_encoders.records.curves import Curve

@@ -164,7 +164,7 @@ class Recipe:
         fields = tokenizer_fields(self.config_class, tokenizer, self.longest)
         least = {**fields, "vocab_size": padded_vocab_size(tokenizer, 1)}
         for name in ("vocab_size", "max_position_embeddings"):
-            if self.model.get(name, least[name]) < least[name]:
+            if name in least and self.model.get(name, least[name]) < least[name]:
                 raise ValueError(
                     f"model: {name}={self.model[name]} must be at least {least[name]} here: leave it out."
                 )

@@ -15,7 +15,7 @@ from hf_encoders.data.vocabulary.suffix_bpe import suffix_bpe_tokenizer
 from hf_encoders.data.vocabulary.tokenizer_training import untrained_tokenizer
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.registration import configurations
-from tests.families import fields_of, model_class, own_sizes
+from tests.families import fields_of, has_field, model_class, own_sizes
 
 
 WORDS = ("the", "cat", "sat", "on", "a", "mat", "dog", "and", "slept", "all", "day", "long", ".", ",")
@@ -46,6 +46,17 @@ class Family(NamedTuple):
     def file(self) -> str:
         """What the names of its files end in: `xlm_roberta`."""
         return self.name.replace("-", "_")
+
+    @property
+    def token_head(self) -> str:
+        """The Auto class whose head predicts tokens: of masked ones, unless it has no such (XLNet)."""
+        auto_map = self.config_class.AUTO_MAP
+        return "AutoModelForMaskedLM" if "AutoModelForMaskedLM" in auto_map else "AutoModelForPreTraining"
+
+    @property
+    def relative(self) -> tuple[str, ...]:
+        """The types of relative positions that it has beside its own."""
+        return RELATIVE if has_field(self.config_class, "position_embedding_type") else ()
 
 
 # Changes to `SIZES` by family, beside the sizes that only it has.

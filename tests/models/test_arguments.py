@@ -214,7 +214,9 @@ def test_the_remedy_for_a_configuration_of_transformers_works(config_class: type
     # transformers derives the width of XLNet's heads from its own names only.
     fields = {config_class.own_name(name): value for name, value in fields.items()}
     config = stock(**fields, id2label={0: "a", 1: "b", 2: "c"})
-    auto_class = next(one for one in ("AutoModelForMaskedLM", "AutoModelForPreTraining") if one in config_class.AUTO_MAP)
+    auto_class = next(
+        one for one in ("AutoModelForMaskedLM", "AutoModelForPreTraining") if one in config_class.AUTO_MAP
+    )
     model_class = families.model_class(config_class, auto_class)
     with pytest.raises(ValueError, match=rf"pass {config_class.__name__}.from_dict\(config.to_dict\(\)\)"):
         model_class(config)

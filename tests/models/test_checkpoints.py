@@ -343,7 +343,7 @@ def test_new_models_are_drawn_as_in_transformers(model_class: type[PreTrainedMod
     """Normal with `initializer_range`, biases and padding rows 0, LayerNorms 1."""
     config = tiny_model(model_class, initializer_range=0.5, embed_init_std=0.5).config
     for name, parameter in model_class(config).named_parameters():
-        if name.endswith("bias") and "rel_attn" not in name:  # XLNet adds those to queries
+        if name.endswith(".bias"):
             assert not parameter.any(), name
         elif "norm" in name.lower():
             assert (parameter == 1).all(), name

@@ -9,7 +9,14 @@ import transformers
 from transformers import PreTrainedModel
 
 import hf_encoders
-from hf_encoders import HfeAlbertConfig, HfeBertConfig, HfeRobertaConfig, HfeXLMConfig, HfeXLMRobertaConfig, HfeXLNetConfig
+from hf_encoders import (
+    HfeAlbertConfig,
+    HfeBertConfig,
+    HfeRobertaConfig,
+    HfeXLMConfig,
+    HfeXLMRobertaConfig,
+    HfeXLNetConfig,
+)
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from tests.families import has_field, is_derived
 from tests.models.tiny import ALL_MODELS, CONFIGURATIONS, LANGUAGES, WITH_RELATIVE, tiny_config, tiny_model
@@ -185,8 +192,6 @@ def test_values_out_of_range_are_named(config_class: type[EncoderConfig], field:
         (HfeXLNetConfig, {"hidden_size": 15}, "d_model=15 must be even"),
         (HfeXLNetConfig, {"summary_type": "mean"}, "summary_type='mean' is not built"),
         (HfeXLNetConfig, {"summary_last_dropout": 1.0}, "summary_last_dropout=1.0 must be a probability"),
-        (HfeXLNetConfig, {"max_position_embeddings": 512}, "max_position_embeddings=512: XLNet reads rows of any"),
-        (HfeXLNetConfig, {"position_embedding_type": "relative_key"}, "XLNet has relative positions of its own"),
         (HfeXLMConfig, {"is_encoder": False}, "is_encoder=False is a decoder's"),
         (HfeXLMConfig, {"asm": True}, "asm=True is an adaptive softmax"),
         (HfeXLMConfig, {"n_langs": 0, "lang2id": None}, "n_langs=0 must be at least 1"),
@@ -210,6 +215,23 @@ def test_values_out_of_range_are_named(config_class: type[EncoderConfig], field:
 def test_values_out_of_a_familys_range_are_named(config_class: type, fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         tiny_config(config_class, **fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"max_position_embeddings": 512},
+            "max_position_embeddings=512: XLNet reads rows of any length: leave it out",
+        ),
+        ({"position_embedding_type": "relative_key"}, "XLNet has relative positions of its own: leave it out"),
+    ],
+)
+def test_fields_that_xlnet_does_not_have(fields: dict[str, Any], message: str) -> None:
+    """transformers' XLNet cannot read a file with the first one."""
+    with pytest.raises(ValueError, match=message):
+        HfeXLNetConfig(**fields)
+    assert not set(fields) & set(HfeXLNetConfig().to_dict())
 
 
 @pytest.mark.parametrize("config_class", CONFIGURATIONS)

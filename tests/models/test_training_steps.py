@@ -61,7 +61,6 @@ def without_effect(model: PreTrainedModel) -> tuple[str, ...]:
         return *KEY_BIASES, "classifier.bias", *summary, "logits_proj.bias", "seg_embed", "r_s_bias"
     if isinstance(model, QUESTION_ANSWERING):
         last_norms = ("layer.2.output.LayerNorm.bias", "groups.1.albert_layers.1.full_layer_layer_norm.bias")
-        last_norms += ("layer.2.ff.layer_norm.bias",)
         return *KEY_BIASES, "qa_outputs.bias", *last_norms
     return KEY_BIASES
 

@@ -92,7 +92,9 @@ def make_batch(kind: str, config: PreTrainedConfig, seed: int = 0, rows: int = 3
     if kind == "positions" and not is_derived(type(config), "max_position_embeddings"):
         batch["position_ids"] = torch.randint(0, config.max_position_embeddings, shape)
     if kind == "types":
-        batch["token_type_ids"] = torch.randint(0, config.extra_ids.get("token_type_ids", config.type_vocab_size), shape)
+        batch["token_type_ids"] = torch.randint(
+            0, config.extra_ids.get("token_type_ids", config.type_vocab_size), shape
+        )
     if "langs" in config.extra_ids:
         batch["langs"] = torch.randint(0, config.n_langs, shape)
     return batch

@@ -62,7 +62,7 @@ def new_warnings(log_history: Sequence[dict[str, Any]], context: WarningContext)
 
 
 def stalled_loss(entries: list[dict[str, Any]], context: WarningContext) -> tuple[str, str] | None:
-    """The loss of predicted tokens of the last logs after warm-up is not below the unigram cross-entropy and does not fall."""
+    """The loss of predicted tokens, after warm-up, is not below the unigram cross-entropy and does not fall."""
     unigram, name = context.unigram_cross_entropy, context.token_loss
     losses = values_after_warmup(entries, name, PLATEAU_LOGS, PLATEAU_SHARE, context)
     if unigram is None or not losses:
