@@ -239,7 +239,7 @@ def test_plain_chunks_and_tokenized_rows_are_taken() -> None:
     same = ReusedChunks(documents, max_length=20, redraw=False)
     one, other = (collator([dataset[[0, 3, 5]]]) for dataset in (chunks, same))
     assert all(torch.equal(one[name], other[name]) for name in one)
-    rows = TOKENIZER(["the cat sat on a mat .", "the dog"])
+    rows = TOKENIZER(["the cat sat on a mat .", "the dog"], return_token_type_ids=True)
     batch = collator([{name: rows[name][i] for name in rows} for i in range(2)])
     assert batch["token_type_ids"].tolist() == [[0] * 8 + [2], [0] * 3 + [2] + [3] * 5]
     assert (batch["labels"] != IGNORED).any()
