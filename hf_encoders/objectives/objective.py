@@ -72,9 +72,10 @@ class Objective:
         found, missing = self._model_class(config_class)
         if missing:
             able = [config.model_type for config in configurations() if not self._model_class(config)[1]]
+            others = [name for name, one in OBJECTIVES.items() if not one._model_class(config_class)[1]]
             raise ValueError(
-                f"objective {self.name}: {config_class.model_type} has no head for {' and '.join(missing)}. Use mlm, "
-                f"or the family {' or '.join(able)}."
+                f"objective {self.name}: {config_class.model_type} has no head for {' and '.join(missing)}. Use "
+                f"{' or '.join(others)}, or the family {' or '.join(able)}."
             )
         return found
 
@@ -87,6 +88,10 @@ class Objective:
     def new_model(self, config: EncoderConfig) -> PreTrainedModel:
         """A model with fresh weights."""
         return getattr(transformers, self.auto_class).from_config(config)
+
+    def held_out_options(self, examples: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of a run's options of `make_examples` that its evaluation has too: none that is an artefact."""
+        return {}
 
     def make_examples(self, documents: datasets.Dataset, max_length: int, **options: Any) -> EpochDataset:
         """The dataset of examples, of at most `max_length` tokens each."""
@@ -219,8 +224,12 @@ def register_objective(objective: Objective) -> None:
 
 
 def objectives_of_text() -> list[str]:
-    """Names of the objectives whose text is documents, not dialogues."""
-    return [name for name, objective in OBJECTIVES.items() if objective.turns_column is None]
+    """Names of the objectives that mask tokens of documents: not of dialogues, nor in another way."""
+    return [
+        name
+        for name, objective in OBJECTIVES.items()
+        if objective.turns_column is None and issubclass(objective.masking_options, Masking)
+    ]
 
 
 def get_objective(name: str) -> Objective:

@@ -29,6 +29,10 @@ class PermutationLanguageModelling(MaskedLanguageModelling):
     masking_options = Permutation
     least_documents = 2  # random second segments are from another document of the same part
 
+    def held_out_options(self, examples: Mapping[str, Any]) -> dict[str, Any]:
+        """The text before a chunk."""
+        return {name: value for name, value in examples.items() if name == "reuse"}
+
     def describe(
         self, collator: Any, mask_rates: Sequence[float], examples: Mapping[str, Any], logged: Mapping[str, float]
     ) -> dict[str, str]:

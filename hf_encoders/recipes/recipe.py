@@ -113,6 +113,13 @@ class Recipe:
 
     def _check_phase_masking(self) -> None:
         objective = get_objective(self.objective)
+        if not issubclass(objective.masking_options, Masking):
+            if self.mask_rate is not None:
+                raise ValueError(
+                    f"mask_rate: {self.objective} has none: its order depends on what is predicted: leave it out."
+                )
+            if any(self.phase_masking):
+                raise ValueError(f"phases: {self.objective} is the same in every phase: leave out their masking.")
         for number, changed in enumerate(self.phase_masking):
             if changed:
                 try:
