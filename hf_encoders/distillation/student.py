@@ -15,8 +15,6 @@ from hf_encoders.registration import config_class_of, configurations
 
 
 LAYER_NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
-# What a configuration says of its own checkpoint, not of the model.
-OF_A_CHECKPOINT = ("architectures", "model_type", "transformers_version", "dtype", "_name_or_path", "auto_map")
 
 
 def spread_layers(teacher_layers: int, student_layers: int) -> list[int]:
@@ -53,12 +51,12 @@ def student_config(teacher: EncoderConfig, layers: int, family: str | None = Non
     """
     config_class = config_class_of(family or student_family(teacher))
     if config_class.model_type == teacher.model_type:
-        shared = {name: value for name, value in teacher.to_dict().items() if name not in OF_A_CHECKPOINT}
+        shared = fields_of(teacher)
     elif teacher.model_type in getattr(config_class, "STUDENT_OF", ()):
         names = (one.name for one in dataclasses.fields(BertFieldsConfig))
         own = {one.name for one in dataclasses.fields(config_class)} | config_class.attribute_map.keys()
-        of_models = {one.name for one in dataclasses.fields(transformers.PreTrainedConfig)}
-        shared = {name: getattr(teacher, name) for name in names if name in own and name not in of_models}
+        of_all = {one.name for one in dataclasses.fields(transformers.PreTrainedConfig)}
+        shared = {name: getattr(teacher, name) for name in names if name in own and name not in of_all}
     else:
         able = [one.model_type for one in configurations() if teacher.model_type in getattr(one, "STUDENT_OF", ())]
         raise ValueError(
@@ -69,6 +67,13 @@ def student_config(teacher: EncoderConfig, layers: int, family: str | None = Non
     shared = {name: value for name, value in shared.items() if config_class.own_name(name) not in fields}
     shared = {config_class.own_name(name): value for name, value in shared.items()}
     return config_class(**{**shared, number: layers, **fields})
+
+
+def fields_of(config: EncoderConfig) -> dict[str, Any]:
+    """The fields of a configuration by the family's own names, without those that all of transformers' have."""
+    of_all = {one.name for one in dataclasses.fields(transformers.PreTrainedConfig)}
+    names = (one.name for one in dataclasses.fields(config))
+    return {name: getattr(config, name) for name in names if name not in of_all}
 
 
 def student_from(
@@ -100,17 +105,30 @@ def student_from(
     depth = teacher.config.num_hidden_layers
     layers = check_layers(spread_layers(depth, max(depth // 2, 1)) if layers is None else layers, depth)
     config = student_config(teacher.config, len(layers), family, **fields)
-    if config.position_embedding_type != teacher.config.position_embedding_type:
-        raise ValueError("position_embedding_type is the teacher's: leave it out.")
-    student = transformers.AutoModelForMaskedLM.from_config(config)
-    weights = weights_of_layers(teacher.state_dict(), layers, depth)
-    if config.model_type != teacher.config.model_type:
-        if config.position_embedding_type != "absolute":
+    return initialise(transformers.AutoModelForMaskedLM.from_config(config), teacher, layers)
+
+
+def initialise(student: PreTrainedModel, teacher: PreTrainedModel, layers: Sequence[int]) -> PreTrainedModel:
+    """Copy layers of the teacher, its embeddings and its head into a student of as many layers; returns the student.
+
+    Raises:
+        ValueError: as `student_from`.
+    """
+    family, own = teacher.config.model_type, student.config
+    depth = teacher.config.num_hidden_layers
+    if own.position_embedding_type != teacher.config.position_embedding_type:
+        raise ValueError(
+            f"position_embedding_type={own.position_embedding_type!r}: the teacher's is "
+            f"{teacher.config.position_embedding_type!r}, and its weights need the same: leave it out."
+        )
+    weights = weights_of_layers(teacher.state_dict(), check_layers(layers, depth), depth)
+    if own.model_type != family:
+        if own.position_embedding_type != "absolute":
             raise ValueError(
-                f"position_embedding_type={config.position_embedding_type!r}: the teacher's token types go into "
-                f"absolute positions: choose family={teacher.config.model_type!r}."
+                f"position_embedding_type={own.position_embedding_type!r}: the teacher's token types go into absolute "
+                f"positions: choose the family {family} for the student."
             )
-        weights = getattr(student, f"weights_of_{teacher.config.model_type}")(weights)
+        weights = getattr(student, f"weights_of_{family}")(weights)
     take_weights(student, weights)
     return student
 
@@ -167,4 +185,5 @@ def take_weights(student: PreTrainedModel, weights: Mapping[str, torch.Tensor]) 
                 f"{name} is {tuple(value.shape)} in the student and {tuple(weights[name].shape)} in the teacher: "
                 "leave out the field that changes it, or make a new student from its configuration."
             )
-    student.load_state_dict({name: weights[name] for name in own})
+    if student.device.type != "meta":
+        student.load_state_dict({name: weights[name] for name in own})

@@ -41,7 +41,8 @@ class DistillationOptions:
             those with a label, or `"all"` that are not padding, as in the original without `--restrict_ce_to_mask`.
         temperature (`float`, *optional*, defaults to 2.0): T of the soft targets, above 0.
         loss_weights (`Mapping[str, float]`, *optional*): Weights, at least 0, of `ce` (soft targets, default 5), `mlm`
-            (masked tokens, 2) and `cos` (cosine of hidden states, 1); a term of weight 0 is not computed.
+            (masked tokens, 2) and `cos` (cosine of hidden states, 1); a term of weight 0 is not computed, except
+            `mlm`, which is measured.
 
     Raises:
         ValueError: naming the option.
@@ -62,7 +63,7 @@ class DistillationOptions:
         for name, weight in (given or {}).items():
             if not (_is_number(weight) and weight >= 0):
                 raise ValueError(f"loss_weights: {name}={weight!r} must be a number of at least 0.")
-        if not self.weights:
+        if not any(self.weights.values()):
             raise ValueError(f"loss_weights={given!r} leave nothing to learn: give at least one above 0.")
 
     @property
@@ -70,10 +71,10 @@ class DistillationOptions:
         """Weights of the terms that are computed.
 
         >>> DistillationOptions(loss_weights={"cos": 0}).weights
-        {'ce': 5.0, 'mlm': 2.0}
+        {'mlm': 2.0, 'ce': 5.0}
         """
         weights = {**LOSS_WEIGHTS, **(self.loss_weights or {})}
-        return {name: float(weight) for name, weight in weights.items() if weight}
+        return {name: float(weights[name]) for name in ("mlm", "ce", "cos") if weights[name] or name == "mlm"}
 
     @property
     def loss_terms(self) -> dict[str, str]:
@@ -215,11 +216,9 @@ class StudentWithTeacher:
             if inputs_embeds is not None:
                 raise ValueError("inputs_embeds are the student's, and the teacher needs input_ids: pass those.")
             found = self.compare(outputs, self.ask_teacher(*inputs, token_labels=labels, **kwargs), labels)
-        logits = None
-        has_logits = return_logits if return_logits is not None else labels is None or not self.training
-        if has_logits or (labels is not None and "mlm" in self.loss_terms):
-            logits, mlm = self.predict_tokens(outputs.last_hidden_state, outputs.tokens, labels, return_logits)
-            found |= {"mlm": mlm} if mlm is not None and "mlm" in self.loss_terms else {}
+        logits, mlm = self.predict_tokens(outputs.last_hidden_state, outputs.tokens, labels, return_logits)
+        if mlm is not None:
+            found["mlm"] = mlm
         return DistillationOutput(
             loss=self._weighted_loss(found, labels, num_items_in_batch) if found else None,
             logits=logits,

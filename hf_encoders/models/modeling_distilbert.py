@@ -4,8 +4,10 @@ Differs from BERT in: no token types, no pooler, no dropout after the projection
 are the model's own, a classifier of its own on the first token.
 """
 
+import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import wraps
 from typing import Any
 
 import torch
@@ -18,7 +20,7 @@ from .encoder_arguments import check_ids
 from .encoder_attention import EncoderSelfAttention
 from .encoder_blocks import LayerStack, activation, in_chunks
 from .encoder_cpu_kernels import EncoderDropout
-from .encoder_heads import EncoderForMaskedLM
+from .encoder_heads import EncoderForMaskedLM, EncoderHead
 from .encoder_models import EncoderModel, EncoderPreTrainedModel
 from .encoder_outputs import FlatEncoderOutput
 from .encoder_recompute import project
@@ -154,6 +156,24 @@ class DistilBertTransformer(LayerStack):
         return list(self.layer)
 
 
+def without_token_types(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """A head's `forward` that does not name `token_type_ids`, as in transformers.
+
+    Trainer drops the columns of a dataset that the signature does not name: BERT's tokenizer makes this one.
+    """
+    signature = inspect.signature(forward)
+    place = list(signature.parameters).index("token_type_ids")
+
+    @wraps(forward)
+    def named(*given: Any, **others: Any) -> Any:
+        given = (*given[:place], None, *given[place:]) if len(given) > place else given
+        return forward(*given, **others)
+
+    kept = [one for one in signature.parameters.values() if one.name != "token_type_ids"]
+    named.__signature__ = signature.replace(parameters=kept)
+    return named
+
+
 class HfeDistilBertPreTrainedModel(EncoderPreTrainedModel):
     """Names and initialisation of the DistilBERT models."""
 
@@ -161,6 +181,11 @@ class HfeDistilBertPreTrainedModel(EncoderPreTrainedModel):
     base_model_prefix = "distilbert"
     pretraining_heads = (r"vocab_(transform|layer_norm|projector)\.(weight|bias)",)
     _no_split_modules = ["DistilBertEmbeddings", "DistilBertLayer"]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if issubclass(cls, EncoderHead) and "token_type_ids" in inspect.signature(cls.forward).parameters:
+            cls.forward = without_token_types(cls.forward)
 
     def _add_encoder(self, add_pooling_layer: bool) -> None:
         self.distilbert = HfeDistilBertModel(self.config)
