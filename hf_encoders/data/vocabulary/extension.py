@@ -4,18 +4,19 @@ Each new entry stands for a run of old ones, and is added so that other text is 
 
 - BPE: a merge at the end of the list, which is applied after all others, to two pieces that stand side by side;
 - Unigram: with the sum of the scores of its pieces and a little more, so that it wins exactly against them;
-- WordPiece: as an entry. The longest match is taken from left to right, so text that contains the entry may be cut
-  differently behind it too, which happens to few words and is counted in the report.
+- WordPiece: whole words only. The longest match is taken from left to right, so a word that begins with a new entry
+  may be cut differently behind it too; entries of parts of words would change every second line.
 
 Entries are chosen one after the other, always the one that saves most tokens of the text, as BPE is trained
-(Sennrich et al. 2016, https://arxiv.org/abs/1508.07909); but for WordPiece and Unigram, which need no pieces in
-between, a whole word can be one step.
+(Sennrich et al. 2016, https://arxiv.org/abs/1508.07909); Unigram, which needs no pieces in between, takes runs of any
+length in one step.
 """
 
 import heapq
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -26,6 +27,25 @@ from transformers import PreTrainedTokenizerBase
 LEAST_COUNT = 5  # occurrences in the text of a word that entries are made of: rarer ones teach an embedding nothing
 SCORE_MARGIN = 1e-3  # in nats, of a Unigram entry over its pieces; scores are trained to about 1e-4
 FILLER_SCORE = -1000.0  # of tokens that a Unigram model has to list and must not find by itself
+
+
+Run = tuple[str, ...]  # pieces that stand side by side in a word
+
+
+def _pairs(pieces: Sequence[str]) -> list[Run]:
+    return list(pairwise(pieces))
+
+
+def _runs(pieces: Sequence[str]) -> list[Run]:
+    ends = range(2, len(pieces) + 1)
+    return [tuple(pieces[begin:end]) for end in ends for begin in range(end - 1)]
+
+
+def _words(pieces: Sequence[str]) -> list[Run]:
+    return [tuple(pieces)] if len(pieces) > 1 else []
+
+
+RUNS = {"WordPiece": _words, "BPE": _pairs, "Unigram": _runs}  # those that an entry can stand for
 
 
 class ExtendedVocabulary(NamedTuple):
@@ -57,14 +77,12 @@ def extend_vocabulary(
     if not tokenizer.is_fast:
         raise ValueError(f"tokenizer is a {type(tokenizer).__name__} without a fast version: convert it first.")
     state = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
-    if state["type"] not in ("WordPiece", "BPE", "Unigram"):
-        raise ValueError(
-            f"tokenizer has a model of type {state['type']}: entries can be added to WordPiece, BPE and Unigram."
-        )
+    if state["type"] not in RUNS:
+        raise ValueError(f"tokenizer has a model of type {state['type']}: entries can be added to {', '.join(RUNS)}.")
     vocabulary = tokenizer.get_vocab()
     cut = _cut_words(tokenizer, words, least_count)
     prefix = state.get("continuing_subword_prefix") or ""
-    chosen = _choose(cut, number, set(vocabulary), prefix, 2 if state["type"] == "BPE" else None)
+    chosen = _choose(cut, number, set(vocabulary), prefix, RUNS[state["type"]])
     if not chosen:
         raise ValueError(
             f"the text has no word of two pieces that occurs {least_count} times: give more text, or keep the "
@@ -94,8 +112,8 @@ def _cut_words(
 
 
 def _choose(
-    cut: list[tuple[list[str], int]], number: int, taken: set[str], prefix: str, longest: int | None
-) -> dict[str, tuple[str, ...]]:
+    cut: list[tuple[list[str], int]], number: int, taken: set[str], prefix: str, runs: Callable[[list[str]], list[Run]]
+) -> dict[str, Run]:
     """The entries in the order in which they are chosen, each with the run of pieces that it replaces.
 
     Args:
@@ -103,19 +121,14 @@ def _choose(
         number: Most entries.
         taken: Entries that there are.
         prefix: That of a piece inside a word.
-        longest: Most pieces of a run; None: the whole word.
+        runs: Those of a word's pieces that an entry can stand for.
 
     >>> cut = [(["hyper", "##tens", "##ion"], 6), (["tens", "##ion"], 9), (["hyper", "##tens", "##ive"], 4)]
-    >>> _choose(cut, 2, set(), "##", None)
+    >>> _choose(cut, 2, set(), "##", _words)
     {'hypertension': ('hyper', '##tens', '##ion'), 'tension': ('tens', '##ion')}
     """
-    gains: dict[tuple[str, ...], int] = defaultdict(int)
-    places: dict[tuple[str, ...], set[int]] = defaultdict(set)
-
-    def runs(pieces: list[str]) -> Iterator[tuple[str, ...]]:
-        for begin in range(len(pieces)):
-            for end in range(begin + 2, min(len(pieces), begin + (longest or len(pieces))) + 1):
-                yield tuple(pieces[begin:end])
+    gains: dict[Run, int] = defaultdict(int)
+    places: dict[Run, set[int]] = defaultdict(set)
 
     def count(word: int, sign: int) -> None:
         pieces, occurrences = cut[word]
@@ -128,7 +141,7 @@ def _choose(
     # Gains only fall, but for runs with a new entry: those that fell are put back when they come up.
     waiting = [(-gain, run) for run, gain in gains.items()]
     heapq.heapify(waiting)
-    chosen: dict[str, tuple[str, ...]] = {}
+    chosen: dict[str, Run] = {}
     while waiting and len(chosen) < number:
         stored, run = heapq.heappop(waiting)
         gain, entry = gains[run], _joined(run, prefix)
@@ -157,7 +170,7 @@ def _joined(run: Sequence[str], prefix: str) -> str:
     return run[0] + "".join(piece.removeprefix(prefix) for piece in run[1:])
 
 
-def _replaced(pieces: list[str], run: tuple[str, ...], entry: str) -> list[str]:
+def _replaced(pieces: list[str], run: Run, entry: str) -> list[str]:
     """Pieces with every occurrence of a run as one, from left to right.
 
     >>> _replaced(["a", "b", "a", "b", "b"], ("a", "b"), "ab")
@@ -172,7 +185,7 @@ def _replaced(pieces: list[str], run: tuple[str, ...], entry: str) -> list[str]:
 
 
 def _add_entries(
-    state: dict[str, Any], chosen: Mapping[str, tuple[str, ...]], ids: Mapping[str, int], vocabulary: Mapping[str, int]
+    state: dict[str, Any], chosen: Mapping[str, Run], ids: Mapping[str, int], vocabulary: Mapping[str, int]
 ) -> None:
     """Add the entries to a model as `tokenizers` writes it to JSON."""
     if state["type"] != "Unigram":

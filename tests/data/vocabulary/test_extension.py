@@ -7,7 +7,7 @@ import pytest
 from tokenizers import Tokenizer, models
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerFast
 
-from hf_encoders.data.vocabulary.extension import SCORE_MARGIN, _choose, extend_vocabulary
+from hf_encoders.data.vocabulary.extension import SCORE_MARGIN, _choose, _pairs, _runs, _words, extend_vocabulary
 from hf_encoders.data.vocabulary.word_counts import count_words
 from tests.data.vocabulary.trained import FAMILIES, lines, train
 
@@ -70,23 +70,27 @@ class TestEveryFamily:
 
 class TestChoice:
     def test_the_largest_saving_first(self):
-        cut = [(["a", "##b", "##c"], 5), (["a", "##b"], 7)]
+        cut = [(["a", "b", "c"], 5), (["a", "b"], 7)]
         # abc saves 2 x 5, ab 1 x 12: then abc is one step from ab.
-        assert list(_choose(cut, 5, set(), "##", None).items()) == [("ab", ("a", "##b")), ("abc", ("ab", "##c"))]
+        assert list(_choose(cut, 5, set(), "", _runs).items()) == [("ab", ("a", "b")), ("abc", ("ab", "c"))]
 
     def test_merges_are_pairs(self):
-        assert _choose([(["a", "b", "c"], 5)], 5, set(), "", 2) == {"ab": ("a", "b"), "abc": ("ab", "c")}
-        assert _choose([(["a", "b", "c"], 5)], 5, set(), "", None) == {"abc": ("a", "b", "c")}
+        assert _choose([(["a", "b", "c"], 5)], 5, set(), "", _pairs) == {"ab": ("a", "b"), "abc": ("ab", "c")}
+        assert _choose([(["a", "b", "c"], 5)], 5, set(), "", _runs) == {"abc": ("a", "b", "c")}
+
+    def test_words_are_taken_whole(self):
+        cut = [(["a", "##b", "##c"], 5), (["a", "##b"], 3), (["c"], 9)]
+        assert _choose(cut, 5, set(), "##", _words) == {"abc": ("a", "##b", "##c"), "ab": ("a", "##b")}
 
     def test_an_entry_that_is_there_is_not_added(self):
-        assert _choose([(["a", "b"], 5)], 5, {"ab"}, "", 2) == {}
+        assert _choose([(["a", "b"], 5)], 5, {"ab"}, "", _pairs) == {}
 
     def test_one_entry_from_two_runs_is_one(self):
         cut = [(["ab", "c"], 5), (["a", "bc"], 4)]
-        assert _choose(cut, 5, set(), "", 2) == {"abc": ("ab", "c")}
+        assert _choose(cut, 5, set(), "", _pairs) == {"abc": ("ab", "c")}
 
     def test_runs_that_overlap_count_once(self):
-        assert _choose([(["a", "a", "a"], 5)], 1, set(), "", 2) == {"aa": ("a", "a")}
+        assert _choose([(["a", "a", "a"], 5)], 1, set(), "", _pairs) == {"aa": ("a", "a")}
 
     def test_a_naive_loop_chooses_the_same(self):
         generator = random.Random(0)
@@ -108,7 +112,7 @@ class TestChoice:
                     found.append("".join(pair) if is_pair else pieces[i])
                     i += 1 + is_pair
                 words[place] = found, count
-        assert _choose(cut, 12, set(), "", 2) == expected
+        assert _choose(cut, 12, set(), "", _pairs) == expected
 
 
 def test_scores_of_unigram_entries():
@@ -144,7 +148,7 @@ def test_wrong_input(words, number, message):
 
 
 def test_other_models_are_refused(tokenizer):
-    with pytest.raises(ValueError, match="type WordLevel: entries can be added to WordPiece, BPE and Unigram"):
+    with pytest.raises(ValueError, match="type WordLevel: entries can be added to WordPiece, BPE, Unigram"):
         extend_vocabulary(tokenizer, {"w5": 9}, 1)
 
 
