@@ -10,7 +10,7 @@ import yaml
 from transformers import TrainerCallback
 
 from hf_encoders.cli import main
-from hf_encoders.commands import pretrain as pretrain_command
+from hf_encoders.recipes import command as pretrain_command
 from hf_encoders.recipes.run import Run
 from hf_encoders.records.training_record import TrainingRecord
 from tests.commands.pretrain_runs import TINY, finished_run, pretrain, weights

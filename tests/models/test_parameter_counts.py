@@ -8,7 +8,11 @@ from hf_encoders import (
     HfeAlbertModel,
     HfeBertConfig,
     HfeBertModel,
+    HfeDistilBertConfig,
+    HfeDistilBertForMaskedLM,
+    HfeDistilBertModel,
     HfeRobertaConfig,
+    HfeRobertaForMaskedLM,
     HfeRobertaModel,
     HfeXLMConfig,
     HfeXLMModel,
@@ -36,6 +40,13 @@ XLM_100 = {"vocab_size": 200_000, "emb_dim": 1280, "n_layers": 16, "n_heads": 16
         (HfeAlbertModel, HfeAlbertConfig.large(), 17_683_968),
         (HfeAlbertModel, HfeAlbertConfig.xlarge(), 58_724_864),
         (HfeAlbertModel, HfeAlbertConfig.xxlarge(), 222_595_584),
+        (HfeRobertaForMaskedLM, HfeRobertaConfig(num_hidden_layers=6), 82_170_201),  # distilroberta
+        (HfeDistilBertModel, HfeDistilBertConfig.base(), 66_362_880),
+        (HfeDistilBertForMaskedLM, HfeDistilBertConfig.base(), 66_985_530),
+        (HfeDistilBertModel, HfeDistilBertConfig.base(vocab_size=28_996), 65_190_912),  # cased
+        (HfeDistilBertForMaskedLM, HfeDistilBertConfig.base(vocab_size=28_996), 65_812_036),
+        (HfeDistilBertModel, HfeDistilBertConfig.base(vocab_size=119_547), 134_734_080),  # multilingual
+        (HfeDistilBertForMaskedLM, HfeDistilBertConfig.base(vocab_size=119_547), 135_445_755),
         (HfeXLMRobertaModel, HfeXLMRobertaConfig.base(), 278_043_648),
         (HfeXLMRobertaForMaskedLM, HfeXLMRobertaConfig.base(), 278_295_186),
         (HfeXLMRobertaModel, HfeXLMRobertaConfig.large(), 559_890_432),

@@ -17,8 +17,8 @@ from transformers import AutoTokenizer, Trainer, TrainingArguments
 
 from hf_encoders import HfeBertForMaskedLM
 from hf_encoders.cli import main
-from hf_encoders.commands import pretrain as pretrain_command
 from hf_encoders.publishing.publish import plan_publication, publish
+from hf_encoders.recipes import command as pretrain_command
 from hf_encoders.records.training_record import TrainingRecord
 from hf_encoders.saved_files import published_files
 from hf_encoders.training import HealthCallback, HubCodeCallback, PreTrainingTrainer

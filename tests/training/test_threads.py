@@ -10,7 +10,7 @@ import pytest
 import torch
 import yaml
 
-from hf_encoders.commands import pretrain as pretrain_command
+from hf_encoders.recipes import command as pretrain_command
 from hf_encoders.training import threads
 from hf_encoders.training.threads import Work, fastest_threads, set_threads
 from tests.commands.pretrain_runs import TINY, pretrain, weights
