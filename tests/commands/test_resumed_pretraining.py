@@ -21,6 +21,7 @@ def folder(tmp_path_factory):
     return finished_run(tmp_path_factory.mktemp("pretrain"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["max_steps", "last phase", "phase behind"])
 def test_a_finished_run_becomes_longer_with_the_schedule_of_the_longer_run(folder, how, capsys, monkeypatch):
     """Its steps stay as they were; what is killed of the rest and resumed is as if it had not been killed."""

@@ -159,6 +159,7 @@ VARIANTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMPARISONS)
 def test_comparisons_write_a_table_and_a_picture(name, tmp_path):
     text = tmp_path / "text.txt"

@@ -14,10 +14,19 @@ from hf_encoders import (
     HfeRobertaConfig,
     HfeRobertaForMaskedLM,
     HfeRobertaModel,
+    HfeXLMConfig,
+    HfeXLMModel,
     HfeXLMRobertaConfig,
     HfeXLMRobertaForMaskedLM,
     HfeXLMRobertaModel,
+    HfeXLMWithLMHeadModel,
 )
+
+
+# Sizes of the released models: mlm-en-2048, mlm-tlm-xnli15-1024, mlm-100-1280 (and mlm-17-1280).
+XLM_EN = {"vocab_size": 30_145, "emb_dim": 2048, "n_layers": 12, "n_heads": 16}
+XLM_15 = {"vocab_size": 95_000, "emb_dim": 1024, "n_layers": 12, "n_heads": 8, "n_langs": 15, "use_lang_emb": True}
+XLM_100 = {"vocab_size": 200_000, "emb_dim": 1280, "n_layers": 16, "n_heads": 16}
 
 
 @pytest.mark.parametrize(
@@ -42,6 +51,12 @@ from hf_encoders import (
         (HfeXLMRobertaForMaskedLM, HfeXLMRobertaConfig.base(), 278_295_186),
         (HfeXLMRobertaModel, HfeXLMRobertaConfig.large(), 559_890_432),
         (HfeXLMRobertaForMaskedLM, HfeXLMRobertaConfig.large(), 560_142_482),
+        (HfeXLMModel, HfeXLMConfig(**XLM_EN), 667_088_896),
+        (HfeXLMWithLMHeadModel, HfeXLMConfig(**XLM_EN), 667_119_041),
+        (HfeXLMModel, HfeXLMConfig(**XLM_15), 248_976_384),
+        (HfeXLMWithLMHeadModel, HfeXLMConfig(**XLM_15), 249_071_384),
+        (HfeXLMModel, HfeXLMConfig(**XLM_100), 571_496_960),
+        (HfeXLMWithLMHeadModel, HfeXLMConfig(**XLM_100), 571_696_960),
     ],
 )
 def test_parameters_are_as_many_as_in_the_released_models(model_class: type, config: object, expected: int) -> None:

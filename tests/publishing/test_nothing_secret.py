@@ -268,6 +268,7 @@ def rows_of(tokenizer, words):
     return [{"input_ids": row, "attention_mask": [1] * len(row), "labels": row}] * 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ours", "stock"])
 def test_pushes_of_trainer_with_our_callbacks(home, hub, kind):
     """A run that stopped at a loss that is not finite, and is resumed with pushes."""

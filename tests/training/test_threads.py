@@ -135,6 +135,7 @@ def test_a_large_model_has_all_threads_unmeasured(two_cores):
     assert two_cores.ran == []
 
 
+@pytest.mark.slow
 def test_a_run_notes_its_threads_and_measuring_does_not_change_it(tmp_path, monkeypatch, capsys):
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(TINY), encoding="utf-8")
     write_corpus(tmp_path / "text.txt", 60, "alpha")
