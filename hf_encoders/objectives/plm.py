@@ -21,6 +21,7 @@ class PermutationLanguageModelling(MaskedLanguageModelling):
 
     name = "plm"
     terms = (PREDICTED_TOKENS,)
+    token_term = PREDICTED_TOKENS
     auto_class = "AutoModelForPreTraining"
     dataset_class = ReusedChunks
     collator_class = DataCollatorForPermutationLM

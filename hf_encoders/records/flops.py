@@ -18,6 +18,7 @@ import time
 from collections.abc import Sequence
 
 import torch
+from transformers import PreTrainedModel
 
 from hf_encoders.models.encoder_configuration import EncoderConfig
 
@@ -46,6 +47,19 @@ def forward_flops_of_counts(
     pair_head = width**2 + 2 * width
     attention = 4 * layers * width * squared_lengths
     return 2 * (weights * tokens + head * predicted + pair_head * pairs) + attention
+
+
+def training_flops(
+    model: PreTrainedModel, tokens: int, squared_lengths: int, predicted: int = 0, pairs: int = 0
+) -> int:
+    """Operations of the forward and backward passes of a training; with a forward pass of the model's teacher."""
+    own, teacher = model.config, getattr(model, "teacher", None)
+    if teacher is None:
+        return 3 * forward_flops_of_counts(own, tokens, squared_lengths, predicted, pairs)
+    # One projection of a token serves the soft targets and the hard ones.
+    projected = tokens if model.loss_terms.get("ce") == "input_ids" else predicted
+    both = ((3, own), (1, teacher.config))
+    return sum(times * forward_flops_of_counts(one, tokens, squared_lengths, projected) for times, one in both)
 
 
 def measure_gemm_rate(

@@ -178,6 +178,7 @@ def test_another_vocabulary_size_survives_saving(
 HEAD_PREFIXES = ("cls.", "lm_head.", "predictions.", "sop_classifier.", "classifier.", "qa_outputs.") + (
     # XLM's and XLNet's
     *("pred_layer.", "sequence_summary.", "logits_proj.", "lm_loss."),
+    *("vocab_transform.", "vocab_layer_norm.", "vocab_projector.", "pre_classifier."),  # DistilBERT's
 )
 
 

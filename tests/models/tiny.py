@@ -37,6 +37,8 @@ ALL_MODELS = (
 )
 # Of a model with language embeddings (XLM).
 LANGUAGES = {"n_langs": 3, "lang2id": {"de": 2, "en": 0, "zh": 1}, "default_lang": "zh"}
+HEAD_DROPOUTS = ("classifier_dropout", "classifier_dropout_prob", "summary_first_dropout", "seq_classif_dropout")
+HEAD_DROPOUTS += ("summary_last_dropout",)
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 

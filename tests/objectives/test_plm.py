@@ -89,8 +89,8 @@ def test_what_the_card_says():
     collator = objective.collator_class(make_tokenizer(), fill_up=False, reversed_share=0.0)
     (words,) = objective.describe(collator, (), {"reuse": True}, {"mask_rate": 0.138}).values()
     assert words == (
-        "13.8% of the tokens in a random order, in spans of up to 5; pairs of segments, half random; each after the text "
-        "before it, in an order of its own; 0% read in reverse"
+        "13.8% of the tokens in a random order, in spans of up to 5; pairs of segments, half random; each after the "
+        "text before it, in an order of its own; 0% read in reverse"
     )
     assert objective.loss_baselines(6.5) == {"plm_loss": ("unigram cross-entropy", 6.5)}
 
