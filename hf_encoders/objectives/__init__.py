@@ -7,10 +7,11 @@ from hf_encoders.objectives.objective import (
     OBJECTIVES,
     LossTerm,
     Objective,
+    comparable_objectives,
     get_objective,
-    objectives_of_text,
     register_objective,
 )
+from hf_encoders.objectives.rtd import ReplacedTokenDetection
 from hf_encoders.objectives.sop import SentenceOrderPrediction
 
 
@@ -18,5 +19,6 @@ register_objective(MaskedLanguageModelling())
 register_objective(NextSentencePrediction())
 register_objective(SentenceOrderPrediction())
 register_objective(DialogueLanguageModelling())
+register_objective(ReplacedTokenDetection())
 
-__all__ = ["OBJECTIVES", "LossTerm", "Objective", "get_objective", "objectives_of_text", "register_objective"]
+__all__ = ["OBJECTIVES", "LossTerm", "Objective", "get_objective", "comparable_objectives", "register_objective"]

@@ -47,6 +47,8 @@ class Objective:
     masking_options: ClassVar[type] = Masking  # dataclass of the options of the data collator
     least_documents: ClassVar[int] = 1  # fewest that examples can be made of
     turns_column: ClassVar[str | None] = None  # field of JSON lines with turns, if its text is dialogues
+    fills_masks: ClassVar[bool] = True  # whether the saved model predicts masked tokens
+    is_in_transformers: ClassVar[bool] = True  # whether transformers has a model that is trained so, to compare with
 
     @property
     def loss_weights(self) -> dict[str, float]:
@@ -87,6 +89,10 @@ class Objective:
     def new_model(self, config: EncoderConfig) -> PreTrainedModel:
         """A model with fresh weights."""
         return getattr(transformers, self.auto_class).from_config(config)
+
+    def saved_model(self, model: PreTrainedModel) -> PreTrainedModel:
+        """The model in the folder that a trained one is saved to, which the card describes."""
+        return model
 
     def make_examples(self, documents: datasets.Dataset, max_length: int, **options: Any) -> EpochDataset:
         """The dataset of examples, of at most `max_length` tokens each."""
@@ -218,9 +224,9 @@ def register_objective(objective: Objective) -> None:
     OBJECTIVES[objective.name] = objective
 
 
-def objectives_of_text() -> list[str]:
-    """Names of the objectives whose text is documents, not dialogues."""
-    return [name for name, objective in OBJECTIVES.items() if objective.turns_column is None]
+def comparable_objectives() -> list[str]:
+    """Names of the objectives that transformers' models can be trained on too, of documents, not dialogues."""
+    return [name for name, one in OBJECTIVES.items() if one.turns_column is None and one.is_in_transformers]
 
 
 def get_objective(name: str) -> Objective:

@@ -18,7 +18,7 @@ from hf_encoders.models.encoder_linear_loss import CHUNK_SCORES
 from hf_encoders.recipes.phases import RunExamples
 from hf_encoders.recipes.recipe import Phase
 from hf_encoders.recipes.run import Run
-from hf_encoders.records.flops import forward_flops_of_counts
+from hf_encoders.records.flops import forward_flops_of_model
 from hf_encoders.records.hardware import peak_on_cpu, peak_on_cuda
 from hf_encoders.records.tables import duration, text_table
 from hf_encoders.training.faults.out_of_memory import recomputes
@@ -123,6 +123,7 @@ def make_plan(
     rate = gemm_rate(dtype, arguments.device, torch.get_num_threads())
     seconds_per_byte = parameters / memory_rate(arguments.device)  # of each parameter
     none_special = torch.tensor([])
+    configurations = [part.config for part in getattr(model, "parts", (model,))]
     found = []
     for place, part in enumerate(examples.phases):
         counts = [
@@ -131,7 +132,7 @@ def make_plan(
         ]
         names = ("tokens", "squared_lengths", "predicted", "labelled")
         sums = [sum(getattr(count, name) for count in counts) for name in names]
-        flops = 3 * forward_flops_of_counts(config, *sums)
+        flops = 3 * forward_flops_of_model(model, *sums)
         pass_seconds = flops / len(counts) / (share * rate) + BYTES_OF_PASS[dtype] * seconds_per_byte
         seconds = pass_seconds * division.accumulation + BYTES_OF_UPDATE * seconds_per_byte
         largest = max(counts, key=lambda count: count.tokens)
@@ -141,7 +142,9 @@ def make_plan(
                 tokens=sums[0] / len(counts) * part.phase.steps * division.micro_batches,
                 epochs=part.phase.steps * part.phase.examples / len(part.dataset),
                 seconds=seconds * part.phase.steps,
-                activation_bytes=activation_bytes(config, largest, dtype, recomputes(arguments)),
+                activation_bytes=sum(
+                    activation_bytes(one, largest, dtype, recomputes(arguments)) for one in configurations
+                ),
             )
         )
     device = torch.cuda.get_device_name(0) if arguments.device.type == "cuda" else "CPU"

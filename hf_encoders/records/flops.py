@@ -18,6 +18,8 @@ import time
 from collections.abc import Sequence
 
 import torch
+from torch import nn
+from transformers import PreTrainedModel
 
 from hf_encoders.models.encoder_configuration import EncoderConfig
 
@@ -31,6 +33,25 @@ def forward_flops(config: EncoderConfig, lengths: Sequence[int], predicted: int 
     """Operations of one forward pass over sequences of `lengths` real tokens with predicted tokens and pairs."""
     squares = sum(length**2 for length in lengths)
     return forward_flops_of_counts(config, sum(lengths), squares, predicted, pairs)
+
+
+def forward_flops_of_model(
+    model: PreTrainedModel, tokens: int, squared_lengths: int, predicted: int = 0, pairs: int = 0
+) -> int:
+    """`forward_flops_of_counts` of a model, or of all models in its `parts`, of which one predicts the tokens."""
+    parts = getattr(model, "parts", None)
+    if parts is None:
+        return forward_flops_of_counts(model.config, tokens, squared_lengths, predicted, pairs)
+    return sum(
+        forward_flops_of_counts(part.config, tokens, squared_lengths, predicted * predicts_tokens(part))
+        for part in parts
+    )
+
+
+def predicts_tokens(model: nn.Module) -> bool:
+    """Whether labels may be tokens: False for a model without output embeddings."""
+    output_embeddings = getattr(model, "get_output_embeddings", None)  # adapters forward the model's
+    return output_embeddings is None or output_embeddings() is not None
 
 
 def forward_flops_of_counts(

@@ -9,7 +9,14 @@ import transformers
 from transformers import PreTrainedModel
 
 import hf_encoders
-from hf_encoders import HfeAlbertConfig, HfeBertConfig, HfeRobertaConfig, HfeXLMConfig, HfeXLMRobertaConfig
+from hf_encoders import (
+    HfeAlbertConfig,
+    HfeBertConfig,
+    HfeElectraConfig,
+    HfeRobertaConfig,
+    HfeXLMConfig,
+    HfeXLMRobertaConfig,
+)
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from tests.families import is_derived
 from tests.models.tiny import ALL_MODELS, CONFIGURATIONS, LANGUAGES, tiny_config, tiny_model
@@ -21,6 +28,7 @@ STOCK = {
     HfeAlbertConfig: transformers.AlbertConfig,
     HfeXLMRobertaConfig: transformers.XLMRobertaConfig,
     HfeXLMConfig: transformers.XLMConfig,
+    HfeElectraConfig: transformers.ElectraConfig,
 }
 HEADS = (
     "AutoModel",
@@ -189,6 +197,10 @@ def test_values_out_of_range_are_named(config_class: type[EncoderConfig], field:
             {"sinusoidal_embeddings": True, "position_embedding_type": "relative_key"},
             "sinusoidal_embeddings=True has no effect on relative positions",
         ),
+        (HfeElectraConfig, {"embedding_size": 0}, "embedding_size=0 must be at least 1"),
+        (HfeElectraConfig, {"generator_size": 0}, r"generator_size=0 must be a share of the width, in \(0, 1\]"),
+        (HfeElectraConfig, {"generator_size": 1.5}, "generator_size=1.5 must be a share of the width"),
+        (HfeElectraConfig, {"summary_last_dropout": 1}, "summary_last_dropout=1 must be a probability"),
     ],
 )
 def test_values_out_of_a_familys_range_are_named(config_class: type, fields: dict[str, Any], message: str) -> None:

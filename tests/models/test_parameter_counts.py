@@ -8,6 +8,9 @@ from hf_encoders import (
     HfeAlbertModel,
     HfeBertConfig,
     HfeBertModel,
+    HfeElectraConfig,
+    HfeElectraForMaskedLM,
+    HfeElectraForPreTraining,
     HfeRobertaConfig,
     HfeRobertaModel,
     HfeXLMRobertaConfig,
@@ -30,6 +33,13 @@ from hf_encoders import (
         (HfeXLMRobertaModel, HfeXLMRobertaConfig.base(), 278_043_648),
         (HfeXLMRobertaForMaskedLM, HfeXLMRobertaConfig.base(), 278_295_186),
         (HfeXLMRobertaModel, HfeXLMRobertaConfig.large(), 559_890_432),
+        # Released: discriminators with their head, and generators; that of small is as wide as its discriminator.
+        (HfeElectraForPreTraining, HfeElectraConfig.small(), 13_549_057),
+        (HfeElectraForPreTraining, HfeElectraConfig.base(), 109_483_009),
+        (HfeElectraForPreTraining, HfeElectraConfig.large(), 335_142_913),
+        (HfeElectraForMaskedLM, HfeElectraConfig.small(generator_size=1).generator_config(), 13_546_682),
+        (HfeElectraForMaskedLM, HfeElectraConfig.base().generator_config(), 33_740_602),
+        (HfeElectraForMaskedLM, HfeElectraConfig.large().generator_config(), 51_295_290),
         (HfeXLMRobertaForMaskedLM, HfeXLMRobertaConfig.large(), 560_142_482),
     ],
 )

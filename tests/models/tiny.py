@@ -13,7 +13,8 @@ from tests.families import fields_of, model_classes, own_sizes
 CONFIGURATIONS = configurations()
 BASE_MODELS = model_classes("AutoModel")
 MASKED_LM = model_classes("AutoModelForMaskedLM")
-PRETRAINING = tuple(one for one in model_classes("AutoModelForPreTraining") if one not in MASKED_LM)
+PRETRAINING = tuple(one for one in model_classes("AutoModelForPreTraining") if "pair" in one.loss_terms)
+DISCRIMINATORS = tuple(one for one in model_classes("AutoModelForPreTraining") if "rtd" in one.loss_terms)
 CLASSIFIERS = model_classes("AutoModelForSequenceClassification")
 TOKEN_CLASSIFIERS = model_classes("AutoModelForTokenClassification")
 QUESTION_ANSWERING = model_classes("AutoModelForQuestionAnswering")
@@ -23,6 +24,7 @@ ALL_MODELS = (
     *BASE_MODELS,
     *MASKED_LM,
     *PRETRAINING,
+    *DISCRIMINATORS,
     *CLASSIFIERS,
     *TOKEN_CLASSIFIERS,
     *QUESTION_ANSWERING,

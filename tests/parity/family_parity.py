@@ -27,6 +27,7 @@ NO_DROPOUT = {
     "classifier_dropout": 0.0,
     "classifier_dropout_prob": 0.0,
     "summary_first_dropout": 0.0,
+    "summary_last_dropout": 0.0,
 }
 PROBLEMS = {
     "one number": {"num_labels": 1},
