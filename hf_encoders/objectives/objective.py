@@ -45,6 +45,7 @@ class Objective:
     parallel_class: ClassVar[type[EpochDataset] | None] = None  # makes the examples of parallel text, if it takes any
     example_options: ClassVar[type | None] = None  # dataclass of further options of the dataset
     masking_options: ClassVar[type] = Masking  # dataclass of the options of the data collator
+    default_masking: ClassVar[Mapping[str, Any]] = {}  # those of them that the data collator has other defaults of
     least_documents: ClassVar[int] = 1  # fewest that examples can be made of
     turns_column: ClassVar[str | None] = None  # field of JSON lines with turns, if its text is dialogues
     fills_masks: ClassVar[bool] = True  # whether the saved model predicts masked tokens
@@ -146,7 +147,7 @@ class Objective:
             raise ValueError(f"masking: word_starts={masking['word_starts']!r} is set by presets only: leave it out.")
         for key, kind, options, others in (
             ("examples", self.example_options, examples, own),
-            ("masking", self.masking_options, masking, []),
+            ("masking", self.masking_options, {**self.default_masking, **masking}, []),
         ):
             fields = [] if kind is None else [one.name for one in dataclasses.fields(kind)]
             known = list(dict.fromkeys([*others, *fields]))

@@ -238,6 +238,7 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
     name = "rtd"
     terms = (MASKED_TOKENS, DETECTED_TOKENS)
     collator_class = DataCollatorForReplacedTokenDetection
+    default_masking = REPLACEMENT
     fills_masks = False
     is_in_transformers = False
 
@@ -254,10 +255,6 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
     def saved_model(self, model: PreTrainedModel) -> PreTrainedModel:
         """The discriminator."""
         return model.discriminator
-
-    def check_options(self, examples: Mapping[str, Any], masking: Mapping[str, Any]) -> None:
-        """As the base class, with the collator's own defaults."""
-        super().check_options(examples, {**REPLACEMENT, **masking})
 
     def describe(
         self, collator: Any, mask_rates: Sequence[float], examples: Mapping[str, Any], logged: Mapping[str, float]
