@@ -196,8 +196,10 @@ def longest_input(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) 
     return min(positions, tokenizer.model_max_length)
 
 
-def load_weights(name: str, auto_class: type, config: PreTrainedConfig) -> tuple[PreTrainedModel, list[str]]:
-    """The checkpoint `--model` in float32, and the names of the weights that it lacks, which are initialised randomly.
+def load_weights(
+    name: str, auto_class: type, config: PreTrainedConfig, option: str = "--model"
+) -> tuple[PreTrainedModel, list[str]]:
+    """The checkpoint `option` in float32, and the names of the weights that it lacks, which are initialised randomly.
 
     Raises:
         ValueError: for missing or damaged files, and weights of other shapes.
@@ -209,11 +211,11 @@ def load_weights(name: str, auto_class: type, config: PreTrainedConfig) -> tuple
             dtype=torch.float32,
             output_loading_info=True,
             trust_remote_code=False,
-            local_files_only=is_local(name, "--model"),
+            local_files_only=is_local(name, option),
         )
     except (OSError, RuntimeError, ValueError, SafetensorError) as error:
         raise ValueError(
-            f"--model {name!r} cannot be loaded as {auto_class.__name__} ({first_line(error)}): give a complete "
+            f"{option} {name!r} cannot be loaded as {auto_class.__name__} ({first_line(error)}): give a complete "
             "checkpoint; for a head of another size, the encoder that it was fine-tuned from."
         ) from error
     return model, sorted(found["missing_keys"])

@@ -1,5 +1,7 @@
 """`hf-encoders tokenizer`: text files or a dataset to a family's kind of tokenizer in a folder, with a report.
 
+With `--extend CHECKPOINT --add N`, the checkpoint with new entries for the words of the text instead.
+
 The same text and settings give the same tokenizer. `AutoTokenizer.from_pretrained(DIR)` loads it, also where this
 package is not installed; `hf-encoders corpus` takes it as `--tokenizer DIR`.
 """
@@ -17,6 +19,7 @@ import transformers
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
+from hf_encoders.adaptation.extended_checkpoint import Checkpoint, extend_checkpoint
 from hf_encoders.data.corpus.documents import DocumentReader
 from hf_encoders.data.corpus.named_sources import UNNAMED, languages_of, named_paths
 from hf_encoders.data.corpus.segmentation import splitter_for
@@ -33,7 +36,7 @@ from hf_encoders.data.vocabulary.report import (
     tokenizer_statistics,
 )
 from hf_encoders.data.vocabulary.source_words import CountedText, count_selected_text
-from hf_encoders.data.vocabulary.text_selection import HELD_OUT_BYTES
+from hf_encoders.data.vocabulary.text_selection import HELD_OUT_BYTES, SelectedText
 from hf_encoders.data.vocabulary.tokenizer_training import pipeline_options, tokenizer_of_words, untrained_tokenizer
 from hf_encoders.data.vocabulary.word_counts import check_coverage
 from hf_encoders.models.encoder_configuration import EncoderConfig
@@ -42,6 +45,17 @@ from hf_encoders.writing import check_folder, holds_files, locked
 
 
 SIZES_FILE = "tokenizer_sizes.md"
+ADDED = 1000  # default number of entries that --extend adds
+# Options without effect on a tokenizer that is extended, with their defaults.
+OF_NEW_TOKENIZERS = {
+    "vocab_size": None,
+    "compare_sizes": None,
+    "lowercase": False,
+    "cased": False,
+    "strip_accents": False,
+    "character_coverage": 1.0,
+    "max_length": 512,
+}
 
 
 def families_of_kinds() -> dict[str, type[EncoderConfig]]:
@@ -70,7 +84,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=[config_class.model_type for config_class in configurations()],
         help="vocabulary and special tokens of this family",
     )
-    parser.add_argument("--output", required=True, metavar="DIR", help="folder of the tokenizer and its report")
+    which.add_argument(
+        "--extend",
+        metavar="DIR_OR_NAME",
+        help="add entries to the tokenizer of this checkpoint, and rows to its model; or to a tokenizer alone",
+    )
+    parser.add_argument(
+        "--output",
+        required=True,
+        metavar="DIR",
+        help="folder of the tokenizer and its report; with --extend, of the checkpoint",
+    )
+    parser.add_argument(
+        "--add",
+        type=int,
+        metavar="N",
+        help="with --extend: entries to add at most, those that save most tokens of the text (default: 1000)",
+    )
+    parser.add_argument(
+        "--keep",
+        nargs="+",
+        metavar="PATH",
+        help="with --extend: other text, of which the report says how much is cut differently (default: none)",
+    )
     size = parser.add_mutually_exclusive_group()
     size.add_argument(
         "--vocab-size",
@@ -150,6 +186,11 @@ def _add_text_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Train, measure and save."""
+    if arguments.extend is not None:
+        return extend(arguments)
+    for name in ("add", "keep"):
+        if getattr(arguments, name) is not None:
+            raise ValueError(f"--{name} is for --extend DIR_OR_NAME: leave it out.")
     config_class = families_of_kinds()[arguments.kind] if arguments.kind else config_class_of(arguments.family)
     arguments.kind = config_class.VOCABULARY_KIND
     one_size = config_class.vocab_size if arguments.vocab_size is None else arguments.vocab_size
@@ -187,6 +228,42 @@ def run(arguments: argparse.Namespace) -> int:
         print(reports[0])
         print(f"AutoTokenizer.from_pretrained({str(output)!r}) loads it")
     return 0
+
+
+def extend(arguments: argparse.Namespace) -> int:
+    """Add entries to the tokenizer of a checkpoint, and their rows to its model."""
+    number = ADDED if arguments.add is None else arguments.add
+    if number < 1:
+        raise ValueError(f"--add {number} must be at least 1.")
+    for name, default in OF_NEW_TOKENIZERS.items():
+        if getattr(arguments, name) != default:
+            option = name.replace("_", "-")
+            raise ValueError(f"--{option} is for a new tokenizer, and --extend keeps the checkpoint's: leave it out.")
+    check_text_arguments(arguments)
+    output, source = Path(arguments.output), arguments.extend
+    check_output(output, arguments.overwrite)
+    checkpoint = Checkpoint.of(source, "--extend")
+    arguments.until_end.enter_context(locked(output, "--output", wait=False))
+    transformers.logging.set_verbosity_error()
+
+    sources = sources_of(arguments)
+    limit = None if arguments.limit is None else max(int(arguments.limit * 1e6), 1)
+    sampling = Sampling(arguments.sampling_alpha)
+    text = count_selected_text(sources, documents_of, checkpoint.tokenizer, arguments.held_out, limit, sampling)
+    kept = None if arguments.keep is None else _some_lines(arguments.keep)
+    print(f"choosing {number:,} entries from {len(text.words):,} distinct words", file=sys.stderr)
+    name = Path(source).name if Path(source).is_dir() else source  # the folder may be pushed: no paths
+    settings = {"extend": name, "add": number, **settings_of(arguments, 0, {})}
+    report = extend_checkpoint(checkpoint, text, number, output, kept, settings)
+    print(report)
+    print(f"{checkpoint.auto_class}.from_pretrained({str(output)!r}) loads it")
+    return 0
+
+
+def _some_lines(paths: list[str]) -> list[str]:
+    """Lines of text to measure, 10 MB at most, evenly from all of it."""
+    text = SelectedText(documents_of(make_source(paths, DocumentReader(splitter_for(None)))), 0.0, HELD_OUT_BYTES)
+    return list(text)
 
 
 def sources_of(arguments: argparse.Namespace) -> dict[str, TextSource]:

@@ -5,6 +5,7 @@ aim. It does not return the highest scores, which the accuracy needs, and took 2
 torch 2.13, 30,522 classes and 200 to 2,000 items.)
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -27,14 +28,22 @@ def linear_classification_sums(hidden_states: torch.Tensor, linear: nn.Module, l
     """
     if not is_bare_linear(linear) or linear.bias is None or not is_eager():
         return classification_sums(linear(hidden_states), labels)
-    nll, correct = _LinearCrossEntropy.apply(
-        hidden_states, linear.weight, linear.bias, labels.long(), matmul_dtype(hidden_states), torch.is_grad_enabled()
-    )
+    nll, correct = linear_loss(hidden_states, linear, labels.long(), _become_gradients_)
     return ObjectiveSums(nll, correct, torch.full_like(correct, labels.numel()))
 
 
-class _LinearCrossEntropy(torch.autograd.Function):
-    """Summed negative log-likelihood and number of correct items.
+def linear_loss(
+    hidden_states: torch.Tensor, linear: nn.Linear, targets: torch.Tensor, become_gradients_: Callable
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The loss that `become_gradients_` computes of `linear(hidden_states)` and `targets`, `(P, ...)`, in chunks."""
+    dtype, wants_gradients = matmul_dtype(hidden_states), torch.is_grad_enabled()
+    return _LinearLoss.apply(
+        hidden_states, linear.weight, linear.bias, targets, become_gradients_, dtype, wants_gradients
+    )
+
+
+class _LinearLoss(torch.autograd.Function):
+    """Summed loss and number of correct items.
 
     The gradients of the last chunk's scores (usually the only chunk's) are saved, so that the weight's gradient, the
     largest, is computed once, in the backward pass. Earlier chunks add theirs up in the forward pass.
@@ -46,22 +55,23 @@ class _LinearCrossEntropy(torch.autograd.Function):
         hidden_states: torch.Tensor,
         weight: torch.Tensor,
         bias: torch.Tensor,
-        labels: torch.Tensor,
+        targets: torch.Tensor,
+        become_gradients_: Callable,
         dtype: torch.dtype,
         wants_gradients: bool,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         cast_weight, chunk_size = weight.to(dtype), max(1, CHUNK_SCORES // weight.shape[0])
-        chunks, chunk_labels = hidden_states.to(dtype).split(chunk_size), labels.split(chunk_size)
+        chunks, chunk_targets = hidden_states.to(dtype).split(chunk_size), targets.split(chunk_size)
         bias_gradient = torch.zeros_like(bias, dtype=torch.promote_types(dtype, torch.float32))
         nll, correct, hidden_gradients, weight_gradient = 0, 0, [], None
-        for chunk, its_labels in zip(chunks, chunk_labels, strict=True):
+        for chunk, its_targets in zip(chunks, chunk_targets, strict=True):
             chunk = with_padding_rows(chunk)
             scores = chunk @ cast_weight.t()
-            its_nll, its_correct = _become_gradients_(scores, bias, its_labels, bias_gradient)
+            its_nll, its_correct = become_gradients_(scores, bias, its_targets, bias_gradient)
             nll, correct = nll + its_nll, correct + its_correct
             if wants_gradients and ctx.needs_input_grad[0]:
-                hidden_gradients.append((scores @ cast_weight)[: len(its_labels)])
-            if wants_gradients and ctx.needs_input_grad[1] and its_labels is not chunk_labels[-1]:
+                hidden_gradients.append((scores @ cast_weight)[: len(its_targets)])
+            if wants_gradients and ctx.needs_input_grad[1] and its_targets is not chunk_targets[-1]:
                 weight_gradient = _add_products(weight_gradient, scores, chunk, weight)
         ctx.mark_non_differentiable(correct)
         if wants_gradients:
@@ -89,7 +99,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
                     of_weight.addcmul_(weight_gradient, gradient.to(weight.dtype))
             if ctx.needs_input_grad[2]:
                 of_bias = (bias_gradient * gradient).to(bias_dtype)
-            return of_hidden, of_weight, of_bias, None, None, None
+            return of_hidden, of_weight, of_bias, None, None, None, None
 
 
 def _become_gradients_(

@@ -26,6 +26,7 @@ from .encoder_heads import EncoderForMaskedLM
 from .encoder_models import EncoderModel, EncoderPreTrainedModel
 from .encoder_outputs import FlatEncoderOutput
 from .encoder_recompute import project
+from .encoder_sinusoids import SinusoidalEmbedding, sinusoidal_positions
 from .encoder_tasks import (
     EncoderForMultipleChoice,
     EncoderForQuestionAnswering,
@@ -133,17 +134,6 @@ class HfeXLMPreTrainedModel(EncoderPreTrainedModel):
                 init.zeros_(module.weight[module.padding_idx])
         if isinstance(module, SinusoidalEmbedding):
             init.copy_(module.weight, sinusoidal_positions(*module.weight.shape).to(module.weight))
-
-
-class SinusoidalEmbedding(nn.Embedding):
-    """Position embeddings that begin as sine and cosine; a class for `_init_weights` to know them by."""
-
-
-def sinusoidal_positions(rows: int, width: int) -> torch.Tensor:
-    """Sine in even and cosine in odd columns, `(rows, width)` (Vaswani et al. 2017, section 3.5)."""
-    columns = torch.arange(width)
-    angles = torch.arange(rows, dtype=torch.float64)[:, None] / 10000 ** (2 * (columns // 2) / width).double()
-    return torch.where(columns % 2 == 0, angles.sin(), angles.cos())
 
 
 def mask_of_padding(

@@ -1,6 +1,7 @@
 """Pre-training objectives, one per file; `register_objective` adds one from outside of the package."""
 
 from hf_encoders.objectives.dialogue import DialogueLanguageModelling
+from hf_encoders.objectives.distillation import Distillation
 from hf_encoders.objectives.mlm import MaskedLanguageModelling
 from hf_encoders.objectives.nsp import NextSentencePrediction
 from hf_encoders.objectives.objective import (
@@ -20,5 +21,6 @@ register_objective(NextSentencePrediction())
 register_objective(SentenceOrderPrediction())
 register_objective(DialogueLanguageModelling())
 register_objective(ReplacedTokenDetection())
+register_objective(Distillation())
 
 __all__ = ["OBJECTIVES", "LossTerm", "Objective", "get_objective", "comparable_objectives", "register_objective"]

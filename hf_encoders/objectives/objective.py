@@ -50,6 +50,8 @@ class Objective:
     turns_column: ClassVar[str | None] = None  # field of JSON lines with turns, if its text is dialogues
     fills_masks: ClassVar[bool] = True  # whether the saved model predicts masked tokens
     is_in_transformers: ClassVar[bool] = True  # whether transformers has a model that is trained so, to compare with
+    options_class: ClassVar[type | None] = None  # dataclass of the objective's own options, its arguments
+    needs: str | None = None  # what it cannot be trained without, and how to give it, if `hf-encoders pretrain` cannot
 
     @property
     def loss_weights(self) -> dict[str, float]:
@@ -86,6 +88,31 @@ class Objective:
         found = getattr(transformers, self.auto_class)._model_mapping.get(config_class, None)
         terms = getattr(found, "loss_terms", {})
         return found, [term.items for term in self.terms if term.name not in terms]
+
+    def with_options(self, **options: Any) -> "Objective":
+        """The objective with its own options.
+
+        Raises:
+            ValueError: naming an option that it does not have, or with an invalid value.
+        """
+        if not options:
+            return self
+        known = [] if self.options_class is None else [one.name for one in dataclasses.fields(self.options_class)]
+        if unknown := [name for name in options if name not in known]:
+            remedy = f"its options are {', '.join(known)}" if known else "it has none: leave options out"
+            raise ValueError(f"options: {self.name} has no option {unknown[0]!r}: {remedy}.")
+        try:
+            return type(self)(**options)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"options: {error}") from error
+
+    def model_fields(self, config_class: type[EncoderConfig]) -> dict[str, Any]:
+        """Fields of a new model's configuration that the objective decides, where the recipe does not."""
+        return {}
+
+    def facts(self) -> dict[str, Any]:
+        """What identifies a run of the objective beside its recipe and text, for `run.json`."""
+        return {}
 
     def new_model(self, config: EncoderConfig) -> PreTrainedModel:
         """A model with fresh weights."""
@@ -227,7 +254,8 @@ def register_objective(objective: Objective) -> None:
 
 def comparable_objectives() -> list[str]:
     """Names of the objectives that transformers' models can be trained on too, of documents, not dialogues."""
-    return [name for name, one in OBJECTIVES.items() if one.turns_column is None and one.is_in_transformers]
+    found = OBJECTIVES.items()
+    return [name for name, one in found if one.turns_column is None and one.needs is None and one.is_in_transformers]
 
 
 def get_objective(name: str) -> Objective:

@@ -66,6 +66,7 @@ class ReplacedTokenDetectionModel(PreTrainedModel):
     supports_gradient_checkpointing = True
     _supports_flash_attn = _supports_sdpa = _supports_flex_attn = _supports_attention_backend = True
     loss_terms = {"mlm": "labels", "rtd": "input_ids"}
+    loss_weights = {"rtd": DETECTED_TOKENS.weight}
 
     def __init__(
         self,

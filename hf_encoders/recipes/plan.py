@@ -18,7 +18,7 @@ from hf_encoders.models.encoder_linear_loss import CHUNK_SCORES
 from hf_encoders.recipes.phases import RunExamples
 from hf_encoders.recipes.recipe import Phase
 from hf_encoders.recipes.run import Run
-from hf_encoders.records.flops import forward_flops_of_model
+from hf_encoders.records.flops import training_flops
 from hf_encoders.records.hardware import peak_on_cpu, peak_on_cuda
 from hf_encoders.records.tables import duration, text_table
 from hf_encoders.training.faults.out_of_memory import recomputes
@@ -29,6 +29,7 @@ from hf_encoders.training.trainer import PreTrainingTrainer
 
 
 BYTES_PER_PARAMETER = 16  # float32 weight, gradient, and Adam's two moments
+FROZEN_BYTES = 4  # float32 weight alone
 SAMPLED_MICRO_BATCHES = 32
 # Share of the rate of a large matrix product that training reaches, by width: the limit, and the width of half of it.
 # Between measurements on a quiet core (docs/performance.md: float32 57 % at width 128, 82 % at 768; 16 bits 17 % at
@@ -65,6 +66,7 @@ class Plan:
     device: str
     how: str  # time and memory were determined, in words
     phases: list[PhasePlan]
+    frozen: int = 0  # parameters of a teacher
     sources: str = ""  # table of shares and passes; empty for a single text
 
     @property
@@ -75,7 +77,8 @@ class Plan:
     @property
     def bytes(self) -> int:
         """Memory of one device: weights, gradients, moments, and the largest pass."""
-        return self.parameters * BYTES_PER_PARAMETER + max(phase.activation_bytes for phase in self.phases)
+        weights = self.parameters * BYTES_PER_PARAMETER + self.frozen * FROZEN_BYTES
+        return weights + max(phase.activation_bytes for phase in self.phases)
 
     def __str__(self) -> str:
         recipe, division, arguments = self.run.recipe, self.run.micro_batching, self.run.arguments
@@ -106,6 +109,7 @@ class Plan:
             if getattr(arguments, name):
                 lines.append(f"({name} {effect}: not counted)")
         heading = f"{recipe.name}: {recipe.family}, {recipe.objective}, {self.parameters:,} parameters"
+        heading += f" (teacher {self.frozen:,})" * bool(self.frozen)
         return "\n  ".join([heading, *lines])
 
 
@@ -132,7 +136,7 @@ def make_plan(
         ]
         names = ("tokens", "squared_lengths", "predicted", "labelled")
         sums = [sum(getattr(count, name) for count in counts) for name in names]
-        flops = 3 * forward_flops_of_model(model, *sums)
+        flops = training_flops(model, *sums)
         pass_seconds = flops / len(counts) / (share * rate) + BYTES_OF_PASS[dtype] * seconds_per_byte
         seconds = pass_seconds * division.accumulation + BYTES_OF_UPDATE * seconds_per_byte
         largest = max(counts, key=lambda count: count.tokens)
@@ -158,7 +162,9 @@ def make_plan(
         for name, dataset in one_or_more.items():
             if left_out := dataset.left_out():
                 sources += f"\nphase {place + 1}{f', source {name}' * bool(name)}: left out: {left_out}"
-    return Plan(run, parameters, device, how, found, sources)
+    teacher = getattr(model, "teacher", None)
+    frozen = 0 if teacher is None else teacher.num_parameters()
+    return Plan(run, parameters, device, how, found, frozen, sources)
 
 
 def activation_bytes(config: EncoderConfig, counts: BatchCounts, dtype: torch.dtype, recomputes_layers: bool) -> int:

@@ -7,7 +7,7 @@ optimizer, and any field of `transformers.TrainingArguments`. The shipped ones a
 import dataclasses
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from hf_encoders.data.masking import Masking
 from hf_encoders.data.mixture import Sampling
 from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
 from hf_encoders.models.encoder_configuration import EncoderConfig
-from hf_encoders.objectives import get_objective
+from hf_encoders.objectives import Objective, get_objective
 from hf_encoders.option_names import NOTHING, advice
 from hf_encoders.recipes.model_config import config_of_fields, language_fields, tokenizer_fields
 from hf_encoders.recipes.recipe_fields import Phase, TokenizerRecipe, sampling_of, with_preset
@@ -64,6 +64,7 @@ class Recipe:
             `[0.30, 0.15, cosine]`.
         optimizer (`str`): `adamw`, `lamb`, or a name that `TrainingArguments.optim` has, such as `adafactor`.
         training (`dict`): Fields of `transformers.TrainingArguments`; `warmup_steps` below 1 is a share of all steps.
+        options (`dict`): Options of the objective itself, such as `{"soft_targets": "all"}` of distillation.
         sources (`dict`, *optional*): How often the sources of the text are drawn, `{"alpha": 0.3}` or `{"weights":
             {"law": 2, "web": 1}}`, as in `Sampling`; a phase may have its own. By default, as often as their sizes
             say.
@@ -83,10 +84,11 @@ class Recipe:
     mask_rate: MaskRate | None = None
     optimizer: str = "adamw"
     training: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
     sources: dict[str, Any] | None = None
 
     def __post_init__(self):
-        objective = get_objective(self.objective)
+        objective = self.own_objective
         objective.model_class(self.config_class)  # refuses a family without the heads
         if not self.phases:
             raise ValueError("phases: a run needs at least one, such as {steps: 1000, length: 128, examples: 256}.")
@@ -109,7 +111,12 @@ class Recipe:
         """
         found = {**dataclasses.asdict(self), "tokenizer": self.tokenizer.facts()}
         found["phases"] = [{n: v for n, v in phase.items() if v not in (None, {})} for phase in found["phases"]]
-        return found if self.sources is not None else {n: v for n, v in found.items() if n != "sources"}
+        return {n: v for n, v in found.items() if n not in ("options", "sources") or v not in (None, {})}
+
+    @property
+    def own_objective(self) -> Objective:
+        """The objective with the recipe's options."""
+        return get_objective(self.objective).with_options(**self.options)
 
     def _check_phase_masking(self) -> None:
         objective = get_objective(self.objective)
@@ -156,8 +163,15 @@ class Recipe:
         """The family's configuration class."""
         return config_class_of(self.family)
 
-    def model_config(self, tokenizer: PreTrainedTokenizerBase, languages: Iterable[str] = ()) -> EncoderConfig:
+    def model_config(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        languages: Iterable[str] = (),
+        given: Mapping[str, Any] | None = None,
+    ) -> EncoderConfig:
         """The configuration for a tokenizer and the languages of the text; the word table has a multiple of 64 rows.
+
+        `given` are fields that are not the recipe's, such as those of a teacher.
 
         Raises:
             ValueError: if the recipe sets fewer rows than the tokenizer or the longest examples need.
@@ -165,12 +179,12 @@ class Recipe:
         fields = tokenizer_fields(self.config_class, tokenizer, self.longest)
         least = {**fields, "vocab_size": padded_vocab_size(tokenizer, 1)}
         for name in ("vocab_size", "max_position_embeddings"):
-            if self.model.get(name, least[name]) < least[name]:
-                raise ValueError(
-                    f"model: {name}={self.model[name]} must be at least {least[name]} here: leave it out."
-                )
+            own = {**(given or {}), **self.model}.get(name, least[name])
+            if own < least[name]:
+                remedy = "leave it out" if name in self.model else "another tokenizer, or shorter phases"
+                raise ValueError(f"model: {name}={own} must be at least {least[name]} here: {remedy}.")
         fields |= language_fields(self.config_class, languages)
-        fields = {"vocab_size": padded_vocab_size(tokenizer), **fields, **self.model}
+        fields = {"vocab_size": padded_vocab_size(tokenizer), **fields, **(given or {}), **self.model}
         return config_of_fields(self.config_class, fields)
 
     @property

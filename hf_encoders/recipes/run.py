@@ -15,7 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProgressCallb
 from hf_encoders.data.corpus.named_sources import UNNAMED
 from hf_encoders.data.mixture import Sampling, source_seed
 from hf_encoders.models.encoder_configuration import EncoderConfig
-from hf_encoders.objectives import Objective, get_objective
+from hf_encoders.objectives import Objective
 from hf_encoders.objectives.objective import first_position
 from hf_encoders.recipes.masking_data import masking_options
 from hf_encoders.recipes.phases import PhaseExamples, RunExamples, check_division
@@ -109,6 +109,7 @@ class Run:
     micro_batching: MicroBatching
     arguments: TrainingArguments
     options: dict[str, Any] = field(default_factory=dict)
+    given_objective: Objective | None = None
 
     @classmethod
     def from_recipe(
@@ -117,23 +118,25 @@ class Run:
         output: Path | str,
         options: Mapping[str, Any] | None = None,
         micro_batching: MicroBatching | None = None,
+        objective: Objective | None = None,
     ) -> "Run":
         """A run in the folder `output`.
 
         `options` are fields of `TrainingArguments` that take precedence over the recipe's. `micro_batching` defaults
-        to `divide(recipe, num_processes())`.
+        to `divide(recipe, num_processes())`, `objective` to the recipe's.
 
         Raises:
             ValueError: as `training_arguments` and `divide`.
         """
         micro_batching = micro_batching or divide(recipe, num_processes())
         options = dict(options or {})
-        return cls(recipe, micro_batching, training_arguments(recipe, micro_batching, output, options), options)
+        arguments = training_arguments(recipe, micro_batching, output, options)
+        return cls(recipe, micro_batching, arguments, options, objective)
 
     @property
     def objective(self) -> Objective:
         """What is trained."""
-        return get_objective(self.recipe.objective)
+        return self.given_objective or self.recipe.own_objective
 
     @property
     def output(self) -> Path:
@@ -190,7 +193,9 @@ class Run:
                 text in a language that the model has no embedding of.
         """
         sources = named_sources(documents).values()
-        config = self.recipe.model_config(tokenizer, (name for source in sources for name in source.languages))
+        languages = (name for source in sources for name in source.languages)
+        given = self.objective.model_fields(self.recipe.config_class)
+        config = self.recipe.model_config(tokenizer, languages, given)
         check_languages(config, named_sources(documents))
         if config.position_embedding_type != "absolute" and any(source.is_parallel for source in sources):
             raise ValueError(
@@ -259,7 +264,7 @@ class Run:
                 f"{what}: give --per-device-train-batch-size {fewer}, which trains on the same steps, or "
                 "--auto-find-batch-size True, which halves by itself."
             ) from error
-        return Run.from_recipe(self.recipe, self.output, self.options, smaller)
+        return Run.from_recipe(self.recipe, self.output, self.options, smaller, self.given_objective)
 
 
 def training_arguments(

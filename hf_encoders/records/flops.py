@@ -35,19 +35,6 @@ def forward_flops(config: EncoderConfig, lengths: Sequence[int], predicted: int 
     return forward_flops_of_counts(config, sum(lengths), squares, predicted, pairs)
 
 
-def forward_flops_of_model(
-    model: PreTrainedModel, tokens: int, squared_lengths: int, predicted: int = 0, pairs: int = 0
-) -> int:
-    """`forward_flops_of_counts` of a model, or of all models in its `parts`, of which one predicts the tokens."""
-    parts = getattr(model, "parts", None)
-    if parts is None:
-        return forward_flops_of_counts(model.config, tokens, squared_lengths, predicted, pairs)
-    return sum(
-        forward_flops_of_counts(part.config, tokens, squared_lengths, predicted * predicts_tokens(part))
-        for part in parts
-    )
-
-
 def predicts_tokens(model: nn.Module) -> bool:
     """Whether labels may be tokens: False for a model without output embeddings."""
     output_embeddings = getattr(model, "get_output_embeddings", None)  # adapters forward the model's
@@ -67,6 +54,24 @@ def forward_flops_of_counts(
     pair_head = width**2 + 2 * width
     attention = 4 * layers * width * squared_lengths
     return 2 * (weights * tokens + head * predicted + pair_head * pairs) + attention
+
+
+def training_flops(
+    model: PreTrainedModel, tokens: int, squared_lengths: int, predicted: int = 0, pairs: int = 0
+) -> int:
+    """Operations of the forward and backward passes of a training; with a forward pass of the model's teacher.
+
+    Of a model with `parts`, such as a generator and a discriminator, those of all parts.
+    """
+    if parts := getattr(model, "parts", ()):
+        return sum(training_flops(part, tokens, squared_lengths, predicted * predicts_tokens(part)) for part in parts)
+    own, teacher = model.config, getattr(model, "teacher", None)
+    if teacher is None:
+        return 3 * forward_flops_of_counts(own, tokens, squared_lengths, predicted, pairs)
+    # One projection of a token serves the soft targets and the hard ones.
+    projected = tokens if model.loss_terms.get("ce") == "input_ids" else predicted
+    both = ((3, own), (1, teacher.config))
+    return sum(times * forward_flops_of_counts(one, tokens, squared_lengths, projected) for times, one in both)
 
 
 def measure_gemm_rate(

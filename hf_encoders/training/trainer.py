@@ -41,7 +41,8 @@ class PreTrainingTrainer(FaultTolerantTrainer):
     each, `eval_<name>_mlm_loss`, and those over all.
 
     Args:
-        loss_weights (`Mapping[str, float]`, *optional*): Term -> weight in the loss, 1 where a term is not named.
+        loss_weights (`Mapping[str, float]`, *optional*): Term -> weight in the loss; by default that in the model's
+            attribute `loss_weights`, or 1.
         health (`bool` or `HealthCallback`, *optional*, defaults to `True`): Callback that monitors the run; True
             creates one, False leaves it out. It is the attribute `health`.
         args, kwargs: As in `transformers.Trainer`. `eval_dataset` must not be the training dataset itself, which would
@@ -62,7 +63,8 @@ class PreTrainingTrainer(FaultTolerantTrainer):
         super().__init__(*args, **kwargs)
         check_launch(self.args, self.accelerator)
         self.loss_terms: dict[str, str] = dict(getattr(self.model, "loss_terms", {}))
-        self.loss_weights = dict.fromkeys(self.loss_terms, 1.0) | dict(loss_weights or {})
+        own_weights = getattr(self.model, "loss_weights", None) or {}
+        self.loss_weights = dict.fromkeys(self.loss_terms, 1.0) | dict(own_weights) | dict(loss_weights or {})
         self._check_settings()
         if self.loss_terms:
             # Losses are divided by the counts of the whole step, so micro-batches add up.
@@ -313,7 +315,7 @@ class PreTrainingTrainer(FaultTolerantTrainer):
         if losses:
             found["loss"] = sum(self.loss_weights[name] * loss for name, loss in losses.items())
         for name, loss in losses.items():
-            if self.loss_terms[name] == "labels":
+            if self.loss_terms[name] == "labels" and f"{name}_accuracy" in found:
                 found["perplexity"] = math.exp(min(loss, 700.0))  # exp(700) is about the largest float
         return {f"{prefix}_{name}": value for name, value in found.items()}
 

@@ -287,6 +287,7 @@ class TestUnitsAndSimilarWords:
         assert not (tmp_path / "out" / "phrases.tsv").exists()
         assert not (tmp_path / "out" / "similar_words.safetensors").exists()
 
+    @pytest.mark.slow
     def test_names_of_jieba_and_of_a_file(self, tmp_path, capsys):
         pytest.importorskip("jieba")
         text = "国务院和量子钟科技在北京签约。\n"

@@ -12,10 +12,10 @@ import yaml
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from hf_encoders.cli import main
-from hf_encoders.commands import pretrain as pretrain_command
 from hf_encoders.data import prepare_corpus
 from hf_encoders.data.corpus import arrow_file, sentence_encoding, sentence_store
 from hf_encoders.loading import load_tokenizer
+from hf_encoders.recipes import command as pretrain_command
 from hf_encoders.recipes.run import Run
 from hf_encoders.recipes.run_corpus import open_parts
 from hf_encoders.records.training_record import TrainingRecord

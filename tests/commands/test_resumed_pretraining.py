@@ -10,7 +10,7 @@ import yaml
 from transformers import TrainerCallback
 
 from hf_encoders.cli import main
-from hf_encoders.commands import pretrain as pretrain_command
+from hf_encoders.recipes import command as pretrain_command
 from hf_encoders.recipes.run import Run
 from hf_encoders.records.training_record import TrainingRecord
 from tests.commands.pretrain_runs import TINY, finished_run, pretrain, weights
@@ -21,6 +21,7 @@ def folder(tmp_path_factory):
     return finished_run(tmp_path_factory.mktemp("pretrain"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["max_steps", "last phase", "phase behind"])
 def test_a_finished_run_becomes_longer_with_the_schedule_of_the_longer_run(folder, how, capsys, monkeypatch):
     """Its steps stay as they were; what is killed of the rest and resumed is as if it had not been killed."""

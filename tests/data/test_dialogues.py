@@ -136,6 +136,7 @@ class TestFakes:
             error = np.abs(counts - expected)[roles == role] / np.sqrt(np.maximum(expected[roles == role], 1))
             assert error.max() < 5
 
+    @pytest.mark.slow
     def test_lengths_do_not_tell_a_fake(self, monkeypatch):
         """A boosted predictor of all three lengths, on 20,000 examples it has not seen; within four standard errors.
 

@@ -46,6 +46,7 @@ def test_one_document_in_ten_has_a_short_target():
     assert abs(is_short.sum() / 4000 - 0.1 * 123 / 124) < 5 * np.sqrt(0.09 / 4000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("documents", "own_share"), [(1, 1.0), (2, 2.0**-10), (3, 3.0**-10)])
 def test_own_documents_are_hit_as_often_as_ten_tries_hit_them(documents, own_share):
     rule, text = ChunkRule(**NO_SHORT), DocumentChunks(corpus(documents, longest=9), 64, **NO_SHORT).corpus

@@ -69,6 +69,7 @@ def statistics_of(labels, lengths, full):
     return np.mean(np.array(labels) == 1), np.mean(lengths), np.mean(np.array(lengths) == full)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", MEASURED)
 def test_statistics_measured_on_the_original_code(word_pieces, run):
     collator_class, shape, documents, length, most, *measured = MEASURED[run]

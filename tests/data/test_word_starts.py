@@ -344,6 +344,7 @@ def tokenizer():
     return with_special_tokens(Tokenizer(model))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("starts_class", [ContinuationStarts, SentencePieceStarts, SpaceMarkedStarts, WordStarts])
 def test_unknown_kinds_are_refused(tokenizer, starts_class):
     with pytest.raises(ValueError, match="CanineTokenizer does not show where words begin.*mask tokens instead"):

@@ -54,6 +54,7 @@ def test_files_named_exist(page):
 SHORT = ("--max_steps", "4", "--use_cpu", "--disable_tqdm", "True", "--validation-share", "0.2")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", ["macbert.md", "ernie.md"])
 def test_commands_run_in_order(page, tmp_path, monkeypatch):
     """On made-up Chinese text in `text`, and on dialogues like those of the page; runs are of a few steps."""
@@ -76,6 +77,7 @@ def test_commands_run_in_order(page, tmp_path, monkeypatch):
     assert commands == {"tokenizer", "corpus", "pretrain", "plot"}
 
 
+@pytest.mark.slow
 def test_commands_of_two_languages_run_in_order(tmp_path, monkeypatch):
     """On made-up text in `text/en` and `text/zh`, and `pairs.en` and `pairs.zh`."""
     monkeypatch.chdir(tmp_path)

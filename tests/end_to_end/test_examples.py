@@ -56,6 +56,15 @@ def test_pretraining_from_files(name, tmp_path):
     }
 
 
+def test_a_student_of_a_teacher_made_here(tmp_path):
+    output = run_example(
+        "distil_bert.py", "--output_dir", str(tmp_path / "out"), "--max_steps", "2", "--hidden_size", "64",
+        "--vocab_size", "500", "--max_length", "24", "--use_cpu", "True",
+    )  # fmt: skip
+    assert "eval_ce_loss" in output and "eval_cos_loss" in output
+    assert "DistilBertForMaskedLM" in (tmp_path / "out" / "config.json").read_text()
+
+
 def test_macbert_on_text_that_it_makes_up(tmp_path):
     output = run_example(
         "pretrain_macbert.py", "--output_dir", str(tmp_path / "out"), "--max_steps", "2", "--hidden_size", "64",
@@ -150,6 +159,7 @@ VARIANTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMPARISONS)
 def test_comparisons_write_a_table_and_a_picture(name, tmp_path):
     text = tmp_path / "text.txt"

@@ -81,6 +81,7 @@ def without_other_processes(monkeypatch):
     monkeypatch.setattr(command, "verify_loading", lambda *arguments: None)
 
 
+@pytest.mark.slow
 def test_stopped_it_goes_on_to_the_same_model_and_finished_it_becomes_longer(
     text, tmp_path, capsys, monkeypatch, without_other_processes
 ):
@@ -118,6 +119,7 @@ def test_stopped_it_goes_on_to_the_same_model_and_finished_it_becomes_longer(
     assert "| optimizer steps | 6 |" in (stopped / "model" / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_every_run_into_one_folder_ends_well(text, tmp_path, capsys, without_other_processes):
     """The same again; of another family only with --overwrite, and nothing of the first is left then."""
     output = tmp_path / "out"
@@ -148,6 +150,7 @@ def test_every_run_into_one_folder_ends_well(text, tmp_path, capsys, without_oth
     assert not list(output.glob("_model*")) and not list(output.glob("_replaced*"))
 
 
+@pytest.mark.slow
 def test_hostile_text_trains(tmp_path, capsys, without_other_processes):
     """Empty documents, one-sentence documents, a line of 100,000 characters, invalid UTF-8, NUL bytes, emoji, CRLF."""
     blocks = [

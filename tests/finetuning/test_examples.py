@@ -38,6 +38,7 @@ def test_examples_take_files(name, labels, metric, tmp_path):
     assert (tmp_path / "out" / "model.safetensors").exists()
 
 
+@pytest.mark.slow
 def test_pairs_are_a_function_and_a_description_of_its_module():
     data = load("finetune_pairs").functions_and_descriptions()
     counts = {label: data["train"]["label"][:].count(label) for label in ("its own", "another's")}
@@ -45,6 +46,7 @@ def test_pairs_are_a_function_and_a_description_of_its_module():
     assert len(data["test"]) > 300
 
 
+@pytest.mark.slow
 def test_similarity_is_five_times_the_share_of_words_kept():
     data = load("finetune_similarity").altered_sentences()
     for row in data["test"].to_list()[:200]:
@@ -57,6 +59,7 @@ def test_similarity_is_five_times_the_share_of_words_kept():
             assert sorted(row["text"].split()) == sorted(row["text_pair"].split())
 
 
+@pytest.mark.slow
 def test_choices_have_four_endings_and_one_is_right():
     example = load("finetune_multiple_choice")
     described = {(words, text) for module in example.documented_functions() for words, text in module}

@@ -324,6 +324,7 @@ def places(count: int) -> dict[str, list]:
     return asked(*rows)
 
 
+@pytest.mark.slow
 @each_family
 def test_it_learns_to_point_and_the_pipeline_answers_as_evaluation_does(family: Family, tmp_path) -> None:
     rows = places(21)

@@ -265,6 +265,7 @@ def cat_and_dog(count: int, seed: int = 0) -> dict[str, list]:
 TRAINING = {"max_steps": 120, "learning_rate": 3e-3, "per_device_train_batch_size": 16, "disable_tqdm": True}
 
 
+@pytest.mark.slow
 @each_family
 def test_it_learns_what_two_words_are(family: Family, tmp_path) -> None:
     data = splits(train=cat_and_dog(60), test=cat_and_dog(30, seed=1))

@@ -10,7 +10,12 @@ from transformers import PreTrainedTokenizerBase
 from tests.hub.tiny_checkpoints import WORDS, Family, make_model, make_tokenizer, save_checkpoint
 
 
-NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+NO_DROPOUT = {
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+    "seq_classif_dropout": 0.0,
+    "qa_dropout": 0.0,
+}
 LENGTH = 24  # tokens
 
 

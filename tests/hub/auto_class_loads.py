@@ -38,6 +38,8 @@ def outputs_of(model, auto_class):
 
 def load(source, auto_class, arguments):
     # Heads with a classifier of another width are as new as heads that the checkpoint does not have.
+    if auto_class == "AutoModelForQuestionAnswering":
+        arguments = {**arguments, "num_labels": 2}  # transformers' DistilBERT refuses another number
     return getattr(transformers, auto_class).from_pretrained(
         source, output_loading_info=True, ignore_mismatched_sizes=True, **arguments
     )

@@ -51,7 +51,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str
         folder = tmp_path_factory.mktemp(family.name)
         model_class = getattr(transformers, built_in(family, "AutoModelForMaskedLM"))
         sizes = {**SIZES, **family.own_sizes, "vocab_size": len(make_tokenizer(family))}
-        theirs = model_class(model_class.config_class(**fields_of(family.config_class, sizes)))
+        fields = fields_of(family.config_class, sizes)
+        own_names = {family.config_class.own_name(name): value for name, value in fields.items()}
+        theirs = model_class(model_class.config_class(**own_names))
         theirs.save_pretrained(folder / "theirs")
         make_tokenizer(family).save_pretrained(folder / "theirs")
         save_checkpoint(make_model(family, "AutoModelForMaskedLM"), family, folder / "ours")

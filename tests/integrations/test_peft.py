@@ -19,7 +19,11 @@ from tests.models.tiny import CLASSIFIERS, MASKED_LM, NO_DROPOUT, PRETRAINING, r
 
 PRETRAINED = (*MASKED_LM, *PRETRAINING)
 # Of classifiers, in families that give it a default of its own.
-HEAD_WITHOUT_DROPOUT = {"albert": {"classifier_dropout_prob": 0.0}, "xlm": {"summary_first_dropout": 0.0}}
+HEAD_WITHOUT_DROPOUT = {
+    "albert": {"classifier_dropout_prob": 0.0},
+    "xlm": {"summary_first_dropout": 0.0},
+    "distilbert": {"seq_classif_dropout": 0.0},
+}
 
 
 def linear_names(model: nn.Module) -> list[str]:

@@ -100,6 +100,7 @@ def test_the_loss_with_a_decoder_in_8_bits_is_that_of_its_scores(model_class: ty
     torch.testing.assert_close(*losses, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of the exporter
 @pytest.mark.parametrize("model_class", [HfeBertForSequenceClassification, HfeRobertaForSequenceClassification])
 def test_an_exported_model_in_8_bits(model_class: type[PreTrainedModel], tmp_path: Path) -> None:

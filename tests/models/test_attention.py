@@ -138,7 +138,7 @@ def test_a_packed_row_is_its_sequences(
     model = tiny_model(model_class, position_embedding_type=position_embedding_type)
     model.set_attn_implementation(implementation)
     batch = right_padded(model.config, (5, 7, 1, 3))
-    batch["token_type_ids"] = torch.randint(0, 2, batch["input_ids"].shape)
+    batch["token_type_ids"] = torch.randint(0, 2, batch["input_ids"].shape) % model.config.type_vocab_size
     inputs = packed(batch)
     rows = [
         {name: inputs[name][:, start:stop] for name in ("input_ids", "token_type_ids")}

@@ -180,6 +180,7 @@ HEAD_PREFIXES = ("cls.", "lm_head.", "predictions.", "sop_classifier.", "classif
     *("pred_layer.", "sequence_summary.", "logits_proj."),
     # ELECTRA's
     *("discriminator_predictions.", "generator_predictions.", "generator_lm_head."),
+    *("vocab_transform.", "vocab_layer_norm.", "vocab_projector.", "pre_classifier."),  # DistilBERT's
 )
 
 

@@ -161,6 +161,7 @@ def exported(model: PreTrainedModel) -> torch.export.ExportedProgram:
     return torch.export.export(model, (), batch, dynamic_shapes=dict.fromkeys(batch, sizes))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model_class", EXPORTED)
 @pytest.mark.parametrize("pad", [dict, left_padded], ids=["right", "left"])
 def test_an_exported_program_equals_the_model_at_other_shapes(model_class: type[PreTrainedModel], pad: Any) -> None:
@@ -171,6 +172,7 @@ def test_an_exported_program_equals_the_model_at_other_shapes(model_class: type[
         assert_equal_on_real_tokens(program(**batch), model(**batch), batch["attention_mask"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model_class", BASE_MODELS)
 def test_an_exported_program_computes_padding(model_class: type[PreTrainedModel]) -> None:
     model = tiny_model(model_class)
@@ -203,6 +205,7 @@ def assert_onnx_equals(path: Path, model: PreTrainedModel) -> None:
         torch.testing.assert_close(got, expected, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model_class", EXPORTED)
 def test_onnx_by_export_equals_the_model(model_class: type[PreTrainedModel], tmp_path: Path) -> None:
     model = tiny_model(model_class)
@@ -215,6 +218,7 @@ def test_onnx_by_export_equals_the_model(model_class: type[PreTrainedModel], tmp
     assert_onnx_equals(path, model)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # torch warns of every Python value that a trace fixes, and of this exporter
 @pytest.mark.parametrize("model_class", EXPORTED)
 def test_onnx_by_tracing_equals_the_model(model_class: type[PreTrainedModel], tmp_path: Path) -> None:

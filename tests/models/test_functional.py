@@ -7,6 +7,7 @@ from transformers import PreTrainedModel
 
 from tests.models.tiny import (
     CLASSIFIERS,
+    HEAD_DROPOUTS,
     MASKED_LM,
     NO_DROPOUT,
     PRETRAINING,
@@ -31,8 +32,7 @@ def labelled(model: PreTrainedModel) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("model_class", [*MASKED_LM, *PRETRAINING, *CLASSIFIERS, *TOKEN_CLASSIFIERS])
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
 def test_functional_gradients_are_those_of_backward(model_class: type[PreTrainedModel], implementation: str) -> None:
-    dropout = "classifier_dropout" + "_prob" * (model_class.config_class.model_type == "albert")
-    model = tiny_model(model_class, **NO_DROPOUT, **{dropout: 0.0, "summary_first_dropout": 0.0}).train()
+    model = tiny_model(model_class, **NO_DROPOUT, **dict.fromkeys(HEAD_DROPOUTS, 0.0)).train()
     model.set_attn_implementation(implementation)
     batch, parameters = labelled(model), dict(model.named_parameters())
     found = grad(lambda weights: functional_call(model, weights, (), batch).loss)(parameters)

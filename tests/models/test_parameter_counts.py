@@ -8,15 +8,28 @@ from hf_encoders import (
     HfeAlbertModel,
     HfeBertConfig,
     HfeBertModel,
+    HfeDistilBertConfig,
+    HfeDistilBertForMaskedLM,
+    HfeDistilBertModel,
     HfeElectraConfig,
     HfeElectraForMaskedLM,
     HfeElectraForPreTraining,
     HfeRobertaConfig,
+    HfeRobertaForMaskedLM,
     HfeRobertaModel,
+    HfeXLMConfig,
+    HfeXLMModel,
     HfeXLMRobertaConfig,
     HfeXLMRobertaForMaskedLM,
     HfeXLMRobertaModel,
+    HfeXLMWithLMHeadModel,
 )
+
+
+# Sizes of the released models: mlm-en-2048, mlm-tlm-xnli15-1024, mlm-100-1280 (and mlm-17-1280).
+XLM_EN = {"vocab_size": 30_145, "emb_dim": 2048, "n_layers": 12, "n_heads": 16}
+XLM_15 = {"vocab_size": 95_000, "emb_dim": 1024, "n_layers": 12, "n_heads": 8, "n_langs": 15, "use_lang_emb": True}
+XLM_100 = {"vocab_size": 200_000, "emb_dim": 1280, "n_layers": 16, "n_heads": 16}
 
 
 @pytest.mark.parametrize(
@@ -30,6 +43,13 @@ from hf_encoders import (
         (HfeAlbertModel, HfeAlbertConfig.large(), 17_683_968),
         (HfeAlbertModel, HfeAlbertConfig.xlarge(), 58_724_864),
         (HfeAlbertModel, HfeAlbertConfig.xxlarge(), 222_595_584),
+        (HfeRobertaForMaskedLM, HfeRobertaConfig(num_hidden_layers=6), 82_170_201),  # distilroberta
+        (HfeDistilBertModel, HfeDistilBertConfig.base(), 66_362_880),
+        (HfeDistilBertForMaskedLM, HfeDistilBertConfig.base(), 66_985_530),
+        (HfeDistilBertModel, HfeDistilBertConfig.base(vocab_size=28_996), 65_190_912),  # cased
+        (HfeDistilBertForMaskedLM, HfeDistilBertConfig.base(vocab_size=28_996), 65_812_036),
+        (HfeDistilBertModel, HfeDistilBertConfig.base(vocab_size=119_547), 134_734_080),  # multilingual
+        (HfeDistilBertForMaskedLM, HfeDistilBertConfig.base(vocab_size=119_547), 135_445_755),
         (HfeXLMRobertaModel, HfeXLMRobertaConfig.base(), 278_043_648),
         (HfeXLMRobertaForMaskedLM, HfeXLMRobertaConfig.base(), 278_295_186),
         (HfeXLMRobertaModel, HfeXLMRobertaConfig.large(), 559_890_432),
@@ -41,6 +61,12 @@ from hf_encoders import (
         (HfeElectraForMaskedLM, HfeElectraConfig.base().generator_config(), 33_740_602),
         (HfeElectraForMaskedLM, HfeElectraConfig.large().generator_config(), 51_295_290),
         (HfeXLMRobertaForMaskedLM, HfeXLMRobertaConfig.large(), 560_142_482),
+        (HfeXLMModel, HfeXLMConfig(**XLM_EN), 667_088_896),
+        (HfeXLMWithLMHeadModel, HfeXLMConfig(**XLM_EN), 667_119_041),
+        (HfeXLMModel, HfeXLMConfig(**XLM_15), 248_976_384),
+        (HfeXLMWithLMHeadModel, HfeXLMConfig(**XLM_15), 249_071_384),
+        (HfeXLMModel, HfeXLMConfig(**XLM_100), 571_496_960),
+        (HfeXLMWithLMHeadModel, HfeXLMConfig(**XLM_100), 571_696_960),
     ],
 )
 def test_parameters_are_as_many_as_in_the_released_models(model_class: type, config: object, expected: int) -> None:

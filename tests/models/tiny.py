@@ -33,6 +33,10 @@ ALL_MODELS = (
 )
 # Of a model with language embeddings (XLM).
 LANGUAGES = {"n_langs": 3, "lang2id": {"de": 2, "en": 0, "zh": 1}, "default_lang": "zh"}
+HEAD_DROPOUTS = (
+    *("classifier_dropout", "classifier_dropout_prob", "summary_first_dropout", "summary_last_dropout"),
+    "seq_classif_dropout",
+)
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 

@@ -57,6 +57,7 @@ def pretrain(folder, output, *words, corpus="dialogues.jsonl"):
     return main(["pretrain", str(folder / "tiny.yaml"), *paths, *options])
 
 
+@pytest.mark.slow
 def test_a_model_learns_what_is_fake_and_a_resumed_run_is_the_same(tmp_path, capsys):
     write_dialogues(tmp_path / "dialogues.jsonl")
     assert pretrain(tmp_path, "run") == 0

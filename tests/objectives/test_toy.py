@@ -84,7 +84,7 @@ def test_what_a_family_or_an_objective_lacks_is_refused():
         recipe_of("toy", {**RECIPE, "objective": "nsp"})
     with pytest.raises(ValueError, match="masking: odd has no option 'mask_prob': it is mask_probability here"):
         recipe_of("toy", {**RECIPE, "masking": {"mask_prob": 0.1}})
-    with pytest.raises(ValueError, match="objective 'even': it must be one of mlm, nsp, sop, dialogue, rtd, odd"):
+    with pytest.raises(ValueError, match="objective 'even': it must be one of mlm, .*, odd"):
         get_objective("even")
 
 

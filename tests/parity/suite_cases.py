@@ -28,9 +28,12 @@ HEADS = {
     "ForQuestionAnswering ForMultipleChoice",
     "xlm": "XLM Model WithLMHeadModel ForSequenceClassification ForTokenClassification ForQuestionAnsweringSimple "
     "ForMultipleChoice",
+    "distilbert": "DistilBert Model ForMaskedLM ForSequenceClassification ForTokenClassification "
+    "ForQuestionAnswering ForMultipleChoice",
     "albert": "Albert Model ForPreTraining ForMaskedLM ForSequenceClassification ForTokenClassification "
     "ForQuestionAnswering ForMultipleChoice",
 }
+WITHOUT_TOKEN_TYPES = ("distilbert",)
 SENTENCE_LABEL = {"bert": "next_sentence_label", "albert": "sentence_order_label"}
 # One layer per group and shared group, as many groups as layers: the tests take `num_hidden_layers` for the number
 # of attention maps and of hidden states less one, so they leave no room for a second layer inside a group.
@@ -89,6 +92,8 @@ class ModelTester:
             "token_type_ids": common.ids_tensor(shape, self.type_vocab_size),
             "attention_mask": common.random_attention_mask(shape),
         }
+        if self.family in WITHOUT_TOKEN_TYPES:
+            del inputs["token_type_ids"]
         if hasattr(config, "n_langs"):
             inputs["langs"] = common.ids_tensor(shape, config.n_langs)
         return config, inputs

@@ -149,6 +149,7 @@ ONNX = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "head", "positions"), ONNX, ids=["mlm", "choices", "relative"])
 def test_onnx_runs_in_onnx_runtime_at_other_shapes(family, head, positions, tmp_path):
     source = save(family, head, tmp_path / "source", position_embedding_type=positions)
@@ -165,6 +166,7 @@ def test_onnx_runs_in_onnx_runtime_at_other_shapes(family, head, positions, tmp_
     assert difference(found, outputs_of(model, batch), batch["attention_mask"]).largest < 1e-5 > seen.largest
 
 
+@pytest.mark.slow
 def test_exporting_to_onnx_prints_nothing_of_torchs_own(tmp_path, monkeypatch, capfd):
     find_spec = export.importlib.util.find_spec
     monkeypatch.setattr(

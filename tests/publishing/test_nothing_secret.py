@@ -17,8 +17,8 @@ from transformers import AutoTokenizer, Trainer, TrainingArguments
 
 from hf_encoders import HfeBertForMaskedLM
 from hf_encoders.cli import main
-from hf_encoders.commands import pretrain as pretrain_command
 from hf_encoders.publishing.publish import plan_publication, publish
+from hf_encoders.recipes import command as pretrain_command
 from hf_encoders.records.training_record import TrainingRecord
 from hf_encoders.saved_files import published_files
 from hf_encoders.training import HealthCallback, HubCodeCallback, PreTrainingTrainer
@@ -268,6 +268,7 @@ def rows_of(tokenizer, words):
     return [{"input_ids": row, "attention_mask": [1] * len(row), "labels": row}] * 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ours", "stock"])
 def test_pushes_of_trainer_with_our_callbacks(home, hub, kind):
     """A run that stopped at a loss that is not finite, and is resumed with pushes."""

@@ -73,6 +73,7 @@ def test_two_processes_train_as_one_does(corpus, tmp_path, one_thread):
             assert torch.allclose(value, both[name]["parameters"][parameter], atol=1e-5, rtol=0), parameter
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MASKED)
 def test_a_resumed_run_is_as_one_never_stopped(corpus, tmp_path, name):
     """From the checkpoint in the middle of the second phase; bit for bit."""

@@ -121,6 +121,7 @@ def test_models_that_are_told_languages_are_told_those_of_the_text(words, tmp_pa
         run.model_config(tokenizer, sources["en"].documents)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", RECIPES)
 def test_the_command_trains_on_text_and_translations(words, tmp_path, capsys, family):
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(recipe_fields(family)))

@@ -5,8 +5,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from hf_encoders.benchmark.implementations import model_class, stock_config
 from hf_encoders.benchmark.measuring import needed_flops
 from hf_encoders.benchmark.rows import make_batch
-from hf_encoders.records.flops import forward_flops, measure_gemm_rate
+from hf_encoders.distillation import student_from, with_teacher
+from hf_encoders.records.flops import forward_flops, measure_gemm_rate, training_flops
 from tests.benchmark.tiny import tiny_config, tiny_setting
+from tests.distillation.tiny import make_teacher
 
 
 def batch_of(lengths: list[int], predicted: int):
@@ -61,3 +63,12 @@ def test_measuring_the_rate_leaves_the_random_generator_alone():
     before = torch.get_rng_state()
     measure_gemm_rate(torch.float32, torch.device("cpu"), side=8, most_seconds=0.0)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_teacher_adds_a_forward_pass_and_soft_targets_their_projections():
+    teacher = make_teacher()
+    for soft_targets, projected in (("predicted", 2), ("all", 8)):
+        student = with_teacher(student_from(teacher, [0, 2]), teacher, soft_targets=soft_targets)
+        own, of_teacher = (forward_flops(one.config, [5, 3], projected) for one in (student, teacher))
+        assert training_flops(student, 8, 34, 2) == 3 * own + of_teacher
+    assert training_flops(teacher, 8, 34, 2) == 3 * forward_flops(teacher.config, [5, 3], 2)

@@ -57,6 +57,7 @@ def test_a_killed_run_goes_on_as_if_it_had_not_been(never_killed, tmp_path, exam
     assert resumed["calls"] == (8 if workers == 0 else 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("step", [5, 10])
 def test_a_stream_goes_on_in_any_of_its_epochs(tmp_path, workers, step):

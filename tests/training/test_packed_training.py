@@ -83,6 +83,7 @@ def trained(*args, **arguments):
     return logs, [parameter.detach().clone() for parameter in trainer.model.parameters()], trainer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_a_batch_is_the_same_however_it_is_packed_and_cut(tokenizer, objective, tmp_path):
     """32 padded examples a step = packed = 4 x 8 packed = groups of a budget, padded or not; a step an epoch."""
@@ -111,6 +112,7 @@ def test_a_batch_is_the_same_however_it_is_packed_and_cut(tokenizer, objective, 
         assert max(float((a - b).abs().max()) for a, b in zip(parameters, found, strict=True)) < 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_evaluation_is_the_same_packed_and_in_groups(tokenizer, objective, tmp_path):
     held_out, found = make_examples(objective), []

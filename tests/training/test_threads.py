@@ -10,7 +10,7 @@ import pytest
 import torch
 import yaml
 
-from hf_encoders.commands import pretrain as pretrain_command
+from hf_encoders.recipes import command as pretrain_command
 from hf_encoders.training import threads
 from hf_encoders.training.threads import Work, fastest_threads, set_threads
 from tests.commands.pretrain_runs import TINY, pretrain, weights
@@ -135,6 +135,7 @@ def test_a_large_model_has_all_threads_unmeasured(two_cores):
     assert two_cores.ran == []
 
 
+@pytest.mark.slow
 def test_a_run_notes_its_threads_and_measuring_does_not_change_it(tmp_path, monkeypatch, capsys):
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(TINY), encoding="utf-8")
     write_corpus(tmp_path / "text.txt", 60, "alpha")

@@ -39,6 +39,7 @@ def make(model_class, folder, tokenizer, train_set, trainer_class=PreTrainingTra
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_run_that_was_restarted_within_an_epoch_is_the_run_that_was_not(tokenizer, workers, tmp_path):
     """16 chunks, 4 steps an epoch, restart at step 6: in the middle of the second epoch."""
@@ -56,6 +57,7 @@ def test_a_run_that_was_restarted_within_an_epoch_is_the_run_that_was_not(tokeni
     assert all(torch.equal(runs[0][name], runs[1][name]) for name in runs[0])
 
 
+@pytest.mark.slow
 def test_the_stock_trainer_says_what_it_needs_to_be_restarted(tokenizer, tmp_path):
     def stock(**arguments):
         data_set = DocumentChunks(corpus(), LENGTH)

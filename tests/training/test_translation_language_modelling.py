@@ -58,6 +58,7 @@ def dictionary_pairs(num_pairs: int) -> ParallelPairs:
     return ParallelPairs(make_dataset(documents), LENGTH, ("en", "zh"))
 
 
+@pytest.mark.slow
 def test_a_masked_word_is_found_in_the_translation(tokenizer, tmp_path):
     """Words are independent, so alone they cannot be predicted better than by chance, log 20 = 3.0 nats."""
     model = HfeBertForMaskedLM(

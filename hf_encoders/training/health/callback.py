@@ -22,7 +22,7 @@ from transformers.trainer_callback import DefaultFlowCallback, ExportableState
 from transformers.utils import logging
 
 from hf_encoders.data.special_tokens import never_masked
-from hf_encoders.records.flops import forward_flops_of_model, measure_gemm_rate, predicts_tokens
+from hf_encoders.records.flops import measure_gemm_rate, predicts_tokens, training_flops
 from hf_encoders.records.run_files import WARNINGS_FIELD
 from hf_encoders.registration import configurations
 from hf_encoders.training.health.finite_losses import FiniteLossWatch
@@ -299,8 +299,7 @@ class HealthCallback(TrainerCallback, ExportableState):
             # float32, because MPS has no float64.
             rate = float(self._over_processes(torch.tensor(rate, device=args.device)))
             items = counts.squared_lengths, counts.predicted, counts.labelled
-            needed = 3 * forward_flops_of_model(model, counts.tokens, *items)
-            found["mfu"] = needed / seconds / rate
+            found["mfu"] = training_flops(model, counts.tokens, *items) / seconds / rate
         wait_share = self._times.wait_share()
         if wait_share is not None:
             found["data_wait_share"] = wait_share

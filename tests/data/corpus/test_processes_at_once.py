@@ -57,6 +57,7 @@ def prepare_later(delay, results, *arguments, **options):
         raise
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delay", [0, 0.05, 0.2])
 @pytest.mark.parametrize("kind", ["files", "stream", "overwrite"])
 def test_one_makes_the_corpus_and_the_others_use_it(tokenizer, tmp_path, slow, delay, kind):

@@ -265,6 +265,7 @@ def test_wrong_lists_are_refused_before_any_work(tokenizer, tmp_path, lists, mes
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_slow_tokenizer_is_refused(tmp_path):
     (tmp_path / "a.txt").write_text("w5")
     for lists in ({"lexicon": ["w5"]}, {"phrases": True}):

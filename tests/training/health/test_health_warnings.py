@@ -164,6 +164,7 @@ def random_pairs():
     return examples
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("health_callback", [True, HealthCallback(unigram_cross_entropy=math.log(56))])
 def test_a_run_that_has_nothing_to_learn_is_told_so(tmp_path, caplog, health_callback):
     """With the cross-entropy given, and estimated from the labels: all 56 tokens are as frequent."""
@@ -182,6 +183,7 @@ def test_a_run_that_has_nothing_to_learn_is_told_so(tmp_path, caplog, health_cal
     assert len([text for text in texts if "chance" in text]) == 1
 
 
+@pytest.mark.slow
 def test_a_run_that_waits_for_its_data_is_told_so(tmp_path, monkeypatch):
     class SlowLoader(Clock):
         def collate(self, examples):

@@ -1,0 +1,327 @@
+"""DistilBERT (Sanh et al. 2019, https://arxiv.org/abs/1910.01108).
+
+Differs from BERT in: no token types, no pooler, no dropout after the projection of attention, an MLM head whose parts
+are the model's own, a classifier of its own on the first token.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import initialization as init
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from .configuration_distilbert import TYPES, HfeDistilBertConfig
+from .encoder_arguments import check_ids
+from .encoder_attention import EncoderSelfAttention
+from .encoder_blocks import LayerStack, activation, in_chunks
+from .encoder_cpu_kernels import EncoderDropout
+from .encoder_heads import EncoderForMaskedLM, EncoderHead
+from .encoder_models import EncoderModel, EncoderPreTrainedModel
+from .encoder_outputs import FlatEncoderOutput
+from .encoder_recompute import project
+from .encoder_sinusoids import SinusoidalEmbedding, sinusoidal_positions
+from .encoder_tasks import (
+    EncoderForMultipleChoice,
+    EncoderForQuestionAnswering,
+    EncoderForSequenceClassification,
+    EncoderForTokenClassification,
+)
+from .encoder_tokens import FlatTokens
+
+
+# Parts of the names of BERT's weights -> of the same weights here, in order.
+NAMES_IN_BERT = {
+    r"^bert\.embeddings\.": "distilbert.embeddings.",
+    r"^bert\.encoder\.": "distilbert.transformer.",
+    r"\.self\.(q)uery\.|\.self\.(k)ey\.|\.self\.(v)alue\.": r".\1\2\3_lin.",
+    r"\.attention\.output\.dense\.": ".attention.out_lin.",
+    r"\.attention\.output\.LayerNorm\.": ".sa_layer_norm.",
+    r"\.intermediate\.dense\.": ".ffn.lin1.",
+    r"\.output\.dense\.": ".ffn.lin2.",
+    r"\.output\.LayerNorm\.": ".output_layer_norm.",
+    r"^cls\.predictions\.transform\.dense\.": "vocab_transform.",
+    r"^cls\.predictions\.transform\.LayerNorm\.": "vocab_layer_norm.",
+    r"^cls\.predictions\.decoder\.": "vocab_projector.",
+}
+NO_TYPES = (
+    "DistilBERT has no token types: leave them out (a tokenizer with model_input_names=['input_ids', "
+    "'attention_mask'] makes none)"
+)
+ONLY_IN_BERT = re.compile(r"bert\.pooler\..*|cls\.seq_relationship\..*|cls\.predictions\.bias")
+
+
+class DistilBertEmbeddings(nn.Module):
+    """Sum of word and (absolute) position embeddings, then LayerNorm and dropout."""
+
+    first_position = 0
+
+    def __init__(self, config: HfeDistilBertConfig):
+        super().__init__()
+        self.has_positions = config.position_embedding_type == "absolute"
+        self.word_embeddings = nn.Embedding(config.vocab_size, config.dim, padding_idx=config.pad_token_id)
+        if self.has_positions:
+            kind = SinusoidalEmbedding if config.sinusoidal_pos_embds else nn.Embedding
+            self.position_embeddings = kind(config.max_position_embeddings, config.dim)
+        self.LayerNorm = nn.LayerNorm(config.dim, eps=config.layer_norm_eps)
+        self.dropout = EncoderDropout(config.dropout)
+
+    def forward(
+        self,
+        tokens: FlatTokens,
+        input_ids: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Border tensors `(B, T)` (`inputs_embeds` `(B, T, D)`) -> flat embeddings `(N, D)`; token types are all 0."""
+        if inputs_embeds is None:
+            embeddings = self.word_embeddings(tokens.flatten(input_ids))
+        else:
+            embeddings = tokens.flatten(inputs_embeds)
+        if self.has_positions:
+            if position_ids is None:
+                positions = tokens.columns(embeddings.device)
+            else:
+                positions = tokens.flatten(position_ids.expand(tokens.batch_size, tokens.row_length))
+            embeddings = embeddings + self.position_embeddings(positions)
+        return self.dropout(self.LayerNorm(embeddings))
+
+
+class DistilBertAttention(EncoderSelfAttention):
+    """Self-attention and its projection, without dropout after it."""
+
+    projections = ("q_lin", "k_lin", "v_lin")
+
+    def __init__(self, config: HfeDistilBertConfig):
+        super().__init__(config)
+        self.out_lin = nn.Linear(config.dim, config.dim)
+
+    def forward(
+        self, hidden_states: torch.Tensor, tokens: FlatTokens, output_attentions: bool = False
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """`(N, D)` -> `(N, D)`, and the weights `(S, A, L, L)` if asked for."""
+        context, weights = super().forward(hidden_states, tokens, output_attentions)
+        return project(self.out_lin, context), weights
+
+
+class DistilBertFeedForward(nn.Module):
+    """The feed-forward part and the residual."""
+
+    def __init__(self, config: HfeDistilBertConfig):
+        super().__init__()
+        self.lin1 = nn.Linear(config.dim, config.hidden_dim)
+        self.lin2 = nn.Linear(config.hidden_dim, config.dim)
+        self.activation = activation(config.activation)
+        self.dropout = EncoderDropout(config.dropout)
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """`(N, D)` -> `(N, D)`."""
+        return self.dropout(project(self.lin2, project(self.lin1, hidden_states), self.activation), hidden_states)
+
+
+class DistilBertLayer(GradientCheckpointingLayer):
+    """Attention and feed-forward, each followed by residual and LayerNorm (post-norm)."""
+
+    def __init__(self, config: HfeDistilBertConfig):
+        super().__init__()
+        self.chunk_size = config.chunk_size_feed_forward
+        self.attention = DistilBertAttention(config)
+        self.sa_layer_norm = nn.LayerNorm(config.dim, eps=config.layer_norm_eps)
+        self.ffn = DistilBertFeedForward(config)
+        self.output_layer_norm = nn.LayerNorm(config.dim, eps=config.layer_norm_eps)
+
+    def forward(
+        self, hidden_states: torch.Tensor, tokens: FlatTokens, output_attentions: bool = False
+    ) -> torch.Tensor:
+        """`(N, D)` -> `(N, D)`."""
+        attended, _ = self.attention(hidden_states, tokens, output_attentions)
+        hidden_states = self.sa_layer_norm(attended + hidden_states)
+        return in_chunks(lambda states: self.output_layer_norm(self.ffn(states)), hidden_states, self.chunk_size)
+
+
+class DistilBertTransformer(LayerStack):
+    """The layers."""
+
+    def __init__(self, config: HfeDistilBertConfig):
+        super().__init__()
+        self.layer = nn.ModuleList([DistilBertLayer(config) for _ in range(config.n_layers)])
+
+    def layers(self) -> list[nn.Module]:
+        """All of them, once."""
+        return list(self.layer)
+
+
+def without_token_types(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """A head's `forward` that does not name `token_type_ids`, as in transformers.
+
+    Trainer drops the columns of a dataset that the signature does not name: BERT's tokenizer makes this one.
+    """
+    signature = inspect.signature(forward)
+    place = list(signature.parameters).index("token_type_ids")
+
+    @wraps(forward)
+    def named(*given: Any, **others: Any) -> Any:
+        given = (*given[:place], None, *given[place:]) if len(given) > place else given
+        return forward(*given, **others)
+
+    kept = [one for one in signature.parameters.values() if one.name != "token_type_ids"]
+    named.__signature__ = signature.replace(parameters=kept)
+    return named
+
+
+class HfeDistilBertPreTrainedModel(EncoderPreTrainedModel):
+    """Names and initialisation of the DistilBERT models."""
+
+    config_class = HfeDistilBertConfig
+    base_model_prefix = "distilbert"
+    pretraining_heads = (r"vocab_(transform|layer_norm|projector)\.(weight|bias)",)
+    _no_split_modules = ["DistilBertEmbeddings", "DistilBertLayer"]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if issubclass(cls, EncoderHead) and "token_type_ids" in inspect.signature(cls.forward).parameters:
+            cls.forward = without_token_types(cls.forward)
+
+    def _add_encoder(self, add_pooling_layer: bool) -> None:
+        self.distilbert = HfeDistilBertModel(self.config)
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if isinstance(module, SinusoidalEmbedding):
+            init.copy_(module.weight, sinusoidal_positions(*module.weight.shape).to(module.weight))
+
+    @staticmethod
+    def weights_of_bert(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """The weights of a BERT with an MLM head under the names here, for a student of as many layers.
+
+        The embedding of token type 0 is added to every position, so that the same sum is computed (the original's
+        `extract_distilbert.py` leaves it out).
+        """
+        found = {}
+        for name, value in weights.items():
+            if not ONLY_IN_BERT.fullmatch(name):
+                for pattern, own in NAMES_IN_BERT.items():
+                    name = re.sub(pattern, own, name)
+                found[name] = value
+        types = found.pop("distilbert.embeddings.token_type_embeddings.weight")
+        positions = "distilbert.embeddings.position_embeddings.weight"
+        return found | {positions: found[positions] + types[0]}
+
+
+class HfeDistilBertModel(EncoderModel, HfeDistilBertPreTrainedModel):
+    """DistilBERT without a head."""
+
+    pooler = None
+
+    def __init__(self, config: HfeDistilBertConfig):
+        super().__init__(config)
+        self.embeddings = DistilBertEmbeddings(config)
+        self.transformer = DistilBertTransformer(config)
+        self.post_init()
+
+    def run_layers(self, hidden_states: torch.Tensor, tokens: FlatTokens, *flags: bool) -> torch.Tensor:
+        """`(N, D)` -> `(N, D)`; `flags` as in `EncoderModel`."""
+        return self.transformer(hidden_states, tokens, *flags)
+
+    def _check_inputs(
+        self, input_ids: torch.Tensor | None, token_type_ids: torch.Tensor | None, *others: torch.Tensor | None
+    ) -> None:
+        check_ids("token_type_ids", token_type_ids, TYPES, "type_vocab_size", NO_TYPES)
+        super()._check_inputs(input_ids, token_type_ids, *others)
+
+
+# --- heads ---
+
+
+class DistilBertPredictions(nn.Module):
+    """The MLM head, whose modules transformers has in the model: `vocab_projector.weight` is the word embedding."""
+
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        self.of = (model,)  # in a tuple: the model is no part of its head
+
+    def transform(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """`(P, D)` -> `(P, D)`."""
+        (model,) = self.of
+        return model.vocab_layer_norm(model.activation(model.vocab_transform(hidden_states)))
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """`(P, D)` -> `(P, V)`."""
+        (model,) = self.of
+        return model.vocab_projector(self.transform(hidden_states))
+
+
+class HfeDistilBertForMaskedLM(EncoderForMaskedLM, HfeDistilBertPreTrainedModel):
+    """DistilBERT with the MLM head, its only pre-training head."""
+
+    _tied_weights_keys = {"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"}
+
+    def _add_head(self) -> None:
+        width = self.config.dim
+        self.activation = activation(self.config.activation)
+        self.vocab_transform = nn.Linear(width, width)
+        self.vocab_layer_norm = nn.LayerNorm(width, eps=self.config.layer_norm_eps)
+        self.vocab_projector = nn.Linear(width, self.config.vocab_size)
+
+    @property
+    def mlm_head(self) -> nn.Module:
+        """The MLM head."""
+        return DistilBertPredictions(self)
+
+    def get_output_embeddings(self) -> nn.Linear:
+        """The projection to the vocabulary."""
+        return self.vocab_projector
+
+    def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
+        """Replace the projection to the vocabulary, bias included."""
+        self.vocab_projector = new_embeddings
+
+
+class DistilBertSequenceHead:
+    """Dense, ReLU, dropout and projection of the first token."""
+
+    has_pooler = False
+
+    def _add_head(self) -> None:
+        self.pre_classifier = nn.Linear(self.config.dim, self.config.dim)
+        self.classifier = nn.Linear(self.config.dim, self.num_scores or self.config.num_labels)
+        self.dropout = nn.Dropout(self.config.seq_classif_dropout)
+
+    def classify(self, outputs: FlatEncoderOutput) -> torch.Tensor:
+        """Scores of `(S, num_scores)`."""
+        first_tokens = outputs.tokens.first_of_each_sequence(outputs.last_hidden_state)
+        return self.classifier(self.dropout(self.pre_classifier(first_tokens).relu()))
+
+
+class HfeDistilBertForSequenceClassification(
+    DistilBertSequenceHead, EncoderForSequenceClassification, HfeDistilBertPreTrainedModel
+):
+    """DistilBERT for labels or numbers of whole sequences."""
+
+
+class HfeDistilBertForTokenClassification(EncoderForTokenClassification, HfeDistilBertPreTrainedModel):
+    """DistilBERT for labels of tokens."""
+
+
+class HfeDistilBertForQuestionAnswering(EncoderForQuestionAnswering, HfeDistilBertPreTrainedModel):
+    """DistilBERT for answers in a text."""
+
+    def _add_head(self) -> None:
+        super()._add_head()
+        self.dropout = nn.Dropout(self.config.qa_dropout)
+
+    def encode(self, *inputs: Any, **kwargs: Any) -> FlatEncoderOutput:
+        """As in `EncoderHead`, with dropout before the head."""
+        outputs = super().encode(*inputs, **kwargs)
+        outputs.last_hidden_state = self.dropout(outputs.last_hidden_state)
+        return outputs
+
+
+class HfeDistilBertForMultipleChoice(DistilBertSequenceHead, EncoderForMultipleChoice, HfeDistilBertPreTrainedModel):
+    """DistilBERT for the best of several continuations."""

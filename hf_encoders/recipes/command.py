@@ -1,0 +1,279 @@
+"""A run from a command line: its options, plan, training and finished folder; what `pretrain` and `distil` share."""
+
+import argparse
+import dataclasses
+import json
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import transformers
+from accelerate.utils import release_memory
+from huggingface_hub import upload_folder
+from transformers import PreTrainedTokenizerBase, set_seed
+
+from hf_encoders.data.corpus.named_sources import named_values
+from hf_encoders.objectives import Objective
+from hf_encoders.recipes.plan import Plan, make_plan, measure_passes
+from hf_encoders.recipes.pretrained_folder import metrics_of_source, save_pretrained_folder
+from hf_encoders.recipes.recipe import SET_BY_RUN, Recipe
+from hf_encoders.recipes.run import Run, divide, num_processes, train_to_the_end
+from hf_encoders.recipes.run_corpus import CORPUS, CorpusPaths, open_sources
+from hf_encoders.recipes.run_folder import (
+    IS_FINISHED,
+    RunFileCallback,
+    begin_or_go_on,
+    choose_threads,
+    phases_of,
+    read_run_file,
+    remove_run,
+    run_identity,
+    write_run,
+)
+from hf_encoders.recipes.sources import Sources, divided
+from hf_encoders.saved_files import CARD_FILE, published_files, refuse_secrets
+from hf_encoders.training.argument_fields import add_field_arguments, given_fields
+from hf_encoders.training.faults.out_of_memory import is_out_of_memory
+from hf_encoders.training.trainer import PreTrainingTrainer
+from hf_encoders.writing import check_folder, locked
+
+
+# Fields of `TrainingArguments` that change the recipe or the micro-batches.
+OWN = ("max_steps", "optim", "per_device_train_batch_size", "gradient_accumulation_steps", "auto_find_batch_size")
+VALIDATION_SHARE = 0.02
+
+
+def add_run_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of commands that train from a recipe, except recipe and tokenizer."""
+    parser.add_argument(
+        "--corpus",
+        required=True,
+        nargs="+",
+        metavar="[NAME=]PATH",
+        help="a prepared corpus, or text files or folders of them; with names, several sources (repeat a name for "
+        "several paths)",
+    )
+    sampling = parser.add_mutually_exclusive_group()
+    sampling.add_argument(
+        "--sampling-alpha",
+        type=float,
+        metavar="X",
+        help="of named sources: draw each as often as its share of the examples to the power X says, in (0, 1] "
+        "(default: the recipe's, or 1)",
+    )
+    sampling.add_argument(
+        "--corpus-weights", nargs="+", metavar="NAME=X", help="of named sources: how often each is drawn, at any scale"
+    )
+    parser.add_argument(
+        "--corpus-name", metavar="NAME", help="what card and record call the text (default: the names of --corpus)"
+    )
+    parser.add_argument("--output", required=True, metavar="DIR", help="folder of the run")
+    parser.add_argument(
+        "--language",
+        nargs="+",
+        default=[],
+        metavar="[NAME=]CODE",
+        help="language of the text, for sentence splitting and the card (default: the name of a source, if it is a "
+        "code of two letters, otherwise en)",
+    )
+    parser.add_argument(
+        "--validation-share",
+        type=float,
+        default=VALIDATION_SHARE,
+        metavar="X",
+        help="share of the documents for evaluation, in (0, 1) (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--plan",
+        action="store_true",
+        help="print the plan and exit; a tokenizer and corpus made for it are kept in --output for the run",
+    )
+    parser.add_argument(
+        "--measure", action="store_true", help="with --plan: run a pass of each phase instead of estimating its time"
+    )
+    parser.add_argument("--overwrite", action="store_true", help="remove the run that is in --output first")
+    own = {name: remedy for name, remedy in SET_BY_RUN.items() if name not in OWN}
+    add_field_arguments(parser, own | {"num_train_epochs": "--max-steps"})
+
+
+def train_run(arguments: argparse.Namespace, recipe: Recipe, objective: Objective | None = None) -> int:
+    """Plan, train, evaluate, save; `objective` replaces the recipe's by one with a teacher, say."""
+    given = given_fields(arguments)
+    if "optim" in given:
+        recipe = dataclasses.replace(recipe, optimizer=given["optim"])
+    if "max_steps" in given:
+        recipe = recipe.of_steps(given["max_steps"])
+    corpus = check_arguments(arguments)
+    recipe = with_sampling(recipe, arguments, corpus)
+    corpus.check_recipe(recipe)
+    output = Path(arguments.output)
+    noted = None if overwrites(arguments) else read_run_file(output)
+    if noted is not None:
+        recipe = recipe.lengthened(phases_of(noted), is_scaled="max_steps" in given)
+    halves = bool(given.get("auto_find_batch_size"))
+    if halves and num_processes() > 1:
+        raise ValueError("--auto-find-batch-size is for one process: give --per-device-train-batch-size instead.")
+    batch = given.get("per_device_train_batch_size"), given.get("gradient_accumulation_steps")
+    options = {name: value for name, value in given.items() if name not in OWN}
+    run = Run.from_recipe(recipe, output, options, divide(recipe, num_processes(), *batch), objective)
+    transformers.logging.set_verbosity_warning()
+    tokenizer, sources, noted = open_run(arguments, run, corpus)
+    if noted.get(IS_FINISHED) and (output / "model" / CARD_FILE).is_file() and not arguments.plan:
+        if run.arguments.push_to_hub:
+            raise ValueError(
+                f"--push-to-hub: this run is finished. `hf-encoders publish {output / 'model'} --repo NAME` pushes it."
+            )
+        print(
+            f"This run is finished: {output / 'model'}. (A larger --max-steps extends it, --overwrite starts it from "
+            "scratch.)",
+            flush=True,
+        )
+        return 0
+    with run.arguments.main_process_first(desc="split of the corpus"):
+        parts = divided(sources, run.objective, arguments.validation_share, run.arguments.seed)
+    if arguments.plan:
+        print(plan_of_run(run, parts, tokenizer, arguments.measure), flush=True)
+        if (output / CORPUS).is_dir():
+            print(f"  (the prepared corpus is kept for the run: {output / CORPUS})", flush=True)
+        return 0
+    while True:
+        try:
+            set_seed(run.arguments.seed)
+            trainer = run.trainer(*parts, tokenizer)
+            choose_threads(trainer, noted)
+            trainer.add_callback(RunFileCallback(output, noted))
+            if run.arguments.process_index == 0:
+                print(plan_of_trainer(run, trainer), flush=True)
+            how = "give the same command again" + " without --overwrite" * arguments.overwrite
+            after = train_to_the_end(trainer, how)
+            break
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            run = run.with_half_micro_batches(error, is_allowed=halves)
+            examples = run.micro_batching.examples
+            print(f"Out of memory: from now on {examples} examples of the longest phase per micro-batch.", flush=True)
+        # Outside of the handler, which keeps the error and with it everything on the device.
+        trainer = None
+        release_memory()
+    finish(run, trainer, parts[0], after, arguments, corpus, noted)
+    return 0
+
+
+def overwrites(arguments: argparse.Namespace) -> bool:
+    """Whether to remove the run in the output folder: once, not when torchrun restarts the command."""
+    return arguments.overwrite and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) == 0
+
+
+def plan_of_run(
+    run: Run, parts: tuple[Sources, Sources], tokenizer: PreTrainedTokenizerBase, is_measured: bool
+) -> Plan:
+    """The plan alone: writes nothing into the output folder, and makes no model unless it is to be measured."""
+    with TemporaryDirectory() as elsewhere:
+        run = Run.from_recipe(run.recipe, elsewhere, run.options, run.micro_batching, run.given_objective)
+        if not is_measured:
+            config = run.model_config(tokenizer, parts[0])
+            return make_plan(run, run.examples(parts[0]), run.collator(tokenizer, parts[0]), config)
+        trainer = run.trainer(*parts, tokenizer)
+        return measure_passes(plan_of_trainer(run, trainer), trainer)
+
+
+def plan_of_trainer(run: Run, trainer: PreTrainingTrainer) -> Plan:
+    """The plan of a run that has a trainer."""
+    return make_plan(run, trainer.train_dataset, trainer.data_collator, trainer.model.config)
+
+
+def check_arguments(arguments: argparse.Namespace) -> CorpusPaths:
+    """Refuse invalid arguments before anything is removed or written; returns the paths of the text."""
+    if not 0 < arguments.validation_share < 1:
+        raise ValueError(f"--validation-share {arguments.validation_share}: must be above 0 and below 1.")
+    if arguments.overwrite and arguments.plan:
+        raise ValueError("--overwrite removes a run, and --plan starts none: leave one of them out.")
+    if arguments.measure and not arguments.plan:
+        raise ValueError("--measure is for --plan: add it, or leave --measure out.")
+    check_folder(arguments.output, "--output")
+    return CorpusPaths.of_words(arguments.corpus, arguments.language)
+
+
+def with_sampling(recipe: Recipe, arguments: argparse.Namespace, corpus: CorpusPaths) -> Recipe:
+    """The recipe with the sampling of sources that was given on the command line."""
+    alpha, words = arguments.sampling_alpha, arguments.corpus_weights
+    if alpha is None and words is None:
+        return recipe
+    option = "--sampling-alpha" if words is None else "--corpus-weights"
+    if any(phase.sources for phase in recipe.phases):
+        raise ValueError(f"{option}: phases of {recipe.name} have sources of their own: leave it out.")
+    if not corpus.are_named:
+        raise ValueError(f"{option} is for sources with names: give --corpus NAME=PATH for each.")
+    if words is None:
+        return dataclasses.replace(recipe, sources={"alpha": alpha})
+    weights = {}
+    for name, word in named_values(words, option, "WEIGHT", corpus.paths).items():
+        try:
+            weights[name] = float(word)
+        except ValueError:
+            raise ValueError(f"{option} {name}={word}: the weight must be a number.") from None
+    return dataclasses.replace(recipe, sources={"weights": weights})
+
+
+def open_run(
+    arguments: argparse.Namespace, run: Run, corpus: CorpusPaths
+) -> tuple[PreTrainedTokenizerBase, Sources, dict[str, Any]]:
+    """Tokenizer, corpus and `run.json` of the run that the output folder holds or that starts there.
+
+    Other processes wait for the first.
+    """
+    training, recipe, output = run.arguments, run.recipe, run.output
+    is_main = training.process_index == 0
+    if is_main and not (arguments.plan and corpus.is_prepared):  # that plan writes nothing
+        arguments.until_end.enter_context(locked(output, "--output", wait=False))
+    if num_processes() > 1 and is_main:
+        print(f"Other processes wait for the corpus at most {training.ddp_timeout} s (--ddp-timeout).", flush=True)
+    with training.main_process_first(desc="corpus"):
+        if overwrites(arguments) and is_main:
+            read = [path for paths in corpus.paths.values() for path in paths]
+            remove_run(output, [*read, arguments.tokenizer, arguments.recipe])
+        tokenizer, sources = open_sources(recipe, corpus, arguments.tokenizer, output)
+        config = run.model_config(tokenizer, sources)  # refuses too few rows of a table
+        if "token_type_ids" not in config.extra_ids:  # those of the tokenizer of a teacher that has them
+            names = [name for name in tokenizer.model_input_names if name != "token_type_ids"]
+            tokenizer.model_input_names = tokenizer.init_kwargs["model_input_names"] = names  # the latter is saved
+        if arguments.plan:
+            return tokenizer, sources, {}
+        facts = run_identity(recipe, sources, tokenizer, training, arguments.validation_share)
+        facts |= json.loads(json.dumps(run.objective.facts()))
+        return tokenizer, sources, begin_or_go_on(output, recipe, facts, is_main)
+
+
+def finish(
+    run: Run,
+    trainer: PreTrainingTrainer,
+    sources: Sources,
+    after: dict[str, float],
+    arguments: argparse.Namespace,
+    corpus: CorpusPaths,
+    noted: dict[str, Any],
+) -> None:
+    """Save the model with tokenizer, record, curve and card, push it if asked to, and print the metrics."""
+    directory = run.output / "model"
+    trainer.save_state()
+    save_pretrained_folder(run, trainer, arguments.corpus_name or corpus.shown, sources, after, arguments)
+    if trainer.args.process_index != 0:
+        return
+    write_run(run.output, {**noted, IS_FINISHED: True})
+    if trainer.args.push_to_hub:
+        names = published_files(directory)
+        refuse_secrets(directory, names)
+        upload_folder(
+            repo_id=trainer.hub_model_id,
+            folder_path=directory,
+            allow_patterns=sorted(names),
+            commit_message="End of training",
+            token=trainer.args.hub_token,
+            revision=trainer.args.hub_revision,
+        )
+    print(f"\nheld-out: {run.objective.summary(after, trainer.health.unigram_cross_entropy)}")
+    for name, unigram in trainer.health.source_unigrams.items():
+        print(f"held-out, {name}: {run.objective.summary(metrics_of_source(after, name), unigram)}")
+    print(f"model, tokenizer, code, record, card, curve: {directory}")

@@ -1,0 +1,122 @@
+"""`hf-encoders tokenizer --extend`: a checkpoint with entries for the words of a text, whole or not at all."""
+
+import json
+
+import pytest
+import torch
+from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+from hf_encoders.adaptation import extended_checkpoint
+from hf_encoders.cli import main
+from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
+from tests.data.vocabulary.test_extension import domain_lines
+from tests.data.vocabulary.trained import FAMILIES, lines, train
+from tests.families import model_class
+from tests.models.tiny import tiny_config
+
+
+@pytest.fixture
+def text(tmp_path) -> str:
+    path = tmp_path / "domain.txt"
+    path.write_text("\n\n".join(domain_lines()), encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture
+def other(tmp_path) -> str:
+    path = tmp_path / "other.txt"
+    path.write_text("\n\n".join(lines()), encoding="utf-8")
+    return str(path)
+
+
+def checkpoint(config_class, folder) -> str:
+    """A masked language model with its tokenizer, as transformers' own class writes it."""
+    tokenizer = train(config_class)
+    fields = {"vocab_size": padded_vocab_size(tokenizer), "pad_token_id": tokenizer.pad_token_id}
+    model = model_class(config_class, "AutoModelForMaskedLM")(tiny_config(config_class, **fields))
+    model.save_pretrained(folder / "ours")
+    AutoModelForMaskedLM.from_pretrained(folder / "ours").save_pretrained(folder / "stock")
+    tokenizer.save_pretrained(folder / "stock")
+    return str(folder / "stock")
+
+
+def extend(*arguments) -> int:
+    return main(["tokenizer", "--extend", *map(str, arguments)])
+
+
+@pytest.mark.parametrize("config_class", FAMILIES, ids=lambda config_class: config_class.model_type)
+def test_a_stock_checkpoint_is_extended_and_stock_loads_it(config_class, text, other, tmp_path, capsys):
+    source, out = checkpoint(config_class, tmp_path), tmp_path / "out"
+    assert extend(source, "--add", 3, "--input", text, "--keep", other, "--output", out) == 0
+    before, tokenizer = AutoTokenizer.from_pretrained(source), AutoTokenizer.from_pretrained(out)
+    model, old = (AutoModelForMaskedLM.from_pretrained(folder).eval() for folder in (out, source))
+    assert len(tokenizer) == len(before) + 3
+    assert model.get_input_embeddings().num_embeddings == padded_vocab_size(tokenizer)
+    pieces = {int(number): ids for number, ids in json.loads((out / "new_entries.json").read_text()).items()}
+    for number, ids in pieces.items():
+        expected = old.get_input_embeddings().weight[ids].mean(dim=0)
+        torch.testing.assert_close(model.get_input_embeddings().weight[number], expected)
+    report = json.loads((out / "tokenizer_report.json").read_text())
+    assert report["added"] == tokenizer.convert_ids_to_tokens(list(pieces))
+    assert report["text"]["tokens_after"] < report["text"]["tokens_before"]
+    assert report["kept"]["tokens_after"] == report["kept"]["tokens_before"] and report["kept"]["otherwise_cut"] == 0
+    assert str(tmp_path) not in (out / "tokenizer_report.json").read_text()
+    assert "other text" in capsys.readouterr().out
+
+
+def test_a_tokenizer_alone(text, tmp_path, capsys):
+    train(FAMILIES[0]).save_pretrained(tmp_path / "tokenizer")
+    assert extend(tmp_path / "tokenizer", "--add", 2, "--input", text, "--output", tmp_path / "out") == 0
+    assert "AutoTokenizer" in capsys.readouterr().out
+    assert not (tmp_path / "out" / "config.json").exists()
+
+
+def test_fewer_entries_than_asked_for_are_warned_of(text, tmp_path, capsys):
+    train(FAMILIES[0]).save_pretrained(tmp_path / "tokenizer")
+    assert extend(tmp_path / "tokenizer", "--input", text, "--output", tmp_path / "out") == 0
+    assert "new entries of 1,000" in capsys.readouterr().out
+
+
+def test_nothing_is_written_before_all_is(text, tmp_path, monkeypatch):
+    source, out = checkpoint(FAMILIES[0], tmp_path), tmp_path / "out"
+    assert extend(source, "--add", 1, "--input", text, "--output", out) == 0
+    before = {file.name: file.read_bytes() for file in out.iterdir()}
+
+    def fail(*arguments):
+        raise RuntimeError("out of luck")
+
+    monkeypatch.setattr(extended_checkpoint, "save_pieces", fail)
+    with pytest.raises(RuntimeError, match="out of luck"):
+        extend(source, "--add", 3, "--input", text, "--output", out, "--overwrite")
+    assert {file.name: file.read_bytes() for file in out.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--add", "0"], "--add 0 must be at least 1"),
+        (["--vocab-size", "90"], "--vocab-size is for a new tokenizer"),
+        (["--cased"], "--cased is for a new tokenizer"),
+        (["--keep", "nowhere.txt"], "nowhere.txt"),
+    ],
+)
+def test_wrong_input(arguments, message, text, tmp_path, capsys):
+    train(FAMILIES[0]).save_pretrained(tmp_path / "tokenizer")
+    assert extend(tmp_path / "tokenizer", "--input", text, "--output", tmp_path / "out", *arguments) == 2
+    said = capsys.readouterr().err
+    assert message in said and "Traceback" not in said
+    assert not (tmp_path / "out" / "tokenizer.json").exists()
+
+
+def test_options_of_an_extension_need_one(text, tmp_path, capsys):
+    command = ["tokenizer", "--kind", "bpe", "--input", text, "--output", str(tmp_path / "out"), "--add", "5"]
+    assert main(command) == 2
+    assert "--add is for --extend" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("source", ["nowhere/at/all", "empty"])
+def test_a_source_without_tokenizer(source, text, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    assert extend(source, "--input", text, "--output", tmp_path / "out") == 2
+    assert "--extend" in capsys.readouterr().err

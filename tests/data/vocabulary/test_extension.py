@@ -1,0 +1,161 @@
+"""Entries for the words of a domain: which, what they replace, and that other text is cut as before."""
+
+import json
+import random
+
+import pytest
+from tokenizers import Tokenizer, models
+from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerFast
+
+from hf_encoders.data.vocabulary.extension import SCORE_MARGIN, _choose, _pairs, _runs, _words, extend_vocabulary
+from hf_encoders.data.vocabulary.word_counts import count_words
+from tests.data.vocabulary.trained import FAMILIES, lines, train
+
+
+# Words of no line of `trained.lines`, at counts that differ.
+DOMAIN = {"hypertension": 40, "hypertensive": 30, "tension": 9, "cardio": 20, "rarely": 4}
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "##a", "##b", "##c"]
+
+
+def domain_lines() -> list[str]:
+    generator = random.Random(1)
+    words = [word for word, count in DOMAIN.items() for _ in range(count)]
+    generator.shuffle(words)
+    return [" ".join(words[begin : begin + 6]) for begin in range(0, len(words), 6)]
+
+
+def ids_of(tokenizer, text: list[str]) -> list[list[int]]:
+    return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+
+@pytest.mark.parametrize("config_class", FAMILIES, ids=lambda config_class: config_class.model_type)
+class TestEveryFamily:
+    def test_new_ids_follow_and_stand_for_old_ones(self, config_class, tmp_path):
+        tokenizer = train(config_class)
+        extended = extend_vocabulary(tokenizer, count_words(domain_lines(), tokenizer), 4)
+        old, new = tokenizer.get_vocab(), extended.tokenizer.get_vocab()
+        assert {name: new[name] for name in old} == old
+        assert list(extended.pieces) == [max(old.values()) + 1 + place for place in range(4)]
+        assert set(new.values()) - set(old.values()) == set(extended.pieces)
+        assert type(extended.tokenizer) is type(tokenizer)
+        assert extended.tokenizer.special_tokens_map == tokenizer.special_tokens_map
+        assert extended.tokenizer.model_max_length == tokenizer.model_max_length
+        pairs = ("the cat", "sat on hypertension")
+        assert extended.tokenizer(*pairs).keys() == tokenizer(*pairs).keys()
+        extended.tokenizer.save_pretrained(tmp_path)
+        loaded = AutoTokenizer.from_pretrained(tmp_path)
+        assert ids_of(loaded, domain_lines()) == ids_of(extended.tokenizer, domain_lines())
+        assert loaded.decode(ids_of(loaded, ["the cat and hypertension"])[0]) == tokenizer.decode(
+            ids_of(tokenizer, ["the cat and hypertension"])[0]
+        )
+
+    def test_text_gets_shorter_and_says_the_same(self, config_class):
+        tokenizer = train(config_class)
+        extended = extend_vocabulary(tokenizer, count_words(domain_lines(), tokenizer), 4)
+        before, after = ids_of(tokenizer, domain_lines()), ids_of(extended.tokenizer, domain_lines())
+        assert sum(map(len, after)) < 0.7 * sum(map(len, before))
+        # What an entry replaces are the very tokens that stood there.
+        for old, new in zip(before, after, strict=True):
+            assert [one for token in new for one in extended.pieces.get(token, [token])] == old
+        other = lines()
+        assert ids_of(extended.tokenizer, other) == ids_of(tokenizer, other)
+
+    def test_rows_are_the_same_every_time(self, config_class):
+        tokenizer = train(config_class)
+        words = count_words(domain_lines(), tokenizer)
+        one, other = (extend_vocabulary(tokenizer, words, 3) for _ in range(2))
+        assert one.pieces == other.pieces
+        assert one.tokenizer.backend_tokenizer.to_str() == other.tokenizer.backend_tokenizer.to_str()
+
+
+class TestChoice:
+    def test_the_largest_saving_first(self):
+        cut = [(["a", "b", "c"], 5), (["a", "b"], 7)]
+        # abc saves 2 x 5, ab 1 x 12: then abc is one step from ab.
+        assert list(_choose(cut, 5, set(), "", _runs).items()) == [("ab", ("a", "b")), ("abc", ("ab", "c"))]
+
+    def test_merges_are_pairs(self):
+        assert _choose([(["a", "b", "c"], 5)], 5, set(), "", _pairs) == {"ab": ("a", "b"), "abc": ("ab", "c")}
+        assert _choose([(["a", "b", "c"], 5)], 5, set(), "", _runs) == {"abc": ("a", "b", "c")}
+
+    def test_words_are_taken_whole(self):
+        cut = [(["a", "##b", "##c"], 5), (["a", "##b"], 3), (["c"], 9)]
+        assert _choose(cut, 5, set(), "##", _words) == {"abc": ("a", "##b", "##c"), "ab": ("a", "##b")}
+
+    def test_an_entry_that_is_there_is_not_added(self):
+        assert _choose([(["a", "b"], 5)], 5, {"ab"}, "", _pairs) == {}
+
+    def test_one_entry_from_two_runs_is_one(self):
+        cut = [(["ab", "c"], 5), (["a", "bc"], 4)]
+        assert _choose(cut, 5, set(), "", _pairs) == {"abc": ("ab", "c")}
+
+    def test_runs_that_overlap_count_once(self):
+        assert _choose([(["a", "a", "a"], 5)], 1, set(), "", _pairs) == {"aa": ("a", "a")}
+
+    def test_a_naive_loop_chooses_the_same(self):
+        generator = random.Random(0)
+        lengths = [generator.randint(2, 6) for _ in range(60)]
+        cut = [(generator.choices("abcd", k=length), generator.randint(1, 9)) for length in lengths]
+        expected, words = {}, [(list(pieces), count) for pieces, count in cut]
+        while len(expected) < 12:
+            gains = {}
+            for pieces, count in words:
+                for pair in zip(pieces, pieces[1:], strict=False):
+                    gains[pair] = gains.get(pair, 0) + count
+            gains = {pair: gain for pair, gain in gains.items() if "".join(pair) not in expected}
+            pair = min(gains, key=lambda pair: (-gains[pair], pair))
+            expected["".join(pair)] = pair
+            for place, (pieces, count) in enumerate(words):
+                found, i = [], 0
+                while i < len(pieces):
+                    is_pair = tuple(pieces[i : i + 2]) == pair
+                    found.append("".join(pair) if is_pair else pieces[i])
+                    i += 1 + is_pair
+                words[place] = found, count
+        assert _choose(cut, 12, set(), "", _pairs) == expected
+
+
+def test_scores_of_unigram_entries():
+    albert = next(one for one in FAMILIES if one.VOCABULARY_KIND == "unigram")
+    tokenizer = train(albert)
+    extended = extend_vocabulary(tokenizer, count_words(domain_lines(), tokenizer), 1)
+    ((new, pieces),) = extended.pieces.items()
+    state = json.loads(extended.tokenizer.backend_tokenizer.to_str())["model"]["vocab"]
+    assert state[new][1] == pytest.approx(sum(state[piece][1] for piece in pieces) + SCORE_MARGIN)
+
+
+def test_wordpiece_by_hand():
+    tokenizer = BertTokenizer(vocab={piece: number for number, piece in enumerate(PIECES)})
+    extended = extend_vocabulary(tokenizer, {"abc": 6, "cab": 5, "ab": 2}, 2)
+    assert extended.tokenizer.convert_ids_to_tokens([11, 12]) == ["abc", "cab"]
+    assert extended.pieces == {11: [5, 9, 10], 12: [7, 8, 9]}
+    assert ids_of(extended.tokenizer, ["abca cab b"]) == [[11, 8, 12, 6]]
+
+
+@pytest.mark.parametrize(
+    ("words", "number", "message"),
+    [
+        ({"abc": 6}, 0, "number=0 must be at least 1"),
+        ({"abc": 4}, 3, "no word of two pieces that occurs 5 times"),
+        ({"a": 60}, 3, "no word of two pieces"),
+        ({"axb": 60}, 3, "no word of two pieces"),  # x is unknown
+    ],
+)
+def test_wrong_input(words, number, message):
+    tokenizer = BertTokenizer(vocab={piece: number for number, piece in enumerate(PIECES)})
+    with pytest.raises(ValueError, match=message):
+        extend_vocabulary(tokenizer, words, number)
+
+
+def test_other_models_are_refused(tokenizer):
+    with pytest.raises(ValueError, match="type WordLevel: entries can be added to WordPiece, BPE, Unigram"):
+        extend_vocabulary(tokenizer, {"w5": 9}, 1)
+
+
+def test_tokens_that_a_unigram_model_does_not_list():
+    model = models.Unigram([("<unk>", 0.0), ("a", -1.0), ("b", -1.0)], unk_id=0)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(model), unk_token="<unk>")
+    tokenizer.add_tokens(["<x>"])
+    extended = extend_vocabulary(tokenizer, {"ab": 5}, 1)
+    assert extended.tokenizer.convert_tokens_to_ids(["<x>", "ab"]) == [3, 4]
+    assert ids_of(extended.tokenizer, ["ab<x>ab"]) == [[4, 3, 4]]
