@@ -28,6 +28,8 @@ class PermutationLanguageModelling(MaskedLanguageModelling):
     parallel_class = None
     example_options = ChunkRule
     masking_options = Permutation
+    fills_masks = False
+    is_in_transformers = False  # its collator is another procedure
     least_documents = 2  # random second segments are from another document of the same part
 
     def held_out_options(self, examples: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from hf_encoders.data.corpus.similar_words import share_without_similar
 from hf_encoders.data.mixture import Sampling
 from hf_encoders.publishing.model_card import make_model_card
 from hf_encoders.recipes.masking_data import needs_similar_words, similar_words_of
-from hf_encoders.recipes.recipe import Recipe
 from hf_encoders.recipes.run import Run
 from hf_encoders.recipes.sources import Documents, Sources, corpora_of, named_sources
 from hf_encoders.records.curves import Curve
@@ -45,7 +44,7 @@ def save_pretrained_folder(run: Run, trainer: PreTrainingTrainer, *facts: Any) -
             baselines=run.objective.loss_baselines(trainer.health.unigram_cross_entropy),
             phases=[(phase.steps, f"{phase.length} tokens") for phase in run.recipe.phases],
         )
-        model = trainer.accelerator.unwrap_model(trainer.model)
+        model = run.objective.saved_model(trainer.accelerator.unwrap_model(trainer.model))
         name = trainer.hub_model_id if trainer.args.push_to_hub else published_path(str(directory))
         make_model_card(model, record, name=name, has_curve=True).save(folder / CARD_FILE)
 
@@ -78,7 +77,7 @@ def pretraining_record(
         results = run.objective.results(metrics_of_source(after, name), of_source)
         evaluation += [{"dataset": f"held-out documents of {name}", **result} for result in results]
     rates = () if recipe.mask_rate is None else (recipe.mask_rate(0.0), recipe.mask_rate(1.0))
-    passes = trainer.train_dataset.passes
+    passes, maskings = trainer.train_dataset.passes, recipe.maskings
     objectives = run.objective.describe(trainer.data_collator, rates, recipe.examples, logged)
     if parallel := [name or corpus_name for name, source in sources.items() if source.is_parallel]:
         objectives |= run.objective.describe_parallel(parallel)
@@ -100,16 +99,10 @@ def pretraining_record(
         tokens_per_second=trainer.health.tokens_seen / trainer.health.training_seconds,
         evaluation=evaluation,
         command=command_of(arguments),
-        fills_masks=_fills_masks(run.recipe),
+        fills_masks=run.objective.fills_masks
+        and (not maskings or any(masking.mask_replace_probability for masking in maskings)),
         language=list(dict.fromkeys(code for source in sources.values() for code in source.languages)),
     )
-
-
-def _fills_masks(recipe: Recipe) -> bool:
-    """Whether the family has an MLM head, and its training a mask token in the input."""
-    maskings = recipe.maskings
-    is_masked = not maskings or any(masking.mask_replace_probability for masking in maskings)
-    return is_masked and "AutoModelForMaskedLM" in recipe.config_class.AUTO_MAP
 
 
 def corpus_counts(run: Run, trainer: PreTrainingTrainer, sources: Sources) -> dict[str, Any]:

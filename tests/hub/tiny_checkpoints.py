@@ -77,6 +77,7 @@ def family_of(config_class: type[EncoderConfig]) -> Family:
 
 
 FAMILIES = tuple(family_of(config_class) for config_class in configurations())
+FILL_MASKS = tuple(one for one in FAMILIES if one.token_head == "AutoModelForMaskedLM")
 BERT, ROBERTA, ALBERT = (next(one for one in FAMILIES if one.name == name) for name in ("bert", "roberta", "albert"))
 
 

@@ -17,8 +17,9 @@ WITH_POSITIONS = tuple(one for one in BASE_MODELS if has_field(one.config_class,
 WITH_RELATIVE = tuple(one for one in BASE_MODELS if has_field(one.config_class, "position_embedding_type"))
 MASKED_LM = model_classes("AutoModelForMaskedLM")
 PRETRAINING = tuple(one for one in model_classes("AutoModelForPreTraining") if "pair" in one.loss_terms)
-# Heads of tokens that are not for masked ones (XLNet).
-LM_HEADS = tuple(one for one in model_classes("AutoModelForPreTraining") if one not in (*MASKED_LM, *PRETRAINING))
+DISCRIMINATORS = tuple(one for one in model_classes("AutoModelForPreTraining") if "rtd" in one.loss_terms)
+# Predict tokens, not masked ones (XLNet).
+LM_HEADS = tuple(one for one in model_classes("AutoModelForPreTraining") if "plm" in one.loss_terms)
 CLASSIFIERS = model_classes("AutoModelForSequenceClassification")
 TOKEN_CLASSIFIERS = model_classes("AutoModelForTokenClassification")
 QUESTION_ANSWERING = model_classes("AutoModelForQuestionAnswering")
@@ -29,6 +30,7 @@ ALL_MODELS = (
     *MASKED_LM,
     *PRETRAINING,
     *LM_HEADS,
+    *DISCRIMINATORS,
     *CLASSIFIERS,
     *TOKEN_CLASSIFIERS,
     *QUESTION_ANSWERING,
@@ -37,8 +39,10 @@ ALL_MODELS = (
 )
 # Of a model with language embeddings (XLM).
 LANGUAGES = {"n_langs": 3, "lang2id": {"de": 2, "en": 0, "zh": 1}, "default_lang": "zh"}
-HEAD_DROPOUTS = ("classifier_dropout", "classifier_dropout_prob", "summary_first_dropout", "seq_classif_dropout")
-HEAD_DROPOUTS += ("summary_last_dropout",)
+HEAD_DROPOUTS = (
+    *("classifier_dropout", "classifier_dropout_prob", "summary_first_dropout", "summary_last_dropout"),
+    "seq_classif_dropout",
+)
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from tests.families import fields_of, is_derived
+from tests import families
 
 
 # float32 rounds sums in another order when padding is left out; float64 shows that nothing else differs.
@@ -62,7 +62,7 @@ def make_config(
     fields = uneven_fields(seed, **(fields or {}))
     if head_name(model_class) in ("ForQuestionAnswering", "ForPreTraining"):
         fields["num_labels"] = 2  # transformers' own heads compute no loss with any other number
-    return model_class.config_class(**fields_of(model_class.config_class, fields))
+    return model_class.config_class(**families.fields_of(model_class.config_class, fields))
 
 
 def make_batch(kind: str, config: PreTrainedConfig, seed: int = 0, rows: int = 3) -> dict[str, torch.Tensor]:
@@ -89,7 +89,7 @@ def make_batch(kind: str, config: PreTrainedConfig, seed: int = 0, rows: int = 3
         del batch["input_ids"]
         width = getattr(config, "embedding_size", config.hidden_size)
         batch["inputs_embeds"] = torch.randn(*shape, width)
-    if kind == "positions" and not is_derived(type(config), "max_position_embeddings"):
+    if kind == "positions" and not families.is_derived(type(config), "max_position_embeddings"):
         batch["position_ids"] = torch.randint(0, config.max_position_embeddings, shape)
     if kind == "types":
         batch["token_type_ids"] = torch.randint(
@@ -108,6 +108,8 @@ def make_labels(
     shape = next(iter(batch.values())).shape[:2]
     is_real = batch.get("attention_mask", torch.ones(shape, dtype=torch.long)) == 1
     pairs = torch.randint(0, 2, shape[:1])
+    if head == "ForPreTraining" and "rtd" in loss_terms(config):
+        return {"labels": torch.randint(0, 2, shape)}  # transformers ignores them at padding, and knows no -100
     if head in ("ForMaskedLM", "ForPreTraining", "ForTokenClassification"):
         classes = config.num_labels if head == "ForTokenClassification" else config.vocab_size
         labels = torch.randint(0, classes, shape)
@@ -131,6 +133,11 @@ def make_labels(
     if config.problem_type == "multi_label_classification":
         return {"labels": torch.randint(0, 2, (shape[0], config.num_labels)).float()}
     return {"labels": torch.randint(0, config.num_labels, shape[:1])}
+
+
+def loss_terms(config: PreTrainedConfig) -> dict[str, str]:
+    """The terms that the family's pre-training model has."""
+    return families.model_class(type(config), "AutoModelForPreTraining").loss_terms
 
 
 def head_name(model_class: type[PreTrainedModel]) -> str:
@@ -247,7 +254,8 @@ def real_entries(name: str, output: Any, inputs: dict) -> list[torch.Tensor]:
     if mask is None:
         return list(values)
     mask = mask.flatten(0, -2) == 1
-    if name in POOLED_FIELDS or (name == "logits" and values[0].dim() == 2):
+    # A discriminator has one score a token.
+    if name in POOLED_FIELDS or (name == "logits" and values[0].dim() == 2 and values[0].shape != mask.shape):
         is_pooled = mask[:, POOLED_COLUMN]
         # Choices of one question stand in one row of scores.
         return [v.reshape(len(mask), -1)[is_pooled] for v in values]
