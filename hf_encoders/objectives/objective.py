@@ -1,5 +1,6 @@
 """A pre-training objective as one object: examples, data collator, model head, loss terms and words for the card."""
 
+import copy
 import dataclasses
 import inspect
 from collections.abc import Mapping, Sequence
@@ -7,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import datasets
+import torch
 import transformers
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -48,6 +50,7 @@ class Objective:
     least_documents: ClassVar[int] = 1  # fewest that examples can be made of
     turns_column: ClassVar[str | None] = None  # field of JSON lines with turns, if its text is dialogues
     options_class: ClassVar[type | None] = None  # dataclass of the objective's own options, its arguments
+    initial: Any = None  # checkpoint that new models begin as (`InitialCheckpoint`); None: fresh weights
     needs: str | None = None  # what it cannot be trained without, and how to give it, if `hf-encoders pretrain` cannot
 
     @property
@@ -103,17 +106,25 @@ class Objective:
         except (TypeError, ValueError) as error:
             raise ValueError(f"options: {error}") from error
 
+    def of_checkpoint(self, initial: Any) -> "Objective":
+        """The same for models that begin as a checkpoint, an `InitialCheckpoint`."""
+        found = copy.copy(self)
+        found.initial = initial
+        return found
+
     def model_fields(self, config_class: type[EncoderConfig]) -> dict[str, Any]:
-        """Fields of a new model's configuration that the objective decides, where the recipe does not."""
-        return {}
+        """Fields of a new model's configuration that are decided, unless the recipe does: the checkpoint's."""
+        return {} if self.initial is None else self.initial.fields
 
     def facts(self) -> dict[str, Any]:
         """What identifies a run of the objective beside its recipe and text, for `run.json`."""
-        return {}
+        return {} if self.initial is None else {"initial checkpoint": self.initial.facts}
 
     def new_model(self, config: EncoderConfig) -> PreTrainedModel:
-        """A model with fresh weights."""
-        return getattr(transformers, self.auto_class).from_config(config)
+        """A model with fresh weights, or those of the checkpoint."""
+        if self.initial is None or torch.get_default_device().type == "meta":  # a model without memory, for a plan
+            return getattr(transformers, self.auto_class).from_config(config)
+        return self.initial.model(config)
 
     def make_examples(self, documents: datasets.Dataset, max_length: int, **options: Any) -> EpochDataset:
         """The dataset of examples, of at most `max_length` tokens each."""
