@@ -17,6 +17,8 @@ CARD_FILE = "README.md"
 CURVE_FILE = "loss_curve.png"
 WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
+# Subfolder with the model that a discriminator was trained with, a checkpoint of its own.
+GENERATOR_FOLDER = "generator"
 # Tokenizer files of transformers 5 and earlier.
 TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt",
@@ -39,7 +41,7 @@ class Finding(NamedTuple):
 
 
 def published_files(directory: Path) -> set[str]:
-    """Names of the files that belong to the model, or to the adapter, in a directory.
+    """Names of the files that belong to the model and its generator, or to the adapter, in a directory.
 
     Raises:
         ValueError: If an index or config.json names files outside of the directory.
@@ -52,7 +54,15 @@ def published_files(directory: Path) -> set[str]:
             names.add(INDEX_FILE)
     else:
         names |= set(ADAPTER_FILES)
-    return {name for name in names if (directory / name).is_file()}
+    found = {name for name in names if (directory / name).is_file()}
+    if has_generator(directory):
+        found |= {f"{GENERATOR_FOLDER}/{name}" for name in published_files(directory / GENERATOR_FOLDER)}
+    return found
+
+
+def has_generator(directory: Path) -> bool:
+    """Whether a directory has a model in the folder for generators."""
+    return (directory / "config.json").is_file() and (directory / GENERATOR_FOLDER / "config.json").is_file()
 
 
 def written_config(directory: Path) -> dict[str, Any]:

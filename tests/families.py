@@ -11,6 +11,7 @@ from hf_encoders.registration import configurations, public_names
 # Small and uneven, for the fields that not every configuration has.
 OWN_SIZES: dict[str, dict[str, Any]] = {
     "albert": {"embedding_size": 10, "num_hidden_groups": 2, "inner_group_num": 2},
+    "electra": {"embedding_size": 14},
     # Language embeddings, which inputs without `langs` take as the default's.
 }
 

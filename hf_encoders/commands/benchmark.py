@@ -54,7 +54,7 @@ from hf_encoders.data.corpus.python_docs import read_python_documents
 from hf_encoders.data.corpus.segmentation import splitter_for
 from hf_encoders.data.vocabulary.tokenizer_training import train_tokenizer
 from hf_encoders.loading import load_tokenizer, read_config
-from hf_encoders.objectives import get_objective, objectives_of_text
+from hf_encoders.objectives import comparable_objectives, get_objective
 from hf_encoders.records.flops import measure_gemm_rate
 from hf_encoders.registration import config_class_of, configurations
 from hf_encoders.writing import check_file
@@ -114,7 +114,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     work = parser.add_argument_group("work")
     work.add_argument("--task", nargs="+", choices=TASKS, default=["pretraining"], help="default: pretraining")
-    work.add_argument("--objective", choices=objectives_of_text(), default="mlm", help="default: mlm")
+    work.add_argument("--objective", choices=comparable_objectives(), default="mlm", help="default: mlm")
     work.add_argument(
         "--dtype",
         nargs="+",

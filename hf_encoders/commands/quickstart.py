@@ -25,7 +25,7 @@ from hf_encoders.data.corpus.python_docs import LabelledDocument
 from hf_encoders.evaluation import fill_masks
 from hf_encoders.finetuning import sequence_classification
 from hf_encoders.finetuning.runs import RunSettings, finetune
-from hf_encoders.objectives import objectives_of_text
+from hf_encoders.objectives import comparable_objectives
 from hf_encoders.publishing.fresh_process import verify_loading
 from hf_encoders.recipes.pretrained_folder import save_pretrained_folder
 from hf_encoders.recipes.quickstart_text import HELD_OUT_SHARE, labelled_passages, prepared_text
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     text = "text (documents separated by blank lines), .jsonl or folders of them (default: Python's documentation)"
     add("--input", nargs="+", metavar="PATH", help=text)
-    add("--objective", choices=objectives_of_text(), help="default: the recipe's")
+    add("--objective", choices=comparable_objectives(), help="default: the recipe's")
     add("--family", choices=families_with_recipe(), default="bert")
     add("--output", default="runs/quickstart", metavar="DIR", help="folder of the results (default: %(default)s)")
     default_steps = sum(phase.steps for phase in PHASES)

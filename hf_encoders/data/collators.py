@@ -194,7 +194,11 @@ class DataCollatorForMaskedLM:
                 f"lang2id={self.lang2id}: the examples have no language. Give the dataset the languages of its text "
                 "(MixedExamples, ParallelPairs), or rows a column langs."
             )
-        return {**batch, **labels}
+        return {**batch, **labels, **self.more_arguments(rows, layout)}
+
+    def more_arguments(self, rows: TokenRows, layout: PaddedLayout | PackedLayout) -> dict[str, torch.Tensor]:
+        """What the model of a subclass takes beside ids and labels, by name."""
+        return {}
 
     def masker_of(self, phase: int) -> TokenMasker:
         """The masker of a run's phase, from 1; 0 for examples outside of phases."""

@@ -89,6 +89,16 @@ DISTILBERT_MASKING = {"frequency_power": 0.7, "count_special_tokens": True, "ran
 # 17 and 100 languages). Its default, 0, is without `frequency_power`. The number was of the batch there too.
 XLM_MASKING = {**DISTILBERT_MASKING, "frequency_power": 0.5}
 
+# ELECTRA: `mask` in `pretrain/pretrain_helpers.py` of google-research/electra. It draws with replacement, so that some
+# tokens are drawn twice (about 14 % of the tokens, not 15 %); here without (https://arxiv.org/abs/2003.10555,
+# section 3.2: a random set of positions).
+ELECTRA_MASKING = {
+    "num_masked": "nearest",
+    "count_special_tokens": True,
+    "mask_replace_probability": 0.85,
+    "random_replace_probability": 0.0,
+}
+
 # facebookresearch/XLM, `StreamDataset`; for the released models at max_length 256 (`bptt`).
 XLM_BLOCKS = {"cross_documents": True, "sentence_separators": True, "whole_sentences": False}
 # fairseq, task `multilingual_masked_lm`: `--sample-break-mode complete` is its default too.

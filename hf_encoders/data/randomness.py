@@ -55,6 +55,8 @@ class RandomStream(IntEnum):
     PASS_ORDER = 33
     # Parallel text
     SIDE_ORDER = 36
+    # Tokens in place of predicted ones
+    GENERATOR_SAMPLE = 37
     # Dialogues
     FAKE_DIALOGUE = 40
     REPLACED_TURN = 41

@@ -8,10 +8,11 @@ from hf_encoders.objectives.objective import (
     OBJECTIVES,
     LossTerm,
     Objective,
+    comparable_objectives,
     get_objective,
-    objectives_of_text,
     register_objective,
 )
+from hf_encoders.objectives.rtd import ReplacedTokenDetection
 from hf_encoders.objectives.sop import SentenceOrderPrediction
 
 
@@ -19,6 +20,7 @@ register_objective(MaskedLanguageModelling())
 register_objective(NextSentencePrediction())
 register_objective(SentenceOrderPrediction())
 register_objective(DialogueLanguageModelling())
+register_objective(ReplacedTokenDetection())
 register_objective(Distillation())
 
-__all__ = ["OBJECTIVES", "LossTerm", "Objective", "get_objective", "objectives_of_text", "register_objective"]
+__all__ = ["OBJECTIVES", "LossTerm", "Objective", "get_objective", "comparable_objectives", "register_objective"]

@@ -47,8 +47,11 @@ class Objective:
     parallel_class: ClassVar[type[EpochDataset] | None] = None  # makes the examples of parallel text, if it takes any
     example_options: ClassVar[type | None] = None  # dataclass of further options of the dataset
     masking_options: ClassVar[type] = Masking  # dataclass of the options of the data collator
+    default_masking: ClassVar[Mapping[str, Any]] = {}  # those of them that the data collator has other defaults of
     least_documents: ClassVar[int] = 1  # fewest that examples can be made of
     turns_column: ClassVar[str | None] = None  # field of JSON lines with turns, if its text is dialogues
+    fills_masks: ClassVar[bool] = True  # whether the saved model predicts masked tokens
+    is_in_transformers: ClassVar[bool] = True  # whether transformers has a model that is trained so, to compare with
     options_class: ClassVar[type | None] = None  # dataclass of the objective's own options, its arguments
     initial: Any = None  # checkpoint that new models begin as (`InitialCheckpoint`); None: fresh weights
     needs: str | None = None  # what it cannot be trained without, and how to give it, if `hf-encoders pretrain` cannot
@@ -126,6 +129,10 @@ class Objective:
             return getattr(transformers, self.auto_class).from_config(config)
         return self.initial.model(config)
 
+    def saved_model(self, model: PreTrainedModel) -> PreTrainedModel:
+        """The model in the folder that a trained one is saved to, which the card describes."""
+        return model
+
     def make_examples(self, documents: datasets.Dataset, max_length: int, **options: Any) -> EpochDataset:
         """The dataset of examples, of at most `max_length` tokens each."""
         return self.dataset_class(documents, max_length, **options)
@@ -178,7 +185,7 @@ class Objective:
             raise ValueError(f"masking: word_starts={masking['word_starts']!r} is set by presets only: leave it out.")
         for key, kind, options, others in (
             ("examples", self.example_options, examples, own),
-            ("masking", self.masking_options, masking, []),
+            ("masking", self.masking_options, {**self.default_masking, **masking}, []),
         ):
             fields = [] if kind is None else [one.name for one in dataclasses.fields(kind)]
             known = list(dict.fromkeys([*others, *fields]))
@@ -256,9 +263,10 @@ def register_objective(objective: Objective) -> None:
     OBJECTIVES[objective.name] = objective
 
 
-def objectives_of_text() -> list[str]:
-    """Names of the objectives whose text is documents, not dialogues."""
-    return [name for name, objective in OBJECTIVES.items() if objective.turns_column is None]
+def comparable_objectives() -> list[str]:
+    """Names of the objectives that transformers' models can be trained on too, of documents, not dialogues."""
+    found = OBJECTIVES.items()
+    return [name for name, one in found if one.turns_column is None and one.needs is None and one.is_in_transformers]
 
 
 def get_objective(name: str) -> Objective:

@@ -22,8 +22,10 @@ from hf_encoders.records.run_files import RECORD_FILE
 from hf_encoders.records.training_record import TrainingRecord
 from hf_encoders.saved_files import (
     CARD_FILE,
+    GENERATOR_FOLDER,
     Finding,
     code_files,
+    has_generator,
     leads_out,
     published_files,
     weight_files,
@@ -40,15 +42,22 @@ def check_directory(directory: str | Path, trust_remote_code: bool = False) -> l
 
     The model is loaded in another process only if there are no errors in the files.
     """
-    directory = Path(directory)
-    found = check_files(directory)
+    directories = [Path(directory)]
+    found = check_files(directories[0])
+    if has_generator(directories[0]):
+        directories.append(directories[0] / GENERATOR_FOLDER)
+        # It shares the tokenizer of the folder that it is in.
+        found += [
+            Finding(one.is_error, f"{GENERATOR_FOLDER}: {one.text}")
+            for one in check_files(directories[1], directories[0])
+        ]
     if not any(finding.is_error for finding in found):
-        found += check_loading([directory], trust_remote_code)
+        found += check_loading(directories, trust_remote_code)
     return sorted(found, key=lambda finding: not finding.is_error)
 
 
-def check_files(directory: Path) -> list[Finding]:
-    """Check weights, configuration, code and tokenizer."""
+def check_files(directory: Path, tokenizer: Path | None = None) -> list[Finding]:
+    """Check weights, configuration, code and tokenizer, that of the directory unless another is given."""
     if not directory.is_dir():
         return [_error(f"{directory} is not a folder: give one written by save_pretrained.")]
     try:
@@ -64,7 +73,7 @@ def check_files(directory: Path) -> list[Finding]:
         found = check_weights(directory)
     except ValueError as error:
         found = [_error(str(error))]
-    return [*found, *check_code(directory, config), *check_tokenizer(directory, config)]
+    return [*found, *check_code(directory, config), *check_tokenizer(tokenizer or directory, config)]
 
 
 def check_weights(directory: Path) -> list[Finding]:

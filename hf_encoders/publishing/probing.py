@@ -81,7 +81,9 @@ def difference(
     values, differences = [], []
     for name, value in expected.items():
         pair = (value, found[name])
-        if value.shape[:2] == is_real.shape and (value.ndim > 2 or name in ANSWERS):
+        # A discriminator has one score per token, zero at padding here; a classifier may have as many as tokens.
+        is_of_tokens = value.shape == is_real.shape and not all(one[~is_real].any() for one in pair)
+        if value.shape[:2] == is_real.shape and (value.ndim > 2 or name in ANSWERS or is_of_tokens):
             pair = (value[is_real], found[name][is_real])
         values.append(pair[0].flatten())
         differences.append((pair[1] - pair[0]).flatten())

@@ -16,6 +16,7 @@ from hf_encoders.records.training_record import TrainingRecord
 from hf_encoders.saved_files import (
     CARD_FILE,
     CURVE_FILE,
+    GENERATOR_FOLDER,
     INDEX_FILE,
     TOKENIZER_FILES,
     Finding,
@@ -179,13 +180,17 @@ def outdated(there: list[str], new: set[str]) -> list[str]:
 
     >>> outdated(["README.md", "model.safetensors", "vocab.txt", "notes.txt"], {"README.md", "tokenizer.json"})
     ['model.safetensors', 'vocab.txt']
+    >>> outdated(["generator/config.json", "generator/model.safetensors", "onnx/model.safetensors"], set())
+    ['generator/config.json', 'generator/model.safetensors']
     """
-    return sorted(
-        name
-        for name in set(there) - new
-        if "/" not in name
-        and (name in TOKENIZER_FILES or name.endswith(".py") or any(Path(name).match(old) for old in OLD_WEIGHTS))
-    )
+
+    def is_of_a_model(name: str) -> bool:
+        if name.startswith(f"{GENERATOR_FOLDER}/"):
+            return True
+        is_named = name in TOKENIZER_FILES or name.endswith(".py") or any(Path(name).match(old) for old in OLD_WEIGHTS)
+        return "/" not in name and is_named
+
+    return sorted(name for name in set(there) - new if is_of_a_model(name))
 
 
 def _check_card(api: HfApi, plan: Plan, parent: str) -> None:

@@ -127,6 +127,7 @@ def make_plan(
     rate = gemm_rate(dtype, arguments.device, torch.get_num_threads())
     seconds_per_byte = parameters / memory_rate(arguments.device)  # of each parameter
     none_special = torch.tensor([])
+    configurations = [part.config for part in getattr(model, "parts", (model,))]
     found = []
     for place, part in enumerate(examples.phases):
         counts = [
@@ -145,7 +146,9 @@ def make_plan(
                 tokens=sums[0] / len(counts) * part.phase.steps * division.micro_batches,
                 epochs=part.phase.steps * part.phase.examples / len(part.dataset),
                 seconds=seconds * part.phase.steps,
-                activation_bytes=activation_bytes(config, largest, dtype, recomputes(arguments)),
+                activation_bytes=sum(
+                    activation_bytes(one, largest, dtype, recomputes(arguments)) for one in configurations
+                ),
             )
         )
     device = torch.cuda.get_device_name(0) if arguments.device.type == "cuda" else "CPU"

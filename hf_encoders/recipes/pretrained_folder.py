@@ -44,7 +44,7 @@ def save_pretrained_folder(run: Run, trainer: PreTrainingTrainer, *facts: Any) -
             baselines=run.objective.loss_baselines(trainer.health.unigram_cross_entropy),
             phases=[(phase.steps, f"{phase.length} tokens") for phase in run.recipe.phases],
         )
-        model = trainer.accelerator.unwrap_model(trainer.model)
+        model = run.objective.saved_model(trainer.accelerator.unwrap_model(trainer.model))
         name = trainer.hub_model_id if trainer.args.push_to_hub else published_path(str(directory))
         make_model_card(model, record, name=name, has_curve=True).save(folder / CARD_FILE)
 
@@ -103,7 +103,8 @@ def pretraining_record(
         tokens_per_second=trainer.health.tokens_seen / trainer.health.training_seconds,
         evaluation=evaluation,
         command=command_of(arguments),
-        fills_masks=not maskings or any(masking.mask_replace_probability for masking in maskings),
+        fills_masks=run.objective.fills_masks
+        and (not maskings or any(masking.mask_replace_probability for masking in maskings)),
         language=list(dict.fromkeys(code for source in sources.values() for code in source.languages)),
     )
 

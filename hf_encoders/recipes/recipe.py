@@ -142,10 +142,11 @@ class Recipe:
     @property
     def maskings(self) -> list[Masking]:
         """How the run masks: by its own options, and by those of phases that have others; [] for no `Masking`."""
-        if not issubclass(get_objective(self.objective).masking_options, Masking):
+        objective = get_objective(self.objective)
+        if not issubclass(objective.masking_options, Masking):
             return []
         changed = [one for one in self.phase_masking if one]
-        return [Masking(**{**self.masking, **one}) for one in ({}, *changed)]
+        return [Masking(**{**objective.default_masking, **self.masking, **one}) for one in ({}, *changed)]
 
     @property
     def samplings(self) -> list[Sampling | None]:

@@ -18,6 +18,7 @@ import time
 from collections.abc import Sequence
 
 import torch
+from torch import nn
 from transformers import PreTrainedModel
 
 from hf_encoders.models.encoder_configuration import EncoderConfig
@@ -32,6 +33,12 @@ def forward_flops(config: EncoderConfig, lengths: Sequence[int], predicted: int 
     """Operations of one forward pass over sequences of `lengths` real tokens with predicted tokens and pairs."""
     squares = sum(length**2 for length in lengths)
     return forward_flops_of_counts(config, sum(lengths), squares, predicted, pairs)
+
+
+def predicts_tokens(model: nn.Module) -> bool:
+    """Whether labels may be tokens: False for a model without output embeddings."""
+    output_embeddings = getattr(model, "get_output_embeddings", None)  # adapters forward the model's
+    return output_embeddings is None or output_embeddings() is not None
 
 
 def forward_flops_of_counts(
@@ -52,7 +59,12 @@ def forward_flops_of_counts(
 def training_flops(
     model: PreTrainedModel, tokens: int, squared_lengths: int, predicted: int = 0, pairs: int = 0
 ) -> int:
-    """Operations of the forward and backward passes of a training; with a forward pass of the model's teacher."""
+    """Operations of the forward and backward passes of a training; with a forward pass of the model's teacher.
+
+    Of a model with `parts`, such as a generator and a discriminator, those of all parts.
+    """
+    if parts := getattr(model, "parts", ()):
+        return sum(training_flops(part, tokens, squared_lengths, predicted * predicts_tokens(part)) for part in parts)
     own, teacher = model.config, getattr(model, "teacher", None)
     if teacher is None:
         return 3 * forward_flops_of_counts(own, tokens, squared_lengths, predicted, pairs)

@@ -6,6 +6,7 @@ file of the user.
 """
 
 import glob
+import shutil
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import transformers.trainer
 from huggingface_hub import HfApi
 from transformers.trainer import TRAINING_ARGS_NAME
 
-from hf_encoders.saved_files import published_files, refuse_secrets
+from hf_encoders.saved_files import GENERATOR_FOLDER, has_generator, published_files, refuse_secrets
 
 
 class ModelUploads:
@@ -56,6 +57,16 @@ class ModelUploads:
             failed.set_exception(error)
             return failed
         return self.api.upload_folder(folder_path=folder_path, run_as_future=run_as_future, **options)
+
+
+def copy_generator(checkpoint: Path, output_dir: Path) -> None:
+    """Copy a generator, and the code of a model saved with one, to the folder that is pushed: `Trainer` does not."""
+    if not has_generator(checkpoint):
+        return
+    for name in published_files(checkpoint):
+        if name.startswith(f"{GENERATOR_FOLDER}/") or name.endswith(".py"):
+            (output_dir / name).parent.mkdir(exist_ok=True)
+            shutil.copyfile(checkpoint / name, output_dir / name)
 
 
 def watch_pushes(output_dir: str | Path) -> None:

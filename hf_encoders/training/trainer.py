@@ -32,12 +32,13 @@ class PreTrainingTrainer(FaultTolerantTrainer):
 
     `loss_terms` is a class attribute of the model: name of a term -> argument of `forward` with its labels, -100 where
     there is no item, or `input_ids` where every token is one. The model's output has under that name the sums `nll`,
-    `correct` (or None) and `count`.
+    `correct` (or None) and `count`, and `label_1` where labels are 0 and 1 and made in the forward pass.
 
     Logs `<term>_loss` (nats per item) and `<term>_accuracy` (in [0, 1]) since the last log, over the items of all
-    processes: `mlm_loss`, `mlm_accuracy`, `pair_loss`, `pair_accuracy`. Evaluation returns them as `eval_...`, with
-    `eval_loss` their weighted sum, and `eval_perplexity` of the term that predicts `labels`. Where `eval_dataset` is
-    several by name, it returns those of each, `eval_<name>_mlm_loss`, and those over all.
+    processes: `mlm_loss`, `mlm_accuracy`, `pair_loss`, `pair_accuracy`; where sums have `label_1`, its share as
+    `<term>_label_1_share`. Evaluation returns them as `eval_...`, with `eval_loss` their weighted sum, and
+    `eval_perplexity` of the term that predicts `labels`. Where `eval_dataset` is several by name, it returns those of
+    each, `eval_<name>_mlm_loss`, and those over all.
 
     Args:
         loss_weights (`Mapping[str, float]`, *optional*): Term -> weight in the loss; by default that in the model's
@@ -94,6 +95,21 @@ class PreTrainingTrainer(FaultTolerantTrainer):
         if checkpoint is not None:
             take_longer_schedule(self, checkpoint)
 
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
+        """As in `Trainer`; a model that is saved as several, in folders, loads itself."""
+        load_folder = getattr(self.model if model is None else model, "load_folder", None)
+        if load_folder is None or self.is_fsdp_enabled:
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+        else:
+            load_folder(resume_from_checkpoint)
+
+    def _load_best_model(self) -> None:
+        """As in `Trainer`; likewise."""
+        if hasattr(self.model, "load_folder") and not self.is_fsdp_enabled:
+            self.model.load_folder(self.state.best_model_checkpoint)
+        else:
+            super()._load_best_model()
+
     def get_batch_samples(
         self, epoch_iterator: Iterator, num_batches: int, device: torch.device
     ) -> tuple[list[dict[str, Any]], dict[str, torch.Tensor] | torch.Tensor | int | None]:
@@ -133,7 +149,8 @@ class PreTrainingTrainer(FaultTolerantTrainer):
             count = counts.get(name, sums.count).clamp(min=1)
             loss = loss + self.loss_weights[name] * sums.nll / count.to(sums.nll.device)
             # To the CPU first: not every device supports float64.
-            values = [sums.nll.new_tensor(math.nan) if value is None else value.detach() for value in sums]
+            values = sums.nll, sums.correct, sums.count, getattr(sums, "label_1", None)
+            values = [sums.nll.new_tensor(math.nan) if value is None else value.detach() for value in values]
             values = torch.stack([value.float() for value in values]).cpu().double()
             self._running[list(self.loss_terms).index(name)] += values
         if counts and self.args.average_tokens_across_devices:
@@ -292,7 +309,7 @@ class PreTrainingTrainer(FaultTolerantTrainer):
         return output
 
     def _evaluation_metrics(self, sums: torch.Tensor, prefix: str) -> dict[str, float]:
-        """Metrics of an evaluation from its sums, `(terms, 3)`."""
+        """Metrics of an evaluation from its sums, `(terms, 4)`."""
         found = self._metrics(sums)
         losses = {name: found[f"{name}_loss"] for name in self.loss_terms if f"{name}_loss" in found}
         if losses:
@@ -319,24 +336,26 @@ class PreTrainingTrainer(FaultTolerantTrainer):
                 raise ValueError(f"{name}: PreTrainingTrainer computes the losses from the heads' outputs: {remedy}.")
 
     def _no_sums(self) -> torch.Tensor:
-        """`(terms, 3)`: summed loss, correct items, items."""
-        return torch.zeros(len(self.loss_terms), 3, dtype=torch.float64)
+        """`(terms, 4)`: summed loss, correct items, items, those with label 1."""
+        return torch.zeros(len(self.loss_terms), 4, dtype=torch.float64)
 
     def _taken_sums(self) -> torch.Tensor:
-        """The running sums over all processes, `(terms, 3)`, which begin again at 0."""
+        """The running sums over all processes, `(terms, 4)`, which begin again at 0."""
         sums, self._running = self._running, self._no_sums()
         if self.args.world_size > 1:
             sums = self.accelerator.reduce(sums.to(self.args.device), reduction="sum").cpu()
         return sums
 
     def _metrics(self, sums: torch.Tensor) -> dict[str, float]:
-        """Loss and accuracy of the terms that had items."""
+        """Loss, accuracy and share of label 1 of the terms that had items."""
         found = {}
-        for name, (nll, correct, count) in zip(self.loss_terms, sums.tolist(), strict=True):
+        for name, (nll, correct, count, label_1) in zip(self.loss_terms, sums.tolist(), strict=True):
             if count > 0:
                 found[f"{name}_loss"] = nll / count
                 if not math.isnan(correct):
                     found[f"{name}_accuracy"] = correct / count
+                if not math.isnan(label_1):
+                    found[f"{name}_label_1_share"] = label_1 / count
         return found
 
     def _num_own_examples(self, inputs: Mapping[str, Any]) -> int | None:

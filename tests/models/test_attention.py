@@ -12,6 +12,7 @@ from hf_encoders.models.encoder_tokens import flat_tokens
 from tests.models.tiny import (
     ALL_MODELS,
     BASE_MODELS,
+    DISCRIMINATORS,
     MASKED_LM,
     MULTIPLE_CHOICE,
     QUESTION_ANSWERING,
@@ -151,7 +152,7 @@ def test_a_packed_row_is_its_sequences(
     together = model(**inputs, output_hidden_states=True)
     alone = [model(**row) for row in rows]
     for name in alone[0]:
-        one_a_token = alone[0][name].dim() == 3 or model_class in QUESTION_ANSWERING
+        one_a_token = alone[0][name].dim() == 3 or model_class in (*QUESTION_ANSWERING, *DISCRIMINATORS)
         expected = torch.cat([output[name] for output in alone], dim=1 if one_a_token else 0)
         torch.testing.assert_close(together[name], expected, atol=1e-5, rtol=1e-5)
         if not one_a_token:

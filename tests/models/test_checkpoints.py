@@ -178,6 +178,8 @@ def test_another_vocabulary_size_survives_saving(
 HEAD_PREFIXES = ("cls.", "lm_head.", "predictions.", "sop_classifier.", "classifier.", "qa_outputs.") + (
     # XLM's
     *("pred_layer.", "sequence_summary.", "logits_proj."),
+    # ELECTRA's
+    *("discriminator_predictions.", "generator_predictions.", "generator_lm_head."),
     *("vocab_transform.", "vocab_layer_norm.", "vocab_projector.", "pre_classifier."),  # DistilBERT's
 )
 

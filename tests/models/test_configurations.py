@@ -13,6 +13,7 @@ from hf_encoders import (
     HfeAlbertConfig,
     HfeBertConfig,
     HfeDistilBertConfig,
+    HfeElectraConfig,
     HfeRobertaConfig,
     HfeXLMConfig,
     HfeXLMRobertaConfig,
@@ -28,6 +29,7 @@ STOCK = {
     HfeAlbertConfig: transformers.AlbertConfig,
     HfeXLMRobertaConfig: transformers.XLMRobertaConfig,
     HfeXLMConfig: transformers.XLMConfig,
+    HfeElectraConfig: transformers.ElectraConfig,
     HfeDistilBertConfig: transformers.DistilBertConfig,
 }
 HEADS = (
@@ -197,6 +199,10 @@ def test_values_out_of_range_are_named(config_class: type[EncoderConfig], field:
             {"sinusoidal_embeddings": True, "position_embedding_type": "relative_key"},
             "sinusoidal_embeddings=True has no effect on relative positions",
         ),
+        (HfeElectraConfig, {"embedding_size": 0}, "embedding_size=0 must be at least 1"),
+        (HfeElectraConfig, {"generator_size": 0}, r"generator_size=0 must be a share of the width, in \(0, 1\]"),
+        (HfeElectraConfig, {"generator_size": 1.5}, "generator_size=1.5 must be a share of the width"),
+        (HfeElectraConfig, {"summary_last_dropout": 1}, "summary_last_dropout=1 must be a probability"),
     ],
 )
 def test_values_out_of_a_familys_range_are_named(config_class: type, fields: dict[str, Any], message: str) -> None:

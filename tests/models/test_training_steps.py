@@ -12,6 +12,7 @@ from tests.models.tiny import (
     ALL_MODELS,
     BASE_MODELS,
     CLASSIFIERS,
+    DISCRIMINATORS,
     HEAD_DROPOUTS,
     MASKED_LM,
     MULTIPLE_CHOICE,
@@ -41,7 +42,7 @@ def labelled_batch(model: PreTrainedModel) -> dict[str, torch.Tensor]:
         return {**batch, "start_positions": pairs, "end_positions": pairs + 1}
     if isinstance(model, (*CLASSIFIERS, *NEXT_SENTENCE)):
         return {**batch, "labels": pairs}
-    classes = model.num_labels if isinstance(model, TOKEN_CLASSIFIERS) else model.config.vocab_size
+    classes = model.num_labels if isinstance(model, (*TOKEN_CLASSIFIERS, *DISCRIMINATORS)) else model.config.vocab_size
     labels = torch.randint(0, classes, batch["input_ids"].shape)
     for row, length in enumerate(lengths):
         labels[row, max(1, (length * (row + 1)) // 9) :] = -100
@@ -57,7 +58,9 @@ KEY_BIASES = ("key.bias", "k_lin.bias")
 def without_effect(model: PreTrainedModel) -> tuple[str, ...]:
     """Endings of the biases that add the same to all that a softmax compares: keys, choices, columns."""
     if isinstance(model, MULTIPLE_CHOICE):
-        return *KEY_BIASES, ".classifier.bias", "sequence_summary.summary.bias", "logits_proj.bias"
+        is_linear = not getattr(model.config, "summary_activation", None)
+        summary = ("sequence_summary.summary.bias",) if is_linear else ()
+        return *KEY_BIASES, ".classifier.bias", "logits_proj.bias", *summary
     if isinstance(model, QUESTION_ANSWERING):
         last_norms = ("layer.2.output.LayerNorm.bias", "groups.1.albert_layers.1.full_layer_layer_norm.bias")
         return *KEY_BIASES, "qa_outputs.bias", *last_norms
@@ -102,7 +105,8 @@ NO_HEAD_DROPOUT = dict.fromkeys(HEAD_DROPOUTS, 0.0)
 
 @pytest.mark.parametrize("counts", [int, torch.tensor], ids=["number", "tensor"])
 @pytest.mark.parametrize(
-    "model_class", [*MASKED_LM, *PRETRAINING, *TOKEN_CLASSIFIERS, *CLASSIFIERS, *MULTIPLE_CHOICE, *NEXT_SENTENCE]
+    "model_class",
+    [*MASKED_LM, *PRETRAINING, *DISCRIMINATORS, *TOKEN_CLASSIFIERS, *CLASSIFIERS, *MULTIPLE_CHOICE, *NEXT_SENTENCE],
 )
 def test_four_accumulated_passes_are_one_batch(model_class: type[PreTrainedModel], counts: Any) -> None:
     model = tiny_model(model_class, **NO_DROPOUT, **NO_HEAD_DROPOUT).double().train()
@@ -138,7 +142,7 @@ def test_four_accumulated_passes_are_one_batch_for_numbers_and_flags(
     torch.testing.assert_close(sum(losses), model(**batch).loss, atol=1e-6, rtol=1e-6)
 
 
-@pytest.mark.parametrize("model_class", [*MASKED_LM, *PRETRAINING, *TOKEN_CLASSIFIERS])
+@pytest.mark.parametrize("model_class", [*MASKED_LM, *PRETRAINING, *DISCRIMINATORS, *TOKEN_CLASSIFIERS])
 def test_a_packed_batch_is_the_padded_one(model_class: type[PreTrainedModel]) -> None:
     model = tiny_model(model_class, **NO_DROPOUT, **NO_HEAD_DROPOUT).double().train()
     batch = labelled_batch(model)

@@ -13,7 +13,8 @@ from tests.families import fields_of, model_classes, own_sizes
 CONFIGURATIONS = configurations()
 BASE_MODELS = model_classes("AutoModel")
 MASKED_LM = model_classes("AutoModelForMaskedLM")
-PRETRAINING = tuple(one for one in model_classes("AutoModelForPreTraining") if one not in MASKED_LM)
+PRETRAINING = tuple(one for one in model_classes("AutoModelForPreTraining") if "pair" in one.loss_terms)
+DISCRIMINATORS = tuple(one for one in model_classes("AutoModelForPreTraining") if "rtd" in one.loss_terms)
 CLASSIFIERS = model_classes("AutoModelForSequenceClassification")
 TOKEN_CLASSIFIERS = model_classes("AutoModelForTokenClassification")
 QUESTION_ANSWERING = model_classes("AutoModelForQuestionAnswering")
@@ -23,6 +24,7 @@ ALL_MODELS = (
     *BASE_MODELS,
     *MASKED_LM,
     *PRETRAINING,
+    *DISCRIMINATORS,
     *CLASSIFIERS,
     *TOKEN_CLASSIFIERS,
     *QUESTION_ANSWERING,
@@ -31,7 +33,10 @@ ALL_MODELS = (
 )
 # Of a model with language embeddings (XLM).
 LANGUAGES = {"n_langs": 3, "lang2id": {"de": 2, "en": 0, "zh": 1}, "default_lang": "zh"}
-HEAD_DROPOUTS = ("classifier_dropout", "classifier_dropout_prob", "summary_first_dropout", "seq_classif_dropout")
+HEAD_DROPOUTS = (
+    *("classifier_dropout", "classifier_dropout_prob", "summary_first_dropout", "summary_last_dropout"),
+    "seq_classif_dropout",
+)
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 

@@ -27,6 +27,7 @@ NO_DROPOUT = {
     "classifier_dropout": 0.0,
     "classifier_dropout_prob": 0.0,
     "summary_first_dropout": 0.0,
+    "summary_last_dropout": 0.0,
     "seq_classif_dropout": 0.0,
     "qa_dropout": 0.0,
 }

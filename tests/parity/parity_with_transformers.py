@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from tests.families import fields_of
+from tests import families
 
 
 # float32 rounds sums in another order when padding is left out; float64 shows that nothing else differs.
@@ -60,7 +60,7 @@ def make_config(
     fields = uneven_fields(seed, **(fields or {}))
     if head_name(model_class) in ("ForQuestionAnswering", "ForPreTraining"):
         fields["num_labels"] = 2  # transformers' own heads compute no loss with any other number
-    return model_class.config_class(**fields_of(model_class.config_class, fields))
+    return model_class.config_class(**families.fields_of(model_class.config_class, fields))
 
 
 def make_batch(kind: str, config: PreTrainedConfig, seed: int = 0, rows: int = 3) -> dict[str, torch.Tensor]:
@@ -104,6 +104,8 @@ def make_labels(
     shape = next(iter(batch.values())).shape[:2]
     is_real = batch.get("attention_mask", torch.ones(shape, dtype=torch.long)) == 1
     pairs = torch.randint(0, 2, shape[:1])
+    if head == "ForPreTraining" and "rtd" in loss_terms(config):
+        return {"labels": torch.randint(0, 2, shape)}  # transformers ignores them at padding, and knows no -100
     if head in ("ForMaskedLM", "ForPreTraining", "ForTokenClassification"):
         classes = config.num_labels if head == "ForTokenClassification" else config.vocab_size
         labels = torch.randint(0, classes, shape)
@@ -127,6 +129,11 @@ def make_labels(
     if config.problem_type == "multi_label_classification":
         return {"labels": torch.randint(0, 2, (shape[0], config.num_labels)).float()}
     return {"labels": torch.randint(0, config.num_labels, shape[:1])}
+
+
+def loss_terms(config: PreTrainedConfig) -> dict[str, str]:
+    """The terms that the family's pre-training model has."""
+    return families.model_class(type(config), "AutoModelForPreTraining").loss_terms
 
 
 def head_name(model_class: type[PreTrainedModel]) -> str:
@@ -243,7 +250,8 @@ def real_entries(name: str, output: Any, inputs: dict) -> list[torch.Tensor]:
     if mask is None:
         return list(values)
     mask = mask.flatten(0, -2) == 1
-    if name in POOLED_FIELDS or (name == "logits" and values[0].dim() == 2):
+    # A discriminator has one score a token.
+    if name in POOLED_FIELDS or (name == "logits" and values[0].dim() == 2 and values[0].shape != mask.shape):
         starts_real = mask[:, 0]
         # Choices of one question stand in one row of scores.
         return [v.reshape(len(mask), -1)[starts_real] for v in values]

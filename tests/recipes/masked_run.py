@@ -20,6 +20,12 @@ MASKED = {
         "masking": {"preset": "ERNIE_MASKING", "mask_probability": 0.3},
         "phases": [{**PHASES[i], "masking": {"unit": unit}} for i, unit in enumerate(("token", "phrase", "entity"))],
     },
+    "electra": {
+        "family": "electra",
+        "objective": "rtd",
+        "masking": {"preset": "ELECTRA_MASKING"},
+        "mask_rate": [0.4, 0.3],
+    },
     "mixed": {
         "masking": {"mask_probability": 0.3},
         "phases": [PHASES[0], {**PHASES[1], "masking": {"units": {"token": 0.5, "entity": 0.5}}}, PHASES[2]],

@@ -42,6 +42,8 @@ PHASE = {"steps": 6, "length": 24, "examples": 4}
         ("albert-xxlarge", 125_000, 512, 4096 * 512, 1.76e-3, 0.999, 12, 4096),
         ("xlmr-base", 1_500_000, 512, 8192 * 512, 6e-4, 0.98, 12, 768),
         ("xlm-base", 250_000, 256, 4096 * 256, 1e-4, 0.98, 12, 1024),
+        ("electra-small", 1_000_000, 128, 128 * 128, 5e-4, 0.999, 12, 256),
+        ("electra-base", 766_000, 512, 256 * 512, 2e-4, 0.999, 12, 768),
     ],
 )
 def test_the_papers_settings(name, steps, length, tokens, rate, beta2, layers, width):

@@ -8,7 +8,7 @@ import datasets
 import torch
 from transformers import TrainerCallback, set_seed
 
-from hf_encoders import HfeBertConfig, HfeBertForMaskedLM, HfeBertForPreTraining
+from hf_encoders import HfeBertConfig, HfeBertForMaskedLM, HfeBertForPreTraining, HfeElectraConfig
 from hf_encoders.data import (
     DataCollatorForDialogueLM,
     DataCollatorForMaskedLM,
@@ -20,7 +20,9 @@ from hf_encoders.data import (
     SentenceBlocks,
     TokenBudget,
 )
+from hf_encoders.data.replaced_tokens import DataCollatorForReplacedTokenDetection
 from hf_encoders.data.streaming import StreamedChunks
+from hf_encoders.objectives.rtd import ReplacedTokenDetectionModel
 from hf_encoders.training import PreTrainingTrainer
 from tests.data.corpora import TINY_MODEL, equal_documents
 from tests.training.tiny import make_tokenizer, training_arguments
@@ -72,6 +74,11 @@ def make_trainer(examples: str, workers: int, folder: str, **arguments) -> PreTr
         collator = DataCollatorForMaskedLM(tokenizer, packed=True, first_position=0)
         pairs = ParallelPairs(equal_documents(17, sentences=2), LENGTH, ("en", "zh"))
         train_set = MixedExamples({"en": SentenceBlocks(documents, LENGTH), "en-zh": pairs}, examples_per_epoch=24)
+    elif examples == "replaced tokens":
+        sizes = {**TINY_MODEL, "embedding_size": 8, "generator_size": 0.5}
+        model = ReplacedTokenDetectionModel(HfeElectraConfig(**sizes))
+        collator = DataCollatorForReplacedTokenDetection(tokenizer)
+        train_set = SentenceBlocks(documents, max_length=LENGTH, cross_documents=False)
     elif examples == "dialogues":  # of three turns
         model, collator = HfeBertForPreTraining(config), DataCollatorForDialogueLM(tokenizer)
         train_set = Dialogues(documents, max_length=LENGTH)

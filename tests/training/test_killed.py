@@ -34,7 +34,10 @@ def never_killed(tmp_path_factory, one_thread):
 @pytest.mark.processes
 @pytest.mark.parametrize(
     ("examples", "workers"),
-    [("chunks", 0), ("chunks", 2), ("blocks", 2), ("groups", 0), ("groups", 2), ("dialogues", 2), ("translations", 2)],
+    [
+        *(("chunks", 0), ("chunks", 2), ("blocks", 2), ("groups", 0), ("groups", 2)),
+        *(("dialogues", 2), ("translations", 2), ("replaced tokens", 2)),
+    ],
 )
 def test_a_killed_run_goes_on_as_if_it_had_not_been(never_killed, tmp_path, examples, workers):
     """Killed at step 13, in the third epoch; the last checkpoint is that of step 10, in the second."""

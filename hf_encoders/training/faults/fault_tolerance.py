@@ -31,6 +31,7 @@ from hf_encoders.training.faults.checkpoints import (
 from hf_encoders.training.faults.interruption import InterruptionCallback
 from hf_encoders.training.faults.out_of_memory import is_out_of_memory, what_to_lower
 from hf_encoders.training.faults.run_facts import check_same_corpus, facts_of_run, what_differs
+from hf_encoders.training.model_uploads import copy_generator
 
 
 logger = logging.get_logger(__name__)
@@ -219,6 +220,8 @@ class FaultTolerantTrainer(Trainer):
         if self._is_saving:
             self._has_push_waiting = True
         else:
+            if self.args.should_save:
+                copy_generator(Path(checkpoint_folder), Path(self.args.output_dir))
             super()._push_from_checkpoint(checkpoint_folder)
             if self.args.should_save:
                 Path(self.args.output_dir, TRAINING_ARGS_NAME).unlink(missing_ok=True)

@@ -22,7 +22,7 @@ from transformers.trainer_callback import DefaultFlowCallback, ExportableState
 from transformers.utils import logging
 
 from hf_encoders.data.special_tokens import never_masked
-from hf_encoders.records.flops import measure_gemm_rate, training_flops
+from hf_encoders.records.flops import measure_gemm_rate, predicts_tokens, training_flops
 from hf_encoders.records.run_files import WARNINGS_FIELD
 from hf_encoders.registration import configurations
 from hf_encoders.training.health.finite_losses import FiniteLossWatch
@@ -321,12 +321,6 @@ def special_ids(tokenizer: Any, model: nn.Module) -> list[int]:
     names = ("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
     found = {getattr(model.config, name, None) for name in names}
     return sorted(id for id in found if isinstance(id, int))
-
-
-def predicts_tokens(model: nn.Module) -> bool:
-    """Whether labels may be tokens: False for a model without output embeddings."""
-    output_embeddings = getattr(model, "get_output_embeddings", None)  # adapters forward the model's
-    return output_embeddings is None or output_embeddings() is not None
 
 
 def has_known_flops(model: nn.Module) -> bool:

@@ -1,0 +1,288 @@
+"""Replaced token detection (ELECTRA, https://arxiv.org/abs/2003.10555, section 2): a generator and a discriminator."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import nn
+from transformers import PreTrainedModel
+from transformers.modeling_utils import load_state_dict
+from transformers.utils import ModelOutput
+from transformers.utils.generic import can_return_tuple
+
+from hf_encoders.data.batches import IGNORED
+from hf_encoders.data.replaced_tokens import REPLACEMENT, DataCollatorForReplacedTokenDetection
+from hf_encoders.loading import read_config
+from hf_encoders.models.encoder_configuration import EncoderConfig
+from hf_encoders.models.encoder_linear_loss import CHUNK_SCORES
+from hf_encoders.models.encoder_losses import ObjectiveSums, normalised, pair_share_of_batch
+from hf_encoders.objectives.mlm import MASKED_TOKENS, MaskedLanguageModelling
+from hf_encoders.objectives.objective import LossTerm
+from hf_encoders.saved_files import GENERATOR_FOLDER, WEIGHTS_FILE
+
+
+# The weight of the discriminator's loss beside the generator's (paper, section 3.2 and table 6).
+DETECTED_TOKENS = LossTerm("rtd", "tokens, original or replaced", weight=50.0, task="token-classification")
+
+
+@dataclass
+class ReplacedTokenDetectionOutput(ModelOutput):
+    """Output of `ReplacedTokenDetectionModel`.
+
+    Args:
+        loss (`torch.Tensor` of shape `()`, *optional*): that of masked tokens and 50 times that of detection, each
+            over its own tokens; when `labels` are given.
+        logits (`torch.Tensor` of shape `(B, T)`): the discriminator's scores.
+        mlm (`ObjectiveSums`, *optional*): sums over the generator's predicted tokens; `nll` with gradient.
+        rtd (`DetectionSums`, *optional*): sums over all tokens; `nll` with gradient.
+        corrupted_ids (`torch.LongTensor` of shape `(B, T)`, *optional*): the discriminator's input.
+    """
+
+    loss: torch.Tensor | None = None
+    logits: torch.Tensor | None = None
+    mlm: ObjectiveSums | None = None
+    rtd: Any = None
+    corrupted_ids: torch.Tensor | None = None
+
+
+class ReplacedTokenDetectionModel(PreTrainedModel):
+    """Generator and discriminator, trained together; they share all embeddings (paper, section 3.2).
+
+    The generator predicts masked tokens. A sample from its scores takes the place of each, and the discriminator tells
+    the samples that differ from the original tokens from all other tokens. Sampling has no gradient.
+
+    It is saved as two models of the family: the discriminator, and the generator in the folder `generator`.
+
+    Args:
+        config (`EncoderConfig`): The discriminator's, of a family whose configuration has `generator_config()`.
+        discriminator, generator (`PreTrainedModel`, *optional*): Trained ones to go on with; None makes new ones.
+    """
+
+    base_model_prefix = "discriminator"
+    supports_gradient_checkpointing = True
+    _supports_flash_attn = _supports_sdpa = _supports_flex_attn = _supports_attention_backend = True
+    loss_terms = {"mlm": "labels", "rtd": "input_ids"}
+    loss_weights = {"rtd": DETECTED_TOKENS.weight}
+
+    def __init__(
+        self,
+        config: EncoderConfig,
+        discriminator: PreTrainedModel | None = None,
+        generator: PreTrainedModel | None = None,
+    ):
+        super().__init__(config)
+        discriminator_class, generator_class = classes_of(type(config))
+        self.discriminator = discriminator or discriminator_class(config)
+        self.generator = generator or generator_class(config.generator_config())
+        self.generator.base_model.embeddings = self.discriminator.base_model.embeddings
+        self.generator.tie_weights()
+        self.post_init()
+
+    @property
+    def parts(self) -> tuple[PreTrainedModel, ...]:
+        """The models that a token passes through."""
+        return self.discriminator, self.generator
+
+    def get_input_embeddings(self) -> nn.Module:
+        """The word embeddings of both."""
+        return self.discriminator.get_input_embeddings()
+
+    def get_output_embeddings(self) -> nn.Module:
+        """The generator's projection to the vocabulary."""
+        return self.generator.get_output_embeddings()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        random_bits: torch.Tensor | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        **kwargs: Any,
+    ) -> ReplacedTokenDetectionOutput:
+        r"""Predict masked tokens, and tell the predictions from the original tokens.
+
+        Args:
+            input_ids (`torch.LongTensor` of shape `(B, T)`): with mask tokens.
+            labels (`torch.LongTensor` of shape `(B, T)`, *optional*): original ids where they are to be predicted,
+                -100 elsewhere. Without them the discriminator alone reads the tokens as they are.
+            random_bits (`torch.LongTensor` of shape `(B, T)`, *optional*): uniform in [0, 2^32); they sample the
+                tokens, so they are needed with `labels`. `DataCollatorForReplacedTokenDetection` draws them.
+            num_items_in_batch (*optional*): predicted tokens in the whole batch. `PreTrainingTrainer` counts both
+                kinds of tokens over the whole batch, and divides the sums in `mlm` and `rtd` itself.
+            kwargs: passed to both models, like `attention_mask`, `token_type_ids` and `position_ids`.
+
+        Raises:
+            ValueError: for `labels` without `random_bits`; as in both models.
+        """
+        inputs = (attention_mask, token_type_ids, position_ids)
+        if labels is None:
+            return ReplacedTokenDetectionOutput(logits=self.discriminator(input_ids, *inputs, **kwargs).logits)
+        if random_bits is None or random_bits.shape != labels.shape:
+            given = None if random_bits is None else f"of shape {tuple(random_bits.shape)}"
+            raise ValueError(
+                f"random_bits is {given}, and labels have shape {tuple(labels.shape)}: pass a number per token, which "
+                "samples a token in its place; DataCollatorForReplacedTokenDetection draws them."
+            )
+        outputs = self.generator.encode(input_ids, *inputs, token_labels=labels, **kwargs)
+        _, mlm = self.generator.predict_tokens(outputs.last_hidden_state, outputs.tokens, labels, return_logits=False)
+        is_predicted = labels != IGNORED
+        originals = torch.where(is_predicted, labels, input_ids)
+        corrupted = originals.masked_scatter(is_predicted, self._samples(outputs, is_predicted, random_bits))
+        found = self.discriminator(corrupted, *inputs, labels=(corrupted != originals).long(), **kwargs)
+        loss = normalised(mlm.nll, mlm.count, num_items_in_batch)
+        loss = loss + DETECTED_TOKENS.weight * pair_share_of_batch(found.rtd, mlm, num_items_in_batch)
+        return ReplacedTokenDetectionOutput(loss, found.logits, mlm, found.rtd, corrupted)
+
+    @torch.no_grad()
+    def _samples(self, outputs: Any, is_predicted: torch.Tensor, random_bits: torch.Tensor) -> torch.Tensor:
+        """Tokens for the places of the predicted ones, `(P,)`; never holds more than a chunk of scores."""
+        predicted = outputs.tokens.flatten(is_predicted).nonzero().squeeze(1)
+        hidden_states = outputs.last_hidden_state.index_select(0, predicted)
+        random_bits = outputs.tokens.flatten(random_bits).index_select(0, predicted)
+        head, size = self.generator.mlm_head, max(1, CHUNK_SCORES // self.config.vocab_size)
+        found = []
+        for states, bits in zip(hidden_states.split(size), random_bits.split(size), strict=True):
+            scores = head(states)
+            found.append(sampled_tokens(scores.to(torch.promote_types(scores.dtype, torch.float32)), bits))
+        return torch.cat(found)
+
+    # --- files ---
+
+    def save_pretrained(
+        self, save_directory: str | os.PathLike, state_dict: Mapping[str, Any] | None = None, **kwargs: Any
+    ) -> None:
+        """Save the discriminator, and the generator in its folder `generator`; arguments as in transformers."""
+        folder = Path(save_directory)
+        # The folder itself last: with `push_to_hub` all of it is uploaded then.
+        for name, place in (("generator", folder / GENERATOR_FOLDER), ("discriminator", folder)):
+            weights = None
+            if state_dict is not None:
+                start = f"{name}."
+                weights = {key.removeprefix(start): state_dict[key] for key in state_dict if key.startswith(start)}
+            options = kwargs if place == folder else {**kwargs, "push_to_hub": False}
+            getattr(self, name).save_pretrained(place, state_dict=weights, **options)
+
+    @classmethod
+    def from_pretrained(
+        cls, source: str | os.PathLike, generator: str | os.PathLike | None = None, **kwargs: Any
+    ) -> "ReplacedTokenDetectionModel":
+        """Load a discriminator and its generator, in eval mode.
+
+        Args:
+            source (`str` or `os.PathLike`): Folder or name on the Hub of the discriminator.
+            generator (`str` or `os.PathLike`, *optional*): That of the generator; None means the folder `generator`
+                in `source`.
+            kwargs: As in transformers.
+
+        Raises:
+            ValueError: if the two were not trained together, so that their embeddings differ; as in both models.
+        """
+        discriminator_class, generator_class = classes_of(type(read_config(source)))
+        place = {"subfolder": GENERATOR_FOLDER} if generator is None else {}
+        found = discriminator_class.from_pretrained(source, **kwargs)
+        other = generator_class.from_pretrained(generator or source, **kwargs, **place)
+        own, others = (one.base_model.embeddings.state_dict() for one in (found, other))
+        if own.keys() != others.keys() or not all(torch.equal(own[name], others[name]) for name in own):
+            raise ValueError(
+                f"the embeddings of {source} and of its generator, {generator or GENERATOR_FOLDER}, differ: give the "
+                "generator that it was trained with."
+            )
+        found.config.generator_size = other.config.hidden_size / found.config.hidden_size
+        return cls(found.config, found, other).eval()
+
+    def load_folder(self, folder: str | os.PathLike) -> None:
+        """Load the weights that `save_pretrained` wrote, into this model.
+
+        Raises:
+            ValueError: for weights of another model.
+        """
+        for part, place in ((self.discriminator, Path(folder)), (self.generator, Path(folder, GENERATOR_FOLDER))):
+            weights = load_state_dict(str(place / WEIGHTS_FILE), map_location="cpu")
+            found = part.load_state_dict(weights, strict=False)
+            if missing := sorted(set(found.missing_keys) - set(part.all_tied_weights_keys)):
+                raise ValueError(f"{place} lacks {missing[0]} of this model: resume the run that wrote it.")
+
+
+def classes_of(config_class: type[EncoderConfig]) -> tuple[type[PreTrainedModel], type[PreTrainedModel]]:
+    """A family's classes of the discriminator and of the generator."""
+    both = transformers.AutoModelForPreTraining, transformers.AutoModelForMaskedLM
+    return tuple(auto_class._model_mapping[config_class] for auto_class in both)
+
+
+def sampled_tokens(scores: torch.Tensor, random_bits: torch.Tensor) -> torch.Tensor:
+    """One token for each row of `scores` `(P, V)`, by the softmax of the row; `(P,)`. Overwrites `scores`.
+
+    Args:
+        random_bits (`torch.LongTensor` of shape `(P,)`): uniform in [0, 2^32); the same numbers give the same tokens.
+
+    >>> scores = torch.tensor([[0.25, 0.5, 0.25]]).log().expand(4, 3).clone()
+    >>> sampled_tokens(scores, torch.tensor([0, 2**30, 3 * 2**30 - 1, 3 * 2**30])).tolist()
+    [0, 1, 1, 2]
+    """
+    totals = scores.sub_(scores.amax(dim=1, keepdim=True)).exp_().cumsum_(dim=1)
+    # The upper 24 bits, which float32 holds exactly: a number below 1 stays below 1.
+    chosen = (random_bits[:, None] >> 8).to(scores.dtype) * 2.0**-24 * totals[:, -1:]
+    return torch.searchsorted(totals, chosen, right=True).squeeze(1)
+
+
+class ReplacedTokenDetection(MaskedLanguageModelling):
+    """A generator predicts masked tokens, and a discriminator finds its samples among all tokens."""
+
+    name = "rtd"
+    terms = (MASKED_TOKENS, DETECTED_TOKENS)
+    collator_class = DataCollatorForReplacedTokenDetection
+    default_masking = REPLACEMENT
+    fills_masks = False
+    is_in_transformers = False
+
+    def _model_class(self, config_class: type[EncoderConfig]) -> tuple[type[PreTrainedModel] | None, list[str]]:
+        mapping = transformers.AutoModelForPreTraining._model_mapping
+        if DETECTED_TOKENS.name in getattr(mapping.get(config_class, None), "loss_terms", {}):
+            return ReplacedTokenDetectionModel, []
+        return None, ["replaced tokens"]
+
+    def new_model(self, config: EncoderConfig) -> PreTrainedModel:
+        """Both models with fresh weights."""
+        return ReplacedTokenDetectionModel(config)
+
+    def saved_model(self, model: PreTrainedModel) -> PreTrainedModel:
+        """The discriminator."""
+        return model.discriminator
+
+    def describe(
+        self, collator: Any, mask_rates: Sequence[float], examples: Mapping[str, Any], logged: Mapping[str, float]
+    ) -> dict[str, str]:
+        """What the generator predicted, and how many tokens its samples replaced."""
+        (generated,) = super().describe(collator, mask_rates, examples, logged).values()
+        share = logged.get("rtd_label_1_share")
+        of_them = "" if share is None else f" ({100 * share:.1f} % of the tokens)"
+        return {
+            "replaced token detection": f"all tokens, original or replaced by a generator's sample{of_them}",
+            "masked language modelling, by the generator": f"{generated}; it is in the folder `{GENERATOR_FOLDER}`",
+        }
+
+    def results(self, metrics: Mapping[str, float], unigram_cross_entropy: float) -> list[dict[str, Any]]:
+        """As the base class: of the generator, and of detection beside calling every token original."""
+        share = metrics.get("eval_rtd_label_1_share")
+        found = []
+        for entry in super().results(metrics, unigram_cross_entropy):
+            if entry["task"] == MASKED_TOKENS.task:
+                entry = {**entry, "metric": f"{entry['metric']} of the generator"}
+            elif share is not None:
+                entry = {**entry, "baseline": f"all original {1 - share:.4f}"}
+            found.append(entry)
+        return found
+
+    def summary(self, metrics: Mapping[str, float], unigram_cross_entropy: float) -> str:
+        """As the base class, with the accuracy of calling every token original."""
+        share = metrics.get("eval_rtd_label_1_share")
+        more = "" if share is None else f" (all original: {1 - share:.1%})"
+        return super().summary(metrics, unigram_cross_entropy) + more
