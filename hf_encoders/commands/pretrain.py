@@ -19,6 +19,8 @@ In several processes: torchrun --nproc_per_node N --no-python hf-encoders pretra
 
 import argparse
 
+from hf_encoders.adaptation.initial_checkpoint import InitialCheckpoint
+from hf_encoders.loading import read_config
 from hf_encoders.recipes.command import add_run_arguments, train_run
 from hf_encoders.recipes.recipe import load_recipe, recipe_names
 
@@ -27,6 +29,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
     parser.add_argument("recipe", metavar="RECIPE", help=f"{', '.join(recipe_names())}; or a YAML file")
     parser.add_argument("--tokenizer", metavar="DIR_OR_NAME", help="default, for text: trained as the recipe says")
+    parser.add_argument(
+        "--from",
+        dest="initial",
+        metavar="DIR_OR_NAME",
+        help="begin as this checkpoint, with its sizes and tokenizer, instead of with fresh weights; `hf-encoders "
+        "adapt` has settings for that",
+    )
     add_run_arguments(parser)
 
 
@@ -36,4 +45,14 @@ def run(arguments: argparse.Namespace) -> int:
     objective = recipe.own_objective
     if objective.needs:
         raise ValueError(f"recipe {recipe.name}: objective {objective.name} needs {objective.needs}.")
-    return train_run(arguments, recipe)
+    if arguments.initial is None:
+        return train_run(arguments, recipe)
+    config = read_config(arguments.initial, "--from")
+    if config.model_type != recipe.family:
+        raise ValueError(
+            f"--from {arguments.initial!r} is a {config.model_type}, and recipe {recipe.name} is of the family "
+            f"{recipe.family}: choose a recipe of its family, or `hf-encoders adapt`."
+        )
+    initial = InitialCheckpoint(arguments.initial, config, objective.auto_class, option="--from")
+    arguments.tokenizer = arguments.tokenizer or arguments.initial
+    return train_run(arguments, recipe, objective.of_checkpoint(initial))

@@ -1,5 +1,6 @@
 """A pre-training objective as one object: examples, data collator, model head, loss terms and words for the card."""
 
+import copy
 import dataclasses
 import inspect
 from collections.abc import Mapping, Sequence
@@ -7,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import datasets
+import torch
 import transformers
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -51,6 +53,7 @@ class Objective:
     fills_masks: ClassVar[bool] = True  # whether the saved model predicts masked tokens
     is_in_transformers: ClassVar[bool] = True  # whether transformers has a model that is trained so, to compare with
     options_class: ClassVar[type | None] = None  # dataclass of the objective's own options, its arguments
+    initial: Any = None  # checkpoint that new models begin as (`InitialCheckpoint`); None: fresh weights
     needs: str | None = None  # what it cannot be trained without, and how to give it, if `hf-encoders pretrain` cannot
 
     @property
@@ -106,17 +109,25 @@ class Objective:
         except (TypeError, ValueError) as error:
             raise ValueError(f"options: {error}") from error
 
+    def of_checkpoint(self, initial: Any) -> "Objective":
+        """The same for models that begin as a checkpoint, an `InitialCheckpoint`."""
+        found = copy.copy(self)
+        found.initial = initial
+        return found
+
     def model_fields(self, config_class: type[EncoderConfig]) -> dict[str, Any]:
-        """Fields of a new model's configuration that the objective decides, where the recipe does not."""
-        return {}
+        """Fields of a new model's configuration that are decided, unless the recipe does: the checkpoint's."""
+        return {} if self.initial is None else self.initial.fields
 
     def facts(self) -> dict[str, Any]:
         """What identifies a run of the objective beside its recipe and text, for `run.json`."""
-        return {}
+        return {} if self.initial is None else {"initial checkpoint": self.initial.facts}
 
     def new_model(self, config: EncoderConfig) -> PreTrainedModel:
-        """A model with fresh weights."""
-        return getattr(transformers, self.auto_class).from_config(config)
+        """A model with fresh weights, or those of the checkpoint."""
+        if self.initial is None or torch.get_default_device().type == "meta":  # a model without memory, for a plan
+            return getattr(transformers, self.auto_class).from_config(config)
+        return self.initial.model(config)
 
     def saved_model(self, model: PreTrainedModel) -> PreTrainedModel:
         """The model in the folder that a trained one is saved to, which the card describes."""

@@ -21,6 +21,7 @@ from hf_encoders.recipes.recipe import SET_BY_RUN, Recipe
 from hf_encoders.recipes.run import Run, divide, num_processes, train_to_the_end
 from hf_encoders.recipes.run_corpus import CORPUS, CorpusPaths, open_sources
 from hf_encoders.recipes.run_folder import (
+    BEFORE,
     IS_FINISHED,
     RunFileCallback,
     begin_or_go_on,
@@ -35,6 +36,7 @@ from hf_encoders.recipes.sources import Sources, divided
 from hf_encoders.saved_files import CARD_FILE, published_files, refuse_secrets
 from hf_encoders.training.argument_fields import add_field_arguments, given_fields
 from hf_encoders.training.faults.out_of_memory import is_out_of_memory
+from hf_encoders.training.head_warm_up import HeadWarmUpCallback
 from hf_encoders.training.trainer import PreTrainingTrainer
 from hf_encoders.writing import check_folder, locked
 
@@ -142,6 +144,8 @@ def train_run(arguments: argparse.Namespace, recipe: Recipe, objective: Objectiv
             set_seed(run.arguments.seed)
             trainer = run.trainer(*parts, tokenizer)
             choose_threads(trainer, noted)
+            if run.objective.initial is not None:
+                begin_from_checkpoint(run, trainer, noted)
             trainer.add_callback(RunFileCallback(output, noted))
             if run.arguments.process_index == 0:
                 print(plan_of_trainer(run, trainer), flush=True)
@@ -159,6 +163,19 @@ def train_run(arguments: argparse.Namespace, recipe: Recipe, objective: Objectiv
         release_memory()
     finish(run, trainer, parts[0], after, arguments, corpus, noted)
     return 0
+
+
+def begin_from_checkpoint(run: Run, trainer: PreTrainingTrainer, noted: dict[str, Any]) -> None:
+    """Evaluate the checkpoint that the run begins as, once, and let new heads learn alone at first."""
+    new_weights, total = trainer.model.new_weights, run.recipe.steps
+    if new_weights and (steps := run.objective.initial.alone(total)):
+        trainer.add_callback(HeadWarmUpCallback(new_weights, steps))
+        if run.arguments.process_index == 0:
+            shown = ", ".join(sorted(new_weights)[:3]) + ", ..." * (len(new_weights) > 3)
+            print(f"New weights ({shown}): they learn alone in the first {steps:,} of {total:,} steps.", flush=True)
+    if BEFORE not in noted:
+        noted[BEFORE] = {name: value for name, value in trainer.evaluate().items() if name.startswith("eval_")}
+        set_seed(run.arguments.seed)  # as if it had not been evaluated
 
 
 def overwrites(arguments: argparse.Namespace) -> bool:
@@ -258,7 +275,8 @@ def finish(
     """Save the model with tokenizer, record, curve and card, push it if asked to, and print the metrics."""
     directory = run.output / "model"
     trainer.save_state()
-    save_pretrained_folder(run, trainer, arguments.corpus_name or corpus.shown, sources, after, arguments)
+    before = noted.get(BEFORE, {})
+    save_pretrained_folder(run, trainer, arguments.corpus_name or corpus.shown, sources, before, after, arguments)
     if trainer.args.process_index != 0:
         return
     write_run(run.output, {**noted, IS_FINISHED: True})
@@ -273,7 +291,10 @@ def finish(
             token=trainer.args.hub_token,
             revision=trainer.args.hub_revision,
         )
-    print(f"\nheld-out: {run.objective.summary(after, trainer.health.unigram_cross_entropy)}")
-    for name, unigram in trainer.health.source_unigrams.items():
-        print(f"held-out, {name}: {run.objective.summary(metrics_of_source(after, name), unigram)}")
+    print()
+    summarised = {"held-out, before": before} if before else {}
+    for what, metrics in {**summarised, "held-out": after}.items():
+        print(f"{what}: {run.objective.summary(metrics, trainer.health.unigram_cross_entropy)}")
+        for name, unigram in trainer.health.source_unigrams.items():
+            print(f"{what}, {name}: {run.objective.summary(metrics_of_source(metrics, name), unigram)}")
     print(f"model, tokenizer, code, record, card, curve: {directory}")

@@ -54,6 +54,7 @@ def pretraining_record(
     trainer: PreTrainingTrainer,
     corpus_name: str,
     documents: Documents,
+    before: dict[str, float],
     after: dict[str, float],
     arguments: argparse.Namespace,
 ) -> TrainingRecord:
@@ -64,6 +65,7 @@ def pretraining_record(
         trainer (`PreTrainingTrainer`): Its trainer, whose `health` counted tokens and seconds.
         corpus_name (`str`): Name of the training text.
         documents (`Documents`): The training text, by source where sources have names.
+        before (`dict`): Metrics of the checkpoint that it began as; empty for fresh weights.
         after (`dict`): Metrics of the last evaluation.
         arguments (`argparse.Namespace`): Of the command that started the run.
     """
@@ -93,7 +95,9 @@ def pretraining_record(
             **{name: fact for name, fact in optimization_facts(trainer).items() if not name.startswith("rows")},
             "seed": trainer.args.seed,
         },
-        losses=run.objective.losses(after),
+        losses={f"{name}, before": loss for name, loss in run.objective.losses(before).items()}
+        | run.objective.losses(after),
+        base_model=None if run.objective.initial is None else run.objective.initial.name,
         **facts_of_this_process(),
         seconds=trainer.health.training_seconds,
         tokens_per_second=trainer.health.tokens_seen / trainer.health.training_seconds,

@@ -55,8 +55,9 @@ RUN_PARTS = (
 )
 # Facts of `run_identity` that depend on the number of steps.
 OF_STEPS = ("warmup_steps", "lr_scheduler_kwargs")
-# Further entries of `run.json`: the number of CPU threads, and whether the run is finished.
-THREADS, IS_FINISHED = "threads", "is_finished"
+# Further entries of `run.json`: the number of CPU threads, whether the run is finished, and the metrics of the
+# checkpoint that it began as.
+THREADS, IS_FINISHED, BEFORE = "threads", "is_finished", "before"
 
 
 def remove_run(output: Path, read_by_the_next: list[str | None]) -> None:

@@ -1,0 +1,91 @@
+"""The published checkpoint that a run goes on from: continued pre-training (Gururangan et al. 2020)."""
+
+import copy
+import math
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+import transformers
+from transformers import PreTrainedModel
+
+from hf_encoders.adaptation.positions import extend_positions
+from hf_encoders.distillation.teacher import fingerprint
+from hf_encoders.loading import load_weights
+from hf_encoders.models.encoder_checkpoints import encoder_weights
+from hf_encoders.models.encoder_configuration import EncoderConfig
+from hf_encoders.records.training_record import name_of_checkpoint
+
+
+OF_THE_TEXT = ("max_position_embeddings",)  # fields that the run may change, with the model's tables
+
+
+@dataclass(frozen=True)
+class InitialCheckpoint:
+    """A checkpoint of this package or of transformers, from a folder or the Hub, that models begin as.
+
+    Args:
+        source (`str`): Folder or name.
+        config (`EncoderConfig`): Its configuration.
+        auto_class (`str`): Whose class it is loaded with, such as `AutoModelForMaskedLM`.
+        positions (`str`): How its table of positions becomes longer, one of `HOW` of `positions.py`.
+        head_steps (`float`): Steps in which new heads learn alone; below 1 a share of all steps.
+        option (`str`): The command line's name for it, for messages.
+    """
+
+    source: str
+    config: EncoderConfig
+    auto_class: str
+    positions: str = "copy"
+    head_steps: float = 0.05
+    option: str = "CHECKPOINT"
+
+    def __post_init__(self):
+        if self.head_steps < 0:
+            raise ValueError(f"head_steps={self.head_steps} (--head-steps): it must be at least 0.")
+
+    def alone(self, steps: int) -> int:
+        """Steps in which new heads learn alone, of a run of `steps`."""
+        return math.ceil(self.head_steps * steps) if self.head_steps < 1 else int(self.head_steps)
+
+    @property
+    def name(self) -> str:
+        """For record and card."""
+        return name_of_checkpoint(self.source)
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields of its configuration, for the model of the run."""
+        own = {one.name: getattr(self.config, one.name) for one in fields(self.config)}
+        base = {one.name for one in fields(transformers.PreTrainedConfig)}
+        return {name: value for name, value in own.items() if name not in base or name == "tie_word_embeddings"}
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """What identifies it, for `run.json`."""
+        model, missing = self._load(self.config)
+        for name in missing:  # drawn each time
+            model.state_dict()[name].zero_()
+        return {"name": self.name, "weights": fingerprint(model), "positions": self.positions}
+
+    def model(self, config: EncoderConfig) -> PreTrainedModel:
+        """The model with the checkpoint's weights; its `new_weights` are the names of those that it does not have.
+
+        Raises:
+            ValueError: If weights of the encoder are missing, or of other shapes.
+        """
+        as_saved = copy.deepcopy(config)
+        for name in OF_THE_TEXT:
+            setattr(as_saved, name, getattr(self.config, name))
+        model, missing = self._load(as_saved)
+        if lacking := encoder_weights(model) & set(missing):
+            raise ValueError(
+                f"{self.option} {self.source!r} has no {min(lacking)}, one of {len(lacking)} weights of the encoder: "
+                "give a complete checkpoint."
+            )
+        extend_positions(model, config.max_position_embeddings, self.positions)
+        model.new_weights = frozenset(missing)
+        return model
+
+    def _load(self, config: EncoderConfig) -> tuple[PreTrainedModel, list[str]]:
+        return load_weights(self.source, getattr(transformers, self.auto_class), config, self.option)

@@ -1,0 +1,133 @@
+"""`hf-encoders adapt CHECKPOINT --corpus TEXT --output DIR`: go on pre-training a published encoder on your text.
+
+CHECKPOINT is a folder or a name on the Hub, of this package or of transformers: family, tokenizer, sizes and objective
+are read from it. Heads that it does not have are new, and learn alone in the first steps. Held-out text is evaluated
+before and after; with --keep also general text, which shows what is forgotten, and --replay mixes it in against that.
+
+For words of the domain, first give the tokenizer entries for them: `hf-encoders tokenizer --extend CHECKPOINT`.
+
+Recipe, fields of transformers.TrainingArguments, --plan, resuming and extending are as for `hf-encoders pretrain` (see
+its --help): --max-steps and --learning-rate are what matters most.
+"""
+
+import argparse
+import dataclasses
+
+from hf_encoders.adaptation.initial_checkpoint import InitialCheckpoint
+from hf_encoders.adaptation.positions import HOW
+from hf_encoders.data.corpus.named_sources import UNNAMED, named_paths
+from hf_encoders.loading import read_config
+from hf_encoders.models.encoder_configuration import EncoderConfig
+from hf_encoders.objectives import get_objective, objectives_of_text
+from hf_encoders.recipes.command import add_run_arguments, train_run
+from hf_encoders.recipes.recipe import Recipe, load_recipe, recipe_names
+
+
+RECIPE = "adapt"
+DOMAIN, GENERAL = "domain", "general"  # names of the sources, with --keep
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
+    parser.add_argument("checkpoint", metavar="CHECKPOINT", help="folder, or name on the Hub, of an encoder")
+    names = [name for name in recipe_names() if name.startswith(RECIPE)]
+    parser.add_argument(
+        "--recipe", default=RECIPE, metavar="RECIPE", help=f"{', '.join(names)}; or a YAML file (default: {RECIPE})"
+    )
+    parser.add_argument(
+        "--objective",
+        choices=objectives_of_text(),
+        help="(default: the checkpoint's: of sentence pairs too, if it has the head)",
+    )
+    parser.add_argument(
+        "--max-length",
+        type=int,
+        metavar="TOKENS",
+        help="longest examples, special tokens included; more than the checkpoint has positions for extends their "
+        "table (default: the recipe's, or the checkpoint's if it is shorter)",
+    )
+    parser.add_argument(
+        "--positions",
+        choices=HOW,
+        default=HOW[0],
+        help="how a longer table of positions begins: as copies of the old ones, or stretched (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--keep", nargs="+", metavar="PATH", help="general text, evaluated too; a prepared corpus or files"
+    )
+    parser.add_argument(
+        "--replay",
+        type=float,
+        default=0.0,
+        metavar="SHARE",
+        help="share of the examples that are of --keep, in [0, 1): against forgetting (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--head-steps",
+        type=float,
+        default=InitialCheckpoint.head_steps,
+        metavar="X",
+        help="steps in which new heads learn alone; below 1 a share of all steps (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--tokenizer", metavar="DIR_OR_NAME", help="the checkpoint's, if it is elsewhere (default: in CHECKPOINT)"
+    )
+    add_run_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Train on."""
+    if not 0 <= arguments.replay < 1:
+        raise ValueError(f"--replay {arguments.replay}: it is a share in [0, 1).")
+    add_general_text(arguments)
+    config = read_config(arguments.checkpoint, "CHECKPOINT")
+    recipe = recipe_for(load_recipe(arguments.recipe), config, arguments)
+    objective = recipe.own_objective
+    how = arguments.positions, arguments.head_steps
+    initial = InitialCheckpoint(arguments.checkpoint, config, objective.auto_class, *how)
+    arguments.tokenizer = arguments.tokenizer or arguments.checkpoint
+    return train_run(arguments, recipe, objective.of_checkpoint(initial))
+
+
+def add_general_text(arguments: argparse.Namespace) -> None:
+    """Make the text of --keep a source of the run, drawn as often as --replay says."""
+    if arguments.keep is None:
+        if arguments.replay:
+            raise ValueError(f"--replay {arguments.replay} is of general text: give it with --keep.")
+        return
+    paths = named_paths(arguments.corpus, "--corpus")
+    if UNNAMED not in paths or arguments.sampling_alpha is not None or arguments.corpus_weights is not None:
+        raise ValueError(
+            "--keep goes with one --corpus without names: with several, name the general text too, and set its share "
+            "with --corpus-weights (0: for evaluation only)."
+        )
+    general = [f"{GENERAL}={path}" for path in arguments.keep]
+    arguments.corpus = [*(f"{DOMAIN}={path}" for path in arguments.corpus), *general]
+    arguments.corpus_weights = [f"{DOMAIN}={1 - arguments.replay}", f"{GENERAL}={arguments.replay}"]
+
+
+def recipe_for(recipe: Recipe, config: EncoderConfig, arguments: argparse.Namespace) -> Recipe:
+    """The recipe for the checkpoint's family, objective and lengths."""
+    if recipe.model:
+        raise ValueError(f"--recipe {recipe.name}: model: is the checkpoint's: leave its fields out.")
+    name = arguments.objective or objective_of(config)
+    get_objective(name).model_class(type(config))
+    has_table = config.position_embedding_type == "absolute"
+    rows = config.max_position_embeddings - type(config).position_rows(0, config.pad_token_id or 0)
+    longest = arguments.max_length or (min(recipe.longest, rows) if has_table else recipe.longest)
+    phases = [dataclasses.replace(one, length=min(one.length, longest)) for one in recipe.phases]
+    phases[-1] = dataclasses.replace(phases[-1], length=longest)
+    model = {}
+    if has_table and longest > rows:
+        model = {"max_position_embeddings": type(config).position_rows(longest, config.pad_token_id or 0)}
+    return dataclasses.replace(recipe, family=config.model_type, objective=name, phases=tuple(phases), model=model)
+
+
+def objective_of(config: EncoderConfig) -> str:
+    """The objective that the family's own recipe has, if the checkpoint was saved with its heads, else mlm."""
+    name = f"{config.model_type.replace('xlm-roberta', 'xlmr')}-minutes"
+    own = load_recipe(name).own_objective if name in recipe_names() else None
+    saved = {name.removeprefix("Hfe") for name in config.architectures or ()}
+    if own is None or own.needs or own.model_class(type(config)).__name__.removeprefix("Hfe") not in saved:
+        return "mlm"
+    return own.name

@@ -1,0 +1,236 @@
+"""`hf-encoders adapt`: a published checkpoint goes on learning on a text, evaluated before and after."""
+
+import json
+import shutil
+
+import pytest
+import torch
+import yaml
+from transformers import AutoModelForMaskedLM, AutoTokenizer
+from transformers import AutoModelForPreTraining as Pretraining
+
+from hf_encoders.cli import main
+from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
+from hf_encoders.recipes import command
+from hf_encoders.recipes.run import Run
+from hf_encoders.records.training_record import TrainingRecord
+from tests.commands.pretrain_runs import weights
+from tests.data.corpora import write_corpus
+from tests.data.vocabulary.trained import FAMILIES, train
+from tests.families import model_class
+from tests.models.tiny import NO_DROPOUT, tiny_config
+
+
+RECIPE = {
+    "family": "bert",
+    "objective": "mlm",
+    "model": {},
+    "tokenizer": {"vocab_size": 100},
+    "phases": [{"steps": 4, "length": 64, "examples": 4}],
+    "training": {"learning_rate": 0.01, "warmup_steps": 0},
+}
+WITH_PAIRS = ("bert", "albert")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(RECIPE), encoding="utf-8")
+    write_corpus(tmp_path / "domain.txt", 40, "alpha")
+    write_corpus(tmp_path / "general.txt", 40, "beta")
+    return tmp_path
+
+
+def checkpoint(folder, family, auto_class="AutoModelForMaskedLM", name="start", **fields) -> str:
+    """As transformers' own class writes it."""
+    config_class = next(one for one in FAMILIES if one.model_type == family)
+    tokenizer = train(config_class)
+    sizes = {"vocab_size": padded_vocab_size(tokenizer), "pad_token_id": tokenizer.pad_token_id}
+    sizes |= {"max_position_embeddings": 66, **NO_DROPOUT, **fields}
+    torch.manual_seed(0)
+    ours = model_class(config_class, auto_class)(tiny_config(config_class, **sizes))
+    ours.save_pretrained(folder / "ours")
+    tokenizer.save_pretrained(folder / "ours")
+    plain = (Pretraining if auto_class == "AutoModelForPreTraining" else AutoModelForMaskedLM).from_pretrained(
+        folder / "ours"
+    )
+    plain.save_pretrained(folder / name)
+    tokenizer.save_pretrained(folder / name)
+    return str(folder / name)
+
+
+def adapt(folder, source, output, *words, corpus="domain.txt") -> int:
+    options = ["--recipe", folder / "tiny.yaml", "--validation-share", "0.2", "--save_steps", "2", *words]
+    options += ["--disable_tqdm", "True", "--output", folder / output]
+    return main(["adapt", str(source), "--corpus", str(folder / corpus), *map(str, options)])
+
+
+@pytest.mark.parametrize("family", [one.model_type for one in FAMILIES if one.model_type != "xlm"])
+def test_a_stock_checkpoint_goes_on(family, folder, capsys):
+    source = checkpoint(folder, family)
+    assert adapt(folder, source, "run") == 0
+    printed = capsys.readouterr().out
+    assert "held-out, before: masked tokens loss" in printed and "\nheld-out: masked tokens loss" in printed
+    model = AutoModelForMaskedLM.from_pretrained(folder / "run" / "model")
+    before = AutoModelForMaskedLM.from_pretrained(source)
+    assert model.state_dict().keys() == before.state_dict().keys()
+    assert model.config.vocab_size == before.config.vocab_size
+    assert any(not torch.equal(one, other) for one, other in zip(model.parameters(), before.parameters(), strict=True))
+    ids = [AutoTokenizer.from_pretrained(one)("alpha beta")["input_ids"] for one in (source, folder / "run" / "model")]
+    assert ids[0] == ids[1]
+    record = TrainingRecord.load(folder / "run" / "model")
+    assert record.base_model == "start (a local folder)"
+    names = {"masked tokens, held-out", "masked tokens, held-out, before"}
+    assert names <= record.losses.keys()
+    assert record.losses["masked tokens, held-out"] != record.losses["masked tokens, held-out, before"]
+
+
+@pytest.mark.parametrize("family", WITH_PAIRS)
+def test_the_objective_is_that_of_the_heads(family, folder, capsys):
+    assert adapt(folder, checkpoint(folder, family, "AutoModelForPreTraining"), "pairs") == 0
+    printed = capsys.readouterr().out
+    assert "sentence pairs loss" in printed and "New weights" not in printed
+    assert adapt(folder, folder / "start", "mlm", "--objective", "mlm") == 0
+    assert "sentence pairs" not in capsys.readouterr().out
+
+
+def test_a_new_head_learns_alone_at_first(folder, capsys, monkeypatch):
+    source, seen = checkpoint(folder, "bert"), []
+    before = AutoModelForMaskedLM.from_pretrained(source).state_dict()
+
+    class Watching(command.HeadWarmUpCallback):
+        def on_step_end(self, args, state, control, model, **kwargs):
+            after = dict(model.named_parameters())
+            seen.append(
+                {name for name, value in before.items() if name in after and not torch.equal(after[name], value)}
+            )
+            seen[-1] |= {"new"} if model.cls.seq_relationship.bias.abs().sum() else set()
+
+    monkeypatch.setattr(command, "HeadWarmUpCallback", Watching)
+    assert adapt(folder, source, "run", "--objective", "nsp", "--head-steps", "2") == 0
+    printed = capsys.readouterr().out
+    assert (
+        "New weights (bert.pooler.dense.bias, bert.pooler.dense.weight, cls.seq_relationship.bias, ...): " in printed
+    )
+    assert "alone in the first 2 of 4 steps" in printed
+    assert seen[0] == seen[1] == {"new"}
+    assert len(seen[2]) > 10
+
+
+def test_general_text_is_kept_apart_and_replayed(folder, capsys):
+    source = checkpoint(folder, "roberta")
+    keep = ["--keep", folder / "general.txt"]
+    assert adapt(folder, source, "without", *keep) == 0
+    printed = capsys.readouterr().out
+    for name in ("domain", "general"):
+        assert f"held-out, before, {name}: " in printed and f"\nheld-out, {name}: " in printed
+    state = json.loads((folder / "without" / "checkpoint-4" / "trainer_state.json").read_text())
+    assert "eval_general_mlm_loss" in state["log_history"][-1]
+    record = TrainingRecord.load(folder / "without" / "model")
+    assert record.corpus["general"].endswith("read 0 times")
+    assert adapt(folder, source, "with", *keep, "--replay", "0.5") == 0
+    record = TrainingRecord.load(folder / "with" / "model")
+    assert not record.corpus["general"].endswith("read 0 times")
+    one, other = (weights(folder / name / "model") for name in ("without", "with"))
+    assert any(not torch.equal(one[name], other[name]) for name in one)
+
+
+def test_killed_and_resumed_it_is_the_same(folder, capsys, monkeypatch):
+    source = checkpoint(folder, "bert")
+    words = ["--objective", "nsp", "--head-steps", "3"]
+    assert adapt(folder, source, "whole", *words) == 0
+    shutil.copytree(folder / "whole", folder / "again")
+    shutil.rmtree(folder / "again" / "checkpoint-4")
+    shutil.rmtree(folder / "again" / "model")
+    capsys.readouterr()
+    assert adapt(folder, source, "again", *words) == 0
+    printed = capsys.readouterr().out
+    assert "checkpoint-2" in printed and "held-out, before" in printed
+    one, other = (weights(folder / name / "model") for name in ("whole", "again"))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    # Of a run that was killed before its first checkpoint, the evaluation before it changes nothing.
+    evaluated = []
+    monkeypatch.setattr(Run, "trainer", _counting(Run.trainer, evaluated))
+    shutil.rmtree(folder / "again" / "checkpoint-2")
+    assert adapt(folder, source, "again", *words, "--overwrite") == 0
+    other = weights(folder / "again" / "model")
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def _counting(make_trainer, found):
+    def made(*arguments):
+        found.append(make_trainer(*arguments))
+        return found[-1]
+
+    return made
+
+
+def test_another_checkpoint_is_another_run(folder, capsys):
+    source = checkpoint(folder, "bert")
+    assert adapt(folder, source, "run") == 0
+    other = checkpoint(folder, "bert", name="other", initializer_range=0.5)
+    assert adapt(folder, other, "run") == 2
+    assert "another initial checkpoint" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_longer_texts_than_the_checkpoint_has_positions_for(family, folder, capsys):
+    source = checkpoint(folder, family, max_position_embeddings=24)
+    assert adapt(folder, source, "run", "--max-length", "40", "--plan") == 0
+    assert adapt(folder, source, "run", "--max-length", "40", "--positions", "interpolate") == 0
+    model = AutoModelForMaskedLM.from_pretrained(folder / "run" / "model")
+    rows = {"bert": 40, "roberta": 42}[family]
+    assert model.config.max_position_embeddings == rows
+    assert TrainingRecord.load(folder / "run" / "model").schedule["phases"] == "4 steps of 4 x 40 tokens"
+
+
+def test_lengths_are_the_checkpoint_s_if_it_is_shorter(folder):
+    source = checkpoint(folder, "bert", max_position_embeddings=16)
+    assert adapt(folder, source, "run") == 0
+    assert TrainingRecord.load(folder / "run" / "model").schedule["phases"] == "4 steps of 4 x 16 tokens"
+
+
+def test_pretrain_from_a_checkpoint(folder, capsys):
+    source = checkpoint(folder, "bert")
+    command_line = ["pretrain", str(folder / "tiny.yaml"), "--corpus", str(folder / "domain.txt"), "--from", source]
+    command_line += ["--validation-share", "0.2", "--disable_tqdm", "True", "--output", str(folder / "run")]
+    assert main(command_line) == 0
+    assert "held-out, before" in capsys.readouterr().out
+    assert (
+        main([*command_line[:4], "--from", checkpoint(folder, "roberta"), *command_line[6:-1], str(folder / "b")]) == 2
+    )
+    assert "choose a recipe of its family" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--replay", "1"], "--replay 1.0: it is a share in [0, 1)"),
+        (["--replay", "0.2"], "give it with --keep"),
+        (["--head-steps", "-1"], "--head-steps"),
+        (["--keep", "nowhere.txt"], "nowhere.txt"),
+        (["--objective", "sop", "--recipe", "albert-minutes"], "model: is the checkpoint's"),
+        (["--objective", "nsp"], "roberta has no head for sentence pairs"),
+    ],
+)
+def test_wrong_input(words, message, folder, capsys):
+    source = checkpoint(folder, "roberta")
+    assert adapt(folder, source, "run", *words) == 2
+    said = capsys.readouterr().err
+    assert message in said and "Traceback" not in said
+    assert not (folder / "run" / "model").exists()
+
+
+def test_a_checkpoint_that_is_not_there(folder, capsys):
+    assert adapt(folder, folder / "nowhere", "run") == 2
+    assert "CHECKPOINT" in capsys.readouterr().err
+    (folder / "start").mkdir()
+    assert adapt(folder, folder / "start", "run") == 2
+    assert "CHECKPOINT" in capsys.readouterr().err
+
+
+def test_names_and_general_text_are_one_or_the_other(folder, capsys):
+    source = checkpoint(folder, "bert")
+    domain = f"a={folder / 'domain.txt'}"
+    command_line = ["adapt", source, "--corpus", domain, "--keep", str(folder / "general.txt")]
+    assert main([*command_line, "--output", str(folder / "run")]) == 2
+    assert "--keep goes with one --corpus without names" in capsys.readouterr().err
