@@ -102,7 +102,13 @@ def test_what_is_missing_is_the_new_head_and_no_more(saved: SavedFamily) -> None
     found = saved.first.seen["trusted/AutoModelForMaskedLM/AutoModelForTokenClassification"]
     assert found["missing"] == ["classifier.bias", "classifier.weight"]
     assert found["mismatched"] == []
-    own = {"bert": "cls.predictions.", "albert": "predictions.", "xlm": "pred_layer.", "distilbert": "vocab_"}
+    own = {
+        "bert": "cls.predictions.",
+        "albert": "predictions.",
+        "xlm": "pred_layer.",
+        "distilbert": "vocab_",
+        "electra": "generator_",
+    }
     left_over = own.get(saved.family.name, "lm_head.")
     assert found["unexpected"]
     assert all(name.startswith(left_over) for name in found["unexpected"])
