@@ -79,7 +79,12 @@ def families_with_recipe() -> list[str]:
     """The families that have a recipe for minutes, of one text."""
     families = (config_class.model_type for config_class in configurations())
     shipped = (family for family in families if f"{family}-minutes" in recipe_names())
-    return [family for family in shipped if not load_recipe(f"{family}-minutes").needs_named_sources]
+    recipes = {family: load_recipe(f"{family}-minutes") for family in shipped}
+    return [
+        family
+        for family, recipe in recipes.items()
+        if not recipe.needs_named_sources and not recipe.own_objective.needs and recipe.own_objective.fills_masks
+    ]
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -253,6 +253,18 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
         """Both models with fresh weights."""
         return ReplacedTokenDetectionModel(config)
 
+    def of_checkpoint(self, initial: Any) -> "ReplacedTokenDetection":
+        """Refused: a checkpoint is one model, and two are trained.
+
+        Raises:
+            ValueError: always, with what does go on training both.
+        """
+        raise ValueError(
+            f"{initial.option} {initial.source!r} is one model, and objective {self.name} trains two: "
+            "ReplacedTokenDetectionModel.from_pretrained goes on training both, in Python (docs/electra.md); or "
+            "choose a recipe of objective mlm."
+        )
+
     def saved_model(self, model: PreTrainedModel) -> PreTrainedModel:
         """The discriminator."""
         return model.discriminator

@@ -56,6 +56,14 @@ def test_pretraining_from_files(name, tmp_path):
     }
 
 
+def test_a_generator_and_a_discriminator(tmp_path):
+    output = run_example("pretrain_electra.py", "--output_dir", str(tmp_path / "out"), "--max_steps", "2", *TINY)
+    assert "eval_mlm_loss" in output and "eval_rtd_accuracy" in output and "eval_rtd_label_1_share" in output
+    for folder in (tmp_path / "out", tmp_path / "out" / "generator"):
+        assert {"model.safetensors", "config.json", "modeling_electra.py"} <= {path.name for path in folder.iterdir()}
+    assert "ElectraForPreTraining" in (tmp_path / "out" / "config.json").read_text()
+
+
 def test_a_student_of_a_teacher_made_here(tmp_path):
     output = run_example(
         "distil_bert.py", "--output_dir", str(tmp_path / "out"), "--max_steps", "2", "--hidden_size", "64",

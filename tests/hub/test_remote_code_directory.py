@@ -102,8 +102,14 @@ def test_what_is_missing_is_the_new_head_and_no_more(saved: SavedFamily) -> None
     found = saved.first.seen[f"trusted/{saved.family.token_head}/AutoModelForTokenClassification"]
     assert found["missing"] == ["classifier.bias", "classifier.weight"]
     assert found["mismatched"] == []
-    own = {"bert": "cls.predictions.", "albert": "predictions.", "xlm": "pred_layer.", "distilbert": "vocab_"}
-    own["xlnet"] = "lm_loss."
+    own = {
+        "bert": "cls.predictions.",
+        "albert": "predictions.",
+        "xlm": "pred_layer.",
+        "distilbert": "vocab_",
+        "electra": "generator_",
+        "xlnet": "lm_loss.",
+    }
     left_over = own.get(saved.family.name, "lm_head.")
     assert found["unexpected"]
     assert all(name.startswith(left_over) for name in found["unexpected"])

@@ -176,10 +176,13 @@ def head_of(key: str) -> str:
 def labels_for(family: Family, head: str, batch: dict[str, torch.Tensor]) -> dict[str, list]:
     """Labels for the two texts, by argument name; none for the model without a head."""
     tokens = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
-    pair_label = model_class(family.config_class, "AutoModelForPreTraining").loss_terms.get("pair")
+    terms = model_class(family.config_class, "AutoModelForPreTraining").loss_terms
+    if "rtd" in terms and head == "AutoModelForPreTraining":
+        return {"labels": tokens.where(tokens < 0, tokens % 2).tolist()}
+    pair_label = terms.get("pair")
     return {
         "AutoModel": {},
-        "AutoModelForPreTraining": {"labels": tokens.tolist(), pair_label: [0, 1]},
+        "AutoModelForPreTraining": {"labels": tokens.tolist()} | ({pair_label: [0, 1]} if pair_label else {}),
         "AutoModelForMaskedLM": {"labels": tokens.tolist()},
         "AutoModelForNextSentencePrediction": {"labels": [0, 1]},
         "AutoModelForSequenceClassification": {"labels": [2, 0]},

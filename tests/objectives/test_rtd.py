@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -331,6 +332,11 @@ def test_families_without_a_discriminator_are_refused():
     assert get_objective("mlm").model_class(HfeElectraConfig) is HfeElectraForMaskedLM
     with pytest.raises(ValueError, match="objective nsp: electra has no head for masked tokens and sentence pairs"):
         get_objective("nsp").model_class(HfeElectraConfig)
+
+
+def test_one_checkpoint_is_refused_where_two_models_are_trained():
+    with pytest.raises(ValueError, match="--from 'folder' is one model, and objective rtd trains two"):
+        get_objective("rtd").of_checkpoint(SimpleNamespace(option="--from", source="folder"))
 
 
 def test_what_the_card_says():
