@@ -139,6 +139,10 @@ class HfeXLNetConfig(EncoderConfig):
         """Dropout on attention weights."""
         return self.dropout
 
+    @attention_probs_dropout_prob.setter
+    def attention_probs_dropout_prob(self, value: float) -> None:
+        self.dropout = value
+
     @property
     def extra_ids(self) -> dict[str, int]:
         """Token types that the tokenizer gives."""
