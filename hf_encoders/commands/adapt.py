@@ -18,7 +18,7 @@ from hf_encoders.adaptation.positions import HOW
 from hf_encoders.data.corpus.named_sources import UNNAMED, named_paths
 from hf_encoders.loading import read_config
 from hf_encoders.models.encoder_configuration import EncoderConfig
-from hf_encoders.objectives import get_objective, objectives_of_text
+from hf_encoders.objectives import OBJECTIVES, get_objective
 from hf_encoders.recipes.command import add_run_arguments, train_run
 from hf_encoders.recipes.recipe import Recipe, load_recipe, recipe_names
 
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--objective",
-        choices=objectives_of_text(),
+        choices=[name for name, one in OBJECTIVES.items() if one.turns_column is None and one.needs is None],
         help="(default: the checkpoint's: of sentence pairs too, if it has the head)",
     )
     parser.add_argument(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hf_encoders import HfeBertConfig
+from hf_encoders import HfeBertConfig, HfeBertForMaskedLM
 from hf_encoders.cli import main
 from hf_encoders.data import tokenize_documents, train_tokenizer
 
@@ -93,3 +93,26 @@ def test_commands_of_two_languages_run_in_order(tmp_path, monkeypatch):
     for program, *words in commands:
         assert program == "hf-encoders"
         assert main([*words, *(SHORT if words[0] == "pretrain" else ())]) == 0, words
+
+
+@pytest.mark.slow
+def test_commands_of_adapting_run_in_order(tmp_path, monkeypatch):
+    """On a small BERT in `checkpoint`, and made-up text in `domain` and `general`."""
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("domain", "cardiomyopathy"), ("general", "words")):
+        documents = [row["text"].replace("words", text) for row in texts()]
+        Path(name).mkdir()
+        Path(name, "text.txt").write_text("\n\n".join(documents), encoding="utf-8")
+    lines = [*(row["text"] for row in texts()), "cardiomyopathy"]
+    tokenizer = train_tokenizer(lines, HfeBertConfig, 120, 64)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
+    config = HfeBertConfig(vocab_size=128, max_position_embeddings=64, pad_token_id=tokenizer.pad_token_id, **sizes)
+    HfeBertForMaskedLM(config).save_pretrained("checkpoint")
+    tokenizer.save_pretrained("checkpoint")
+    page = (ROOT / "docs" / "adapting.md").read_text(encoding="utf-8")
+    commands = [shlex.split(line) for line in re.search(r"```bash\n(.*?)```", page, re.S)[1].splitlines()]
+    assert [words[1] for words in commands] == ["tokenizer", "adapt"]
+    for program, *words in commands:
+        assert program == "hf-encoders"
+        assert main([*words, *(SHORT if words[0] == "adapt" else ())]) == 0, words
+    assert HfeBertForMaskedLM.from_pretrained("adapted/model").config.vocab_size == 128
