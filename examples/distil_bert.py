@@ -8,7 +8,7 @@
         --text_files corpus/*.txt --output_dir runs/student --num_train_epochs 3
 
 Without --teacher it first pre-trains one of four layers for as many steps, on its text; without --text_files, text is
-the documentation inside Python. The first command takes about two minutes on two CPU cores. It ends with the
+the documentation inside Python. The first command takes a few minutes on two CPU cores. It ends with the
 held-out losses of the student. `hf-encoders distil` does the same, planned, resumable and with a card.
 """
 

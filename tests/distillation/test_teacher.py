@@ -54,6 +54,8 @@ def test_terms_and_gradients_are_those_of_the_plain_composition(tokens: str) -> 
     batch = make_batch(student.config)
     expected = plain_terms(student, teacher, batch, tokens)
     outputs = student.eval()(**batch, return_logits=False)
+    items = "labels" if tokens == "predicted" else "input_ids"
+    assert student.loss_terms == {"mlm": "labels", "ce": items, "cos": "input_ids"}
     counts = {"ce": 8 if tokens == "predicted" else 19, "mlm": 8, "cos": 19}
     for name, count in counts.items():
         sums = outputs[name]

@@ -43,6 +43,10 @@ def test_the_split_of_a_batch_changes_nothing(in_two_processes: dict, soft_targe
     assert {name: largest_difference(whole, other) for name, other in found.items()} == pytest.approx(
         dict.fromkeys(found, 0), abs=2e-5
     )
+    for step in range(STEPS):
+        terms = [whole["metrics"][f"{term}_loss {step}"] for term in ("ce", "mlm", "cos")]
+        expected = 5 * terms[0] + 2 * terms[1] + terms[2]  # each over its own items
+        assert whole["metrics"][f"loss {step}"] == pytest.approx(expected, abs=1e-4)
     # The steps did something: this would not hold for a model that stands still.
     assert whole["metrics"]["loss 0"] - whole["metrics"][f"loss {STEPS - 1}"] > 1e-2
 
