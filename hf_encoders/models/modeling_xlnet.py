@@ -127,7 +127,8 @@ class XLNetRelativeAttention(nn.Module):
             ).transpose(1, 2)
         else:
             context, weights = eager_attention(self, query, key, value, bias, self.scaling, dropout)
-            weights = weights[:, :, : streams.tokens.longest] if output_attentions else None
+            if streams.most_queries:  # weights of the content rows; without other rows, those that the context is of
+                weights = weights[:, :, : streams.tokens.longest]
         if streams.visible is not None:
             # A row that sees nothing, the first of the order, has a context of zero; any mask would give it all keys.
             sees_some = streams.visible.any(dim=-1).transpose(1, 2)[..., None]

@@ -6,6 +6,7 @@ import sys
 import pytest
 import yaml
 
+from hf_encoders.publishing.checks import check_directory
 from tests.data.corpora import write_corpus
 from tests.hub.loopback_hub import LoopbackHub
 
@@ -40,3 +41,31 @@ def test_the_text_stays_here_and_the_card_is_that_of_the_record(tmp_path):
     model = tmp_path / "run" / "model"
     names = ("README.md", "training_record.json", "model.safetensors", "config.json", "loss_curve.png")
     assert all(files[name] == (model / name).read_bytes() for name in names)
+
+
+def test_a_generator_goes_along_with_every_push(tmp_path):
+    """With that of a checkpoint as with the last one; what is there is checked as it is before `publish`."""
+    recipe = {**RECIPE, "family": "electra", "objective": "rtd"}
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
+    write_corpus(tmp_path / "text.txt", 60, "alpha")
+    command = [sys.executable, "-m", "hf_encoders.cli", "pretrain", "tiny.yaml", "--corpus", "text.txt"]
+    command += ["--output", "run", "--validation-share", "0.2", "--save_steps", "2", "--disable_tqdm", "True"]
+    command += ["--push_to_hub", "True", "--hub_model_id", "user/tiny", "--hub_strategy", "every_save"]
+    with LoopbackHub() as hub:
+        environment = hub.environment(tmp_path / "home") | {"OMP_NUM_THREADS": "1"}
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        files = hub.files("user/tiny")
+    model = tmp_path / "run" / "model"
+    names = ("model.safetensors", "generator/model.safetensors", "generator/config.json", "modeling_electra.py")
+    assert all(files[name] == (model / name).read_bytes() for name in names)
+    # Pushes of checkpoints are made in the output folder.
+    assert (tmp_path / "run" / "generator" / "model.safetensors").is_file()
+    assert not any(name.startswith("checkpoint-") for name in files)
+    card = files["README.md"].decode()
+    assert "pipeline_tag: feature-extraction" in card and "It fills no [MASK]" in card and "`generator`" in card
+    assert [finding.text for finding in check_directory(model) if finding.is_error] == []
+    (model / "generator" / "modeling_electra.py").unlink()
+    assert any("generator: modeling_electra.py" in finding.text for finding in check_directory(model))

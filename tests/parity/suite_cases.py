@@ -32,6 +32,8 @@ HEADS = {
     "ForQuestionAnswering ForMultipleChoice",
     "xlnet": "XLNet Model LMHeadModel ForSequenceClassification ForTokenClassification "
     "ForQuestionAnsweringSimple ForMultipleChoice",
+    "electra": "Electra Model ForPreTraining ForMaskedLM ForSequenceClassification ForTokenClassification "
+    "ForQuestionAnswering ForMultipleChoice",
     "albert": "Albert Model ForPreTraining ForMaskedLM ForSequenceClassification ForTokenClassification "
     "ForQuestionAnswering ForMultipleChoice",
 }
@@ -40,6 +42,7 @@ SENTENCE_LABEL = {"bert": "next_sentence_label", "albert": "sentence_order_label
 # One layer per group and shared group, as many groups as layers: the tests take `num_hidden_layers` for the number
 # of attention maps and of hidden states less one, so they leave no room for a second layer inside a group.
 FAMILY_SIZES = {
+    "electra": {"embedding_size": 16},
     "albert": {"embedding_size": 16, "num_hidden_groups": 2, "inner_group_num": 1},
     "xlm": {"n_langs": 3, "lang2id": {"a": 0, "b": 1, "c": 2}, "default_lang": "b"},  # some tests give no `langs`
 }
@@ -147,7 +150,9 @@ def case(family: str, stock: bool) -> type[unittest.TestCase]:
             inputs = super()._prepare_for_class(inputs_dict, model_class, return_labels=return_labels)
             if return_labels and model_class.__name__.endswith("ForPreTraining"):
                 zeros = torch.zeros_like(inputs["input_ids"])
-                inputs |= {"labels": zeros, SENTENCE_LABEL[family]: zeros[:, 0]}
+                inputs["labels"] = zeros
+                if family in SENTENCE_LABEL:
+                    inputs[SENTENCE_LABEL[family]] = zeros[:, 0]
             return inputs
 
         def test_config(self) -> None:
