@@ -29,6 +29,8 @@ REMEDY = "give a folder that save_pretrained wrote, or the name of a model on th
 _FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt", "spiece.model")  # one is downloaded
 NOT_HERE = "is not a folder here, has not been downloaded, and the Hub cannot be reached"
 SECONDS_TO_ANSWER = 10  # timeout for the Hub
+# From this length on there is no limit, and texts are cut to the other one (that of pre-training of XLNet).
+UNLIMITED, DEFAULT_LENGTH = 2**20, 512
 
 
 def load_config(name: str, classes: str = "hf_encoders") -> PreTrainedConfig:
@@ -190,10 +192,15 @@ def _folder_of_tokenizer(file: Path, option: str | None) -> Path:
 
 
 def longest_input(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> int:
-    """Tokens of the longest sequence that model and tokenizer accept, special tokens included."""
+    """Tokens of the longest sequence that model and tokenizer accept, special tokens included.
+
+    `DEFAULT_LENGTH` where neither has a limit: models with distances instead of positions (XLNet) read any length.
+    """
     rows_before_first = {c.model_type: c.position_rows(0, config.pad_token_id or 0) for c in configurations()}
     positions = config.max_position_embeddings - rows_before_first.get(config.model_type, 0)
-    return min(positions, tokenizer.model_max_length)
+    has_table = 0 < positions < UNLIMITED  # transformers' own XLNet says -1
+    longest = min(positions, tokenizer.model_max_length) if has_table else tokenizer.model_max_length
+    return longest if longest < UNLIMITED else DEFAULT_LENGTH
 
 
 def load_weights(

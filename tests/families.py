@@ -25,6 +25,11 @@ def is_derived(config_class: type, name: str) -> bool:
     return isinstance(getattr(config_class, name, None), property) and not hasattr(PreTrainedConfig, name)
 
 
+def has_field(config_class: type[EncoderConfig], name: str) -> bool:
+    """Whether a field is the family's own: XLNet has no position table and no choice of positions."""
+    return not is_derived(config_class, name)
+
+
 def own_sizes(config_class: type[EncoderConfig]) -> dict[str, Any]:
     return OWN_SIZES.get(config_class.model_type, {})
 

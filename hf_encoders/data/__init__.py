@@ -20,6 +20,7 @@ from hf_encoders.data.pair_collators import (
     DataCollatorForSentenceOrderPrediction,
 )
 from hf_encoders.data.parallel import ParallelPairs
+from hf_encoders.data.permutation_collator import DataCollatorForPermutationLM, ReusedChunks
 from hf_encoders.data.streaming import StreamedBlocks, StreamedChunks
 from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
 from hf_encoders.data.vocabulary.tokenizer_training import train_tokenizer
@@ -30,11 +31,15 @@ __all__ = [
     "DataCollatorForDialogueLM",
     "DataCollatorForMaskedLM",
     "DataCollatorForNextSentencePrediction",
+    "DataCollatorForPermutationLM",
+    "DataCollatorForSentenceOrderPrediction",
+    "DataCollatorForPermutationLM",
     "DataCollatorForSentenceOrderPrediction",
     "Dialogues",
     "DocumentChunks",
     "MixedExamples",
     "ParallelPairs",
+    "ReusedChunks",
     "SentenceBlocks",
     "StreamedBlocks",
     "StreamedChunks",

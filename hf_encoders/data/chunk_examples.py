@@ -119,9 +119,9 @@ def join_chunks(parts: Sequence[ChunkExamples]) -> list[ChunkExamples]:
     """Consecutive examples of one corpus, joined."""
     joined = []
     for _, group in groupby(
-        parts, key=lambda part: (id(part.corpus), part.rule, part.max_length, part.mask_rate, part.phase)
+        parts, key=lambda part: (type(part), id(part.corpus), part.rule, part.max_length, part.mask_rate, part.phase)
     ):
         group = list(group)
-        arrays = {name: np.concatenate([getattr(part, name) for part in group]) for name in ChunkExamples.ARRAYS}
+        arrays = {name: np.concatenate([getattr(part, name) for part in group]) for name in group[0].ARRAYS}
         joined.append(replace(group[0], **arrays) if len(group) > 1 else group[0])
     return joined

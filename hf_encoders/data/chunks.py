@@ -54,7 +54,7 @@ class DocumentChunks(CorpusDataset):
         refuse_unknown_options(self, rule, ChunkRule.__dataclass_fields__)
         check_pair_length(max_length)
         self.rule = ChunkRule(**rule)
-        self.max_length = max_length
+        self.max_length = self.chunk_length = max_length  # a subclass may put more into an example than its chunk
         super().__init__(documents, seed, redraw, epochs_per_draw, dupe_factor)
         if np.diff(self.corpus.document_offsets).max(initial=0) < 2:
             raise ValueError(
@@ -109,7 +109,7 @@ class DocumentChunks(CorpusDataset):
     def _chunks(self, draw: int) -> ChunkExamples:
         """All chunks of a sample, in the order of the text."""
         if self._epoch_chunks is None or self._epoch_chunks[0] != draw:
-            self._epoch_chunks = draw, cut_corpus(self.corpus, self.max_length, self.rule, self.seed, draw)
+            self._epoch_chunks = draw, cut_corpus(self.corpus, self.chunk_length, self.rule, self.seed, draw)
         return self._epoch_chunks[1]
 
 

@@ -172,7 +172,7 @@ def choose_runs(
     >>> runs.first.tolist(), runs.end.tolist()
     ([1, 3], [3, 4])
     """
-    order = _order(np.arange(len(draws)), draws, counts)
+    order = sort_by_draws(np.arange(len(draws)), draws, counts)
     starts, before = offsets_of(counts)[:-1], offsets_of(lengths)
     steps = np.arange(int(sizes.max(initial=1)))
     is_taken = np.zeros(len(draws), dtype=bool)
@@ -206,7 +206,7 @@ def _fill(
 ) -> tuple[ChosenRuns, np.ndarray]:
     """Choose among `units` only, which ascend; and in which examples these were enough."""
     per_row = np.diff(np.searchsorted(units, offsets_of(counts)))
-    units = _order(units, draws, per_row)
+    units = sort_by_draws(units, draws, per_row)
     left, is_full = limits, limits == 0
     found = [np.empty((3, 0), dtype=np.int64)]
     while len(units):
@@ -236,7 +236,7 @@ def _replaced(runs: ChosenRuns, is_replaced: np.ndarray, others: ChosenRuns) -> 
     return ChosenRuns(*(np.concatenate([values[kept], other]) for values, other in zip(runs, others, strict=True)))
 
 
-def _order(units: np.ndarray, draws: np.ndarray, per_row: np.ndarray) -> np.ndarray:
+def sort_by_draws(units: np.ndarray, draws: np.ndarray, per_row: np.ndarray) -> np.ndarray:
     """`units`, of which each example has `per_row`, in ascending order of the draws within their example.
 
     One sort of integers that hold example, draw and position is ten times as fast as `np.lexsort`, which is left for

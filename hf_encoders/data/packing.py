@@ -192,7 +192,7 @@ def _check(dataset: Any, collator: Any) -> None:
             "packed=True in the data collator (a fixed number of examples per batch), or make a corpus with "
             "prepare_corpus."
         )
-    if not isinstance(collator, DataCollatorForMaskedLM):
+    if not hasattr(collator, "example_lengths"):
         raise ValueError(
             f"collator is a {type(collator).__name__}: give the one of hf_encoders.data that makes the batches, which "
             "knows the lengths of examples."

@@ -50,6 +50,12 @@ class RandomStream(IntEnum):
     WORD_REPLACEMENT = 23
     SIMILAR_WORD = 24
     MASK_LEVEL = 25
+    # Permutation language modelling
+    SPAN_LENGTH = 29
+    SPAN_CONTEXT = 30
+    SINGLE_TARGET = 31
+    FACTORISATION_ORDER = 34
+    READING_DIRECTION = 35
     # Mixtures of sources
     SOURCE_SEED = 32
     PASS_ORDER = 33

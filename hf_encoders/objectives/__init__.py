@@ -12,6 +12,7 @@ from hf_encoders.objectives.objective import (
     get_objective,
     register_objective,
 )
+from hf_encoders.objectives.plm import PermutationLanguageModelling
 from hf_encoders.objectives.rtd import ReplacedTokenDetection
 from hf_encoders.objectives.sop import SentenceOrderPrediction
 
@@ -20,6 +21,7 @@ register_objective(MaskedLanguageModelling())
 register_objective(NextSentencePrediction())
 register_objective(SentenceOrderPrediction())
 register_objective(DialogueLanguageModelling())
+register_objective(PermutationLanguageModelling())
 register_objective(ReplacedTokenDetection())
 register_objective(Distillation())
 

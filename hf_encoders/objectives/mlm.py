@@ -19,6 +19,7 @@ class MaskedLanguageModelling(Objective):
 
     name = "mlm"
     terms = (MASKED_TOKENS,)
+    token_term = MASKED_TOKENS  # whose baseline is the unigram distribution
     auto_class = "AutoModelForMaskedLM"
     dataset_class = SentenceBlocks
     collator_class = DataCollatorForMaskedLM
@@ -45,12 +46,12 @@ class MaskedLanguageModelling(Objective):
         """Perplexity beside that of the unigram distribution, and accuracies."""
         baseline = f"unigram {math.exp(unigram_cross_entropy):.1f}"
         value = round(metrics["eval_perplexity"], 2)
-        perplexity = {"task": MASKED_TOKENS.task, "metric": "perplexity", "value": value, "baseline": baseline}
+        perplexity = {"task": self.token_term.task, "metric": "perplexity", "value": value, "baseline": baseline}
         return [perplexity, *super().results(metrics, unigram_cross_entropy)]
 
     def loss_baselines(self, unigram_cross_entropy: float) -> dict[str, tuple[str, float]]:
         """The unigram cross-entropy."""
-        return {"mlm_loss": ("unigram cross-entropy", unigram_cross_entropy)}
+        return {f"{self.token_term.name}_loss": ("unigram cross-entropy", unigram_cross_entropy)}
 
     def summary(self, metrics: Mapping[str, float], unigram_cross_entropy: float) -> str:
         """As the base class, with the perplexity."""

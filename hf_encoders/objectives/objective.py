@@ -80,9 +80,10 @@ class Objective:
         found, missing = self._model_class(config_class)
         if missing:
             able = [config.model_type for config in configurations() if not self._model_class(config)[1]]
+            others = [name for name, one in OBJECTIVES.items() if not one._model_class(config_class)[1]]
             raise ValueError(
-                f"objective {self.name}: {config_class.model_type} has no head for {' and '.join(missing)}. Use mlm, "
-                f"or the family {' or '.join(able)}."
+                f"objective {self.name}: {config_class.model_type} has no head for {' and '.join(missing)}. Use "
+                f"{' or '.join(others)}, or the family {' or '.join(able)}."
             )
         return found
 
@@ -132,6 +133,10 @@ class Objective:
     def saved_model(self, model: PreTrainedModel) -> PreTrainedModel:
         """The model in the folder that a trained one is saved to, which the card describes."""
         return model
+
+    def held_out_options(self, examples: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of a run's options of `make_examples` that its evaluation has too: none that is an artefact."""
+        return {}
 
     def make_examples(self, documents: datasets.Dataset, max_length: int, **options: Any) -> EpochDataset:
         """The dataset of examples, of at most `max_length` tokens each."""

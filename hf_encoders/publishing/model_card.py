@@ -63,6 +63,8 @@ def make_model_card(model: PreTrainedModel, record: TrainingRecord, name: str, h
         model_name=name,
         eval_results=[_eval_result(entry) for entry in record.evaluation] or None,
     )
+    has_table = config.position_embedding_type == "absolute" and "max_position_embeddings" in fields
+    has_table = config.position_embedding_type == "absolute" and "max_position_embeddings" in fields
     card = ModelCard.from_template(
         data,
         template_path=str(TEMPLATE),
@@ -77,7 +79,7 @@ def make_model_card(model: PreTrainedModel, record: TrainingRecord, name: str, h
         has_pooler=not pooler_arguments(model, head),
         parameters=f"{model.num_parameters():,}",
         architecture=shown_fields(config, fields) | config.fields_beyond_native,
-        longest_row=f"{model.base_model.longest_row():,}" if config.position_embedding_type == "absolute" else None,
+        longest_row=f"{model.base_model.longest_row():,}" if has_table else None,
         labels=_labels(config, head),
         record=record,
         has_curve=has_curve,

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import torch
+import transformers
 from transformers import PreTrainedModel
 
 from hf_encoders.models.encoder_configuration import EncoderConfig
@@ -14,6 +15,8 @@ FP32_TOLERANCE = 1e-4
 CHOICES = "AutoModelForMultipleChoice"
 # Outputs of shape `(B, T)`. Other two-dimensional outputs are of whole rows.
 ANSWERS = ("start_logits", "end_logits")
+# From this longest row on there is none, and a row is long enough to probe with.
+UNLIMITED, LONG_ROW = 2**20, 512
 
 
 class Difference(NamedTuple):
@@ -39,18 +42,23 @@ def probe_batch(
 ) -> dict[str, torch.Tensor]:
     """Padded rows of random ids: `input_ids`, `attention_mask`, and the two halves by `token_type_ids` and the like.
 
-    Lengths are cut to `longest_row`. For multiple choice, the rows are the choices of one example, `(1, rows, T)`.
+    Lengths are cut to `longest_row`, or `LONG_ROW` where there is no longest. Padding is on the side where the
+    family's tokenizer puts it, since transformers' XLNet summarises the last column. For multiple choice, the rows are
+    the choices of one example, `(1, rows, T)`.
     """
     generator = torch.Generator().manual_seed(0)
-    real = torch.tensor(lengths).clamp(max=longest_row)
+    real = torch.tensor(lengths).clamp(max=longest_row if longest_row < UNLIMITED else LONG_ROW)
     shape = (len(real), int(real.max()))
     ids = torch.randint(config.vocab_size, shape, generator=generator)
     if config.pad_token_id is not None and config.vocab_size > 1:
         ids = torch.where(ids == config.pad_token_id, (config.pad_token_id + 1) % config.vocab_size, ids)
-    mask = (torch.arange(shape[1])[None] < real[:, None]).long()
+    columns = torch.arange(shape[1]).expand(shape)
+    if getattr(transformers, config.TOKENIZER_CLASS).padding_side == "left":
+        columns = columns - (shape[1] - real[:, None])
+    mask = ((columns >= 0) & (columns < real[:, None])).long()
     padding = 0 if config.pad_token_id is None else config.pad_token_id
     batch = {"input_ids": ids.masked_fill(mask == 0, padding), "attention_mask": mask}
-    second_half = torch.arange(shape[1])[None] >= real[:, None] // 2
+    second_half = columns >= real[:, None] // 2
     for name, size in config.extra_ids.items():
         if size > 1:
             batch[name] = (second_half & (mask == 1)).long()

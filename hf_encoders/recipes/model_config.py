@@ -13,13 +13,15 @@ from hf_encoders.models.encoder_configuration import EncoderConfig
 def tokenizer_fields(
     config_class: type[EncoderConfig], tokenizer: PreTrainedTokenizerBase, max_length: int
 ) -> dict[str, Any]:
-    """Fields that the tokenizer and the longest example decide, except the vocabulary size."""
-    return {
+    """Fields of the family that the tokenizer and the longest example decide, except the vocabulary size."""
+    fields = {
         "max_position_embeddings": config_class.position_rows(max_length, tokenizer.pad_token_id),
         "pad_token_id": tokenizer.pad_token_id,
         "bos_token_id": tokenizer.bos_token_id,
         "eos_token_id": tokenizer.eos_token_id,
     }
+    known = {one.name for one in dataclasses.fields(config_class)}
+    return {name: value for name, value in fields.items() if name in known}  # XLNet has no table of positions
 
 
 def reads_languages(config_class: type[EncoderConfig]) -> bool:

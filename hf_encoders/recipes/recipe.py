@@ -120,6 +120,13 @@ class Recipe:
 
     def _check_phase_masking(self) -> None:
         objective = get_objective(self.objective)
+        if not issubclass(objective.masking_options, Masking):
+            if self.mask_rate is not None:
+                raise ValueError(
+                    f"mask_rate: {self.objective} has none: its order depends on what is predicted: leave it out."
+                )
+            if any(self.phase_masking):
+                raise ValueError(f"phases: {self.objective} is the same in every phase: leave out their masking.")
         for number, changed in enumerate(self.phase_masking):
             if changed:
                 try:
@@ -179,6 +186,8 @@ class Recipe:
         fields = tokenizer_fields(self.config_class, tokenizer, self.longest)
         least = {**fields, "vocab_size": padded_vocab_size(tokenizer, 1)}
         for name in ("vocab_size", "max_position_embeddings"):
+            if name not in least:  # XLNet has no position table
+                continue
             own = {**(given or {}), **self.model}.get(name, least[name])
             if own < least[name]:
                 remedy = "leave it out" if name in self.model else "another tokenizer, or shorter phases"

@@ -179,7 +179,8 @@ class Run:
         found = {}
         for name, source in sources.items():
             # A mixture says by itself that it is not drawn again.
-            one = examples_of(name, source, self.objective, longest, {}, seed=seed, redraw=bool(name))
+            own = self.objective.held_out_options(self.recipe.examples)
+            one = examples_of(name, source, self.objective, longest, own, seed=seed, redraw=bool(name))
             examples = mixed({name: one}, {name: source}, Sampling(), seed, redraw=False)
             spread = np.linspace(0, len(examples) - 1, min(len(examples), most)).astype(int)
             found[name] = Subset(examples, spread.tolist())

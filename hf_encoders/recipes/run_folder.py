@@ -1,5 +1,6 @@
 """The folder of a run, and `run.json`, which identifies the run."""
 
+import dataclasses
 import json
 import shutil
 from collections.abc import Callable
@@ -146,7 +147,8 @@ def begin_or_go_on(output: Path, recipe: Recipe, facts: dict[str, Any], is_main:
             f"--output {output} holds a finished run of {steps:,} steps without a checkpoint to resume from: give "
             "another folder, or start from scratch with --overwrite."
         )
-    if recipe.longest > longest and "max_position_embeddings" not in recipe.model:
+    has_table = any(one.name == "max_position_embeddings" for one in dataclasses.fields(recipe.config_class))
+    if recipe.longest > longest and has_table and "max_position_embeddings" not in recipe.model:
         raise ValueError(
             f"phases: examples of {recipe.longest} tokens need more positions than the model of the run in --output "
             f"{output} has, which was made for {longest}: start a new run in another folder, or with --overwrite. "

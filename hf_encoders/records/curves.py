@@ -26,7 +26,7 @@ SMOOTHED = 5  # logs that a comparison averages
 SAME_LOSS = 0.02  # relative difference between the losses of two seeds
 SAME_TEXT = 0.01  # relative difference of unigram cross-entropies up to which two texts count as the same
 UNIGRAM = "unigram_cross_entropy"
-UNIGRAM_LOSS = "mlm_loss"  # the loss term whose baseline it is
+UNIGRAM_LOSSES = ("mlm_loss", "plm_loss")  # the loss terms whose baseline it is
 
 
 @dataclass(frozen=True)
@@ -253,7 +253,7 @@ def compare(run: Curve, reference: Curve) -> list[str]:
             continue
         at, value = last[-1]
         expected = float(np.interp(at, *zip(*others, strict=True)))
-        subtracted = unigrams if name == UNIGRAM_LOSS and None not in unigrams else (0.0, 0.0)
+        subtracted = unigrams if name in UNIGRAM_LOSSES and None not in unigrams else (0.0, 0.0)
         less = " less unigram cross-entropy" if any(subtracted) else ""
         difference = (value - subtracted[0]) - (expected - subtracted[1])
         sentences.append(

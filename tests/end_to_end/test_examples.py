@@ -64,6 +64,12 @@ def test_a_generator_and_a_discriminator(tmp_path):
     assert "ElectraForPreTraining" in (tmp_path / "out" / "config.json").read_text()
 
 
+def test_tokens_in_a_random_order(tmp_path):
+    output = run_example("pretrain_xlnet.py", "--output_dir", str(tmp_path / "out"), "--max_steps", "2", *TINY)
+    assert "predicted tokens" in output
+    assert "XLNetLMHeadModel" in (tmp_path / "out" / "config.json").read_text()
+
+
 def test_a_student_of_a_teacher_made_here(tmp_path):
     output = run_example(
         "distil_bert.py", "--output_dir", str(tmp_path / "out"), "--max_steps", "2", "--hidden_size", "64",

@@ -8,7 +8,7 @@ import torch
 
 from hf_encoders.evaluation import fill_masks
 from tests.evaluation.models import make_pair
-from tests.hub.tiny_checkpoints import BERT, FAMILIES
+from tests.hub.tiny_checkpoints import BERT, FILL_MASKS
 
 
 TEXT = "The {0} sat on {0} mat."
@@ -41,7 +41,7 @@ def joint_probabilities(model, tokenizer, order: str) -> dict[tuple[int, int], f
 
 @pytest.mark.parametrize("order", ["left_to_right", "confidence", "at_once"])
 @pytest.mark.parametrize("is_stock", [False, True], ids=["ours", "stock"])
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+@pytest.mark.parametrize("family", FILL_MASKS, ids=lambda family: family.name)
 def test_all_beams_are_exhaustive_search_on_two_masks(family, is_stock, order):
     model, tokenizer = make_pair(family, is_stock)
     expected = joint_probabilities(model, tokenizer, order)

@@ -14,7 +14,7 @@ from hf_encoders.evaluation.pseudo_likelihood import (
     token_log_probabilities,
 )
 from tests.evaluation.models import SENTENCES, make_pair, naive_log_probabilities
-from tests.hub.tiny_checkpoints import BERT, FAMILIES, ROBERTA, make_config, make_model, make_tokenizer
+from tests.hub.tiny_checkpoints import BERT, FILL_MASKS, ROBERTA, make_config, make_model, make_tokenizer
 
 
 TOLERANCE = 1e-5  # float32, a few nats
@@ -23,7 +23,7 @@ TOLERANCE = 1e-5  # float32, a few nats
 @pytest.mark.parametrize("max_tokens", [1, 40, 8192])
 @pytest.mark.parametrize("mask_rest_of_word", [False, True], ids=["token", "word"])
 @pytest.mark.parametrize("is_stock", [False, True], ids=["ours", "stock"])
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+@pytest.mark.parametrize("family", FILL_MASKS, ids=lambda family: family.name)
 def test_equal_to_a_naive_loop(family, is_stock, mask_rest_of_word, max_tokens):
     model, tokenizer = make_pair(family, is_stock)
     found = token_log_probabilities(model, tokenizer, SENTENCES, mask_rest_of_word, max_tokens)

@@ -216,6 +216,9 @@ def test_the_longest_input_is_what_the_model_takes(encoders, family):
     for classes in ("hf_encoders", "transformers"):
         config = load_config(folder, classes)
         longest = longest_input(config, tokenizer)
+        if family.name == "xlnet":
+            assert longest == 512  # neither the model nor this tokenizer has a limit
+            continue
         model = load_model(folder, classification(family).auto_class, config, {})
         ids = torch.full((1, longest), 5)
         model(input_ids=ids)

@@ -21,11 +21,14 @@ def test_pairs_have_the_token_types_of_the_family(family):
         "albert",
         "distilbert",
         "electra",
+        "xlnet",
     ):  # the others have one: XLM's would be words
         assert task.train_set.column_names == ["input_ids", "attention_mask", "labels"]
         return
     ends = [i for i, token in enumerate(task.train_set[0]["input_ids"]) if token == tokenizer.sep_token_id]
-    assert task.train_set[0]["token_type_ids"] == [0] * (ends[0] + 1) + [1] * (ends[-1] - ends[0])
+    expected = [0] * (ends[0] + 1) + [1] * (ends[-1] - ends[0])
+    expected += [2] * (family.name == "xlnet")  # of its <cls>, the last token
+    assert task.train_set[0]["token_type_ids"] == expected
 
 
 def test_the_longer_text_is_cut_and_the_plan_says_how_often():

@@ -15,13 +15,14 @@ NO_DROPOUT = {
     "attention_probs_dropout_prob": 0.0,
     "seq_classif_dropout": 0.0,
     "qa_dropout": 0.0,
+    "summary_last_dropout": 0.0,
 }
 LENGTH = 24  # tokens
 
 
 def save_encoder(family: Family, folder: Path, **fields: Any) -> Path:
-    """An MLM checkpoint without dropout, as pre-training leaves one."""
-    return save_checkpoint(make_model(family, "AutoModelForMaskedLM", **NO_DROPOUT, **fields), family, folder)
+    """A pre-trained checkpoint without dropout, as pre-training leaves one."""
+    return save_checkpoint(make_model(family, family.token_head, **NO_DROPOUT, **fields), family, folder)
 
 
 def tokenizer_of(family: Family) -> PreTrainedTokenizerBase:

@@ -105,7 +105,7 @@ def _ask(save: _Save) -> SavedFamily:
 
 def _models(family: Family) -> dict[str, PreTrainedModel]:
     models = {head: make_model(family, head, seed) for seed, head in enumerate(saved_heads(family))}
-    for kind in RELATIVE:
+    for kind in family.relative:
         models[kind] = make_model(family, "AutoModelForMaskedLM", seed=20, position_embedding_type=kind)
     return models
 

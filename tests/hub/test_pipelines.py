@@ -58,6 +58,13 @@ def texts_for(task: str, family: Family) -> list[str]:
     return [text.replace("cat", make_tokenizer(family).mask_token) for text in TEXTS]
 
 
+each_case = pytest.mark.parametrize(
+    ("family", "task"),
+    [(family, task) for family in FAMILIES for task, head in TASKS.items() if head in family.config_class.AUTO_MAP],
+    ids=lambda one: one if isinstance(one, str) else one.name,
+)
+
+
 class Remote(NamedTuple):
     """Saved directories and what a process without the package answered, by `"family/task"`."""
 
@@ -72,6 +79,8 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Remote:
     folders, argument = {}, {}
     for family in FAMILIES:
         for task, head in TASKS.items():
+            if head not in family.config_class.AUTO_MAP:  # XLNet fills no masks
+                continue
             name = f"{family.name}/{task}"
             folders[name] = save_checkpoint(make_model(family, head), family, base / name)
             argument[name] = (task, str(folders[name]), texts_for(task, family), OPTIONS[task])
@@ -96,8 +105,7 @@ def assert_same_answers(found: Any, expected: Any) -> None:
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+@each_case
 def test_pipeline_from_a_directory_runs_our_code(remote: Remote, family: Family, task: str) -> None:
     found = remote.answers[f"{family.name}/{task}"]
     assert found["module"].startswith("transformers_modules.")
@@ -106,8 +114,7 @@ def test_pipeline_from_a_directory_runs_our_code(remote: Remote, family: Family,
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+@each_case
 def test_padding_in_a_batch_changes_no_answer(remote: Remote, family: Family, task: str) -> None:
     answers = remote.answers[f"{family.name}/{task}"]
     batched, single = answers["batched"], answers["single"]
@@ -116,14 +123,19 @@ def test_padding_in_a_batch_changes_no_answer(remote: Remote, family: Family, ta
         assert short < long
         # The pipeline returns the padded rows too, and what our models return there is zero.
         [[row], other] = batched
-        assert row[short:] == [[0.0] * SIZES["hidden_size"]] * (long - short)
-        batched = [[row[:short]], other]
+        begin = long - short if make_tokenizer(family).padding_side == "left" else 0
+        assert row[:begin] + row[begin + short :] == [[0.0] * SIZES["hidden_size"]] * (long - short)
+        batched = [[row[begin : begin + short]], other]
+    if task == "token-classification" and make_tokenizer(family).padding_side == "left":
+        # Without the column, which padding shifts.
+        batched, single = (
+            [[{**entity, "index": 0} for entity in entities] for entities in answers] for answers in (batched, single)
+        )
     assert_same_answers(batched, single)
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+@each_case
 def test_pipeline_of_an_instance_answers_the_same(
     remote: Remote, family: Family, task: str, caplog: pytest.LogCaptureFixture
 ) -> None:

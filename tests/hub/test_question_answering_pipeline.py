@@ -153,7 +153,7 @@ def test_pipeline_from_a_hub(remote: Remote) -> None:
 def test_only_question_answering_heads_name_the_pipeline(family: Family, tmp_path: Path) -> None:
     """Also where a checkpoint changes its head: config.json is of what was saved."""
     make_model(family, HEAD).save_pretrained(tmp_path / "answers")
-    masked = getattr(family.modeling, family.config_class.AUTO_MAP["AutoModelForMaskedLM"].split(".")[1])
+    masked = getattr(family.modeling, family.config_class.AUTO_MAP[family.token_head].split(".")[1])
     answering = getattr(family.modeling, family.config_class.AUTO_MAP[HEAD].split(".")[1])
     masked.from_pretrained(tmp_path / "answers").save_pretrained(tmp_path / "masked")
     config = json.loads((tmp_path / "masked" / "config.json").read_text())

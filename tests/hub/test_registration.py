@@ -49,17 +49,18 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str
     found = {}
     for family in FAMILIES:
         folder = tmp_path_factory.mktemp(family.name)
-        model_class = getattr(transformers, built_in(family, "AutoModelForMaskedLM"))
+        model_class = getattr(transformers, built_in(family, family.token_head))
         sizes = {**SIZES, **family.own_sizes, "vocab_size": len(make_tokenizer(family))}
         fields = fields_of(family.config_class, sizes)
         own_names = {family.config_class.own_name(name): value for name, value in fields.items()}
         theirs = model_class(model_class.config_class(**own_names))
         theirs.save_pretrained(folder / "theirs")
         make_tokenizer(family).save_pretrained(folder / "theirs")
-        save_checkpoint(make_model(family, "AutoModelForMaskedLM"), family, folder / "ours")
-        relative = make_model(family, "AutoModelForMaskedLM", position_embedding_type="relative_key")
-        save_checkpoint(relative, family, folder / "relative")
-        found[family.name] = {name: str(folder / name) for name in ("theirs", "ours", "relative")}
+        save_checkpoint(make_model(family, family.token_head), family, folder / "ours")
+        found[family.name] = {name: str(folder / name) for name in ("theirs", "ours")}
+        if family.relative:
+            relative = make_model(family, family.token_head, position_embedding_type="relative_key")
+            found[family.name]["relative"] = str(save_checkpoint(relative, family, folder / "relative"))
     return found
 
 
@@ -110,15 +111,16 @@ def test_configuration_of_ours_loads_a_checkpoint_as_ours(family: Family, folder
     """The way to our class with neither a flag nor taking over."""
     for folder in folders[family.name].values():
         config = family.config_class.from_pretrained(folder)
-        model = transformers.AutoModelForMaskedLM.from_pretrained(folder, config=config)
-        assert type(model) is our_class(family, "AutoModelForMaskedLM")
+        model = getattr(transformers, family.token_head).from_pretrained(folder, config=config)
+        assert type(model) is our_class(family, family.token_head)
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_configuration_of_transformers_still_gives_its_own_model(family: Family) -> None:
     for auto_class in auto_classes(family):
         theirs = getattr(transformers, built_in(family, auto_class))
-        config = theirs.config_class(**{**SIZES, **family.own_sizes, "vocab_size": 31})
+        sizes = fields_of(family.config_class, {**SIZES, **family.own_sizes, "vocab_size": 31})
+        config = theirs.config_class(**{family.config_class.own_name(name): size for name, size in sizes.items()})
         assert type(getattr(transformers, auto_class).from_config(config)) is theirs
 
 
@@ -153,8 +155,8 @@ def test_registering_twice_is_harmless() -> None:
 
     register()
     for family in FAMILIES:
-        model = transformers.AutoModelForMaskedLM.from_config(make_config(family))
-        assert type(model) is our_class(family, "AutoModelForMaskedLM")
+        model = getattr(transformers, family.token_head).from_config(make_config(family))
+        assert type(model) is our_class(family, family.token_head)
 
 
 @pytest.mark.processes

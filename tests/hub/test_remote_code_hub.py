@@ -134,9 +134,9 @@ def pushed(hub: LoopbackHub, tmp_path_factory: pytest.TempPathFactory) -> Pushed
         folders = []
         outputs[family.name] = []
         for seed in (1, 2):
-            model = make_model(family, "AutoModelForMaskedLM", seed)
+            model = make_model(family, family.token_head, seed)
             folders.append(save_checkpoint(model, family, folder / family.name / str(seed)))
-            outputs[family.name].append(outputs_of(model, "AutoModelForMaskedLM", make_batch(family)))
+            outputs[family.name].append(outputs_of(model, family.token_head, make_batch(family)))
         pushes[family.name] = [type(model).__name__, *map(str, folders)]
     run_with_package(PUSH, folder / "pusher", pushes, hub.environment(folder / "pusher"))
     shas = {family.name: hub.commits(f"user/{family.name}")[-2:] for family in FAMILIES}
@@ -213,8 +213,8 @@ def test_all_auto_classes_load_from_main_and_from_a_pinned_commit(pushed: Pushed
 def test_weights_are_those_of_the_commit(pushed: Pushed, family: Family) -> None:
     answers = pushed.answers[family.name]
     for way, expected in zip(("first", "main"), pushed.outputs[family.name], strict=True):
-        found = answers.outputs_of(way, "AutoModelForMaskedLM")
-        assert [answers.seen[f"{way}/AutoModelForMaskedLM"][name] for name in ("missing", "unexpected")] == [[], []]
+        found = answers.outputs_of(way, family.token_head)
+        assert [answers.seen[f"{way}/{family.token_head}"][name] for name in ("missing", "unexpected")] == [[], []]
         torch.testing.assert_close(found["logits"], expected["logits"], rtol=0, atol=0)
 
 

@@ -15,7 +15,7 @@ from hf_encoders.data.vocabulary.suffix_bpe import suffix_bpe_tokenizer
 from hf_encoders.data.vocabulary.tokenizer_training import untrained_tokenizer
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.registration import configurations
-from tests.families import fields_of, model_class, own_sizes
+from tests.families import fields_of, has_field, model_class, own_sizes
 
 
 WORDS = ("the", "cat", "sat", "on", "a", "mat", "dog", "and", "slept", "all", "day", "long", ".", ",")
@@ -47,6 +47,17 @@ class Family(NamedTuple):
         """What the names of its files end in: `xlm_roberta`."""
         return self.name.replace("-", "_")
 
+    @property
+    def token_head(self) -> str:
+        """The Auto class whose head predicts tokens: of masked ones, unless it has no such (XLNet)."""
+        auto_map = self.config_class.AUTO_MAP
+        return "AutoModelForMaskedLM" if "AutoModelForMaskedLM" in auto_map else "AutoModelForPreTraining"
+
+    @property
+    def relative(self) -> tuple[str, ...]:
+        """The types of relative positions that it has beside its own."""
+        return RELATIVE if has_field(self.config_class, "position_embedding_type") else ()
+
 
 # Changes to `SIZES` by family, beside the sizes that only it has.
 CHANGED_SIZES = {
@@ -66,6 +77,7 @@ def family_of(config_class: type[EncoderConfig]) -> Family:
 
 
 FAMILIES = tuple(family_of(config_class) for config_class in configurations())
+FILL_MASKS = tuple(one for one in FAMILIES if one.token_head == "AutoModelForMaskedLM")
 BERT, ROBERTA, ALBERT = (next(one for one in FAMILIES if one.name == name) for name in ("bert", "roberta", "albert"))
 
 
@@ -170,7 +182,7 @@ def labels_for(family: Family, head: str, batch: dict[str, torch.Tensor]) -> dic
     pair_label = terms.get("pair")
     return {
         "AutoModel": {},
-        "AutoModelForPreTraining": {"labels": tokens.tolist(), pair_label: [0, 1]},
+        "AutoModelForPreTraining": {"labels": tokens.tolist()} | ({pair_label: [0, 1]} if pair_label else {}),
         "AutoModelForMaskedLM": {"labels": tokens.tolist()},
         "AutoModelForNextSentencePrediction": {"labels": [0, 1]},
         "AutoModelForSequenceClassification": {"labels": [2, 0]},

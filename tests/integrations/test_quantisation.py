@@ -84,7 +84,8 @@ def test_loaded_in_8_bits_and_saved(model_class: type[PreTrainedModel], tmp_path
 
     model.save_pretrained(tmp_path / "8 bits")
     sizes = [(tmp_path / name / "model.safetensors").stat().st_size for name in ("whole", "8 bits")]
-    assert 0.2 < sizes[1] / sizes[0] < 0.33  # embeddings and LayerNorms keep their 32 bits
+    most = 0.6 if whole.config.model_type == "xlnet" else 0.33  # half of its weights are not of linears
+    assert 0.2 < sizes[1] / sizes[0] < most  # embeddings and LayerNorms keep their 32 bits
     again = model_class.from_pretrained(tmp_path / "8 bits")
     assert torch.equal(again(**batch)[0], model(**batch)[0])
 

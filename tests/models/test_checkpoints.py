@@ -20,7 +20,7 @@ from hf_encoders import (
     HfeRobertaForTokenClassification,
     HfeRobertaModel,
 )
-from tests.models.tiny import ALL_MODELS, BASE_MODELS, MASKED_LM, PRETRAINING, right_padded, tiny_model
+from tests.models.tiny import ALL_MODELS, BASE_MODELS, LM_HEADS, MASKED_LM, PRETRAINING, right_padded, tiny_model
 
 
 def stock_class(model_class: type[PreTrainedModel]) -> type[PreTrainedModel]:
@@ -133,7 +133,7 @@ def test_sharded_weights_are_read_back(tmp_path: Path) -> None:
     assert torch.equal(outputs_of(again), outputs_of(model))
 
 
-@pytest.mark.parametrize("model_class", [*MASKED_LM, *PRETRAINING])
+@pytest.mark.parametrize("model_class", [*MASKED_LM, *PRETRAINING, *LM_HEADS])
 def test_half_precision_survives_saving(model_class: type[PreTrainedModel], tmp_path: Path) -> None:
     model = tiny_model(model_class).to(torch.bfloat16)
     model.save_pretrained(tmp_path)
@@ -147,7 +147,7 @@ def test_half_precision_survives_saving(model_class: type[PreTrainedModel], tmp_
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("size", [47, 30])
-@pytest.mark.parametrize("model_class", [*MASKED_LM, *PRETRAINING])
+@pytest.mark.parametrize("model_class", [*MASKED_LM, *PRETRAINING, *LM_HEADS])
 def test_another_vocabulary_size_survives_saving(
     model_class: type[PreTrainedModel], size: int, tied: bool, tmp_path: Path
 ) -> None:
@@ -158,11 +158,11 @@ def test_another_vocabulary_size_survives_saving(
     embeddings, decoder = model.get_input_embeddings(), model.get_output_embeddings()
     assert embeddings.num_embeddings == decoder.out_features == decoder.bias.shape[0] == size
     assert (decoder.weight is embeddings.weight) == tied
-    if hasattr(model.mlm_head, "bias"):  # XLM's head is the decoder alone
+    if hasattr(getattr(model, "mlm_head", None), "bias"):  # heads of XLM and XLNet are the decoder alone
         assert (decoder.bias is model.mlm_head.bias) == tied
         assert model.mlm_head.bias.shape == (size,)
     kept = min(size, 41)
-    words = ("word_embeddings.weight", "transformer.embeddings.weight")
+    words = ("word_embeddings.weight", "transformer.embeddings.weight", "transformer.word_embedding.weight")
     name = next(name for name in before if name.endswith(words))
     assert torch.equal(embeddings.weight[:kept], before[name][:kept])
 
@@ -176,8 +176,8 @@ def test_another_vocabulary_size_survives_saving(
 
 
 HEAD_PREFIXES = ("cls.", "lm_head.", "predictions.", "sop_classifier.", "classifier.", "qa_outputs.") + (
-    # XLM's
-    *("pred_layer.", "sequence_summary.", "logits_proj."),
+    # XLM's and XLNet's
+    *("pred_layer.", "sequence_summary.", "logits_proj.", "lm_loss."),
     # ELECTRA's
     *("discriminator_predictions.", "generator_predictions.", "generator_lm_head."),
     *("vocab_transform.", "vocab_layer_norm.", "vocab_projector.", "pre_classifier."),  # DistilBERT's
@@ -346,7 +346,7 @@ def test_new_models_are_drawn_as_in_transformers(model_class: type[PreTrainedMod
     """Normal with `initializer_range`, biases and padding rows 0, LayerNorms 1."""
     config = tiny_model(model_class, initializer_range=0.5, embed_init_std=0.5).config
     for name, parameter in model_class(config).named_parameters():
-        if name.endswith("bias"):
+        if name.endswith(".bias"):
             assert not parameter.any(), name
         elif "norm" in name.lower():
             assert (parameter == 1).all(), name
@@ -356,7 +356,7 @@ def test_new_models_are_drawn_as_in_transformers(model_class: type[PreTrainedMod
             assert not parameter[config.pad_token_id].any()
 
 
-@pytest.mark.parametrize("pretrained_class", [*PRETRAINING, *MASKED_LM])
+@pytest.mark.parametrize("pretrained_class", [*PRETRAINING, *LM_HEADS, *MASKED_LM])
 def test_heads_of_pre_training_that_a_class_leaves_are_not_logged_and_other_names_are(
     pretrained_class: type[PreTrainedModel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

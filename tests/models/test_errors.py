@@ -8,33 +8,37 @@ from transformers import PreTrainedModel
 
 from hf_encoders import HfeBertForNextSentencePrediction, HfeBertForPreTraining, HfeBertModel, HfeRobertaModel
 from hf_encoders.models.encoder_attention import EncoderSelfAttention
+from hf_encoders.models.modeling_xlnet import XLNetRelativeAttention
 from tests.models.tiny import (
     BASE_MODELS,
     CLASSIFIERS,
+    LM_HEADS,
     MASKED_LM,
     MULTIPLE_CHOICE,
     PRETRAINING,
     TOKEN_CLASSIFIERS,
+    WITH_POSITIONS,
     tiny_model,
     token_ids,
 )
 
 
 each_family = pytest.mark.parametrize("model_class", BASE_MODELS)
+each_table_of_positions = pytest.mark.parametrize("model_class", WITH_POSITIONS)
 
 
 def assert_refused(model: PreTrainedModel, message: str, **inputs: Any) -> None:
     """The message fits, and no attention ran before it."""
     ran = []
     for module in model.modules():
-        if isinstance(module, EncoderSelfAttention):
+        if isinstance(module, (EncoderSelfAttention, XLNetRelativeAttention)):
             module.register_forward_pre_hook(lambda *_: ran.append(1))
     with pytest.raises(ValueError, match=message):
         model(**inputs)
     assert not ran
 
 
-@each_family
+@each_table_of_positions
 def test_too_long_sequences(model_class: type[PreTrainedModel]) -> None:
     model = tiny_model(model_class)
     longest = (
@@ -47,7 +51,7 @@ def test_too_long_sequences(model_class: type[PreTrainedModel]) -> None:
     assert_refused(model, "inputs_embeds has sequences of " + message, inputs_embeds=embeddings)
 
 
-@each_family
+@each_table_of_positions
 def test_only_the_sequences_of_a_packed_row_are_limited(model_class: type[PreTrainedModel]) -> None:
     model = tiny_model(model_class)
     ids = token_ids(model.config, 1, 20)
@@ -67,7 +71,7 @@ def test_ids_outside_of_the_vocabulary(model_class: type[PreTrainedModel], wrong
     assert_refused(model, message, input_ids=ids)
 
 
-@each_family
+@each_table_of_positions
 @pytest.mark.parametrize(
     ("field", "size"), [("token_type_ids", "type_vocab_size"), ("position_ids", "max_position_embeddings")]
 )
@@ -88,7 +92,7 @@ def test_roberta_has_one_token_type() -> None:
     assert_refused(model, message, input_ids=token_ids(model.config, 1, 4), token_type_ids=types)
 
 
-@each_family
+@each_table_of_positions
 @pytest.mark.parametrize("field", ["token_type_ids", "position_ids"])
 @pytest.mark.parametrize("shape", [(2, 4), (3, 5), (4,), (2, 5, 1)])
 def test_one_type_and_position_a_token(model_class: type[PreTrainedModel], field: str, shape: tuple[int, ...]) -> None:
@@ -152,7 +156,7 @@ def test_packed_rows_have_no_mask() -> None:
     assert_refused(model, message, input_ids=ids, attention_mask=torch.ones(1, 5), cu_seq_lens_q=bounds)
 
 
-@pytest.mark.parametrize("model_class", [*MASKED_LM, *PRETRAINING, *TOKEN_CLASSIFIERS])
+@pytest.mark.parametrize("model_class", [*MASKED_LM, *PRETRAINING, *LM_HEADS, *TOKEN_CLASSIFIERS])
 @pytest.mark.parametrize("train", [False, True])
 def test_token_labels_out_of_range_or_shape(model_class: type[PreTrainedModel], train: bool) -> None:
     model = tiny_model(model_class, num_labels=3).train(train)

@@ -23,6 +23,9 @@ from hf_encoders import (
     HfeXLMRobertaForMaskedLM,
     HfeXLMRobertaModel,
     HfeXLMWithLMHeadModel,
+    HfeXLNetConfig,
+    HfeXLNetLMHeadModel,
+    HfeXLNetModel,
 )
 
 
@@ -67,6 +70,10 @@ XLM_100 = {"vocab_size": 200_000, "emb_dim": 1280, "n_layers": 16, "n_heads": 16
         (HfeXLMWithLMHeadModel, HfeXLMConfig(**XLM_15), 249_071_384),
         (HfeXLMModel, HfeXLMConfig(**XLM_100), 571_496_960),
         (HfeXLMWithLMHeadModel, HfeXLMConfig(**XLM_100), 571_696_960),
+        (HfeXLNetModel, HfeXLNetConfig.base(), 116_718_336),
+        (HfeXLNetLMHeadModel, HfeXLNetConfig.base(), 116_750_336),
+        (HfeXLNetModel, HfeXLNetConfig.large(), 360_268_800),
+        (HfeXLNetLMHeadModel, HfeXLNetConfig.large(), 360_300_800),
     ],
 )
 def test_parameters_are_as_many_as_in_the_released_models(model_class: type, config: object, expected: int) -> None:

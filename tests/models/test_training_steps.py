@@ -14,6 +14,7 @@ from tests.models.tiny import (
     CLASSIFIERS,
     DISCRIMINATORS,
     HEAD_DROPOUTS,
+    LM_HEADS,
     MASKED_LM,
     MULTIPLE_CHOICE,
     NEXT_SENTENCE,
@@ -52,7 +53,8 @@ def labelled_batch(model: PreTrainedModel) -> dict[str, torch.Tensor]:
     return batch
 
 
-KEY_BIASES = ("key.bias", "k_lin.bias")
+# Of XLNet there are no query rows here, and choices have one segment.
+KEY_BIASES = ("key.bias", "k_lin.bias", "mask_emb")
 
 
 def without_effect(model: PreTrainedModel) -> tuple[str, ...]:
@@ -60,7 +62,7 @@ def without_effect(model: PreTrainedModel) -> tuple[str, ...]:
     if isinstance(model, MULTIPLE_CHOICE):
         is_linear = not getattr(model.config, "summary_activation", None)
         summary = ("sequence_summary.summary.bias",) if is_linear else ()
-        return *KEY_BIASES, ".classifier.bias", "logits_proj.bias", *summary
+        return *KEY_BIASES, ".classifier.bias", "logits_proj.bias", *summary, "seg_embed", "r_s_bias"
     if isinstance(model, QUESTION_ANSWERING):
         last_norms = ("layer.2.output.LayerNorm.bias", "groups.1.albert_layers.1.full_layer_layer_norm.bias")
         return *KEY_BIASES, "qa_outputs.bias", *last_norms
@@ -68,7 +70,7 @@ def without_effect(model: PreTrainedModel) -> tuple[str, ...]:
 
 
 def gradients(model: PreTrainedModel) -> dict[str, torch.Tensor]:
-    return {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+    return {name: one.grad.clone() for name, one in model.named_parameters() if one.grad is not None}
 
 
 def rows_of(batch: dict[str, torch.Tensor], rows: slice) -> dict[str, torch.Tensor]:
@@ -106,7 +108,10 @@ NO_HEAD_DROPOUT = dict.fromkeys(HEAD_DROPOUTS, 0.0)
 @pytest.mark.parametrize("counts", [int, torch.tensor], ids=["number", "tensor"])
 @pytest.mark.parametrize(
     "model_class",
-    [*MASKED_LM, *PRETRAINING, *DISCRIMINATORS, *TOKEN_CLASSIFIERS, *CLASSIFIERS, *MULTIPLE_CHOICE, *NEXT_SENTENCE],
+    [
+        *(*MASKED_LM, *PRETRAINING, *DISCRIMINATORS, *LM_HEADS),
+        *(*TOKEN_CLASSIFIERS, *CLASSIFIERS, *MULTIPLE_CHOICE, *NEXT_SENTENCE),
+    ],
 )
 def test_four_accumulated_passes_are_one_batch(model_class: type[PreTrainedModel], counts: Any) -> None:
     model = tiny_model(model_class, **NO_DROPOUT, **NO_HEAD_DROPOUT).double().train()
@@ -142,7 +147,7 @@ def test_four_accumulated_passes_are_one_batch_for_numbers_and_flags(
     torch.testing.assert_close(sum(losses), model(**batch).loss, atol=1e-6, rtol=1e-6)
 
 
-@pytest.mark.parametrize("model_class", [*MASKED_LM, *PRETRAINING, *DISCRIMINATORS, *TOKEN_CLASSIFIERS])
+@pytest.mark.parametrize("model_class", [*MASKED_LM, *PRETRAINING, *DISCRIMINATORS, *LM_HEADS, *TOKEN_CLASSIFIERS])
 def test_a_packed_batch_is_the_padded_one(model_class: type[PreTrainedModel]) -> None:
     model = tiny_model(model_class, **NO_DROPOUT, **NO_HEAD_DROPOUT).double().train()
     batch = labelled_batch(model)

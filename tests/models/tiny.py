@@ -7,14 +7,19 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.registration import configurations
-from tests.families import fields_of, model_classes, own_sizes
+from tests.families import fields_of, has_field, model_classes, own_sizes
 
 
 CONFIGURATIONS = configurations()
 BASE_MODELS = model_classes("AutoModel")
+# Of families with a table of positions, and with a choice of them.
+WITH_POSITIONS = tuple(one for one in BASE_MODELS if has_field(one.config_class, "max_position_embeddings"))
+WITH_RELATIVE = tuple(one for one in BASE_MODELS if has_field(one.config_class, "position_embedding_type"))
 MASKED_LM = model_classes("AutoModelForMaskedLM")
 PRETRAINING = tuple(one for one in model_classes("AutoModelForPreTraining") if "pair" in one.loss_terms)
 DISCRIMINATORS = tuple(one for one in model_classes("AutoModelForPreTraining") if "rtd" in one.loss_terms)
+# Predict tokens, not masked ones (XLNet).
+LM_HEADS = tuple(one for one in model_classes("AutoModelForPreTraining") if "plm" in one.loss_terms)
 CLASSIFIERS = model_classes("AutoModelForSequenceClassification")
 TOKEN_CLASSIFIERS = model_classes("AutoModelForTokenClassification")
 QUESTION_ANSWERING = model_classes("AutoModelForQuestionAnswering")
@@ -24,6 +29,7 @@ ALL_MODELS = (
     *BASE_MODELS,
     *MASKED_LM,
     *PRETRAINING,
+    *LM_HEADS,
     *DISCRIMINATORS,
     *CLASSIFIERS,
     *TOKEN_CLASSIFIERS,

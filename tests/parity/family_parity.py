@@ -44,6 +44,7 @@ class FamilyParity:
 
     heads: ClassVar[tuple[tuple[type, type], ...]]
     fields: ClassVar[dict[str, Any]] = {}
+    padded: ClassVar[str] = "right"  # the side on which transformers' heads pool no padding
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Give a test that asks for a head all of them, or those with one label a token, or with an MLM decoder."""
@@ -81,7 +82,7 @@ class FamilyParity:
         )
 
     def test_training_without_dropout_is_equal(self, head: tuple) -> None:
-        check_head(*head, "right", seed=5, train=True, fields={**self.fields, **NO_DROPOUT}, implementation="sdpa")
+        check_head(*head, self.padded, seed=5, train=True, fields={**self.fields, **NO_DROPOUT}, implementation="sdpa")
 
     def test_dropout_falls_where_it_does_in_transformers(self, head: tuple, monkeypatch: pytest.MonkeyPatch) -> None:
         """From the same seed, on a batch without padding, both draw the same numbers in the same order.
@@ -106,14 +107,14 @@ class FamilyParity:
         check_head(*token_head, kind, seed=6, labels_on_padding=True, fields=self.fields, implementation="sdpa")
 
     def test_feed_forward_in_chunks_is_equal(self, head: tuple) -> None:
-        check_head(*head, "right", seed=7, fields={**self.fields, "chunk_size_feed_forward": 4})
+        check_head(*head, self.padded, seed=7, fields={**self.fields, "chunk_size_feed_forward": 4})
 
     def test_untied_decoder_is_equal(self, mlm_head: tuple) -> None:
-        check_head(*mlm_head, "right", seed=8, fields={**self.fields, "tie_word_embeddings": False})
+        check_head(*mlm_head, self.padded, seed=8, fields={**self.fields, "tie_word_embeddings": False})
 
     @pytest.mark.parametrize("problem", PROBLEMS)
     def test_problem_types_of_classifiers_are_equal(self, problem: str) -> None:
-        check_head(*self.heads[1], "right", seed=9, fields={**self.fields, **PROBLEMS[problem]})
+        check_head(*self.heads[1], self.padded, seed=9, fields={**self.fields, **PROBLEMS[problem]})
 
     @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
     def test_gradient_checkpointing_changes_no_gradient(self, token_head: tuple, implementation: str) -> None:

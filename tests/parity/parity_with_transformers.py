@@ -6,6 +6,7 @@ and off by `eval()`, unless a test trains.
 """
 
 import random
+import re
 from typing import Any
 
 import torch
@@ -20,8 +21,9 @@ ROW_LENGTH = 8
 BATCHES = ("full", "right", "left", "holes", "embeds", "positions", "types", "padding ids inside")
 # Fields of our outputs with one entry a token; the others have one a sequence.
 TOKEN_FIELDS = ("last_hidden_state", "prediction_logits", "start_logits", "end_logits", "hidden_states", "attentions")
-# transformers pools column 0 even where it is padding; ours the first real token.
+# transformers pools a fixed column even where it is padding; ours the first (XLNet: the last) real token.
 POOLED_FIELDS = ("pooler_output", "seq_relationship_logits", "sop_logits")
+POOLED_COLUMN = 0  # XLNet's is the last one
 POOLED_HEADS = (
     "ForPreTraining",
     "ForNextSentencePrediction",
@@ -87,10 +89,12 @@ def make_batch(kind: str, config: PreTrainedConfig, seed: int = 0, rows: int = 3
         del batch["input_ids"]
         width = getattr(config, "embedding_size", config.hidden_size)
         batch["inputs_embeds"] = torch.randn(*shape, width)
-    if kind == "positions":
+    if kind == "positions" and not families.is_derived(type(config), "max_position_embeddings"):
         batch["position_ids"] = torch.randint(0, config.max_position_embeddings, shape)
     if kind == "types":
-        batch["token_type_ids"] = torch.randint(0, config.type_vocab_size, shape)
+        batch["token_type_ids"] = torch.randint(
+            0, config.extra_ids.get("token_type_ids", config.type_vocab_size), shape
+        )
     if "langs" in config.extra_ids:
         batch["langs"] = torch.randint(0, config.n_langs, shape)
     return batch
@@ -137,8 +141,8 @@ def loss_terms(config: PreTrainedConfig) -> dict[str, str]:
 
 
 def head_name(model_class: type[PreTrainedModel]) -> str:
-    """`BertForMaskedLM` -> `ForMaskedLM`, also for XLM's names; empty for a base model."""
-    name = model_class.__name__.removesuffix("Simple").replace("WithLMHeadModel", "ForMaskedLM")
+    """`BertForMaskedLM` -> `ForMaskedLM`, also for names of XLM and XLNet; empty for a base model."""
+    name = re.sub("(With)?LMHeadModel$", "ForMaskedLM", model_class.__name__.removesuffix("Simple"))
     return "".join(name.partition("For")[1:])
 
 
@@ -252,9 +256,9 @@ def real_entries(name: str, output: Any, inputs: dict) -> list[torch.Tensor]:
     mask = mask.flatten(0, -2) == 1
     # A discriminator has one score a token.
     if name in POOLED_FIELDS or (name == "logits" and values[0].dim() == 2 and values[0].shape != mask.shape):
-        starts_real = mask[:, 0]
+        is_pooled = mask[:, POOLED_COLUMN]
         # Choices of one question stand in one row of scores.
-        return [v.reshape(len(mask), -1)[starts_real] for v in values]
+        return [v.reshape(len(mask), -1)[is_pooled] for v in values]
     if name == "attentions":  # `(B, A, T, T)`: the rows of real queries; the columns of padding are zero in both
         return [v.transpose(1, 2)[mask] for v in values]
     if name in TOKEN_FIELDS or name == "logits":
@@ -303,7 +307,8 @@ def check_head(
     config = make_config(ours_class, seed, fields)
     batch = make_batch(kind, config, seed, rows=6 if head == "ForMultipleChoice" else 3)
     labels = None
-    if with_labels and head and not (kind == "left" and head in POOLED_HEADS):
+    pools_padding = "attention_mask" in batch and not batch["attention_mask"][:, POOLED_COLUMN].all()
+    if with_labels and head and not (pools_padding and head in POOLED_HEADS):
         labels = make_labels(head, config, batch, labels_on_padding)
     if head == "ForMultipleChoice":
         batch = as_choices(batch)

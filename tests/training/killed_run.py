@@ -8,15 +8,24 @@ import datasets
 import torch
 from transformers import TrainerCallback, set_seed
 
-from hf_encoders import HfeBertConfig, HfeBertForMaskedLM, HfeBertForPreTraining, HfeElectraConfig
+from hf_encoders import (
+    HfeBertConfig,
+    HfeBertForMaskedLM,
+    HfeBertForPreTraining,
+    HfeElectraConfig,
+    HfeXLNetConfig,
+    HfeXLNetLMHeadModel,
+)
 from hf_encoders.data import (
     DataCollatorForDialogueLM,
     DataCollatorForMaskedLM,
     DataCollatorForNextSentencePrediction,
+    DataCollatorForPermutationLM,
     Dialogues,
     DocumentChunks,
     MixedExamples,
     ParallelPairs,
+    ReusedChunks,
     SentenceBlocks,
     TokenBudget,
 )
@@ -25,6 +34,7 @@ from hf_encoders.data.streaming import StreamedChunks
 from hf_encoders.objectives.rtd import ReplacedTokenDetectionModel
 from hf_encoders.training import PreTrainingTrainer
 from tests.data.corpora import TINY_MODEL, equal_documents
+from tests.families import fields_of
 from tests.training.tiny import make_tokenizer, training_arguments
 
 
@@ -60,7 +70,7 @@ def make_documents() -> datasets.Dataset:
 
 
 def make_trainer(examples: str, workers: int, folder: str, **arguments) -> PreTrainingTrainer:
-    """A trainer of NSP on chunks (stored, streamed, in groups), of dialogues, or of MLM (with pairs)."""
+    """A trainer of NSP on chunks (stored, streamed, in groups), of dialogues, of permutations, or of MLM."""
     set_seed(0)
     tokenizer = make_tokenizer()
     config = HfeBertConfig(**TINY_MODEL)
@@ -82,6 +92,10 @@ def make_trainer(examples: str, workers: int, folder: str, **arguments) -> PreTr
     elif examples == "dialogues":  # of three turns
         model, collator = HfeBertForPreTraining(config), DataCollatorForDialogueLM(tokenizer)
         train_set = Dialogues(documents, max_length=LENGTH)
+    elif examples == "permutations":
+        model = HfeXLNetLMHeadModel(HfeXLNetConfig(**fields_of(HfeXLNetConfig, TINY_MODEL)))
+        collator = DataCollatorForPermutationLM(tokenizer, packed=True)
+        train_set = ReusedChunks(documents, LENGTH, **no_short)
     else:
         collator = DataCollatorForNextSentencePrediction(tokenizer, LENGTH, packed=examples == "groups")
         model = HfeBertForPreTraining(config)

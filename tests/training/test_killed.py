@@ -36,7 +36,7 @@ def never_killed(tmp_path_factory, one_thread):
     ("examples", "workers"),
     [
         *(("chunks", 0), ("chunks", 2), ("blocks", 2), ("groups", 0), ("groups", 2)),
-        *(("dialogues", 2), ("translations", 2), ("replaced tokens", 2)),
+        *(("dialogues", 2), ("translations", 2), ("replaced tokens", 2), ("permutations", 2)),
     ],
 )
 def test_a_killed_run_goes_on_as_if_it_had_not_been(never_killed, tmp_path, examples, workers):

@@ -13,19 +13,24 @@ from hf_encoders import (
     HfeBertForPreTraining,
     HfeRobertaConfig,
     HfeRobertaForMaskedLM,
+    HfeXLNetConfig,
+    HfeXLNetLMHeadModel,
 )
 from hf_encoders.data import (
     DataCollatorForDialogueLM,
     DataCollatorForMaskedLM,
     DataCollatorForNextSentencePrediction,
+    DataCollatorForPermutationLM,
     DataCollatorForSentenceOrderPrediction,
     Dialogues,
     DocumentChunks,
+    ReusedChunks,
     SentenceBlocks,
     TokenBudget,
 )
 from hf_encoders.training import EpochCallback, PreTrainingTrainer
 from tests.data.corpora import TINY_MODEL, make_dataset, random_documents
+from tests.families import fields_of
 from tests.training.tiny import NO_DROPOUT, training_arguments
 
 
@@ -40,6 +45,7 @@ OBJECTIVES = {
     "mlm": (HfeRobertaForMaskedLM, HfeRobertaConfig, DataCollatorForMaskedLM, SentenceBlocks),
     "nsp": (HfeBertForPreTraining, HfeBertConfig, DataCollatorForNextSentencePrediction, DocumentChunks),
     "dialogue": (HfeBertForPreTraining, HfeBertConfig, DataCollatorForDialogueLM, Dialogues),
+    "plm": (HfeXLNetLMHeadModel, HfeXLNetConfig, DataCollatorForPermutationLM, ReusedChunks),
     "sop": (HfeAlbertForPreTraining, HfeAlbertConfig, DataCollatorForSentenceOrderPrediction, DocumentChunks),
 }
 
@@ -66,7 +72,7 @@ def make(objective, folder, tokenizer, train_set, packed, trainer_class=PreTrain
     more = {"embedding_size": 10, "classifier_dropout_prob": 0.0} if objective == "sop" else {}
     arguments = {"max_steps": 3, "learning_rate": 0.5, "lr_scheduler_type": "constant", "optim": "sgd", **settings}
     return trainer_class(
-        model=model_class(config_class(**SIZES, **more)),
+        model=model_class(config_class(**fields_of(config_class, SIZES), **more)),
         args=training_arguments(folder, save_strategy="no", logging_steps=1, **arguments),
         train_dataset=train_set,
         eval_dataset=eval_set,
@@ -78,7 +84,7 @@ def make(objective, folder, tokenizer, train_set, packed, trainer_class=PreTrain
 def trained(*args, **arguments):
     trainer = make(*args, **arguments)
     trainer.train()
-    names = ("loss", "mlm_loss", "mlm_accuracy", "pair_loss", "pair_accuracy", "grad_norm")
+    names = ("loss", "mlm_loss", "mlm_accuracy", "plm_loss", "plm_accuracy", "pair_loss", "pair_accuracy", "grad_norm")
     logs = [{name: log[name] for name in names if name in log} for log in trainer.state.log_history[:3]]
     return logs, [parameter.detach().clone() for parameter in trainer.model.parameters()], trainer
 
@@ -91,7 +97,7 @@ def test_a_batch_is_the_same_however_it_is_packed_and_cut(tokenizer, objective, 
     whole, parameters, trainer = trained(
         objective, tmp_path, tokenizer, examples, False, per_device_train_batch_size=32
     )
-    assert whole[0]["loss"] - whole[2]["loss"] > 1e-3 and len(whole[0]) == (4 if objective == "mlm" else 6)
+    assert whole[0]["loss"] - whole[2]["loss"] > 1e-3 and len(whole[0]) == (4 if objective in ("mlm", "plm") else 6)
     groups = TokenBudget(examples, trainer.data_collator, 120)
     assert 4 < len(groups) < 10
     cuts = [
@@ -123,7 +129,7 @@ def test_evaluation_is_the_same_packed_and_in_groups(tokenizer, objective, tmp_p
         )  # fmt: skip
         metrics = trainer.evaluate(TokenBudget(held_out, trainer.data_collator, budget) if budget else held_out)
         found.append({name: value for name, value in metrics.items() if "loss" in name or "accuracy" in name})
-    assert len(found[0]) == (3 if objective == "mlm" else 5)
+    assert len(found[0]) == (3 if objective in ("mlm", "plm") else 5)
     for other in found[1:]:
         assert other == pytest.approx(found[0], abs=1e-5)
 

@@ -140,6 +140,8 @@ class HealthCallback(TrainerCallback, ExportableState):
         self._special_ids = torch.tensor(never_predicted, dtype=torch.int64)
         self._predicts_tokens = predicts_tokens(model)
         self._terms = dict(getattr(model, "loss_terms", {}))
+        of_tokens = [term for term, label in self._terms.items() if label == "labels"]
+        self._token_loss = f"{of_tokens[0] if of_tokens else 'mlm'}_loss"
         knows_vocabulary = self._predicts_tokens and hasattr(model.config, "vocab_size")
         self._frequencies = LabelFrequencies(model.config.vocab_size) if knows_vocabulary else None
         if self._hook is not None:
@@ -197,7 +199,7 @@ class HealthCallback(TrainerCallback, ExportableState):
         entry = state.log_history[-1]
         entry.update(found)
         schedule = args.get_warmup_steps(state.max_steps), state.max_steps
-        context = WarningContext(*schedule, self._unigram(), args.dataloader_num_workers)
+        context = WarningContext(*schedule, self._unigram(), args.dataloader_num_workers, self._token_loss)
         warnings = new_warnings(state.log_history, context)
         if warnings:
             entry[WARNINGS_FIELD] = warnings

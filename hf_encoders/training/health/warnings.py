@@ -45,6 +45,7 @@ class WarningContext:
     max_steps: int
     unigram_cross_entropy: float | None = None  # nats per token; without it the MLM loss is not judged
     num_workers: int = 0  # `dataloader_num_workers`
+    token_loss: str = "mlm_loss"  # logged loss of predicted tokens
 
 
 def new_warnings(log_history: Sequence[dict[str, Any]], context: WarningContext) -> dict[str, str]:
@@ -61,17 +62,17 @@ def new_warnings(log_history: Sequence[dict[str, Any]], context: WarningContext)
 
 
 def stalled_loss(entries: list[dict[str, Any]], context: WarningContext) -> tuple[str, str] | None:
-    """The MLM loss of the last logs after warm-up is not below the unigram cross-entropy and does not fall."""
-    unigram = context.unigram_cross_entropy
-    losses = values_after_warmup(entries, "mlm_loss", PLATEAU_LOGS, PLATEAU_SHARE, context)
+    """The loss of predicted tokens, after warm-up, is not below the unigram cross-entropy and does not fall."""
+    unigram, name = context.unigram_cross_entropy, context.token_loss
+    losses = values_after_warmup(entries, name, PLATEAU_LOGS, PLATEAU_SHARE, context)
     if unigram is None or not losses:
         return None
     earlier, later = halves(losses)
     if later < max((1 - PLATEAU_MARGIN) * unigram, (1 - PLATEAU_FALL) * earlier):
         return None
-    whole, size = [entry["mlm_loss"] for entry in entries if "mlm_loss" in entry], len(losses) // 2
+    whole, size = [entry[name] for entry in entries if name in entry], len(losses) // 2
     lowest = min(fmean(whole[i : i + size]) for i in range(len(whole) - size + 1))
-    loss, baseline = f"mlm_loss {later:.3f} over the last {size} logs", f"({unigram:.3f} nats per token)"
+    loss, baseline = f"{name} {later:.3f} over the last {size} logs", f"({unigram:.3f} nats per token)"
     if later > (1 + RISE) * lowest:
         return "rising_loss", (
             f"{loss} has risen from {lowest:.3f}, and is not below the unigram cross-entropy {baseline}: the run "

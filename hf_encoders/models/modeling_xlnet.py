@@ -1,0 +1,529 @@
+"""XLNet (Yang et al. 2019, https://arxiv.org/abs/1906.08237).
+
+Differs from BERT in: attention by content, distance and segment, without positions or token types among the
+embeddings; a second stream of rows that predict tokens without seeing them; a summary of the last token instead of a
+pooler. Leaves out: memory (`mems`), decoder use, the beam search of `XLNetForQuestionAnswering`.
+
+Both streams are one tensor, and who sees whom is one integer a token instead of a matrix: `encoder_streams.py`.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import initialization as init
+from transformers.activations import get_activation
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import MaskedLMOutput
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs
+from transformers.utils.generic import can_return_tuple
+
+from .configuration_xlnet import HfeXLNetConfig
+from .encoder_attention import eager_attention
+from .encoder_blocks import activation, in_chunks
+from .encoder_cpu_kernels import EncoderDropout, padded_to, with_padding_rows
+from .encoder_heads import EncoderHead
+from .encoder_linear_loss import linear_classification_sums
+from .encoder_losses import IGNORED, ObjectiveSums, classification_sums, normalised
+from .encoder_models import EncoderModel, EncoderPreTrainedModel
+from .encoder_outputs import FlatEncoderOutput
+from .encoder_recompute import project
+from .encoder_streams import Streams, make_streams
+from .encoder_tasks import (
+    EncoderForMultipleChoice,
+    EncoderForQuestionAnswering,
+    EncoderForSequenceClassification,
+    EncoderForTokenClassification,
+)
+from .encoder_tokens import FlatTokens, HiddenStateRecorder
+
+
+INSTEAD = {
+    "perm_mask": "pass order, one integer a token",
+    "target_mapping": "pass order, and labels with -100 where nothing is predicted",
+    "mems": "it is memory, which is not built; leave it out, or use transformers' own class",
+    "input_mask": "pass attention_mask, 1 for tokens",
+    "position_ids": "XLNet counts distances by itself, leave it out",
+}
+
+
+def sinusoids(longest: int, width: int, clamp_len: int, like: torch.Tensor) -> torch.Tensor:
+    """Encodings of the distances from -(L - 1) to L - 1: sines in the first and cosines in the second half of columns.
+
+    `relative_positional_encoding` in `modeling.py` of zihangdai/xlnet. `(2 * L - 1, D)`.
+    """
+    distances = torch.arange(1 - longest, longest, device=like.device, dtype=torch.float32)
+    if clamp_len > 0:
+        distances = distances.clamp(-clamp_len, clamp_len)
+    columns = torch.arange(0, width, 2, device=like.device, dtype=torch.float32)
+    angles = distances[:, None] * (1 / 10000 ** (columns / width))
+    return torch.cat([angles.sin(), angles.cos()], dim=-1).to(like.dtype)
+
+
+class XLNetRelativeAttention(nn.Module):
+    """Attention of both streams to the content, with the residual and the LayerNorm after it (section 2.5).
+
+    The score of row i and key j is `(q_i + r_w) k_j + (q_i + r_r) (W_r R_{i-j}) + (q_i + r_s) s`, over the square root
+    of the head's width, with one s for tokens of the same segment and another one for others.
+    """
+
+    def __init__(self, config: HfeXLNetConfig):
+        super().__init__()
+        if config.d_model % config.n_head != 0:
+            raise ValueError(f"d_model={config.d_model} is not a multiple of n_head={config.n_head}: change one.")
+        self.config = config
+        heads = (config.n_head, config.d_head)
+        for name in ("q", "k", "v", "o", "r"):
+            setattr(self, name, nn.Parameter(torch.empty(config.d_model, *heads)))
+        for name in ("r_r_bias", "r_s_bias", "r_w_bias"):
+            setattr(self, name, nn.Parameter(torch.empty(heads)))
+        self.seg_embed = nn.Parameter(torch.empty(2, *heads))  # same segment, another one
+        self.layer_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
+        self.dropout = EncoderDropout(config.dropout)
+        self.scaling = config.d_head**-0.5
+
+    def forward(
+        self, hidden_states: torch.Tensor, distances: torch.Tensor, streams: Streams, output_attentions: bool = False
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """`(N + P, D)` and the encodings `(2 * L - 1, D)` -> `(N + P, D)`, and weights `(S, A, L, L)` if asked for."""
+        content = with_padding_rows(hidden_states[: streams.tokens.num_tokens])
+        heads = self._heads(hidden_states, self.q), self._heads(content, self.k), self._heads(content, self.v)
+        context, weights = self._attend(*heads, self._heads(distances, self.r), streams, output_attentions)
+        context = padded_to(context.flatten(1), hidden_states.shape[0])
+        return self.layer_norm(self.dropout(context @ self.o.flatten(1).t(), hidden_states)), weights
+
+    def _heads(self, hidden_states: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        """`(rows, D)` -> `(rows, A, H)`."""
+        return (hidden_states @ weight.flatten(1)).view(-1, *weight.shape[1:])
+
+    def _attend(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        distance_key: torch.Tensor,
+        streams: Streams,
+        output_attentions: bool,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """`(rows, A, H)` each -> `(N + P, A, H)`, and weights of the content rows if asked for."""
+        implementation = "eager" if output_attentions else self.config._attn_implementation
+        if implementation not in ("eager", "sdpa"):
+            raise ValueError(
+                f"attn_implementation={implementation!r} cannot add distances to the scores, as XLNet does: use "
+                "attn_implementation='sdpa' or 'eager'."
+            )
+        num_tokens = streams.tokens.num_tokens
+        query = streams.of_sequences(query).transpose(1, 2)  # (S, A, n, H)
+        key, value = (streams.tokens.to_sequences(x[:num_tokens]).transpose(1, 2) for x in (key, value))
+        bias = self._bias(query, distance_key, streams)
+        query = query + self.r_w_bias.to(query.dtype)[:, None]
+        dropout = self.dropout.p if self.training else 0.0
+        if implementation == "sdpa":
+            weights = None
+            context = nn.functional.scaled_dot_product_attention(
+                query, key, value, attn_mask=bias, dropout_p=dropout, scale=self.scaling
+            ).transpose(1, 2)
+        else:
+            context, weights = eager_attention(self, query, key, value, bias, self.scaling, dropout)
+            if streams.most_queries:  # weights of the content rows; without other rows, those that the context is of
+                weights = weights[:, :, : streams.tokens.longest]
+        if streams.visible is not None:
+            # A row that sees nothing, the first of the order, has a context of zero; any mask would give it all keys.
+            sees_some = streams.visible.any(dim=-1).transpose(1, 2)[..., None]
+            context = context.masked_fill(~sees_some, 0.0)
+        return streams.from_sequences(context), weights
+
+    def _bias(self, query: torch.Tensor, distance_key: torch.Tensor, streams: Streams) -> torch.Tensor:
+        """What distance, segment and visibility add to the scaled scores, `(S, A, n, L)`."""
+        scaled = query * self.scaling
+        # All products with the table, then a gather: no encoding is projected twice.
+        by_distance = (scaled + self._scaled(self.r_r_bias, query)) @ distance_key.permute(1, 2, 0)
+        index = streams.distances[:, None].expand(-1, query.shape[1], -1, -1)
+        bias = by_distance.gather(-1, index)
+        if streams.same_segment is not None:
+            # A softmax does not change by a constant: what the same segment adds over another one is enough.
+            direction = (self.seg_embed[0] - self.seg_embed[1]).to(query.dtype)
+            by_segment = ((scaled + self._scaled(self.r_s_bias, query)) * direction[:, None]).sum(dim=-1, keepdim=True)
+            bias = bias + by_segment * streams.same_segment
+        if streams.visible is not None:
+            bias = bias.masked_fill(~streams.visible, torch.finfo(bias.dtype).min)
+        return bias
+
+    def _scaled(self, bias: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
+        return (bias * self.scaling).to(query.dtype)[:, None]
+
+
+class XLNetFeedForward(nn.Module):
+    """The feed-forward part, the residual and the LayerNorm after it."""
+
+    def __init__(self, config: HfeXLNetConfig):
+        super().__init__()
+        self.chunk_size = config.chunk_size_feed_forward
+        self.layer_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
+        self.layer_1 = nn.Linear(config.d_model, config.d_inner)
+        self.layer_2 = nn.Linear(config.d_inner, config.d_model)
+        self.dropout = EncoderDropout(config.dropout)
+        self.activation = activation(config.ff_activation)
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """`(rows, D)` -> `(rows, D)`."""
+        return in_chunks(self._of_chunk, hidden_states, self.chunk_size)
+
+    def _of_chunk(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        widened = project(self.layer_1, hidden_states)
+        if self.training and self.dropout.p > 0:
+            narrowed = project(self.layer_2, self.dropout(self.activation(widened)))
+        else:
+            narrowed = project(self.layer_2, widened, self.activation)
+        return self.layer_norm(self.dropout(narrowed, hidden_states))
+
+
+class XLNetLayer(GradientCheckpointingLayer):
+    """Attention and feed-forward part."""
+
+    def __init__(self, config: HfeXLNetConfig):
+        super().__init__()
+        self.rel_attn = XLNetRelativeAttention(config)
+        self.ff = XLNetFeedForward(config)
+
+    def forward(
+        self, hidden_states: torch.Tensor, distances: torch.Tensor, streams: Streams, output_attentions: bool = False
+    ) -> torch.Tensor:
+        """`(N + P, D)` and the encodings of distances `(2 * L - 1, D)` -> `(N + P, D)`."""
+        hidden_states, _ = self.rel_attn(hidden_states, distances, streams, output_attentions)
+        return self.ff(hidden_states)
+
+
+class HfeXLNetPreTrainedModel(EncoderPreTrainedModel):
+    """Names and initialisation of the XLNet models."""
+
+    config_class = HfeXLNetConfig
+    base_model_prefix = "transformer"
+    _supports_flash_attn = False
+    _supports_flex_attn = False
+    _supports_attention_backend = False
+    _can_set_attn_implementation_cached_value = True  # transformers looks for its own interface in this file
+    _input_embed_layer = "word_embedding"
+    _can_record_outputs = {"hidden_states": HiddenStateRecorder, "attentions": XLNetRelativeAttention}
+    pretraining_heads = (r"lm_loss\.(weight|bias)",)
+    _no_split_modules = ["XLNetLayer"]
+
+    def _add_encoder(self, add_pooling_layer: bool) -> None:
+        self.transformer = HfeXLNetModel(self.config)
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if isinstance(module, XLNetRelativeAttention):
+            own = module.parameters(recurse=False)
+        else:
+            own = [module.mask_emb] if isinstance(module, HfeXLNetModel) else []
+        for parameter in own:
+            init.normal_(parameter, mean=0.0, std=self.config.initializer_range)
+
+
+class HfeXLNetModel(EncoderModel, HfeXLNetPreTrainedModel):
+    """XLNet without a head."""
+
+    embedding_arguments = ("order", "is_reversed", "queries")
+    pooler = None
+
+    def __init__(self, config: HfeXLNetConfig):
+        super().__init__(config)
+        self.word_embedding = nn.Embedding(config.vocab_size, config.d_model)
+        self.mask_emb = nn.Parameter(torch.empty(1, 1, config.d_model))  # where query rows begin
+        self.layer = nn.ModuleList(XLNetLayer(config) for _ in range(config.n_layer))
+        self.dropout = EncoderDropout(config.dropout)
+        self.recorder = HiddenStateRecorder()
+        self.post_init()
+
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        cu_seq_lens_q: torch.Tensor | None = None,
+        order: torch.Tensor | None = None,
+        is_reversed: torch.Tensor | None = None,
+        queries: torch.Tensor | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        r"""As in `EncoderModel`, and:
+
+        Args:
+            token_type_ids (`torch.LongTensor` of shape `(B, T)`, *optional*): segment of each token; any integers, of
+                which only equality matters. None means one segment.
+            position_ids: refused; XLNet has distances.
+            order (`torch.LongTensor` of shape `(B, T)`, *optional*): who sees whom: token i sees token j if
+                `order[j] <= order[i]`, and its query row if `order[j] < order[i]`. None: all tokens see each other.
+            is_reversed (`torch.BoolTensor` of shape `(S,)`, *optional*): sequences that are read in reverse: their
+                distances are negated.
+            queries (`torch.BoolTensor` of shape `(B, T)`, *optional*): tokens that have a query row too, whose states
+                stand behind those of all tokens; with `order` and `flat_output=True`. For heads.
+
+        Raises:
+            ValueError: as in `EncoderModel`; for arguments of transformers' XLNet that have other names or are not
+                built here; and for queries of tokens before which there is nothing in the order.
+        """
+        if queries is not None and (order is None or not kwargs.get("flat_output")):
+            raise ValueError("queries is for the LM head: give order and labels to HfeXLNetLMHeadModel.")
+        own = {"order": order, "is_reversed": is_reversed, "queries": queries}
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, cu_seq_lens_q)
+        refuse_arguments_elsewhere(kwargs | {"position_ids": position_ids})
+        return super().forward(*inputs, **own, **kwargs)
+
+    def embed(
+        self,
+        tokens: FlatTokens,
+        input_ids: torch.Tensor | None,
+        token_type_ids: torch.Tensor | None,
+        position_ids: torch.Tensor | None,
+        inputs_embeds: torch.Tensor | None,
+        order: torch.Tensor | None = None,
+        is_reversed: torch.Tensor | None = None,
+        queries: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Border tensors `(B, T)` (`inputs_embeds` `(B, T, D)`) -> flat embeddings of both streams `(N + P, D)`."""
+
+        def flat(ids: torch.Tensor | None) -> torch.Tensor | None:
+            return None if ids is None else tokens.flatten(ids.expand(tokens.batch_size, tokens.row_length))
+
+        words = tokens.flatten(inputs_embeds) if input_ids is None else self.word_embedding(flat(input_ids))
+        if queries is not None:
+            queries = flat(queries).nonzero().squeeze(1)
+        if is_reversed is not None and is_reversed.shape != (tokens.num_sequences,):
+            raise ValueError(
+                f"is_reversed has shape {tuple(is_reversed.shape)}: pass one flag a sequence, {tokens.num_sequences}."
+            )
+        parts = (flat(token_type_ids), flat(order), is_reversed, queries)
+        tokens.derived["streams"] = make_streams(tokens, words.device, *parts)
+        hidden_states = self.dropout(words)
+        if queries is None:
+            return hidden_states
+        start = self.mask_emb.view(1, -1).to(hidden_states.dtype).expand(len(queries), -1)
+        return torch.cat([hidden_states, self.dropout(start)])
+
+    def run_layers(
+        self, hidden_states: torch.Tensor, tokens: FlatTokens, output_attentions: bool, output_hidden_states: bool
+    ) -> torch.Tensor:
+        """`(N + P, D)` -> `(N + P, D)`; recorded are the states and weights of the content rows."""
+        streams, num_tokens = tokens.derived["streams"], tokens.num_tokens
+        table = sinusoids(tokens.longest, self.config.d_model, self.config.clamp_len, hidden_states)
+        distances = self.dropout(table)
+        hidden_states = with_padding_rows(hidden_states)
+        padded = tokens.pad(hidden_states[:num_tokens]) if output_hidden_states else None
+        for layer in self.layer:
+            hidden_states = layer(hidden_states, distances, streams, output_attentions)
+            if output_hidden_states:
+                content = hidden_states[:num_tokens]
+                padded = self.recorder(padded, content, tokens)
+                content = tokens.to(padded.device).flatten(padded)
+                hidden_states = torch.cat([content, hidden_states[num_tokens:]])
+        return self.dropout(hidden_states[: streams.num_rows])
+
+    def longest_row(self) -> int:
+        """Tokens of the longest sequence: any number."""
+        return self.config.max_position_embeddings
+
+    def _check_inputs(
+        self,
+        input_ids: torch.Tensor | None,
+        token_type_ids: torch.Tensor | None,
+        position_ids: torch.Tensor | None,
+        inputs_embeds: torch.Tensor | None,
+        order: torch.Tensor | None = None,
+        is_reversed: torch.Tensor | None = None,
+        queries: torch.Tensor | None = None,
+    ) -> None:
+        super()._check_inputs(input_ids, token_type_ids, None, inputs_embeds, order=order, queries=queries)
+        if order is None or order.is_meta:
+            return
+        if order.is_floating_point():
+            raise ValueError(f"order has dtype {order.dtype}: pass integers.")
+        if queries is not None and bool((order[queries] < 1).any()):
+            raise ValueError(
+                "labels ask for the prediction of tokens of order 0, before which there is nothing: give them an "
+                "order of at least 1, or the label -100."
+            )
+
+
+def refuse_arguments_elsewhere(given: dict[str, Any]) -> None:
+    """Raise ValueError for what other encoders or transformers' XLNet take, with what to give instead."""
+    for name, remedy in INSTEAD.items():
+        if given.pop(name, None) is not None:
+            raise ValueError(f"{name} was given, which XLNet of this package does not take: {remedy}.")
+
+
+# --- heads ---
+
+
+@dataclass
+class HfeXLNetLMOutput(MaskedLMOutput):
+    """Output of the LM head; fields as in `HfeMaskedLMOutput`, with the sums under another name.
+
+    Args:
+        plm (`ObjectiveSums`, *optional*): sums over this call's predicted tokens; `nll` with gradient.
+    """
+
+    plm: ObjectiveSums | None = None
+
+
+class XLNetHead:
+    """Mixed into each head: says what to give instead of arguments that only transformers' XLNet takes."""
+
+    def encode(self, *inputs: torch.Tensor | None, **kwargs: Any) -> FlatEncoderOutput:
+        """As in `EncoderHead`."""
+        refuse_arguments_elsewhere(kwargs)
+        return super().encode(*inputs, **kwargs)
+
+
+class HfeXLNetLMHeadModel(XLNetHead, EncoderHead, HfeXLNetPreTrainedModel):
+    """XLNet with the projection to the vocabulary: permutation language modelling."""
+
+    classes_field = "vocab_size"
+    loss_terms = {"plm": "labels"}
+    _tied_weights_keys = {"lm_loss.weight": "transformer.word_embedding.weight"}
+
+    def _add_head(self) -> None:
+        self.lm_loss = nn.Linear(self.config.d_model, self.config.vocab_size)
+
+    def get_output_embeddings(self) -> nn.Linear:
+        """The projection to the vocabulary."""
+        return self.lm_loss
+
+    def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
+        """Replace the projection to the vocabulary, bias included."""
+        self.lm_loss = new_embeddings
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        order: torch.Tensor | None = None,
+        is_reversed: torch.Tensor | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        return_logits: bool | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> HfeXLNetLMOutput:
+        r"""Predict tokens from those before them in an order.
+
+        Args:
+            input_ids, attention_mask, token_type_ids, inputs_embeds, order, is_reversed, kwargs: as in the base model.
+            labels (`torch.LongTensor` of shape `(B, T)`, *optional*): ids to predict, -100 elsewhere. With `order`
+                they are predicted by query rows, which do not see the token. Without it by the content rows, which see
+                the whole input, as in transformers: for inputs with mask tokens.
+            num_items_in_batch (*optional*): predicted tokens in the whole batch, over accumulation steps and
+                processes, which the loss is divided by. Trainer passes it. None means those of this call.
+            return_logits (`bool`, *optional*): whether `logits` are computed; None means yes, unless the model is
+                training and has labels. With `order` and labels they are zero where nothing is predicted.
+        """
+        inputs = (input_ids, attention_mask, token_type_ids, None, inputs_embeds)
+        queries = None if order is None or labels is None else labels != IGNORED
+        own = {"order": order, "is_reversed": is_reversed, "queries": queries}
+        outputs = self.encode(*inputs, token_labels=labels, **own, **kwargs)
+        if return_logits is None:
+            return_logits = labels is None or not self.training
+        logits, plm = self.predict_tokens(outputs, labels, queries is not None, return_logits)
+        return HfeXLNetLMOutput(
+            loss=None if plm is None else normalised(plm.nll, plm.count, num_items_in_batch),
+            logits=logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+            plm=plm,
+        )
+
+    def predict_tokens(
+        self, outputs: FlatEncoderOutput, labels: torch.Tensor | None, has_queries: bool, return_logits: bool
+    ) -> tuple[torch.Tensor | None, ObjectiveSums | None]:
+        """Scores `(B, T, V)` or None, and the sums of the objective or None; only predicted tokens are projected."""
+        tokens, states = outputs.tokens, outputs.last_hidden_state
+        if labels is None:
+            return (tokens.pad(self.lm_loss(states)) if return_logits else None), None
+        labels = tokens.flatten(labels.to(states.device))
+        if not has_queries and (return_logits or torch.compiler.is_compiling()):
+            scores = self.lm_loss(states)
+            return (tokens.pad(scores) if return_logits else None), classification_sums(scores, labels)
+        predicted = (labels != IGNORED).nonzero().squeeze(1)
+        states = states[tokens.num_tokens :] if has_queries else states.index_select(0, predicted)
+        labels = labels.index_select(0, predicted)
+        if not return_logits:
+            return None, linear_classification_sums(states, self.lm_loss, labels)
+        scores = self.lm_loss(states)
+        everywhere = scores.new_zeros(tokens.num_tokens, scores.shape[-1]).index_copy(0, predicted, scores)
+        return tokens.pad(everywhere), classification_sums(scores, labels)
+
+
+class XLNetSequenceSummary(nn.Module):
+    """Projection of a sequence's last token, an activation and dropout."""
+
+    def __init__(self, config: HfeXLNetConfig):
+        super().__init__()
+        width = config.d_model
+        self.summary = nn.Linear(width, width) if config.summary_use_proj else nn.Identity()
+        self.activation = get_activation(config.summary_activation) if config.summary_activation else nn.Identity()
+        self.last_dropout = nn.Dropout(config.summary_last_dropout)
+
+    def forward(self, outputs: FlatEncoderOutput) -> torch.Tensor:
+        """`(S, D)`."""
+        last = last_of_each_sequence(outputs.tokens, outputs.last_hidden_state)
+        return self.last_dropout(self.activation(self.summary(last)))
+
+
+def last_of_each_sequence(tokens: FlatTokens, flat: torch.Tensor) -> torch.Tensor:
+    """The last real token of every sequence, zeros for an empty one: `(N, D)` -> `(S, D)`.
+
+    transformers takes the last column. That is this token in rows padded on the left, as XLNet's tokenizer pads;
+    padding on the right would be summarised there.
+    """
+    if tokens.cu_seq_lens is None:
+        rows = flat.view(tokens.batch_size, tokens.row_length, -1)
+        if tokens.attention_mask is None:
+            return rows[:, -1]
+        last = tokens.row_length - 1 - tokens.attention_mask.flip(1).int().argmax(dim=1)
+        last = rows.gather(1, last[:, None, None].expand(-1, 1, rows.shape[-1])).squeeze(1)
+        return last * tokens.attention_mask.any(dim=1, keepdim=True)
+    is_empty = tokens.cu_seq_lens.diff() == 0
+    last = flat.index_select(0, (tokens.cu_seq_lens[1:] - 1).clamp(min=0))
+    return last.masked_fill(is_empty[:, None], 0.0)
+
+
+class XLNetForSequences(XLNetHead):
+    """Mixed into the heads of whole sequences: the summary, and a projection to the scores."""
+
+    has_pooler = False
+
+    def _add_head(self) -> None:
+        self.sequence_summary = XLNetSequenceSummary(self.config)
+        self.logits_proj = nn.Linear(self.config.d_model, self.num_scores or self.config.num_labels)
+
+    def classify(self, outputs: FlatEncoderOutput) -> torch.Tensor:
+        """Scores of `(S, num_scores)`."""
+        return self.logits_proj(self.sequence_summary(outputs))
+
+
+class HfeXLNetForSequenceClassification(XLNetForSequences, EncoderForSequenceClassification, HfeXLNetPreTrainedModel):
+    """XLNet for labels or numbers of whole sequences."""
+
+
+class HfeXLNetForTokenClassification(XLNetHead, EncoderForTokenClassification, HfeXLNetPreTrainedModel):
+    """XLNet for labels of tokens."""
+
+    def _add_head(self) -> None:
+        self.dropout = nn.Identity()  # the model ends with one
+        self.classifier = nn.Linear(self.config.d_model, self.config.num_labels)
+
+
+class HfeXLNetForQuestionAnsweringSimple(XLNetHead, EncoderForQuestionAnswering, HfeXLNetPreTrainedModel):
+    """XLNet for answers in a text; transformers' `XLNetForQuestionAnswering`, with a beam search, is another head."""
+
+
+class HfeXLNetForMultipleChoice(XLNetForSequences, EncoderForMultipleChoice, HfeXLNetPreTrainedModel):
+    """XLNet for the best of several continuations."""

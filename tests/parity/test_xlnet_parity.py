@@ -1,0 +1,170 @@
+"""XLNet of this package against transformers' own: both streams, fine-tuning heads, on every real token."""
+
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+import hf_encoders
+from hf_encoders.models.encoder_losses import IGNORED
+from tests.parity import parity_with_transformers
+from tests.parity.family_parity import NO_DROPOUT, FamilyParity
+from tests.parity.parity_with_transformers import (
+    as_choices,
+    check_head,
+    compare_gradients,
+    compare_outputs,
+    head_name,
+    make_batch,
+    make_config,
+    make_pair,
+)
+
+
+class XLNetParity(FamilyParity):
+    padded = "left"
+    heads = (
+        (hf_encoders.HfeXLNetModel, transformers.XLNetModel),
+        (hf_encoders.HfeXLNetForSequenceClassification, transformers.XLNetForSequenceClassification),
+        (hf_encoders.HfeXLNetLMHeadModel, transformers.XLNetLMHeadModel),
+        (hf_encoders.HfeXLNetForTokenClassification, transformers.XLNetForTokenClassification),
+        (hf_encoders.HfeXLNetForQuestionAnsweringSimple, transformers.XLNetForQuestionAnsweringSimple),
+        (hf_encoders.HfeXLNetForMultipleChoice, transformers.XLNetForMultipleChoice),
+    )
+    # transformers' XLNet takes masks of one flag a token only.
+    test_four_dimensional_masks_are_read_as_in_transformers = None
+    # It projects the encodings of distances once for each row of the batch, and drops other elements in each.
+    test_dropout_falls_where_it_does_in_transformers = None
+
+    def test_feed_forward_in_chunks_is_equal(self, head: tuple) -> None:
+        """transformers' XLNet divides the rows of the batch, three here, instead of its tokens."""
+        check_head(*head, "left", seed=7, fields={**self.fields, "chunk_size_feed_forward": 3})
+
+    @pytest.fixture(autouse=True)
+    def last_column_is_pooled(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(parity_with_transformers, "POOLED_COLUMN", -1)
+
+    def test_dropout_changes_what_it_does_in_transformers(self, head: tuple) -> None:
+        """The same outputs on average, and the same spread; 400 draws each of a small model."""
+        config = make_config(head[0], 13, {**self.fields, "num_hidden_layers": 1})
+        batch = make_batch("full", config, rows=6)
+        batch = as_choices(batch) if head_name(head[1]) == "ForMultipleChoice" else batch
+        found = []
+        with torch.no_grad():
+            for model in make_pair(*head, config):
+                torch.manual_seed(17)
+                outputs = torch.stack([model.train()(**batch)[0] for _ in range(400)])
+                found.append((outputs.mean(dim=0), outputs.std(dim=0)))
+        (mean, spread), (stock_mean, stock_spread) = found
+        # Standard errors of a difference of means of 400 and of standard deviations: 0.07 and 0.05 of the deviation.
+        assert ((mean - stock_mean).abs() / stock_spread).mean() < 0.1
+        assert (spread / stock_spread).mean() == pytest.approx(1, abs=0.05)
+
+
+class TestXLNet(XLNetParity):
+    fields = {"num_attention_heads": 3, "hidden_size": 18, "use_mems_eval": False}
+
+
+class TestXLNetWithOtherFields(XLNetParity):
+    """A table of clamped distances, a summary without its projection and activation."""
+
+    heads = XLNetParity.heads[:3]
+    fields = {
+        **TestXLNet.fields,
+        "num_attention_heads": 5,
+        "hidden_size": 20,
+        "clamp_len": 3,
+        "summary_use_proj": False,
+        "summary_activation": "",
+    }
+
+
+def random_orders(config: Any, batch: dict[str, torch.Tensor], seed: int) -> dict[str, torch.Tensor]:
+    """An order in which half of the tokens have ranks, and labels for most of those; something of order 0 in each row.
+
+    Of two halves, as in pre-training: the tokens of the second see all of the first, which sees none of them.
+    """
+    torch.manual_seed(seed)
+    ids = batch["input_ids"]
+    is_real = batch.get("attention_mask", torch.ones_like(ids)) == 1
+    ranks = torch.rand(ids.shape).argsort(dim=1) + 1
+    order = ranks.masked_fill(torch.rand(ids.shape) < 0.5, 0)
+    middle = ids.shape[1] // 2
+    order[:, middle] = order[:, -1] = 0
+    order[:, middle:] += ids.shape[1] + 1
+    is_ranked = (order > 0) & (order != ids.shape[1] + 1)
+    labels = ids.masked_fill(~(is_ranked & is_real & (torch.rand(ids.shape) < 0.8)), IGNORED)
+    # A target sees something: a token of the first half, of order 0.
+    order[:, is_real.all(dim=0).nonzero()[0]] = 0
+    labels[order == 0] = IGNORED
+    return {"order": order, "labels": labels}
+
+
+def arguments_of_transformers(order: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+    """`perm_mask`, `target_mapping` and labels of transformers' XLNet: the bridge from codes to matrices.
+
+    It takes the diagonal out for the content stream by itself, so the matrix is that of the query stream for targets.
+    """
+    rows, length = order.shape
+    is_target = labels != IGNORED
+    threshold = order - is_target.long()
+    perm_mask = (order[:, None, :] > threshold[:, :, None]).float()
+    most = int(is_target.sum(dim=1).max())
+    mapping, targets = torch.zeros(rows, most, length), torch.full((rows, most), IGNORED)
+    for row in range(rows):
+        places = is_target[row].nonzero().squeeze(1)
+        mapping[row, torch.arange(len(places)), places] = 1.0
+        targets[row, : len(places)] = labels[row, places]
+    return {"perm_mask": perm_mask, "target_mapping": mapping, "labels": targets}
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+@pytest.mark.parametrize("kind", ["full", "left", "right", "types"])
+@pytest.mark.parametrize("seed", range(3))
+def test_both_streams_are_those_of_transformers(kind: str, implementation: str, seed: int) -> None:
+    """Logits of the predicted tokens, loss and all gradients."""
+    ours_class, stock_class = XLNetParity.heads[2]
+    config = make_config(ours_class, seed, {**TestXLNet.fields, **NO_DROPOUT})
+    batch = make_batch(kind, config, seed)
+    orders = random_orders(config, batch, seed)
+    ours, stock = (model.train() for model in make_pair(ours_class, stock_class, config, implementation))
+    got = ours(**batch, **orders, return_logits=True)
+    of_stock = arguments_of_transformers(**orders)
+    expected = stock(**batch, **of_stock)
+    is_target, is_given = orders["labels"] != IGNORED, of_stock["labels"] != IGNORED
+    assert is_target.sum() >= 4
+    torch.testing.assert_close(got.logits[is_target], expected.logits[is_given], atol=1e-5, rtol=1e-5)
+    assert not got.logits[~is_target].any()
+    torch.testing.assert_close(got.loss, expected.loss, atol=1e-5, rtol=1e-5)
+    # Without logits, by the chunked projection.
+    compare_gradients(ours, stock, [ours(**batch, **orders).loss, expected.loss], 1e-5)
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+def test_the_content_stream_alone_follows_the_order(implementation: str) -> None:
+    """States and weights of the base model with `order`: transformers' with `perm_mask` alone."""
+    config = make_config(XLNetParity.heads[0][0], 3, TestXLNet.fields)
+    batch = make_batch("left", config, 3)
+    orders = random_orders(config, batch, 3)
+    ours, stock = make_pair(*XLNetParity.heads[0], config, implementation)
+    flags = {"output_hidden_states": True, "output_attentions": True}
+    perm_mask = (orders["order"][:, None, :] > orders["order"][:, :, None]).float()
+    compare_outputs(
+        ours(**batch, order=orders["order"], **flags), stock(**batch, perm_mask=perm_mask, **flags), batch, 1e-5
+    )
+
+
+def test_reversed_sequences_are_the_second_half_of_bi_data() -> None:
+    """transformers negates the distances of the last half of a batch where its configuration says `bi_data`."""
+    config = make_config(XLNetParity.heads[2][0], 4, TestXLNet.fields)
+    batch = make_batch("full", config, 4, rows=4)
+    orders = random_orders(config, batch, 4)
+    ours, stock = make_pair(*XLNetParity.heads[2], config)
+    stock.transformer.bi_data = True
+    of_stock = arguments_of_transformers(**orders)
+    expected = stock(**batch, **of_stock).logits[of_stock["labels"] != IGNORED]
+    is_reversed = torch.tensor([False, False, True, True])
+    got = ours(**batch, **orders, is_reversed=is_reversed).logits[orders["labels"] != IGNORED]
+    torch.testing.assert_close(got, expected, atol=1e-5, rtol=1e-5)
+    assert not torch.allclose(got, ours(**batch, **orders).logits[orders["labels"] != IGNORED], atol=1e-3)
