@@ -302,9 +302,11 @@ class HfeXLNetModel(EncoderModel, HfeXLNetPreTrainedModel):
         parts = (flat(token_type_ids), flat(order), is_reversed, queries)
         tokens.derived["streams"] = make_streams(tokens, words.device, *parts)
         hidden_states = self.dropout(words)
-        if queries is None:
+        if queries is None and not self.training:
             return hidden_states
-        start = self.mask_emb.view(1, -1).to(hidden_states.dtype).expand(len(queries), -1)
+        # While training also without query rows: a parameter without a gradient stops several processes.
+        num_queries = 0 if queries is None else len(queries)
+        start = self.mask_emb.view(1, -1).to(hidden_states.dtype).expand(num_queries, -1)
         return torch.cat([hidden_states, self.dropout(start)])
 
     def run_layers(
@@ -317,12 +319,15 @@ class HfeXLNetModel(EncoderModel, HfeXLNetPreTrainedModel):
         hidden_states = with_padding_rows(hidden_states)
         padded = tokens.pad(hidden_states[:num_tokens]) if output_hidden_states else None
         for layer in self.layer:
-            hidden_states = layer(hidden_states, distances, streams, output_attentions)
-            if output_hidden_states:
-                content = hidden_states[:num_tokens]
-                padded = self.recorder(padded, content, tokens)
+            if padded is not None:  # layers read what is recorded, so that it carries gradients
                 content = tokens.to(padded.device).flatten(padded)
                 hidden_states = torch.cat([content, hidden_states[num_tokens:]])
+            hidden_states = layer(hidden_states, distances, streams, output_attentions)
+            if padded is not None:
+                padded = self.recorder(padded, hidden_states[:num_tokens], tokens)
+        if padded is not None:
+            content = tokens.to(padded.device).flatten(padded)
+            hidden_states = torch.cat([content, hidden_states[num_tokens:]])
         return self.dropout(hidden_states[: streams.num_rows])
 
     def longest_row(self) -> int:
