@@ -8,8 +8,15 @@ import torch
 from torch.utils.data import Subset
 from transformers import Trainer
 
-from hf_encoders import HfeBertConfig, HfeBertForMaskedLM, HfeBertForPreTraining
-from hf_encoders.data import DataCollatorForMaskedLM, DataCollatorForNextSentencePrediction, DocumentChunks
+from hf_encoders import HfeBertConfig, HfeBertForMaskedLM, HfeBertForPreTraining, HfeElectraConfig
+from hf_encoders.data import (
+    DataCollatorForMaskedLM,
+    DataCollatorForNextSentencePrediction,
+    DocumentChunks,
+    SentenceBlocks,
+)
+from hf_encoders.data.replaced_tokens import DataCollatorForReplacedTokenDetection
+from hf_encoders.objectives.rtd import ReplacedTokenDetectionModel
 from hf_encoders.training import EpochCallback, PreTrainingTrainer
 from tests.data.corpora import TINY_MODEL, equal_documents
 from tests.training.tiny import NO_DROPOUT, training_arguments
@@ -97,6 +104,28 @@ def test_evaluation_is_summed_losses_over_summed_counts(tokenizer, tmp_path):
         assert metrics["eval_pair_accuracy"] == pytest.approx(float(outputs.pair.correct / outputs.pair.count))
         assert metrics["eval_loss"] == pytest.approx(float(outputs.loss), abs=1e-5)
         assert metrics["eval_perplexity"] == pytest.approx(math.exp(metrics["eval_mlm_loss"]))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_repeated_examples_count_in_no_term_over_all_tokens(tokenizer, tmp_path, monkeypatch, packed):
+    """The last batches of several processes end with examples that are there already, or hold these alone."""
+    fields = {**TINY_MODEL, **NO_DROPOUT, "embedding_size": 10, "generator_size": 0.5}
+    collator = DataCollatorForReplacedTokenDetection(tokenizer, packed=packed, mask_probability=0.3)
+    blocks = SentenceBlocks(corpus(), LENGTH, redraw=False)
+    model = ReplacedTokenDetectionModel(HfeElectraConfig(**fields)).eval()
+    trainer = PreTrainingTrainer(model=model, args=training_arguments(tmp_path), data_collator=collator)
+    examples = [blocks[i] for i in range(5)]
+    for num_own in (3, 0):
+        monkeypatch.setattr(trainer, "_num_own_examples", lambda inputs, num_own=num_own: num_own)
+        trainer.prediction_step(model, collator(examples), prediction_loss_only=True)
+        sums = trainer._taken_sums()
+        expected = torch.zeros_like(sums)
+        if num_own:
+            outputs = model(**collator(examples[:num_own]))
+            expected[0, :3] = torch.stack(outputs.mlm)
+            expected[1] = torch.stack(outputs.rtd)
+            assert sums[0, 3].isnan() and sums[1, 2] > sums[0, 2] > 0
+        torch.testing.assert_close(sums[:, :3], expected[:, :3], atol=1e-4, rtol=1e-5)
 
 
 def test_one_objective_alone_is_evaluated_too(tokenizer, tmp_path):
