@@ -1,10 +1,11 @@
 """`hf-encoders tokenizer --extend`: a checkpoint with entries for the words of a text, whole or not at all."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForMaskedLM, AutoTokenizer
+from transformers import AutoModelForMaskedLM, AutoModelForPreTraining, AutoTokenizer
 
 from hf_encoders.adaptation import extended_checkpoint
 from hf_encoders.cli import main
@@ -33,11 +34,17 @@ def checkpoint(config_class, folder) -> str:
     """A masked language model with its tokenizer, as transformers' own class writes it."""
     tokenizer = train(config_class)
     fields = {"vocab_size": padded_vocab_size(tokenizer), "pad_token_id": tokenizer.pad_token_id}
-    model = model_class(config_class, "AutoModelForMaskedLM")(tiny_config(config_class, **fields))
+    auto_class = auto_class_of(config_class)
+    model = model_class(config_class, auto_class.__name__)(tiny_config(config_class, **fields))
     model.save_pretrained(folder / "ours")
-    AutoModelForMaskedLM.from_pretrained(folder / "ours").save_pretrained(folder / "stock")
+    auto_class.from_pretrained(folder / "ours").save_pretrained(folder / "stock")
     tokenizer.save_pretrained(folder / "stock")
     return str(folder / "stock")
+
+
+def auto_class_of(config_class) -> type:
+    has_mlm = "AutoModelForMaskedLM" in config_class.AUTO_MAP
+    return AutoModelForMaskedLM if has_mlm else AutoModelForPreTraining
 
 
 def extend(*arguments) -> int:
@@ -49,7 +56,7 @@ def test_a_stock_checkpoint_is_extended_and_stock_loads_it(config_class, text, o
     source, out = checkpoint(config_class, tmp_path), tmp_path / "out"
     assert extend(source, "--add", 3, "--input", text, "--keep", other, "--output", out) == 0
     before, tokenizer = AutoTokenizer.from_pretrained(source), AutoTokenizer.from_pretrained(out)
-    model, old = (AutoModelForMaskedLM.from_pretrained(folder).eval() for folder in (out, source))
+    model, old = (auto_class_of(config_class).from_pretrained(folder).eval() for folder in (out, source))
     assert len(tokenizer) == len(before) + 3
     assert model.get_input_embeddings().num_embeddings == padded_vocab_size(tokenizer)
     pieces = {int(number): ids for number, ids in json.loads((out / "new_entries.json").read_text()).items()}
@@ -75,6 +82,15 @@ def test_fewer_entries_than_asked_for_are_warned_of(text, tmp_path, capsys):
     train(FAMILIES[0]).save_pretrained(tmp_path / "tokenizer")
     assert extend(tmp_path / "tokenizer", "--input", text, "--output", tmp_path / "out") == 0
     assert "new entries of 1,000" in capsys.readouterr().out
+
+
+def test_a_head_that_is_not_known_is_refused_before_text_is_read(text, tmp_path, capsys):
+    source = Path(checkpoint(FAMILIES[0], tmp_path))
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps({**config, "architectures": ["BertForSomethingElse"]}))
+    assert extend(source, "--add", 1, "--input", text, "--output", tmp_path / "out") == 2
+    said = capsys.readouterr().err
+    assert "names no head of bert" in said and "choosing" not in said
 
 
 def test_nothing_is_written_before_all_is(text, tmp_path, monkeypatch):
