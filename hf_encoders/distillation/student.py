@@ -135,7 +135,8 @@ def check_equal(own: EncoderConfig, teacher: EncoderConfig, name: str) -> None:
     its, teachers = getattr(own, name), getattr(teacher, name)
     if its != teachers:
         raise ValueError(
-            f"{own.own_name(name)}={its!r}: the teacher's is {teachers!r}, and its weights need the same: leave it out."
+            f"{own.own_name(name)}={its!r}: the teacher's is {teachers!r}, and its weights need the same: leave it "
+            "out."
         )
 
 
