@@ -17,7 +17,7 @@ from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.records.training_record import name_of_checkpoint
 
 
-OF_THE_TEXT = ("max_position_embeddings",)  # fields that the run may change, with the model's tables
+POSITIONS = "max_position_embeddings"  # the field that the run may change, with the model's table
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,8 @@ class InitialCheckpoint:
             ValueError: If weights of the encoder are missing, or of other shapes.
         """
         as_saved = copy.deepcopy(config)
-        for name in OF_THE_TEXT:
-            setattr(as_saved, name, getattr(self.config, name))
+        if POSITIONS in self.fields:
+            setattr(as_saved, POSITIONS, self.fields[POSITIONS])
         model, missing = self._load(as_saved)
         if lacking := encoder_weights(model) & set(missing):
             raise ValueError(

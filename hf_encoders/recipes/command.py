@@ -276,7 +276,7 @@ def finish(
     directory = run.output / "model"
     trainer.save_state()
     before = noted.get(BEFORE, {})
-    save_pretrained_folder(run, trainer, arguments.corpus_name or corpus.shown, sources, before, after, arguments)
+    save_pretrained_folder(run, trainer, arguments.corpus_name or corpus.shown, sources, after, arguments, before)
     if trainer.args.process_index != 0:
         return
     write_run(run.output, {**noted, IS_FINISHED: True})

@@ -54,9 +54,9 @@ def pretraining_record(
     trainer: PreTrainingTrainer,
     corpus_name: str,
     documents: Documents,
-    before: dict[str, float],
     after: dict[str, float],
     arguments: argparse.Namespace,
+    before: Mapping[str, float] | None = None,
 ) -> TrainingRecord:
     """The facts of a finished run, restarts included.
 
@@ -65,9 +65,9 @@ def pretraining_record(
         trainer (`PreTrainingTrainer`): Its trainer, whose `health` counted tokens and seconds.
         corpus_name (`str`): Name of the training text.
         documents (`Documents`): The training text, by source where sources have names.
-        before (`dict`): Metrics of the checkpoint that it began as; empty for fresh weights.
         after (`dict`): Metrics of the last evaluation.
         arguments (`argparse.Namespace`): Of the command that started the run.
+        before (`Mapping`, *optional*): Metrics of the checkpoint that it began as.
     """
     unigram = trainer.health.unigram_cross_entropy
     recipe, logged = run.recipe, logged_means(trainer.state.log_history)
@@ -95,7 +95,7 @@ def pretraining_record(
             **{name: fact for name, fact in optimization_facts(trainer).items() if not name.startswith("rows")},
             "seed": trainer.args.seed,
         },
-        losses={f"{name}, before": loss for name, loss in run.objective.losses(before).items()}
+        losses={f"{name}, before": loss for name, loss in run.objective.losses(before or {}).items()}
         | run.objective.losses(after),
         base_model=None if run.objective.initial is None else run.objective.initial.name,
         **facts_of_this_process(),
