@@ -117,6 +117,11 @@ def read_sentences(arguments: argparse.Namespace) -> list[str]:
 def load_encoder(arguments: argparse.Namespace) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
     """The tokenizer, and the model on its device; refuses weights without an MLM head, which would be random."""
     config = load_config(arguments.model, arguments.classes)
+    if type(config) not in AutoModelForMaskedLM._model_mapping:
+        raise ValueError(
+            f"--model {arguments.model!r} is a {config.model_type}, which has no head for masked tokens: give a model "
+            "with an MLM head."
+        )
     tokenizer = load_tokenizer(arguments.model, "--model", config)
     model, missing = load_weights(arguments.model, AutoModelForMaskedLM, config)
     if missing:

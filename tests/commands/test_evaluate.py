@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 import transformers
-from transformers import DistilBertConfig, DistilBertForMaskedLM
+from transformers import MPNetConfig, MPNetForMaskedLM
 
 import hf_encoders
 from hf_encoders.commands import evaluate as command
@@ -18,6 +18,7 @@ from hf_encoders.evaluation.pseudo_likelihood import (
 from tests.hub.tiny_checkpoints import BERT, FAMILIES, make_model, make_tokenizer, save_checkpoint
 
 
+MASKED = [family for family in FAMILIES if "AutoModelForMaskedLM" in family.config_class.AUTO_MAP]
 SENTENCES = ["The cat sat on a mat.", "A dog slept.", "The zebra slept all day long."]
 PAIRS = [("The cat sat.", "Cat the sat.", "order"), ("mat", "dog", "word"), ("a dog", "dog a", "order")]
 
@@ -40,7 +41,7 @@ def evaluate(folder, *arguments: str, family=BERT) -> int:
 
 
 @pytest.mark.parametrize("classes", ["hf_encoders", "transformers"])
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+@pytest.mark.parametrize("family", MASKED, ids=lambda family: family.name)
 def test_table_and_json(folder, capsys, family, classes):
     code = evaluate(
         folder, "--text", folder / "text.txt", "--pairs", folder / "pairs.jsonl", "--classes", classes,
@@ -79,7 +80,7 @@ def test_classes_decide_whose_model_runs(folder, monkeypatch):
 
 
 @pytest.mark.parametrize("classes", ["hf_encoders", "transformers"])
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+@pytest.mark.parametrize("family", MASKED, ids=lambda family: family.name)
 def test_weights_without_an_mlm_head_are_refused(folder, family, classes):
     save_checkpoint(make_model(family, "AutoModelForSequenceClassification"), family, folder / family.name)
     with pytest.raises(ValueError, match="has no weights for .* saved with its MLM head"):
@@ -116,10 +117,17 @@ def test_long_sentences_are_refused_or_left_out_and_counted(folder, capsys):
     assert "1 sentences, 4 tokens" in output and "1 sentences were too long and skipped" in output
 
 
+@pytest.mark.parametrize("classes", ["hf_encoders", "transformers"])
+def test_a_family_without_a_head_for_masked_tokens(folder, classes):
+    (family,) = (family for family in FAMILIES if family not in MASKED)
+    save_checkpoint(make_model(family, "AutoModel"), family, folder / family.name)
+    with pytest.raises(ValueError, match="is a xlnet, which has no head for masked tokens"):
+        evaluate(folder, "--text", folder / "text.txt", "--classes", classes, family=family)
+
+
 def test_another_architecture_needs_the_classes_of_transformers(folder):
-    model = DistilBertForMaskedLM(
-        DistilBertConfig(vocab_size=len(make_tokenizer(BERT)), dim=12, n_heads=2, n_layers=1, hidden_dim=17)
-    )
+    sizes = {"hidden_size": 12, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 17}
+    model = MPNetForMaskedLM(MPNetConfig(vocab_size=len(make_tokenizer(BERT)), **sizes))
     model.save_pretrained(folder / "bert")
     make_tokenizer(BERT).save_pretrained(folder / "bert")
     with pytest.raises(ValueError, match="use --classes transformers"):

@@ -4,11 +4,13 @@ import json
 
 import pytest
 import torch
-from transformers import AutoModelForMaskedLM, AutoTokenizer
+import transformers
+from transformers import AutoTokenizer
 
 from hf_encoders.adaptation import extended_checkpoint
 from hf_encoders.cli import main
 from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
+from tests.commands.test_adapt import head_of
 from tests.data.vocabulary.test_extension import domain_lines
 from tests.data.vocabulary.trained import FAMILIES, lines, train
 from tests.families import model_class
@@ -33,9 +35,9 @@ def checkpoint(config_class, folder) -> str:
     """A masked language model with its tokenizer, as transformers' own class writes it."""
     tokenizer = train(config_class)
     fields = {"vocab_size": padded_vocab_size(tokenizer), "pad_token_id": tokenizer.pad_token_id}
-    model = model_class(config_class, "AutoModelForMaskedLM")(tiny_config(config_class, **fields))
+    model = model_class(config_class, head_of(config_class))(tiny_config(config_class, **fields))
     model.save_pretrained(folder / "ours")
-    AutoModelForMaskedLM.from_pretrained(folder / "ours").save_pretrained(folder / "stock")
+    getattr(transformers, head_of(config_class)).from_pretrained(folder / "ours").save_pretrained(folder / "stock")
     tokenizer.save_pretrained(folder / "stock")
     return str(folder / "stock")
 
@@ -49,7 +51,8 @@ def test_a_stock_checkpoint_is_extended_and_stock_loads_it(config_class, text, o
     source, out = checkpoint(config_class, tmp_path), tmp_path / "out"
     assert extend(source, "--add", 3, "--input", text, "--keep", other, "--output", out) == 0
     before, tokenizer = AutoTokenizer.from_pretrained(source), AutoTokenizer.from_pretrained(out)
-    model, old = (AutoModelForMaskedLM.from_pretrained(folder).eval() for folder in (out, source))
+    load = getattr(transformers, head_of(config_class))
+    model, old = (load.from_pretrained(folder).eval() for folder in (out, source))
     assert len(tokenizer) == len(before) + 3
     assert model.get_input_embeddings().num_embeddings == padded_vocab_size(tokenizer)
     pieces = {int(number): ids for number, ids in json.loads((out / "new_entries.json").read_text()).items()}
