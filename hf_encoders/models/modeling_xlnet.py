@@ -299,12 +299,15 @@ class HfeXLNetModel(EncoderModel, HfeXLNetPreTrainedModel):
             raise ValueError(
                 f"is_reversed has shape {tuple(is_reversed.shape)}: pass one flag a sequence, {tokens.num_sequences}."
             )
+        if token_type_ids is None and self.training:
+            # One segment changes nothing, but a parameter without a gradient stops several processes.
+            token_type_ids = torch.zeros(1, 1, dtype=torch.long, device=words.device)
         parts = (flat(token_type_ids), flat(order), is_reversed, queries)
         tokens.derived["streams"] = make_streams(tokens, words.device, *parts)
         hidden_states = self.dropout(words)
         if queries is None and not self.training:
             return hidden_states
-        # While training also without query rows: a parameter without a gradient stops several processes.
+        # While training also without query rows, so that this parameter has a gradient too.
         num_queries = 0 if queries is None else len(queries)
         start = self.mask_emb.view(1, -1).to(hidden_states.dtype).expand(num_queries, -1)
         return torch.cat([hidden_states, self.dropout(start)])
@@ -349,7 +352,7 @@ class HfeXLNetModel(EncoderModel, HfeXLNetPreTrainedModel):
             return
         if order.is_floating_point():
             raise ValueError(f"order has dtype {order.dtype}: pass integers.")
-        if queries is not None and bool((order[queries] < 1).any()):
+        if queries is not None and bool((order.expand_as(queries)[queries] < 1).any()):
             raise ValueError(
                 "labels ask for the prediction of tokens of order 0, before which there is nothing: give them an "
                 "order of at least 1, or the label -100."
@@ -496,8 +499,8 @@ def last_of_each_sequence(tokens: FlatTokens, flat: torch.Tensor) -> torch.Tenso
         last = rows.gather(1, last[:, None, None].expand(-1, 1, rows.shape[-1])).squeeze(1)
         return last * tokens.attention_mask.any(dim=1, keepdim=True)
     is_empty = tokens.cu_seq_lens.diff() == 0
-    last = flat.index_select(0, (tokens.cu_seq_lens[1:] - 1).clamp(min=0))
-    return last.masked_fill(is_empty[:, None], 0.0)
+    last = (tokens.cu_seq_lens[1:] - 1).clamp(min=0)
+    return nn.functional.pad(flat, (0, 0, 0, 1)).index_select(0, last).masked_fill(is_empty[:, None], 0.0)
 
 
 class XLNetForSequences(XLNetHead):

@@ -95,6 +95,12 @@ class ReplacedTokenDetectionModel(PreTrainedModel):
         """The generator's projection to the vocabulary."""
         return self.generator.get_output_embeddings()
 
+    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
+        """As in transformers, for both: the generator has the projection, and they share the embeddings."""
+        embeddings = self.generator.resize_token_embeddings(*args, **kwargs)
+        self.config.vocab_size = self.discriminator.config.vocab_size = self.generator.config.vocab_size
+        return embeddings
+
     @can_return_tuple
     def forward(
         self,
@@ -120,16 +126,16 @@ class ReplacedTokenDetectionModel(PreTrainedModel):
             kwargs: passed to both models, like `attention_mask`, `token_type_ids` and `position_ids`.
 
         Raises:
-            ValueError: for `labels` without `random_bits`; as in both models.
+            ValueError: for `labels` without `random_bits`, or with some that are not integers; as in both models.
         """
         inputs = (attention_mask, token_type_ids, position_ids)
         if labels is None:
             return ReplacedTokenDetectionOutput(logits=self.discriminator(input_ids, *inputs, **kwargs).logits)
-        if random_bits is None or random_bits.shape != labels.shape:
-            given = None if random_bits is None else f"of shape {tuple(random_bits.shape)}"
+        if random_bits is None or random_bits.shape != labels.shape or random_bits.is_floating_point():
+            given = None if random_bits is None else f"{random_bits.dtype} of shape {tuple(random_bits.shape)}"
             raise ValueError(
-                f"random_bits is {given}, and labels have shape {tuple(labels.shape)}: pass a number per token, which "
-                "samples a token in its place; DataCollatorForReplacedTokenDetection draws them."
+                f"random_bits is {given}, and labels have shape {tuple(labels.shape)}: pass a whole number per token, "
+                "which samples a token in its place; DataCollatorForReplacedTokenDetection draws them."
             )
         outputs = self.generator.encode(input_ids, *inputs, token_labels=labels, **kwargs)
         _, mlm = self.generator.predict_tokens(outputs.last_hidden_state, outputs.tokens, labels, return_logits=False)
@@ -212,7 +218,16 @@ class ReplacedTokenDetectionModel(PreTrainedModel):
 
 
 def classes_of(config_class: type[EncoderConfig]) -> tuple[type[PreTrainedModel], type[PreTrainedModel]]:
-    """A family's classes of the discriminator and of the generator."""
+    """A family's classes of the discriminator and of the generator.
+
+    Raises:
+        ValueError: for a family without them.
+    """
+    if not hasattr(config_class, "generator_config"):
+        raise ValueError(
+            f"config is of {config_class.model_type}, whose models are trained without a generator: use "
+            "HfeElectraConfig, or a folder that ReplacedTokenDetectionModel saved."
+        )
     both = transformers.AutoModelForPreTraining, transformers.AutoModelForMaskedLM
     return tuple(auto_class._model_mapping[config_class] for auto_class in both)
 
@@ -230,7 +245,8 @@ def sampled_tokens(scores: torch.Tensor, random_bits: torch.Tensor) -> torch.Ten
     totals = scores.sub_(scores.amax(dim=1, keepdim=True)).exp_().cumsum_(dim=1)
     # The upper 24 bits, which float32 holds exactly: a number below 1 stays below 1.
     chosen = (random_bits[:, None] >> 8).to(scores.dtype) * 2.0**-24 * totals[:, -1:]
-    return torch.searchsorted(totals, chosen, right=True).squeeze(1)
+    # Scores that are not finite give a token too, so that the loss shows them; an id out of range would end the run.
+    return torch.searchsorted(totals, chosen, right=True).squeeze(1).clamp_(max=scores.shape[1] - 1)
 
 
 class ReplacedTokenDetection(MaskedLanguageModelling):

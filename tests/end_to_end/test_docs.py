@@ -9,7 +9,9 @@ import pytest
 
 from hf_encoders import HfeBertConfig, HfeBertForMaskedLM
 from hf_encoders.cli import main
+from hf_encoders.commands.finetune import TASKS
 from hf_encoders.data import tokenize_documents, train_tokenizer
+from hf_encoders.recipes.recipe import recipe_names
 
 
 ROOT = Path(__file__).parents[2]
@@ -49,6 +51,14 @@ def test_code_blocks_run(page, tmp_path, monkeypatch):
 def test_files_named_exist(page):
     for name in re.findall(r"`((?:hf_encoders|examples|tests|model_cards)/[\w/.]+)", page.read_text(encoding="utf-8")):
         assert (ROOT / name).exists(), name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_tasks_and_recipes_of_commands_exist(page):
+    known = {"finetune": {name for name, *_ in TASKS}, "pretrain": set(recipe_names())}
+    for block in re.findall(r"```bash\n(.*?)```", page.read_text(encoding="utf-8"), re.S):
+        for command, name in re.findall(r"^hf-encoders (finetune|pretrain) ([\w-]+)(?= )", block, re.M):
+            assert name in known[command], f"hf-encoders {command} {name}"
 
 
 SHORT = ("--max_steps", "4", "--use_cpu", "--disable_tqdm", "True", "--validation-share", "0.2")

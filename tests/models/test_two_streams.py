@@ -155,6 +155,33 @@ def test_a_batch_without_targets_has_loss_zero_and_every_gradient() -> None:
     assert not any(parameter.grad.any() for parameter in model.parameters())
 
 
+def test_every_parameter_has_a_gradient_without_token_types() -> None:
+    """Several processes wait for each; one segment is none."""
+    batch = permuted((7, 6))
+    segments = batch.pop("token_type_ids")
+    model = tiny_lm(**NO_DROPOUT).train()
+    loss = model(**batch).loss
+    loss.backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    torch.testing.assert_close(loss, model.eval()(**batch).loss)
+    torch.testing.assert_close(loss, model(**batch, token_type_ids=torch.ones_like(segments)).loss)
+
+
+def test_one_order_is_that_of_all_rows() -> None:
+    model, ids = tiny_lm(), token_ids(tiny_lm().config, 3, 4)
+    order, labels = torch.tensor([[2, 0, 1, 0]]), torch.tensor([[5, IGNORED, 6, IGNORED]]).expand(3, -1)
+    one, each = (model(ids, order=given, labels=labels) for given in (order, order.expand(3, -1)))
+    torch.testing.assert_close(one.loss, each.loss)
+
+
+def test_rows_without_a_token_have_a_summary_of_zeros() -> None:
+    model = tiny_model(hf_encoders.HfeXLNetForSequenceClassification)
+    ids = token_ids(model.config, 2, 4)
+    empty = model(ids, attention_mask=torch.zeros_like(ids)).logits
+    half = model(ids, attention_mask=torch.tensor([[1, 1, 1, 1], [0, 0, 0, 0]])).logits
+    torch.testing.assert_close(half[1], empty[1])
+
+
 def test_the_last_token_is_summarised_on_whichever_side_padding_is() -> None:
     model = tiny_model(hf_encoders.HfeXLNetForSequenceClassification)
     right = right_padded(model.config)

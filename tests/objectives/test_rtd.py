@@ -10,7 +10,7 @@ import torch
 import transformers
 from torch import nn
 
-from hf_encoders import HfeElectraConfig, HfeElectraForMaskedLM, HfeElectraForPreTraining
+from hf_encoders import HfeBertConfig, HfeElectraConfig, HfeElectraForMaskedLM, HfeElectraForPreTraining
 from hf_encoders.data import DataCollatorForMaskedLM, SentenceBlocks, presets
 from hf_encoders.data.masking import Masking
 from hf_encoders.data.replaced_tokens import REPLACEMENT, DataCollatorForReplacedTokenDetection
@@ -57,6 +57,15 @@ def test_samples_follow_the_softmax_of_the_scores():
 def test_the_smallest_and_the_largest_number_give_a_token():
     scores = torch.tensor([[-200.0, 0.0, 0.0, -200.0]]).repeat(2, 1)
     assert sampled_tokens(scores, torch.tensor([0, 2**32 - 1])).tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("score", [math.nan, math.inf, -math.inf])
+def test_scores_that_are_not_finite_give_a_token_and_show_in_the_loss(score: float):
+    assert 0 <= sampled_tokens(torch.full((1, 3), score), torch.tensor([2**31])).item() < 3
+    model, batch = make_model(), make_batch()
+    with torch.no_grad():
+        model.generator.generator_lm_head.bias.fill_(score)
+    assert model(**batch).loss.isnan()
 
 
 def test_samples_take_the_places_of_all_predicted_tokens():
@@ -207,9 +216,10 @@ def test_without_labels_the_discriminator_reads_the_tokens_as_they_are():
     assert torch.equal(model(**inputs).logits, model.discriminator(**inputs).logits)
 
 
-@pytest.mark.parametrize("bits", [None, torch.zeros(1, 3, dtype=torch.long)])
-def test_random_numbers_that_are_missing_are_refused(bits):
-    batch = {**make_batch(), "random_bits": bits}
+@pytest.mark.parametrize("change", [lambda bits: None, lambda bits: bits[:1, :3], lambda bits: bits / 2**32])
+def test_random_numbers_that_are_missing_are_refused(change):
+    batch = make_batch()
+    batch["random_bits"] = change(batch["random_bits"])
     with pytest.raises(ValueError, match="random_bits is .*DataCollatorForReplacedTokenDetection draws them"):
         make_model()(**batch)
 
@@ -301,6 +311,28 @@ def test_what_was_saved_goes_on(tmp_path: Path):
         assert torch.equal(other(**batch).loss, model(**batch).loss)
 
 
+def test_both_get_the_entries_of_a_longer_vocabulary(tmp_path: Path):
+    model, batch = make_model(), make_batch()
+    before = model.config.vocab_size
+    model.resize_token_embeddings(before + 4)
+    assert model.generator.electra.embeddings is model.discriminator.electra.embeddings
+    assert model.generator.generator_lm_head.weight is model.get_input_embeddings().weight
+    batch["labels"] = torch.where(batch["labels"] != -100, before + 3, -100)
+    expected = model(**batch).loss
+    model.save_pretrained(tmp_path)
+    again = ReplacedTokenDetectionModel.from_pretrained(tmp_path)
+    assert again.config.vocab_size == again.generator.config.vocab_size == before + 4
+    assert torch.equal(again(**batch).loss, expected)
+
+
+def test_a_model_of_another_family_is_refused(tmp_path: Path):
+    with pytest.raises(ValueError, match="config is of bert, whose models are trained without a generator: use Hfe"):
+        ReplacedTokenDetectionModel(HfeBertConfig(**TINY_MODEL))
+    HfeBertConfig(**TINY_MODEL).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="config is of bert, whose models are trained without a generator: use Hfe"):
+        ReplacedTokenDetectionModel.from_pretrained(tmp_path)
+
+
 def test_a_generator_from_elsewhere_is_one_of_the_same_training(tmp_path: Path):
     """As the released models are: two checkpoints, whose embeddings are the same."""
     model = make_model()
@@ -326,7 +358,7 @@ def test_a_folder_of_another_model_is_refused(tmp_path: Path):
 def test_families_without_a_discriminator_are_refused():
     objective = get_objective("rtd")
     config_classes = {one.model_type: one for one in transformers.AutoModelForMaskedLM._model_mapping._extra_content}
-    with pytest.raises(ValueError, match="objective rtd: bert has no head for replaced tokens. Use mlm, .* electra"):
+    with pytest.raises(ValueError, match="objective rtd: bert has no head for replaced tokens. Use mlm or .* electra"):
         objective.model_class(config_classes["bert"])
     assert objective.model_class(HfeElectraConfig) is ReplacedTokenDetectionModel
     assert get_objective("mlm").model_class(HfeElectraConfig) is HfeElectraForMaskedLM
