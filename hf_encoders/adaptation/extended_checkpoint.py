@@ -33,10 +33,12 @@ class Checkpoint:
         """Open a folder or a name on the Hub, without its weights; errors name the option.
 
         Raises:
-            ValueError: If there is no tokenizer, or the model is of another family.
+            ValueError: If there is no tokenizer, the model is of another family, or its head is not known.
         """
         has_model = not Path(source).is_dir() or Path(source, "config.json").is_file()
         config = read_config(source, option) if has_model else None
+        if config is not None:
+            saved_head(config)
         return cls(source, load_tokenizer(source, option, config), config)
 
     @property

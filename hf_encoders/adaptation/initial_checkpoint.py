@@ -41,8 +41,8 @@ class InitialCheckpoint:
     option: str = "CHECKPOINT"
 
     def __post_init__(self):
-        if self.head_steps < 0:
-            raise ValueError(f"head_steps={self.head_steps} (--head-steps): it must be at least 0.")
+        if not 0 <= self.head_steps < math.inf:  # nan too
+            raise ValueError(f"head_steps={self.head_steps} (--head-steps): it must be a number of at least 0.")
 
     def alone(self, steps: int) -> int:
         """Steps in which new heads learn alone, of a run of `steps`."""
@@ -62,11 +62,16 @@ class InitialCheckpoint:
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        """What identifies it, for `run.json`."""
+        """What identifies it, for `run.json`.
+
+        Raises:
+            ValueError: As `model`.
+        """
         model, missing = self._load(self.config)
         for name in missing:  # drawn each time
             model.state_dict()[name].zero_()
-        return {"name": self.name, "weights": fingerprint(model), "positions": self.positions}
+        how = {"positions": self.positions, "head steps": self.head_steps}
+        return {"name": self.name, "weights": fingerprint(model), **how}
 
     def model(self, config: EncoderConfig) -> PreTrainedModel:
         """The model with the checkpoint's weights; its `new_weights` are the names of those that it does not have.
@@ -78,14 +83,15 @@ class InitialCheckpoint:
         if POSITIONS in self.fields:
             setattr(as_saved, POSITIONS, self.fields[POSITIONS])
         model, missing = self._load(as_saved)
-        if lacking := encoder_weights(model) & set(missing):
-            raise ValueError(
-                f"{self.option} {self.source!r} has no {min(lacking)}, one of {len(lacking)} weights of the encoder: "
-                "give a complete checkpoint."
-            )
         extend_positions(model, config.max_position_embeddings, self.positions)
         model.new_weights = frozenset(missing)
         return model
 
     def _load(self, config: EncoderConfig) -> tuple[PreTrainedModel, list[str]]:
-        return load_weights(self.source, getattr(transformers, self.auto_class), config, self.option)
+        model, missing = load_weights(self.source, getattr(transformers, self.auto_class), config, self.option)
+        if lacking := encoder_weights(model) & set(missing):
+            raise ValueError(
+                f"{self.option} {self.source!r} has no {min(lacking)}, one of {len(lacking)} weights of the encoder: "
+                "give a complete checkpoint."
+            )
+        return model, missing

@@ -19,7 +19,7 @@ from hf_encoders.data.corpus.named_sources import UNNAMED, named_paths
 from hf_encoders.loading import read_config
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives import OBJECTIVES, get_objective
-from hf_encoders.recipes.command import add_run_arguments, train_run
+from hf_encoders.recipes.command import add_run_arguments, tokenizer_of, train_run
 from hf_encoders.recipes.recipe import Recipe, load_recipe, recipe_names
 
 
@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
     objective = recipe.own_objective
     how = arguments.positions, arguments.head_steps
     initial = InitialCheckpoint(arguments.checkpoint, config, objective.auto_class, *how)
-    arguments.tokenizer = arguments.tokenizer or arguments.checkpoint
+    arguments.tokenizer = tokenizer_of(arguments.checkpoint, arguments.tokenizer, "CHECKPOINT")
     return train_run(arguments, recipe, objective.of_checkpoint(initial))
 
 
@@ -114,7 +114,7 @@ def recipe_for(recipe: Recipe, config: EncoderConfig, arguments: argparse.Namesp
     get_objective(name).model_class(type(config))
     has_table = config.position_embedding_type == "absolute"
     rows = config.max_position_embeddings - type(config).position_rows(0, config.pad_token_id or 0)
-    longest = arguments.max_length or (min(recipe.longest, rows) if has_table else recipe.longest)
+    longest = min(recipe.longest, rows) if arguments.max_length is None else arguments.max_length
     phases = [dataclasses.replace(one, length=min(one.length, longest)) for one in recipe.phases]
     phases[-1] = dataclasses.replace(phases[-1], length=longest)
     model = {}
@@ -124,10 +124,11 @@ def recipe_for(recipe: Recipe, config: EncoderConfig, arguments: argparse.Namesp
 
 
 def objective_of(config: EncoderConfig) -> str:
-    """The objective that the family's own recipe has, if the checkpoint was saved with its heads, else mlm."""
+    """The family's own recipe's, if the checkpoint was saved with its heads or no model has an MLM head; else mlm."""
     name = f"{config.model_type.replace('xlm-roberta', 'xlmr')}-minutes"
     own = load_recipe(name).own_objective if name in recipe_names() else None
     saved = {name.removeprefix("Hfe") for name in config.architectures or ()}
-    if own is None or own.needs or own.model_class(type(config)).__name__.removeprefix("Hfe") not in saved:
+    if own is None or own.needs:
         return "mlm"
-    return own.name
+    has_heads = own.model_class(type(config)).__name__.removeprefix("Hfe") in saved
+    return own.name if has_heads or "AutoModelForMaskedLM" not in config.AUTO_MAP else "mlm"

@@ -22,9 +22,10 @@ from hf_encoders.distillation import DistillationOptions, spread_layers, student
 from hf_encoders.distillation.student import check_layers
 from hf_encoders.distillation.teacher import LOSS_WEIGHTS, SOFT_TARGETS, TEMPERATURE
 from hf_encoders.loading import load_weights, read_config
+from hf_encoders.models.encoder_checkpoints import encoder_weights
 from hf_encoders.objectives import get_objective
 from hf_encoders.objectives.distillation import Distillation
-from hf_encoders.recipes.command import add_run_arguments, train_run
+from hf_encoders.recipes.command import add_run_arguments, tokenizer_of, train_run
 from hf_encoders.recipes.model_config import config_of_fields
 from hf_encoders.recipes.recipe import Recipe, load_recipe, recipe_names
 from hf_encoders.records.training_record import name_of_checkpoint
@@ -110,7 +111,7 @@ def run(arguments: argparse.Namespace) -> int:
     layers = None if arguments.fresh else check_layers(arguments.layers or default_layers(recipe, depth), depth)
     objective = recipe.own_objective.of_teacher(teacher, name_of_checkpoint(arguments.teacher), layers)
     check_student(recipe, objective)
-    arguments.tokenizer = arguments.tokenizer or arguments.teacher
+    arguments.tokenizer = tokenizer_of(arguments.teacher, arguments.tokenizer, "TEACHER")
     return train_run(arguments, recipe, objective)
 
 
@@ -118,10 +119,15 @@ def load_teacher(name: str) -> PreTrainedModel:
     """The teacher with its masked-LM head, in float32.
 
     Raises:
-        ValueError: as `load_weights`, and for a checkpoint without the head.
+        ValueError: as `load_weights`, and for a checkpoint without the head, or with an incomplete encoder.
     """
     config = read_config(name, "TEACHER")
     teacher, missing = load_weights(name, transformers.AutoModelForMaskedLM, config, "TEACHER")
+    if lacking := encoder_weights(teacher) & set(missing):
+        raise ValueError(
+            f"TEACHER {name!r} has no {min(lacking)}, one of {len(lacking)} weights of the encoder: give a complete "
+            "checkpoint."
+        )
     if missing:
         raise ValueError(
             f"TEACHER {name!r} has no masked-LM head ({missing[0]} is missing), and the student learns from its "

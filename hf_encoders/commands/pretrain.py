@@ -18,10 +18,11 @@ In several processes: torchrun --nproc_per_node N --no-python hf-encoders pretra
 """
 
 import argparse
+import dataclasses
 
 from hf_encoders.adaptation.initial_checkpoint import InitialCheckpoint
 from hf_encoders.loading import read_config
-from hf_encoders.recipes.command import add_run_arguments, train_run
+from hf_encoders.recipes.command import add_run_arguments, tokenizer_of, train_run
 from hf_encoders.recipes.recipe import load_recipe, recipe_names
 
 
@@ -33,8 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--from",
         dest="initial",
         metavar="DIR_OR_NAME",
-        help="begin as this checkpoint, with its sizes and tokenizer, instead of with fresh weights; `hf-encoders "
-        "adapt` has settings for that",
+        help="begin as this checkpoint, with its sizes and tokenizer, instead of with fresh weights (of model: of the "
+        "recipe, dropout alone is used); `hf-encoders adapt` has settings for that",
     )
     add_run_arguments(parser)
 
@@ -53,6 +54,9 @@ def run(arguments: argparse.Namespace) -> int:
             f"--from {arguments.initial!r} is a {config.model_type}, and recipe {recipe.name} is of the family "
             f"{recipe.family}: choose a recipe of its family, or `hf-encoders adapt`."
         )
+    # Other numbers of layers or heads would load without an error, and compute something else.
+    model = {name: value for name, value in recipe.model.items() if "dropout" in name}
+    recipe = dataclasses.replace(recipe, model=model)
     initial = InitialCheckpoint(arguments.initial, config, objective.auto_class, option="--from")
-    arguments.tokenizer = arguments.tokenizer or arguments.initial
+    arguments.tokenizer = tokenizer_of(arguments.initial, arguments.tokenizer, "--from")
     return train_run(arguments, recipe, objective.of_checkpoint(initial))

@@ -116,11 +116,7 @@ def initialise(student: PreTrainedModel, teacher: PreTrainedModel, layers: Seque
     """
     family, own = teacher.config.model_type, student.config
     depth = teacher.config.num_hidden_layers
-    if own.position_embedding_type != teacher.config.position_embedding_type:
-        raise ValueError(
-            f"position_embedding_type={own.position_embedding_type!r}: the teacher's is "
-            f"{teacher.config.position_embedding_type!r}, and its weights need the same: leave it out."
-        )
+    check_equal(own, teacher.config, "position_embedding_type")
     weights = weights_of_layers(teacher.state_dict(), check_layers(layers, depth), depth)
     if own.model_type != family:
         if own.position_embedding_type != "absolute":
@@ -130,7 +126,18 @@ def initialise(student: PreTrainedModel, teacher: PreTrainedModel, layers: Seque
             )
         weights = getattr(student, f"weights_of_{family}")(weights)
     take_weights(student, weights)
+    check_equal(own, teacher.config, "num_attention_heads")  # with others the same weights compute something else
     return student
+
+
+def check_equal(own: EncoderConfig, teacher: EncoderConfig, name: str) -> None:
+    """Refuse a field of the student, by BERT's name, that is not the teacher's."""
+    its, teachers = getattr(own, name), getattr(teacher, name)
+    if its != teachers:
+        raise ValueError(
+            f"{own.own_name(name)}={its!r}: the teacher's is {teachers!r}, and its weights need the same: leave it "
+            "out."
+        )
 
 
 def check_layers(layers: Iterable[int], depth: int) -> list[int]:

@@ -14,6 +14,7 @@ from huggingface_hub import upload_folder
 from transformers import PreTrainedTokenizerBase, set_seed
 
 from hf_encoders.data.corpus.named_sources import named_values
+from hf_encoders.loading import load_tokenizer
 from hf_encoders.objectives import Objective
 from hf_encoders.recipes.plan import Plan, make_plan, measure_passes
 from hf_encoders.recipes.pretrained_folder import metrics_of_source, save_pretrained_folder
@@ -21,6 +22,7 @@ from hf_encoders.recipes.recipe import SET_BY_RUN, Recipe
 from hf_encoders.recipes.run import Run, divide, num_processes, train_to_the_end
 from hf_encoders.recipes.run_corpus import CORPUS, CorpusPaths, open_sources
 from hf_encoders.recipes.run_folder import (
+    ALONE,
     BEFORE,
     IS_FINISHED,
     RunFileCallback,
@@ -120,6 +122,8 @@ def train_run(arguments: argparse.Namespace, recipe: Recipe, objective: Objectiv
     options = {name: value for name, value in given.items() if name not in OWN}
     run = Run.from_recipe(recipe, output, options, divide(recipe, num_processes(), *batch), objective)
     transformers.logging.set_verbosity_warning()
+    if objective is not None:
+        check_given_model(run, arguments.tokenizer)
     tokenizer, sources, noted = open_run(arguments, run, corpus)
     if noted.get(IS_FINISHED) and (output / "model" / CARD_FILE).is_file() and not arguments.plan:
         if run.arguments.push_to_hub:
@@ -165,10 +169,38 @@ def train_run(arguments: argparse.Namespace, recipe: Recipe, objective: Objectiv
     return 0
 
 
+def tokenizer_of(source: str, given: str | None, option: str) -> str:
+    """The name of the tokenizer for a checkpoint or teacher: `given`, or that in its folder `source`.
+
+    Raises:
+        ValueError: if both are there, and tokens have other ids.
+    """
+    if given is None:
+        return source
+    try:
+        own = load_tokenizer(source)
+    except ValueError:  # there is none: that is what --tokenizer is for
+        return given
+    if not own.get_vocab().items() <= load_tokenizer(given, "--tokenizer").get_vocab().items():
+        raise ValueError(
+            f"--tokenizer {given!r} has other ids than the tokenizer of {option} {source!r}, whose rows they would "
+            "stand for: leave it out."
+        )
+    return given
+
+
+def check_given_model(run: Run, tokenizer_name: str) -> None:
+    """Refuse a checkpoint or teacher that is not complete or does not fit, before there is text."""
+    run.objective.facts()
+    tokenizer = load_tokenizer(tokenizer_name, "--tokenizer")
+    run.recipe.model_config(tokenizer, given=run.objective.model_fields(run.recipe.config_class))
+
+
 def begin_from_checkpoint(run: Run, trainer: PreTrainingTrainer, noted: dict[str, Any]) -> None:
     """Evaluate the checkpoint that the run begins as, once, and let new heads learn alone at first."""
     new_weights, total = trainer.model.new_weights, run.recipe.steps
-    if new_weights and (steps := run.objective.initial.alone(total)):
+    steps = noted.setdefault(ALONE, run.objective.initial.alone(total))  # also of a run that is extended later
+    if new_weights and steps:
         trainer.add_callback(HeadWarmUpCallback(new_weights, steps))
         if run.arguments.process_index == 0:
             shown = ", ".join(sorted(new_weights)[:3]) + ", ..." * (len(new_weights) > 3)

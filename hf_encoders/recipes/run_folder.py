@@ -56,9 +56,9 @@ RUN_PARTS = (
 )
 # Facts of `run_identity` that depend on the number of steps.
 OF_STEPS = ("warmup_steps", "lr_scheduler_kwargs")
-# Further entries of `run.json`: the number of CPU threads, whether the run is finished, and the metrics of the
-# checkpoint that it began as.
-THREADS, IS_FINISHED, BEFORE = "threads", "is_finished", "before"
+# Further entries of `run.json`: the number of CPU threads, whether the run is finished, the metrics of the checkpoint
+# that it began as, and the steps in which new heads learn alone.
+THREADS, IS_FINISHED, BEFORE, ALONE = "threads", "is_finished", "before", "head_steps"
 
 
 def remove_run(output: Path, read_by_the_next: list[str | None]) -> None:

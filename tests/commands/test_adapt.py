@@ -2,11 +2,13 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
 import transformers
 import yaml
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from hf_encoders.cli import main
@@ -83,6 +85,12 @@ def test_a_stock_checkpoint_goes_on(config_class, folder, capsys):
     record = TrainingRecord.load(folder / "run" / "model")
     assert record.base_model == "start (a local folder)"
     assert record.losses[f"{items}, held-out"] != record.losses[f"{items}, held-out, before"]
+
+
+@pytest.mark.parametrize("auto_class", ["AutoModelForPreTraining", "AutoModelForSequenceClassification"])
+def test_a_family_without_masked_tokens_has_its_own_objective(auto_class, folder, capsys):
+    assert adapt(folder, checkpoint(folder, "xlnet", auto_class), "run") == 0
+    assert "held-out, before: predicted tokens loss" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("family", WITH_PAIRS)
@@ -165,6 +173,17 @@ def _counting(make_trainer, found):
     return made
 
 
+def test_new_heads_learn_alone_as_long_in_a_run_that_is_extended(folder, capsys):
+    source = checkpoint(folder, "bert")
+    words = ["--objective", "nsp", "--head-steps", "0.25"]
+    assert adapt(folder, source, "run", *words) == 0
+    assert adapt(folder, source, "run", *words, "--max-steps", "40") == 0
+    printed = capsys.readouterr().out
+    assert "alone in the first 1 of 4 steps" in printed and "alone in the first 1 of 40 steps" in printed
+    assert adapt(folder, source, "run", *words[:-1], "3", "--max-steps", "40") == 2
+    assert "another initial checkpoint (head steps)" in capsys.readouterr().err
+
+
 def test_another_checkpoint_is_another_run(folder, capsys):
     source = checkpoint(folder, "bert")
     assert adapt(folder, source, "run") == 0
@@ -190,6 +209,49 @@ def test_lengths_are_the_checkpoint_s_if_it_is_shorter(folder):
     assert TrainingRecord.load(folder / "run" / "model").schedule["phases"] == "4 steps of 4 x 16 tokens"
 
 
+def test_what_does_not_fit_is_refused_before_there_is_text(folder, capsys):
+    source = Path(checkpoint(folder, "bert"))
+    tokenizer = AutoTokenizer.from_pretrained(source)
+    tokenizer.add_tokens([f"<{number}>" for number in range(64)])
+    tokenizer.save_pretrained(folder / "larger")
+    assert adapt(folder, source, "run", "--tokenizer", folder / "larger") == 2
+    assert "vocab_size=448 must be at least 484" in capsys.readouterr().err
+    weights = load_file(source / "model.safetensors")
+    removed = next(name for name in weights if name.endswith("layer.1.output.dense.weight"))
+    save_file({name: one for name, one in weights.items() if name != removed}, source / "model.safetensors")
+    assert adapt(folder, source, "run") == 2
+    assert f"CHECKPOINT '{source}' has no {removed}" in capsys.readouterr().err
+    assert not (folder / "run").exists()
+
+
+def test_sizes_are_the_checkpoint_s_whatever_the_recipe_says(folder):
+    source = checkpoint(folder, "bert", num_hidden_layers=3, num_attention_heads=3)
+    # Both of these would load: fewer layers, and other heads in weights of the same shapes.
+    recipe = {**RECIPE, "model": {"num_hidden_layers": 1, "num_attention_heads": 2, "hidden_dropout_prob": 0.3}}
+    (folder / "sizes.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
+    command_line = ["pretrain", str(folder / "sizes.yaml"), "--corpus", str(folder / "domain.txt"), "--from", source]
+    command_line += ["--validation-share", "0.2", "--disable_tqdm", "True", "--output", str(folder / "run")]
+    assert main(command_line) == 0
+    config = AutoModelForMaskedLM.from_pretrained(folder / "run" / "model").config
+    assert (config.num_hidden_layers, config.num_attention_heads, config.hidden_dropout_prob) == (3, 3, 0.3)
+
+
+def test_killed_before_the_first_checkpoint_it_is_the_same(folder, capsys):
+    source = checkpoint(folder, "bert", hidden_dropout_prob=0.2)
+    assert adapt(folder, source, "whole") == 0
+    shutil.copytree(folder / "whole", folder / "again")
+    run_file = folder / "again" / "run.json"
+    for name in ("checkpoint-2", "checkpoint-4", "model"):
+        shutil.rmtree(folder / "again" / name)
+    noted = json.loads(run_file.read_text())
+    run_file.write_text(json.dumps({**noted, "is_finished": False}))
+    capsys.readouterr()
+    assert adapt(folder, source, "again") == 0
+    assert json.loads(run_file.read_text())["before"] == noted["before"]
+    one, other = (weights(folder / name / "model") for name in ("whole", "again"))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
 def test_pretrain_from_a_checkpoint(folder, capsys):
     source = checkpoint(folder, "bert")
     command_line = ["pretrain", str(folder / "tiny.yaml"), "--corpus", str(folder / "domain.txt"), "--from", source]
@@ -208,6 +270,9 @@ def test_pretrain_from_a_checkpoint(folder, capsys):
         (["--replay", "1"], "--replay 1.0: it is a share in [0, 1)"),
         (["--replay", "0.2"], "give it with --keep"),
         (["--head-steps", "-1"], "--head-steps"),
+        (["--head-steps", "nan"], "--head-steps"),
+        (["--head-steps", "inf"], "--head-steps"),
+        (["--max-length", "0"], "length=0 must be a whole number"),
         (["--keep", "nowhere.txt"], "nowhere.txt"),
         (["--objective", "sop", "--recipe", "albert-minutes"], "model: is the checkpoint's"),
         (["--objective", "nsp"], "roberta has no head for sentence pairs"),

@@ -9,7 +9,7 @@ import pytest
 import torch
 import transformers
 import yaml
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from hf_encoders import HfeBertForMaskedLM, HfeBertModel, HfeDistilBertForMaskedLM
 from hf_encoders.cli import main
@@ -181,6 +181,13 @@ def test_a_prepared_corpus_is_of_the_teachers_tokenizer(folder: Path, capsys: py
         ([], {"teacher": "nowhere"}, "TEACHER .*nowhere"),
         ([], {"teacher": "headless"}, "TEACHER .*headless' has no masked-LM head"),
         ([], {"teacher": "without_tokenizer"}, "without_tokenizer' has no tokenizer"),
+        (
+            [],
+            {"teacher": "incomplete"},
+            "TEACHER .*incomplete' has no bert.encoder.layer.3.output.dense.weight",
+        ),
+        ([], {"recipe": "heads.yaml"}, "n_heads=2: the teacher's is 3, and its weights need the same"),
+        (["--tokenizer", "FOLDER/turned"], {}, "--tokenizer .*turned' has other ids than the tokenizer of TEACHER"),
     ],
 )
 def test_what_is_wrong_is_told_before_anything_is_written(
@@ -193,7 +200,16 @@ def test_what_is_wrong_is_told_before_anything_is_written(
         "long": {**STUDENT, "phases": [{"steps": 1, "length": 25, "examples": 6}]},
         "named": {**STUDENT, "options": {"tempature": 2}},
         "deep": {**STUDENT, "model": {"n_layers": 5}},
+        "heads": {**STUDENT, "model": {"n_heads": 2}},
     }
+    shutil.copytree(folder / "run" / "model", folder / "incomplete", dirs_exist_ok=True)
+    weights = load_file(folder / "incomplete" / "model.safetensors")
+    del weights["bert.encoder.layer.3.output.dense.weight"]
+    save_file(weights, folder / "incomplete" / "model.safetensors")
+    vocabulary = load_tokenizer(folder / "run" / "model").get_vocab()
+    turned = {token: len(vocabulary) - 1 - number for token, number in vocabulary.items()}
+    transformers.BertTokenizer(vocab=turned).save_pretrained(folder / "turned")
+    words = [word.replace("FOLDER", str(folder)) for word in words]
     for name, recipe in recipes.items():
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
     assert distil(folder, "wrong", *words, **options) == 2

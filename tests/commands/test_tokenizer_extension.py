@@ -1,6 +1,7 @@
 """`hf-encoders tokenizer --extend`: a checkpoint with entries for the words of a text, whole or not at all."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -78,6 +79,15 @@ def test_fewer_entries_than_asked_for_are_warned_of(text, tmp_path, capsys):
     train(FAMILIES[0]).save_pretrained(tmp_path / "tokenizer")
     assert extend(tmp_path / "tokenizer", "--input", text, "--output", tmp_path / "out") == 0
     assert "new entries of 1,000" in capsys.readouterr().out
+
+
+def test_a_head_that_is_not_known_is_refused_before_text_is_read(text, tmp_path, capsys):
+    source = Path(checkpoint(FAMILIES[0], tmp_path))
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps({**config, "architectures": ["BertForSomethingElse"]}))
+    assert extend(source, "--add", 1, "--input", text, "--output", tmp_path / "out") == 2
+    said = capsys.readouterr().err
+    assert "names no head of bert" in said and "choosing" not in said
 
 
 def test_nothing_is_written_before_all_is(text, tmp_path, monkeypatch):

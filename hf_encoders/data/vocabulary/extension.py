@@ -26,6 +26,7 @@ from transformers import PreTrainedTokenizerBase
 
 LEAST_COUNT = 5  # occurrences in the text of a word that entries are made of: rarer ones teach an embedding nothing
 SCORE_MARGIN = 1e-3  # in nats, of a Unigram entry over its pieces; scores are trained to about 1e-4
+BYTES = frozenset(f"<0x{byte:02X}>" for byte in range(256))  # pieces of a model with `byte_fallback`
 FILLER_SCORE = -1000.0  # of tokens that a Unigram model has to list and must not find by itself
 
 
@@ -80,7 +81,9 @@ def extend_vocabulary(
     if state["type"] not in RUNS:
         raise ValueError(f"tokenizer has a model of type {state['type']}: entries can be added to {', '.join(RUNS)}.")
     vocabulary = tokenizer.get_vocab()
-    cut = _cut_words(tokenizer, words, least_count)
+    # Pieces that are bytes of unknown characters stand for themselves only, also when they are decoded.
+    of_bytes = BYTES if state.get("byte_fallback") else frozenset()
+    cut = _cut_words(tokenizer, words, least_count, of_bytes)
     prefix = state.get("continuing_subword_prefix") or ""
     chosen = _choose(cut, number, set(vocabulary), prefix, RUNS[state["type"]])
     if not chosen:
@@ -99,10 +102,10 @@ def extend_vocabulary(
 
 
 def _cut_words(
-    tokenizer: PreTrainedTokenizerBase, words: Mapping[str, int], least_count: int
+    tokenizer: PreTrainedTokenizerBase, words: Mapping[str, int], least_count: int, left_out: frozenset[str]
 ) -> list[tuple[list[str], int]]:
-    """The pieces and the count of each frequent word that has two or more, without unknown and special ones."""
-    known, found = tokenizer.get_vocab().keys() - {*tokenizer.all_special_tokens}, []
+    """The pieces and the count of each frequent word that has two or more, all known, not special or `left_out`."""
+    known, found = tokenizer.get_vocab().keys() - {*tokenizer.all_special_tokens} - left_out, []
     for word, count in words.items():
         if count >= least_count:
             pieces = [piece.value for piece in tokenizer.backend_tokenizer.model.tokenize(word)]
@@ -189,7 +192,8 @@ def _add_entries(
 ) -> None:
     """Add the entries to a model as `tokenizers` writes it to JSON."""
     if state["type"] != "Unigram":
-        state["vocab"].update({entry: ids[entry] for entry in chosen})
+        # Tokens that were added behind the vocabulary too: `tokenizers` numbers those anew that the model lacks.
+        state["vocab"] = {**vocabulary, **state["vocab"], **{entry: ids[entry] for entry in chosen}}
         if state["type"] == "BPE":
             state["merges"] += [list(run) for run in chosen.values()]
         return

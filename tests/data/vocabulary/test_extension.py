@@ -60,6 +60,17 @@ class TestEveryFamily:
         other = lines()
         assert ids_of(extended.tokenizer, other) == ids_of(tokenizer, other)
 
+    def test_added_tokens_keep_their_ids(self, config_class, tmp_path):
+        tokenizer = train(config_class)
+        tokenizer.add_tokens(["<drug>", "<gene>"])
+        extended = extend_vocabulary(tokenizer, count_words(domain_lines(), tokenizer), 3)
+        extended.tokenizer.save_pretrained(tmp_path)
+        old, new = tokenizer.get_vocab(), AutoTokenizer.from_pretrained(tmp_path).get_vocab()
+        assert {name: new[name] for name in old} == old == {name: extended.tokenizer.get_vocab()[name] for name in old}
+        assert min(extended.pieces) == old["<gene>"] + 1 and len(set(new.values())) == len(new)
+        ids = ids_of(extended.tokenizer, ["hypertension<drug> and<gene>"])[0]
+        assert [one for one in ids if one in (old["<drug>"], old["<gene>"])] == [old["<drug>"], old["<gene>"]]
+
     def test_rows_are_the_same_every_time(self, config_class):
         tokenizer = train(config_class)
         words = count_words(domain_lines(), tokenizer)
@@ -150,6 +161,20 @@ def test_wrong_input(words, number, message):
 def test_other_models_are_refused(tokenizer):
     with pytest.raises(ValueError, match="type WordLevel: entries can be added to WordPiece, BPE, Unigram"):
         extend_vocabulary(tokenizer, {"w5": 9}, 1)
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_bytes_of_unknown_characters_are_no_pieces_of_entries(kind):
+    names = ["<unk>", "a", "b", *(f"<0x{byte:02X}>" for byte in range(256))]
+    if kind == "bpe":
+        vocabulary = {name: number for number, name in enumerate(names)}
+        model = models.BPE(vocab=vocabulary, merges=[], unk_token="<unk>", byte_fallback=True)
+    else:
+        model = models.Unigram([(name, -float(place)) for place, name in enumerate(names)], 0, byte_fallback=True)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(model), unk_token="<unk>")
+    assert len(ids_of(tokenizer, ["é"])[0]) == 2
+    extended = extend_vocabulary(tokenizer, {"é": 90, "ab": 5}, 3)
+    assert extended.tokenizer.convert_ids_to_tokens(list(extended.pieces)) == ["ab"]
 
 
 def test_tokens_that_a_unigram_model_does_not_list():
