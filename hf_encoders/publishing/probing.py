@@ -1,5 +1,6 @@
 """Compares the outputs of two models on rows of random tokens."""
 
+from itertools import permutations
 from typing import NamedTuple
 
 import torch
@@ -89,8 +90,10 @@ def difference(
     values, differences = [], []
     for name, value in expected.items():
         pair = (value, found[name])
-        # A discriminator has one score per token, zero at padding here; a classifier may have as many as tokens.
-        is_of_tokens = value.shape == is_real.shape and not all(one[~is_real].any() for one in pair)
+        # A discriminator has one score per token: at padding all are zero here, and none in transformers. A classifier
+        # may have as many scores as there are tokens.
+        at_padding = [one[~is_real] for one in pair] if value.shape == is_real.shape else []
+        is_of_tokens = any(not one.any() and other.all() for one, other in permutations(at_padding, 2))
         if value.shape[:2] == is_real.shape and (value.ndim > 2 or name in ANSWERS or is_of_tokens):
             pair = (value[is_real], found[name][is_real])
         values.append(pair[0].flatten())

@@ -34,9 +34,11 @@ def spread(model: nn.Module) -> dict[str, str]:
     """
     parts = [name for name, module in model.named_modules() if type(module).__name__ in model._no_split_modules]
     others = {name for name, _ in model.named_parameters() if not name.startswith(tuple(f"{part}." for part in parts))}
-    modules = {name: model.get_submodule(name.rpartition(".")[0]) for name in others}
-    # A parameter beside modules goes by its own name: its module's would be that of all.
-    others = {name if any(one.children()) else name.rpartition(".")[0] for name, one in modules.items()}
+    modules = {name: name.rpartition(".")[0] for name in others}
+    # A parameter beside parts goes by its own name: its module's would be that of all.
+    others = {
+        name if any(one.startswith(f"{its}.") for one in parts) else its or name for name, its in modules.items()
+    }
     return {**dict.fromkeys(sorted(others), "cpu"), **{part: ("cpu", "disk")[i % 2] for i, part in enumerate(parts)}}
 
 
