@@ -154,7 +154,7 @@ def check_layers(layers: Iterable[int], depth: int) -> list[int]:
 def weights_of_layers(
     weights: Mapping[str, torch.Tensor], layers: Sequence[int], depth: int
 ) -> dict[str, torch.Tensor]:
-    """The weights of the chosen ones of `depth` layers, numbered anew, and all that are of no layer.
+    """The weights of the chosen ones of `depth` layers, numbered from 0, and all that are of no layer.
 
     >>> weights = {"encoder.layer.0.bias": 1, "encoder.layer.1.bias": 2, "embeddings.weight": 3}
     >>> weights_of_layers(weights, [1], depth=2)

@@ -192,7 +192,7 @@ def _add_entries(
 ) -> None:
     """Add the entries to a model as `tokenizers` writes it to JSON."""
     if state["type"] != "Unigram":
-        # Tokens that were added behind the vocabulary too: `tokenizers` numbers those anew that the model lacks.
+        # Tokens that were added behind the vocabulary too: `tokenizers` renumbers those that the model lacks.
         state["vocab"] = {**vocabulary, **state["vocab"], **{entry: ids[entry] for entry in chosen}}
         if state["type"] == "BPE":
             state["merges"] += [list(run) for run in chosen.values()]
