@@ -130,15 +130,16 @@ def test_an_auto_map_may_name_a_tokenizer_by_its_two_classes(directory):
 
 @pytest.mark.processes
 def test_an_encoder_without_pooler_passes_with_a_warning(tmp_path):
-    """XLM never has one, which is worth no warning."""
-    directories = []
+    """Families that never have one are worth no warning."""
+    directories, num_with_pooler = [], 0
     for family in FAMILIES:
         kind = type(make_model(family, "AutoModel"))
+        num_with_pooler += may_have_pooler(kind)
         model = kind(make_config(family), **({"add_pooling_layer": False} if may_have_pooler(kind) else {}))
         directories.append(save_checkpoint(model, family, tmp_path / family.name))
         assert check_files(directories[-1]) == []
     found = check_loading(directories)
-    assert len(found) == sum(family.name != "xlm" for family in FAMILIES)
+    assert len(found) == num_with_pooler >= 4
     assert all(not one.is_error and "has no pooler: load it with add_pooling_layer=False" in one.text for one in found)
 
 

@@ -83,12 +83,12 @@ def test_an_encoder_that_was_saved_without_pooler_is_exported(form, tmp_path):
 
 @pytest.mark.processes
 def test_native_directories_load_where_the_package_is_not(tmp_path):
-    loads = []
-    for family in FAMILIES:
+    loads, families = [], [family for family in FAMILIES if MLM in family.config_class.AUTO_MAP]
+    for family in families:
         source = save(family, MLM, tmp_path / family.name)
         folder, _ = export_checkpoint(source, "native", tmp_path / f"{family.name}-native")
         loads.append(Load(folder, "plain", MLM, probe_batch(make_config(family), MLM, 40)))
-    for family, load, loaded in zip(FAMILIES, loads, load_elsewhere(loads), strict=True):
+    for family, load, loaded in zip(families, loads, load_elsewhere(loads), strict=True):
         assert (loaded.error, loaded.class_name, loaded.missing) == ("", built_in(family, MLM), [])
         expected = outputs_of(make_model(family, MLM), load.batch)
         assert difference(loaded.outputs, expected, load.batch["attention_mask"]).largest < 1e-5
