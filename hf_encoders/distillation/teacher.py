@@ -68,18 +68,19 @@ class DistillationOptions:
 
     @property
     def weights(self) -> dict[str, float]:
-        """Weights of the terms that are computed.
+        """Weights of the terms that are computed: the student's own one always, its figures are those of any run.
 
         >>> DistillationOptions(loss_weights={"cos": 0}).weights
         {'mlm': 2.0, 'ce': 5.0}
         """
         weights = {**LOSS_WEIGHTS, **(self.loss_weights or {})}
-        return {name: float(weights[name]) for name in ("mlm", "ce", "cos") if weights[name] or name == "mlm"}
+        own = EncoderForMaskedLM.loss_terms
+        return {name: float(weights[name]) for name in dict.fromkeys([*own, *weights]) if weights[name] or name in own}
 
     @property
     def loss_terms(self) -> dict[str, str]:
         """The argument of `forward` with the items of each term."""
-        items = {"ce": "labels" if self.soft_targets == "predicted" else "input_ids", "mlm": "labels"}
+        items = {**EncoderForMaskedLM.loss_terms, "ce": "labels" if self.soft_targets == "predicted" else "input_ids"}
         return {name: items.get(name, "input_ids") for name in self.weights}
 
 
