@@ -23,6 +23,7 @@ from hf_encoders.data.corpus.similar_words import (
     describe_similar_words,
     read_similar_words,
 )
+from hf_encoders.data.corpus.text_files import check_text_files
 from hf_encoders.data.corpus.text_options import add_text_arguments, check_text_arguments, load_split
 from hf_encoders.data.corpus.word_segmentation import jieba_segmenter
 from hf_encoders.loading import load_tokenizer
@@ -103,6 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Prepare the corpus and print its report."""
     check_parallel_arguments(arguments)
     check_text_arguments(arguments)
+    check_text_files(arguments.input or (), "--input")
     transformers.logging.set_verbosity_error()
     tokenizer = load_tokenizer(arguments.tokenizer, "--tokenizer")
     table = None

@@ -26,6 +26,7 @@ from hf_encoders.data.corpus.segmentation import splitter_for
 from hf_encoders.data.corpus.settings import library_versions
 from hf_encoders.data.corpus.shards import Reading
 from hf_encoders.data.corpus.sources import TextSource, make_source
+from hf_encoders.data.corpus.text_files import check_text_files
 from hf_encoders.data.corpus.text_options import add_text_arguments, check_text_arguments, load_split
 from hf_encoders.data.mixture import Sampling
 from hf_encoders.data.vocabulary.report import (
@@ -262,6 +263,7 @@ def extend(arguments: argparse.Namespace) -> int:
 
 def _some_lines(paths: list[str]) -> list[str]:
     """Lines of text to measure, 10 MB at most, evenly from all of it."""
+    check_text_files(paths, "--keep")
     text = SelectedText(documents_of(make_source(paths, DocumentReader(splitter_for(None)))), 0.0, HELD_OUT_BYTES)
     return list(text)
 
@@ -271,6 +273,8 @@ def sources_of(arguments: argparse.Namespace) -> dict[str, TextSource]:
     given = {UNNAMED: None} if arguments.input is None else named_paths(arguments.input, "--input")
     if arguments.sampling_alpha is not None and UNNAMED in given:
         raise ValueError("--sampling-alpha is for sources with names: give --input NAME=PATH for each.")
+    for paths in given.values():
+        check_text_files(paths or (), "--input")
     found = {}
     for name, code in languages_of(arguments.language, given, None).items():
         columns = arguments.text_column, arguments.sentences_column, arguments.turns_column

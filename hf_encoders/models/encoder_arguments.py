@@ -87,7 +87,12 @@ def check_ids(
     size_name: str,
     remedy: str = "check that the tokenizer belongs to this model, or configure a larger table",
 ) -> None:
-    """Raise ValueError if an id has no row in its table; not inside a traced graph, where values are not known."""
+    """Raise ValueError for ids that are not integers, or without a row in their table.
+
+    Inside a traced graph values are not known, and not checked.
+    """
+    if ids is not None and ids.is_floating_point():
+        raise ValueError(f"{name} has dtype {ids.dtype}: pass integers.")
     if ids is None or ids.numel() == 0 or torch.compiler.is_compiling() or torch.jit.is_tracing() or ids.is_meta:
         return
     low, high = (int(bound) for bound in ids.aminmax())

@@ -4,7 +4,8 @@ Differs from BERT in: attention by content, distance and segment, without positi
 embeddings; a second stream of rows that predict tokens without seeing them; a summary of the last token instead of a
 pooler. Leaves out: memory (`mems`), decoder use, the beam search of `XLNetForQuestionAnswering`.
 
-Both streams are one tensor, and who sees whom is one integer a token instead of a matrix: `encoder_streams.py`.
+Both streams are one tensor, and who sees whom is one integer a token instead of a matrix: `encoder_streams.py`; the
+attention is in `encoder_relative_attention.py`.
 """
 
 from dataclasses import dataclass
@@ -21,15 +22,15 @@ from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 
 from .configuration_xlnet import HfeXLNetConfig
-from .encoder_attention import eager_attention
 from .encoder_blocks import activation, in_chunks
-from .encoder_cpu_kernels import EncoderDropout, padded_to, with_padding_rows
+from .encoder_cpu_kernels import EncoderDropout, with_padding_rows
 from .encoder_heads import EncoderHead
 from .encoder_linear_loss import linear_classification_sums
 from .encoder_losses import IGNORED, ObjectiveSums, classification_sums, normalised
 from .encoder_models import EncoderModel, EncoderPreTrainedModel
 from .encoder_outputs import FlatEncoderOutput
 from .encoder_recompute import project
+from .encoder_relative_attention import RelativeAttention, sinusoids
 from .encoder_streams import Streams, make_streams
 from .encoder_tasks import (
     EncoderForMultipleChoice,
@@ -47,112 +48,6 @@ INSTEAD = {
     "input_mask": "pass attention_mask, 1 for tokens",
     "position_ids": "XLNet counts distances by itself, leave it out",
 }
-
-
-def sinusoids(longest: int, width: int, clamp_len: int, like: torch.Tensor) -> torch.Tensor:
-    """Encodings of the distances from -(L - 1) to L - 1: sines in the first and cosines in the second half of columns.
-
-    `relative_positional_encoding` in `modeling.py` of zihangdai/xlnet. `(2 * L - 1, D)`.
-    """
-    distances = torch.arange(1 - longest, longest, device=like.device, dtype=torch.float32)
-    if clamp_len > 0:
-        distances = distances.clamp(-clamp_len, clamp_len)
-    columns = torch.arange(0, width, 2, device=like.device, dtype=torch.float32)
-    angles = distances[:, None] * (1 / 10000 ** (columns / width))
-    return torch.cat([angles.sin(), angles.cos()], dim=-1).to(like.dtype)
-
-
-class XLNetRelativeAttention(nn.Module):
-    """Attention of both streams to the content, with the residual and the LayerNorm after it (section 2.5).
-
-    The score of row i and key j is `(q_i + r_w) k_j + (q_i + r_r) (W_r R_{i-j}) + (q_i + r_s) s`, over the square root
-    of the head's width, with one s for tokens of the same segment and another one for others.
-    """
-
-    def __init__(self, config: HfeXLNetConfig):
-        super().__init__()
-        if config.d_model % config.n_head != 0:
-            raise ValueError(f"d_model={config.d_model} is not a multiple of n_head={config.n_head}: change one.")
-        self.config = config
-        heads = (config.n_head, config.d_head)
-        for name in ("q", "k", "v", "o", "r"):
-            setattr(self, name, nn.Parameter(torch.empty(config.d_model, *heads)))
-        for name in ("r_r_bias", "r_s_bias", "r_w_bias"):
-            setattr(self, name, nn.Parameter(torch.empty(heads)))
-        self.seg_embed = nn.Parameter(torch.empty(2, *heads))  # same segment, another one
-        self.layer_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
-        self.dropout = EncoderDropout(config.dropout)
-        self.scaling = config.d_head**-0.5
-
-    def forward(
-        self, hidden_states: torch.Tensor, distances: torch.Tensor, streams: Streams, output_attentions: bool = False
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """`(N + P, D)` and the encodings `(2 * L - 1, D)` -> `(N + P, D)`, and weights `(S, A, L, L)` if asked for."""
-        content = with_padding_rows(hidden_states[: streams.tokens.num_tokens])
-        heads = self._heads(hidden_states, self.q), self._heads(content, self.k), self._heads(content, self.v)
-        context, weights = self._attend(*heads, self._heads(distances, self.r), streams, output_attentions)
-        context = padded_to(context.flatten(1), hidden_states.shape[0])
-        return self.layer_norm(self.dropout(context @ self.o.flatten(1).t(), hidden_states)), weights
-
-    def _heads(self, hidden_states: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        """`(rows, D)` -> `(rows, A, H)`."""
-        return (hidden_states @ weight.flatten(1)).view(-1, *weight.shape[1:])
-
-    def _attend(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        distance_key: torch.Tensor,
-        streams: Streams,
-        output_attentions: bool,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """`(rows, A, H)` each -> `(N + P, A, H)`, and weights of the content rows if asked for."""
-        implementation = "eager" if output_attentions else self.config._attn_implementation
-        if implementation not in ("eager", "sdpa"):
-            raise ValueError(
-                f"attn_implementation={implementation!r} cannot add distances to the scores, as XLNet does: use "
-                "attn_implementation='sdpa' or 'eager'."
-            )
-        num_tokens = streams.tokens.num_tokens
-        query = streams.of_sequences(query).transpose(1, 2)  # (S, A, n, H)
-        key, value = (streams.tokens.to_sequences(x[:num_tokens]).transpose(1, 2) for x in (key, value))
-        bias = self._bias(query, distance_key, streams)
-        query = query + self.r_w_bias.to(query.dtype)[:, None]
-        dropout = self.dropout.p if self.training else 0.0
-        if implementation == "sdpa":
-            weights = None
-            context = nn.functional.scaled_dot_product_attention(
-                query, key, value, attn_mask=bias, dropout_p=dropout, scale=self.scaling
-            ).transpose(1, 2)
-        else:
-            context, weights = eager_attention(self, query, key, value, bias, self.scaling, dropout)
-            if streams.most_queries:  # weights of the content rows; without other rows, those that the context is of
-                weights = weights[:, :, : streams.tokens.longest]
-        if streams.visible is not None:
-            # A row that sees nothing, the first of the order, has a context of zero; any mask would give it all keys.
-            sees_some = streams.visible.any(dim=-1).transpose(1, 2)[..., None]
-            context = context.masked_fill(~sees_some, 0.0)
-        return streams.from_sequences(context), weights
-
-    def _bias(self, query: torch.Tensor, distance_key: torch.Tensor, streams: Streams) -> torch.Tensor:
-        """What distance, segment and visibility add to the scaled scores, `(S, A, n, L)`."""
-        scaled = query * self.scaling
-        # All products with the table, then a gather: no encoding is projected twice.
-        by_distance = (scaled + self._scaled(self.r_r_bias, query)) @ distance_key.permute(1, 2, 0)
-        index = streams.distances[:, None].expand(-1, query.shape[1], -1, -1)
-        bias = by_distance.gather(-1, index)
-        if streams.same_segment is not None:
-            # A softmax does not change by a constant: what the same segment adds over another one is enough.
-            direction = (self.seg_embed[0] - self.seg_embed[1]).to(query.dtype)
-            by_segment = ((scaled + self._scaled(self.r_s_bias, query)) * direction[:, None]).sum(dim=-1, keepdim=True)
-            bias = bias + by_segment * streams.same_segment
-        if streams.visible is not None:
-            bias = bias.masked_fill(~streams.visible, torch.finfo(bias.dtype).min)
-        return bias
-
-    def _scaled(self, bias: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
-        return (bias * self.scaling).to(query.dtype)[:, None]
 
 
 class XLNetFeedForward(nn.Module):
@@ -185,7 +80,7 @@ class XLNetLayer(GradientCheckpointingLayer):
 
     def __init__(self, config: HfeXLNetConfig):
         super().__init__()
-        self.rel_attn = XLNetRelativeAttention(config)
+        self.rel_attn = RelativeAttention(config)
         self.ff = XLNetFeedForward(config)
 
     def forward(
@@ -206,7 +101,7 @@ class HfeXLNetPreTrainedModel(EncoderPreTrainedModel):
     _supports_attention_backend = False
     _can_set_attn_implementation_cached_value = True  # transformers looks for its own interface in this file
     _input_embed_layer = "word_embedding"
-    _can_record_outputs = {"hidden_states": HiddenStateRecorder, "attentions": XLNetRelativeAttention}
+    _can_record_outputs = {"hidden_states": HiddenStateRecorder, "attentions": RelativeAttention}
     pretraining_heads = (r"lm_loss\.(weight|bias)",)
     _no_split_modules = ["XLNetLayer"]
 
@@ -216,7 +111,7 @@ class HfeXLNetPreTrainedModel(EncoderPreTrainedModel):
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
-        if isinstance(module, XLNetRelativeAttention):
+        if isinstance(module, RelativeAttention):
             own = module.parameters(recurse=False)
         else:
             own = [module.mask_emb] if isinstance(module, HfeXLNetModel) else []
@@ -299,9 +194,6 @@ class HfeXLNetModel(EncoderModel, HfeXLNetPreTrainedModel):
             raise ValueError(
                 f"is_reversed has shape {tuple(is_reversed.shape)}: pass one flag a sequence, {tokens.num_sequences}."
             )
-        if token_type_ids is None and self.training:
-            # One segment changes nothing, but a parameter without a gradient stops several processes.
-            token_type_ids = torch.zeros(1, 1, dtype=torch.long, device=words.device)
         parts = (flat(token_type_ids), flat(order), is_reversed, queries)
         tokens.derived["streams"] = make_streams(tokens, words.device, *parts)
         hidden_states = self.dropout(words)

@@ -9,19 +9,21 @@ from typing import Any
 import torch
 import transformers
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.modeling_utils import load_state_dict
 from transformers.utils import ModelOutput
 from transformers.utils.generic import can_return_tuple
 
 from hf_encoders.data.batches import IGNORED
 from hf_encoders.data.replaced_tokens import REPLACEMENT, DataCollatorForReplacedTokenDetection
-from hf_encoders.loading import read_config
+from hf_encoders.errors import first_line
+from hf_encoders.models.encoder_arguments import check_ids
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.models.encoder_linear_loss import CHUNK_SCORES
 from hf_encoders.models.encoder_losses import ObjectiveSums, normalised, pair_share_of_batch
 from hf_encoders.objectives.mlm import MASKED_TOKENS, MaskedLanguageModelling
 from hf_encoders.objectives.objective import LossTerm
+from hf_encoders.registration import config_class_of
 from hf_encoders.saved_files import GENERATOR_FOLDER, WEIGHTS_FILE
 
 
@@ -126,17 +128,16 @@ class ReplacedTokenDetectionModel(PreTrainedModel):
             kwargs: passed to both models, like `attention_mask`, `token_type_ids` and `position_ids`.
 
         Raises:
-            ValueError: for `labels` without `random_bits`, or with some that are not integers; as in both models.
+            ValueError: for `labels` without `random_bits`, or with others than these; as in both models.
         """
         inputs = (attention_mask, token_type_ids, position_ids)
         if labels is None:
             return ReplacedTokenDetectionOutput(logits=self.discriminator(input_ids, *inputs, **kwargs).logits)
-        if random_bits is None or random_bits.shape != labels.shape or random_bits.is_floating_point():
-            given = None if random_bits is None else f"{random_bits.dtype} of shape {tuple(random_bits.shape)}"
-            raise ValueError(
-                f"random_bits is {given}, and labels have shape {tuple(labels.shape)}: pass a whole number per token, "
-                "which samples a token in its place; DataCollatorForReplacedTokenDetection draws them."
-            )
+        remedy = "pass what DataCollatorForReplacedTokenDetection draws, a whole number per token"
+        if random_bits is None or random_bits.shape != labels.shape:
+            given = "missing" if random_bits is None else f"of shape {tuple(random_bits.shape)}"
+            raise ValueError(f"random_bits is {given}, and labels have shape {tuple(labels.shape)}: {remedy}.")
+        check_ids("random_bits", random_bits, 2**32, "their range", remedy)
         outputs = self.generator.encode(input_ids, *inputs, token_labels=labels, **kwargs)
         _, mlm = self.generator.predict_tokens(outputs.last_hidden_state, outputs.tokens, labels, return_logits=False)
         is_predicted = labels != IGNORED
@@ -189,12 +190,20 @@ class ReplacedTokenDetectionModel(PreTrainedModel):
             kwargs: As in transformers.
 
         Raises:
-            ValueError: if the two were not trained together, so that their embeddings differ; as in both models.
+            ValueError: if there is no generator, or the two were not trained together, so that their embeddings
+                differ; as in both models.
         """
-        discriminator_class, generator_class = classes_of(type(read_config(source)))
+        fields, _ = PreTrainedConfig.get_config_dict(source, **kwargs)
+        config_class = config_class_of(str(fields.get("model_type")).removeprefix("hfe_"))
+        discriminator_class, generator_class = classes_of(config_class)
         place = {"subfolder": GENERATOR_FOLDER} if generator is None else {}
         found = discriminator_class.from_pretrained(source, **kwargs)
-        other = generator_class.from_pretrained(generator or source, **kwargs, **place)
+        try:
+            other = generator_class.from_pretrained(generator or source, **kwargs, **place)
+        except OSError as error:
+            where = generator or f"the folder {GENERATOR_FOLDER!r} of {source}"
+            remedy = f"give the generator that {source} was trained with, generator=..."
+            raise ValueError(f"generator: {where} cannot be loaded ({first_line(error)}): {remedy}.") from error
         own, others = (one.base_model.embeddings.state_dict() for one in (found, other))
         if own.keys() != others.keys() or not all(torch.equal(own[name], others[name]) for name in own):
             raise ValueError(

@@ -152,6 +152,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder of the runs and the table")
     parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS), help="rows to make (default: all)")
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS), help="default: 0 1 2")
+    columns = [*CONTENDERS, BASELINE]
+    parser.add_argument("--columns", nargs="+", choices=columns, default=columns, help="models to train (default: all)")
     parser.add_argument("--most-rows", type=int, metavar="N", help="train and test on less, to try the script")
     arguments = parser.parse_args()
     transformers.logging.set_verbosity_error()
@@ -189,11 +191,13 @@ def make_row(name: str, arguments: argparse.Namespace) -> None:
     task = row.module.prepare(data, tokenizer, max_length=length, **row.options)
     print(name, *task.plan, sep="\n  ", flush=True)
     path = folder / "baseline.json"
-    if not path.exists():
+    if BASELINE in arguments.columns and not path.exists():
         figure = row.baseline(data["train"], data["test"], **row.options)
         constant = None if task.baseline is None else task.baseline.metrics("test").get(row.metric)
         write_run(path, {"contender": BASELINE, "figure": figure, "constant": constant})
     for contender, fields in CONTENDERS.items():
+        if contender not in arguments.columns:
+            continue
         for seed in arguments.seeds if row.against_stock or "classes" not in fields else ():
             path = folder / f"{contender.replace(' ', '_')}-{seed}.json"
             if path.exists():

@@ -76,6 +76,7 @@ def check(folder, trust, target):
     found["losses"] = train(model, target)
     trained = transformer.auto_model.state_dict()
     found["unchanged"] = [name for name, value in before.items() if torch.equal(value, trained[name])]
+    found["parameters"] = len(before)
     model.save_pretrained(target)
     again = SentenceTransformer(target, device="cpu", **trust)
     found["class, saved"] = type(again[0].auto_model).__name__
@@ -123,7 +124,8 @@ def test_encodes_trains_and_is_saved(
     assert found["scale"] > 0.1
     assert found["error"] < 1e-5 and found["error, short"] < 1e-5 and found["error, saved"] < 1e-5
     assert found["losses"][1] < 0.9 * found["losses"][0]
-    # A mean of hidden states reads no pooler; everything else learns.
-    assert all("pooler" in name for name in found["unchanged"]), found["unchanged"]
+    # What a mean of hidden states does not read, such as a pooler, stays; it is what stays in transformers' own model.
+    assert found["unchanged"] == answers[f"{family.name} False"][0]["unchanged"]
+    assert len(found["unchanged"]) < found["parameters"] / 3
     assert (target / "modules.json").is_file()
     assert any(target.rglob("modeling_*.py")) == trust

@@ -8,7 +8,7 @@ from transformers import PreTrainedModel
 
 from hf_encoders import HfeBertForNextSentencePrediction, HfeBertForPreTraining, HfeBertModel, HfeRobertaModel
 from hf_encoders.models.encoder_attention import EncoderSelfAttention
-from hf_encoders.models.modeling_xlnet import XLNetRelativeAttention
+from hf_encoders.models.encoder_relative_attention import RelativeAttention
 from tests.models.tiny import (
     BASE_MODELS,
     CLASSIFIERS,
@@ -31,7 +31,7 @@ def assert_refused(model: PreTrainedModel, message: str, **inputs: Any) -> None:
     """The message fits, and no attention ran before it."""
     ran = []
     for module in model.modules():
-        if isinstance(module, (EncoderSelfAttention, XLNetRelativeAttention)):
+        if isinstance(module, (EncoderSelfAttention, RelativeAttention)):
             module.register_forward_pre_hook(lambda *_: ran.append(1))
     with pytest.raises(ValueError, match=message):
         model(**inputs)
@@ -173,6 +173,7 @@ def test_token_labels_out_of_range_or_shape(model_class: type[PreTrainedModel], 
         labels = torch.zeros(shape, dtype=torch.long)
         assert_refused(model, r"labels has shape .*pass labels of shape \(2, 5\)", input_ids=ids, labels=labels)
     assert_refused(model, "labels has dtype torch.float32: pass class ids", input_ids=ids, labels=torch.zeros(2, 5))
+    assert_refused(model, "token_type_ids has dtype torch.float32", input_ids=ids, token_type_ids=torch.zeros(2, 5))
 
 
 @pytest.mark.parametrize("model_class", [*CLASSIFIERS, *MULTIPLE_CHOICE, HfeBertForNextSentencePrediction])

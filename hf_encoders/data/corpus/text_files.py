@@ -60,6 +60,12 @@ def text_files(path: Path, option: str = "paths: ") -> list[Path]:
     return files
 
 
+def check_text_files(paths: Sequence[str | Path], option: str) -> None:
+    """Refuse paths as `text_files` does, naming the option that gave them."""
+    for path in paths:
+        text_files(Path(path), f"{option}: ")
+
+
 def skipped_files(paths: Sequence[str | Path]) -> dict[str, int]:
     """Number of skipped files in the folders among `paths` by kind (suffix, broken link), most frequent first."""
     total: Counter[str] = Counter()
