@@ -153,7 +153,7 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS), help="rows to make (default: all)")
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS), help="default: 0 1 2")
     columns = [*CONTENDERS, BASELINE]
-    parser.add_argument("--columns", nargs="+", choices=columns, default=columns, help="models to train (default: all)")
+    parser.add_argument("--columns", nargs="+", choices=columns, default=columns, help="default: all")
     parser.add_argument("--most-rows", type=int, metavar="N", help="train and test on less, to try the script")
     arguments = parser.parse_args()
     transformers.logging.set_verbosity_error()
