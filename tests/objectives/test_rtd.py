@@ -360,9 +360,7 @@ def test_a_folder_of_another_model_is_refused(tmp_path: Path):
 def test_families_without_a_discriminator_are_refused():
     objective = get_objective("rtd")
     config_classes = {one.model_type: one for one in transformers.AutoModelForMaskedLM._model_mapping._extra_content}
-    with pytest.raises(
-        ValueError, match="objective rtd: bert has no head for replaced tokens. Use mlm, or the family electra"
-    ):
+    with pytest.raises(ValueError, match="objective rtd: bert has no head for replaced tokens. Use .*family electra"):
         objective.model_class(config_classes["bert"])
     assert objective.model_class(HfeElectraConfig) is ReplacedTokenDetectionModel
     assert get_objective("mlm").model_class(HfeElectraConfig) is HfeElectraForMaskedLM
