@@ -2,15 +2,21 @@
 
     OMP_NUM_THREADS=1 python -m tests.benchmarks.equal_wall_time bert-minutes --corpus docs.txt --output runs/beside
 
-Both get the same documents, tokenizer, model size, optimizer, learning rate, schedule, batch sizes and lengths, phase
-by phase. Stock: the family's `...ForMaskedLM`, `DataCollatorForLanguageModeling`, `Trainer`, text cut into rows of one
-length as `run_mlm.py` does; it is spared the pair objective, for which transformers has no data. Its number of steps
-is what it does in the time of the recipe's run, from 100 steps measured beforehand. Loading and evaluation are not
-counted in either time. The time is that of the process's work on the CPU, so that what else the machine does has no
-part in it: with one thread, that is the wall time of a machine with nothing else to do.
+All get the same documents, tokenizer, model size, optimizer, learning rate, schedule, mask rates, batch sizes and
+lengths, phase by phase. The others than the recipe's run use `DataCollatorForLanguageModeling` and `Trainer`, and
+differ in two ways, so that the table says where a difference comes from:
 
-Both are evaluated alike: masked tokens of the same texts of documents kept apart, with the same masks. For a run with
-pairs those texts are not its own form of input.
+- classes: the family's `...ForMaskedLM` of transformers, or of this package;
+- rows: `cut`, text cut into rows of one length as `run_mlm.py` does; or `sentences`, those of `SentenceBlocks`, whole
+  sentences of one document from the beginning of one.
+
+They are spared the pair objective, for which transformers has no data. Their number of steps is what each does in the
+time of the recipe's run, from 100 steps measured beforehand. Loading and evaluation are not counted. The time is that
+of the process's work on the CPU, so that what else the machine does has no part in it: with one thread, that is the
+wall time of a machine with nothing else to do.
+
+All are evaluated alike: masked tokens of the same texts of documents kept apart, with the same masks. For a run with
+pairs those texts are not its own form of input. `--seed` is that of the weights and of the order of rows.
 """
 
 import argparse
@@ -47,6 +53,9 @@ from hf_encoders.recipes.run_corpus import CorpusPaths, open_sources
 EVAL_BLOCKS = 1000
 CALIBRATION_STEPS, WARM_UP_STEPS = 120, 20  # measured are those behind the first ones
 POINTS = 20  # of a curve
+MASK_RATE = 0.15  # of recipes without one
+RECIPE_RUN = "hf_encoders, recipe"
+BESIDE = (("transformers", "cut"), ("transformers", "sentences"), ("hf_encoders", "cut"))  # classes, rows
 
 
 class Curve(TrainerCallback):
@@ -96,37 +105,52 @@ def evaluation_batches(held_out: datasets.Dataset, tokenizer, length: int) -> li
     return list(DataLoader(blocks, batch_size=50, collate_fn=DataCollatorForMaskedLM(tokenizer)))
 
 
-class StockBatches(torch.utils.data.Dataset):
-    """What each step of stock's run is given: rows of special tokens and text, all as long as the phase says.
+class StepRows(torch.utils.data.Dataset):
+    """What each step of a run beside the recipe's is given: its mask rate, and rows of special tokens and text.
 
-    What is left over at the end of the text is dropped, as in `run_mlm.py`; the order is random, anew every epoch.
+    The order of rows is random, and another one in every epoch.
     """
 
-    def __init__(self, recipe: Recipe, documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase):
-        first, last = tokenizer.cls_token_id, tokenizer.sep_token_id
-        tokens = list(chain.from_iterable(sentence for document in documents["input_ids"] for sentence in document))
-        random = np.random.default_rng(0)
-        self.steps: list[list[dict[str, list[int]]]] = []
+    def __init__(self, kind: str, recipe: Recipe, documents: datasets.Dataset, tokenizer, seed: int):
+        self.seed, random = seed, np.random.default_rng(seed)
+        self.steps: list[tuple[float, list[dict[str, list[int]]]]] = []
         for phase in recipe.phases:
-            inner = phase.length - 2
-            starts = range(0, len(tokens) // inner * inner, inner)
-            epochs = math.ceil(phase.steps * phase.examples / len(starts))
-            order = iter(np.concatenate([random.permutation(starts) for _ in range(epochs)]).tolist())
+            rows = ROWS[kind](documents, tokenizer, phase.length)
+            epochs = math.ceil(phase.steps * phase.examples / len(rows))
+            order = iter(np.concatenate([random.permutation(len(rows)) for _ in range(epochs)]).tolist())
             for _ in range(phase.steps):
-                taken = [next(order) for _ in range(phase.examples)]
-                self.steps.append([{"input_ids": [first, *tokens[i : i + inner], last]} for i in taken])
+                taken = [{"input_ids": rows[next(order)].tolist()} for _ in range(phase.examples)]
+                rate = recipe.mask_rate(len(self.steps) / recipe.steps) if recipe.mask_rate else MASK_RATE
+                self.steps.append((rate, taken))
 
     def __len__(self) -> int:
         return len(self.steps)
 
-    def __getitem__(self, step: int) -> list[dict[str, list[int]]]:
+    def __getitem__(self, step: int) -> tuple[float, list[dict[str, list[int]]]]:
         return self.steps[step]
 
 
-def stock_trainer(
-    recipe: Recipe, config: EncoderConfig, documents: datasets.Dataset, tokenizer, output: Path, curve: Curve
+def cut_rows(documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, length: int) -> np.ndarray:
+    """All text in rows of one length; what is left over at its end is dropped, as in `run_mlm.py`."""
+    tokens = np.fromiter(chain.from_iterable(chain.from_iterable(documents["input_ids"])), dtype=np.int32)
+    inner = tokens[: len(tokens) // (length - 2) * (length - 2)].reshape(-1, length - 2)
+    return np.pad(inner, ((0, 0), (1, 1)), constant_values=((0, 0), (tokenizer.cls_token_id, tokenizer.sep_token_id)))
+
+
+def sentence_rows(documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, length: int) -> list[np.ndarray]:
+    """The rows of `SentenceBlocks`, as long as their sentences."""
+    blocks = SentenceBlocks(documents, length, redraw=False)
+    rows, _ = DataCollatorForMaskedLM(tokenizer).make_rows([blocks.examples(np.arange(len(blocks)))])
+    return np.split(rows.ids, np.cumsum(rows.lengths)[:-1])
+
+
+ROWS = {"cut": cut_rows, "sentences": sentence_rows}
+
+
+def trainer_beside(
+    classes: str, rows: StepRows, recipe: Recipe, config: EncoderConfig, tokenizer, output: Path, curve: Curve
 ) -> Trainer:
-    """Transformers' own classes with the recipe's settings, its phases included."""
+    """The stock `Trainer` and collator with the recipe's settings, its phases included, for one of `CLASSES`."""
     fields = {name: value for name, value in recipe.training.items() if name != "warmup_steps"}
     arguments = TrainingArguments(
         output_dir=str(output),
@@ -143,15 +167,18 @@ def stock_trainer(
         use_cpu=not torch.accelerator.is_available(),
         **fields,
     )
-    auto_config = transformers.AutoConfig.for_model(config.model_type, **_plain(config))
-    set_seed(arguments.seed)
-    model = transformers.AutoModelForMaskedLM.from_config(auto_config)
-    assert type(model).__module__.startswith("transformers.models.")
-    collator = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)
-    batches = StockBatches(recipe, documents, tokenizer)
-    return Trainer(
-        model, arguments, lambda steps: collator(steps[0]), batches, processing_class=tokenizer, callbacks=[curve]
-    )
+    set_seed(rows.seed)
+    if classes == "transformers":
+        config = transformers.AutoConfig.for_model(config.model_type, **_plain(config))
+    model = transformers.AutoModelForMaskedLM.from_config(config)
+    assert type(model).__module__.startswith(f"{classes}.models.")
+    collator = DataCollatorForLanguageModeling(tokenizer)
+
+    def collate(steps: list[tuple[float, list[dict[str, list[int]]]]]) -> dict[str, torch.Tensor]:
+        collator.mlm_probability, taken = steps[0]
+        return collator(taken)
+
+    return Trainer(model, arguments, collate, rows, processing_class=tokenizer, callbacks=[curve])
 
 
 def _plain(config: EncoderConfig) -> dict:
@@ -166,6 +193,7 @@ def main() -> None:
     parser.add_argument("--corpus", nargs="+", required=True, help="text files")
     parser.add_argument("--output", required=True, type=Path)
     parser.add_argument("--steps", type=int, help="of the recipe's run (default: its own)")
+    parser.add_argument("--seed", type=int, default=42, help="default: 42")
     arguments = parser.parse_args()
     recipe = load_recipe(arguments.recipe)
     recipe = recipe.of_steps(arguments.steps) if arguments.steps else recipe
@@ -175,29 +203,37 @@ def main() -> None:
     batches = evaluation_batches(held_out, tokenizer, recipe.longest)
 
     print(f"{recipe.name}, {recipe.steps} steps")
-    options = {"eval_strategy": "no", "save_strategy": "no", "disable_tqdm": True}
+    options = {"eval_strategy": "no", "save_strategy": "no", "disable_tqdm": True, "seed": arguments.seed}
     run = Run.from_recipe(recipe, arguments.output, options)
     set_seed(run.arguments.seed)
     trainer = run.trainer(training, held_out, tokenizer)
-    ours = Curve(batches)
-    trainer.add_callback(ours)
+    recipe_curve = Curve(batches)
+    trainer.add_callback(recipe_curve)
     trainer.train()
     trainer.save_state()  # for `hf-encoders plot`
+    found = {RECIPE_RUN: recipe_curve}
 
-    print("transformers' own classes")
     config = recipe.model_config(tokenizer)
-    probe = Curve(batches, points=0, skipped=WARM_UP_STEPS)
-    stock_trainer(recipe.of_steps(CALIBRATION_STEPS), config, training, tokenizer, arguments.output, probe).train()
-    steps = round((CALIBRATION_STEPS - WARM_UP_STEPS) * ours.seconds / probe.seconds)
-    stock = Curve(batches)
-    stock_trainer(recipe.of_steps(steps), config, training, tokenizer, arguments.output, stock).train()
+    for classes, kind in BESIDE:
+        name = f"{classes}, {kind}"
+        print(name)
+
+        def train(recipe: Recipe, curve: Curve, classes: str = classes, kind: str = kind) -> Curve:
+            rows = StepRows(kind, recipe, training, tokenizer, arguments.seed)
+            trainer_beside(classes, rows, recipe, config, tokenizer, arguments.output, curve).train()
+            return curve
+
+        probe = train(recipe.of_steps(CALIBRATION_STEPS), Curve(batches, points=0, skipped=WARM_UP_STEPS))
+        steps = round((CALIBRATION_STEPS - WARM_UP_STEPS) * recipe_curve.seconds / probe.seconds)
+        found[name] = train(recipe.of_steps(steps), Curve(batches))
 
     unigram = unigram_cross_entropy(training, held_out, len(tokenizer))
-    figures = {"recipe": recipe.name, "unigram": unigram, "ours": ours.found, "stock": stock.found}
+    curves = {name: curve.found for name, curve in found.items()}
+    figures = {"recipe": recipe.name, "seed": arguments.seed, "unigram": unigram, "curves": curves}
     (arguments.output / "equal_wall_time.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    for name, curve in (("hf_encoders", ours), ("transformers", stock)):
+    for name, curve in found.items():
         last = curve.found[-1]
-        print(f"{name:13} {last['step']:6} steps {last['seconds']:6.0f} s  loss {last['loss']:.3f}", end="  ")
+        print(f"{name:24} {last['step']:6} steps {last['seconds']:6.0f} s  loss {last['loss']:.3f}", end="  ")
         print(f"perplexity {math.exp(last['loss']):.1f}  accuracy {last['accuracy']:.1%}")
 
 

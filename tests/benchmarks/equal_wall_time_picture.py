@@ -11,7 +11,7 @@ from pathlib import Path
 import matplotlib
 
 
-CURVES = (("ours", "hf_encoders", "C0"), ("stock", "transformers", "C3"))
+COLOURS = ("C0", "C3", "C1", "C2")
 
 
 def main() -> None:
@@ -24,8 +24,8 @@ def main() -> None:
     print("| recipe | | steps | minutes | nats a masked token | perplexity | accuracy | unigram |")
     print("|---|---|---|---|---|---|---|---|")
     for figures in found:
-        for key, name, _ in CURVES:
-            last = figures[key][-1]
+        for name, curve in figures["curves"].items():
+            last = curve[-1]
             print(
                 f"| {figures['recipe']} | {name} | {last['step']:,} | {last['seconds'] / 60:.1f} | {last['loss']:.3f} "
                 f"| {math.exp(last['loss']):.0f} | {last['accuracy']:.1%} | {math.exp(figures['unigram']):.0f} |"
@@ -42,9 +42,9 @@ def draw(found: list[dict], output: Path) -> None:
         1, len(found), figsize=(3.6 * len(found), 3.2), sharey=True, squeeze=False, layout="constrained"
     )
     for axes, figures in zip(panels[0], found, strict=True):
-        for key, name, colour in CURVES:
-            minutes = [point["seconds"] / 60 for point in figures[key]]
-            axes.plot(minutes, [point["loss"] for point in figures[key]], color=colour, label=name)
+        for (name, curve), colour in zip(figures["curves"].items(), COLOURS, strict=True):
+            minutes = [point["seconds"] / 60 for point in curve]
+            axes.plot(minutes, [point["loss"] for point in curve], color=colour, label=name)
         axes.axhline(figures["unigram"], color="grey", linestyle=":", label="token frequencies")
         axes.set(title=figures["recipe"], xlabel="minutes of one core")
         axes.grid(alpha=0.3)
