@@ -21,6 +21,7 @@ from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives import OBJECTIVES, get_objective
 from hf_encoders.recipes.command import add_run_arguments, tokenizer_of, train_run
 from hf_encoders.recipes.recipe import Recipe, load_recipe, recipe_names
+from hf_encoders.training.layer_decay import check_layer_decay
 
 
 RECIPE = "adapt"
@@ -68,6 +69,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=InitialCheckpoint.head_steps,
         metavar="X",
         help="steps in which new heads learn alone; below 1 a share of all steps (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--layer-decay",
+        type=float,
+        metavar="X",
+        help="each layer's learning rate as a share of that of the layer above, in (0, 1] (default: the recipe's, or "
+        "1: one rate for all)",
     )
     parser.add_argument(
         "--tokenizer", metavar="DIR_OR_NAME", help="the checkpoint's, if it is elsewhere (default: in CHECKPOINT)"
@@ -120,7 +128,11 @@ def recipe_for(recipe: Recipe, config: EncoderConfig, arguments: argparse.Namesp
     model = {}
     if has_table and longest > rows:
         model = {"max_position_embeddings": type(config).position_rows(longest, config.pad_token_id or 0)}
-    return dataclasses.replace(recipe, family=config.model_type, objective=name, phases=tuple(phases), model=model)
+    fields = {"family": config.model_type, "objective": name, "phases": tuple(phases), "model": model}
+    if arguments.layer_decay is not None:
+        check_layer_decay(arguments.layer_decay, "--layer-decay")
+        fields["layer_decay"] = arguments.layer_decay
+    return dataclasses.replace(recipe, **fields)
 
 
 def objective_of(config: EncoderConfig) -> str:

@@ -83,6 +83,14 @@ def add_model_arguments(group: argparse._ArgumentGroup) -> None:
     add("--seeds", type=int, nargs="+", default=[0], metavar="N", help="a run with each seed (default: 0)")
     add("--patience", type=int, metavar="N", help="stop after N evaluations without improvement (default: never)")
     add(
+        "--layer-decay",
+        type=float,
+        default=1.0,
+        metavar="X",
+        help="each layer's learning rate as a share of that of the layer above, in (0, 1]; ELECTRA's is 0.8 (default: "
+        "%(default)s, one rate for all)",
+    )
+    add(
         "--checkpoint",
         choices=CHECKPOINTS,
         default="best",
@@ -132,6 +140,7 @@ def run(arguments: argparse.Namespace) -> int:
         class_weights=read_class_weights(arguments.class_weights, task),
         checkpoint=arguments.checkpoint,
         patience=arguments.patience,
+        layer_decay=arguments.layer_decay,
         training=training_options.training_fields(arguments),
     )
     settings = with_defaults(given, config, task)
@@ -186,6 +195,8 @@ def print_plan(task: PreparedTask, settings: RunSettings, max_length: int, steps
     for line in (f"longest input: {max_length} tokens", *task.plan):
         print(f"  {line}")
     print(f"  {steps:,} steps of {rows} rows per device, learning rate {training['learning_rate']:g}, seeds {seeds}")
+    if settings.layer_decay != 1:
+        print(f"  learning rate of each layer: {settings.layer_decay:g} times the next one's")
     if settings.class_weights is not None:
         shown = zip(task.label_names, settings.class_weights, strict=True)
         print(f"  class weights: {', '.join(f'{name} {weight:.3g}' for name, weight in shown)}")

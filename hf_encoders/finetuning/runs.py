@@ -32,6 +32,7 @@ from hf_encoders.loading import load_config, load_weights
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.training import CompactProgressCallback
 from hf_encoders.training.hyperparameters import check_precision
+from hf_encoders.training.layer_decay import check_layer_decay, set_layer_decay
 from hf_encoders.training.optimizers import optim_field, optimization_facts, optimizer_class
 from hf_encoders.training.threads import chosen_before, set_threads, work_of_rows
 
@@ -53,6 +54,7 @@ class RunSettings:
     # last step, as does `best` without a validation set.
     checkpoint: str = "best"
     patience: int | None = None  # stop after this many evaluations without improvement
+    layer_decay: float = 1.0  # each layer's learning rate as a share of that of the layer above
     # Fields of `TrainingArguments`, and `optim` any name in `training.optimizers.OPTIMIZERS`; the others are those of
     # `training_options.defaults`.
     training: dict[str, Any] = field(default_factory=dict)
@@ -61,6 +63,7 @@ class RunSettings:
         """Validate."""
         if self.checkpoint not in CHECKPOINTS:
             raise ValueError(f"--checkpoint {self.checkpoint!r} must be one of {', '.join(CHECKPOINTS)}.")
+        check_layer_decay(self.layer_decay, "--layer-decay")
         if self.patience is not None and self.patience < 1:
             raise ValueError(f"--patience {self.patience}: must be at least 1 evaluation.")
         if self.patience is not None and self.checkpoint == "last":
@@ -224,6 +227,7 @@ def make_trainer(
         compute_loss_func=None if settings.class_weights is None else class_weighted_loss(settings.class_weights),
         optimizer_cls_and_kwargs=optimizer_class(settings.training["optim"], arguments),
     )
+    set_layer_decay(trainer, settings.layer_decay)
     if not trainer.args.disable_tqdm:
         trainer.remove_callback(ProgressCallback)
         progress = CompactProgressCallback()

@@ -94,9 +94,10 @@ class Plan:
         if arguments.save_strategy == "steps" and interval < recipe.steps:
             seconds = self.seconds * interval / recipe.steps
             saving = f"a checkpoint every {counted(interval, 'step')}, {duration(seconds)}"
+        layers = f", of each layer {recipe.layer_decay:g} times the next one's" * (recipe.layer_decay != 1)
         lines = [
             f"{recipe.optimizer}, learning rate {arguments.learning_rate:g} ({arguments.lr_scheduler_type.value}, "
-            f"{counted(arguments.get_warmup_steps(recipe.steps), 'step')} of warm-up){rate or ''}",
+            f"{counted(arguments.get_warmup_steps(recipe.steps), 'step')} of warm-up){rate or ''}{layers}",
             *text_table(rows, ">").splitlines(),
             f"together {counted(recipe.steps, 'step')}, {tokens} tokens, {duration(self.seconds)} and "
             f"{rounded(self.bytes / 2**30, 2)} GiB on each of {division.processes} x {self.device}",

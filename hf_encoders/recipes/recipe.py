@@ -25,6 +25,7 @@ from hf_encoders.option_names import NOTHING, advice
 from hf_encoders.recipes.model_config import config_of_fields, language_fields, tokenizer_fields
 from hf_encoders.recipes.recipe_fields import Phase, TokenizerRecipe, sampling_of, with_preset
 from hf_encoders.registration import config_class_of
+from hf_encoders.training.layer_decay import check_layer_decay
 from hf_encoders.training.mask_rate import MaskRate
 from hf_encoders.training.optimizers import OPTIMIZERS
 
@@ -42,7 +43,7 @@ SET_BY_RUN = {
     "remove_unused_columns": f"{NOTHING}: examples are not rows of a dataset",
 }
 # Types of a recipe's fields in YAML; the others are mappings.
-KINDS = {"family": str, "objective": str, "phases": list, "mask_rate": list, "optimizer": str}
+KINDS = {"family": str, "objective": str, "phases": list, "mask_rate": list, "optimizer": str, "layer_decay": float}
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,8 @@ class Recipe:
         mask_rate (`MaskRate`, *optional*): In YAML `[0.30, 0.15]`, from the first step to the last, or
             `[0.30, 0.15, cosine]`.
         optimizer (`str`): `adamw`, `lamb`, or a name that `TrainingArguments.optim` has, such as `adafactor`.
+        layer_decay (`float`): Each layer's learning rate as a share of that of the layer above, in (0, 1];
+            `training/layer_decay.py`.
         training (`dict`): Fields of `transformers.TrainingArguments`; `warmup_steps` below 1 is a share of all steps.
         options (`dict`): Options of the objective itself, such as `{"soft_targets": "all"}` of distillation.
         sources (`dict`, *optional*): How often the sources of the text are drawn, `{"alpha": 0.3}` or `{"weights":
@@ -83,6 +86,7 @@ class Recipe:
     masking: dict[str, Any] = field(default_factory=dict)
     mask_rate: MaskRate | None = None
     optimizer: str = "adamw"
+    layer_decay: float = 1.0
     training: dict[str, Any] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
     sources: dict[str, Any] | None = None
@@ -94,6 +98,7 @@ class Recipe:
             raise ValueError("phases: a run needs at least one, such as {steps: 1000, length: 128, examples: 256}.")
         if self.optimizer not in OPTIMIZERS:
             raise ValueError(f"optimizer {self.optimizer!r}: it must be one of {', '.join(OPTIMIZERS)}.")
+        check_layer_decay(self.layer_decay, "layer_decay:")
         _check_training(self.training)
         try:
             with torch.device("meta"):  # takes no memory
@@ -107,11 +112,12 @@ class Recipe:
     def facts(self) -> dict[str, Any]:
         """The fields as runs record them.
 
-        What phases and sources do not set is left out, so that runs from before there were such fields are the same.
+        What newer fields do not set is left out, so that runs from before there were such fields are the same.
         """
         found = {**dataclasses.asdict(self), "tokenizer": self.tokenizer.facts()}
         found["phases"] = [{n: v for n, v in phase.items() if v not in (None, {})} for phase in found["phases"]]
-        return {n: v for n, v in found.items() if n not in ("options", "sources") or v not in (None, {})}
+        newer = {"options": {}, "sources": None, "layer_decay": 1.0}
+        return {n: v for n, v in found.items() if n not in newer or v != newer[n]}
 
     @property
     def own_objective(self) -> Objective:

@@ -33,6 +33,7 @@ from hf_encoders.training.callbacks import CompactProgressCallback
 from hf_encoders.training.faults.checkpoints import UNFINISHED, checkpoints_by_step, problem_of_unfinished
 from hf_encoders.training.health.callback import HealthCallback
 from hf_encoders.training.hyperparameters import check_training_arguments
+from hf_encoders.training.layer_decay import set_layer_decay
 from hf_encoders.training.optimizers import optim_field, optimizer_class
 from hf_encoders.training.trainer import PreTrainingTrainer
 
@@ -239,6 +240,7 @@ class Run:
             health=HealthCallback(*unigrams(examples, evaluated, documents, held_out, len(tokenizer))),
             optimizer_cls_and_kwargs=optimizer_class(self.recipe.optimizer, self.arguments),
         )
+        set_layer_decay(trainer, self.recipe.layer_decay)
         if not self.arguments.disable_tqdm:
             trainer.remove_callback(ProgressCallback)
             trainer.add_callback(CompactProgressCallback)

@@ -66,10 +66,12 @@ def optimization_facts(trainer: Trainer) -> dict[str, Any]:
     if isinstance(optimizer, LayerWiseDummyOptimizer):  # one per parameter, all of one class
         optimizer = next(iter(optimizer.optimizer_dict.values()))
     kind, groups = type(optimizer), optimizer.param_groups
+    rates = [float(group.get("initial_lr", group["lr"])) for group in groups]
     rows = trainer.state.train_batch_size // max(trainer.args.n_gpu, 1)
     return {
         "optimizer": getattr(kind, "PUBLISHED_NAME", kind.__name__),
-        "peak learning rate": max(float(group.get("initial_lr", group["lr"])) for group in groups),
+        "peak learning rate": max(rates),
+        **({"peak learning rate of the embeddings": min(rates)} if min(rates) < max(rates) else {}),
         "weight decay": max(group.get("weight_decay", 0.0) for group in groups),
         **_schedule(trainer),
         "rows per step on each device": rows * trainer.args.gradient_accumulation_steps,

@@ -98,8 +98,11 @@ def test_the_objective_is_that_of_the_heads(family, folder, capsys):
     assert adapt(folder, checkpoint(folder, family, "AutoModelForPreTraining"), "pairs") == 0
     printed = capsys.readouterr().out
     assert "sentence pairs loss" in printed and "New weights" not in printed
-    assert adapt(folder, folder / "start", "mlm", "--objective", "mlm") == 0
-    assert "sentence pairs" not in capsys.readouterr().out
+    assert adapt(folder, folder / "start", "mlm", "--objective", "mlm", "--layer-decay", "0.8") == 0
+    printed = capsys.readouterr().out
+    assert "sentence pairs" not in printed and "of each layer 0.8 times the next one's" in printed
+    schedule = TrainingRecord.load(folder / "mlm" / "model").schedule
+    assert schedule["peak learning rate of the embeddings"] < 0.8 * schedule["peak learning rate"]
 
 
 def test_a_new_head_learns_alone_at_first(folder, capsys, monkeypatch):

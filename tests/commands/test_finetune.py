@@ -11,6 +11,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from hf_encoders.commands import finetune as command
+from hf_encoders.loading import load_config
 from hf_encoders.records.training_record import TrainingRecord
 from tests.finetuning.tiny import labelled, save_encoder, sentences
 from tests.hub.remote_process import run_without_package
@@ -47,12 +48,13 @@ def test_two_seeds_give_two_models_and_a_table(bert, files, tmp_path, capsys):
     output = tmp_path / "out"
     code = finetune(
         "text-classification", "--model", bert, "--train", files["train"], "--test", files["test"], "--output", output,
-        "--seeds", 3, 8, "--class-weights", "balanced", "--data-name", "Cats", *QUICK,
+        "--seeds", 3, 8, "--class-weights", "balanced", "--data-name", "Cats", "--layer-decay", 0.5, *QUICK,
     )  # fmt: skip
     printed = capsys.readouterr().out
     assert code == 0
     assert "train: 24 examples" in printed
     assert "class weights: cat 1.5, none 0.75" in printed
+    assert "learning rate of each layer: 0.5 times the next one's" in printed
     assert "3 steps of 8 rows per device, learning rate 0.001, seeds [3, 8]" in printed
     results = json.loads((output / "results.json").read_text())
     values = [one["metrics"]["test"]["accuracy"] for one in results["seeds"]]
@@ -72,6 +74,8 @@ def test_two_seeds_give_two_models_and_a_table(bert, files, tmp_path, capsys):
     }
     assert record.base_model == f"{bert.name} (a local folder)"
     assert (record.schedule["seed"], record.schedule["optimizer steps"]) == (8, 3)
+    layers = load_config(str(bert)).num_hidden_layers
+    assert record.schedule["peak learning rate of the embeddings"] == pytest.approx(0.001 * 0.5 ** (layers + 1))
     assert record.corpus == {"name": "Cats", "training examples": 24}
     assert "test" in record.losses
     assert not list(output.rglob("*.bin"))

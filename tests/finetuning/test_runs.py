@@ -233,6 +233,7 @@ def test_the_longest_input_is_what_the_model_takes(encoders, family):
     [
         ({"checkpoint": "first"}, "--checkpoint 'first' must be one of best, last"),
         ({"patience": 0}, "--patience 0"),
+        ({"layer_decay": 0.0}, "--layer-decay 0.0: it must be in"),
         ({"patience": 1, "checkpoint": "last"}, "--checkpoint last"),
     ],
 )
