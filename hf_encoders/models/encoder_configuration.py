@@ -7,11 +7,20 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, ClassVar
 
+import transformers
 from huggingface_hub.dataclasses import strict
-from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 from transformers.utils import CONFIG_NAME, cached_file, logging
 
+
+OLDEST_TRANSFORMERS = (5, 14)
+# Before anything that older versions lack: no other file of a checkpoint's code is run earlier.
+if tuple(map(int, transformers.__version__.split(".")[:2])) < OLDEST_TRANSFORMERS:
+    raise ImportError(
+        f"the code of this checkpoint needs transformers {'.'.join(map(str, OLDEST_TRANSFORMERS))} or later, and this "
+        f"is {transformers.__version__}: upgrade, or leave out trust_remote_code=True: transformers' own class loads "
+        "the same files (those with relative positions excepted)."
+    )
 
 logger = logging.get_logger(__name__)
 
@@ -41,7 +50,7 @@ def auto_map(family: str, prefix: str, *heads: str, pretraining: str = "PreTrain
 
 
 @strict
-class EncoderConfig(PreTrainedConfig):
+class EncoderConfig(transformers.PreTrainedConfig):
     r"""Base of the family configurations; fields have the names, types and meanings of transformers' own.
 
     Here are the fields that all families have. The others go by the family's own names, those of BERT in

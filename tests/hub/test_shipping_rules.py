@@ -6,10 +6,12 @@ and follows relative imports by a pattern over lines, docstrings included.
 
 import ast
 import re
+import runpy
 import sys
 from pathlib import Path
 
 import pytest
+import transformers
 from transformers.dynamic_module_utils import get_relative_import_files
 
 import hf_encoders
@@ -109,6 +111,18 @@ def test_transformers_finds_every_shipped_file() -> None:
     for path in (PACKAGE / "models" / f"{name}.py" for name in [*named, "question_answering_pipeline"]):
         found |= {path.name, *(Path(needed).name for needed in get_relative_import_files(path))}
     assert found == {path.name for path in SHIPPED} - {"__init__.py"}
+
+
+def test_an_older_transformers_is_refused_before_its_lack_of_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`tests/other_versions.py` tries it where an older version is installed."""
+    models = PACKAGE / "models"
+    for path in models.glob("configuration_*.py"):  # what a checkpoint's code begins with
+        modules = [node.module for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
+        assert not any(module.startswith("transformers") for module in modules), path.name
+    monkeypatch.setattr(transformers, "__version__", "4.57.6")
+    monkeypatch.delattr(transformers, "PreTrainedConfig")
+    with pytest.raises(ImportError, match=r"needs transformers 5\.14 or later, and this is 4\.57\.6: upgrade"):
+        runpy.run_path(str(models / "encoder_configuration.py"))
 
 
 def test_a_bert_checkpoint_carries_at_most_2900_lines() -> None:
