@@ -25,6 +25,7 @@ from hf_encoders.recipes.run_folder import (
     ALONE,
     BEFORE,
     IS_FINISHED,
+    BeforeCallback,
     RunFileCallback,
     begin_or_go_on,
     choose_threads,
@@ -197,7 +198,7 @@ def check_given_model(run: Run, tokenizer_name: str) -> None:
 
 
 def begin_from_checkpoint(run: Run, trainer: PreTrainingTrainer, noted: dict[str, Any]) -> None:
-    """Evaluate the checkpoint that the run begins as, once, and let new heads learn alone at first."""
+    """Have the checkpoint that the run begins as evaluated, once, and let new heads learn alone at first."""
     new_weights, total = trainer.model.new_weights, run.recipe.steps
     steps = noted.setdefault(ALONE, run.objective.initial.alone(total))  # also of a run that is extended later
     if new_weights and steps:
@@ -206,8 +207,9 @@ def begin_from_checkpoint(run: Run, trainer: PreTrainingTrainer, noted: dict[str
             shown = ", ".join(sorted(new_weights)[:3]) + ", ..." * (len(new_weights) > 3)
             print(f"New weights ({shown}): they learn alone in the first {steps:,} of {total:,} steps.", flush=True)
     if BEFORE not in noted:
-        noted[BEFORE] = {name: value for name, value in trainer.evaluate().items() if name.startswith("eval_")}
-        set_seed(run.arguments.seed)  # as if it had not been evaluated
+        # Not by `evaluate()`: accelerate would take the model for prepared, and leave it without DDP or FSDP.
+        trainer.args.eval_on_start = True
+        trainer.add_callback(BeforeCallback(run.output, noted))
 
 
 def overwrites(arguments: argparse.Namespace) -> bool:

@@ -14,6 +14,7 @@ from transformers import (
     TrainerControl,
     TrainerState,
     TrainingArguments,
+    set_seed,
 )
 
 from hf_encoders.data.corpus.settings import tokenizer_fingerprint
@@ -206,6 +207,32 @@ class RunFileCallback(TrainerCallback):
         """Write it, in the main process."""
         if state.is_world_process_zero:
             write_run(self.output, self.noted)
+
+
+class BeforeCallback(TrainerCallback):
+    """Notes the evaluation at step 0, of `eval_on_start`; the run goes on as if there had been none."""
+
+    def __init__(self, output: Path, noted: dict[str, Any]):
+        self.output, self.noted = output, noted
+        self._found: dict[str, float] = {}
+
+    def on_evaluate(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, metrics: dict, **kwargs: Any
+    ) -> None:
+        """Of several datasets, the last call has the metrics of all."""
+        if state.global_step == 0:
+            self._found = {name: value for name, value in metrics.items() if name.startswith("eval_")}
+
+    def on_epoch_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Write it, in the main process, before the first step."""
+        if not self._found:
+            return
+        self.noted[BEFORE], self._found = self._found, {}
+        if state.is_world_process_zero:
+            write_run(self.output, self.noted)
+        set_seed(args.seed)
 
 
 def choose_threads(trainer: Trainer, noted: dict[str, Any]) -> None:

@@ -12,61 +12,20 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from hf_encoders.cli import main
-from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
 from hf_encoders.recipes import command
 from hf_encoders.recipes.run import Run
 from hf_encoders.records.training_record import TrainingRecord
+from tests.commands.adapt_runs import RECIPE, adapt, checkpoint, head_of, write_texts
 from tests.commands.pretrain_runs import weights
-from tests.data.corpora import write_corpus
-from tests.data.vocabulary.trained import FAMILIES, train
-from tests.families import model_class
-from tests.models.tiny import NO_DROPOUT, tiny_config
+from tests.data.vocabulary.trained import FAMILIES
 
 
-RECIPE = {
-    "family": "bert",
-    "objective": "mlm",
-    "model": {},
-    "tokenizer": {"vocab_size": 100},
-    "phases": [{"steps": 4, "length": 64, "examples": 4}],
-    "training": {"learning_rate": 0.01, "warmup_steps": 0},
-}
 WITH_PAIRS = ("bert", "albert")
 
 
 @pytest.fixture
 def folder(tmp_path):
-    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(RECIPE), encoding="utf-8")
-    write_corpus(tmp_path / "domain.txt", 40, "alpha")
-    write_corpus(tmp_path / "general.txt", 40, "beta")
-    return tmp_path
-
-
-def checkpoint(folder, family, auto_class=None, name="start", **fields) -> str:
-    """As transformers' own class writes it."""
-    config_class = next(one for one in FAMILIES if one.model_type == family)
-    auto_class = auto_class or head_of(config_class)
-    tokenizer = train(config_class)
-    sizes = {"vocab_size": padded_vocab_size(tokenizer), "pad_token_id": tokenizer.pad_token_id}
-    sizes |= {"max_position_embeddings": 66, **NO_DROPOUT, **fields}
-    torch.manual_seed(0)
-    ours = model_class(config_class, auto_class)(tiny_config(config_class, **sizes))
-    ours.save_pretrained(folder / "ours")
-    tokenizer.save_pretrained(folder / "ours")
-    plain = getattr(transformers, auto_class).from_pretrained(folder / "ours")
-    plain.save_pretrained(folder / name)
-    tokenizer.save_pretrained(folder / name)
-    return str(folder / name)
-
-
-def head_of(config_class) -> str:
-    return next(one for one in ("AutoModelForMaskedLM", "AutoModelForPreTraining") if one in config_class.AUTO_MAP)
-
-
-def adapt(folder, source, output, *words, corpus="domain.txt") -> int:
-    options = ["--recipe", folder / "tiny.yaml", "--validation-share", "0.2", "--save_steps", "2", *words]
-    options += ["--disable_tqdm", "True", "--output", folder / output]
-    return main(["adapt", str(source), "--corpus", str(folder / corpus), *map(str, options)])
+    return write_texts(tmp_path)
 
 
 @pytest.mark.parametrize("config_class", FAMILIES, ids=lambda one: one.model_type)

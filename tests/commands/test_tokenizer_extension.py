@@ -11,7 +11,7 @@ from transformers import AutoTokenizer
 from hf_encoders.adaptation import extended_checkpoint
 from hf_encoders.cli import main
 from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
-from tests.commands.test_adapt import head_of
+from tests.commands.adapt_runs import head_of
 from tests.data.vocabulary.test_extension import domain_lines
 from tests.data.vocabulary.trained import FAMILIES, lines, train
 from tests.families import model_class
