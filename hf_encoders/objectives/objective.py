@@ -21,6 +21,7 @@ from hf_encoders.registration import configurations
 
 
 GIVEN_BY_THE_RUN = ("documents", "max_length", "seed", "rule")  # arguments of datasets that are not options
+INITIAL = "initial checkpoint"  # key of `run.json`
 OBJECTIVES: "dict[str, Objective]" = {}
 
 
@@ -122,7 +123,7 @@ class Objective:
 
     def facts(self) -> dict[str, Any]:
         """What identifies a run of the objective beside its recipe and text, for `run.json`."""
-        return {} if self.initial is None else {"initial checkpoint": self.initial.facts}
+        return {} if self.initial is None else {INITIAL: self.initial.facts}
 
     def new_model(self, config: EncoderConfig) -> PreTrainedModel:
         """A model with fresh weights, or those of the checkpoint."""

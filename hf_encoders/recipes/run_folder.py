@@ -18,6 +18,7 @@ from transformers import (
 )
 
 from hf_encoders.data.corpus.settings import tokenizer_fingerprint
+from hf_encoders.objectives.objective import INITIAL
 from hf_encoders.recipes.masking_data import masking_facts
 from hf_encoders.recipes.phases import RunExamples
 from hf_encoders.recipes.recipe import Phase, Recipe
@@ -175,12 +176,20 @@ def check_same(before: dict[str, Any], facts: dict[str, Any], output: Path) -> N
     """Refuse a run that differs from the one in the output folder.
 
     Ignored are the name of the recipe and its fields of `TrainingArguments`: those that shape the result are in
-    `training` with their effective values; how often a run is saved may change.
+    `training` with their effective values; how often a run is saved may change. Also the name of the initial
+    checkpoint, whose weights are compared: its folder may be moved.
 
     Raises:
         ValueError: naming the first difference.
     """
-    before, facts = ({**one, "recipe": {**one["recipe"], "name": None, "training": None}} for one in (before, facts))
+    before, facts = (
+        {
+            **one,
+            "recipe": {**one["recipe"], "name": None, "training": None},
+            INITIAL: {**one.get(INITIAL, {}), "name": None},
+        }
+        for one in (before, facts)
+    )
     for name, value in facts.items():
         if before.get(name) != value:
             where, old, hint = name, before.get(name), ""

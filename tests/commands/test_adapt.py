@@ -151,6 +151,33 @@ def test_another_checkpoint_is_another_run(folder, capsys):
     assert "another initial checkpoint" in capsys.readouterr().err
 
 
+def test_a_checkpoint_may_be_moved_while_it_is_adapted(folder, capsys):
+    source = Path(checkpoint(folder, "bert", "AutoModelForMaskedLM"))
+    assert adapt(folder, source, "whole", "--objective", "nsp") == 0
+    shutil.copytree(folder / "whole", folder / "again")
+    shutil.rmtree(folder / "again" / "checkpoint-4")
+    shutil.rmtree(folder / "again" / "model")
+    source.rename(folder / "elsewhere")
+    capsys.readouterr()
+    assert adapt(folder, folder / "elsewhere", "again", "--objective", "nsp") == 0
+    assert "checkpoint-2" in capsys.readouterr().out
+    one, other = (weights(folder / name / "model") for name in ("whole", "again"))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert adapt(folder, folder / "elsewhere", "again", "--objective", "nsp") == 0
+    assert "This run is finished" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("family", "rows"), [("bert", 24), ("roberta", 22)])
+def test_distances_do_not_become_longer(family, rows, folder, capsys):
+    checkpoint(folder, family, max_position_embeddings=24)
+    config = json.loads((folder / "ours" / "config.json").read_text())
+    about = {"position_embedding_type": "relative_key", "model_type": f"hfe_{family}"}
+    (folder / "ours" / "config.json").write_text(json.dumps({**config, **about}))
+    assert adapt(folder, folder / "ours", "run", "--max-length", "40") == 2
+    said = capsys.readouterr().err
+    assert f"--max-length 40: the checkpoint has distances of up to {rows} tokens (relative_key)" in said
+
+
 @pytest.mark.parametrize("family", ["bert", "roberta"])
 def test_longer_texts_than_the_checkpoint_has_positions_for(family, folder, capsys):
     source = checkpoint(folder, family, max_position_embeddings=24)
@@ -232,6 +259,8 @@ def test_pretrain_from_a_checkpoint(folder, capsys):
         (["--head-steps", "nan"], "--head-steps"),
         (["--head-steps", "inf"], "--head-steps"),
         (["--max-length", "0"], "length=0 must be a whole number"),
+        (["--positions", "copy"], "--positions copy is for longer texts than the checkpoint has positions for"),
+        (["--positions", "interpolate", "--max-length", "64"], "--positions interpolate is for longer texts"),
         (["--keep", "nowhere.txt"], "nowhere.txt"),
         (["--objective", "sop", "--recipe", "albert-minutes"], "model: is the checkpoint's"),
         (["--objective", "nsp"], "roberta has no head for sentence pairs"),
