@@ -115,22 +115,30 @@ def recipe_for(recipe: Recipe, config: EncoderConfig, arguments: argparse.Namesp
     longest = min(recipe.longest, rows) if arguments.max_length is None else arguments.max_length
     phases = [dataclasses.replace(one, length=min(one.length, longest)) for one in recipe.phases]
     phases[-1] = dataclasses.replace(phases[-1], length=longest)
-    model = {}
+    model = position_fields(config, longest, rows, arguments.positions)
+    return dataclasses.replace(recipe, family=config.model_type, objective=name, phases=tuple(phases), model=model)
+
+
+def position_fields(config: EncoderConfig, longest: int, rows: int, how: str | None) -> dict[str, int]:
+    """The field of a model with positions for `longest` tokens, if the checkpoint, with those for `rows`, has fewer.
+
+    Raises:
+        ValueError: if `how` they begin was given and there are enough, and for a model without a table of them.
+    """
     if longest <= rows:
-        if arguments.positions is not None:
+        if how is not None:
             raise ValueError(
-                f"--positions {arguments.positions} is for longer texts than the checkpoint has positions for: give "
-                "--max-length too, or leave it out."
+                f"--positions {how} is for longer texts than the checkpoint has positions for: give --max-length too, "
+                "or leave it out."
             )
-    elif config.position_embedding_type != "absolute":
+        return {}
+    if config.position_embedding_type != "absolute":
         raise ValueError(
             f"--max-length {longest}: the checkpoint has distances of up to {rows} tokens "
             f"({config.position_embedding_type}) and no table of positions that could become longer: give at most "
             f"{rows}."
         )
-    else:
-        model = {"max_position_embeddings": type(config).position_rows(longest, config.pad_token_id or 0)}
-    return dataclasses.replace(recipe, family=config.model_type, objective=name, phases=tuple(phases), model=model)
+    return {"max_position_embeddings": type(config).position_rows(longest, config.pad_token_id or 0)}
 
 
 def objective_of(config: EncoderConfig) -> str:

@@ -42,6 +42,7 @@ class Objective:
 
     name: ClassVar[str]  # in recipes and on the command line
     terms: ClassVar[tuple[LossTerm, ...]]  # of the loss; the model's class has all of them in `loss_terms`
+    token_term: ClassVar[LossTerm | None] = None  # whose items are tokens of the text, each predicted once
     auto_class: ClassVar[str] = "AutoModelForPreTraining"  # whose model has the head
     dataset_class: ClassVar[type[EpochDataset]]  # makes the examples of tokenised documents
     collator_class: ClassVar[type]  # masks them and makes batches
@@ -243,6 +244,8 @@ class Objective:
             metric = f"eval_{term.name}"
             if f"{metric}_loss" in metrics:
                 found.append(f"{term.items} loss {metrics[f'{metric}_loss']:.3f}")
+                if f"{metric}_nats_per_byte" in metrics:
+                    found[-1] += f" ({metrics[f'{metric}_nats_per_byte']:.3f} nats a byte)"
             if f"{metric}_accuracy" in metrics:
                 found[-1] += f", accuracy {metrics[f'{metric}_accuracy']:.1%}"
         return "; ".join(found)
@@ -250,6 +253,7 @@ class Objective:
     def losses(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """Losses of an evaluation for the card: `{"masked tokens, held-out": 2.31}`."""
         names = {f"{term.items}, held-out": f"eval_{term.name}_loss" for term in self.terms}
+        names |= {f"{term.items}, held-out, a byte": f"eval_{term.name}_nats_per_byte" for term in self.terms}
         return {words: round(metrics[name], 4) for words, name in names.items() if name in metrics}
 
 

@@ -17,7 +17,7 @@ from hf_encoders.data.corpus.named_sources import named_values
 from hf_encoders.loading import load_tokenizer
 from hf_encoders.objectives import Objective
 from hf_encoders.recipes.plan import Plan, make_plan, measure_passes
-from hf_encoders.recipes.pretrained_folder import metrics_of_source, save_pretrained_folder
+from hf_encoders.recipes.pretrained_folder import metrics_of_source, save_pretrained_folder, with_nats_per_byte
 from hf_encoders.recipes.recipe import SET_BY_RUN, Recipe
 from hf_encoders.recipes.run import Run, divide, num_processes, train_to_the_end
 from hf_encoders.recipes.run_corpus import CORPUS, CorpusPaths, open_sources
@@ -35,7 +35,7 @@ from hf_encoders.recipes.run_folder import (
     run_identity,
     write_run,
 )
-from hf_encoders.recipes.sources import Sources, divided
+from hf_encoders.recipes.sources import Sources, bytes_per_token, divided
 from hf_encoders.saved_files import CARD_FILE, published_files, refuse_secrets
 from hf_encoders.training.argument_fields import add_field_arguments, given_fields
 from hf_encoders.training.faults.out_of_memory import is_out_of_memory
@@ -166,7 +166,7 @@ def train_run(arguments: argparse.Namespace, recipe: Recipe, objective: Objectiv
         # Outside of the handler, which keeps the error and with it everything on the device.
         trainer = None
         release_memory()
-    finish(run, trainer, parts[0], after, arguments, corpus, noted)
+    finish(run, trainer, parts, after, arguments, corpus, noted)
     return 0
 
 
@@ -300,7 +300,7 @@ def open_run(
 def finish(
     run: Run,
     trainer: PreTrainingTrainer,
-    sources: Sources,
+    parts: tuple[Sources, Sources],
     after: dict[str, float],
     arguments: argparse.Namespace,
     corpus: CorpusPaths,
@@ -309,8 +309,11 @@ def finish(
     """Save the model with tokenizer, record, curve and card, push it if asked to, and print the metrics."""
     directory = run.output / "model"
     trainer.save_state()
-    before = noted.get(BEFORE, {})
-    save_pretrained_folder(run, trainer, arguments.corpus_name or corpus.shown, sources, after, arguments, before)
+    before = noted.get(BEFORE)
+    if before is not None:  # perhaps of a checkpoint whose tokenizer was extended
+        term, sizes = run.objective.token_term, bytes_per_token(parts[1], trainer.processing_class)
+        before, after = (with_nats_per_byte(metrics, term, sizes) for metrics in (before, after))
+    save_pretrained_folder(run, trainer, arguments.corpus_name or corpus.shown, parts[0], after, arguments, before)
     if trainer.args.process_index != 0:
         return
     write_run(run.output, {**noted, IS_FINISHED: True})
@@ -326,7 +329,7 @@ def finish(
             revision=trainer.args.hub_revision,
         )
     print()
-    summarised = {"held-out, before": before} if before else {}
+    summarised = {} if before is None else {"held-out, before": before}
     for what, metrics in {**summarised, "held-out": after}.items():
         print(f"{what}: {run.objective.summary(metrics, trainer.health.unigram_cross_entropy)}")
         for name, unigram in trainer.health.source_unigrams.items():

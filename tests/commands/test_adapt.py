@@ -17,6 +17,7 @@ from hf_encoders.recipes.run import Run
 from hf_encoders.records.training_record import TrainingRecord
 from tests.commands.adapt_runs import RECIPE, adapt, checkpoint, head_of, write_texts
 from tests.commands.pretrain_runs import weights
+from tests.data.vocabulary.test_extension import domain_lines
 from tests.data.vocabulary.trained import FAMILIES
 
 
@@ -95,11 +96,36 @@ def test_general_text_is_kept_apart_and_replayed(folder, capsys):
     assert "eval_general_mlm_loss" in state["log_history"][-1]
     record = TrainingRecord.load(folder / "without" / "model")
     assert record.corpus["general"].endswith("read 0 times")
+    for name in ("domain", "general"):
+        losses = [record.losses[f"masked tokens, held-out, {name}{when}"] for when in (", before", "")]
+        assert losses[0] != losses[1]
+        of_bytes = [record.losses[f"masked tokens, held-out, a byte, {name}{when}"] for when in (", before", "")]
+        assert of_bytes[0] / losses[0] == pytest.approx(of_bytes[1] / losses[1], abs=1e-4)
+        assert f"({of_bytes[1]:.3f} nats a byte)" in printed
     assert adapt(folder, source, "with", *keep, "--replay", "0.5") == 0
     record = TrainingRecord.load(folder / "with" / "model")
     assert not record.corpus["general"].endswith("read 0 times")
     one, other = (weights(folder / name / "model") for name in ("without", "with"))
     assert any(not torch.equal(one[name], other[name]) for name in one)
+
+
+def test_losses_of_bytes_compare_tokenizers(folder, capsys):
+    """With entries for the words of the text a token is more bytes, and a loss of the same tokens is less a byte."""
+    (folder / "domain.txt").write_text("\n\n".join(domain_lines()), encoding="utf-8")
+    source = checkpoint(folder, "roberta")
+    words = ["--extend", source, "--add", "5", "--corpus", str(folder / "domain.txt"), "--held-out", "0"]
+    assert main(["tokenizer", *words, "--output", str(folder / "extended")]) == 0
+    found = {}
+    for name in ("start", "extended"):
+        assert adapt(folder, folder / name, f"run-{name}") == 0
+        record = TrainingRecord.load(folder / f"run-{name}" / "model")
+        loss, of_byte = (record.losses[f"masked tokens, held-out{what}, before"] for what in ("", ", a byte"))
+        found[name] = loss / of_byte  # bytes of a token
+    report = json.loads((folder / "extended" / "tokenizer_report.json").read_text())["text"]
+    assert found["extended"] / found["start"] == pytest.approx(
+        report["tokens_before"] / report["tokens_after"], rel=0.1
+    )
+    assert "nats a byte" in capsys.readouterr().out
 
 
 def test_killed_and_resumed_it_is_the_same(folder, capsys, monkeypatch):
