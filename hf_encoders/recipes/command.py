@@ -207,7 +207,7 @@ def begin_from_checkpoint(run: Run, trainer: PreTrainingTrainer, noted: dict[str
             shown = ", ".join(sorted(new_weights)[:3]) + ", ..." * (len(new_weights) > 3)
             print(f"New weights ({shown}): they learn alone in the first {steps:,} of {total:,} steps.", flush=True)
     if BEFORE not in noted:
-        # Not by `evaluate()`: accelerate would take the model for prepared, and leave it without DDP or FSDP.
+        # Not by `evaluate()`, for which accelerate would have to shard the model before there is an optimizer (FSDP2).
         trainer.args.eval_on_start = True
         trainer.add_callback(BeforeCallback(run.output, noted))
 
