@@ -201,11 +201,15 @@ def begin_from_checkpoint(run: Run, trainer: PreTrainingTrainer, noted: dict[str
     """Have the checkpoint that the run begins as evaluated, once, and let new heads learn alone at first."""
     new_weights, total = trainer.model.new_weights, run.recipe.steps
     steps = noted.setdefault(ALONE, run.objective.initial.alone(total))  # also of a run that is extended later
-    if new_weights and steps:
-        trainer.add_callback(HeadWarmUpCallback(new_weights, steps))
+    if new_weights:
+        if steps:
+            trainer.add_callback(HeadWarmUpCallback(new_weights, steps))
         if run.arguments.process_index == 0:
             shown = ", ".join(sorted(new_weights)[:3]) + ", ..." * (len(new_weights) > 3)
-            print(f"New weights ({shown}): they learn alone in the first {steps:,} of {total:,} steps.", flush=True)
+            when = (
+                f"alone in the first {steps:,} of {total:,} steps" if steps else "with the others from the first step"
+            )
+            print(f"New weights ({shown}): they learn {when}.", flush=True)
     if BEFORE not in noted:
         # Not by `evaluate()`, for which accelerate would have to shard the model before there is an optimizer (FSDP2).
         trainer.args.eval_on_start = True
