@@ -17,6 +17,7 @@ from hf_encoders.recipes.run import Run
 from hf_encoders.records.training_record import TrainingRecord
 from tests.commands.adapt_runs import RECIPE, adapt, checkpoint, head_of, write_texts
 from tests.commands.pretrain_runs import weights
+from tests.data.corpora import write_corpus
 from tests.data.vocabulary.test_extension import domain_lines
 from tests.data.vocabulary.trained import FAMILIES
 
@@ -85,6 +86,20 @@ def test_a_new_head_learns_alone_at_first(folder, capsys, monkeypatch):
     assert len(seen[2]) > 10
 
 
+@pytest.mark.parametrize("steps", ["0", "1"])
+def test_a_classifier_s_checkpoint_gets_a_new_head_and_says_so(steps, folder, capfd):
+    source = checkpoint(folder, "bert", "AutoModelForSequenceClassification")
+    capfd.readouterr()
+    assert adapt(folder, source, "run", "--head-steps", steps) == 0
+    told = capfd.readouterr()
+    when = {"0": "with the others from the first step", "1": "alone in the first 1 of 4 steps"}[steps]
+    assert "New weights (cls.predictions.bias, cls.predictions.decoder.bias, cls.predictions" in told.out
+    assert f"): they learn {when}." in told.out
+    assert "corrupted" not in told.err and "MISSING" not in told.err
+    model, found = AutoModelForMaskedLM.from_pretrained(folder / "run" / "model", output_loading_info=True)
+    assert not found["missing_keys"] and not found["unexpected_keys"]
+
+
 def test_general_text_is_kept_apart_and_replayed(folder, capsys):
     source = checkpoint(folder, "roberta")
     keep = ["--keep", folder / "general.txt"]
@@ -107,6 +122,38 @@ def test_general_text_is_kept_apart_and_replayed(folder, capsys):
     assert not record.corpus["general"].endswith("read 0 times")
     one, other = (weights(folder / name / "model") for name in ("without", "with"))
     assert any(not torch.equal(one[name], other[name]) for name in one)
+
+
+def test_general_text_may_be_prepared_or_of_several_paths(folder, capsys):
+    source, out = checkpoint(folder, "bert"), {}
+    write_corpus(folder / "more.txt", 20, "gamma")
+    prepare = ["corpus", "--tokenizer", source, "--output", str(folder / "corpus"), "--input"]
+    assert main([*prepare, str(folder / "general.txt"), str(folder / "more.txt")]) == 0
+    for name, paths in {"prepared": ["corpus"], "several": ["general.txt", "more.txt"]}.items():
+        words = ["--keep", *(folder / path for path in paths), "--replay", "0.5"]
+        assert adapt(folder, source, name, *words) == 0
+        out[name] = weights(folder / name / "model")
+    assert all(torch.equal(value, out["several"][name]) for name, value in out["prepared"].items())
+    assert adapt(folder, source, "mixed", "--keep", folder / "corpus", folder / "more.txt") == 2
+    assert "give one or the other, or prepare all of the text" in capsys.readouterr().err
+
+
+def test_texts_of_two_documents_are_enough_and_one_is_refused(folder, capsys):
+    """A step of four examples then reads the only training document again; one document is held out."""
+    source = checkpoint(folder, "bert")
+    for name, text in {"one": "alpha saw garden.", "two": "alpha saw garden.\n\nbeta saw it.", "none": ""}.items():
+        (folder / f"{name}.txt").write_text(text, encoding="utf-8")
+    assert adapt(folder, source, "run", "--keep", folder / "two.txt", corpus="two.txt") == 0
+    losses = TrainingRecord.load(folder / "run" / "model").losses
+    assert losses["masked tokens, held-out, domain"] != losses["masked tokens, held-out, domain, before"]
+    for keep, corpus, message in (
+        ("one.txt", "two.txt", "--corpus general holds 1 document(s), and mlm needs 2"),
+        ("two.txt", "one.txt", "--corpus domain holds 1 document(s), and mlm needs 2"),
+        ("none.txt", "two.txt", "source general: documents holds no sentence"),
+    ):
+        capsys.readouterr()
+        assert adapt(folder, source, f"{keep}-{corpus}", "--keep", folder / keep, corpus=corpus) == 2
+        assert message in capsys.readouterr().err
 
 
 def test_losses_of_bytes_compare_tokenizers(folder, capsys):
