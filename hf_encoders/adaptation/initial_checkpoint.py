@@ -88,7 +88,12 @@ class InitialCheckpoint:
         return model
 
     def _load(self, config: EncoderConfig) -> tuple[PreTrainedModel, list[str]]:
-        model, missing = load_weights(self.source, getattr(transformers, self.auto_class), config, self.option)
+        verbosity = transformers.logging.get_verbosity()
+        transformers.logging.set_verbosity_error()  # what is new is said by the run, and is no sign of damage
+        try:
+            model, missing = load_weights(self.source, getattr(transformers, self.auto_class), config, self.option)
+        finally:
+            transformers.logging.set_verbosity(verbosity)
         if lacking := encoder_weights(model) & set(missing):
             raise ValueError(
                 f"{self.option} {self.source!r} has no {min(lacking)}, one of {len(lacking)} weights of the encoder: "

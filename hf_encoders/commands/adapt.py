@@ -50,8 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--positions",
         choices=HOW,
-        default=HOW[0],
-        help="how a longer table of positions begins: as copies of the old ones, or stretched (default: %(default)s)",
+        help=f"how a longer table of positions begins: as copies of the old ones, or stretched (default: {HOW[0]})",
     )
     parser.add_argument(
         "--keep", nargs="+", metavar="PATH", help="general text, evaluated too; a prepared corpus or files"
@@ -91,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
     config = read_config(arguments.checkpoint, "CHECKPOINT")
     recipe = recipe_for(load_recipe(arguments.recipe), config, arguments)
     objective = recipe.own_objective
-    how = arguments.positions, arguments.head_steps
+    how = arguments.positions or HOW[0], arguments.head_steps
     initial = InitialCheckpoint(arguments.checkpoint, config, objective.auto_class, *how)
     arguments.tokenizer = tokenizer_of(arguments.checkpoint, arguments.tokenizer, "CHECKPOINT")
     return train_run(arguments, recipe, objective.of_checkpoint(initial))
@@ -120,19 +119,38 @@ def recipe_for(recipe: Recipe, config: EncoderConfig, arguments: argparse.Namesp
         raise ValueError(f"--recipe {recipe.name}: model: is the checkpoint's: leave its fields out.")
     name = arguments.objective or objective_of(config)
     get_objective(name).model_class(type(config))
-    has_table = config.position_embedding_type == "absolute"
     rows = config.max_position_embeddings - type(config).position_rows(0, config.pad_token_id or 0)
     longest = min(recipe.longest, rows) if arguments.max_length is None else arguments.max_length
     phases = [dataclasses.replace(one, length=min(one.length, longest)) for one in recipe.phases]
     phases[-1] = dataclasses.replace(phases[-1], length=longest)
-    model = {}
-    if has_table and longest > rows:
-        model = {"max_position_embeddings": type(config).position_rows(longest, config.pad_token_id or 0)}
+    model = position_fields(config, longest, rows, arguments.positions)
     fields = {"family": config.model_type, "objective": name, "phases": tuple(phases), "model": model}
     if arguments.layer_decay is not None:
         check_layer_decay(arguments.layer_decay, "--layer-decay")
         fields["layer_decay"] = arguments.layer_decay
     return dataclasses.replace(recipe, **fields)
+
+
+def position_fields(config: EncoderConfig, longest: int, rows: int, how: str | None) -> dict[str, int]:
+    """The field of a model with positions for `longest` tokens, if the checkpoint, with those for `rows`, has fewer.
+
+    Raises:
+        ValueError: if `how` they begin was given and there are enough, and for a model without a table of them.
+    """
+    if longest <= rows:
+        if how is not None:
+            raise ValueError(
+                f"--positions {how} is for longer texts than the checkpoint has positions for: give --max-length too, "
+                "or leave it out."
+            )
+        return {}
+    if config.position_embedding_type != "absolute":
+        raise ValueError(
+            f"--max-length {longest}: the checkpoint has distances of up to {rows} tokens "
+            f"({config.position_embedding_type}) and no table of positions that could become longer: give at most "
+            f"{rows}."
+        )
+    return {"max_position_embeddings": type(config).position_rows(longest, config.pad_token_id or 0)}
 
 
 def objective_of(config: EncoderConfig) -> str:

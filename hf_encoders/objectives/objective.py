@@ -21,6 +21,7 @@ from hf_encoders.registration import configurations
 
 
 GIVEN_BY_THE_RUN = ("documents", "max_length", "seed", "rule")  # arguments of datasets that are not options
+INITIAL = "initial checkpoint"  # key of `run.json`
 OBJECTIVES: "dict[str, Objective]" = {}
 
 
@@ -41,6 +42,7 @@ class Objective:
 
     name: ClassVar[str]  # in recipes and on the command line
     terms: ClassVar[tuple[LossTerm, ...]]  # of the loss; the model's class has all of them in `loss_terms`
+    token_term: ClassVar[LossTerm | None] = None  # whose items are tokens of the text, each predicted once
     auto_class: ClassVar[str] = "AutoModelForPreTraining"  # whose model has the head
     dataset_class: ClassVar[type[EpochDataset]]  # makes the examples of tokenised documents
     collator_class: ClassVar[type]  # masks them and makes batches
@@ -122,7 +124,7 @@ class Objective:
 
     def facts(self) -> dict[str, Any]:
         """What identifies a run of the objective beside its recipe and text, for `run.json`."""
-        return {} if self.initial is None else {"initial checkpoint": self.initial.facts}
+        return {} if self.initial is None else {INITIAL: self.initial.facts}
 
     def new_model(self, config: EncoderConfig) -> PreTrainedModel:
         """A model with fresh weights, or those of the checkpoint."""
@@ -242,6 +244,8 @@ class Objective:
             metric = f"eval_{term.name}"
             if f"{metric}_loss" in metrics:
                 found.append(f"{term.items} loss {metrics[f'{metric}_loss']:.3f}")
+                if f"{metric}_nats_per_byte" in metrics:
+                    found[-1] += f" ({metrics[f'{metric}_nats_per_byte']:.3f} nats a byte)"
             if f"{metric}_accuracy" in metrics:
                 found[-1] += f", accuracy {metrics[f'{metric}_accuracy']:.1%}"
         return "; ".join(found)
@@ -249,6 +253,7 @@ class Objective:
     def losses(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """Losses of an evaluation for the card: `{"masked tokens, held-out": 2.31}`."""
         names = {f"{term.items}, held-out": f"eval_{term.name}_loss" for term in self.terms}
+        names |= {f"{term.items}, held-out, a byte": f"eval_{term.name}_nats_per_byte" for term in self.terms}
         return {words: round(metrics[name], 4) for words, name in names.items() if name in metrics}
 
 

@@ -17,7 +17,7 @@ from hf_encoders.data.corpus.named_sources import named_values
 from hf_encoders.loading import load_tokenizer
 from hf_encoders.objectives import Objective
 from hf_encoders.recipes.plan import Plan, make_plan, measure_passes
-from hf_encoders.recipes.pretrained_folder import metrics_of_source, save_pretrained_folder
+from hf_encoders.recipes.pretrained_folder import metrics_of_source, save_pretrained_folder, with_nats_per_byte
 from hf_encoders.recipes.recipe import SET_BY_RUN, Recipe
 from hf_encoders.recipes.run import Run, divide, num_processes, train_to_the_end
 from hf_encoders.recipes.run_corpus import CORPUS, CorpusPaths, open_sources
@@ -25,6 +25,7 @@ from hf_encoders.recipes.run_folder import (
     ALONE,
     BEFORE,
     IS_FINISHED,
+    BeforeCallback,
     RunFileCallback,
     begin_or_go_on,
     choose_threads,
@@ -34,7 +35,7 @@ from hf_encoders.recipes.run_folder import (
     run_identity,
     write_run,
 )
-from hf_encoders.recipes.sources import Sources, divided
+from hf_encoders.recipes.sources import Sources, bytes_per_token, divided
 from hf_encoders.saved_files import CARD_FILE, published_files, refuse_secrets
 from hf_encoders.training.argument_fields import add_field_arguments, given_fields
 from hf_encoders.training.faults.out_of_memory import is_out_of_memory
@@ -165,7 +166,7 @@ def train_run(arguments: argparse.Namespace, recipe: Recipe, objective: Objectiv
         # Outside of the handler, which keeps the error and with it everything on the device.
         trainer = None
         release_memory()
-    finish(run, trainer, parts[0], after, arguments, corpus, noted)
+    finish(run, trainer, parts, after, arguments, corpus, noted)
     return 0
 
 
@@ -197,17 +198,22 @@ def check_given_model(run: Run, tokenizer_name: str) -> None:
 
 
 def begin_from_checkpoint(run: Run, trainer: PreTrainingTrainer, noted: dict[str, Any]) -> None:
-    """Evaluate the checkpoint that the run begins as, once, and let new heads learn alone at first."""
+    """Have the checkpoint that the run begins as evaluated, once, and let new heads learn alone at first."""
     new_weights, total = trainer.model.new_weights, run.recipe.steps
     steps = noted.setdefault(ALONE, run.objective.initial.alone(total))  # also of a run that is extended later
-    if new_weights and steps:
-        trainer.add_callback(HeadWarmUpCallback(new_weights, steps))
+    if new_weights:
+        if steps:
+            trainer.add_callback(HeadWarmUpCallback(new_weights, steps))
         if run.arguments.process_index == 0:
             shown = ", ".join(sorted(new_weights)[:3]) + ", ..." * (len(new_weights) > 3)
-            print(f"New weights ({shown}): they learn alone in the first {steps:,} of {total:,} steps.", flush=True)
+            when = (
+                f"alone in the first {steps:,} of {total:,} steps" if steps else "with the others from the first step"
+            )
+            print(f"New weights ({shown}): they learn {when}.", flush=True)
     if BEFORE not in noted:
-        noted[BEFORE] = {name: value for name, value in trainer.evaluate().items() if name.startswith("eval_")}
-        set_seed(run.arguments.seed)  # as if it had not been evaluated
+        # Not by `evaluate()`, for which accelerate would have to shard the model before there is an optimizer (FSDP2).
+        trainer.args.eval_on_start = True
+        trainer.add_callback(BeforeCallback(run.output, noted))
 
 
 def overwrites(arguments: argparse.Namespace) -> bool:
@@ -298,7 +304,7 @@ def open_run(
 def finish(
     run: Run,
     trainer: PreTrainingTrainer,
-    sources: Sources,
+    parts: tuple[Sources, Sources],
     after: dict[str, float],
     arguments: argparse.Namespace,
     corpus: CorpusPaths,
@@ -307,8 +313,11 @@ def finish(
     """Save the model with tokenizer, record, curve and card, push it if asked to, and print the metrics."""
     directory = run.output / "model"
     trainer.save_state()
-    before = noted.get(BEFORE, {})
-    save_pretrained_folder(run, trainer, arguments.corpus_name or corpus.shown, sources, after, arguments, before)
+    before = noted.get(BEFORE)
+    if before is not None:  # perhaps of a checkpoint whose tokenizer was extended
+        term, sizes = run.objective.token_term, bytes_per_token(parts[1], trainer.processing_class)
+        before, after = (with_nats_per_byte(metrics, term, sizes) for metrics in (before, after))
+    save_pretrained_folder(run, trainer, arguments.corpus_name or corpus.shown, parts[0], after, arguments, before)
     if trainer.args.process_index != 0:
         return
     write_run(run.output, {**noted, IS_FINISHED: True})
@@ -324,7 +333,7 @@ def finish(
             revision=trainer.args.hub_revision,
         )
     print()
-    summarised = {"held-out, before": before} if before else {}
+    summarised = {} if before is None else {"held-out, before": before}
     for what, metrics in {**summarised, "held-out": after}.items():
         print(f"{what}: {run.objective.summary(metrics, trainer.health.unigram_cross_entropy)}")
         for name, unigram in trainer.health.source_unigrams.items():

@@ -9,6 +9,7 @@ import numpy as np
 from hf_encoders.data.corpus.report import corpus_statistics
 from hf_encoders.data.corpus.similar_words import share_without_similar
 from hf_encoders.data.mixture import Sampling
+from hf_encoders.objectives.objective import LossTerm
 from hf_encoders.publishing.model_card import make_model_card
 from hf_encoders.recipes.masking_data import needs_similar_words, similar_words_of
 from hf_encoders.recipes.run import Run
@@ -95,8 +96,7 @@ def pretraining_record(
             **{name: fact for name, fact in optimization_facts(trainer).items() if not name.startswith("rows")},
             "seed": trainer.args.seed,
         },
-        losses={f"{name}, before": loss for name, loss in run.objective.losses(before or {}).items()}
-        | run.objective.losses(after),
+        losses=run.objective.losses(after) if before is None else losses_before_and_after(run, trainer, before, after),
         base_model=None if run.objective.initial is None else run.objective.initial.name,
         **facts_of_this_process(),
         seconds=trainer.health.training_seconds,
@@ -123,6 +123,35 @@ def corpus_counts(run: Run, trainer: PreTrainingTrainer, sources: Sources) -> di
             share = share_without_similar(table, source.documents, trainer.processing_class)
             counts[f"words without a similar one{name and f', {name}'}"] = f"{share:.1%}"
     return counts
+
+
+def losses_before_and_after(
+    run: Run, trainer: PreTrainingTrainer, before: Mapping[str, float], after: Mapping[str, float]
+) -> dict[str, float]:
+    """Losses for the card, over all and of each source with a name."""
+    found = {}
+    for when, metrics in ((", before", before), ("", after)):
+        found |= {f"{words}{when}": loss for words, loss in run.objective.losses(metrics).items()}
+        for name in trainer.health.source_unigrams:
+            losses = run.objective.losses(metrics_of_source(metrics, name))
+            found |= {f"{words}, {name}{when}": loss for words, loss in losses.items()}
+    return found
+
+
+def with_nats_per_byte(
+    metrics: Mapping[str, float], term: LossTerm | None, sizes: Mapping[str, float]
+) -> dict[str, float]:
+    """Metrics of an evaluation with the loss of a byte too, by source, from the bytes of a token.
+
+    >>> with_nats_per_byte({"eval_mlm_loss": 3.0}, LossTerm("mlm", "masked tokens"), {"": 4.0})
+    {'eval_mlm_loss': 3.0, 'eval_mlm_nats_per_byte': 0.75}
+    """
+    found = dict(metrics)
+    for name, size in sizes.items():
+        own = f"eval_{name and f'{name}_'}{term.name}" if term else ""
+        if f"{own}_loss" in metrics:
+            found[f"{own}_nats_per_byte"] = metrics[f"{own}_loss"] / size
+    return found
 
 
 def metrics_of_source(metrics: Mapping[str, float], name: str) -> dict[str, float]:

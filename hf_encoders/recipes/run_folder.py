@@ -14,9 +14,11 @@ from transformers import (
     TrainerControl,
     TrainerState,
     TrainingArguments,
+    set_seed,
 )
 
 from hf_encoders.data.corpus.settings import tokenizer_fingerprint
+from hf_encoders.objectives.objective import INITIAL
 from hf_encoders.recipes.masking_data import masking_facts
 from hf_encoders.recipes.phases import RunExamples
 from hf_encoders.recipes.recipe import Phase, Recipe
@@ -174,12 +176,20 @@ def check_same(before: dict[str, Any], facts: dict[str, Any], output: Path) -> N
     """Refuse a run that differs from the one in the output folder.
 
     Ignored are the name of the recipe and its fields of `TrainingArguments`: those that shape the result are in
-    `training` with their effective values; how often a run is saved may change.
+    `training` with their effective values; how often a run is saved may change. Also the name of the initial
+    checkpoint, whose weights are compared: its folder may be moved.
 
     Raises:
         ValueError: naming the first difference.
     """
-    before, facts = ({**one, "recipe": {**one["recipe"], "name": None, "training": None}} for one in (before, facts))
+    before, facts = (
+        {
+            **one,
+            "recipe": {**one["recipe"], "name": None, "training": None},
+            INITIAL: {**one.get(INITIAL, {}), "name": None},
+        }
+        for one in (before, facts)
+    )
     for name, value in facts.items():
         if before.get(name) != value:
             where, old, hint = name, before.get(name), ""
@@ -206,6 +216,32 @@ class RunFileCallback(TrainerCallback):
         """Write it, in the main process."""
         if state.is_world_process_zero:
             write_run(self.output, self.noted)
+
+
+class BeforeCallback(TrainerCallback):
+    """Notes the evaluation at step 0, of `eval_on_start`; the run goes on as if there had been none."""
+
+    def __init__(self, output: Path, noted: dict[str, Any]):
+        self.output, self.noted = output, noted
+        self._found: dict[str, float] = {}
+
+    def on_evaluate(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, metrics: dict, **kwargs: Any
+    ) -> None:
+        """Of several datasets, the last call has the metrics of all."""
+        if state.global_step == 0:
+            self._found = {name: value for name, value in metrics.items() if name.startswith("eval_")}
+
+    def on_epoch_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Write it, in the main process, before the first step."""
+        if not self._found:
+            return
+        self.noted[BEFORE], self._found = self._found, {}
+        if state.is_world_process_zero:
+            write_run(self.output, self.noted)
+        set_seed(args.seed)
 
 
 def choose_threads(trainer: Trainer, noted: dict[str, Any]) -> None:

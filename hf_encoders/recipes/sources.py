@@ -7,6 +7,7 @@ from typing import Any
 
 import datasets
 import numpy as np
+from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.data import split_train_validation
 from hf_encoders.data.corpus.named_sources import UNNAMED
@@ -18,6 +19,9 @@ from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives import Objective
 from hf_encoders.recipes.masking_data import Corpus
 from hf_encoders.recipes.phases import RunExamples
+
+
+DECODED_SENTENCES = 20_000  # most of a source whose bytes are counted
 
 
 @dataclass(frozen=True)
@@ -156,6 +160,22 @@ def unigrams(
         share = len(evaluated[name]) / len(evaluated[name].dataset)
         weights.append(share * len(SentenceStore(source.documents).tokens))
     return float(np.average(nats, weights=weights)), of_source
+
+
+def bytes_per_token(sources: Sources, tokenizer: PreTrainedTokenizerBase) -> dict[str, float]:
+    """Mean UTF-8 bytes of a token by source, of evenly spread sentences as the tokenizer decodes them.
+
+    Sentences are the same with another tokenizer, so losses of a byte can be compared where those of a token cannot.
+    """
+    found = {}
+    for name, source in sources.items():
+        store = SentenceStore(source.documents)
+        spread = np.linspace(0, store.num_sentences - 1, min(store.num_sentences, DECODED_SENTENCES)).astype(int)
+        bounds = zip(store.sentence_offsets[spread], store.sentence_offsets[spread + 1], strict=True)
+        sentences = [store.tokens[begin:end].tolist() for begin, end in bounds]
+        num_bytes = sum(len(text.encode()) for text in tokenizer.batch_decode(sentences))
+        found[name] = num_bytes / sum(map(len, sentences))
+    return found
 
 
 def corpora_facts(documents: Documents) -> dict[str, Any]:

@@ -304,6 +304,9 @@ class PreTrainingTrainer(FaultTolerantTrainer):
             sums = self._taken_sums()
         finally:
             self._running = training_sums
+            if self.args.world_size > 1 and self.model_wrapped is self.model and not self.is_fsdp_enabled:
+                # Evaluated before training: accelerate would take the model for prepared, and leave it without DDP.
+                vars(self.model).pop("_is_accelerate_prepared", None)
         self._evaluated = self._evaluated + sums
         output.metrics.update(self._evaluation_metrics(sums, metric_key_prefix))
         return output

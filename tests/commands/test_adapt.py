@@ -12,61 +12,22 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from hf_encoders.cli import main
-from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
 from hf_encoders.recipes import command
 from hf_encoders.recipes.run import Run
 from hf_encoders.records.training_record import TrainingRecord
+from tests.commands.adapt_runs import RECIPE, adapt, checkpoint, head_of, write_texts
 from tests.commands.pretrain_runs import weights
 from tests.data.corpora import write_corpus
-from tests.data.vocabulary.trained import FAMILIES, train
-from tests.families import model_class
-from tests.models.tiny import NO_DROPOUT, tiny_config
+from tests.data.vocabulary.test_extension import domain_lines
+from tests.data.vocabulary.trained import FAMILIES
 
 
-RECIPE = {
-    "family": "bert",
-    "objective": "mlm",
-    "model": {},
-    "tokenizer": {"vocab_size": 100},
-    "phases": [{"steps": 4, "length": 64, "examples": 4}],
-    "training": {"learning_rate": 0.01, "warmup_steps": 0},
-}
 WITH_PAIRS = ("bert", "albert")
 
 
 @pytest.fixture
 def folder(tmp_path):
-    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(RECIPE), encoding="utf-8")
-    write_corpus(tmp_path / "domain.txt", 40, "alpha")
-    write_corpus(tmp_path / "general.txt", 40, "beta")
-    return tmp_path
-
-
-def checkpoint(folder, family, auto_class=None, name="start", **fields) -> str:
-    """As transformers' own class writes it."""
-    config_class = next(one for one in FAMILIES if one.model_type == family)
-    auto_class = auto_class or head_of(config_class)
-    tokenizer = train(config_class)
-    sizes = {"vocab_size": padded_vocab_size(tokenizer), "pad_token_id": tokenizer.pad_token_id}
-    sizes |= {"max_position_embeddings": 66, **NO_DROPOUT, **fields}
-    torch.manual_seed(0)
-    ours = model_class(config_class, auto_class)(tiny_config(config_class, **sizes))
-    ours.save_pretrained(folder / "ours")
-    tokenizer.save_pretrained(folder / "ours")
-    plain = getattr(transformers, auto_class).from_pretrained(folder / "ours")
-    plain.save_pretrained(folder / name)
-    tokenizer.save_pretrained(folder / name)
-    return str(folder / name)
-
-
-def head_of(config_class) -> str:
-    return next(one for one in ("AutoModelForMaskedLM", "AutoModelForPreTraining") if one in config_class.AUTO_MAP)
-
-
-def adapt(folder, source, output, *words, corpus="domain.txt") -> int:
-    options = ["--recipe", folder / "tiny.yaml", "--validation-share", "0.2", "--save_steps", "2", *words]
-    options += ["--disable_tqdm", "True", "--output", folder / output]
-    return main(["adapt", str(source), "--corpus", str(folder / corpus), *map(str, options)])
+    return write_texts(tmp_path)
 
 
 @pytest.mark.parametrize("config_class", FAMILIES, ids=lambda one: one.model_type)
@@ -128,6 +89,20 @@ def test_a_new_head_learns_alone_at_first(folder, capsys, monkeypatch):
     assert len(seen[2]) > 10
 
 
+@pytest.mark.parametrize("steps", ["0", "1"])
+def test_a_classifier_s_checkpoint_gets_a_new_head_and_says_so(steps, folder, capfd):
+    source = checkpoint(folder, "bert", "AutoModelForSequenceClassification")
+    capfd.readouterr()
+    assert adapt(folder, source, "run", "--head-steps", steps) == 0
+    told = capfd.readouterr()
+    when = {"0": "with the others from the first step", "1": "alone in the first 1 of 4 steps"}[steps]
+    assert "New weights (cls.predictions.bias, cls.predictions.decoder.bias, cls.predictions" in told.out
+    assert f"): they learn {when}." in told.out
+    assert "corrupted" not in told.err and "MISSING" not in told.err
+    model, found = AutoModelForMaskedLM.from_pretrained(folder / "run" / "model", output_loading_info=True)
+    assert not found["missing_keys"] and not found["unexpected_keys"]
+
+
 def test_general_text_is_kept_apart_and_replayed(folder, capsys):
     source = checkpoint(folder, "roberta")
     keep = ["--keep", folder / "general.txt"]
@@ -139,11 +114,68 @@ def test_general_text_is_kept_apart_and_replayed(folder, capsys):
     assert "eval_general_mlm_loss" in state["log_history"][-1]
     record = TrainingRecord.load(folder / "without" / "model")
     assert record.corpus["general"].endswith("read 0 times")
+    for name in ("domain", "general"):
+        losses = [record.losses[f"masked tokens, held-out, {name}{when}"] for when in (", before", "")]
+        assert losses[0] != losses[1]
+        of_bytes = [record.losses[f"masked tokens, held-out, a byte, {name}{when}"] for when in (", before", "")]
+        assert of_bytes[0] / losses[0] == pytest.approx(of_bytes[1] / losses[1], abs=1e-4)
+        assert f"({of_bytes[1]:.3f} nats a byte)" in printed
     assert adapt(folder, source, "with", *keep, "--replay", "0.5") == 0
     record = TrainingRecord.load(folder / "with" / "model")
     assert not record.corpus["general"].endswith("read 0 times")
     one, other = (weights(folder / name / "model") for name in ("without", "with"))
     assert any(not torch.equal(one[name], other[name]) for name in one)
+
+
+def test_general_text_may_be_prepared_or_of_several_paths(folder, capsys):
+    source, out = checkpoint(folder, "bert"), {}
+    write_corpus(folder / "more.txt", 20, "gamma")
+    prepare = ["corpus", "--tokenizer", source, "--output", str(folder / "corpus"), "--input"]
+    assert main([*prepare, str(folder / "general.txt"), str(folder / "more.txt")]) == 0
+    for name, paths in {"prepared": ["corpus"], "several": ["general.txt", "more.txt"]}.items():
+        words = ["--keep", *(folder / path for path in paths), "--replay", "0.5"]
+        assert adapt(folder, source, name, *words) == 0
+        out[name] = weights(folder / name / "model")
+    assert all(torch.equal(value, out["several"][name]) for name, value in out["prepared"].items())
+    assert adapt(folder, source, "mixed", "--keep", folder / "corpus", folder / "more.txt") == 2
+    assert "give one or the other, or prepare all of the text" in capsys.readouterr().err
+
+
+def test_texts_of_two_documents_are_enough_and_one_is_refused(folder, capsys):
+    """A step of four examples then reads the only training document again; one document is held out."""
+    source = checkpoint(folder, "bert")
+    for name, text in {"one": "alpha saw garden.", "two": "alpha saw garden.\n\nbeta saw it.", "none": ""}.items():
+        (folder / f"{name}.txt").write_text(text, encoding="utf-8")
+    assert adapt(folder, source, "run", "--keep", folder / "two.txt", corpus="two.txt") == 0
+    losses = TrainingRecord.load(folder / "run" / "model").losses
+    assert losses["masked tokens, held-out, domain"] != losses["masked tokens, held-out, domain, before"]
+    for keep, corpus, message in (
+        ("one.txt", "two.txt", "--corpus general holds 1 document(s), and mlm needs 2"),
+        ("two.txt", "one.txt", "--corpus domain holds 1 document(s), and mlm needs 2"),
+        ("none.txt", "two.txt", "source general: documents holds no sentence"),
+    ):
+        capsys.readouterr()
+        assert adapt(folder, source, f"{keep}-{corpus}", "--keep", folder / keep, corpus=corpus) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_losses_of_bytes_compare_tokenizers(folder, capsys):
+    """With entries for the words of the text a token is more bytes, and a loss of the same tokens is less a byte."""
+    (folder / "domain.txt").write_text("\n\n".join(domain_lines()), encoding="utf-8")
+    source = checkpoint(folder, "roberta")
+    words = ["--extend", source, "--add", "5", "--corpus", str(folder / "domain.txt"), "--held-out", "0"]
+    assert main(["tokenizer", *words, "--output", str(folder / "extended")]) == 0
+    found = {}
+    for name in ("start", "extended"):
+        assert adapt(folder, folder / name, f"run-{name}") == 0
+        record = TrainingRecord.load(folder / f"run-{name}" / "model")
+        loss, of_byte = (record.losses[f"masked tokens, held-out{what}, before"] for what in ("", ", a byte"))
+        found[name] = loss / of_byte  # bytes of a token
+    report = json.loads((folder / "extended" / "tokenizer_report.json").read_text())["text"]
+    assert found["extended"] / found["start"] == pytest.approx(
+        report["tokens_before"] / report["tokens_after"], rel=0.1
+    )
+    assert "nats a byte" in capsys.readouterr().out
 
 
 def test_killed_and_resumed_it_is_the_same(folder, capsys, monkeypatch):
@@ -193,6 +225,33 @@ def test_another_checkpoint_is_another_run(folder, capsys):
     other = checkpoint(folder, "bert", name="other", initializer_range=0.5)
     assert adapt(folder, other, "run") == 2
     assert "another initial checkpoint" in capsys.readouterr().err
+
+
+def test_a_checkpoint_may_be_moved_while_it_is_adapted(folder, capsys):
+    source = Path(checkpoint(folder, "bert", "AutoModelForMaskedLM"))
+    assert adapt(folder, source, "whole", "--objective", "nsp") == 0
+    shutil.copytree(folder / "whole", folder / "again")
+    shutil.rmtree(folder / "again" / "checkpoint-4")
+    shutil.rmtree(folder / "again" / "model")
+    source.rename(folder / "elsewhere")
+    capsys.readouterr()
+    assert adapt(folder, folder / "elsewhere", "again", "--objective", "nsp") == 0
+    assert "checkpoint-2" in capsys.readouterr().out
+    one, other = (weights(folder / name / "model") for name in ("whole", "again"))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert adapt(folder, folder / "elsewhere", "again", "--objective", "nsp") == 0
+    assert "This run is finished" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("family", "rows"), [("bert", 24), ("roberta", 22)])
+def test_distances_do_not_become_longer(family, rows, folder, capsys):
+    checkpoint(folder, family, max_position_embeddings=24)
+    config = json.loads((folder / "ours" / "config.json").read_text())
+    about = {"position_embedding_type": "relative_key", "model_type": f"hfe_{family}"}
+    (folder / "ours" / "config.json").write_text(json.dumps({**config, **about}))
+    assert adapt(folder, folder / "ours", "run", "--max-length", "40") == 2
+    said = capsys.readouterr().err
+    assert f"--max-length 40: the checkpoint has distances of up to {rows} tokens (relative_key)" in said
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
@@ -276,6 +335,8 @@ def test_pretrain_from_a_checkpoint(folder, capsys):
         (["--head-steps", "nan"], "--head-steps"),
         (["--head-steps", "inf"], "--head-steps"),
         (["--max-length", "0"], "length=0 must be a whole number"),
+        (["--positions", "copy"], "--positions copy is for longer texts than the checkpoint has positions for"),
+        (["--positions", "interpolate", "--max-length", "64"], "--positions interpolate is for longer texts"),
         (["--keep", "nowhere.txt"], "nowhere.txt"),
         (["--objective", "sop", "--recipe", "albert-minutes"], "model: is the checkpoint's"),
         (["--objective", "nsp"], "roberta has no head for sentence pairs"),

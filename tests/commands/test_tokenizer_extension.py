@@ -11,7 +11,7 @@ from transformers import AutoTokenizer
 from hf_encoders.adaptation import extended_checkpoint
 from hf_encoders.cli import main
 from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
-from tests.commands.test_adapt import head_of
+from tests.commands.adapt_runs import head_of
 from tests.data.vocabulary.test_extension import domain_lines
 from tests.data.vocabulary.trained import FAMILIES, lines, train
 from tests.families import model_class
@@ -68,9 +68,10 @@ def test_a_stock_checkpoint_is_extended_and_stock_loads_it(config_class, text, o
     assert "other text" in capsys.readouterr().out
 
 
-def test_a_tokenizer_alone(text, tmp_path, capsys):
+@pytest.mark.parametrize("option", ["--input", "--corpus"])
+def test_a_tokenizer_alone(option, text, tmp_path, capsys):
     train(FAMILIES[0]).save_pretrained(tmp_path / "tokenizer")
-    assert extend(tmp_path / "tokenizer", "--add", 2, "--input", text, "--output", tmp_path / "out") == 0
+    assert extend(tmp_path / "tokenizer", "--add", 2, option, text, "--output", tmp_path / "out") == 0
     assert "AutoTokenizer" in capsys.readouterr().out
     assert not (tmp_path / "out" / "config.json").exists()
 

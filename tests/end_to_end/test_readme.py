@@ -1,5 +1,6 @@
 """The README can be followed: its blocks run in the order they stand, and its files exist; in Chinese too."""
 
+import json
 import re
 from pathlib import Path
 
@@ -18,7 +19,6 @@ SHORTER = {
     "max_steps=200": "max_steps=2",
     "--max_steps 200": "--max_steps 4",
     "hf-encoders quickstart": "hf-encoders quickstart --max-steps 4 --vocab-size 400 --input sample/text",
-    "vocab_size=8_000": "vocab_size=400",
 }
 
 # Of one process: the repository that the README loads, and then every block.
@@ -30,10 +30,10 @@ from hf_encoders.cli import main
 
 special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 words = special + [chr(i) for i in range(97, 123)] + ["##" + chr(i) for i in range(97, 123)] + ["hello", "model", "."]
-tokenizer = transformers.BertTokenizer(vocab={word: i for i, word in enumerate(words)}, model_max_length=64)
+tokenizer = transformers.BertTokenizer(vocab={word: i for i, word in enumerate(words)}, model_max_length=128)
 config = transformers.BertConfig(
     vocab_size=len(words), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24,
-    max_position_embeddings=64,
+    max_position_embeddings=128,
 )
 transformers.BertForPreTraining(config).push_to_hub("google-bert/bert-base-uncased")
 tokenizer.push_to_hub("google-bert/bert-base-uncased")
@@ -106,5 +106,7 @@ def test_its_blocks_run_in_order_in_an_empty_folder(tmp_path):
         said = run_with_package(FOLLOW, tmp_path, blocks(), environment, timeout=500)
     assert len(re.findall(r"^0\.\d{4} hello", said[0], re.M)) == 3
     assert "eval_accuracy" in said[2] or "eval_loss" in said[2]
-    assert (tmp_path / "runs" / "bert" / "model.safetensors").exists()
+    assert (tmp_path / "runs" / "adapted" / "model.safetensors").exists()
+    record = json.loads((tmp_path / "runs" / "domain" / "model" / "training_record.json").read_text())
+    assert record["base_model"] == "google-bert/bert-base-uncased"
     assert (tmp_path / "exported" / "model.safetensors").exists()

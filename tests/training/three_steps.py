@@ -35,6 +35,7 @@ class Split(NamedTuple):
     per_device: int
     accumulation: int
     packed: bool = False
+    evaluated_first: bool = False
 
 
 SPLITS_OF_ONE_PROCESS = {
@@ -45,6 +46,7 @@ SPLITS_OF_ONE_PROCESS = {
 SPLITS_OF_TWO_PROCESSES = {
     "two processes": Split(16, 1),
     "two processes, accumulated": Split(4, 4),
+    "two processes, evaluated before training": Split(16, 1, evaluated_first=True),
     "two processes, accumulated and packed": Split(4, 4, packed=True),
 }
 PAIR_LABELS = {"mlm": None, "nsp": "next_sentence_label", "sop": "sentence_order_label"}
@@ -125,6 +127,8 @@ def train(objective: str, split: Split, folder: Path, trainer_class: type[Traine
         eval_dataset=examples[:50],
         data_collator=collate_packed if split.packed else collate,
     )
+    if split.evaluated_first:
+        trainer.evaluate()
     trainer.train()
     evaluation = trainer.evaluate()
     logs = [

@@ -14,11 +14,12 @@ def add_text_arguments(
 ) -> "argparse._MutuallyExclusiveGroup":
     """Add the options that name the text, files or a dataset; returns the group of those of which one is needed.
 
-    With `takes_names`, the text may be of several sources, `NAME=PATH`.
+    With `takes_names`, the text may be of several sources, `NAME=PATH`, and `--corpus` is another name of `--input`,
+    as it is called where there are sources elsewhere.
     """
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument(
-        "--input",
+        *(("--input", "--corpus") if takes_names else ("--input",)),
         nargs="+",
         metavar="[NAME=]PATH" if takes_names else "PATH",
         help="text files (a blank line between documents), .jsonl files (one document per line) or folders of them"

@@ -1,0 +1,59 @@
+"""`hf-encoders adapt` with a name on the Hub: as from a folder with the same weights, and not from others."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.commands.adapt_runs import checkpoint, write_texts
+from tests.commands.pretrain_runs import weights
+from tests.hub.loopback_hub import LoopbackHub
+from tests.hub.remote_process import run_with_package
+
+
+pytestmark = pytest.mark.processes
+
+ADAPT = """
+import contextlib, io, shutil
+from pathlib import Path
+import torch, transformers
+from tests.commands.adapt_runs import adapt
+
+torch.set_num_threads(1)
+folder, result = Path(argument), []
+
+def run(source, output):
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        status = adapt(folder, source, output)
+    result.append([status, said.getvalue()])
+
+model = transformers.BertForMaskedLM.from_pretrained(folder / "start")
+model.push_to_hub("user/published")
+transformers.AutoTokenizer.from_pretrained(folder / "start").push_to_hub("user/published")
+run("user/published", "hub")
+run(folder / "start", "folder")
+shutil.rmtree(folder / "folder" / "checkpoint-4")
+shutil.rmtree(folder / "folder" / "model")
+run("user/published", "folder")  # the same weights: goes on
+torch.nn.init.ones_(model.cls.predictions.bias)
+model.push_to_hub("user/published")
+shutil.rmtree(folder / "hub" / "checkpoint-4")
+run("user/published", "hub")
+run("user/unknown", "unknown")
+"""
+
+
+def test_a_name_on_the_hub_is_a_checkpoint(tmp_path: Path) -> None:
+    write_texts(tmp_path)
+    checkpoint(tmp_path, "bert")
+    with LoopbackHub() as hub:
+        environment = hub.environment(tmp_path / "home")
+        said = run_with_package(ADAPT, tmp_path / "home", str(tmp_path), environment)
+    assert [status for status, _ in said] == [0, 0, 0, 2, 2], said
+    assert "checkpoint-2" in said[2][1]
+    one, other = (weights(tmp_path / name / "model") for name in ("hub", "folder"))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert "base_model: user/published" in (tmp_path / "hub" / "model" / "README.md").read_text()
+    assert "another initial checkpoint (weights)" in said[3][1]
+    assert "CHECKPOINT 'user/unknown' is not a folder here, and the Hub has no such repository" in said[4][1]
