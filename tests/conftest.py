@@ -12,6 +12,8 @@ import pytest
 import torch
 from torch.utils.data import _utils as data_loading
 
+from tests.forked_python import Forked
+
 
 # Fixtures of several files that start Python processes: whatever uses one is marked.
 STARTING_FIXTURES = {"all_saved", "untouched"}
@@ -66,6 +68,7 @@ def pytest_configure() -> None:
 
     Forks, such as the workers of a data loader, are cheap and may be anywhere.
     """
+    _guard(Forked, lambda *_, **__: True)
     _guard(subprocess.Popen, lambda self, args, *_, **__: _is_python(args))
     for module in (multiprocessing.popen_forkserver, multiprocessing.popen_spawn_posix):
         _guard(module.Popen, lambda *_: True)
