@@ -6,13 +6,14 @@ import multiprocessing.popen_forkserver
 import multiprocessing.popen_spawn_posix
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch.utils.data import _utils as data_loading
 
-from tests.forked_python import Forked
+from tests.forked_python import Forked, python_c
 
 
 # Fixtures of several files that start Python processes: whatever uses one is marked.
@@ -36,6 +37,22 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def forked_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process of `load_elsewhere` is forked from one with torch, which saves three seconds, and is not started.
+
+    `tests/publishing/` has tests of the process that is started.
+    """
+
+    def run(command: list[str], env: dict[str, str], cwd: str, **_: Any) -> subprocess.CompletedProcess:
+        script, *arguments = command[command.index("-c") + 1 :]
+        return python_c(script, arguments, env, cwd)
+
+    monkeypatch.setattr(
+        "hf_encoders.publishing.fresh_process.subprocess", SimpleNamespace(run=run, DEVNULL=subprocess.DEVNULL)
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
