@@ -103,6 +103,7 @@ def moved(model, encoder, task):
     return max((value - before[name]).abs().max() for name, value in model.base_model.state_dict().items())
 
 
+@pytest.mark.slow
 def test_stock_classes_train_the_same_model_and_average_over_micro_batches(encoders, tmp_path):
     task = classification(BERT, count=16)
     ours, stock, accumulated = (
@@ -126,6 +127,7 @@ def scripted(task, values):
     return task
 
 
+@pytest.mark.slow
 def test_the_best_checkpoint_is_kept_and_patience_ends_the_run(encoders, tmp_path):
     training = {**DESCENT, "max_steps": 50, "eval_strategy": "steps", "eval_steps": 2}
     task = scripted(classification(BERT), [0.2, 0.6, 0.5, 0.6, 0.9])
@@ -145,6 +147,7 @@ def test_last_checkpoint_is_kept_without_validation_rows(encoders, tmp_path):
     assert (result.best_step, result.steps, list(result.metrics)) == (None, 3, ["test"])
 
 
+@pytest.mark.slow
 def test_a_run_is_a_function_of_its_seed(encoders, tmp_path):
     task = classification(ALBERT)
     one, again, other = (run(task, ALBERT, encoders, tmp_path, seed=seed).model for seed in (3, 3, 4))

@@ -244,6 +244,7 @@ def test_a_card_edited_by_hand_is_published_as_it_is(hub, api, directory):
     assert b"by me" not in hub.files("user/encoder")["README.md"]
 
 
+@pytest.mark.slow
 def test_a_card_edited_on_the_hub_is_not_replaced_by_a_generated_one(hub, api, directory):
     publish(plan_publication(directory, "user/encoder"), api=api)
     generated = hub.files("user/encoder")["README.md"]
