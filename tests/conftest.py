@@ -6,11 +6,14 @@ import multiprocessing.popen_forkserver
 import multiprocessing.popen_spawn_posix
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch.utils.data import _utils as data_loading
+
+from tests.forked_python import Forked, python_c
 
 
 # Fixtures of several files that start Python processes: whatever uses one is marked.
@@ -24,7 +27,9 @@ _unmarked: str | None = None  # the running test, if it must not start a process
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     """No test depends on which tests ran before it."""
-    torch.manual_seed(0)
+    # Without an accelerator `torch.manual_seed` formats the stack three times, for its error if there is one later.
+    seed = torch.manual_seed if torch.cuda.is_available() else torch.default_generator.manual_seed
+    seed(0)
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +39,22 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def forked_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process of `load_elsewhere` is forked from one with torch, which saves three seconds, and is not started.
+
+    `tests/publishing/` has tests of the process that is started.
+    """
+
+    def run(command: list[str], env: dict[str, str], cwd: str, **_: Any) -> subprocess.CompletedProcess:
+        script, *arguments = command[command.index("-c") + 1 :]
+        return python_c(script, arguments, env, cwd)
+
+    monkeypatch.setattr(
+        "hf_encoders.publishing.fresh_process.subprocess", SimpleNamespace(run=run, DEVNULL=subprocess.DEVNULL)
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -66,6 +87,7 @@ def pytest_configure() -> None:
 
     Forks, such as the workers of a data loader, are cheap and may be anywhere.
     """
+    _guard(Forked, lambda *_, **__: True)
     _guard(subprocess.Popen, lambda self, args, *_, **__: _is_python(args))
     for module in (multiprocessing.popen_forkserver, multiprocessing.popen_spawn_posix):
         _guard(module.Popen, lambda *_: True)

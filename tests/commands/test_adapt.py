@@ -54,6 +54,7 @@ def test_a_family_without_masked_tokens_has_its_own_objective(auto_class, folder
     assert "held-out, before: predicted tokens loss" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", WITH_PAIRS)
 def test_the_objective_is_that_of_the_heads(family, folder, capsys):
     assert adapt(folder, checkpoint(folder, family, "AutoModelForPreTraining"), "pairs") == 0
@@ -103,6 +104,7 @@ def test_a_classifier_s_checkpoint_gets_a_new_head_and_says_so(steps, folder, ca
     assert not found["missing_keys"] and not found["unexpected_keys"]
 
 
+@pytest.mark.slow
 def test_general_text_is_kept_apart_and_replayed(folder, capsys):
     source = checkpoint(folder, "roberta")
     keep = ["--keep", folder / "general.txt"]
@@ -178,6 +180,7 @@ def test_losses_of_bytes_compare_tokenizers(folder, capsys):
     assert "nats a byte" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_it_is_the_same(folder, capsys, monkeypatch):
     source = checkpoint(folder, "bert")
     words = ["--objective", "nsp", "--head-steps", "3"]
@@ -208,6 +211,7 @@ def _counting(make_trainer, found):
     return made
 
 
+@pytest.mark.slow
 def test_new_heads_learn_alone_as_long_in_a_run_that_is_extended(folder, capsys):
     source = checkpoint(folder, "bert")
     words = ["--objective", "nsp", "--head-steps", "0.25"]
@@ -298,6 +302,7 @@ def test_sizes_are_the_checkpoint_s_whatever_the_recipe_says(folder):
     assert (config.num_hidden_layers, config.num_attention_heads, config.hidden_dropout_prob) == (3, 3, 0.3)
 
 
+@pytest.mark.slow
 def test_killed_before_the_first_checkpoint_it_is_the_same(folder, capsys):
     source = checkpoint(folder, "bert", hidden_dropout_prob=0.2)
     assert adapt(folder, source, "whole") == 0

@@ -60,6 +60,7 @@ def test_tables_on_standard_output_and_all_rounds_as_json(folder, capsys, family
             assert all((turn["update_seconds"] == 0) == is_inference for turn in line["rounds"])
 
 
+@pytest.mark.slow
 def test_a_size_of_each_family_with_a_tokenizer_trained_here(folder, capsys):
     text = folder / "text.txt"
     arguments = ["--text", text, "--family", "bert", "roberta", "albert", "--size", "small", "--vocab-size", "300"]

@@ -59,6 +59,7 @@ def distil(folder: Path, output: str, *words: str, teacher: str = "run/model", r
     return main(["distil", str(folder / teacher), *given, *options, *words])
 
 
+@pytest.mark.slow
 def test_a_teacher_goes_in_and_a_recorded_student_comes_out(folder: Path) -> None:
     model = folder / "whole" / "model"
     stock = transformers.AutoModelForMaskedLM.from_pretrained(model, trust_remote_code=False)
@@ -140,6 +141,7 @@ def test_the_plan_counts_the_teacher(folder: Path, capsys: pytest.CaptureFixture
     assert f"(teacher {parameters:,})" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_prepared_corpus_is_of_the_teachers_tokenizer(folder: Path, capsys: pytest.CaptureFixture) -> None:
     prepare_corpus([folder / "text.txt"], folder / "corpus", load_tokenizer(folder / "run" / "model"))
     words = [str(folder / "run" / "model"), "--recipe", str(folder / "student.yaml"), "--disable_tqdm", "True"]

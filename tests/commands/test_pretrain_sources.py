@@ -163,6 +163,7 @@ def test_another_run_is_refused(folder, words, corpus, said, capsys):
     assert re.search(said, capsys.readouterr().err)
 
 
+@pytest.mark.slow
 def test_phases_with_sources_of_their_own(folder, capsys):
     """As in mmBERT, whose alpha falls from phase to phase; a resumed run is the same."""
     phases = [{**RECIPE["phases"][0], "sources": {"alpha": 1.0}}, {**RECIPE["phases"][1], "length": 24}]

@@ -108,6 +108,7 @@ def test_longer_examples_than_the_model_has_positions_for_are_refused_before_any
     assert "This run is finished" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_run_with_positions_to_spare_goes_on_with_longer_examples(folder):
     recipe = {**TINY, "model": {**TINY["model"], "max_position_embeddings": 50}}
     (folder / "spare.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")

@@ -121,6 +121,7 @@ def test_words_are_masked_whole_up_to_the_number_to_mask(tokenizer, unit):
     assert counts.sum() == pytest.approx(((lengths - 2) * 0.15).sum(), rel=0.02)
 
 
+@pytest.mark.slow
 def test_long_words_are_masked_as_often_as_short_ones(tokenizer):
     """In short texts too; the original code passes over those that do not fit."""
     random = np.random.default_rng(0)

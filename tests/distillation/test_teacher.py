@@ -215,6 +215,7 @@ def test_under_autocast_losses_are_float32() -> None:
         torch.testing.assert_close(outputs[name].nll, exact[name].nll, rtol=0.1, atol=0.5)
 
 
+@pytest.mark.slow
 def test_a_compiled_graph_computes_the_same() -> None:
     student, _ = make_pair(soft_targets="all")
     batch = make_batch(student.config)

@@ -36,7 +36,7 @@ STARTS_PROCESSES = ("publishing.md",)
         for page in WITH_CODE
     ],
 )
-def test_code_blocks_run(page, tmp_path, monkeypatch):
+def test_code_blocks_run(page, tmp_path, monkeypatch, forked_loads):
     monkeypatch.chdir(tmp_path)  # blocks may write files
     documents = [row["text"].replace("\n", " ").split(". ") for row in texts()]
     tokenizer = train_tokenizer((s for d in documents for s in d), HfeBertConfig, 200, 128)

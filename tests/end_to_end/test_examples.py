@@ -56,6 +56,7 @@ def test_pretraining_from_files(name, tmp_path):
     }
 
 
+@pytest.mark.slow
 def test_a_generator_and_a_discriminator(tmp_path):
     output = run_example("pretrain_electra.py", "--output_dir", str(tmp_path / "out"), "--max_steps", "2", *TINY)
     assert "eval_mlm_loss" in output and "eval_rtd_accuracy" in output and "eval_rtd_label_1_share" in output
@@ -64,12 +65,14 @@ def test_a_generator_and_a_discriminator(tmp_path):
     assert "ElectraForPreTraining" in (tmp_path / "out" / "config.json").read_text()
 
 
+@pytest.mark.slow
 def test_tokens_in_a_random_order(tmp_path):
     output = run_example("pretrain_xlnet.py", "--output_dir", str(tmp_path / "out"), "--max_steps", "2", *TINY)
     assert "predicted tokens" in output
     assert "XLNetLMHeadModel" in (tmp_path / "out" / "config.json").read_text()
 
 
+@pytest.mark.slow
 def test_a_student_of_a_teacher_made_here(tmp_path):
     output = run_example(
         "distil_bert.py", "--output_dir", str(tmp_path / "out"), "--max_steps", "2", "--hidden_size", "64",
@@ -101,6 +104,7 @@ def test_pretraining_on_two_languages(tmp_path):
     assert json.loads((tmp_path / "out" / "config.json").read_text())["lang2id"] == {"en": 0, "de": 1}
 
 
+@pytest.mark.slow
 def test_fine_tuning_what_was_pretrained(pretrained, tmp_path):
     rows = [
         ("the cat sat on the mat", "animal"),
@@ -136,6 +140,7 @@ def test_one_file_without_the_other_is_refused(path, given, tmp_path, monkeypatc
         runpy.run_path(str(path))["main"]()
 
 
+@pytest.mark.slow
 def test_what_sentence_pairs_teach(tmp_path):
     text = tmp_path / "text.txt"
     # The longer sentence first and second: otherwise the lengths would tell the order, and no pair had a label.

@@ -38,7 +38,7 @@ def quickstart(output: Path, *arguments: str) -> list[str]:
 @pytest.mark.parametrize(
     ("family", "objective"), [("bert", "nsp"), ("bert", "sop"), ("roberta", "mlm"), ("albert", "sop")]
 )
-def test_text_goes_in_and_a_checked_model_comes_out(family, objective, tmp_path, capsys):
+def test_text_goes_in_and_a_checked_model_comes_out(family, objective, tmp_path, capsys, forked_loads):
     files = [write_corpus(tmp_path / f"{topic}.txt", 300, topic) for topic in ("alpha", "beta")]
     arguments = quickstart(tmp_path / "out", "--family", family, "--objective", objective, "--input", *map(str, files))
     assert main(arguments) == 0

@@ -27,7 +27,14 @@ import contextlib, io, shlex
 from pathlib import Path
 import transformers
 from hf_encoders.cli import main
+from hf_encoders.data.corpus import python_docs
+from hf_encoders.recipes import quickstart_text
 
+# The documentation of all libraries that are installed takes a minute to read; these are among them.
+sources, kept = python_docs._sources(), ("python", "numpy", "pandas", "torch")
+sources = [(library, source) for library, source in sources if library in kept]
+python_docs._sources = lambda: sources
+quickstart_text.CHARACTERS_PER_LIBRARY = 60_000
 special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 words = special + [chr(i) for i in range(97, 123)] + ["##" + chr(i) for i in range(97, 123)] + ["hello", "model", "."]
 tokenizer = transformers.BertTokenizer(vocab={word: i for i, word in enumerate(words)}, model_max_length=128)

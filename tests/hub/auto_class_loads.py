@@ -4,6 +4,7 @@ The snippets are text because they run where this package, tests included, canno
 """
 
 from pathlib import Path
+from textwrap import indent
 from typing import Any, NamedTuple
 
 import torch
@@ -66,6 +67,14 @@ for way, source, auto_class, arguments in argument["loads"]:
 
 SAVE_TENSORS = """
 save_file(tensors, argument["outputs"])
+"""
+
+EACH_JOB = """
+jobs, results = argument, []
+for argument in jobs:
+{}
+    results.append(result)
+result = results
 """
 
 # The same once for each way: tokenizer and configuration.
@@ -138,8 +147,8 @@ class SavedFamily(NamedTuple):
         first: a process without the package: `trusted_auto_classes` with `trust_remote_code=True`, in ways
             `trusted/<key>`; all with no flag for absolute positions, `plain/<key>`; fine-tuning, `tuned/<folder>`.
         tuned_folders: what the first process saved again.
-        second: another process without the package, on `tuned_folders`: the same, but with no flag only the saved
-            head; ways as in `first`.
+        second: another process without the package, on `tuned_folders`: through `auto_classes_after_tuning`, and with
+            no flag only the saved head; ways as in `first`.
     """
 
     family: Family
@@ -150,20 +159,31 @@ class SavedFamily(NamedTuple):
     second: Answers
 
 
-def ask_other_process(snippets: list[str], family: Family, home: Path, **argument: Any) -> Answers:
-    """Run snippets of this file, in order, where the package cannot be imported.
+class Job(NamedTuple):
+    """What another process is to do with checkpoints of a family; `argument` is what the snippets read."""
 
-    `argument` is what they read, and `environment` if the process is not to be offline.
+    family: Family
+    argument: dict[str, Any]
+
+
+def ask_other_process(
+    snippets: list[str], home: Path, jobs: list[Job], environment: dict[str, str] | None = None
+) -> list[Answers]:
+    """Run snippets of this file, in order and for each job, in one process where the package cannot be imported.
+
+    `environment` is that of the process if it is not to be offline.
     """
     home.mkdir(parents=True)
-    environment = argument.pop("environment", None)
-    batches, outputs = home / "batches.safetensors", home / "outputs.safetensors"
-    named = {
-        f"{auto_class}/{name}": value.clone()
-        for auto_class in auto_classes(family)
-        for name, value in batch_for(auto_class, make_batch(family)).items()
-    }
-    save_file(named, batches)
-    argument |= {"batches": str(batches), "outputs": str(outputs), "texts": list(TEXTS)}
-    seen = run_without_package("\n".join([*snippets, SAVE_TENSORS]), home, argument, environment)
-    return Answers(seen, load_file(outputs))
+    arguments = []
+    for number, (family, argument) in enumerate(jobs):
+        named = {
+            f"{auto_class}/{name}": value.clone()
+            for auto_class in auto_classes(family)
+            for name, value in batch_for(auto_class, make_batch(family)).items()
+        }
+        files = {name: str(home / f"{name}-{number}.safetensors") for name in ("batches", "outputs")}
+        save_file(named, files["batches"])
+        arguments.append(argument | files | {"texts": list(TEXTS)})
+    script = EACH_JOB.format(indent("\n".join([*snippets, SAVE_TENSORS]), "    "))
+    seen = run_without_package(script, home, arguments, environment, timeout=500)
+    return [Answers(*one) for one in zip(seen, (load_file(a["outputs"]) for a in arguments), strict=True)]

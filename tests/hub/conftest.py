@@ -1,7 +1,6 @@
 """Arithmetic that does not depend on the machine, and the checkpoints that several files look at."""
 
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,13 +10,13 @@ import torch
 from huggingface_hub import HfApi
 from transformers import PreTrainedModel
 
-from tests.hub.auto_class_loads import FINE_TUNE, LOAD, TOKENIZERS, SavedFamily, ask_other_process
+from tests.hub.auto_class_loads import FINE_TUNE, LOAD, TOKENIZERS, Job, SavedFamily, ask_other_process
 from tests.hub.loopback_hub import LoopbackHub
 from tests.hub.tiny_checkpoints import (
     FAMILIES,
     RELATIVE,
     Family,
-    auto_classes,
+    auto_classes_after_tuning,
     head_of,
     labels_for,
     make_batch,
@@ -58,9 +57,14 @@ def api(hub: LoopbackHub) -> HfApi:
 @pytest.fixture(scope="session")
 def all_saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, SavedFamily]:
     """Save every head once, load everything elsewhere, train and save there, load everything once more."""
-    saves = [_save(family, tmp_path_factory.mktemp(family.name)) for family in FAMILIES]
-    with ThreadPoolExecutor(max_workers=2) as pool:  # each waits for other processes
-        return {saved.family.name: saved for saved in pool.map(_ask, saves)}
+    folder = tmp_path_factory.mktemp("all")
+    saves = [_save(family, folder / family.name) for family in FAMILIES]
+    first = ask_other_process([LOAD, TOKENIZERS, FINE_TUNE], folder / "first", [_first_job(save) for save in saves])
+    second = ask_other_process([LOAD, TOKENIZERS], folder / "second", [_second_job(save) for save in saves])
+    return {
+        save.family.name: SavedFamily(save.family, save.folders, save.outputs, one, save.tuned_folders, other)
+        for save, one, other in zip(saves, first, second, strict=True)
+    }
 
 
 @pytest.fixture(params=FAMILIES, ids=lambda family: family.name)
@@ -71,8 +75,8 @@ def saved(request: pytest.FixtureRequest, all_saved: dict[str, SavedFamily]) -> 
 
 class _Save(NamedTuple):
     family: Family
-    folder: Path
     folders: dict[str, Path]
+    tuned_folders: dict[str, Path]
     outputs: dict[str, dict[str, torch.Tensor]]
 
 
@@ -84,23 +88,23 @@ def _save(family: Family, folder: Path) -> _Save:
         loaded = type(model).from_pretrained(folders[key])
         assert all(torch.equal(value, model.state_dict()[name]) for name, value in loaded.state_dict().items())
         outputs[key] = outputs_of(loaded, head_of(key), make_batch(family))
-    return _Save(family, folder, folders, outputs)
+    return _Save(family, folders, {key: folder / "tuned" / key for key in folders}, outputs)
 
 
-def _ask(save: _Save) -> SavedFamily:
-    family, folder, batch = save.family, save.folder, make_batch(save.family)
-    tuned_folders = {key: folder / "tuned" / key for key in save.folders}
+def _first_job(save: _Save) -> Job:
+    family, batch = save.family, make_batch(save.family)
     fine_tunes = [
-        (head_of(key), str(path), str(tuned_folders[key]), labels_for(family, head_of(key), batch))
+        (head_of(key), str(path), str(save.tuned_folders[key]), labels_for(family, head_of(key), batch))
         for key, path in save.folders.items()
     ]
-    loads = _trusted_loads(family, save.folders) + _plain_loads(save.folders, auto_classes(family))
-    first = ask_other_process(
-        [LOAD, TOKENIZERS, FINE_TUNE], family, folder / "first", loads=loads, fine_tunes=fine_tunes
-    )
-    loads = _trusted_loads(family, tuned_folders) + _plain_loads(tuned_folders)
-    second = ask_other_process([LOAD, TOKENIZERS], family, folder / "second", loads=loads)
-    return SavedFamily(family, save.folders, save.outputs, first, tuned_folders, second)
+    loads = _trusted_loads(family, save.folders, trusted_auto_classes)
+    loads += _plain_loads(save.folders, lambda key: trusted_auto_classes(family, key))
+    return Job(family, {"loads": loads, "fine_tunes": fine_tunes})
+
+
+def _second_job(save: _Save) -> Job:
+    loads = _trusted_loads(save.family, save.tuned_folders, auto_classes_after_tuning)
+    return Job(save.family, {"loads": loads + _plain_loads(save.tuned_folders, lambda key: [key])})
 
 
 def _models(family: Family) -> dict[str, PreTrainedModel]:
@@ -110,19 +114,21 @@ def _models(family: Family) -> dict[str, PreTrainedModel]:
     return models
 
 
-def _trusted_loads(family: Family, folders: dict[str, Path]) -> list[tuple]:
+def _trusted_loads(
+    family: Family, folders: dict[str, Path], through: Callable[[Family, str], list[str]]
+) -> list[tuple]:
     return [
         (f"trusted/{key}", str(path), auto_class, {"trust_remote_code": True})
         for key, path in folders.items()
-        for auto_class in trusted_auto_classes(family, key)
+        for auto_class in through(family, key)
     ]
 
 
-def _plain_loads(folders: dict[str, Path], through: list[str] | None = None) -> list[tuple]:
-    """Loads with no flag, through the Auto classes named or, by default, that of the saved head."""
+def _plain_loads(folders: dict[str, Path], through: Callable[[str], list[str]]) -> list[tuple]:
+    """Loads with no flag."""
     return [
         (f"plain/{key}", str(path), auto_class, {})
         for key, path in folders.items()
         if key not in RELATIVE
-        for auto_class in through or [key]
+        for auto_class in through(key)
     ]

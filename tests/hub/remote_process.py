@@ -10,14 +10,13 @@ wherever it is started; each such process proves so before the snippet runs, and
 
 import json
 import os
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
 import hf_encoders
+from tests.forked_python import python_c
 
 
 # Caches and modes of the parent that would let a child see more, or less, than the test put there.
@@ -123,15 +122,6 @@ def _run(script: str, home: Path, argument: Any, environment: dict[str, str], ti
     given, answer = exchange / "argument.json", exchange / "result.json"
     given.write_text(json.dumps(argument), encoding="utf-8")
     settings = {"HF_MODULES_CACHE": str(home / "modules"), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(given), str(answer)],
-        env=environment | settings,
-        cwd=home,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
+    done = python_c(script, [str(given), str(answer)], environment | settings, home, timeout)
     assert done.returncode == 0, done.stderr
     return json.loads(answer.read_text(encoding="utf-8"))

@@ -43,7 +43,7 @@ def test_the_text_stays_here_and_the_card_is_that_of_the_record(tmp_path):
     assert all(files[name] == (model / name).read_bytes() for name in names)
 
 
-def test_a_generator_goes_along_with_every_push(tmp_path):
+def test_a_generator_goes_along_with_every_push(tmp_path, forked_loads):
     """With that of a checkpoint as with the last one; what is there is checked as it is before `publish`."""
     recipe = {**RECIPE, "family": "electra", "objective": "rtd"}
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")

@@ -20,7 +20,7 @@ from hf_encoders.publishing.publish import plan_publication, publish
 from hf_encoders.records.training_record import TrainingRecord
 
 # All by one name: the families are compared by identity, and `.tiny_checkpoints` would be another module.
-from tests.hub.auto_class_loads import LOAD, ask_other_process
+from tests.hub.auto_class_loads import LOAD, Job, ask_other_process
 from tests.hub.loopback_hub import READ_ONLY
 from tests.hub.tiny_checkpoints import (
     BERT,
@@ -75,18 +75,25 @@ def directory(trained: Path, tmp_path: Path, unloaded: None) -> Path:
 
 @pytest.mark.processes
 def test_every_head_is_published_and_loads_without_the_package(hub, api, tmp_path, unloaded):
+    jobs, expected = [], []
     for family in FAMILIES:
-        loads, expected = [], {}
+        jobs.append(Job(family, {"loads": []}))
+        expected.append({})
         for head in saved_heads(family):
             repo_id = f"user/{family.name}-{head}"
             folder = save(family, head, tmp_path / family.name / head)
             publish(plan_publication(folder, repo_id), api=api)
-            loads += [(head, repo_id, head, {"trust_remote_code": True}), (f"plain/{head}", repo_id, head, {})]
-            expected[head] = outputs_of(make_model(family, head), head, make_batch(family))
+            jobs[-1].argument["loads"] += [
+                (head, repo_id, head, {"trust_remote_code": True}),
+                (f"plain/{head}", repo_id, head, {}),
+            ]
+            expected[-1][head] = outputs_of(make_model(family, head), head, make_batch(family))
             assert len(hub.commits(repo_id)) == 2  # the empty one that the Hub makes, and one more
-        home = tmp_path / f"home-{family.name}"
-        answers = ask_other_process([LOAD], family, home, environment=hub.environment(home), loads=loads)
-        assert_loaded(answers, family, expected)
+    home = tmp_path / "home"
+    for answers, family, outputs in zip(
+        ask_other_process([LOAD], home, jobs, hub.environment(home)), FAMILIES, expected, strict=True
+    ):
+        assert_loaded(answers, family, outputs)
 
 
 def assert_loaded(answers, family: Family, expected) -> None:
@@ -237,6 +244,7 @@ def test_a_card_edited_by_hand_is_published_as_it_is(hub, api, directory):
     assert b"by me" not in hub.files("user/encoder")["README.md"]
 
 
+@pytest.mark.slow
 def test_a_card_edited_on_the_hub_is_not_replaced_by_a_generated_one(hub, api, directory):
     publish(plan_publication(directory, "user/encoder"), api=api)
     generated = hub.files("user/encoder")["README.md"]

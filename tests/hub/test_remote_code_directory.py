@@ -1,8 +1,8 @@
 """A saved directory carries its code: every Auto class loads our class from it where this package is not installed.
 
 And it is a plain checkpoint: transformers' own classes read it with no flag. There rows are compared where there are
-tokens: transformers computes padding too. The loading, training and saving happens in the fixture `saved`, in two
-processes per family; one file has all tests of it, so that it is built once.
+tokens: transformers computes padding too. The loading, training and saving happens in the fixture `all_saved`, in two
+processes; one file has all tests of it, so that it is built once.
 """
 
 import ast
@@ -26,6 +26,7 @@ from tests.hub.tiny_checkpoints import (
     RELATIVE,
     TEXTS,
     Family,
+    auto_classes_after_tuning,
     built_in,
     head_of,
     make_batch,
@@ -58,9 +59,11 @@ def files_needed_by(module: str) -> set[str]:
     return found
 
 
-def assert_every_auto_class_is_ours(saved: SavedFamily, answers: Answers) -> None:
+def assert_every_auto_class_is_ours(
+    saved: SavedFamily, answers: Answers, through: Callable[[Family, str], list[str]]
+) -> None:
     for key in saved.folders:
-        for auto_class in trusted_auto_classes(saved.family, key):
+        for auto_class in through(saved.family, key):
             found = answers.seen[f"trusted/{key}/{auto_class}"]
             module, name = saved.family.config_class.AUTO_MAP[auto_class].split(".")
             assert found["class"] == name
@@ -71,11 +74,13 @@ def assert_every_auto_class_is_ours(saved: SavedFamily, answers: Answers) -> Non
             assert found["eval"]
 
 
-def assert_reports_are_those_of_transformers(saved: SavedFamily, answers: Answers) -> None:
+def assert_reports_are_those_of_transformers(
+    saved: SavedFamily, answers: Answers, through: Callable[[Family, str], list[str]]
+) -> None:
     """transformers' own classes, on the same directory, find the same parameters missing, left over and misshapen."""
     for key in saved.folders:
         reference = "AutoModelForMaskedLM" if key in RELATIVE else key
-        for auto_class in trusted_auto_classes(saved.family, key):
+        for auto_class in through(saved.family, key):
             ours = answers.seen[f"trusted/{key}/{auto_class}"]
             theirs = saved.first.seen[f"plain/{reference}/{auto_class}"]
             # The relative tables lie inside the layers, which every class has.
@@ -90,11 +95,11 @@ def assert_equal_bitwise(found: dict[str, torch.Tensor], expected: dict[str, tor
 
 
 def test_every_auto_class_gives_our_class(saved: SavedFamily) -> None:
-    assert_every_auto_class_is_ours(saved, saved.first)
+    assert_every_auto_class_is_ours(saved, saved.first, trusted_auto_classes)
 
 
 def test_parameters_missing_and_left_over_are_those_of_transformers(saved: SavedFamily) -> None:
-    assert_reports_are_those_of_transformers(saved, saved.first)
+    assert_reports_are_those_of_transformers(saved, saved.first, trusted_auto_classes)
 
 
 def test_what_is_missing_is_the_new_head_and_no_more(saved: SavedFamily) -> None:
@@ -177,8 +182,8 @@ def test_fine_tuning_without_the_package_trains_every_parameter(saved: SavedFami
 
 def test_checkpoint_saved_without_the_package_is_as_complete(saved: SavedFamily) -> None:
     """Code files and auto_map survive fine-tuning on a machine that has never had the package."""
-    assert_every_auto_class_is_ours(saved, saved.second)
-    assert_reports_are_those_of_transformers(saved, saved.second)
+    assert_every_auto_class_is_ours(saved, saved.second, auto_classes_after_tuning)
+    assert_reports_are_those_of_transformers(saved, saved.second, auto_classes_after_tuning)
     for key, folder in saved.tuned_folders.items():
         expected = saved.first.outputs_of(f"tuned/{folder}", head_of(key))
         assert_equal_bitwise(saved.second.outputs_of(f"trusted/{key}", head_of(key)), expected)

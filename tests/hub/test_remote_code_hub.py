@@ -17,7 +17,7 @@ import torch
 from transformers import BertConfig, BertModel, TrainerControl, TrainerState, TrainingArguments
 
 from hf_encoders.training import HubCodeCallback
-from tests.hub.auto_class_loads import LOAD, TOKENIZERS, Answers, ask_other_process
+from tests.hub.auto_class_loads import LOAD, TOKENIZERS, Answers, Job, ask_other_process
 from tests.hub.loopback_hub import LoopbackHub
 from tests.hub.remote_process import run_with_package
 from tests.hub.tiny_checkpoints import (
@@ -127,7 +127,7 @@ def hub() -> Iterator[LoopbackHub]:
 
 @pytest.fixture(scope="module")
 def pushed(hub: LoopbackHub, tmp_path_factory: pytest.TempPathFactory) -> Pushed:
-    """Push all families in one process, load each in a process of its own."""
+    """Push all families in one process, load them in another."""
     folder = tmp_path_factory.mktemp("pushed")
     pushes, outputs = {}, {}
     for family in FAMILIES:
@@ -145,39 +145,31 @@ def pushed(hub: LoopbackHub, tmp_path_factory: pytest.TempPathFactory) -> Pushed
         trusted = {"trust_remote_code": True}
         revisions = {"main": trusted, "first": trusted | {"revision": shas[family.name][0]}}
         jobs[family.name] = (family, revisions)
-    answers = load_in_other_processes(hub, folder, jobs)
+    answers = load_elsewhere(hub, folder, jobs)
     return Pushed(hub, folder, outputs, shas, answers)
 
 
-def load_in_other_processes(
+def load_elsewhere(
     hub: LoopbackHub, folder: Path, jobs: dict[str, tuple[Family, dict[str, dict]]]
 ) -> dict[str, Answers]:
-    """Load `user/<name>` through all Auto classes, each repository in a process of its own with an empty cache.
+    """Load `user/<name>` through all Auto classes, in one process with an empty cache.
 
     `jobs` holds by name the family and, by way, the arguments of `from_pretrained`. What is loaded first is saved to
     `folder/again/<name>`.
     """
 
-    def load(name: str) -> Answers:
+    def job(name: str) -> Job:
         family, ways = jobs[name]
-        home = folder / f"loader-{name}"
         loads = [
             (way, f"user/{name}", auto_class, arguments)
             for way, arguments in ways.items()
             for auto_class in auto_classes(family)
         ]
-        target = str(folder / "again" / name)
-        return ask_other_process(
-            [LOAD, TOKENIZERS, RESAVE],
-            family,
-            home,
-            environment=hub.environment(home),
-            loads=loads,
-            target=target,
-        )
+        return Job(family, {"loads": loads, "target": str(folder / "again" / name)})
 
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        return dict(zip(jobs, pool.map(load, jobs), strict=True))
+    home = folder / "loader"
+    answers = ask_other_process([LOAD, TOKENIZERS, RESAVE], home, [job(name) for name in jobs], hub.environment(home))
+    return dict(zip(jobs, answers, strict=True))
 
 
 @pytest.fixture(params=FAMILIES, ids=lambda family: family.name)
@@ -248,7 +240,7 @@ JOBS = {
 
 @pytest.fixture(scope="module")
 def trained(hub: LoopbackHub, tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    """Train and push three models in one process; load every commit of each in a process of its own."""
+    """Train and push three models in one process; load every commit of each in another."""
     folder = tmp_path_factory.mktemp("trained")
     jobs = {}
     for name, (family, head) in JOBS.items():
@@ -266,7 +258,7 @@ def trained(hub: LoopbackHub, tmp_path_factory: pytest.TempPathFactory) -> Train
         name: (family, {sha: {"trust_remote_code": True, "revision": sha} for sha in revisions[name]})
         for name, (family, _) in JOBS.items()
     }
-    answers = load_in_other_processes(hub, folder, loads)
+    answers = load_elsewhere(hub, folder, loads)
     return Trained(hub, folder / "outputs", answers)
 
 

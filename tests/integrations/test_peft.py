@@ -149,6 +149,7 @@ def assert_loaded_and_merged(
     torch.testing.assert_close(loaded(**batch).logits, expected, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_an_adapter_folder_is_loaded_by_name(tmp_path: Path) -> None:
     """transformers finds the base model that the adapter names; what either of the two lacks is an error."""
     for model_class in MASKED_LM:

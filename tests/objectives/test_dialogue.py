@@ -116,6 +116,7 @@ def test_lines_of_text_files_are_turns(tmp_path):
     assert pretrain(tmp_path, "run", "--max_steps", "2", corpus="text.txt") == 0
 
 
+@pytest.mark.slow
 def test_a_step_is_the_same_however_it_is_divided(tmp_path):
     """One micro-batch = three = two of each of two processes, in losses, gradients and weights."""
     documents, found = make_dataset(random_documents(80, 0, (3, 6))), []

@@ -35,6 +35,7 @@ def pretrain(folder, output, *words):
     return main(["pretrain", str(folder / "tiny.yaml"), *paths, *options])
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_the_same_and_saves_what_transformers_reads(tmp_path, capsys):
     write_corpus(tmp_path / "text.txt", 120, "alpha")
     assert pretrain(tmp_path, "run") == 0
@@ -63,6 +64,7 @@ def test_a_resumed_run_is_the_same_and_saves_what_transformers_reads(tmp_path, c
     assert whole.keys() == again.keys() and all(torch.equal(whole[name], again[name]) for name in whole)
 
 
+@pytest.mark.slow
 def test_a_step_is_the_same_however_it_is_divided(tmp_path):
     """One micro-batch = three = two of each of two processes, in losses, gradients and weights."""
     documents, found = make_dataset(random_documents(80, 0, (3, 6))), []

@@ -129,7 +129,7 @@ def test_an_auto_map_may_name_a_tokenizer_by_its_two_classes(directory):
 
 
 @pytest.mark.processes
-def test_an_encoder_without_pooler_passes_with_a_warning(tmp_path):
+def test_an_encoder_without_pooler_passes_with_a_warning(tmp_path, forked_loads):
     """Families that never have one are worth no warning."""
     directories, num_with_pooler = [], 0
     for family in FAMILIES:
@@ -150,7 +150,7 @@ def test_a_padding_id_of_another_is_worth_a_warning(directory):
 
 
 @pytest.mark.processes
-def test_code_that_computes_something_else_is_found(directory):
+def test_code_that_computes_something_else_is_found(directory, forked_loads):
     path = directory / "modeling_bert.py"
     text = path.read_text()
     assert "return self.decoder(self.transform(hidden_states))" in text
@@ -160,7 +160,7 @@ def test_code_that_computes_something_else_is_found(directory):
 
 
 @pytest.mark.processes
-def test_code_that_needs_the_package_is_found(directory):
+def test_code_that_needs_the_package_is_found(directory, forked_loads):
     path = directory / "encoder_tokens.py"
     path.write_text(path.read_text() + "\nimport hf_encoders\n")
     (text,) = errors(check_loading([directory], trust_remote_code=True))
@@ -168,7 +168,7 @@ def test_code_that_needs_the_package_is_found(directory):
 
 
 @pytest.mark.processes
-def test_weights_of_a_part_are_refused(directory):
+def test_weights_of_a_part_are_refused(directory, forked_loads):
     weights = load_file(directory / "model.safetensors")
     save_file(
         {k: v for k, v in weights.items() if "transform" not in k}, directory / "model.safetensors", {"format": "pt"}
@@ -178,7 +178,7 @@ def test_weights_of_a_part_are_refused(directory):
 
 
 @pytest.mark.processes
-def test_verify_loading_prints_each_way_and_refuses_another_model(good, capsys, monkeypatch):
+def test_verify_loading_prints_each_way_and_refuses_another_model(good, capsys, monkeypatch, forked_loads):
     model = make_model(BERT, MLM)
     loaded_once = []
     load_elsewhere = other_process.load_elsewhere

@@ -102,6 +102,7 @@ def files_in(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 def test_pretrain_with_pushes_on_the_way(home, hub):
     options = ["--hub_token", SHORT, "--run_name", TOKEN, "--push_to_hub", "--hub_model_id", "me/tiny"]
     options += ["--save_steps", "1", "--hub_always_push", "True", "--hub_strategy", "all_checkpoints"]
@@ -122,6 +123,7 @@ def test_pretrain_with_pushes_on_the_way(home, hub):
     assert "--hub_token REDACTED --run_name REDACTED --push_to_hub --hub_model_id me/tiny" in record.command
 
 
+@pytest.mark.slow
 def test_the_user_names_the_corpus(home, monkeypatch):
     monkeypatch.chdir(home)
     (home / "clients").mkdir()
@@ -135,6 +137,7 @@ def test_the_user_names_the_corpus(home, monkeypatch):
         assert b"clients" not in content and b"acme-text" not in content, name
 
 
+@pytest.mark.slow
 def test_quickstart(home, monkeypatch):
     monkeypatch.setattr("hf_encoders.commands.quickstart.verify_loading", lambda *arguments: None)
     text = write_corpus(home / "more.txt", 200, "beta")

@@ -47,6 +47,7 @@ def _lists(kind):
     return datasets.List(datasets.List(datasets.Value(kind)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MASKED)
 def test_a_step_is_the_same_however_it_is_divided(corpus, tmp_path, name):
     """Six examples at once, and three times two: losses and parameters."""
@@ -133,6 +134,7 @@ def pretrain(folder, fields, *words):
     return main(["pretrain", str(folder / "run.yaml"), *corpus, *options])
 
 
+@pytest.mark.slow
 def test_a_run_on_text_learns_its_similar_words_and_tells_what_it_did(tmp_path, capsys):
     write_corpus(tmp_path / "text.txt", 200, "alpha")
     assert pretrain(tmp_path, TEXT_RUN, "--language", "zh") == 0

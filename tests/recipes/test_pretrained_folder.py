@@ -32,6 +32,7 @@ def record_of_run(folder, **changed):
     return TrainingRecord.load(folder / "model").objectives, state["log_history"]
 
 
+@pytest.mark.slow
 def test_the_albert_preset_predicts_less_than_asked_for_and_swaps_no_half(tmp_path):
     objectives, log = record_of_run(
         tmp_path, mask_rate=None, masking={"preset": "ALBERT_MASKING", "max_predictions": 2},

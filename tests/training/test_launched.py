@@ -11,7 +11,7 @@ import torch
 
 from hf_encoders import HfeAlbertForPreTraining, HfeBertForPreTraining, HfeRobertaForMaskedLM
 from hf_encoders.training.distributed import check_launch
-from tests.training.launched_steps import CASES, make_trainer
+from tests.training.launched_steps import CASES, make_trainer, run
 
 
 pytestmark = pytest.mark.processes
@@ -36,13 +36,14 @@ def shipped(name: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory):
-    """What one process and two found, and the folder they saved in."""
+def found(tmp_path_factory, one_thread):
+    """What this process and two others found, and the folder they saved in."""
     folder = tmp_path_factory.mktemp("launched")
-    for launcher, modes in (([], "alone"), (shipped("ddp.yaml"), "ddp+fsdp")):
-        done = launch(launcher, str(folder), modes)
-        assert done.returncode == 0, done.stderr
-    return folder, {mode: torch.load(folder / f"{mode}.pt", weights_only=True) for mode in ("alone", "ddp", "fsdp")}
+    alone = {case: run(case, "alone", folder / "alone") for case in CASES}
+    done = launch(shipped("ddp.yaml"), str(folder), "ddp+fsdp")
+    assert done.returncode == 0, done.stderr
+    both = {mode: torch.load(folder / f"{mode}.pt", weights_only=True) for mode in ("ddp", "fsdp")}
+    return folder, {"alone": alone, **both}
 
 
 def largest_difference(one: dict, other: dict) -> float:

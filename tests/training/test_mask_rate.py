@@ -85,6 +85,7 @@ def make(tokenizer, folder, **arguments):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_rates_follow_the_steps_with_workers_and_after_a_restart(tokenizer, tmp_path):
     runs, shares = [], []
     for workers, resume in ((0, None), (2, None), (0, str(tmp_path / "0" / "checkpoint-5"))):

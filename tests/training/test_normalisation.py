@@ -58,6 +58,7 @@ def test_mlm_needs_no_trainer_of_ours(tmp_path):
         assert one["loss"] == pytest.approx(other["loss"], abs=1e-5)
 
 
+@pytest.mark.slow
 def test_pairs_in_the_stock_trainer_have_the_right_scale(tmp_path):
     """Not exact there, but an average: within a few percent, where a plain sum would be four times the loss."""
     whole, accumulated = (

@@ -33,6 +33,7 @@ def test_steps_are_alike_however_they_are_split(tmp_path):
     assert whole["logs"][0]["loss"] - whole["logs"][2]["loss"] > 1e-2
 
 
+@pytest.mark.slow
 def test_a_word_is_predicted_from_its_neighbours_in_either_direction(tokenizer, tmp_path):
     """Words count on from a random one, so a neighbour tells the word; alone it is log 40 = 3.7 nats.
 

@@ -90,6 +90,7 @@ def test_one_makes_the_corpus_and_the_others_use_it(tokenizer, tmp_path, slow, d
     assert not list((tmp_path / "out").glob("shards-*"))
 
 
+@pytest.mark.slow
 def test_a_killed_process_does_not_keep_the_lock(tokenizer, tmp_path, slow, capsys):
     source, results = [write_text(tmp_path / "a.txt", texts(60))], FORK.Queue()
     AWAITED.value = 1

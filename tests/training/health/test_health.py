@@ -169,6 +169,7 @@ def test_a_cross_entropy_must_be_positive():
         HealthCallback(unigram_cross_entropy=0)
 
 
+@pytest.mark.slow
 def test_a_restarted_run_counts_on(clock, tmp_path):
     """Saved between two logs, and resumed by a trainer that knows nothing else of the run."""
     runs = []
@@ -205,6 +206,7 @@ def test_counts_are_added_up_on_the_device_that_processes_share(monkeypatch):
     assert devices == ["meta"]
 
 
+@pytest.mark.slow
 def test_watching_changes_nothing_in_the_run(tmp_path):
     """With dropout, whose masks come from the generator that measuring the machine's rate must leave alone."""
     health.gemm_rate.cache_clear()

@@ -216,6 +216,7 @@ def poisoned_examples():
     return examples
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data_collator", [collate, collate_packed])
 @pytest.mark.parametrize("accumulation", [1, 2])
 def test_a_loss_that_is_not_finite_stops_the_run_before_the_step(tmp_path, data_collator, accumulation):
