@@ -128,7 +128,9 @@ class HfeXLNetConfig(EncoderConfig):
         self._require("attn_type", self.attn_type == "bi", decoder)
         self._require("same_length", not self.same_length, decoder)
         self._require("untie_r", self.untie_r, "shares biases between layers, which is not built: leave it out")
-        self._require("bi_data", not self.bi_data, "is is_reversed of forward here, one flag a sequence: leave it out")
+        self._require(
+            "bi_data", not self.bi_data, "is is_reversed of forward here, one flag per sequence: leave it out"
+        )
         memory = "is memory, which is not built: leave it out, or use transformers' own class"
         self._require("use_mems_train", not self.use_mems_train, memory)
         self._require("clamp_len", self.clamp_len == -1 or self.clamp_len > 0, "must be at least 1, or -1 for none")

@@ -2,7 +2,7 @@
 
 Content rows are the flat tokens, `(N, D)`. Behind them stand the query rows of the P predicted tokens, so that
 everything that is done row by row is done once for both, `(N + P, D)`; keys and values are those of the content rows.
-Who sees whom is one integer a token, its `order`, instead of a matrix for each sequence: token i sees token j if
+Who sees whom is one integer per token, its `order`, instead of a matrix for each sequence: token i sees token j if
 `order[j] <= order[i]`, and its query row if `order[j] < order[i]`.
 """
 
@@ -124,7 +124,7 @@ def _visible_keys(tokens: FlatTokens, rows: int, device: torch.device) -> torch.
         return None
     if is_real.dim() != 2:
         raise ValueError(
-            f"attention_mask has shape {tuple(is_real.shape)}: XLNet takes one flag a token; pass order to say who "
+            f"attention_mask has shape {tuple(is_real.shape)}: XLNet takes one flag per token; pass order to say who "
             "sees whom."
         )
     if tokens.attention_mask is None:

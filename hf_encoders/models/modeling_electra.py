@@ -146,7 +146,7 @@ class HfeElectraForPreTrainingOutput(ModelOutput):
 
     Args:
         loss (`torch.Tensor` of shape `()`, *optional*): when `labels` are given.
-        logits (`torch.Tensor` of shape `(B, T)`): scores, above 0 for a token that is held to be replaced; zero at
+        logits (`torch.Tensor` of shape `(B, T)`): scores, above 0 for a token predicted to be replaced; zero at
             padding.
         hidden_states, attentions: as in transformers.
         rtd (`DetectionSums`, *optional*): sums over this call's tokens; `nll` with gradient.

@@ -4,7 +4,7 @@ Differs from BERT in: attention by content, distance and segment, without positi
 embeddings; a second stream of rows that predict tokens without seeing them; a summary of the last token instead of a
 pooler. Leaves out: memory (`mems`), decoder use, the beam search of `XLNetForQuestionAnswering`.
 
-Both streams are one tensor, and who sees whom is one integer a token instead of a matrix: `encoder_streams.py`; the
+Both streams are one tensor, and who sees whom is one integer per token instead of a matrix: `encoder_streams.py`; the
 attention is in `encoder_relative_attention.py`.
 """
 
@@ -42,7 +42,7 @@ from .encoder_tokens import FlatTokens, HiddenStateRecorder
 
 
 INSTEAD = {
-    "perm_mask": "pass order, one integer a token",
+    "perm_mask": "pass order, one integer per token",
     "target_mapping": "pass order, and labels with -100 where nothing is predicted",
     "mems": "it is memory, which is not built; leave it out, or use transformers' own class",
     "input_mask": "pass attention_mask, 1 for tokens",
@@ -192,7 +192,8 @@ class HfeXLNetModel(EncoderModel, HfeXLNetPreTrainedModel):
             queries = flat(queries).nonzero().squeeze(1)
         if is_reversed is not None and is_reversed.shape != (tokens.num_sequences,):
             raise ValueError(
-                f"is_reversed has shape {tuple(is_reversed.shape)}: pass one flag a sequence, {tokens.num_sequences}."
+                f"is_reversed has shape {tuple(is_reversed.shape)}: pass one flag per sequence, "
+                f"{tokens.num_sequences}."
             )
         parts = (flat(token_type_ids), flat(order), is_reversed, queries)
         tokens.derived["streams"] = make_streams(tokens, words.device, *parts)

@@ -245,7 +245,7 @@ class Objective:
             if f"{metric}_loss" in metrics:
                 found.append(f"{term.items} loss {metrics[f'{metric}_loss']:.3f}")
                 if f"{metric}_nats_per_byte" in metrics:
-                    found[-1] += f" ({metrics[f'{metric}_nats_per_byte']:.3f} nats a byte)"
+                    found[-1] += f" ({metrics[f'{metric}_nats_per_byte']:.3f} nats per byte)"
             if f"{metric}_accuracy" in metrics:
                 found[-1] += f", accuracy {metrics[f'{metric}_accuracy']:.1%}"
         return "; ".join(found)
@@ -253,7 +253,7 @@ class Objective:
     def losses(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """Losses of an evaluation for the card: `{"masked tokens, held-out": 2.31}`."""
         names = {f"{term.items}, held-out": f"eval_{term.name}_loss" for term in self.terms}
-        names |= {f"{term.items}, held-out, a byte": f"eval_{term.name}_nats_per_byte" for term in self.terms}
+        names |= {f"{term.items}, held-out, per byte": f"eval_{term.name}_nats_per_byte" for term in self.terms}
         return {words: round(metrics[name], 4) for words, name in names.items() if name in metrics}
 
 

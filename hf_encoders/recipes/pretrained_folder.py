@@ -141,7 +141,7 @@ def losses_before_and_after(
 def with_nats_per_byte(
     metrics: Mapping[str, float], term: LossTerm | None, sizes: Mapping[str, float]
 ) -> dict[str, float]:
-    """Metrics of an evaluation with the loss of a byte too, by source, from the bytes of a token.
+    """Metrics of an evaluation with the loss per byte too, by source, from the bytes per token.
 
     >>> with_nats_per_byte({"eval_mlm_loss": 3.0}, LossTerm("mlm", "masked tokens"), {"": 4.0})
     {'eval_mlm_loss': 3.0, 'eval_mlm_nats_per_byte': 0.75}

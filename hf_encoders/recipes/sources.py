@@ -165,7 +165,7 @@ def unigrams(
 def bytes_per_token(sources: Sources, tokenizer: PreTrainedTokenizerBase) -> dict[str, float]:
     """Mean UTF-8 bytes of a token by source, of evenly spread sentences as the tokenizer decodes them.
 
-    Sentences are the same with another tokenizer, so losses of a byte can be compared where those of a token cannot.
+    Sentences are the same with another tokenizer, so losses per byte can be compared where losses per token cannot.
     """
     found = {}
     for name, source in sources.items():

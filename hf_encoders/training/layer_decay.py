@@ -59,8 +59,8 @@ def set_layer_decay(trainer: Trainer, layer_decay: float) -> None:
 def rate_shares(model: PreTrainedModel, layer_decay: float) -> dict[str, float]:
     """The share of the learning rate that each parameter has, by name.
 
-    Layers are told by the first number in a parameter's name, which is the same for all that a layer consists of, and
-    for all layers that share their weights (ALBERT).
+    A parameter's layer is the first number in its name, which is the same for all parameters of a layer, and for all
+    layers that share their weights (ALBERT).
 
     >>> from hf_encoders import HfeBertConfig, HfeBertForMaskedLM
     >>> sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 8}

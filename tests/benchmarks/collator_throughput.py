@@ -161,7 +161,7 @@ def offsets_of_words(tokenizer, ids: list[int]) -> list[tuple[int, int]]:
 
 
 def compare(what: str, rounds: int, contestants: dict[str, Callable[[int], dict]]) -> None:
-    """Time all contestants in turns of four batches and print tokens a second, and the ratio to the first."""
+    """Time all contestants in turns of four batches and print tokens per second, and the ratio to the first."""
     rates = {name: [] for name in contestants}
     for turn in range(rounds + 1):
         for name, make in contestants.items():

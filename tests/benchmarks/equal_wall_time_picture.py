@@ -21,7 +21,7 @@ def main() -> None:
     parser.add_argument("--output", required=True, type=Path)
     arguments = parser.parse_args()
     found = [json.loads(file.read_text(encoding="utf-8")) for file in arguments.figures]
-    print("| recipe | | steps | minutes | nats a masked token | perplexity | accuracy | unigram |")
+    print("| recipe | | steps | minutes | nats per masked token | perplexity | accuracy | unigram |")
     print("|---|---|---|---|---|---|---|---|")
     for figures in found:
         for name, curve in figures["curves"].items():
@@ -48,7 +48,7 @@ def draw(found: list[dict], output: Path) -> None:
         axes.axhline(figures["unigram"], color="grey", linestyle=":", label="token frequencies")
         axes.set(title=figures["recipe"], xlabel="minutes of one core")
         axes.grid(alpha=0.3)
-    panels[0][0].set_ylabel("nats a masked token, held-out")
+    panels[0][0].set_ylabel("nats per masked token, held-out")
     panels[0][0].legend()
     figure.savefig(output, dpi=100)
 

@@ -119,9 +119,9 @@ def test_general_text_is_kept_apart_and_replayed(folder, capsys):
     for name in ("domain", "general"):
         losses = [record.losses[f"masked tokens, held-out, {name}{when}"] for when in (", before", "")]
         assert losses[0] != losses[1]
-        of_bytes = [record.losses[f"masked tokens, held-out, a byte, {name}{when}"] for when in (", before", "")]
+        of_bytes = [record.losses[f"masked tokens, held-out, per byte, {name}{when}"] for when in (", before", "")]
         assert of_bytes[0] / losses[0] == pytest.approx(of_bytes[1] / losses[1], abs=1e-4)
-        assert f"({of_bytes[1]:.3f} nats a byte)" in printed
+        assert f"({of_bytes[1]:.3f} nats per byte)" in printed
     assert adapt(folder, source, "with", *keep, "--replay", "0.5") == 0
     record = TrainingRecord.load(folder / "with" / "model")
     assert not record.corpus["general"].endswith("read 0 times")
@@ -162,7 +162,7 @@ def test_texts_of_two_documents_are_enough_and_one_is_refused(folder, capsys):
 
 
 def test_losses_of_bytes_compare_tokenizers(folder, capsys):
-    """With entries for the words of the text a token is more bytes, and a loss of the same tokens is less a byte."""
+    """With entries for the words of the text tokens have more bytes, and the same loss per token is less per byte."""
     (folder / "domain.txt").write_text("\n\n".join(domain_lines()), encoding="utf-8")
     source = checkpoint(folder, "roberta")
     words = ["--extend", source, "--add", "5", "--corpus", str(folder / "domain.txt"), "--held-out", "0"]
@@ -171,13 +171,13 @@ def test_losses_of_bytes_compare_tokenizers(folder, capsys):
     for name in ("start", "extended"):
         assert adapt(folder, folder / name, f"run-{name}") == 0
         record = TrainingRecord.load(folder / f"run-{name}" / "model")
-        loss, of_byte = (record.losses[f"masked tokens, held-out{what}, before"] for what in ("", ", a byte"))
+        loss, of_byte = (record.losses[f"masked tokens, held-out{what}, before"] for what in ("", ", per byte"))
         found[name] = loss / of_byte  # bytes of a token
     report = json.loads((folder / "extended" / "tokenizer_report.json").read_text())["text"]
     assert found["extended"] / found["start"] == pytest.approx(
         report["tokens_before"] / report["tokens_after"], rel=0.1
     )
-    assert "nats a byte" in capsys.readouterr().out
+    assert "nats per byte" in capsys.readouterr().out
 
 
 @pytest.mark.slow

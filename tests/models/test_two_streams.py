@@ -197,15 +197,15 @@ def test_the_last_token_is_summarised_on_whichever_side_padding_is() -> None:
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        ({"perm_mask": torch.zeros(2, 5, 5)}, "perm_mask was given.*pass order, one integer a token"),
+        ({"perm_mask": torch.zeros(2, 5, 5)}, "perm_mask was given.*pass order, one integer per token"),
         ({"target_mapping": torch.zeros(2, 1, 5)}, "target_mapping was given.*pass order, and labels"),
         ({"mems": [torch.zeros(1)]}, "mems was given.*memory, which is not built"),
         ({"input_mask": torch.zeros(2, 5)}, "input_mask was given.*pass attention_mask"),
         ({"position_ids": torch.zeros(2, 5)}, "position_ids was given.*counts distances"),
         ({"order": torch.zeros(2, 4, dtype=torch.long)}, "order has shape .*pass one per token"),
         ({"order": torch.zeros(2, 5)}, "order has dtype torch.float32: pass integers"),
-        ({"is_reversed": torch.ones(3, dtype=torch.bool)}, "is_reversed has shape .*pass one flag a sequence, 2"),
-        ({"attention_mask": torch.ones(2, 1, 5, 5)}, "attention_mask has shape .*one flag a token; pass order"),
+        ({"is_reversed": torch.ones(3, dtype=torch.bool)}, "is_reversed has shape .*pass one flag per sequence, 2"),
+        ({"attention_mask": torch.ones(2, 1, 5, 5)}, "attention_mask has shape .*one flag per token; pass order"),
     ],
 )
 def test_wrong_inputs_are_named(inputs: dict[str, torch.Tensor], message: str) -> None:

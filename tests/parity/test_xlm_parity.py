@@ -18,7 +18,7 @@ class XLMParity(FamilyParity):
         (hf_encoders.HfeXLMForQuestionAnsweringSimple, transformers.XLMForQuestionAnsweringSimple),
         (hf_encoders.HfeXLMForMultipleChoice, transformers.XLMForMultipleChoice),
     )
-    # transformers' XLM takes masks of one flag a token only.
+    # transformers' XLM takes masks of one flag per token only.
     test_four_dimensional_masks_are_read_as_in_transformers = None
 
     @pytest.mark.parametrize("seed", range(20, 24))

@@ -32,7 +32,7 @@ class XLNetParity(FamilyParity):
         (hf_encoders.HfeXLNetForQuestionAnsweringSimple, transformers.XLNetForQuestionAnsweringSimple),
         (hf_encoders.HfeXLNetForMultipleChoice, transformers.XLNetForMultipleChoice),
     )
-    # transformers' XLNet takes masks of one flag a token only.
+    # transformers' XLNet takes masks of one flag per token only.
     test_four_dimensional_masks_are_read_as_in_transformers = None
     # It projects the encodings of distances once for each row of the batch, and drops other elements in each.
     test_dropout_falls_where_it_does_in_transformers = None
