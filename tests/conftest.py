@@ -27,9 +27,7 @@ _unmarked: str | None = None  # the running test, if it must not start a process
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     """No test depends on which tests ran before it."""
-    # Without an accelerator `torch.manual_seed` formats the stack three times, for its error if there is one later.
-    seed = torch.manual_seed if torch.cuda.is_available() else torch.default_generator.manual_seed
-    seed(0)
+    torch.manual_seed(0)
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +85,9 @@ def pytest_configure() -> None:
 
     Forks, such as the workers of a data loader, are cheap and may be anywhere.
     """
+    if not torch.cuda.is_available():
+        # It formats the stack three times, for its error if there were an accelerator later: 1 ms, some 20,000 times.
+        torch.manual_seed = torch.default_generator.manual_seed
     _guard(Forked, lambda *_, **__: True)
     _guard(subprocess.Popen, lambda self, args, *_, **__: _is_python(args))
     for module in (multiprocessing.popen_forkserver, multiprocessing.popen_spawn_posix):
