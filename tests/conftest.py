@@ -4,6 +4,7 @@ import functools
 import gc
 import multiprocessing.popen_forkserver
 import multiprocessing.popen_spawn_posix
+import os
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ import pytest
 import torch
 from torch.utils.data import _utils as data_loading
 
+from hf_encoders.records import plots
 from tests.forked_python import Forked, python_c
 
 
@@ -28,6 +30,29 @@ _unmarked: str | None = None  # the running test, if it must not start a process
 def _seed() -> None:
     """No test depends on which tests ran before it."""
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _pictures(request: pytest.FixtureRequest) -> Any:
+    """Draw the first picture of a file of tests alone, unless it is about them (marker `pictures`).
+
+    Every run ends with one, which takes a quarter of a second.
+    """
+    if request.node.get_closest_marker("pictures"):
+        yield
+        return
+    draw, drawn = plots.draw, []
+
+    def draw_first(panels: Any, path: Path, *args: Any, **kwargs: Any) -> Path:
+        if drawn:
+            path.write_bytes(drawn[0])
+        else:
+            drawn.append(draw(panels, path, *args, **kwargs).read_bytes())
+        return path
+
+    plots.draw = draw_first
+    yield
+    plots.draw = draw
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +110,7 @@ def pytest_configure() -> None:
 
     Forks, such as the workers of a data loader, are cheap and may be anywhere.
     """
+    os.fsync = lambda descriptor: None  # no test cuts the power
     if not torch.cuda.is_available():
         # It formats the stack three times, for its error if there were an accelerator later: 1 ms, some 20,000 times.
         torch.manual_seed = torch.default_generator.manual_seed
