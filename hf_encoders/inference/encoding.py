@@ -17,6 +17,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from hf_encoders.data.special_tokens import check_tokenizer
 from hf_encoders.evaluation.masked_scores import evaluating
 from hf_encoders.inference.packed_texts import PackedTexts, tokenized
+from hf_encoders.inference.packed_weights import packed_weights
 
 
 POOLINGS = ("mean", "cls", "tokens")
@@ -38,7 +39,8 @@ def encode(
     """Embed texts: the last hidden states of a model of this package, pooled per text.
 
     All texts are tokenized and checked first. Dropout is off and no gradients are computed, whatever mode the model is
-    in; its modes are restored. Weights may be in 16 or 8 bits and on any device; pooling is in float32.
+    in; its modes are restored. Weights may be in 16 or 8 bits and on any device; pooling is in float32. On a CPU,
+    float32 weights of linear layers are copied in another layout while it runs, for 1,024 tokens or more.
 
     Args:
         model (`PreTrainedModel`): Of any family here, with or without a head, which is not computed.
@@ -75,15 +77,15 @@ def encode(
     if ids is not None:
         packed.inputs["langs"] = np.repeat(ids, packed.lengths)
     place = _place_of_classification(tokenizer) if pooling == "cls" else None
-    found = []
+    found, num_tokens = [], int(packed.offsets[-1])
     bar = tqdm(
-        total=int(packed.offsets[-1]),
+        total=num_tokens,
         unit="token",
         unit_scale=True,
         delay=SECONDS_WITHOUT_BAR,
         disable=None if progress else True,
     )
-    with evaluating(model, stance="default"), bar:
+    with evaluating(model, stance="default"), packed_weights(encoder, num_tokens), bar:
         for chosen in packed.batches(max_tokens):
             batch = packed.make_batch(chosen, model.device)
             states = encoder(**batch, flat_output=True, return_dict=True).last_hidden_state

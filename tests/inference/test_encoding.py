@@ -9,6 +9,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 import hf_encoders
 from hf_encoders import encode
+from hf_encoders.inference import packed_weights
 from tests.evaluation.models import SENTENCES
 from tests.hub.tiny_checkpoints import BERT, FAMILIES, ROBERTA, TEXTS, Family, built_in, make_model, make_tokenizer
 from tests.models.tiny import LANGUAGES
@@ -45,9 +46,13 @@ def assert_equal(found: list[torch.Tensor] | torch.Tensor, expected: list[torch.
 
 @pytest.mark.parametrize("max_tokens", [1, 40, None])
 @each_family
-def test_each_text_is_as_if_it_were_alone(family: Family, max_tokens: int | None) -> None:
+def test_each_text_is_as_if_it_were_alone(
+    family: Family, max_tokens: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, tokenizer = make_pair(family)
     states = one_at_a_time(model, tokenizer, ALL)
+    if max_tokens is None:
+        monkeypatch.setattr(packed_weights, "LEAST_TOKENS", 1)
     budget = {"max_tokens": max_tokens}
     assert_equal(encode(model, tokenizer, ALL, **budget), [one.mean(dim=0) for one in states])
     assert_equal(encode(model, tokenizer, ALL, pooling="tokens", **budget), states)
@@ -123,6 +128,39 @@ def test_weights_in_16_and_8_bits(family: Family) -> None:
     found = encode(model, tokenizer, ALL)
     assert 0 < (found - exact).abs().max() < 0.1
     assert_equal(found, [one.mean(dim=0) for one in one_at_a_time(model, tokenizer, ALL)])
+
+
+def num_packed_linears(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, monkeypatch) -> int:
+    """How many multiply with weights in another layout while `encode` runs."""
+    seen = []
+    monkeypatch.setattr(packed_weights, "LEAST_TOKENS", 8)
+    model.register_forward_pre_hook(
+        lambda *inputs: seen.append(sum("forward" in vars(one) for one in model.modules()))
+    )
+    encode(model, tokenizer, TEXTS[:1])
+    assert not any("forward" in vars(one) for one in model.modules())
+    return seen[0]
+
+
+def test_weights_in_another_layout_are_for_plain_float32_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, tokenizer = make_pair(BERT)
+    linears = [one for one in model.modules() if isinstance(one, torch.nn.Linear)]
+    assert num_packed_linears(model, tokenizer, monkeypatch) == len(linears) == 13
+    linears[0].register_forward_hook(lambda *inputs: None)
+    assert num_packed_linears(model, tokenizer, monkeypatch) == 12
+    with torch.autocast("cpu", torch.bfloat16):
+        assert num_packed_linears(model, tokenizer, monkeypatch) == 0
+    for changed in (lambda one: one.bfloat16(), lambda one: one.double(), lambda one: one.compile(backend="eager")):
+        model, _ = make_pair(BERT)
+        changed(model)
+        with torch.compiler.set_stance("force_eager"):
+            assert num_packed_linears(model, tokenizer, monkeypatch) == 0
+    model, _ = make_pair(BERT)
+    model.encoder.layer[1].register_forward_hook(lambda *inputs: 1 / 0)
+    monkeypatch.setattr(packed_weights, "LEAST_TOKENS", 8)
+    with pytest.raises(ZeroDivisionError):
+        encode(model, tokenizer, TEXTS)
+    assert not any("forward" in vars(one) for one in model.modules())
 
 
 def test_what_holds_strings_will_do() -> None:
