@@ -5,7 +5,8 @@ into batches. Models of this package read several texts in one row (`cu_seq_lens
 as a budget of tokens holds.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,10 @@ from hf_encoders.inference.packed_weights import packed_weights
 
 POOLINGS = ("mean", "cls", "tokens")
 # Tokens in a batch. On a CPU, what a layer writes should stay in the caches; an accelerator wants many at once.
-MAX_TOKENS_ON_CPU, MAX_TOKENS_ELSEWHERE = 1024, 16384
+MAX_TOKENS_ON_CPU, MAX_TOKENS_ELSEWHERE = 2048, 16384
 SECONDS_WITHOUT_BAR = 5
+# The states of a batch, `(N, D)`, and the bounds of its texts, `(S + 1,)` -> rows.
+Pool = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def encode(
@@ -51,7 +54,7 @@ def encode(
             last (XLNet); `tokens`, all states, special tokens included.
         max_length (`int`, *optional*): Truncate texts to this many tokens, special tokens included. None means that a
             text longer than the model takes is an error.
-        max_tokens (`int`, *optional*): Most tokens in a batch; a longer text is a batch of its own. None means 1,024
+        max_tokens (`int`, *optional*): Most tokens in a batch; a longer text is a batch of its own. None means 2,048
             on a CPU and 16,384 elsewhere. It does not change the embeddings.
         languages (`str` or `Sequence` of `str`, *optional*): For a model with language embeddings (XLM): the language
             of all texts, or of each, as named in `config.lang2id`. None means the model's default.
@@ -66,18 +69,30 @@ def encode(
         ValueError: For a wrong argument, an empty list, a text that is no string, has no tokens or is too long, and a
             model or tokenizer of another kind, before anything is computed.
     """
-    encoder = _encoder_of(model)
+    encoder = encoder_of(model)
     if pooling not in POOLINGS:
         raise ValueError(f"pooling={pooling!r}: must be one of {', '.join(POOLINGS)}.")
-    if max_tokens is None:
-        max_tokens = MAX_TOKENS_ON_CPU if model.device.type == "cpu" else MAX_TOKENS_ELSEWHERE
-    _check_whole_number("max_tokens", max_tokens, 1)
-    packed = _tokenized_for(encoder, tokenizer, texts, max_length)
+    check_whole_number("max_tokens", max_tokens, 1)
+    packed = tokenized_for(encoder, tokenizer, texts, max_length)
     ids = _language_ids(encoder, languages, len(packed.lengths))
     if ids is not None:
         packed.inputs["langs"] = np.repeat(ids, packed.lengths)
     place = _place_of_classification(tokenizer) if pooling == "cls" else None
-    found, num_tokens = [], int(packed.offsets[-1])
+    pool = keep_all if pooling == "tokens" else partial(pooled, place=place)
+    embeddings = run_packed(model, encoder, packed, pool, max_tokens, progress)
+    return list(embeddings.split(packed.lengths.tolist())) if pooling == "tokens" else embeddings
+
+
+def run_packed(
+    model: nn.Module, encoder: nn.Module, packed: PackedTexts, pool: Pool, max_tokens: int | None, progress: bool
+) -> torch.Tensor:
+    """What `pool` makes of the encoder's states of each batch, concatenated, in float32 on the CPU.
+
+    `model` is what is put into `eval()`; its encoder is one of its modules, or itself. Other arguments as in `encode`.
+    """
+    device, num_tokens = encoder.device, int(packed.offsets[-1])
+    if max_tokens is None:
+        max_tokens = MAX_TOKENS_ON_CPU if device.type == "cpu" else MAX_TOKENS_ELSEWHERE
     bar = tqdm(
         total=num_tokens,
         unit="token",
@@ -85,16 +100,19 @@ def encode(
         delay=SECONDS_WITHOUT_BAR,
         disable=None if progress else True,
     )
+    found = []
     with evaluating(model, stance="default"), packed_weights(encoder, num_tokens), bar:
         for chosen in packed.batches(max_tokens):
-            batch = packed.make_batch(chosen, model.device)
+            batch = packed.make_batch(chosen, device)
             states = encoder(**batch, flat_output=True, return_dict=True).last_hidden_state
-            if pooling != "tokens":
-                states = pooled(states.float(), batch["cu_seq_lens_q"].to(states.device), place)
-            found.append(states.float().cpu())
+            found.append(pool(states, batch["cu_seq_lens_q"].to(states.device)).float().cpu())
             bar.update(batch["input_ids"].numel())
-    embeddings = torch.cat(found)
-    return list(embeddings.split(packed.lengths.tolist())) if pooling == "tokens" else embeddings
+    return torch.cat(found)
+
+
+def keep_all(states: torch.Tensor, bounds: torch.Tensor) -> torch.Tensor:
+    """The states themselves, `(N, D)`."""
+    return states
 
 
 def pooled(states: torch.Tensor, bounds: torch.Tensor, place: int | None = None) -> torch.Tensor:
@@ -107,11 +125,11 @@ def pooled(states: torch.Tensor, bounds: torch.Tensor, place: int | None = None)
     [[2.0, 5.0], [1.0, 5.0], [3.0, 5.0]]
     """
     if place is None:
-        return torch.segment_reduce(states, "mean", lengths=bounds.diff())
+        return torch.segment_reduce(states.float(), "mean", lengths=bounds.diff())
     return states.index_select(0, bounds[:-1] if place == 0 else bounds[1:] - 1)
 
 
-def _encoder_of(model: Any) -> nn.Module:
+def encoder_of(model: Any) -> nn.Module:
     """The model without its head."""
     # A model wrapped by `torch.compile` has the attributes of the model inside.
     for candidate in (model, getattr(model, "base_model", None)):
@@ -123,14 +141,13 @@ def _encoder_of(model: Any) -> nn.Module:
     )
 
 
-def _tokenized_for(
+def tokenized_for(
     encoder: nn.Module, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], max_length: int | None
 ) -> PackedTexts:
     """The texts' ids, checked against what the model takes."""
     longest = encoder.longest_row()
-    if max_length is not None:
-        check_tokenizer(tokenizer)
-        _check_whole_number("max_length", max_length, tokenizer.num_special_tokens_to_add() + 1, longest)
+    check_tokenizer(tokenizer)
+    check_whole_number("max_length", max_length, tokenizer.num_special_tokens_to_add() + 1, longest)
     packed = tokenized(tokenizer, texts, max_length)
     lengths = packed.lengths
     if lengths.max() > longest:
@@ -175,7 +192,10 @@ def _place_of_classification(tokenizer: PreTrainedTokenizerBase) -> int:
     )
 
 
-def _check_whole_number(name: str, value: Any, least: int, most: int | None = None) -> None:
+def check_whole_number(name: str, value: int | None, least: int, most: int | None = None) -> None:
+    """Raise ValueError for an option that is neither None nor an integer in the range."""
+    if value is None:
+        return
     is_whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if not is_whole or value < least or (most is not None and value > most):
         limit = f"of at least {least}" if most is None else f"from {least} to {most}"

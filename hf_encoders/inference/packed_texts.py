@@ -10,7 +10,6 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.data.ragged import offsets_of
-from hf_encoders.data.special_tokens import check_tokenizer
 
 
 TEXTS_AT_ONCE = 1024  # that the tokenizer gets: lists of Python integers exist for these only
@@ -75,7 +74,6 @@ def tokenized(tokenizer: PreTrainedTokenizerBase, texts: Any, max_length: int | 
     >>> packed.inputs["input_ids"].tolist(), packed.offsets.tolist()
     ([5, 6, 7], [0, 2, 3])
     """
-    check_tokenizer(tokenizer)
     texts = checked_texts(texts)
     options = {"truncation": max_length is not None, "max_length": max_length, "return_attention_mask": False}
     parts, lengths = [], []

@@ -130,37 +130,36 @@ def test_weights_in_16_and_8_bits(family: Family) -> None:
     assert_equal(found, [one.mean(dim=0) for one in one_at_a_time(model, tokenizer, ALL)])
 
 
-def num_packed_linears(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, monkeypatch) -> int:
-    """How many multiply with weights in another layout while `encode` runs."""
-    seen = []
-    monkeypatch.setattr(packed_weights, "LEAST_TOKENS", 8)
-    model.register_forward_pre_hook(
-        lambda *inputs: seen.append(sum("forward" in vars(one) for one in model.modules()))
-    )
-    encode(model, tokenizer, TEXTS[:1])
-    assert not any("forward" in vars(one) for one in model.modules())
-    return seen[0]
-
-
-def test_weights_in_another_layout_are_for_plain_float32_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, tokenizer = make_pair(BERT)
+def num_packed_linears(model: PreTrainedModel, num_tokens: int = packed_weights.LEAST_TOKENS) -> int:
+    """How many multiply with weights in another layout, and none afterwards."""
     linears = [one for one in model.modules() if isinstance(one, torch.nn.Linear)]
-    assert num_packed_linears(model, tokenizer, monkeypatch) == len(linears) == 13
-    linears[0].register_forward_hook(lambda *inputs: None)
-    assert num_packed_linears(model, tokenizer, monkeypatch) == 12
-    with torch.autocast("cpu", torch.bfloat16):
-        assert num_packed_linears(model, tokenizer, monkeypatch) == 0
-    for changed in (lambda one: one.bfloat16(), lambda one: one.double(), lambda one: one.compile(backend="eager")):
-        model, _ = make_pair(BERT)
-        changed(model)
-        with torch.compiler.set_stance("force_eager"):
-            assert num_packed_linears(model, tokenizer, monkeypatch) == 0
+    with packed_weights.packed_weights(model, num_tokens):
+        found = sum("forward" in vars(one) for one in linears)
+    assert not any("forward" in vars(one) for one in linears)
+    return found
+
+
+def test_weights_in_another_layout_are_for_many_tokens_in_float32_on_a_cpu() -> None:
     model, _ = make_pair(BERT)
-    model.encoder.layer[1].register_forward_hook(lambda *inputs: 1 / 0)
-    monkeypatch.setattr(packed_weights, "LEAST_TOKENS", 8)
+    assert num_packed_linears(model) == 13
+    assert num_packed_linears(model, packed_weights.LEAST_TOKENS - 1) == 0
+    with torch.autocast("cpu", torch.bfloat16):
+        assert num_packed_linears(model) == 0
+    model.encoder.layer[1].output.dense.register_forward_hook(lambda *inputs: None)
+    assert num_packed_linears(model) == 12
+    assert num_packed_linears(torch.compile(model)) == 0
+    model.compile()
+    assert num_packed_linears(model) == 0
+    assert num_packed_linears(make_pair(BERT)[0].bfloat16()) == 0
+
+
+def test_a_failure_leaves_the_model_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, tokenizer = make_pair(BERT)
+    model.train().encoder.layer[1].register_forward_hook(lambda *inputs: 1 / 0)
+    monkeypatch.setattr(packed_weights, "LEAST_TOKENS", 1)
     with pytest.raises(ZeroDivisionError):
         encode(model, tokenizer, TEXTS)
-    assert not any("forward" in vars(one) for one in model.modules())
+    assert model.training and not any("forward" in vars(one) for one in model.modules())
 
 
 def test_what_holds_strings_will_do() -> None:
