@@ -111,14 +111,15 @@ def make_trainer(case: str, mode: str, folder: Path, **arguments) -> PreTraining
         # The batches of two workers, one after the other, are those of two processes.
         accumulated, arguments["dataloader_num_workers"] = 2 * accumulated, 2
     elif mode != "alone":
-        arguments["per_device_train_batch_size"] = STEP_EXAMPLES // 2 // accumulated
+        processes = int(os.environ.get("WORLD_SIZE", 2))
+        arguments["per_device_train_batch_size"] = STEP_EXAMPLES // processes // accumulated
     settings = {
         "max_steps": STEPS, "per_device_train_batch_size": STEP_EXAMPLES // accumulated, "learning_rate": 0.2,
         "gradient_accumulation_steps": accumulated, "lr_scheduler_type": "constant", "optim": "sgd",
         "per_device_eval_batch_size": 5, "logging_steps": 1, "save_strategy": "no", **more, **arguments,
     }  # fmt: skip
     made = training_arguments(folder, fsdp=mode in ("fsdp", "fsdp on CPUs"), **settings)
-    if mode in ("fsdp", "launched"):
+    if mode in ("fsdp", "launched") and made.use_cpu:
         on_gloo_as_on_accelerators()
     return PreTrainingTrainer(
         model=make_model(objective),
@@ -132,7 +133,7 @@ def make_trainer(case: str, mode: str, folder: Path, **arguments) -> PreTraining
 def whole_parameters(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     """All parameters in full, whatever part of them this process has."""
     return {
-        name: (value.full_tensor() if isinstance(value, DTensor) else value).detach().clone()
+        name: (value.full_tensor() if isinstance(value, DTensor) else value).detach().cpu().clone()
         for name, value in model.named_parameters()
     }
 
@@ -179,7 +180,7 @@ def main() -> None:
     torch.set_num_threads(1)
     for mode in modes:
         found = {case: run(case, mode, folder / mode) for case in cases}
-        if mode == "ddp":
+        if mode == "ddp" and PartialState().device.type == "cpu":
             found["refusal"] = refusal(folder)
         if mode == "fsdp":
             found["resumed"] = run_and_resume(mode, folder / mode / "resumed")

@@ -1,5 +1,6 @@
 """Sizes, a tokenizer and arguments of runs that take milliseconds."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -24,5 +25,8 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def training_arguments(folder: str | Path, **settings: Any) -> TrainingArguments:
-    """On the CPU, without reports and progress bars."""
-    return TrainingArguments(str(folder), **{"report_to": "none", "use_cpu": True, "disable_tqdm": True, **settings})
+    """On the CPU unless `tests/accelerator/` says otherwise, without reports and progress bars."""
+    use_cpu = os.environ.get("HFE_TEST_DEVICE") != "cuda"
+    return TrainingArguments(
+        str(folder), **{"report_to": "none", "use_cpu": use_cpu, "disable_tqdm": True, **settings}
+    )

@@ -1,0 +1,158 @@
+"""Every attention path beside eager attention, whose rounding is the measure, and the statistics of dropout."""
+
+import math
+from collections.abc import Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+from transformers import PreTrainedModel
+from transformers.utils import is_flash_attn_2_available
+
+from hf_encoders import HfeBertConfig, HfeBertModel
+from hf_encoders.models.encoder_attention import EncoderSelfAttention
+from hf_encoders.models.encoder_cpu_kernels import EncoderDropout
+from hf_encoders.models.encoder_tokens import flat_tokens
+from tests.models.tiny import BASE_MODELS, NO_DROPOUT, WITH_RELATIVE, packed, right_padded, tiny_config
+
+
+FLASH = "flash_attention_2"
+needs_flash = pytest.mark.skipif(not is_flash_attn_2_available(), reason="flash-attn is not installed")
+EACH_PATH = [
+    ("sdpa", "float32"),
+    ("sdpa", "autocast"),
+    ("sdpa", "bfloat16"),
+    pytest.param(FLASH, "autocast", marks=needs_flash),
+    pytest.param(FLASH, "bfloat16", marks=needs_flash),
+]
+# Of the norm of the exact result. Eager attention has 1e-6 and 1e-2 on a CPU.
+LARGEST = {"float32": 1e-5, "autocast": 5e-2, "bfloat16": 5e-2}
+LENGTHS = (11, 4, 7, 1, 9)
+
+
+def make_model(model_class: type[PreTrainedModel], device: torch.device, width: int, **fields: Any) -> PreTrainedModel:
+    """Heads of `width`: kernels for 16 bits take multiples of 8, others fall back."""
+    torch.manual_seed(5)
+    sizes = {"hidden_size": 2 * width, "num_attention_heads": 2, "initializer_range": 0.1, **NO_DROPOUT}
+    return model_class(tiny_config(model_class.config_class, **{**sizes, **fields})).to(device)
+
+
+def batches_of(config: Any, device: torch.device) -> Iterator[tuple[str, dict[str, torch.Tensor]]]:
+    padded = right_padded(config, LENGTHS)
+    full = {"input_ids": padded["input_ids"].clamp(min=2)}
+    for name, batch in (("padded", padded), ("packed", packed(padded)), ("full", full)):
+        yield name, {key: value.to(device) for key, value in batch.items()}
+
+
+def states_and_gradients(
+    model: PreTrainedModel, batch: dict[str, torch.Tensor], implementation: str, precision: str
+) -> list[torch.Tensor]:
+    """Hidden states of the real tokens, and all gradients of a weighted sum of them, as two float64 vectors."""
+    model.set_attn_implementation(implementation)
+    model.to({"exact": torch.float64, "bfloat16": torch.bfloat16}.get(precision, torch.float32))
+    is_16_bit = precision == "autocast"
+    device = model.device.type
+    with torch.autocast(device, dtype=torch.bfloat16) if is_16_bit else nullcontext():
+        states = model(**batch).last_hidden_state
+    states = states[batch["attention_mask"] == 1] if "attention_mask" in batch else states.flatten(0, 1)
+    weights = torch.randn(states.shape, generator=torch.Generator().manual_seed(1)).to(states)
+    model.zero_grad()
+    (states * weights).sum().backward()
+    gradients = [parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None]
+    return [values.detach().double() for values in (states.flatten(), torch.cat(gradients))]
+
+
+def check_against_eager(model: PreTrainedModel, implementation: str, precision: str, device: torch.device) -> None:
+    weights = {name: value.clone() for name, value in model.state_dict().items()}
+
+    def found(batch: dict[str, torch.Tensor], implementation: str, precision: str) -> list[torch.Tensor]:
+        model.float().load_state_dict(weights)
+        return states_and_gradients(model, batch, implementation, precision)
+
+    for name, batch in batches_of(model.config, device):
+        exact, eager = (found(batch, "eager", how) for how in ("exact", precision))
+        got = found(batch, implementation, precision)
+        for what, true, other, one in zip(("states", "gradients"), exact, eager, got, strict=True):
+            error, of_eager = ((x - true).norm() / true.norm() for x in (one, other))
+            assert error <= max(2 * of_eager, 1e-6), (name, what, float(error), float(of_eager))
+            assert error <= LARGEST[precision], (name, what, float(error))
+
+
+@pytest.mark.parametrize(("implementation", "precision"), EACH_PATH)
+@pytest.mark.parametrize("width", [64, 6])
+@pytest.mark.parametrize("model_class", BASE_MODELS)
+def test_every_path_rounds_like_eager(device, model_class, width, implementation, precision):
+    is_flash = implementation == FLASH
+    if is_flash and (width % 8 or model_class.config_class.model_type == "xlnet"):
+        pytest.skip("flash attention has no such heads")
+    check_against_eager(make_model(model_class, device, width), implementation, precision, device)
+
+
+@pytest.mark.parametrize("precision", ["float32", "autocast"])
+@pytest.mark.parametrize("positions", ["relative_key", "relative_key_query"])
+@pytest.mark.parametrize("model_class", WITH_RELATIVE)
+def test_relative_positions_round_like_eager(device, model_class, positions, precision):
+    model = make_model(model_class, device, 64, position_embedding_type=positions)
+    check_against_eager(model, "sdpa", precision, device)
+
+
+@pytest.mark.parametrize(
+    ("implementation", "dtype"),
+    [
+        ("eager", torch.float32),
+        ("sdpa", torch.float32),
+        ("sdpa", torch.bfloat16),
+        pytest.param(FLASH, torch.bfloat16, marks=needs_flash),
+    ],
+)
+@pytest.mark.parametrize("ragged", [True, False])
+def test_attention_drops_the_share_that_it_should(device, implementation, dtype, ragged):
+    """All weights are 1 / L and all values 1: a context is its kept weights over their expected number, (1 - p) L."""
+    length, sequences, p = 64, 64, 0.25
+    config = HfeBertConfig(hidden_size=128, num_attention_heads=2, attention_probs_dropout_prob=p)
+    config._attn_implementation = implementation
+    attention = EncoderSelfAttention(config).to(device, dtype).train()
+    for parameter in attention.parameters():
+        torch.nn.init.zeros_(parameter)
+    torch.nn.init.ones_(attention.value.bias)
+    bounds = torch.arange(0, length * sequences + 1, length, device=device)
+    tokens = flat_tokens(1, length * sequences, device, cu_seq_lens=bounds)
+    if not ragged:
+        tokens = flat_tokens(sequences, length, device)
+    states = torch.zeros(length * sequences, 128, device=device, dtype=dtype)
+    context, _ = attention(states, tokens)
+    again, _ = attention(states, tokens)
+    assert not torch.equal(context, again)
+    of_heads = context.detach().double().view(-1, 2, 64)[..., 0].flatten()
+    deviation = math.sqrt(p / ((1 - p) * length))
+    count = of_heads.numel()  # 8,192 sums of 64 draws each
+    rounding = torch.finfo(dtype).eps
+    assert abs(of_heads.mean() - 1) < 5 * deviation / math.sqrt(count) + rounding
+    assert of_heads.std() == pytest.approx(deviation, rel=5 / math.sqrt(2 * count) + rounding)
+    # The backward pass drops the same ones: what a value gets is the sum of its weights.
+    context.float().sum().backward()
+    sums = context.detach().double().sum(dim=0)
+    torch.testing.assert_close(attention.value.bias.grad.double(), sums, rtol=4 * rounding, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_dropout_keeps_the_mean_and_repeats_by_seed(device, dtype):
+    p, states = 0.1, torch.ones(1000, 1000, device=device, dtype=dtype)
+    dropout = EncoderDropout(p).train()
+    drawn = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        drawn.append(dropout(states, states) - states)
+    assert torch.equal(drawn[0], drawn[1]) and not torch.equal(drawn[0], drawn[2])
+    share = drawn[0].double().eq(0).double().mean()
+    assert abs(share - p) < 5 * math.sqrt(p * (1 - p) / states.numel()) + 1 / 65536
+    assert abs(drawn[0].double().mean() - 1) < 5 * math.sqrt(p / (1 - p) / states.numel()) + torch.finfo(dtype).eps
+
+
+def test_a_model_runs_where_flash_attention_is_asked_for(device):
+    """Without the library the error is transformers', at loading and not in a step."""
+    if is_flash_attn_2_available():
+        pytest.skip("flash-attn is installed")
+    with pytest.raises(ImportError, match="(?i)flash"):
+        make_model(HfeBertModel, device, 64).set_attn_implementation(FLASH)
