@@ -33,6 +33,7 @@ class RobertaEmbeddings(EncoderEmbeddings):
             first_position=config.pad_token_id + 1 if is_absolute else 0,
             position_padding=config.pad_token_id,
         )
+        self.padding_idx = config.pad_token_id  # where sentence-transformers finds the first position of packed rows
 
     def _positions(
         self,
