@@ -183,4 +183,4 @@ def test_the_benchmark_runs(device, tmp_path, capsys):
     arguments += ["--rounds", "1", "--steps", "1", "--dtype", "float32", "bfloat16", "--against", "grouped"]
     assert main(["benchmark", *map(str, arguments)]) == 0
     printed = capsys.readouterr().out
-    assert printed.count("hf_encoders ") == 2 and f", bfloat16, {device.type}" in printed
+    assert printed.count("\nhf_encoders ") == 2 and f", bfloat16, {device.type}" in printed
