@@ -43,7 +43,7 @@ def encode(
 
     All texts are tokenized and checked first. Dropout is off and no gradients are computed, whatever mode the model is
     in; its modes are restored. Weights may be in 16 or 8 bits and on any device; pooling is in float32. On a CPU,
-    float32 weights of linear layers are copied in another layout while it runs, for 1,024 tokens or more.
+    weights of linear layers are copied in another layout while it runs, for 1,024 tokens or more.
 
     Args:
         model (`PreTrainedModel`): Of any family here, with or without a head, which is not computed.
@@ -90,7 +90,9 @@ def run_packed(
 
     `model` is what is put into `eval()`; its encoder is one of its modules, or itself. Other arguments as in `encode`.
     """
-    device, num_tokens = encoder.device, int(packed.offsets[-1])
+    # Offloaded weights are on the device `meta` between calls; accelerate moves inputs to where they are used.
+    device = torch.device("cpu") if encoder.device.type == "meta" else encoder.device
+    num_tokens = int(packed.offsets[-1])
     if max_tokens is None:
         max_tokens = MAX_TOKENS_ON_CPU if device.type == "cpu" else MAX_TOKENS_ELSEWHERE
     bar = tqdm(

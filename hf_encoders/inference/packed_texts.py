@@ -71,8 +71,8 @@ def tokenized(tokenizer: PreTrainedTokenizerBase, texts: Any, max_length: int | 
         ValueError: For what is no list of texts, and for a text without a token of its own.
 
     >>> packed = tokenized(doctest_tokenizer(), ["w5 w6", "w7"])
-    >>> packed.inputs["input_ids"].tolist(), packed.offsets.tolist()
-    ([5, 6, 7], [0, 2, 3])
+    >>> {name: ids.tolist() for name, ids in packed.inputs.items()}, packed.offsets.tolist()
+    ({'input_ids': [5, 6, 7]}, [0, 2, 3])
     """
     texts = checked_texts(texts)
     options = {"truncation": max_length is not None, "max_length": max_length, "return_attention_mask": False}

@@ -1,9 +1,11 @@
 """Embeddings of many texts are those of each text alone: in their order, in batches of any size, without padding."""
 
+import accelerate
 import numpy as np
 import pytest
 import torch
 import transformers
+from peft import LoraConfig, get_peft_model
 from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -116,8 +118,9 @@ def test_a_head_is_left_out_and_modes_are_restored(head: str) -> None:
 
 
 @pytest.mark.parametrize("family", [BERT, ROBERTA], ids=lambda family: family.name)
-def test_weights_in_16_and_8_bits(family: Family) -> None:
+def test_weights_in_16_and_8_bits(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
     """As of a text alone: 8 bits quantise each token by itself; 16 bits round differently in other batches."""
+    monkeypatch.setattr(packed_weights, "LEAST_TOKENS", 1)
     model, tokenizer = make_pair(family)
     exact = encode(model, tokenizer, ALL)
     half = make_pair(family)[0].bfloat16()
@@ -130,6 +133,20 @@ def test_weights_in_16_and_8_bits(family: Family) -> None:
     assert_equal(found, [one.mean(dim=0) for one in one_at_a_time(model, tokenizer, ALL)])
 
 
+@pytest.mark.filterwarnings("ignore")  # of peft and accelerate
+def test_adapters_and_offloaded_weights() -> None:
+    model, tokenizer = make_pair(BERT)
+    expected = encode(model, tokenizer, ALL)
+    offloaded, _ = make_pair(BERT)
+    accelerate.cpu_offload(offloaded, execution_device="cpu")
+    assert offloaded.device.type == "meta"
+    torch.testing.assert_close(encode(offloaded, tokenizer, ALL), expected, atol=1e-6, rtol=1e-6)
+    adapted = get_peft_model(model, LoraConfig(target_modules=["query", "dense"], init_lora_weights=False)).eval()
+    found = encode(adapted, tokenizer, ALL)
+    assert (found - expected).abs().max() > 0.1
+    assert_equal(found, [one.mean(dim=0) for one in one_at_a_time(adapted, tokenizer, ALL)])
+
+
 def num_packed_linears(model: PreTrainedModel, num_tokens: int = packed_weights.LEAST_TOKENS) -> int:
     """How many multiply with weights in another layout, and none afterwards."""
     linears = [one for one in model.modules() if isinstance(one, torch.nn.Linear)]
@@ -139,7 +156,7 @@ def num_packed_linears(model: PreTrainedModel, num_tokens: int = packed_weights.
     return found
 
 
-def test_weights_in_another_layout_are_for_many_tokens_in_float32_on_a_cpu() -> None:
+def test_weights_in_another_layout_are_for_many_tokens_on_a_cpu() -> None:
     model, _ = make_pair(BERT)
     assert num_packed_linears(model) == 13
     assert num_packed_linears(model, packed_weights.LEAST_TOKENS - 1) == 0
@@ -150,7 +167,9 @@ def test_weights_in_another_layout_are_for_many_tokens_in_float32_on_a_cpu() -> 
     assert num_packed_linears(torch.compile(model)) == 0
     model.compile()
     assert num_packed_linears(model) == 0
-    assert num_packed_linears(make_pair(BERT)[0].bfloat16()) == 0
+    is_supported = torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    assert num_packed_linears(make_pair(BERT)[0].bfloat16()) == (13 if is_supported else 0)
+    assert num_packed_linears(make_pair(BERT)[0].half()) == num_packed_linears(make_pair(BERT)[0].double()) == 0
 
 
 def test_a_failure_leaves_the_model_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
