@@ -8,8 +8,9 @@ Shape legend, used in all `encoder_*` files: B batch rows, T tokens in a row, N 
 width, P predicted tokens, V vocabulary.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -36,6 +37,8 @@ class FlatTokens:
         attention_mask (`torch.Tensor`, *optional*): masked layout only, `(B, T)` with True for real tokens, or
             an additive `(B, 1 or A, 1 or T, T)` mask.
     """
+
+    attend: ClassVar[Callable[..., torch.Tensor] | None] = None  # a kernel, of `hf_encoders.compilation`
 
     batch_size: int
     row_length: int
