@@ -1,6 +1,6 @@
 """Pre-train, adapt, fine-tune and publish encoder-only language models with the Hugging Face stack.
 
-The public names are the configuration and model classes of every family, such as `HfeBertForMaskedLM`, and
+The public names are the configuration and model classes of every family, such as `HfeBertForMaskedLM`, `encode`, and
 `take_over_auto_classes`. They are imported, and registered with transformers' Auto classes, when one is first used:
 `import hf_encoders` alone imports neither torch nor transformers.
 """
@@ -21,11 +21,13 @@ if os.path.basename(sys.argv[0]) in ("hf-encoders", "hf-encoders.exe", "-m"):
 
 def __getattr__(name: str) -> Any:
     """Import a public name at its first use."""
+    if name == "encode":
+        return importlib.import_module("hf_encoders.inference").encode
     if name == "__all__" or name == "take_over_auto_classes" or name.startswith("Hfe"):
         registration = importlib.import_module("hf_encoders.registration")
         values = registration.public_names()
         if name == "__all__":
-            return ["__version__", *values]
+            return ["__version__", "encode", *values]
         if name in values:
             globals().update(values)
             return values[name]

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import transformers
+from torch import nn
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -19,6 +20,7 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+from transformers.utils import is_flash_attn_2_available
 
 from hf_encoders.benchmark.rows import Batch, Pool, original_ids
 from hf_encoders.benchmark.settings import Setting
@@ -28,12 +30,15 @@ from hf_encoders.publishing.saved_model import may_have_pooler
 
 REFERENCE = "transformers sdpa"
 OURS = "hf_encoders"
-# Further baselines by the names that --against takes.
+# Further implementations by the names that --against takes.
 BASELINES = {
     "eager": "transformers eager",
+    "flash": "transformers flash",
     "grouped": "transformers sdpa, by length",
     "modernbert": "transformers ModernBERT, by length",
+    "compiled": "hf_encoders compiled",
 }
+FLASH = "flash_attention_2"
 LEARNING_RATE = 1e-5  # small: all rounds have about the same weights
 
 
@@ -44,6 +49,7 @@ class Implementation:
     Args:
         name (`str`): Name in the table.
         model (`PreTrainedModel`): In the mode of the task, on the device; may be shared by several implementations.
+        compiled (`nn.Module`, *optional*): What is called in its place.
         optimizer (`Optimizer`, *optional*): Of the model; None for inference.
         batches (`list[Batch]`): The pool of rows in the order of this implementation.
         collate (`Callable`): Makes the tensors of a batch from `Batch.features`, with new masks; for training only.
@@ -58,6 +64,12 @@ class Implementation:
     collate: Callable[[list[Any]], dict[str, torch.Tensor]]
     attention: str = "sdpa"
     pads: bool = True
+    compiled: nn.Module | None = None
+
+    @property
+    def callable(self) -> nn.Module:
+        """What computes a batch."""
+        return self.model if self.compiled is None else self.compiled
 
     def select_attention(self) -> None:
         """Set the attention implementation of the model."""
@@ -122,16 +134,39 @@ def make_implementations(
     implementations = [Implementation(reference, stock, optimizer, plain, collate, attention=kernel)]
     if "eager" in against and kernel != "eager":
         implementations.append(Implementation(BASELINES["eager"], stock, optimizer, plain, collate, attention="eager"))
+    if "flash" in against:
+        implementations.append(Implementation(BASELINES["flash"], stock, optimizer, plain, collate, attention=FLASH))
     if "grouped" in against:
         name = BASELINES["grouped"].replace("sdpa", kernel)
         implementations.append(Implementation(name, stock, optimizer, grouped, collate, attention=kernel))
     if "modernbert" in against:
         model = auto.from_config(modernbert_config(config, setting.length), attn_implementation="sdpa")
         implementations.append(
-            Implementation(BASELINES["modernbert"], model, prepare(model, setting), grouped, collate)
+            Implementation(
+                BASELINES["modernbert"],
+                model,
+                prepare(model, setting),
+                grouped,
+                collate,
+                attention=best_kernel(setting),
+            )
         )
-    implementations.append(Implementation(OURS, ours, prepare(ours, setting), pool.plain, pool.collator, pads=False))
+    of_ours = (ours, prepare(ours, setting), pool.plain, pool.collator)
+    if "compiled" in against:
+        compiled = torch.compile(ours)
+        implementations.append(Implementation(BASELINES["compiled"], *of_ours, compiled=compiled))
+    implementations.append(Implementation(OURS, *of_ours, pads=False))
     return implementations
+
+
+def can_use_flash(device: str, dtypes: list[str]) -> bool:
+    """Whether transformers' classes can run with flash attention: in 16 bits, on CUDA, where it is installed."""
+    return device == "cuda" and "float32" not in dtypes and is_flash_attn_2_available()
+
+
+def best_kernel(setting: Setting) -> str:
+    """The attention implementation that ModernBERT is fastest with."""
+    return FLASH if can_use_flash(setting.device, [setting.dtype]) else "sdpa"
 
 
 def prepare(model: PreTrainedModel, setting: Setting) -> torch.optim.Optimizer | None:

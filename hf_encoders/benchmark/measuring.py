@@ -64,6 +64,9 @@ def measure(implementations: list[Implementation], config: EncoderConfig, settin
         for implementation, measurements in zip(implementations, found, strict=True):
             first_batches = batches_of_round(implementation.batches, setting, 0)
             largest = max(first_batches, key=lambda batch: batch.positions if implementation.pads else batch.tokens)
+            if implementation.compiled is not None:
+                # Compiled for the first shape, and for any after the second.
+                run_turn(implementation, config, setting, [largest, *first_batches])
             seconds += run_turn(implementation, config, setting, [largest]).step_seconds
             measurements.activation_bytes = measure_memory(implementation, setting, largest)
             progress.update()
@@ -144,7 +147,7 @@ def training_pass(implementation: Implementation, tensors: dict[str, torch.Tenso
     """Forward pass with the model's own loss, and backward pass. Returns the loss, a scalar."""
     is_autocast = setting.torch_dtype != torch.float32
     with torch.autocast(torch.device(setting.device).type, dtype=torch.bfloat16, enabled=is_autocast):
-        loss = implementation.model(**tensors).loss
+        loss = implementation.callable(**tensors).loss
     loss.backward()
     return loss.detach()
 
@@ -152,7 +155,7 @@ def training_pass(implementation: Implementation, tensors: dict[str, torch.Tenso
 @torch.inference_mode()
 def inference_pass(implementation: Implementation, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
     """Forward pass without a head: `(B, T, D)`."""
-    return implementation.model(**tensors).last_hidden_state
+    return implementation.callable(**tensors).last_hidden_state
 
 
 def measure_memory(implementation: Implementation, setting: Setting, batch: Batch) -> int:

@@ -12,7 +12,7 @@ import torch
 from hf_encoders.benchmark.measuring import Measurements, Turn
 from hf_encoders.benchmark.settings import Setting
 from hf_encoders.records.hardware import cpu_model, describe_hardware, describe_software
-from hf_encoders.records.tables import text_table
+from hf_encoders.records.tables import markdown_table, text_table
 from hf_encoders.redaction import published_command
 
 
@@ -84,6 +84,24 @@ def format_table(setting: Setting, table: dict[str, Any]) -> str:
             row += [_with_range(line["step_ratio"]), f"{line['step_milliseconds']['median']:,.1f}"]
         rows.append([*row, f"{line['activation_megabytes']:,.1f}", f"{line['padding']:.1%}"])
     return f"{heading}\n\n{text_table(rows, '<>')}"
+
+
+def format_summary(tables: Sequence[dict[str, Any]]) -> str:
+    """All tables as one in Markdown, a line for each: speed of the pass relative to the reference, the last one first.
+
+    MFU and activations are of the reference and of the last implementation.
+    """
+    names = list(dict.fromkeys(line["name"] for table in tables for line in reversed(table["lines"][1:])))
+    heading = ["", "padding", *(name.removeprefix("transformers ") for name in names)]
+    rows = [[*heading, "MFU, stock → this", "activations MB, stock → this"]]
+    for table in tables:
+        of = {line["name"]: line for line in table["lines"]}
+        stock, own = table["lines"][0], table["lines"][-1]
+        ratios = [_with_range(of[name]["pass_ratio"]) if name in of else "" for name in names]
+        mfu = f"{stock['mfu']['median']:.0%} → {own['mfu']['median']:.0%}"
+        memory = f"{stock['activation_megabytes']:,.0f} → {own['activation_megabytes']:,.0f}"
+        rows.append([str(Setting(**table["setting"])), f"{stock['padding']:.0%}", *ratios, mfu, memory])
+    return markdown_table(rows)
 
 
 def _with_range(values: dict[str, float]) -> str:

@@ -13,21 +13,23 @@ from hf_encoders.registration import config_class_of
 
 
 class Size(NamedTuple):
-    """Fields of the configuration, and the rows per batch: of up to `LONG` tokens, and longer ones."""
+    """Fields of the configuration, and the rows per batch: of up to `LONG` tokens, and longer ones; then on CUDA."""
 
     num_hidden_layers: int
     hidden_size: int
     num_attention_heads: int
     batch_size: int
     long_batch_size: int
+    cuda_batch_size: int
+    long_cuda_batch_size: int
 
 
-# Base and large are the BERT paper's.
+# Base and large are the BERT paper's. On CUDA, as many rows as transformers' classes should fit into 24 GB.
 SIZES = {
-    "small": Size(4, 256, 4, 32, 8),
-    "mini": Size(6, 384, 6, 32, 8),
-    "base": Size(12, 768, 12, 16, 6),
-    "large": Size(24, 1024, 16, 8, 2),
+    "small": Size(4, 256, 4, 32, 8, 512, 128),
+    "mini": Size(6, 384, 6, 32, 8, 256, 64),
+    "base": Size(12, 768, 12, 16, 6, 128, 32),
+    "large": Size(24, 1024, 16, 8, 2, 64, 16),
 }
 LONG = 128  # tokens; longer rows get `long_batch_size`
 VOCAB_SIZE = 30522  # bert-base-uncased's
@@ -98,10 +100,11 @@ class Setting:
         )
 
 
-def default_batch_size(size: str, length: int) -> int:
+def default_batch_size(size: str, length: int, device: str) -> int:
     """Rows per batch of a size; a given configuration gets those of base."""
     preset = SIZES.get(size, SIZES["base"])
-    return preset.batch_size if length <= LONG else preset.long_batch_size
+    short, long = preset[3:5] if device == "cpu" else preset[5:]
+    return short if length <= LONG else long
 
 
 def make_config(setting: Setting, tokenizer: PreTrainedTokenizerBase, vocab_size: int) -> EncoderConfig:

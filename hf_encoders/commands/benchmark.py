@@ -14,14 +14,19 @@ settings gives one table; metrics are medians over the rounds, with minimum and 
   padding             share of the computed positions that is padding (this package has none outside of attention)
 
 "by length" are transformers' best batches: rows sorted by length over 50 batches. ModernBERT has the same depth,
-width, vocabulary and weights per layer, no dropout, predicts masked tokens only, and runs without flash attention;
-use --dropout 0 for equal dropout. In bfloat16 on a CPU, kernels for new shapes are compiled during the rounds.
+width, vocabulary and weights per layer, no dropout, predicts masked tokens only, and runs with flash attention on CUDA
+where flash-attn is installed; use --dropout 0 for equal dropout. In bfloat16 on a CPU, kernels for new shapes are
+compiled during the rounds.
+
+On CUDA the defaults measure a GPU in one command: base and large, rows of up to 128 and 512 tokens, bfloat16, all
+implementations except eager attention. Several tables are repeated as one in Markdown.
 """
 
 import argparse
 import gc
 import itertools
 import json
+import sys
 import warnings
 from collections.abc import Callable
 from functools import cache
@@ -33,14 +38,15 @@ import torch
 import transformers
 from transformers import PreTrainedTokenizerBase
 
-from hf_encoders.benchmark.implementations import BASELINES, make_implementations
+from hf_encoders.benchmark.implementations import BASELINES, can_use_flash, make_implementations
 from hf_encoders.benchmark.measuring import measure
-from hf_encoders.benchmark.report import format_table, report_as_json, table_of
+from hf_encoders.benchmark.report import format_summary, format_table, report_as_json, table_of
 from hf_encoders.benchmark.rows import make_pool
 from hf_encoders.benchmark.settings import (
     DROPOUT,
     DTYPES,
     EXAMPLES,
+    LONG,
     PAIRS,
     SIZES,
     TASKS,
@@ -61,10 +67,19 @@ from hf_encoders.writing import check_file
 
 
 CHARACTERS_PER_LIBRARY = 100_000  # of the Python documentation; enough for the vocabulary and for 50 batches
-STEPS = {"cpu": 2, "cuda": 20}  # batches per turn
-# Eager attention and ModernBERT double the time.
-DEFAULT_BASELINES = ["grouped"]
+STEPS = {"cpu": 2, "cuda": 10}  # batches per turn
+# On a CPU, eager attention and ModernBERT double the time, and compiling takes minutes.
+DEFAULTS = {
+    "cpu": {"size": ["small"], "length": [128], "dtype": ["float32"], "against": ["grouped"]},
+    "cuda": {
+        "size": ["base", "large"],
+        "length": [128, 512],
+        "dtype": ["bfloat16"],
+        "against": ["flash", "grouped", "modernbert", "compiled"],
+    },
+}
 MIN_LENGTH = 8  # tokens of a row
+NEEDS_FLASH = "flash attention needs --device cuda, --dtype bfloat16 and the package flash-attn"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,7 +88,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     families = [config.model_type for config in configurations()]
     model.add_argument("--family", nargs="+", choices=families, help="default: bert")
     sizes = ", ".join(f"{name} {size.num_hidden_layers} x {size.hidden_size}" for name, size in SIZES.items())
-    model.add_argument("--size", nargs="+", choices=list(SIZES), help=f"layers x width: {sizes}; default: small")
+    model.add_argument(
+        "--size", nargs="+", choices=list(SIZES), help=f"layers x width: {sizes}; default: {_defaults('size')}"
+    )
     model.add_argument("--model", metavar="DIR_OR_NAME", help="a configuration instead of both")
     model.add_argument(
         "--dropout",
@@ -103,14 +120,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         choices=EXAMPLES,
         help="kind of row: four sentences, one sentence, a document (all truncated to --length), or --length tokens "
-        "of one stream; default: paragraphs",
+        f"of one stream; default: paragraphs, on cuda documents for rows above {LONG}",
     )
     rows.add_argument(
-        "--length", nargs="+", type=int, default=[128], metavar="TOKENS", help="longest row (default: 128)"
+        "--length", nargs="+", type=int, metavar="TOKENS", help=f"longest row (default: {_defaults('length')})"
     )
     batch_sizes = ", ".join(f"{name} {size.batch_size} ({size.long_batch_size})" for name, size in SIZES.items())
     rows.add_argument(
-        "--batch-size", type=int, metavar="ROWS", help=f"default: {batch_sizes}; in brackets for rows above 128"
+        "--batch-size",
+        type=int,
+        metavar="ROWS",
+        help=f"default: {batch_sizes}; in brackets for rows above {LONG}; on cuda 8 times as many for base and large, "
+        "and more for the others",
     )
     work = parser.add_argument_group("work")
     work.add_argument("--task", nargs="+", choices=TASKS, default=["pretraining"], help="default: pretraining")
@@ -119,16 +140,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dtype",
         nargs="+",
         choices=list(DTYPES),
-        default=["float32"],
         help="bfloat16 means autocast with float32 weights in pre-training, and bfloat16 weights in inference "
-        "(default: float32)",
+        f"(default: {_defaults('dtype')})",
     )
     work.add_argument(
         "--against",
         nargs="*",
         choices=list(BASELINES),
-        default=DEFAULT_BASELINES,
-        help="baselines besides transformers sdpa; modernbert with mlm only (default: grouped)",
+        help="implementations besides transformers sdpa and this package; modernbert with mlm only, flash on cuda in "
+        f"bfloat16 (default: {_defaults('against')}, where possible)",
     )
     work.add_argument("--device", choices=["cpu", "cuda"], help="default: cuda if available, else cpu")
     work.add_argument("--threads", type=int, default=1, metavar="N", help="CPU threads of torch (default: 1)")
@@ -140,8 +160,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", metavar="FILE", help="write all metrics of all rounds to this file")
 
 
+def _defaults(name: str) -> str:
+    return f"{' '.join(map(str, DEFAULTS['cpu'][name]))}; on cuda {' '.join(map(str, DEFAULTS['cuda'][name]))}"
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Measure every combination of the settings and print its table."""
+    set_defaults(arguments)
     check_arguments(arguments)
     settings = make_settings(arguments)
     transformers.logging.set_verbosity_error()
@@ -155,6 +180,8 @@ def run(arguments: argparse.Namespace) -> int:
             if arguments.json:
                 content = json.dumps(report_as_json(tables, arguments.threads), indent=2)
                 Path(arguments.json).write_text(content + "\n", encoding="utf-8")
+        if len(tables) > 1:
+            print(f"\n{format_summary(tables)}", flush=True)
     finally:
         torch.set_num_threads(threads)
     return 0
@@ -192,7 +219,13 @@ def run_setting(
     gemm_before = measure_gemm_rate(setting.torch_dtype, device)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="torch.profiler")
-        found = measure(implementations, config, setting)
+        try:
+            found = measure(implementations, config, setting)
+        except torch.OutOfMemoryError as error:
+            raise ValueError(
+                f"--batch-size {setting.batch_size}: {setting} does not fit into the device's memory: lower it, or "
+                "measure fewer with --against and --size."
+            ) from error
     rate = max(gemm_before, measure_gemm_rate(setting.torch_dtype, device))
     measured = {one.name: measurements for one, measurements in zip(implementations, found, strict=True)}
     table = table_of(setting, measured, implementations[-1].model.num_parameters(), rate)
@@ -202,37 +235,64 @@ def run_setting(
     return table
 
 
+def set_defaults(arguments: argparse.Namespace) -> None:
+    """Set what was not given, by device, and of the implementations those that can run.
+
+    Raises:
+        ValueError: For CUDA where there is none.
+    """
+    if arguments.device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("--device cuda: torch finds no CUDA device here: use --device cpu.")
+    arguments.device = arguments.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    defaults = dict(DEFAULTS[arguments.device])
+    if arguments.model:  # which may have few positions
+        defaults |= {"size": None, "length": defaults["length"][:1]}
+    if get_objective(arguments.objective).has_example_labels:
+        defaults["against"] = [name for name in defaults["against"] if name != "modernbert"]
+    if "flash" in defaults["against"] and not can_use_flash(arguments.device, arguments.dtype or defaults["dtype"]):
+        defaults["against"] = [name for name in defaults["against"] if name != "flash"]
+        if arguments.against is None:
+            print(f"{BASELINES['flash']} is left out: {NEEDS_FLASH}", file=sys.stderr)
+    for name, value in defaults.items():
+        if getattr(arguments, name) is None:
+            setattr(arguments, name, value)
+
+
 def make_settings(arguments: argparse.Namespace) -> list[Setting]:
     """Every combination of the settings."""
     objective = get_objective(arguments.objective)
     if arguments.model:
         models = [(type(read_config(arguments.model, "--model")).model_type, arguments.model)]
     else:
-        models = list(itertools.product(arguments.family or ["bert"], arguments.size or ["small"]))
+        models = list(itertools.product(arguments.family or ["bert"], arguments.size))
     for family, _ in models:
         objective.model_class(config_class_of(family))  # refuses a family without its heads
-    device = arguments.device or ("cuda" if torch.cuda.is_available() else "cpu")
     dropout = DROPOUT if arguments.dropout is None and not arguments.model else arguments.dropout
-    examples = [PAIRS] if objective.has_example_labels else arguments.examples or [EXAMPLES[0]]
+
+    def examples_of(length: int) -> list[str]:
+        if objective.has_example_labels:
+            return [PAIRS]
+        is_long = arguments.device == "cuda" and length > LONG
+        return arguments.examples or ["documents" if is_long else "paragraphs"]
+
     return [
         Setting(
             family=family,
             size=size,
             examples=kind,
             length=length,
-            batch_size=arguments.batch_size or default_batch_size(size, length),
+            batch_size=arguments.batch_size or default_batch_size(size, length, arguments.device),
             task=task,
             dtype=dtype,
             objective=arguments.objective,
             dropout=dropout,
             rounds=arguments.rounds,
-            steps=arguments.steps or STEPS[device],
-            device=device,
+            steps=arguments.steps or STEPS[arguments.device],
+            device=arguments.device,
             seed=arguments.seed,
         )
-        for (family, size), task, length, kind, dtype in itertools.product(
-            models, arguments.task, arguments.length, examples, arguments.dtype
-        )
+        for (family, size), task, length in itertools.product(models, arguments.task, arguments.length)
+        for kind, dtype in itertools.product(examples_of(length), arguments.dtype)
     ]
 
 
@@ -251,6 +311,8 @@ def check_arguments(arguments: argparse.Namespace) -> None:
         raise ValueError(f"--length {min(arguments.length)}: must be at least {MIN_LENGTH}.")
     if arguments.dropout is not None and not 0 <= arguments.dropout < 1:
         raise ValueError(f"--dropout {arguments.dropout}: must be a probability in [0, 1).")
+    if "flash" in arguments.against and not can_use_flash(arguments.device, arguments.dtype):
+        raise ValueError(f"--against flash: {NEEDS_FLASH}: leave it out.")
     if arguments.json:
         check_file(arguments.json, "--json")
     if arguments.model and (arguments.family or arguments.size):
@@ -265,5 +327,3 @@ def check_arguments(arguments: argparse.Namespace) -> None:
                 f"--against modernbert: it has no head for --objective {arguments.objective}: leave it out, or use "
                 "--objective mlm."
             )
-    if arguments.device == "cuda" and not torch.cuda.is_available():
-        raise ValueError("--device cuda: torch finds no CUDA device here: use --device cpu.")

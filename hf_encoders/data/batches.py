@@ -233,6 +233,20 @@ def count_items(batch: Mapping[str, torch.Tensor], argument: str) -> torch.Tenso
     return torch.ones_like(batch["input_ids"]).sum() if mask is None else mask.ne(0).sum()
 
 
+def keep_on_host(batch: Mapping[str, Any]) -> None:
+    """Give the integer tensors of a batch on an accelerator their copies on the CPU, where models read values.
+
+    In one transfer, which waits once for all that the device was told to do. `on_host` in `models/` looks for
+    `host_copy`, a version (after a change in place the copy is out of date) and the copy.
+    """
+    tensors = [value for value in batch.values() if torch.is_tensor(value) and value.device.type != "cpu"]
+    tensors = [value for value in tensors if not value.is_floating_point()]
+    if tensors:
+        together = torch.cat([value.flatten().long() for value in tensors]).cpu()
+        for value, copy in zip(tensors, together.split([value.numel() for value in tensors]), strict=True):
+            value.host_copy = value._version, copy.view(value.shape).to(value.dtype)
+
+
 class PaddedLayout:
     """Where flat values go in a padded batch of `(B, T)`; T is the longest row, or the next multiple.
 

@@ -52,12 +52,13 @@ def masked_token_scores(
 
 
 @contextmanager
-def evaluating(model: PreTrainedModel) -> Iterator[None]:
-    """Put a model into `eval()` without gradients or compiled graphs, and restore its modes afterwards.
+def evaluating(model: PreTrainedModel, stance: str = "force_eager") -> Iterator[None]:
+    """Put a model into `eval()` without gradients, and restore its modes afterwards.
 
-    Threads that share a model take turns. A graph compiled with the hook of `masked_token_scores` would keep it.
+    Threads that share a model take turns. Compiled graphs run with `stance="default"` only: one compiled with the hook
+    of `masked_token_scores` would keep it.
     """
-    with _LOCK, torch.no_grad(), torch.compiler.set_stance("force_eager"):
+    with _LOCK, torch.no_grad(), torch.compiler.set_stance(stance):
         modes = [(module, module.training) for module in model.modules()]
         model.eval()
         try:

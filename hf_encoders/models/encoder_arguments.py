@@ -80,6 +80,12 @@ def check_configuration(model_class: type, config: Any) -> None:
     raise ValueError(f"{start}: use the model class of its family, or a {needed.__name__}.")
 
 
+def on_host(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor on the CPU, where reading its values waits for no device: a trainer's copy of it, or a new one."""
+    found = getattr(tensor, "host_copy", None)  # the tensor's version when it was copied, and the copy
+    return tensor.cpu() if found is None or found[0] != tensor._version else found[1]
+
+
 def check_ids(
     name: str,
     ids: torch.Tensor | None,
@@ -95,7 +101,7 @@ def check_ids(
         raise ValueError(f"{name} has dtype {ids.dtype}: pass integers.")
     if ids is None or ids.numel() == 0 or torch.compiler.is_compiling() or torch.jit.is_tracing() or ids.is_meta:
         return
-    low, high = (int(bound) for bound in ids.aminmax())
+    low, high = (int(bound) for bound in on_host(ids).aminmax())
     if low < 0 or high >= size:
         raise ValueError(
             f"{name} holds {low if low < 0 else high}, outside of [0, {size - 1}] ({size_name}={size}): {remedy}."

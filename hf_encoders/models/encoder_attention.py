@@ -206,6 +206,8 @@ def _mask_for_kernel(
                     "or use attn_implementation='sdpa' or 'eager'."
                 )
             mask = mask.to(query.dtype).clamp(min=torch.finfo(query.dtype).min)
+        elif mask is not None and implementation == "sdpa" and tokens.attention_mask is None:
+            mask = mask[:, None, None, :]  # transformers would read whether one is False, and wait for the device
         elif mask is not None:
             mask = _mask_from_flags(config, implementation, query, mask)
         tokens.derived[implementation] = mask
@@ -218,9 +220,8 @@ def _mask_from_flags(
     """`(S, L)` flags -> what the kernel reads: a tensor, a block mask, or the flags themselves."""
     if implementation == "eager":
         # `output_attentions=True` needs this form, whichever kernel the configuration names.
-        lowest = torch.finfo(query.dtype).min
-        allowed = torch.zeros(is_real.shape, dtype=query.dtype, device=query.device)
-        return allowed.masked_fill(~is_real, lowest)[:, None, None, :]
+        allowed = query.new_zeros(is_real.shape)
+        return allowed.masked_fill(~is_real, torch.finfo(query.dtype).min)[:, None, None, :]
     shape_only = query.new_empty(()).expand(*is_real.shape, query.shape[-1])
     return create_bidirectional_mask(config=config, inputs_embeds=shape_only, attention_mask=is_real)
 

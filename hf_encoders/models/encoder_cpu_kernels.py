@@ -132,18 +132,11 @@ class _AttentionWithDropout(torch.autograd.Function):
     """Saves its inputs and the seed of the random bits; weights and bits are recomputed in the backward pass."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        lengths: list[int],
-        scaling: float,
-        dropout: float,
-    ) -> torch.Tensor:
-        ctx.save_for_backward(query, key, value)
+    def forward(ctx: Any, *inputs: Any) -> torch.Tensor:
+        *heads, lengths, scaling, dropout = inputs
+        ctx.save_for_backward(*heads)
         ctx.numbers = lengths, torch.randint(2**32, ()), scaling, dropout
-        return attend_to_sequences(torch.empty_like(query), (query, key, value), *ctx.numbers)
+        return attend_to_sequences(torch.empty_like(heads[0]), heads, *ctx.numbers)
 
     @staticmethod
     @torch.autocast("cpu", enabled=False)

@@ -13,13 +13,13 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, logging
 from transformers.utils.generic import can_return_tuple
 
-from .encoder_arguments import check_ids, refuse_unknown_arguments
+from .encoder_arguments import check_ids, on_host, refuse_unknown_arguments
 from .encoder_configuration import EncoderConfig
 from .encoder_linear_loss import linear_classification_sums
 from .encoder_losses import IGNORED, ObjectiveSums, classification_sums, normalised, pair_share_of_batch
 from .encoder_outputs import FlatEncoderOutput, HfeForPreTrainingOutput, HfeMaskedLMOutput
 from .encoder_recompute import is_bare
-from .encoder_tokens import FlatTokens
+from .encoder_tokens import FlatTokens, places_of
 
 
 logger = logging.get_logger(__name__)
@@ -93,16 +93,16 @@ def check_labels(
     if torch.compiler.is_compiling() or torch.jit.is_tracing():
         return
     remedy = f"pass classes from 0, or {IGNORED} where there is no label"
+    labels = on_host(labels)
     check_ids(name, labels[labels != IGNORED], num_classes, size_name, remedy)
 
 
 def labels_on_padding(labels: torch.Tensor | None, attention_mask: torch.Tensor | None) -> bool:
     """Whether a masked-out token is to be predicted. Such tokens count in the loss, as in transformers."""
-    if labels is None or attention_mask is None or attention_mask.dim() != 2 or labels.shape != attention_mask.shape:
+    is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
+    if is_traced or labels is None or attention_mask is None or labels.shape != attention_mask.shape:
         return False
-    if torch.compiler.is_compiling() or torch.jit.is_tracing():
-        return False
-    found = bool(((labels != IGNORED) & (attention_mask == 0)).any())
+    found = bool(((on_host(labels) != IGNORED) & (on_host(attention_mask) == 0)).any())
     if found:
         logger.warning_once(
             "labels ask for predictions at padding tokens (attention_mask 0): they are computed and counted in the "
@@ -182,8 +182,8 @@ class EncoderForMaskedLM(EncoderHead):
             return_logits = labels is None or not self.training
         if labels is None:
             return (tokens.pad(self.mlm_head(hidden_states)) if return_logits else None), None
-        labels = tokens.flatten(labels.to(hidden_states.device))
-        predicted = (labels != IGNORED).nonzero().squeeze(1)
+        given, labels = labels, tokens.flatten(labels.to(hidden_states.device))
+        predicted = places_of(labels != IGNORED, on_host(given) != IGNORED)
         labels = labels.index_select(0, predicted)
         if return_logits:
             scores = self.mlm_head(hidden_states)

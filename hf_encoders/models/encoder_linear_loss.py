@@ -128,7 +128,9 @@ def _become_gradients_(
 def _num_correct(
     scores: torch.Tensor, of_label: torch.Tensor, highest: torch.Tensor, labels: torch.Tensor
 ) -> torch.Tensor:
-    """Items whose first highest score is the label's. `argmax`, slower than `amax`, runs only on possible ones."""
+    """Items whose first highest score is the label's; on a CPU `argmax`, slower than `amax`, of possible ones only."""
+    if scores.device.type != "cpu":
+        return (scores.argmax(dim=1) == labels).sum()
     candidates = (of_label == highest).squeeze(1).nonzero().squeeze(1)
     return (scores.index_select(0, candidates).argmax(dim=1) == labels.index_select(0, candidates)).sum()
 

@@ -120,6 +120,8 @@ class EncoderModel:
                 that nothing reads.
         """
         own_ids = {name: kwargs.pop(name) for name in self.embedding_arguments if name in kwargs}
+        if cu_seq_lens_q is not None:
+            kwargs.pop("seq_idx", None)  # the same in another form, which sentence-transformers passes too
         refuse_unknown_arguments(self, kwargs, self.arguments)
         self._check_inputs(input_ids, token_type_ids, position_ids, inputs_embeds, **own_ids)
         source = input_ids if inputs_embeds is None else inputs_embeds

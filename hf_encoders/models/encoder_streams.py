@@ -112,7 +112,7 @@ def make_streams(
 def _sequence_of_tokens(tokens: FlatTokens, device: torch.device) -> torch.Tensor:
     """Index of the sequence that each flat token is in, `(N,)`."""
     if tokens.is_packed:
-        return torch.arange(tokens.num_sequences, device=device).repeat_interleave(tokens.cu_seq_lens.diff())
+        return tokens.of_tokens(torch.arange(tokens.num_sequences, device=device))
     rows = torch.arange(tokens.batch_size, device=device)[:, None]
     return tokens.flatten(rows.expand(tokens.batch_size, tokens.row_length))
 

@@ -15,6 +15,8 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
+from .encoder_arguments import on_host
+
 
 @dataclass
 class FlatTokens:
@@ -133,15 +135,17 @@ class FlatTokens:
         starts = self.cu_seq_lens[:-1]
         if min(self.sequence_lengths, default=1) > 0:
             return flat.index_select(0, starts)
-        has_tokens = self.cu_seq_lens.diff() > 0
-        first = flat.new_zeros(starts.shape[0], flat.shape[-1])
-        return first.index_copy(0, has_tokens.nonzero().squeeze(1), flat.index_select(0, starts[has_tokens]))
+        first = nn.functional.pad(flat, (0, 0, 0, 1)).index_select(0, starts)  # the last start may be N
+        return first * (self.cu_seq_lens.diff() > 0)[:, None]
+
+    def of_tokens(self, of_sequences: torch.Tensor) -> torch.Tensor:
+        """What each token's sequence has, in a packed row: `(S,)` -> `(N,)`."""
+        return of_sequences.repeat_interleave(self.cu_seq_lens.diff(), output_size=self.row_length)  # no wait
 
     def columns(self, device: torch.device) -> torch.Tensor:
         """Column of each flat token in its row (in its sequence, when packed), from 0: `(N,)`."""
         if self.is_packed:
-            lengths = self.cu_seq_lens.diff()
-            return torch.arange(self.row_length, device=device) - self.cu_seq_lens[:-1].repeat_interleave(lengths)
+            return torch.arange(self.row_length, device=device) - self.of_tokens(self.cu_seq_lens[:-1])
         columns = torch.arange(self.row_length, device=device).repeat(self.batch_size)
         return columns if self.kept is None else columns.index_select(0, self.kept)
 
@@ -150,9 +154,8 @@ class FlatTokens:
         if not self.is_packed:
             return self.kept
         if "places" not in self.derived:
-            lengths = self.cu_seq_lens.diff()
-            rows = torch.arange(self.num_sequences, device=lengths.device).repeat_interleave(lengths)
-            self.derived["places"] = rows * self.longest + self.columns(lengths.device)
+            rows = torch.arange(self.num_sequences, device=self.cu_seq_lens.device)
+            self.derived["places"] = self.of_tokens(rows) * self.longest + self.columns(rows.device)
         return self.derived["places"]
 
     @staticmethod
@@ -161,6 +164,13 @@ class FlatTokens:
             return flat.reshape(rows, width, *flat.shape[1:])
         grid = flat.new_full((rows * width, *flat.shape[1:]), value)
         return grid.index_copy(0, places, flat).view(rows, width, *flat.shape[1:])
+
+
+def places_of(flags: torch.Tensor, same_on_host: torch.Tensor) -> torch.Tensor:
+    """Indices of the true ones of `(N,)` flags, as many as in flags on the CPU: no accelerator is waited for."""
+    if flags.device.type == "cpu":
+        return flags.nonzero().squeeze(1)
+    return (~flags).byte().argsort(stable=True)[: int(same_on_host.sum())]
 
 
 def flat_tokens(
@@ -196,10 +206,10 @@ def flat_tokens(
             f"attention_mask has shape {tuple(attention_mask.shape)}, but the batch has {batch_size} rows of "
             f"{row_length} tokens: pass a mask of shape ({batch_size}, {row_length})."
         )
-    is_real = attention_mask.to(device=device, dtype=torch.bool)
-    has_values = not (is_real.is_meta or torch.compiler.is_compiling() or torch.jit.is_tracing())
+    has_values = not (attention_mask.is_meta or torch.compiler.is_compiling() or torch.jit.is_tracing())
     if keep_padding or not has_values:
-        return FlatTokens(batch_size, row_length, attention_mask=is_real)
+        return FlatTokens(batch_size, row_length, attention_mask=attention_mask.to(device=device, dtype=torch.bool))
+    is_real = on_host(attention_mask).bool()
     lengths = is_real.sum(dim=1)
     sequence_lengths = lengths.tolist()
     if min(sequence_lengths, default=row_length) == row_length:
@@ -207,8 +217,8 @@ def flat_tokens(
     return FlatTokens(
         batch_size,
         row_length,
-        kept=is_real.flatten().nonzero().squeeze(1),
-        cu_seq_lens=nn.functional.pad(lengths.cumsum(0), (1, 0)),
+        kept=is_real.flatten().nonzero().squeeze(1).to(device, non_blocking=True),
+        cu_seq_lens=nn.functional.pad(lengths.cumsum(0), (1, 0)).to(device, non_blocking=True),
         sequence_lengths=sequence_lengths,
     )
 
@@ -224,7 +234,7 @@ def _packed_tokens(
         raise ValueError(
             "attention_mask and cu_seq_lens_q were both given: leave attention_mask out of a packed batch."
         )
-    bounds = cu_seq_lens.to(device=device, dtype=torch.long)
+    bounds = on_host(cu_seq_lens).long()
     lengths = bounds.diff().tolist() if bounds.dim() == 1 else []
     if batch_size != 1 or len(lengths) == 0 or min(lengths) < 1 or sum(lengths) != row_length:
         raise ValueError(
@@ -233,18 +243,15 @@ def _packed_tokens(
         )
     if bounds[0] != 0:
         raise ValueError(f"cu_seq_lens_q starts at {int(bounds[0])}: its first entry must be 0.")
+    bounds = cu_seq_lens.to(device=device, dtype=torch.long)
     return FlatTokens(batch_size, row_length, cu_seq_lens=bounds, sequence_lengths=lengths)
 
 
 def _additive_mask(mask: torch.Tensor, batch_size: int, row_length: int) -> torch.Tensor:
     if mask.dim() == 3:
         mask = mask[:, None]
-    if (
-        mask.dim() != 4
-        or mask.shape[0] not in (1, batch_size)
-        or mask.shape[2] not in (1, row_length)
-        or mask.shape[3] != row_length
-    ):
+    fits = mask.dim() == 4 and mask.shape[0] in (1, batch_size) and mask.shape[2] in (1, row_length)
+    if not fits or mask.shape[3] != row_length:
         raise ValueError(
             f"attention_mask has shape {tuple(mask.shape)}: pass ({batch_size}, {row_length}) flags, or a mask of "
             f"shape ({batch_size}, 1, {row_length}, {row_length})."

@@ -33,6 +33,7 @@ class RobertaEmbeddings(EncoderEmbeddings):
             first_position=config.pad_token_id + 1 if is_absolute else 0,
             position_padding=config.pad_token_id,
         )
+        self.padding_idx = config.pad_token_id  # where sentence-transformers finds the first position of packed rows
 
     def _positions(
         self,
@@ -48,7 +49,7 @@ class RobertaEmbeddings(EncoderEmbeddings):
             if tokens.is_packed:
                 # Each sequence of a packed row counts for itself.
                 counts_before = nn.functional.pad(counts[0], (1, 0)).index_select(0, tokens.cu_seq_lens[:-1])
-                counts = counts - counts_before.repeat_interleave(tokens.cu_seq_lens.diff())
+                counts = counts - tokens.of_tokens(counts_before)
             position_ids = counts * is_token + padding_id
         return super()._positions(tokens, input_ids, position_ids, device)
 

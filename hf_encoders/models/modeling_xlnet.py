@@ -22,6 +22,7 @@ from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 
 from .configuration_xlnet import HfeXLNetConfig
+from .encoder_arguments import on_host
 from .encoder_blocks import activation, in_chunks
 from .encoder_cpu_kernels import EncoderDropout, with_padding_rows
 from .encoder_heads import EncoderHead
@@ -38,7 +39,7 @@ from .encoder_tasks import (
     EncoderForSequenceClassification,
     EncoderForTokenClassification,
 )
-from .encoder_tokens import FlatTokens, HiddenStateRecorder
+from .encoder_tokens import FlatTokens, HiddenStateRecorder, places_of
 
 
 INSTEAD = {
@@ -348,11 +349,11 @@ class HfeXLNetLMHeadModel(XLNetHead, EncoderHead, HfeXLNetPreTrainedModel):
         tokens, states = outputs.tokens, outputs.last_hidden_state
         if labels is None:
             return (tokens.pad(self.lm_loss(states)) if return_logits else None), None
-        labels = tokens.flatten(labels.to(states.device))
+        given, labels = labels, tokens.flatten(labels.to(states.device))
         if not has_queries and (return_logits or torch.compiler.is_compiling()):
             scores = self.lm_loss(states)
             return (tokens.pad(scores) if return_logits else None), classification_sums(scores, labels)
-        predicted = (labels != IGNORED).nonzero().squeeze(1)
+        predicted = places_of(labels != IGNORED, on_host(given) != IGNORED)
         states = states[tokens.num_tokens :] if has_queries else states.index_select(0, predicted)
         labels = labels.index_select(0, predicted)
         if not return_logits:

@@ -14,13 +14,14 @@ from transformers.modeling_utils import load_state_dict
 from transformers.utils import ModelOutput
 from transformers.utils.generic import can_return_tuple
 
-from hf_encoders.data.batches import IGNORED
+from hf_encoders.data.batches import IGNORED, keep_on_host
 from hf_encoders.data.replaced_tokens import REPLACEMENT, DataCollatorForReplacedTokenDetection
 from hf_encoders.errors import first_line
-from hf_encoders.models.encoder_arguments import check_ids
+from hf_encoders.models.encoder_arguments import check_ids, on_host
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.models.encoder_linear_loss import CHUNK_SCORES
 from hf_encoders.models.encoder_losses import ObjectiveSums, normalised, pair_share_of_batch
+from hf_encoders.models.encoder_tokens import places_of
 from hf_encoders.objectives.mlm import MASKED_TOKENS, MaskedLanguageModelling
 from hf_encoders.objectives.objective import LossTerm
 from hf_encoders.registration import config_class_of
@@ -142,16 +143,18 @@ class ReplacedTokenDetectionModel(PreTrainedModel):
         _, mlm = self.generator.predict_tokens(outputs.last_hidden_state, outputs.tokens, labels, return_logits=False)
         is_predicted = labels != IGNORED
         originals = torch.where(is_predicted, labels, input_ids)
-        corrupted = originals.masked_scatter(is_predicted, self._samples(outputs, is_predicted, random_bits))
-        found = self.discriminator(corrupted, *inputs, labels=(corrupted != originals).long(), **kwargs)
+        corrupted = originals.masked_scatter(is_predicted, self._samples(outputs, labels, random_bits))
+        made = {"labels": (corrupted != originals).long(), "input_ids": corrupted}
+        keep_on_host(made)
+        found = self.discriminator(corrupted, *inputs, labels=made["labels"], **kwargs)
         loss = normalised(mlm.nll, mlm.count, num_items_in_batch)
         loss = loss + DETECTED_TOKENS.weight * pair_share_of_batch(found.rtd, mlm, num_items_in_batch)
         return ReplacedTokenDetectionOutput(loss, found.logits, mlm, found.rtd, corrupted)
 
     @torch.no_grad()
-    def _samples(self, outputs: Any, is_predicted: torch.Tensor, random_bits: torch.Tensor) -> torch.Tensor:
+    def _samples(self, outputs: Any, labels: torch.Tensor, random_bits: torch.Tensor) -> torch.Tensor:
         """Tokens for the places of the predicted ones, `(P,)`; never holds more than a chunk of scores."""
-        predicted = outputs.tokens.flatten(is_predicted).nonzero().squeeze(1)
+        predicted = places_of(outputs.tokens.flatten(labels != IGNORED), on_host(labels) != IGNORED)
         hidden_states = outputs.last_hidden_state.index_select(0, predicted)
         random_bits = outputs.tokens.flatten(random_bits).index_select(0, predicted)
         head, size = self.generator.mlm_head, max(1, CHUNK_SCORES // self.config.vocab_size)

@@ -17,7 +17,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 from transformers.trainer_utils import EvalLoopOutput
 
-from hf_encoders.data.batches import IGNORED, count_items
+from hf_encoders.data.batches import IGNORED, count_items, keep_on_host
 from hf_encoders.data.packing import TokenBudget
 from hf_encoders.data.streaming import StreamedExamples
 from hf_encoders.training.callbacks import EpochCallback, HubCodeCallback, epoch_datasets
@@ -79,6 +79,10 @@ class PreTrainingTrainer(FaultTolerantTrainer):
         if health:
             self.health = health if isinstance(health, HealthCallback) else (given or [HealthCallback()])[0]
             self.health.attach(self)
+            # It waits for the device twice a step, for what the callback stops at.
+            self.args.logging_nan_inf_filter = False
+        # With pinned memory (`dataloader_pin_memory`) no copy of a batch is waited for.
+        self.accelerator.dataloader_config.non_blocking = True
         self._running = self._no_sums()
         self._evaluated = self._no_sums()  # of all datasets of an evaluation
         self._evaluation_logs: dict[str, float] | None = None  # of those datasets, for the one log of all
@@ -148,14 +152,19 @@ class PreTrainingTrainer(FaultTolerantTrainer):
         for name, sums in found.items():
             count = counts.get(name, sums.count).clamp(min=1)
             loss = loss + self.loss_weights[name] * sums.nll / count.to(sums.nll.device)
-            # To the CPU first: not every device supports float64.
             values = sums.nll, sums.correct, sums.count, getattr(sums, "label_1", None)
-            values = [sums.nll.new_tensor(math.nan) if value is None else value.detach() for value in values]
-            values = torch.stack([value.float() for value in values]).cpu().double()
+            values = [sums.nll.new_full((), math.nan) if value is None else value.detach() for value in values]
+            values = torch.stack([value.float() for value in values]).to(self._running)
             self._running[list(self.loss_terms).index(name)] += values
         if counts and self.args.average_tokens_across_devices:
             loss = loss * self.accelerator.num_processes  # gradients are averaged over processes
         return (loss, outputs) if return_outputs else loss
+
+    def _prepare_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """As in `Trainer`; with copies on the CPU of what the model reads there."""
+        inputs = super()._prepare_inputs(inputs)
+        keep_on_host(inputs)
+        return inputs
 
     def autocast_smart_context_manager(self, cache_enabled: bool | None = True) -> AbstractContextManager:
         """As in `Trainer`; with autocast under FSDP2 too, where accelerate has only a policy that rounds more."""
@@ -339,14 +348,18 @@ class PreTrainingTrainer(FaultTolerantTrainer):
                 raise ValueError(f"{name}: PreTrainingTrainer computes the losses from the heads' outputs: {remedy}.")
 
     def _no_sums(self) -> torch.Tensor:
-        """`(terms, 4)`: summed loss, correct items, items, those with label 1."""
-        return torch.zeros(len(self.loss_terms), 4, dtype=torch.float64)
+        """`(terms, 4)`: summed loss, correct items, items, those with label 1.
+
+        On the device, which is then not waited for; only MPS has no float64.
+        """
+        device = "cpu" if self.args.device.type == "mps" else self.args.device
+        return torch.zeros(len(self.loss_terms), 4, dtype=torch.float64, device=device)
 
     def _taken_sums(self) -> torch.Tensor:
         """The running sums over all processes, `(terms, 4)`, which begin again at 0."""
         sums, self._running = self._running, self._no_sums()
         if self.args.world_size > 1:
-            sums = self.accelerator.reduce(sums.to(self.args.device), reduction="sum").cpu()
+            sums = self.accelerator.reduce(sums.to(self.args.device), reduction="sum")
         return sums
 
     def _metrics(self, sums: torch.Tensor) -> dict[str, float]:

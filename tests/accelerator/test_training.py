@@ -8,11 +8,13 @@ import math
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
+from transformers import TrainerCallback
 
 from hf_encoders.cli import main
 from hf_encoders.models.encoder_attention import EncoderSelfAttention
@@ -94,6 +96,32 @@ def test_figures_of_health_are_those_of_a_cpu(device, tmp_path, monkeypatch):
 def test_bfloat16_is_close_to_float32(device, tmp_path, case):
     runs = [trained(tmp_path, device, case, learning_rate=0.01, bf16=bf16) for bf16 in (False, True)]
     assert losses(runs[0]) == pytest.approx(losses(runs[1]), rel=IN_16_BITS)
+
+
+@pytest.mark.only_cuda
+@pytest.mark.parametrize("case", ["nsp", "mlm packed"])
+def test_a_step_waits_once_for_the_device(device, tmp_path, case):
+    """By torch's own warnings; `tests/training/test_synchronisations.py` counts what a CPU can show."""
+
+    class Count(TrainerCallback):
+        def __init__(self) -> None:
+            self.steps: list[int] = []
+
+        def on_step_end(self, *args, **kwargs) -> None:
+            self.steps.append(len(caught))
+
+    count = Count()
+    trainer = make_trainer(tmp_path, case, logging_strategy="no")
+    trainer.add_callback(count)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            trainer.train()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    told = [str(one.message) for one in caught[count.steps[1] : count.steps[2]]]
+    assert sum("synchroniz" in message for message in told) <= 1, told
 
 
 @pytest.mark.only_cuda
@@ -183,4 +211,4 @@ def test_the_benchmark_runs(device, tmp_path, capsys):
     arguments += ["--rounds", "1", "--steps", "1", "--dtype", "float32", "bfloat16", "--against", "grouped"]
     assert main(["benchmark", *map(str, arguments)]) == 0
     printed = capsys.readouterr().out
-    assert printed.count("hf_encoders ") == 2 and f", bfloat16, {device.type}" in printed
+    assert printed.count("\nhf_encoders ") == 2 and f", bfloat16, {device.type}" in printed

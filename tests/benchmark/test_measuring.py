@@ -11,7 +11,7 @@ from hf_encoders.benchmark.measuring import (
     needed_flops,
     run_turn,
 )
-from hf_encoders.benchmark.report import metrics_of
+from hf_encoders.benchmark.report import format_summary, metrics_of, table_of
 from hf_encoders.benchmark.rows import make_pool
 from hf_encoders.records.hardware import peak_on_cpu
 from tests.benchmark.tiny import tiny_config, tiny_corpus, tiny_setting
@@ -107,3 +107,18 @@ def test_figures_counted_by_hand():
     assert tuple(found["mfu"].values()) == pytest.approx((0.2, 0.1, 0.3))
     assert found["padding"] == pytest.approx(1 / 3)
     assert found["activation_megabytes"] == 5
+
+
+def test_tables_in_one_counted_by_hand():
+    """Implementations that a table does not have leave their cell empty."""
+    setting, tables = tiny_setting(rounds=1, steps=2), []
+    for names in (("transformers sdpa", "transformers eager", "hf_encoders"), ("transformers sdpa", "hf_encoders")):
+        turns = {name: Turn(100, 125, 1000, 1.0, 1.0 / (i + 1), 1.0) for i, name in enumerate(names)}
+        measured = {name: Measurements([turn], 2_000_000 // (i + 1)) for i, (name, turn) in enumerate(turns.items())}
+        tables.append(table_of(setting, measured, 10, 10_000.0))
+    assert format_summary(tables).splitlines() == [
+        "| | padding | hf_encoders | eager | MFU, stock → this | activations MB, stock → this |",
+        "|---|---|---|---|---|---|",
+        f"| {setting} | 20% | 3.00 [3.00-3.00] | 2.00 [2.00-2.00] | 10% → 30% | 2 → 1 |",
+        f"| {setting} | 20% | 2.00 [2.00-2.00] | | 10% → 20% | 2 → 1 |",
+    ]

@@ -1,3 +1,5 @@
+import argparse
+import functools
 import json
 import re
 
@@ -5,6 +7,8 @@ import pytest
 import torch
 
 from hf_encoders import HfeBertConfig
+from hf_encoders.benchmark import implementations
+from hf_encoders.benchmark.settings import Setting
 from hf_encoders.cli import main
 from hf_encoders.commands import benchmark as command
 from hf_encoders.data.corpus.python_docs import LabelledDocument
@@ -84,7 +88,59 @@ def test_without_text_the_python_documentation_is_read_once(folder, capsys, monk
     assert main(["benchmark", *arguments]) == 0
     assert len(calls) == 1
     assert torch.get_num_threads() == threads
-    assert capsys.readouterr().out.count("hf_encoders") == 2
+    output = capsys.readouterr().out
+    assert output.count("\nhf_encoders ") == 2
+    assert "| | padding | hf_encoders | MFU, stock → this |" in output
+
+
+def test_compiled_is_measured_beside_eager(folder, capsys, monkeypatch):
+    """Dynamo alone, without a compiler."""
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+    assert benchmark(folder, "--against", "compiled", "--task", "inference") == 0
+    assert "\nhf_encoders compiled  " in capsys.readouterr().out
+
+
+def settings_of(monkeypatch, *arguments: str) -> tuple[list[Setting], list[str]]:
+    """Settings and implementations where there is CUDA."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    given = parser.parse_args(arguments)
+    command.set_defaults(given)
+    command.check_arguments(given)
+    return command.make_settings(given), given.against
+
+
+def test_on_cuda_the_defaults_are_the_whole_table(monkeypatch, capsys):
+    monkeypatch.setattr(implementations, "is_flash_attn_2_available", lambda: True)
+    settings, against = settings_of(monkeypatch)
+    assert [str(setting) for setting in settings] == [
+        "pretraining (mlm), bert base, 128 x 128, paragraphs, bfloat16, cuda",
+        "pretraining (mlm), bert base, 32 x 512, documents, bfloat16, cuda",
+        "pretraining (mlm), bert large, 64 x 128, paragraphs, bfloat16, cuda",
+        "pretraining (mlm), bert large, 16 x 512, documents, bfloat16, cuda",
+    ]
+    assert {setting.steps for setting in settings} == {10}
+    assert against == ["flash", "grouped", "modernbert", "compiled"]
+    assert implementations.best_kernel(settings[0]) == "flash_attention_2"
+    _, against = settings_of(monkeypatch, "--objective", "nsp")
+    assert against == ["flash", "grouped", "compiled"]
+    assert not capsys.readouterr().err
+
+
+def test_without_flash_attention_it_is_left_out_and_told(monkeypatch, capsys):
+    _, against = settings_of(monkeypatch, "--size", "small")
+    assert against == ["grouped", "modernbert", "compiled"]
+    assert "transformers flash is left out: flash attention needs --device cuda, --dtype bf" in capsys.readouterr().err
+
+
+def test_memory_that_is_not_enough_says_what_to_lower(folder, capsys, monkeypatch):
+    def fail(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(command, "measure", fail)
+    assert benchmark(folder) == 2
+    assert re.search("--batch-size 4: .* does not fit into the device's memory: lower it", capsys.readouterr().err)
 
 
 def test_cuda_that_is_not_there_is_refused(folder, capsys, monkeypatch):
@@ -102,6 +158,10 @@ def test_cuda_that_is_not_there_is_refused(folder, capsys, monkeypatch):
         (
             ("--objective", "nsp", "--against", "modernbert"),
             "--against modernbert: it has no head for --objective nsp",
+        ),
+        (
+            ("--against", "flash"),
+            "--against flash: flash attention needs --device cuda, --dtype bfloat16 and the pack",
         ),
         (("--length", "41"), "max_position_embeddings=40, and rows of 41 tokens need 41: lower --length"),
         (("--length", "4"), "--length 4: must be at least 8"),

@@ -1,0 +1,105 @@
+"""Texts as flat token ids, cut into packed batches in their given order."""
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from hf_encoders.data.ragged import offsets_of
+
+
+TEXTS_AT_ONCE = 1024  # that the tokenizer gets: lists of Python integers exist for these only
+PER_TOKEN = ("input_ids", "token_type_ids")  # what a tokenizer returns for each token, the mask apart
+
+
+@dataclass
+class PackedTexts:
+    """Tokenized texts one after the other, special tokens included.
+
+    Args:
+        inputs (`dict`): `input_ids`, and other arguments of `forward` with one id per token; each `np.ndarray` of
+            `int32` and shape `(N,)`.
+        offsets (`np.ndarray` of `int64` and shape `(S + 1,)`): Where each text begins, and the end of the last one.
+    """
+
+    inputs: dict[str, np.ndarray]
+    offsets: np.ndarray
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Tokens of each text, `(S,)`."""
+        return np.diff(self.offsets)
+
+    def batches(self, max_tokens: int) -> Iterator[slice]:
+        """Consecutive texts with at most `max_tokens` tokens, or one text that is longer than that.
+
+        >>> texts = PackedTexts({}, offsets_of(np.array([4, 5, 2, 12, 3])))
+        >>> [(batch.start, batch.stop) for batch in texts.batches(max_tokens=11)]
+        [(0, 3), (3, 4), (4, 5)]
+        """
+        start, end = 0, len(self.offsets) - 1
+        while start < end:
+            stop = int(np.searchsorted(self.offsets, self.offsets[start] + max_tokens, "right")) - 1
+            stop = max(stop, start + 1)
+            yield slice(start, stop)
+            start = stop
+
+    def make_batch(self, texts: slice, device: torch.device | str = "cpu") -> dict[str, torch.Tensor]:
+        """Arguments of `forward`: a row `(1, n)` of each input, and `cu_seq_lens_q` of `(texts + 1,)`; all `int64`.
+
+        >>> texts = PackedTexts({"input_ids": np.array([1, 7, 2, 1, 8, 9, 2, 1, 6, 2])}, np.array([0, 3, 7, 10]))
+        >>> {name: tensor.tolist() for name, tensor in texts.make_batch(slice(1, 3)).items()}
+        {'input_ids': [[1, 8, 9, 2, 1, 6, 2]], 'cu_seq_lens_q': [0, 4, 7]}
+        """
+        bounds = self.offsets[texts.start : texts.stop + 1]
+        tokens = slice(bounds[0], bounds[-1])
+        batch = {name: values[None, tokens].astype(np.int64) for name, values in self.inputs.items()}
+        batch["cu_seq_lens_q"] = bounds - bounds[0]
+        return {name: torch.from_numpy(values).to(device) for name, values in batch.items()}
+
+
+def tokenized(tokenizer: PreTrainedTokenizerBase, texts: Any, max_length: int | None = None) -> PackedTexts:
+    """Tokenize texts, with special tokens, truncated to `max_length` tokens if given.
+
+    Token types are left out where none is above 0, as everywhere here: to XLM a token type of 0 is not none.
+
+    Raises:
+        ValueError: For what is no list of texts, and for a text without a token of its own.
+
+    >>> packed = tokenized(doctest_tokenizer(), ["w5 w6", "w7"])
+    >>> {name: ids.tolist() for name, ids in packed.inputs.items()}, packed.offsets.tolist()
+    ({'input_ids': [5, 6, 7]}, [0, 2, 3])
+    """
+    texts = checked_texts(texts)
+    options = {"truncation": max_length is not None, "max_length": max_length, "return_attention_mask": False}
+    parts, lengths = [], []
+    for start in range(0, len(texts), TEXTS_AT_ONCE):
+        rows = tokenizer(texts[start : start + TEXTS_AT_ONCE], verbose=False, **options)
+        lengths.extend(map(len, rows["input_ids"]))
+        flat = {name: itertools.chain.from_iterable(rows[name]) for name in PER_TOKEN if name in rows}
+        parts.append({name: np.fromiter(values, np.int32) for name, values in flat.items()})
+    inputs = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    if "token_type_ids" in inputs and not inputs["token_type_ids"].any():
+        del inputs["token_type_ids"]
+    is_empty = np.array(lengths) <= tokenizer.num_special_tokens_to_add()
+    if is_empty.any():
+        number = int(is_empty.argmax())
+        raise ValueError(f"texts[{number}]={texts[number]!r} has no tokens: leave it out.")
+    return PackedTexts(inputs, offsets_of(np.array(lengths)))
+
+
+def checked_texts(texts: Any) -> list[str]:
+    """The texts as a list; raises ValueError for anything but at least one string in a sequence."""
+    if isinstance(texts, (str, bytes, Mapping)) or not hasattr(texts, "__iter__"):
+        raise ValueError(f"texts is a {type(texts).__name__}: pass a list of strings.")
+    texts = list(texts)
+    if not texts:
+        raise ValueError("texts is empty: pass at least one.")
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise ValueError(f"texts[{number}] is a {type(text).__name__}: pass strings.")
+    return texts

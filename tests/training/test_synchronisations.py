@@ -1,0 +1,92 @@
+"""How often a training step waits for its device: counted on a CPU with tensors that say they are on CUDA.
+
+`tests/accelerator/test_training.py` counts on a GPU.
+"""
+
+from collections import Counter
+
+import accelerate.data_loader
+import pytest
+import torch
+from transformers import Trainer, TrainerCallback, TrainingArguments
+
+from hf_encoders.models import encoder_attention
+from tests.training import killed_run, launched_steps
+from tests.training.on_cuda import CUDA, CountedWaits, OnDevice
+
+
+STEPS = 4
+
+
+def marked(batch: dict, *_: object, **__: object) -> dict:
+    """What accelerate does with a batch: without waiting, since the copies are asked for."""
+    return {name: v.as_subclass(OnDevice) if torch.is_tensor(v) else v for name, v in batch.items()}
+
+
+def sequence_by_sequence(query, key, value, tokens, scaling, dropout):
+    """In the place of the kernel on CUDA, to which lengths are given on the host."""
+    kernel = torch.nn.functional.scaled_dot_product_attention
+    parts = zip(*(x.transpose(0, 1).split(tokens.sequence_lengths, dim=1) for x in (query, key, value)), strict=True)
+    return torch.cat([kernel(*part, scale=scaling, dropout_p=dropout).transpose(0, 1) for part in parts])
+
+
+class Event:
+    """Is reached when the forward pass is; what is waited for is in the queue behind it."""
+
+    def record(self) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+
+class CountSteps(TrainerCallback):
+    def __init__(self, mode: CountedWaits):
+        self.mode, self.steps = mode, []
+
+    def on_step_end(self, *args, **kwargs):
+        self.steps.append(Counter(self.mode.waits))
+        self.mode.waits.clear()
+
+
+@pytest.fixture
+def on_cuda(monkeypatch):
+    """Batches, counts and sums are on CUDA; parameters and gradients stay where they are."""
+    monkeypatch.setattr(TrainingArguments, "device", property(lambda self: self._setup_devices and CUDA))
+    monkeypatch.setattr(Trainer, "_prepare_inputs", lambda self, inputs: inputs)
+    monkeypatch.setattr(Trainer, "_move_model_to_device", lambda *_: None)
+    monkeypatch.setattr(accelerate.data_loader, "send_to_device", marked)
+    monkeypatch.setattr(encoder_attention, "attend_jagged", sequence_by_sequence)
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    with CountedWaits() as mode:
+        yield mode
+
+
+def waits_of(trainer: Trainer, mode: CountedWaits) -> list[Counter]:
+    trainer.args.logging_strategy = trainer.args.save_strategy = "no"
+    trainer.args.max_steps = STEPS
+    counts = CountSteps(mode)
+    trainer.add_callback(counts)
+    trainer.train()
+    assert len(counts.steps) == STEPS
+    return counts.steps[1:]  # the first one also starts the run
+
+
+@pytest.mark.parametrize("case", ["nsp", "mlm packed", "dialogue packed accumulated"])
+def test_a_micro_batch_waits_once_for_the_device(on_cuda, tmp_path, case):
+    """For the copy of the batch from which lengths, checks and numbers of predicted tokens are read."""
+    micro_batches = 2 if "accumulated" in case else 1
+    trainer = launched_steps.make_trainer(case, "alone", tmp_path)
+    assert waits_of(trainer, on_cuda) == [{"to cpu": micro_batches}] * (STEPS - 1)
+
+
+@pytest.mark.parametrize(("examples", "most"), [("replaced tokens", 2), ("permutations", 6)])
+def test_what_is_made_on_the_device_is_waited_for_too(on_cuda, tmp_path, examples, most):
+    """The tokens that a discriminator reads; of permutations, the query rows."""
+    for waits in waits_of(killed_run.make_trainer(examples, 0, str(tmp_path)), on_cuda):
+        assert waits.total() == most
+
+
+def test_without_the_copy_each_reading_waits(on_cuda, tmp_path, monkeypatch):
+    """So the count counts."""
+    monkeypatch.setattr("hf_encoders.training.trainer.keep_on_host", lambda batch: None)
+    for waits in waits_of(launched_steps.make_trainer("nsp", "alone", tmp_path), on_cuda):
+        assert waits["to cpu"] > 5
