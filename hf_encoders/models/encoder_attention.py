@@ -57,8 +57,7 @@ class EncoderSelfAttention(nn.Module):
         heads = tuple(project(getattr(self, name), hidden_states).view(shape) for name in self.projections)
         if tokens.attend is not None:
             return tokens.attend(*heads, self.scaling, self._dropout).reshape(hidden_states.shape), None
-        if tokens.num_tokens != hidden_states.shape[0]:  # without the padding rows
-            heads = tuple(x[: tokens.num_tokens] for x in heads)
+        heads = tuple(x[: tokens.num_tokens] for x in heads)  # without the padding rows
         context, weights = self._attend(heads, tokens, output_attentions)
         return padded_to(context, hidden_states.shape[0]).reshape(hidden_states.shape), weights
 

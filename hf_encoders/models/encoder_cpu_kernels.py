@@ -180,9 +180,9 @@ def gradients_of_attention(
     return gradients
 
 
-def _masks(query: torch.Tensor, lengths: list[int], seed: torch.Tensor, dropout: float) -> tuple[torch.dtype, Heads]:
+def _masks(like: torch.Tensor, lengths: list[int], seed: torch.Tensor, dropout: float) -> tuple[torch.dtype, Heads]:
     """The dtype to compute in, and the scaled mask of each sequence's weights, flat; ones without dropout."""
-    exact, sizes = torch.promote_types(query.dtype, torch.float32), [query.shape[1] * one * one for one in lengths]
+    exact, sizes = torch.promote_types(like.dtype, torch.float32), [like.shape[1] * one * one for one in lengths]
     if dropout == 0:
         return exact, torch.ones(sum(sizes), dtype=exact).split(sizes)
     return exact, scaled_mask(random_bits((sum(sizes),), sample_seed(sum(sizes), seed)), dropout, exact).split(sizes)
