@@ -4,7 +4,9 @@ import functools
 import gc
 import multiprocessing.popen_forkserver
 import multiprocessing.popen_spawn_posix
+import os
 import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 import torch
 from torch.utils.data import _utils as data_loading
 
+from hf_encoders.records import plots
 from tests.forked_python import Forked, python_c
 
 
@@ -27,9 +30,30 @@ _unmarked: str | None = None  # the running test, if it must not start a process
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     """No test depends on which tests ran before it."""
-    # Without an accelerator `torch.manual_seed` formats the stack three times, for its error if there is one later.
-    seed = torch.manual_seed if torch.cuda.is_available() else torch.default_generator.manual_seed
-    seed(0)
+    torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _pictures(request: pytest.FixtureRequest) -> Any:
+    """Draw the first picture of a file of tests alone, unless it is about them (marker `pictures`).
+
+    Every run ends with one, which takes a quarter of a second.
+    """
+    if request.node.get_closest_marker("pictures"):
+        yield
+        return
+    draw, drawn = plots.draw, []
+
+    def draw_first(panels: Any, path: Path, *args: Any, **kwargs: Any) -> Path:
+        if drawn:
+            path.write_bytes(drawn[0])
+        else:
+            drawn.append(draw(panels, path, *args, **kwargs).read_bytes())
+        return path
+
+    plots.draw = draw_first
+    yield
+    plots.draw = draw
 
 
 @pytest.fixture(scope="module")
@@ -66,9 +90,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Leave what the imports made out of every later garbage collection, which accelerate asks for at each shard."""
+    """Leave what the imports made out of every later garbage collection.
+
+    And omit those that accelerate makes when each training begins, for the memory of an accelerator: 20 ms.
+    """
     gc.collect()
     gc.freeze()
+    if memory := sys.modules.get("accelerate.utils.memory"):
+        memory.gc = SimpleNamespace(collect=lambda: None)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -87,6 +116,10 @@ def pytest_configure() -> None:
 
     Forks, such as the workers of a data loader, are cheap and may be anywhere.
     """
+    os.fsync = lambda descriptor: None  # no test cuts the power
+    if not torch.cuda.is_available():
+        # It formats the stack three times, for its error if there were an accelerator later: 1 ms, some 20,000 times.
+        torch.manual_seed = torch.default_generator.manual_seed
     _guard(Forked, lambda *_, **__: True)
     _guard(subprocess.Popen, lambda self, args, *_, **__: _is_python(args))
     for module in (multiprocessing.popen_forkserver, multiprocessing.popen_spawn_posix):

@@ -127,15 +127,12 @@ class EncoderModel:
         source = input_ids if inputs_embeds is None else inputs_embeds
         tokens = flat_tokens(*source.shape[:2], source.device, attention_mask, cu_seq_lens_q, keep_padding)
         self._check_length(tokens, input_ids, position_ids)
-        if output_attentions is None:
-            output_attentions = self.config.output_attentions
-        if output_hidden_states is None:
-            output_hidden_states = self.config.output_hidden_states
+        config = self.config
+        attentions = config.output_attentions if output_attentions is None else output_attentions
+        states = config.output_hidden_states if output_hidden_states is None else output_hidden_states
         hidden_states = self.embed(tokens, input_ids, token_type_ids, position_ids, inputs_embeds, **own_ids)
         # `output_hidden_states=[0]` selects layers.
-        hidden_states = self.run_layers(
-            hidden_states, tokens, bool(output_attentions), output_hidden_states not in (None, False)
-        )
+        hidden_states = self.run_layers(hidden_states, tokens, bool(attentions), states not in (None, False))
         tokens = tokens.to(hidden_states.device)
         pooled = None if self.pooler is None else self.pool(tokens.first_of_each_sequence(hidden_states))
         if flat_output:

@@ -319,7 +319,7 @@ def recipe_of(name: str, fields: Any) -> Recipe:
         if key not in known:
             raise ValueError(f"{key!r} is not a field of a recipe, which has {', '.join(known)}.")
         kind = KINDS.get(key, dict)
-        if not isinstance(value, kind):
+        if not isinstance(value, kind) and not (kind is float and type(value) is int):
             raise ValueError(f"{key}: {value!r} is a {type(value).__name__}, and must be a {kind.__name__}.")
     for key in ("family", "objective", "model", "tokenizer", "phases"):
         if key not in fields:

@@ -147,8 +147,8 @@ class SavedFamily(NamedTuple):
         first: a process without the package: `trusted_auto_classes` with `trust_remote_code=True`, in ways
             `trusted/<key>`; all with no flag for absolute positions, `plain/<key>`; fine-tuning, `tuned/<folder>`.
         tuned_folders: what the first process saved again.
-        second: another process without the package, on `tuned_folders`: through `auto_classes_after_tuning`, and with
-            no flag only the saved head; ways as in `first`.
+        second: another process without the package, on `tuned_folders`: the saved head, with `trust_remote_code=True`
+            and with no flag; ways as in `first`.
     """
 
     family: Family

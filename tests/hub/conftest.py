@@ -16,7 +16,6 @@ from tests.hub.tiny_checkpoints import (
     FAMILIES,
     RELATIVE,
     Family,
-    auto_classes_after_tuning,
     head_of,
     labels_for,
     make_batch,
@@ -103,7 +102,7 @@ def _first_job(save: _Save) -> Job:
 
 
 def _second_job(save: _Save) -> Job:
-    loads = _trusted_loads(save.family, save.tuned_folders, auto_classes_after_tuning)
+    loads = _trusted_loads(save.family, save.tuned_folders, lambda family, key: [head_of(key)])
     return Job(save.family, {"loads": loads + _plain_loads(save.tuned_folders, lambda key: [key])})
 
 

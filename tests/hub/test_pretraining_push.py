@@ -1,19 +1,21 @@
 """`hf-encoders pretrain --push_to_hub`: the model goes to the Hub with its card; the text that it read does not."""
 
-import subprocess
-import sys
+from pathlib import Path
 
 import pytest
 import yaml
 
+import hf_encoders
 from hf_encoders.publishing.checks import check_directory
 from tests.data.corpora import write_corpus
+from tests.forked_python import python_c
 from tests.hub.loopback_hub import LoopbackHub
 
 
 pytestmark = pytest.mark.processes
 
 
+ROOT = str(Path(hf_encoders.__file__).parents[1])
 RECIPE = {
     "family": "bert",
     "objective": "nsp",
@@ -24,19 +26,22 @@ RECIPE = {
 }
 
 
-def test_the_text_stays_here_and_the_card_is_that_of_the_record(tmp_path):
-    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(RECIPE), encoding="utf-8")
-    write_corpus(tmp_path / "text.txt", 60, "alpha")
-    command = [sys.executable, "-m", "hf_encoders.cli", "pretrain", "tiny.yaml", "--corpus", "text.txt"]
-    command += ["--output", "run", "--validation-share", "0.2", "--save_steps", "2", "--disable_tqdm", "True"]
-    command += ["--push_to_hub", "True", "--hub_model_id", "user/tiny"]
+def pretrain(folder: Path, recipe: dict, *options: str) -> dict[str, bytes]:
+    """The files on the Hub after a run that pushed."""
+    (folder / "tiny.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
+    write_corpus(folder / "text.txt", 60, "alpha")
+    command = ["pretrain", "tiny.yaml", "--corpus", "text.txt", "--output", "run", "--validation-share", "0.2"]
+    command += ["--save_steps", "2", "--disable_tqdm", "True", "--push_to_hub", "True", "--hub_model_id", "user/tiny"]
+    run = "import sys; from hf_encoders.cli import main; sys.exit(main(sys.argv[1:]))"
     with LoopbackHub() as hub:
-        environment = hub.environment(tmp_path / "home") | {"OMP_NUM_THREADS": "1"}
-        done = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240, check=False
-        )
+        environment = hub.environment(folder / "home") | {"OMP_NUM_THREADS": "1", "PYTHONPATH": ROOT}
+        done = python_c(run, [*command, *options], environment, folder, timeout=240)
         assert done.returncode == 0, done.stderr
-        files = hub.files("user/tiny")
+        return hub.files("user/tiny")
+
+
+def test_the_text_stays_here_and_the_card_is_that_of_the_record(tmp_path):
+    files = pretrain(tmp_path, RECIPE)
     assert not [name for name in files if "corpus" in name or name.endswith((".arrow", ".txt"))]
     model = tmp_path / "run" / "model"
     names = ("README.md", "training_record.json", "model.safetensors", "config.json", "loss_curve.png")
@@ -46,18 +51,7 @@ def test_the_text_stays_here_and_the_card_is_that_of_the_record(tmp_path):
 def test_a_generator_goes_along_with_every_push(tmp_path, forked_loads):
     """With that of a checkpoint as with the last one; what is there is checked as it is before `publish`."""
     recipe = {**RECIPE, "family": "electra", "objective": "rtd"}
-    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
-    write_corpus(tmp_path / "text.txt", 60, "alpha")
-    command = [sys.executable, "-m", "hf_encoders.cli", "pretrain", "tiny.yaml", "--corpus", "text.txt"]
-    command += ["--output", "run", "--validation-share", "0.2", "--save_steps", "2", "--disable_tqdm", "True"]
-    command += ["--push_to_hub", "True", "--hub_model_id", "user/tiny", "--hub_strategy", "every_save"]
-    with LoopbackHub() as hub:
-        environment = hub.environment(tmp_path / "home") | {"OMP_NUM_THREADS": "1"}
-        done = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        files = hub.files("user/tiny")
+    files = pretrain(tmp_path, recipe, "--hub_strategy", "every_save")
     model = tmp_path / "run" / "model"
     names = ("model.safetensors", "generator/model.safetensors", "generator/config.json", "modeling_electra.py")
     assert all(files[name] == (model / name).read_bytes() for name in names)

@@ -93,25 +93,17 @@ def saved_heads(family: Family) -> list[str]:
 
 
 def trusted_auto_classes(family: Family, key: str) -> list[str]:
-    """Auto classes a checkpoint is loaded through: all, for BERT and from the head that predicts tokens.
+    """Auto classes a checkpoint is loaded through: all, from the head that predicts tokens.
 
-    Other heads of other families: the head itself, the base model and the head that predicts tokens. What one head
-    has and another needs follows from these, since every pair has the base model in common. The second kind of
-    relative positions is loaded through one head.
+    Other heads: the head itself, the base model and the head that predicts tokens. What one head has and another
+    needs follows from these, since every pair has the base model in common. The second kind of relative positions is
+    loaded through one head.
     """
     if key == RELATIVE[1]:
         return ["AutoModelForMaskedLM"]
-    if family is BERT or key == family.token_head:
+    if key == family.token_head:
         return auto_classes(family)
     return list(dict.fromkeys([head_of(key), "AutoModel", family.token_head]))
-
-
-def auto_classes_after_tuning(family: Family, key: str) -> list[str]:
-    """Auto classes a checkpoint is loaded through that was saved without the package: the same for BERT, else one.
-
-    That code files and `auto_map` are those of before is tested for every family by what is in the folders.
-    """
-    return trusted_auto_classes(family, key) if family is BERT else [head_of(key)]
 
 
 def make_tokenizer(family: Family) -> PreTrainedTokenizerBase:

@@ -170,11 +170,17 @@ def test_phases_keep_their_shares_in_a_shorter_run():
         ({"training": {"warmup_steps": "10"}}, "training: warmup_steps='10' must be a number"),
         ({"training": {"bf16": "on"}}, "training: bf16='on' must be true or false"),
         ({"model": []}, r"model: \[\] is a list, and must be a dict"),
+        ({"layer_decay": "high"}, "layer_decay: 'high' is a str, and must be a float"),
+        ({"layer_decay": 2}, r"layer_decay: 2: it must be in \(0, 1\]"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(changed, said):
     with pytest.raises(ValueError, match=said):
         recipe_of("mine", {**MINIMAL, **changed})
+
+
+def test_a_whole_number_is_a_number():
+    assert recipe_of("mine", {**MINIMAL, "layer_decay": 1}).layer_decay == 1
 
 
 def test_tables_with_too_few_rows():

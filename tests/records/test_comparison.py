@@ -2,9 +2,13 @@
 
 import json
 
+import pytest
 from PIL import Image
 
 from hf_encoders.records.plots import as_table, logged_points, write_comparison
+
+
+pytestmark = pytest.mark.pictures
 
 
 FIGURES = {

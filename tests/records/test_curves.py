@@ -15,6 +15,9 @@ from hf_encoders.records.curves import Curve, compare, read_run, save_reference
 from hf_encoders.records.plots import draw_runs
 
 
+pytestmark = pytest.mark.pictures
+
+
 def entries(number, loss=6.0, every=10, tokens=1000):
     """A loss that falls by 0.1 a log."""
     return [

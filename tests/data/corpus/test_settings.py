@@ -1,14 +1,17 @@
 import functools
+import os
 import re
-import subprocess
-import sys
+from pathlib import Path
 
 import pytest
 
+import hf_encoders
 from hf_encoders.data.corpus.segmentation import split_sentences
 from hf_encoders.data.corpus.settings import describe_function
+from tests.forked_python import python_c
 
 
+ROOT = str(Path(hf_encoders.__file__).parents[1])
 SCRIPT = """
 from functools import partial
 from hf_encoders.data.corpus.settings import describe_function
@@ -37,13 +40,14 @@ def test_partials_name_what_is_not_a_default():
 
 @pytest.mark.processes
 def test_the_code_of_a_script_decides_and_the_process_does_not(tmp_path):
-    def described(limit: int) -> str:
+    def described(limit: int) -> list[str]:
         (tmp_path / "script.py").write_text(SCRIPT.format(limit=limit))
-        return subprocess.run(
-            [sys.executable, tmp_path / "script.py"], check=True, capture_output=True, text=True
-        ).stdout.strip()
+        run = "import runpy; runpy.run_path('script.py', run_name='__main__')"
+        done = python_c(run, [], {**os.environ, "PYTHONPATH": ROOT}, tmp_path)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.split()
 
     first = described(2)
     assert first == described(2)
-    for one, other in zip(first.split(), described(3).split(), strict=True):
+    for one, other in zip(first, described(3), strict=True):
         assert one.startswith("__main__.") and one != other
