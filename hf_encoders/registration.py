@@ -70,7 +70,10 @@ def add_family(config_class: type["EncoderConfig"]) -> None:
 def _add_family(config_class: type["EncoderConfig"]) -> None:
     import transformers
 
+    from hf_encoders.compilation import compile_layers_only
+
     for auto_class, model_class in _model_classes(config_class).items():
+        compile_layers_only(model_class)
         getattr(transformers, auto_class).register(config_class, model_class, exist_ok=True)
     tokenizer_class = getattr(transformers, config_class.TOKENIZER_CLASS)
     transformers.AutoTokenizer.register(config_class, tokenizer_class, exist_ok=True)

@@ -18,12 +18,9 @@ from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .encoder_configuration import EncoderConfig
-from .encoder_cpu_kernels import attend_with_dropout, is_eager, matmul_dtype, padded_to, samples_16_bits
+from .encoder_cpu_kernels import Heads, attend_with_dropout, is_eager, matmul_dtype, padded_to, samples_16_bits
 from .encoder_recompute import project
 from .encoder_tokens import FlatTokens
-
-
-Heads = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # query, key and value
 
 
 class EncoderSelfAttention(nn.Module):
@@ -56,16 +53,13 @@ class EncoderSelfAttention(nn.Module):
         """`(N, D)` -> `(N, D)`, and the weights `(S, A, L, L)` if asked for, else None."""
         # Cast once instead of in each of the three projections, and likewise in the backward pass.
         hidden_states = hidden_states.to(matmul_dtype(hidden_states))
-        query, key, value = (
-            self._heads(project(getattr(self, name), hidden_states), tokens) for name in self.projections
-        )
-        context, weights = self._attend((query, key, value), tokens, output_attentions)
+        shape = (hidden_states.shape[0], self.num_attention_heads, self.attention_head_size)
+        heads = tuple(project(getattr(self, name), hidden_states).view(shape) for name in self.projections)
+        if tokens.attend is not None:
+            return tokens.attend(*heads, self.scaling, self._dropout).reshape(hidden_states.shape), None
+        heads = tuple(x[: tokens.num_tokens] for x in heads)  # without the padding rows
+        context, weights = self._attend(heads, tokens, output_attentions)
         return padded_to(context, hidden_states.shape[0]).reshape(hidden_states.shape), weights
-
-    def _heads(self, projected: torch.Tensor, tokens: FlatTokens) -> torch.Tensor:
-        """`(N and padding rows, D)` -> `(N, A, H)`."""
-        heads = projected.view(projected.shape[0], self.num_attention_heads, self.attention_head_size)
-        return heads if heads.shape[0] == tokens.num_tokens else heads[: tokens.num_tokens]
 
     def _attend(
         self, heads: Heads, tokens: FlatTokens, output_attentions: bool

@@ -1,6 +1,7 @@
 """The blocks of every encoder, over flat tokens: embeddings, layers, pooler."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -168,6 +169,11 @@ class LayerStack(nn.Module):
         return through_layers(self.layers(), hidden_states, tokens, output_attentions, recorder)
 
 
+def run_layer(layer: Callable, *inputs: Any) -> torch.Tensor:
+    """One layer; `hf_encoders.compilation` replaces this function by one that knows of compilers."""
+    return layer(*inputs)
+
+
 def through_layers(
     layers: Sequence[Callable[[torch.Tensor, FlatTokens, bool], torch.Tensor]],
     hidden_states: torch.Tensor,
@@ -179,11 +185,11 @@ def through_layers(
     if recorder is None:
         hidden_states = with_padding_rows(hidden_states)
         for layer in layers:
-            hidden_states = layer(hidden_states, tokens, output_attentions)
+            hidden_states = run_layer(layer, hidden_states, tokens, output_attentions)
         return hidden_states[: tokens.num_tokens]
     padded = tokens.pad(hidden_states)
     for layer in layers:
-        hidden_states = layer(tokens.to(padded.device).flatten(padded), tokens, output_attentions)
+        hidden_states = run_layer(layer, tokens.to(padded.device).flatten(padded), tokens, output_attentions)
         padded = recorder(padded, hidden_states, tokens)
     return tokens.to(padded.device).flatten(padded)
 

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 
+Heads = tuple[torch.Tensor, ...]  # query, key and value
 STEPS = 2**16  # of a dropout probability
 CACHED_NUMBERS = 2**18  # float32 numbers that fit into a core's cache
 # From this width on, a copy costs less than it saves: with 1,120 rows, 768 x 768 takes 1.4 ms instead of 1.7,
@@ -59,13 +60,13 @@ def samples_16_bits(tensor: torch.Tensor, probability: float) -> bool:
     return tensor.device.type == "cpu" and is_eager() and 0 < round(probability * STEPS) < STEPS
 
 
-def sample_seed(num_elements: int) -> int:
+def sample_seed(num_elements: int, drawn: torch.Tensor | None = None) -> int:
     """A seed for `random_bits` from torch's own generator, in [0, 2^32), which is all that a CPU generator reads.
 
     The number of elements is mixed in, so that processes with equal seeds and batches of different size sample
     different masks.
     """
-    seed = int(torch.empty((), dtype=torch.int64).random_(2**32))
+    seed = int(torch.randint(2**32, ()) if drawn is None else drawn)
     return seed ^ (num_elements * 0x9E3779B1 & 0xFFFFFFFF)  # Knuth's multiplicative hash
 
 
@@ -131,30 +132,11 @@ class _AttentionWithDropout(torch.autograd.Function):
     """Saves its inputs and the seed of the random bits; weights and bits are recomputed in the backward pass."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        lengths: list[int],
-        scaling: float,
-        dropout: float,
-    ) -> torch.Tensor:
-        ctx.lengths, ctx.scaling, ctx.dropout = lengths, scaling, dropout
-        ctx.sizes = [query.shape[1] * length * length for length in lengths]
-        ctx.seed = sample_seed(sum(ctx.sizes))
-        exact, context = torch.promote_types(query.dtype, torch.float32), torch.empty_like(query)
-        mask = scaled_mask(random_bits((sum(ctx.sizes),), ctx.seed), dropout, exact)
-        for q, k, v, its_mask, its_context in zip(
-            *_of_each_sequence(lengths, (query * scaling).to(exact), key.to(exact), value.to(exact)),
-            mask.split(ctx.sizes),
-            *_of_each_sequence(lengths, context),
-            strict=True,
-        ):
-            weights = torch.bmm(q, k.transpose(1, 2)).softmax(dim=-1)  # (A, L, L)
-            its_context.copy_(torch.bmm(its_mask.view(weights.shape).mul_(weights), v))
-        ctx.save_for_backward(query, key, value)
-        return context
+    def forward(ctx: Any, *inputs: Any) -> torch.Tensor:
+        *heads, lengths, scaling, dropout = inputs
+        ctx.save_for_backward(*heads)
+        ctx.numbers = lengths, torch.randint(2**32, ()), scaling, dropout
+        return attend_to_sequences(torch.empty_like(heads[0]), heads, *ctx.numbers)
 
     @staticmethod
     @torch.autocast("cpu", enabled=False)
@@ -164,31 +146,52 @@ class _AttentionWithDropout(torch.autograd.Function):
                 "attention with dropout cannot be differentiated twice (create_graph=True) with "
                 "attn_implementation='sdpa' on a CPU: use attn_implementation='eager'."
             )
-        query, key, value = ctx.saved_tensors
-        exact = torch.promote_types(query.dtype, torch.float32)
-        mask = scaled_mask(random_bits((sum(ctx.sizes),), ctx.seed), ctx.dropout, exact)
-        gradients = [torch.empty_like(x) for x in (query, key, value)]
-        inputs = ((query * ctx.scaling).to(exact), key.to(exact), value.to(exact), gradient.to(exact))
-        for q, k, v, g, its_mask, of_q, of_k, of_v in zip(
-            *_of_each_sequence(ctx.lengths, *inputs),
-            mask.split(ctx.sizes),
-            *_of_each_sequence(ctx.lengths, *gradients),
-            strict=True,
-        ):
-            weights = torch.bmm(q, k.transpose(1, 2)).softmax(dim=-1)
-            its_mask = its_mask.view(weights.shape)
-            of_weights = torch.bmm(g, v.transpose(1, 2)).mul_(its_mask)
-            of_v.copy_(torch.bmm(its_mask.mul_(weights).transpose(1, 2), g))
-            of_scores = torch._softmax_backward_data(of_weights, weights, -1, exact)
-            of_q.copy_(torch.bmm(of_scores, k))
-            of_k.copy_(torch.bmm(of_scores.transpose(1, 2), q))
-        gradients[0].mul_(ctx.scaling)
-        return *gradients, None, None, None
+        return *gradients_of_attention(gradient, ctx.saved_tensors, *ctx.numbers), None, None, None
 
 
-def _of_each_sequence(lengths: list[int], *tensors: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], ...]:
-    """`(N, A, H)` each -> for each a view `(A, length, H)` of every sequence."""
-    return tuple(tensor.transpose(0, 1).split(lengths, dim=1) for tensor in tensors)
+def attend_to_sequences(
+    context: torch.Tensor, heads: Heads, lengths: list[int], seed: torch.Tensor, scaling: float, dropout: float
+) -> torch.Tensor:
+    """Write what `attend_with_dropout` computes with a seed into `context`, but for rows behind the sequences."""
+    exact, masks = _masks(heads[0], lengths, seed, dropout)
+    inputs = ((heads[0] * scaling).to(exact), *(x.to(exact) for x in heads[1:]), context)
+    for q, k, v, its_context, mask in zip(*views_of_sequences(lengths, *inputs), masks, strict=True):
+        weights = torch.bmm(q, k.transpose(1, 2)).softmax(dim=-1)  # (A, L, L)
+        its_context.copy_(torch.bmm(mask.view(weights.shape).mul_(weights), v))
+    return context
+
+
+def gradients_of_attention(
+    gradient: torch.Tensor, heads: Heads, lengths: list[int], seed: torch.Tensor, scaling: float, dropout: float
+) -> Heads:
+    """Of query, key and value, zero behind the sequences; weights and masks are recomputed."""
+    exact, masks = _masks(heads[0], lengths, seed, dropout)
+    gradients = tuple(torch.zeros_like(x) for x in heads)
+    inputs = ((heads[0] * scaling).to(exact), *(x.to(exact) for x in (*heads[1:], gradient)), *gradients)
+    for q, k, v, g, of_q, of_k, of_v, mask in zip(*views_of_sequences(lengths, *inputs), masks, strict=True):
+        weights = torch.bmm(q, k.transpose(1, 2)).softmax(dim=-1)
+        mask = mask.view(weights.shape)
+        of_weights = torch.bmm(g, v.transpose(1, 2)).mul_(mask)
+        of_v.copy_(torch.bmm(mask.mul_(weights).transpose(1, 2), g))
+        of_scores = torch._softmax_backward_data(of_weights, weights, -1, exact)
+        of_q.copy_(torch.bmm(of_scores, k))
+        of_k.copy_(torch.bmm(of_scores.transpose(1, 2), q))
+    gradients[0].mul_(scaling)
+    return gradients
+
+
+def _masks(like: torch.Tensor, lengths: list[int], seed: torch.Tensor, dropout: float) -> tuple[torch.dtype, Heads]:
+    """The dtype to compute in, and the scaled mask of each sequence's weights, flat; ones without dropout."""
+    exact, sizes = torch.promote_types(like.dtype, torch.float32), [like.shape[1] * one * one for one in lengths]
+    if dropout == 0:
+        return exact, torch.ones(sum(sizes), dtype=exact).split(sizes)
+    return exact, scaled_mask(random_bits((sum(sizes),), sample_seed(sum(sizes), seed)), dropout, exact).split(sizes)
+
+
+def views_of_sequences(lengths: list[int], *tensors: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], ...]:
+    """`(rows, A, H)` each -> for each a view `(A, length, H)` of every sequence."""
+    rows = sum(lengths)
+    return tuple(tensor[:rows].transpose(0, 1).split(lengths, dim=1) for tensor in tensors)
 
 
 # --- matrix products ---

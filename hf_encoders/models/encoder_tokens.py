@@ -8,8 +8,9 @@ Shape legend, used in all `encoder_*` files: B batch rows, T tokens in a row, N 
 width, P predicted tokens, V vocabulary.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -38,6 +39,8 @@ class FlatTokens:
         attention_mask (`torch.Tensor`, *optional*): masked layout only, `(B, T)` with True for real tokens, or
             an additive `(B, 1 or A, 1 or T, T)` mask.
     """
+
+    attend: ClassVar[Callable[..., torch.Tensor] | None] = None  # a kernel, of `hf_encoders.compilation`
 
     batch_size: int
     row_length: int
@@ -137,9 +140,7 @@ class FlatTokens:
 
     def of_tokens(self, of_sequences: torch.Tensor) -> torch.Tensor:
         """What each token's sequence has, in a packed row: `(S,)` -> `(N,)`."""
-        return of_sequences.repeat_interleave(
-            self.cu_seq_lens.diff(), output_size=self.row_length
-        )  # waits for nothing
+        return of_sequences.repeat_interleave(self.cu_seq_lens.diff(), output_size=self.row_length)  # no wait
 
     def columns(self, device: torch.device) -> torch.Tensor:
         """Column of each flat token in its row (in its sequence, when packed), from 0: `(N,)`."""

@@ -155,9 +155,9 @@ def mask_of_padding(
 
 def zero_at_padding(hidden_states: torch.Tensor, tokens: FlatTokens) -> torch.Tensor:
     """Set padding to zero where it is among the flat tokens: `(N, D)` -> `(N, D)`."""
-    is_real = tokens.to(hidden_states.device).attention_mask
-    if is_real is None or is_real.dim() != 2:
+    if tokens.attention_mask is None or tokens.attention_mask.dim() != 2:
         return hidden_states
+    is_real = tokens.to(hidden_states.device).attention_mask
     return hidden_states * padded_to(is_real.reshape(-1, 1).to(hidden_states.dtype), hidden_states.shape[0])
 
 
@@ -260,16 +260,24 @@ class HfeXLMModel(EncoderModel, HfeXLMPreTrainedModel):
         self, hidden_states: torch.Tensor, tokens: FlatTokens, output_attentions: bool, output_hidden_states: bool
     ) -> torch.Tensor:
         """`(N, D)` -> `(N, D)`."""
-        layers = [partial(self._layer, depth) for depth in range(self.config.n_layers)]
+        modules = zip(self.attentions, self.layer_norm1, self.ffns, self.layer_norm2, strict=True)
+        layers = [partial(run_xlm_layer, *its_modules) for its_modules in modules]
         recorder = self.recorder if output_hidden_states else None
         return through_layers(layers, hidden_states, tokens, output_attentions, recorder)
 
-    def _layer(
-        self, depth: int, hidden_states: torch.Tensor, tokens: FlatTokens, output_attentions: bool
-    ) -> torch.Tensor:
-        attend, feed_forward = self.attentions[depth], self.ffns[depth]
-        hidden_states, _ = attend(hidden_states, tokens, self.layer_norm1[depth], output_attentions)
-        return zero_at_padding(feed_forward(hidden_states, self.layer_norm2[depth]), tokens)
+
+def run_xlm_layer(
+    attend: XLMAttention,
+    attention_norm: nn.LayerNorm,
+    feed_forward: XLMFeedForward,
+    norm: nn.LayerNorm,
+    hidden_states: torch.Tensor,
+    tokens: FlatTokens,
+    output_attentions: bool,
+) -> torch.Tensor:
+    """The modules of one depth: `(N, D)` -> `(N, D)`."""
+    hidden_states, _ = attend(hidden_states, tokens, attention_norm, output_attentions)
+    return zero_at_padding(feed_forward(hidden_states, norm), tokens)
 
 
 # --- heads ---

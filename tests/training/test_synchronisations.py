@@ -11,6 +11,8 @@ import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from hf_encoders.models import encoder_attention
+from hf_encoders.models.encoder_linear_loss import _num_correct
+from hf_encoders.models.encoder_tokens import places_of
 from tests.training import killed_run, launched_steps
 from tests.training.on_cuda import CUDA, CountedWaits, OnDevice
 
@@ -83,6 +85,21 @@ def test_what_is_made_on_the_device_is_waited_for_too(on_cuda, tmp_path, example
     """The tokens that a discriminator reads; of permutations, the query rows."""
     for waits in waits_of(killed_run.make_trainer(examples, 0, str(tmp_path)), on_cuda):
         assert waits.total() == most
+
+
+def test_what_does_not_wait_finds_the_same():
+    """Indices of flags, and correct items with ties, of which the first highest score counts."""
+    flags, scores, labels = torch.rand(50) < 0.3, torch.randint(4, (50, 5)).float(), torch.randint(5, (50,))
+    found = []
+    for is_marked in (False, True):
+        arguments = (flags, scores, scores.gather(1, labels[:, None]), scores.amax(dim=1, keepdim=True), labels)
+        if is_marked:
+            arguments = tuple(one.as_subclass(OnDevice) for one in arguments)
+        with CountedWaits() as mode:
+            indices, correct = places_of(arguments[0], flags), _num_correct(*arguments[1:])
+        assert mode.waits.total() == 0
+        found.append([one.as_subclass(torch.Tensor).tolist() for one in (indices, correct)])
+    assert found[0] == found[1] and 0 < found[0][1] < 50
 
 
 def test_without_the_copy_each_reading_waits(on_cuda, tmp_path, monkeypatch):
