@@ -129,6 +129,7 @@ def told_by_lengths(lengths, labels, documents):
     return max(model.fit(features[half], labels[half]).score(features[~half], labels[~half]) for model in models)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make_pairs", [next_sentence_pairs, sentence_order_pairs])
 @pytest.mark.parametrize(
     ("max_length", "longest", "num_sentences"),

@@ -39,6 +39,7 @@ def joint_probabilities(model, tokenizer, order: str) -> dict[tuple[int, int], f
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("is_stock", "order"),
     [(False, "left_to_right"), (False, "confidence"), (False, "at_once"), (True, "confidence")],

@@ -20,6 +20,7 @@ from tests.hub.tiny_checkpoints import BERT, FILL_MASKS, ROBERTA, make_config, m
 TOLERANCE = 1e-5  # float32, a few nats
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask_rest_of_word", [False, True], ids=["token", "word"])
 @pytest.mark.parametrize("is_stock", [False, True], ids=["ours", "stock"])
 @pytest.mark.parametrize("family", FILL_MASKS, ids=lambda family: family.name)

@@ -357,6 +357,7 @@ def test_stock_classes_train_on_the_same_windows(family: Family, tmp_path) -> No
     assert set(result.metrics["test"]) == {"loss", "exact_match", "f1"}
 
 
+@pytest.mark.slow
 def test_eight_rows_are_four_times_two_accumulated(tmp_path) -> None:
     """Though windows have unequal lengths: the softmax of the loss leaves padding out."""
     rows = places(16)

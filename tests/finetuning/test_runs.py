@@ -70,6 +70,7 @@ TASKS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "task"),
     [

@@ -279,6 +279,7 @@ def test_it_learns_what_two_words_are(family: Family, tmp_path) -> None:
     assert result.metrics["test"]["overall_f1"] > 0.7
 
 
+@pytest.mark.slow
 def test_eight_rows_are_four_times_two_accumulated(tmp_path) -> None:
     """Rows of unequal numbers of words: the loss is a mean over words, not over rows."""
     task = prepare(splits(train=cat_and_dog(20)), tokenizer_of(BERT), max_length=LENGTH)

@@ -87,6 +87,7 @@ def assert_none_is_bypassed(model_class: type[PreTrainedModel], kind: str, dtype
     torch.testing.assert_close(merged.eval()(**batch).loss, loss, atol=tolerance, rtol=tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("model_class", [*PRETRAINED, *ADAPTED])
 def test_no_adapter_is_bypassed(model_class: type[PreTrainedModel], dtype: torch.dtype) -> None:

@@ -184,6 +184,7 @@ HEAD_PREFIXES = ("cls.", "lm_head.", "predictions.", "sop_classifier.", "classif
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model_class", [cls for cls in ALL_MODELS if cls not in BASE_MODELS])
 def test_a_base_model_is_read_from_a_head_and_a_head_from_a_base_model(
     model_class: type[PreTrainedModel], tmp_path: Path

@@ -45,6 +45,7 @@ class XLNetParity(FamilyParity):
     def last_column_is_pooled(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(parity_with_transformers, "POOLED_COLUMN", -1)
 
+    @pytest.mark.slow
     def test_dropout_changes_what_it_does_in_transformers(self, head: tuple) -> None:
         """The same outputs on average, and the same spread; 400 draws each of a small model."""
         config = make_config(head[0], 13, {**self.fields, "num_hidden_layers": 1})
