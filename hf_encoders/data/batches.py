@@ -237,14 +237,16 @@ def keep_on_host(batch: Mapping[str, Any]) -> None:
     """Give the integer tensors of a batch on an accelerator their copies on the CPU, where models read values.
 
     In one transfer, which waits once for all that the device was told to do. `on_host` in `models/` looks for
-    `host_copy`, a version (after a change in place the copy is out of date) and the copy.
+    `host_copy`: which tensor's it is (`copy.deepcopy` and pickle take the attribute along), its version (after a
+    change in place the copy is out of date; one through `.data` is not seen) and the copy.
     """
     tensors = [value for value in batch.values() if torch.is_tensor(value) and value.device.type != "cpu"]
-    tensors = [value for value in tensors if not value.is_floating_point()]
+    # Tensors made in inference mode have no version.
+    tensors = [value for value in tensors if not value.is_floating_point() and not value.is_inference()]
     if tensors:
         together = torch.cat([value.flatten().long() for value in tensors]).cpu()
         for value, copy in zip(tensors, together.split([value.numel() for value in tensors]), strict=True):
-            value.host_copy = value._version, copy.view(value.shape).to(value.dtype)
+            value.host_copy = id(value), value._version, copy.view(value.shape).to(value.dtype)
 
 
 class PaddedLayout:

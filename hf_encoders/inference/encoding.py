@@ -127,14 +127,19 @@ def pooled(states: torch.Tensor, bounds: torch.Tensor, place: int | None = None)
     [[2.0, 5.0], [1.0, 5.0], [3.0, 5.0]]
     """
     if place is None:
+        if states.device.type == "mps":  # has no kernel (github.com/pytorch/pytorch/issues/197880)
+            states, bounds = states.cpu(), bounds.cpu()
         return torch.segment_reduce(states.float(), "mean", lengths=bounds.diff())
     return states.index_select(0, bounds[:-1] if place == 0 else bounds[1:] - 1)
 
 
 def encoder_of(model: Any) -> nn.Module:
     """The model without its head."""
-    # A model wrapped by `torch.compile` has the attributes of the model inside.
-    for candidate in (model, getattr(model, "base_model", None)):
+    # A model wrapped by `torch.compile` has the attributes of the model inside. PEFT's base model of a model with a
+    # head is a wrapper that puts adapters into it, or with prompts the model itself, without them.
+    base_model = getattr(model, "base_model", None)
+    inner = None if isinstance(base_model, PreTrainedModel) else getattr(base_model, "base_model", None)
+    for candidate in (model, base_model, inner):
         if isinstance(candidate, nn.Module) and hasattr(candidate, "longest_row"):
             return candidate
     raise ValueError(
@@ -188,7 +193,8 @@ def _place_of_classification(tokenizer: PreTrainedTokenizerBase) -> int:
     around = tokenizer("")["input_ids"]
     for place in (0, -1):
         if around and around[place] == tokenizer.cls_token_id:
-            return place
+            # `<s> text </s>` of XLM's own tokenizer, with `</s>` for both: heads read the first token.
+            return 0 if len(around) > 1 and tokenizer.cls_token_id == tokenizer.sep_token_id else place
     raise ValueError(
         f"pooling='cls': {type(tokenizer).__name__} puts no cls_token at either end of a text: use pooling='mean'."
     )

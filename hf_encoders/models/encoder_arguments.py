@@ -82,8 +82,8 @@ def check_configuration(model_class: type, config: Any) -> None:
 
 def on_host(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor on the CPU, where reading its values waits for no device: a trainer's copy of it, or a new one."""
-    found = getattr(tensor, "host_copy", None)  # the tensor's version when it was copied, and the copy
-    return tensor.cpu() if found is None or found[0] != tensor._version else found[1]
+    owner, version, copy = (None,) * 3 if torch.compiler.is_compiling() else getattr(tensor, "host_copy", (None,) * 3)
+    return copy if owner == id(tensor) and version == tensor._version else tensor.cpu()
 
 
 def check_ids(

@@ -183,6 +183,9 @@ class EncoderForMaskedLM(EncoderHead):
         if labels is None:
             return (tokens.pad(self.mlm_head(hidden_states)) if return_logits else None), None
         given, labels = labels, tokens.flatten(labels.to(hidden_states.device))
+        if torch.compiler.is_compiling():  # a graph of fixed shapes cannot select the predicted tokens
+            scores = self.mlm_head(hidden_states)
+            return (tokens.pad(scores) if return_logits else None), classification_sums(scores, labels)
         predicted = places_of(labels != IGNORED, on_host(given) != IGNORED)
         labels = labels.index_select(0, predicted)
         if return_logits:

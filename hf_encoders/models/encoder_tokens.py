@@ -168,7 +168,7 @@ class FlatTokens:
 
 def places_of(flags: torch.Tensor, same_on_host: torch.Tensor) -> torch.Tensor:
     """Indices of the true ones of `(N,)` flags, as many as in flags on the CPU: no accelerator is waited for."""
-    if flags.device.type == "cpu":
+    if flags.device.type == "cpu" or torch.compiler.is_compiling() or torch.jit.is_tracing():
         return flags.nonzero().squeeze(1)
     return (~flags).byte().argsort(stable=True)[: int(same_on_host.sum())]
 
@@ -217,8 +217,8 @@ def flat_tokens(
     return FlatTokens(
         batch_size,
         row_length,
-        kept=is_real.flatten().nonzero().squeeze(1).to(device, non_blocking=True),
-        cu_seq_lens=nn.functional.pad(lengths.cumsum(0), (1, 0)).to(device, non_blocking=True),
+        kept=is_real.flatten().nonzero().squeeze(1).to(device, non_blocking=device.type == "cuda"),  # not safe on MPS
+        cu_seq_lens=nn.functional.pad(lengths.cumsum(0), (1, 0)).to(device, non_blocking=device.type == "cuda"),
         sequence_lengths=sequence_lengths,
     )
 
@@ -243,8 +243,7 @@ def _packed_tokens(
         )
     if bounds[0] != 0:
         raise ValueError(f"cu_seq_lens_q starts at {int(bounds[0])}: its first entry must be 0.")
-    bounds = cu_seq_lens.to(device=device, dtype=torch.long)
-    return FlatTokens(batch_size, row_length, cu_seq_lens=bounds, sequence_lengths=lengths)
+    return FlatTokens(batch_size, row_length, cu_seq_lens=cu_seq_lens.to(device, torch.long), sequence_lengths=lengths)
 
 
 def _additive_mask(mask: torch.Tensor, batch_size: int, row_length: int) -> torch.Tensor:

@@ -81,8 +81,10 @@ class PreTrainingTrainer(FaultTolerantTrainer):
             self.health.attach(self)
             # It waits for the device twice a step, for what the callback stops at.
             self.args.logging_nan_inf_filter = False
-        # With pinned memory (`dataloader_pin_memory`) no copy of a batch is waited for.
-        self.accelerator.dataloader_config.non_blocking = True
+        # With pinned memory (`dataloader_pin_memory`) no copy of a batch is waited for. On MPS one that is not waited
+        # for may read memory that was given back (github.com/pytorch/pytorch/issues/189690).
+        if self.args.device.type == "cuda":
+            self.accelerator.dataloader_config.non_blocking = True
         self._running = self._no_sums()
         self._evaluated = self._no_sums()  # of all datasets of an evaluation
         self._evaluation_logs: dict[str, float] | None = None  # of those datasets, for the one log of all

@@ -5,13 +5,14 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from peft import LoraConfig, get_peft_model
+from peft import LoraConfig, PromptTuningConfig, get_peft_model
 from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 import hf_encoders
 from hf_encoders import encode
 from hf_encoders.inference import packed_weights
+from hf_encoders.inference.encoding import pooled
 from tests.evaluation.models import SENTENCES
 from tests.hub.tiny_checkpoints import BERT, FAMILIES, ROBERTA, TEXTS, Family, built_in, make_model, make_tokenizer
 from tests.models.tiny import LANGUAGES
@@ -145,6 +146,49 @@ def test_adapters_and_offloaded_weights() -> None:
     found = encode(adapted, tokenizer, ALL)
     assert (found - expected).abs().max() > 0.1
     assert_equal(found, [one.mean(dim=0) for one in one_at_a_time(adapted, tokenizer, ALL)])
+
+
+@pytest.mark.filterwarnings("ignore")  # of peft
+def test_adapters_of_a_model_with_a_head() -> None:
+    """Not so prompts, which are put before the input: below their wrapper is the model without them."""
+    model, tokenizer = make_pair(BERT, "AutoModelForMaskedLM")
+    before = encode(model, tokenizer, ALL)
+    adapted = get_peft_model(model, LoraConfig(target_modules=["query", "dense"], init_lora_weights=False)).eval()
+    found = encode(adapted, tokenizer, ALL)
+    assert (found - before).abs().max() > 0.1
+    assert_equal(found, [one.mean(dim=0) for one in one_at_a_time(model.base_model, tokenizer, ALL)])
+    model, _ = make_pair(BERT, "AutoModelForSequenceClassification")
+    prompted = get_peft_model(model, PromptTuningConfig(task_type="SEQ_CLS", num_virtual_tokens=3))
+    with pytest.raises(ValueError, match="model is a PeftModelForSequenceClassification"):
+        encode(prompted, tokenizer, ALL)
+
+
+def test_the_classification_token_of_xlms_own_tokenizer_is_the_first() -> None:
+    """It writes `<s> text </s>`, and calls `</s>` both classification token and separator."""
+    model, tokenizer = make_pair(BERT)
+    expected = encode(model, tokenizer, ALL, pooling="cls")
+    tokenizer.bos_token, tokenizer.cls_token = tokenizer.cls_token, tokenizer.sep_token
+    torch.testing.assert_close(encode(model, tokenizer, ALL, pooling="cls"), expected)
+
+
+class OnMPS(torch.Tensor):
+    """A tensor that says it is on MPS, where torch has no `segment_reduce`."""
+
+    device = torch.device("mps")
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if func is torch.Tensor.cpu:
+            return args[0].as_subclass(torch.Tensor)
+        if func is torch.segment_reduce:
+            raise NotImplementedError(func.__name__)
+        return super().__torch_function__(func, types, args, kwargs)
+
+
+def test_means_are_computed_on_the_cpu_for_mps() -> None:
+    states, bounds = torch.rand(5, 3), torch.tensor([0, 2, 5])
+    found = pooled(states.as_subclass(OnMPS), bounds.as_subclass(OnMPS))
+    torch.testing.assert_close(found, torch.stack([states[:2].mean(dim=0), states[2:].mean(dim=0)]))
 
 
 def num_packed_linears(model: PreTrainedModel, num_tokens: int = packed_weights.LEAST_TOKENS) -> int:
