@@ -117,7 +117,7 @@ def pytest_configure() -> None:
     Forks, such as the workers of a data loader, are cheap and may be anywhere.
     """
     os.fsync = lambda descriptor: None  # no test cuts the power
-    if not torch.cuda.is_available():
+    if not torch.accelerator.is_available():
         # It formats the stack three times, for its error if there were an accelerator later: 1 ms, some 20,000 times.
         torch.manual_seed = torch.default_generator.manual_seed
     _guard(Forked, lambda *_, **__: True)
