@@ -236,7 +236,7 @@ def count_items(batch: Mapping[str, torch.Tensor], argument: str) -> torch.Tenso
 def keep_on_host(batch: Mapping[str, Any]) -> None:
     """Give the integer tensors of a batch on an accelerator their copies on the CPU, where models read values.
 
-    In one transfer, which waits once for all that the device was told to do. `on_host` in `models/` looks for
+    In one transfer, which waits once for all operations queued on the device. `on_host` in `models/` looks for
     `host_copy`: which tensor's it is (`copy.deepcopy` and pickle take the attribute along), its version (after a
     change in place the copy is out of date; one through `.data` is not seen) and the copy.
     """

@@ -65,10 +65,10 @@ class PackedTexts:
 def tokenized(tokenizer: PreTrainedTokenizerBase, texts: Any, max_length: int | None = None) -> PackedTexts:
     """Tokenize texts, with special tokens, truncated to `max_length` tokens if given.
 
-    Token types are left out where none is above 0, as everywhere here: to XLM a token type of 0 is not none.
+    Token types are left out where none is above 0, as everywhere here: XLM embeds a token type of 0.
 
     Raises:
-        ValueError: For what is no list of texts, and for a text without a token of its own.
+        ValueError: If texts is not a list of strings, and for a text that has only special tokens.
 
     >>> packed = tokenized(doctest_tokenizer(), ["w5 w6", "w7"])
     >>> {name: ids.tolist() for name, ids in packed.inputs.items()}, packed.offsets.tolist()
