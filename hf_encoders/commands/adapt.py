@@ -110,6 +110,7 @@ def add_general_text(arguments: argparse.Namespace) -> None:
         )
     general = [f"{GENERAL}={path}" for path in arguments.keep]
     arguments.corpus = [*(f"{DOMAIN}={path}" for path in arguments.corpus), *general]
+    arguments.source_options = {DOMAIN: "--corpus", GENERAL: "--keep"}
     arguments.corpus_weights = [f"{DOMAIN}={1 - arguments.replay}", f"{GENERAL}={arguments.replay}"]
 
 

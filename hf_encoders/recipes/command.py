@@ -51,6 +51,7 @@ VALIDATION_SHARE = 0.02
 
 def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of commands that train from a recipe, except recipe and tokenizer."""
+    parser.set_defaults(source_options=None)  # of sources that another option than --corpus names
     parser.add_argument(
         "--corpus",
         required=True,
@@ -248,7 +249,7 @@ def check_arguments(arguments: argparse.Namespace) -> CorpusPaths:
     if arguments.measure and not arguments.plan:
         raise ValueError("--measure is for --plan: add it, or leave --measure out.")
     check_folder(arguments.output, "--output")
-    return CorpusPaths.of_words(arguments.corpus, arguments.language)
+    return CorpusPaths.of_words(arguments.corpus, arguments.language, arguments.source_options)
 
 
 def with_sampling(recipe: Recipe, arguments: argparse.Namespace, corpus: CorpusPaths) -> Recipe:

@@ -42,16 +42,20 @@ class CorpusPaths:
         languages (`dict[str, str]`): Language codes of running text.
         parts (`dict[str, list[Path]]`): The prepared corpora among the paths; empty for text.
         guessed (`list[str]`): Sources of which nothing says the language, which `languages` takes for English.
+        options (`dict[str, str]`): What messages call the text of a source.
     """
 
     paths: dict[str, list[str]]
     languages: dict[str, str]
     parts: dict[str, list[Path]]
     guessed: list[str]
+    options: dict[str, str]
 
     @classmethod
-    def of_words(cls, corpus: list[str], language: list[str]) -> "CorpusPaths":
-        """The meaning of `--corpus` and `--language`.
+    def of_words(
+        cls, corpus: list[str], language: list[str], options: Mapping[str, str] | None = None
+    ) -> "CorpusPaths":
+        """The meaning of `--corpus` and `--language`; `options` of sources that other options name.
 
         Raises:
             ValueError: for names and languages as `named_paths` and `languages_of`; and for a path that does not
@@ -62,11 +66,12 @@ class CorpusPaths:
         languages = {name: code or "en" for name, code in said.items()}
         for code in languages.values():
             splitter_for(code)  # refuses an invalid language code
-        parts = {name: check_source(name, given) for name, given in paths.items()}
+        options = {name: f"--corpus {name}=..." if name else "--corpus" for name in paths} | dict(options or {})
+        parts = {name: check_source(options[name], given) for name, given in paths.items()}
         guessed = [
             name for name, code in said.items() if code is None and not any(map(parallel_languages, parts[name]))
         ]
-        return cls(paths, languages, parts, guessed)
+        return cls(paths, languages, parts, guessed, options)
 
     @property
     def are_named(self) -> bool:
@@ -94,12 +99,12 @@ class CorpusPaths:
                 **{f"{name}_{term.name}": f"{term.items} of {name}" for name in self.paths},
             }
             for name in taken.keys() & self.paths.keys():
-                raise ValueError(f"--corpus {name}=...: eval_{name}_loss is that of {taken[name]}: rename it.")
+                raise ValueError(f"{self.options[name]}: eval_{name}_loss is that of {taken[name]}: rename it.")
         if len(self.paths) > 1 and self.guessed and reads_languages(recipe.config_class):
             name = self.guessed[0]
             raise ValueError(
-                f"--language is missing for source {name}, and {recipe.family} has embeddings of languages: give "
-                f"--language {name}=CODE."
+                f"--language is missing for {self.options[name]}, and {recipe.family} has embeddings of languages: "
+                f"give --language {name}=CODE."
             )
         for sampling in recipe.samplings:
             if sampling is None:
@@ -119,20 +124,19 @@ class CorpusPaths:
             )
 
 
-def check_source(name: str, paths: list[str]) -> list[Path]:
+def check_source(option: str, paths: list[str]) -> list[Path]:
     """The prepared corpora among the paths of a source, or in folders of them; empty if all are text."""
-    option = f"--corpus: {f'source {name}: ' * bool(name)}"
     prepared = {path: prepared_parts(path) for path in map(Path, paths)}
     parts = [part for found in prepared.values() for part in found]
     for path, found in prepared.items():
         is_text = not found or (found != [path] and has_text(path))
         if is_text and parts:
             raise ValueError(
-                f"{option}{path} holds text, and {parts[0]} is a prepared corpus: give one or the other, or prepare "
+                f"{option}: {path} holds text, and {parts[0]} is a prepared corpus: give one or the other, or prepare "
                 "all of the text with `hf-encoders corpus --input ...`."
             )
         if is_text:
-            text_files(path, option=option)
+            text_files(path, option=f"{option}: ")
     return parts
 
 
@@ -197,12 +201,12 @@ def open_sources(
     for name, language in corpus.languages.items():
         if not corpus.parts[name] and (warning := warning_of_words(recipe, language)):
             print(f"warning: {f'{name}: ' * bool(name)}{warning}", flush=True)
-    columns = {name: source.documents.column_names for name, source in found.items()}
-    first = next(iter(columns))
-    for name, names in columns.items():
-        if names != columns[first]:
+    first, *others = found.values()
+    columns = first.documents.column_names
+    for other in others:
+        if (names := other.documents.column_names) != columns:
             raise ValueError(
-                f"--corpus: sources {first} and {name} differ in their columns ({', '.join(columns[first])}; "
+                f"{first.option} and {other.option} differ in their columns ({', '.join(columns)}; "
                 f"{', '.join(names)}): prepare them alike."
             )
     if needs_similar_words(recipe):
@@ -222,7 +226,8 @@ def _opened(
         if len(pairs) > 1:
             kinds = ", ".join("-".join(pair) if pair else "running text" for pair in sorted(pairs, key=str))
             raise ValueError(f"--corpus: the parts of {parts[0].parent} are of different kinds ({kinds}): name each.")
-        return Source(open_parts(parts), pairs.pop() or (corpus.languages[name],), tuple(parts))
+        languages = pairs.pop() or (corpus.languages[name],)
+        return Source(open_parts(parts), languages, tuple(parts), corpus.options[name])
     folder = output / CORPUS / name if name else output / CORPUS
     paths = list(map(Path, corpus.paths[name]))
     options = {"sentence_splitter": splitter_for(corpus.languages[name]), "turns_column": turns_column}
@@ -231,10 +236,10 @@ def _opened(
     except ValueError as error:
         if not name:
             raise
-        raise ValueError(f"--corpus: source {name}: {error}") from error
+        raise ValueError(f"{corpus.options[name]}: {error}") from error
     for warning in report.warnings:
         print(f"warning: {f'{name}: ' * bool(name)}{warning}", flush=True)
-    return Source(datasets.load_from_disk(str(folder)), (corpus.languages[name],), (folder,))
+    return Source(datasets.load_from_disk(str(folder)), (corpus.languages[name],), (folder,), corpus.options[name])
 
 
 def trained_tokenizer(recipe: Recipe, corpus: CorpusPaths, directory: Path) -> PreTrainedTokenizerBase:

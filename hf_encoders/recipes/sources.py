@@ -32,11 +32,13 @@ class Source:
         documents (`datasets.Dataset`): Tokenised documents.
         languages (`tuple[str, ...]`): Language of the text; of parallel text both, that of the first sentence first.
         folders (`tuple[Path, ...]`): The folders of the prepared corpora that the documents are from.
+        option (`str`, *optional*, defaults to `"--corpus"`): What messages call the source.
     """
 
     documents: datasets.Dataset
     languages: tuple[str, ...]
     folders: tuple[Path, ...] = ()
+    option: str = "--corpus"
 
     @property
     def is_parallel(self) -> bool:
@@ -51,7 +53,7 @@ class Source:
             return objective.make_parallel_examples(self.documents, max_length, self.languages, **draws)
         return objective.make_examples(self.documents, max_length, **options, **draws)
 
-    def divided(self, objective: Objective, validation_share: float, seed: int, name: str) -> "tuple[Source, Source]":
+    def divided(self, objective: Objective, validation_share: float, seed: int) -> "tuple[Source, Source]":
         """Documents to train on, and to evaluate on.
 
         Raises:
@@ -60,7 +62,7 @@ class Source:
         least = objective.least_documents
         if len(self.documents) < 2 * least:
             raise ValueError(
-                f"--corpus{f' {name}' * bool(name)} holds {len(self.documents)} document(s), and {objective.name} "
+                f"{self.option} holds {len(self.documents)} document(s), and {objective.name} "
                 f"needs {2 * least}: {least} to train on and {least} to evaluate on. Separate documents by blank "
                 "lines."
             )
@@ -88,10 +90,10 @@ def check_languages(config: EncoderConfig, sources: Sources) -> None:
             f"model: n_langs={config.n_langs}, and --corpus names no source, whose language the model needs: "
             "give NAME=PATH."
         )
-    for name, source in sources.items():
+    for source in sources.values():
         if unknown := set(source.languages) - set(config.lang2id or {}):
             raise ValueError(
-                f"model: lang2id={config.lang2id} has no {min(unknown)!r}, the language of --corpus {name}: add it, "
+                f"model: lang2id={config.lang2id} has no {min(unknown)!r}, the language of {source.option}: add it, "
                 "or leave out lang2id and n_langs."
             )
 
@@ -109,7 +111,7 @@ def divided(sources: Sources, objective: Objective, validation_share: float, see
     """
     training, held_out = {}, {}
     for name, source in sources.items():
-        training[name], held_out[name] = source.divided(objective, validation_share, seed, name)
+        training[name], held_out[name] = source.divided(objective, validation_share, seed)
     return training, held_out
 
 
@@ -122,7 +124,7 @@ def examples_of(
     except ValueError as error:
         if name == UNNAMED:
             raise
-        raise ValueError(f"--corpus: source {name}: {error}") from error
+        raise ValueError(f"{source.option}: {error}") from error
 
 
 def mixed(

@@ -106,7 +106,7 @@ def test_models_that_are_told_languages_are_told_those_of_the_text(words, tmp_pa
     recipe = recipe_of("mine", recipe_fields("xlm", sources={"alpha": 0.5}))
     paths = [word.replace("zh=", "wiki=") if word.startswith("zh=") else word for word in words]
     with pytest.raises(
-        ValueError, match="--language is missing for source wiki, .* xlm .*: give --language wiki=CODE"
+        ValueError, match="--language is missing for --corpus wiki=..., .* xlm .*: give --language wiki=CODE"
     ):
         CorpusPaths.of_words(paths, []).check_recipe(recipe)
     CorpusPaths.of_words(paths, ["wiki=zh"]).check_recipe(recipe)
@@ -115,7 +115,9 @@ def test_models_that_are_told_languages_are_told_those_of_the_text(words, tmp_pa
 
     fields = recipe_fields("xlm", model={**RECIPES["xlm"], "n_langs": 2, "lang2id": {"en": 0, "fr": 1}})
     run, tokenizer, sources = opened(fields, words, tmp_path)
-    with pytest.raises(ValueError, match="lang2id=.*'fr': 1} has no 'zh', the language of --corpus (zh|en-zh): add"):
+    with pytest.raises(
+        ValueError, match="lang2id=.*'fr': 1} has no 'zh', the language of --corpus (zh|en-zh)=...: add"
+    ):
         run.model_config(tokenizer, sources)
     with pytest.raises(ValueError, match="n_langs=2, and --corpus names no source"):
         run.model_config(tokenizer, sources["en"].documents)
