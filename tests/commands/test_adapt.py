@@ -152,13 +152,27 @@ def test_texts_of_two_documents_are_enough_and_one_is_refused(folder, capsys):
     losses = TrainingRecord.load(folder / "run" / "model").losses
     assert losses["masked tokens, held-out, domain"] != losses["masked tokens, held-out, domain, before"]
     for keep, corpus, message in (
-        ("one.txt", "two.txt", "--corpus general holds 1 document(s), and mlm needs 2"),
-        ("two.txt", "one.txt", "--corpus domain holds 1 document(s), and mlm needs 2"),
-        ("none.txt", "two.txt", "source general: documents holds no sentence"),
+        ("one.txt", "two.txt", "--keep holds 1 document(s), and mlm needs 2"),
+        ("two.txt", "one.txt", "--corpus holds 1 document(s), and mlm needs 2"),
+        ("none.txt", "two.txt", "--keep: documents holds no sentence"),
     ):
         capsys.readouterr()
         assert adapt(folder, source, f"{keep}-{corpus}", "--keep", folder / keep, corpus=corpus) == 2
         assert message in capsys.readouterr().err
+    named = ["domain=" + str(folder / "two.txt"), "general=" + str(folder / "one.txt")]
+    assert adapt(folder, source, "named", "--corpus", *named) == 2
+    assert "--corpus general=... holds 1 document(s)" in capsys.readouterr().err
+
+
+def test_text_that_cannot_be_read_leaves_the_folder_to_other_text(folder, capsys):
+    source = checkpoint(folder, "bert")
+    (folder / "none.txt").write_text("", encoding="utf-8")
+    (folder / "other.jsonl").write_text('{"body": "alpha"}\n', encoding="utf-8")
+    for corpus, message in (("none.txt", "documents holds no sentence"), ("other.jsonl", "no field 'text'")):
+        assert adapt(folder, source, "run", corpus=corpus) == 2
+        assert message in capsys.readouterr().err
+    assert adapt(folder, source, "run") == 0
+    assert len(list((folder / "run" / "_corpus").glob("shards-*"))) == 0
 
 
 def test_losses_of_bytes_compare_tokenizers(folder, capsys):

@@ -113,7 +113,7 @@ def prepare_corpus(
 
     Raises:
         ValueError: If an argument is wrong, the source cannot be read or gives no token, or the folder holds
-            something else.
+            something else (documents of another source, finished or not).
 
     >>> import tempfile
     >>> documents = datasets.Dataset.from_dict({"text": ["w5 w6. w7", "w8", "w5 w6. w7"]})

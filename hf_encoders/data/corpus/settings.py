@@ -25,6 +25,7 @@ import hf_encoders
 from hf_encoders.data.corpus.arrow_file import ARROW_FILE
 from hf_encoders.data.corpus.documents import DocumentReader
 from hf_encoders.data.corpus.report import REPORT_FILE, CorpusReport
+from hf_encoders.data.corpus.shards import shard_blocks
 from hf_encoders.writing import check_folder, holds_files
 
 
@@ -168,15 +169,18 @@ def finished_report(output: Path, settings: dict[str, Any], is_new: bool = False
         return report
     check_output(output)
     for folder in output.glob(_SHARDS):
-        if folder != shards_folder(output, settings) and (folder / SETTINGS_FILE).exists():
+        if folder != shards_folder(output, settings) and (folder / SETTINGS_FILE).exists() and _holds_text(folder):
             found = json.loads((folder / SETTINGS_FILE).read_text(encoding="utf-8"))
             _check_same_settings(output, "an unfinished corpus", found, settings)
     return None
 
 
 def start_shards(output: Path, settings: dict[str, Any]) -> Path:
-    """Make the folder of the shards, or take the one of an earlier run."""
+    """Make the folder of the shards, or take the one of an earlier run; others without text are removed."""
     shards = shards_folder(output, settings)
+    for folder in output.glob(_SHARDS):
+        if folder != shards and not _holds_text(folder):
+            shutil.rmtree(folder, ignore_errors=True)
     shards.mkdir(parents=True, exist_ok=True)
     (shards / SETTINGS_FILE).write_text(json.dumps(settings, indent=2, ensure_ascii=False), encoding="utf-8")
     return shards
@@ -245,6 +249,12 @@ def _num_documents(output: Path) -> int | None:
             return sum(batch.num_rows for batch in pa.ipc.open_stream(file))
     except (OSError, pa.ArrowInvalid):
         return None
+
+
+def _holds_text(shards: Path) -> bool:
+    """Whether a finished shard has a document; none has one if the text was empty or could not be read."""
+    numbers = (int(path.stem) for path in shards.glob("[0-9]*.arrow"))
+    return any(next(shard_blocks(shards, number), None) for number in numbers)
 
 
 def _holds_corpus(output: Path) -> bool:
