@@ -22,6 +22,7 @@ from typing import Any
 import datasets
 import pyarrow
 
+from hf_encoders.data.corpus.segmentation import replace_lone_surrogates
 from hf_encoders.data.corpus.text_files import check_is_text
 
 
@@ -135,7 +136,7 @@ def read_json_rows(path: Path) -> datasets.Dataset:
     for name in dict.fromkeys(name for row in rows for name in row):
         try:
             columns[name] = pyarrow.array([row.get(name) for row in rows])
-        except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, OverflowError, UnicodeEncodeError) as error:
+        except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, OverflowError) as error:
             raise ValueError(
                 f"{path}: the values of {name!r} have no common type ({error}): write all in the same type."
             ) from error
@@ -144,9 +145,12 @@ def read_json_rows(path: Path) -> datasets.Dataset:
 
 def _parsed(text: str, where: str) -> Any:
     try:
-        return json.loads(text)
+        value = json.loads(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"{where}: is not JSON ({error}).") from error
+    if "\\ud" in text.lower():  # perhaps an escape of half a surrogate pair
+        value = json.loads(replace_lone_surrogates(json.dumps(value, ensure_ascii=False)))
+    return value
 
 
 def read_conll(path: Path, word_column: int = 0, tag_column: int = -1) -> datasets.Dataset:

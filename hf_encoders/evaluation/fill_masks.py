@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from hf_encoders.data.corpus.segmentation import replace_lone_surrogates
 from hf_encoders.data.special_tokens import mask_and_padding
 from hf_encoders.evaluation.masked_scores import check_length, evaluating, masked_token_scores
 
@@ -64,7 +65,9 @@ def fill_masks(
     if num_beams < 1:
         raise ValueError(f"num_beams={num_beams}: must be at least 1.")
     mask_id, _ = mask_and_padding(tokenizer)
-    encoded = tokenizer(text, return_special_tokens_mask=True, return_tensors="pt", verbose=False)
+    encoded = tokenizer(
+        replace_lone_surrogates(text), return_special_tokens_mask=True, return_tensors="pt", verbose=False
+    )
     ids = encoded["input_ids"][0]
     places = (ids == mask_id).nonzero().squeeze(1)
     check_length("text", len(ids), model, tokenizer)

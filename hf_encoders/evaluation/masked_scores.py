@@ -57,7 +57,16 @@ def evaluating(model: PreTrainedModel, stance: str = "force_eager") -> Iterator[
 
     Threads that share a model take turns. Compiled graphs run with `stance="default"` only: one compiled with the hook
     of `masked_token_scores` would keep it.
+
+    Raises:
+        ValueError: For a model with PEFT's prompts: what is read from its states would be of other tokens.
     """
+    adapter = getattr(model, "active_peft_config", None)
+    if getattr(adapter, "is_prompt_learning", False):
+        raise ValueError(
+            f"model has prompts ({type(adapter).__name__}), whose virtual tokens are not the text's: disable the "
+            "adapter, or use one of the layers, such as LoRA."
+        )
     with _LOCK, torch.no_grad(), torch.compiler.set_stance(stance):
         modes = [(module, module.training) for module in model.modules()]
         model.eval()

@@ -14,6 +14,7 @@ import torch
 from tqdm import tqdm
 from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
 
+from hf_encoders.data.corpus.segmentation import replace_lone_surrogates
 from hf_encoders.data.ragged import offsets_of
 from hf_encoders.data.special_tokens import mask_and_padding
 from hf_encoders.evaluation.masked_scores import check_length, evaluating, masked_token_scores
@@ -155,7 +156,7 @@ def _scored_texts(
         raise ValueError(f"mask_rest_of_word: {type(tokenizer).__name__} has no word_ids: use a fast tokenizer.")
     if len(texts) == 0:
         raise ValueError("texts is empty: pass at least one.")
-    encoded = tokenizer(list(texts), return_special_tokens_mask=True, verbose=False)
+    encoded = tokenizer(list(map(replace_lone_surrogates, texts)), return_special_tokens_mask=True, verbose=False)
     rows = []
     for number, ids in enumerate(encoded["input_ids"]):
         check_length(f"texts[{number}]", len(ids), model, tokenizer)

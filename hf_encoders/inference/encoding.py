@@ -136,10 +136,9 @@ def pooled(states: torch.Tensor, bounds: torch.Tensor, place: int | None = None)
 def encoder_of(model: Any) -> nn.Module:
     """The model without its head."""
     # A model wrapped by `torch.compile` has the attributes of the model inside. PEFT's base model of a model with a
-    # head is a wrapper that puts adapters into it, or with prompts the model itself, without them.
+    # head is a wrapper that puts adapters into it.
     base_model = getattr(model, "base_model", None)
-    inner = None if isinstance(base_model, PreTrainedModel) else getattr(base_model, "base_model", None)
-    for candidate in (model, base_model, inner):
+    for candidate in (model, base_model, getattr(base_model, "base_model", None)):
         if isinstance(candidate, nn.Module) and hasattr(candidate, "longest_row"):
             return candidate
     raise ValueError(

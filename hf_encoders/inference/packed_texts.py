@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from hf_encoders.data.corpus.segmentation import replace_lone_surrogates
 from hf_encoders.data.ragged import offsets_of
 
 
@@ -93,7 +94,10 @@ def tokenized(tokenizer: PreTrainedTokenizerBase, texts: Any, max_length: int | 
 
 
 def checked_texts(texts: Any) -> list[str]:
-    """The texts as a list; raises ValueError for anything but at least one string in a sequence."""
+    """The texts as a list, lone surrogates in them replaced as in a corpus.
+
+    Raises ValueError for anything but at least one string in a sequence.
+    """
     if isinstance(texts, (str, bytes, Mapping)) or not hasattr(texts, "__iter__"):
         raise ValueError(f"texts is a {type(texts).__name__}: pass a list of strings.")
     texts = list(texts)
@@ -102,4 +106,4 @@ def checked_texts(texts: Any) -> list[str]:
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise ValueError(f"texts[{number}] is a {type(text).__name__}: pass strings.")
-    return texts
+    return [replace_lone_surrogates(text) for text in texts]

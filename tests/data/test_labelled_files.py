@@ -111,7 +111,6 @@ def test_squad_impossible_questions_have_no_answers(tmp_path):
         ("a.xyz", "text", {}, "--format"),
         ("a.csv", 'text,label\none,1\n"two,1\nthree,1\n', {}, "line 4: unexpected end of data.*--no-quotes"),
         ("a.csv", 'text,label\n"one" two,1\n', {}, "line 2: ',' expected after"),
-        ("a.jsonl", '{"a": "\\ud800"}', {}, "the values of 'a'"),
         ("a.jsonl", '{"a": 123456789012345678901234567890}', {}, "the values of 'a'"),
         (
             "a.json",
@@ -150,3 +149,10 @@ def test_binary_files_are_refused(tmp_path, name):
     (tmp_path / name).write_bytes(b"PK\x03\x04" + b"\0" * 50)
     with pytest.raises(ValueError, match=f"{name}' is a binary file, not text"):
         read_file(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.json"])
+def test_lone_surrogates_are_replaced(tmp_path, name):
+    row = '{"text": "a \\ud83d b \\ud83d\\ude00", "label": 1, "score": 0.1}'
+    path = write(tmp_path, name, row + "\n" if name.endswith("l") else f"[{row}]")
+    assert read_file(path).to_list() == [{"text": "a \ufffd b 😀", "label": 1, "score": 0.1}]

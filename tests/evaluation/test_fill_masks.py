@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from hf_encoders.evaluation import fill_masks
+from hf_encoders.evaluation import fill_masks, pseudo_log_likelihoods
 from tests.evaluation.models import make_pair
 from tests.hub.tiny_checkpoints import BERT, FILL_MASKS
 
@@ -134,3 +134,11 @@ def test_wrong_input_is_a_value_error(text, arguments, message):
     model, tokenizer = make_pair(BERT, is_stock=False)
     with pytest.raises(ValueError, match=message):
         fill_masks(model, tokenizer, text, **arguments)
+
+
+def test_lone_surrogates_are_replaced():
+    model, tokenizer = make_pair(BERT, is_stock=False)
+    texts = [f"The \ud83d {tokenizer.mask_token} sat.", f"The \ufffd {tokenizer.mask_token} sat."]
+    assert fill_masks(model, tokenizer, texts[0]) == fill_masks(model, tokenizer, texts[1])
+    scores = [pseudo_log_likelihoods(model, tokenizer, [text]) for text in ("The \ud83d sat.", "The \ufffd sat.")]
+    assert scores[0] == scores[1]

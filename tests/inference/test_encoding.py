@@ -150,17 +150,30 @@ def test_adapters_and_offloaded_weights() -> None:
 
 @pytest.mark.filterwarnings("ignore")  # of peft
 def test_adapters_of_a_model_with_a_head() -> None:
-    """Not so prompts, which are put before the input: below their wrapper is the model without them."""
     model, tokenizer = make_pair(BERT, "AutoModelForMaskedLM")
     before = encode(model, tokenizer, ALL)
     adapted = get_peft_model(model, LoraConfig(target_modules=["query", "dense"], init_lora_weights=False)).eval()
     found = encode(adapted, tokenizer, ALL)
     assert (found - before).abs().max() > 0.1
     assert_equal(found, [one.mean(dim=0) for one in one_at_a_time(model.base_model, tokenizer, ALL)])
-    model, _ = make_pair(BERT, "AutoModelForSequenceClassification")
-    prompted = get_peft_model(model, PromptTuningConfig(task_type="SEQ_CLS", num_virtual_tokens=3))
-    with pytest.raises(ValueError, match="model is a PeftModelForSequenceClassification"):
+
+
+@pytest.mark.filterwarnings("ignore")  # of peft
+@pytest.mark.parametrize(
+    "auto_class, task", [("AutoModelForSequenceClassification", "SEQ_CLS"), ("AutoModel", "FEATURE_EXTRACTION")]
+)
+def test_prompts_are_refused(auto_class: str, task: str) -> None:
+    """They are put before the input of a padded batch."""
+    model, tokenizer = make_pair(BERT, auto_class)
+    prompted = get_peft_model(model, PromptTuningConfig(task_type=task, num_virtual_tokens=3))
+    with pytest.raises(ValueError, match=r"model has prompts \(PromptTuningConfig\)"):
         encode(prompted, tokenizer, ALL)
+
+
+def test_lone_surrogates_are_replaced() -> None:
+    model, tokenizer = make_pair(BERT)
+    found = encode(model, tokenizer, ["alpha \ud800 beta", "alpha \ufffd beta"])
+    assert torch.equal(found[0], found[1])
 
 
 def test_the_classification_token_of_xlms_own_tokenizer_is_the_first() -> None:

@@ -12,6 +12,8 @@ from itertools import islice
 from tokenizers import Tokenizer, models, trainers
 from transformers import PreTrainedTokenizerBase
 
+from hf_encoders.data.corpus.segmentation import replace_lone_surrogates
+
 
 LINES_PER_BATCH = 1000  # normalized and pre-tokenized at once
 
@@ -77,6 +79,6 @@ def repeated(words: dict[str, int], words_per_line: int = 10_000) -> Iterator[li
 
 
 def _batches(lines: Iterable[str]) -> Iterator[list[str]]:
-    lines = iter(lines)
+    lines = map(replace_lone_surrogates, lines)
     while batch := list(islice(lines, LINES_PER_BATCH)):
         yield batch

@@ -44,3 +44,12 @@ def test_accents_and_case_go_where_asked(tmp_path):
 def test_no_text_is_refused():
     with pytest.raises(ValueError, match="sentences is empty"):
         train_tokenizer([], HfeBertConfig, 400, 32)
+
+
+def test_lone_surrogates_are_replaced():
+    """JSON escapes may hold half a pair, which UTF-8 cannot encode."""
+    vocabularies = [
+        train_tokenizer([f"plain {character} words"] * 9, HfeBertConfig, 60, 32).get_vocab()
+        for character in ("\ud83d", "\ufffd")
+    ]
+    assert vocabularies[0] == vocabularies[1]
