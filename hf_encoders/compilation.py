@@ -48,7 +48,7 @@ def around_layers(forward: Callable) -> Callable:
 
     @wraps(forward)
     def chosen(self: PreTrainedModel, *args: Any, **kwargs: Any) -> Any:
-        is_whole = kwargs.get("keep_padding") or torch.compiler.is_exporting() or not _has_operator(self)
+        is_whole = kwargs.get("keep_padding") or torch.compiler.is_exporting() or not has_operator(self)
         return forward(self, *args, **kwargs) if is_whole else _run_eagerly(forward, self, args, kwargs)
 
     skip_code(chosen.__code__)  # as the first frame it is no graph, and needs no guards
@@ -56,7 +56,8 @@ def around_layers(forward: Callable) -> Callable:
     return chosen
 
 
-def _has_operator(model: PreTrainedModel) -> bool:
+def has_operator(model: PreTrainedModel) -> bool:
+    """Whether the layers can be compiled around the model's attention; if not, the model is compiled whole."""
     config = model.config
     is_plain = config.position_embedding_type == "absolute" and config._attn_implementation == "sdpa"
     return is_plain and model._can_record_outputs.get("attentions") is EncoderSelfAttention

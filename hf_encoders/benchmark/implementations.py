@@ -24,6 +24,7 @@ from transformers.utils import is_flash_attn_2_available
 
 from hf_encoders.benchmark.rows import Batch, Pool, original_ids
 from hf_encoders.benchmark.settings import Setting
+from hf_encoders.compilation import has_operator
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.publishing.saved_model import may_have_pooler
 
@@ -154,7 +155,9 @@ def make_implementations(
     of_ours = (ours, prepare(ours, setting), pool.plain, pool.collator)
     if "compiled" in against:
         compiled = torch.compile(ours)
-        implementations.append(Implementation(BASELINES["compiled"], *of_ours, compiled=compiled))
+        implementations.append(
+            Implementation(BASELINES["compiled"], *of_ours, pads=not has_operator(ours), compiled=compiled)
+        )
     implementations.append(Implementation(OURS, *of_ours, pads=False))
     return implementations
 

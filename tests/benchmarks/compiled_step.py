@@ -2,7 +2,8 @@
 
 Run `python tests/benchmarks/compiled_step.py`.
 Interleaved in each round, float32, rows of 20 to 128 tokens; ratios of seconds, median [min-max]. The first two calls
-of each compiled model are left out and timed by themselves.
+of each compiled model are left out and timed by themselves. Inference is compiled with torch's `freezing`, which lays
+out the weights for oneDNN; `--no-freezing` compiles it as training is.
 """
 
 import argparse
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable
 
 import torch
+from torch._inductor import config as inductor
 from transformers import BertConfig, BertForMaskedLM
 
 from hf_encoders import HfeBertConfig, HfeBertForMaskedLM
@@ -70,6 +72,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", choices=SIZES, default="base")
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--freezing", action=argparse.BooleanOptionalAction, default=True)
     arguments = parser.parse_args()
     for trains in (False, True):
+        inductor.freezing = arguments.freezing and not trains
+        torch._dynamo.reset()
         compare(arguments.size, arguments.rounds, trains)

@@ -120,6 +120,20 @@ def test_nothing_is_compiled_anew_in_50_batches(how: str) -> None:
 
 
 @pytest.mark.processes
+def test_frozen_weights_are_a_graph_per_layer() -> None:
+    """With the compiler's `freezing`, for inference, weights are constants; batches bring no further graphs."""
+    model, backend = tiny_model(HfeBertForMaskedLM).eval(), Counted()
+    compiled = torch.compile(model, backend=backend)
+    with torch._inductor.config.patch(freezing=True), torch.no_grad():
+        for lengths in ((5, 3), (9, 9, 2, 1, 4), (6,), (4, 4)):
+            batch = right_padded(model.config, lengths)
+            assert_equal_on_real_tokens(compiled(**batch), model(**batch), batch["attention_mask"])
+    layers = len(model.bert.encoder.layer)
+    assert len(backend.graphs) == layers > 1
+    assert all(sum(node.op == "get_attr" for node in graph.graph.nodes) >= 16 for graph in backend.graphs)
+
+
+@pytest.mark.processes
 @pytest.mark.parametrize("checkpoints", [False, True], ids=["", "checkpoints"])
 def test_compiled_layers_drop_what_eager_ones_drop(checkpoints: bool) -> None:
     """Attention weights, from the same random numbers. Elsewhere torch's own dropout runs, which a compiler fuses."""

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from torch._dynamo.utils import counters
 from transformers import Trainer, set_seed
 
 from hf_encoders import (
@@ -36,18 +37,21 @@ class Split(NamedTuple):
     accumulation: int
     packed: bool = False
     evaluated_first: bool = False
+    compiled: bool = False
 
 
 SPLITS_OF_ONE_PROCESS = {
     "whole": Split(32, 1),
     "accumulated": Split(8, 4),
     "packed": Split(32, 1, packed=True),
+    "accumulated, compiled": Split(8, 4, compiled=True),
 }
 SPLITS_OF_TWO_PROCESSES = {
     "two processes": Split(16, 1),
     "two processes, accumulated": Split(4, 4),
     "two processes, evaluated before training": Split(16, 1, evaluated_first=True),
     "two processes, accumulated and packed": Split(4, 4, packed=True),
+    "two processes, compiled": Split(16, 1, compiled=True),
 }
 PAIR_LABELS = {"mlm": None, "nsp": "next_sentence_label", "sop": "sentence_order_label"}
 
@@ -106,6 +110,8 @@ def make_model(objective: str) -> torch.nn.Module:
 
 def train(objective: str, split: Split, folder: Path, trainer_class: type[Trainer] = PreTrainingTrainer) -> dict:
     """Losses, evaluation and parameters."""
+    torch._dynamo.reset()
+    counters.clear()
     examples = make_examples(PAIR_LABELS[objective])
     trainer = trainer_class(
         model=make_model(objective),
@@ -121,6 +127,8 @@ def train(objective: str, split: Split, folder: Path, trainer_class: type[Traine
             train_sampling_strategy="sequential",
             logging_steps=1,
             save_strategy="no",
+            torch_compile=split.compiled,
+            torch_compile_backend="aot_eager" if split.compiled else None,
         ),
         train_dataset=examples,
         # In batches of 7: two processes fill their last round up with examples that they have seen.
@@ -131,6 +139,7 @@ def train(objective: str, split: Split, folder: Path, trainer_class: type[Traine
         trainer.evaluate()
     trainer.train()
     evaluation = trainer.evaluate()
+    assert (counters["stats"]["unique_graphs"] > 0) == split.compiled
     logs = [
         {k: v for k, v in log.items() if "runtime" not in k and "second" not in k} for log in trainer.state.log_history
     ]
