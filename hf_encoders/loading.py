@@ -131,6 +131,26 @@ def load_tokenizer(
     return tokenizer
 
 
+def set_inputs(tokenizer: PreTrainedTokenizerBase, config: EncoderConfig) -> None:
+    """Make the tokenizer return token types, also once it is saved, if and only if the model has more than one.
+
+    Pipelines pass what a tokenizer returns: without them the parts of a pair, and XLNet's `<cls>`, would have other
+    types there than in training. transformers' tokenizers of ALBERT and XLNet return none by default, and a teacher's
+    may return some that its student has no embedding for.
+    """
+    names = [name for name in tokenizer.model_input_names if name != "token_type_ids"]
+    if config.extra_ids.get("token_type_ids", 0) > 1:
+        names.insert(1, "token_type_ids")
+    if names != tokenizer.model_input_names:
+        tokenizer.model_input_names = tokenizer.init_kwargs["model_input_names"] = names  # the latter is saved
+
+
+def set_length(tokenizer: PreTrainedTokenizerBase, longest: int) -> None:
+    """Raise the tokenizer's limit, also the saved one, to a run's longest examples: of new positions, for one."""
+    if tokenizer.model_max_length < longest:
+        tokenizer.model_max_length = tokenizer.init_kwargs["model_max_length"] = longest
+
+
 def is_local(source: str | Path, option: str | None = None) -> bool:
     """Whether to look on this machine only: for a folder, or for a name while the Hub cannot be reached.
 

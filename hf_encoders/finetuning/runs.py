@@ -28,7 +28,7 @@ from hf_encoders.data.batches import IGNORED
 from hf_encoders.finetuning.class_weights import class_weighted_loss
 from hf_encoders.finetuning.task import PreparedTask
 from hf_encoders.finetuning.training_options import defaults, steps_per_epoch
-from hf_encoders.loading import load_config, load_weights
+from hf_encoders.loading import load_config, load_weights, set_inputs
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.training import CompactProgressCallback
 from hf_encoders.training.hyperparameters import check_precision
@@ -95,7 +95,8 @@ def finetune(
     """Train with one seed and evaluate on every evaluation set.
 
     Args:
-        task (`PreparedTask`), tokenizer (`PreTrainedTokenizerBase`), settings (`RunSettings`): Of the run.
+        task (`PreparedTask`), tokenizer (`PreTrainedTokenizerBase`), settings (`RunSettings`): Of the run. Afterwards
+            the tokenizer returns token types if the model has them, as pipelines need.
         seed (`int`): Seed of the head's initial weights, the order of rows, and dropout.
         folder (`str` or `Path`): For checkpoints, which are removed at the end.
 
@@ -106,6 +107,8 @@ def finetune(
         raise ValueError("--patience needs a validation set: give --validation, or --held-out SHARE.")
     set_seed(seed)
     config = load_config(settings.model, settings.classes)
+    if isinstance(config, EncoderConfig):
+        set_inputs(tokenizer, config)
     settings = with_defaults(settings, config, task)
     model = load_model(settings.model, task.auto_class, config, task.config_fields, settings.from_scratch)
     trainer = make_trainer(model, task, tokenizer, settings, seed, Path(folder) / "checkpoints")

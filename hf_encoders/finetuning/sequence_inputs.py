@@ -43,8 +43,9 @@ def encode_texts(
 ) -> tuple[dict[str, list], int]:
     """Token ids of texts or of pairs, at most `max_length`, and the number of truncated rows.
 
-    The longer text of a pair is truncated first. Token types are asked for, since ALBERT's tokenizer returns them only
-    on request, and left out where none is above 0, as for RoBERTa: to XLM a token type of 0 is not the same as none.
+    The longer text of a pair is truncated first. Token types are asked for, since tokenizers of ALBERT and XLNet may
+    return them only on request, and left out where none is above 0: to XLM a token type of 0 is not the same as none.
+    XLNet's `<cls>` has one of its own.
 
     >>> encode_texts(["w5", "w6 w7 w8"], None, doctest_tokenizer(), 4)[0]["input_ids"]
     [[5], [6, 7, 8]]
@@ -52,11 +53,10 @@ def encode_texts(
     >>> encoded["input_ids"], encoded["token_type_ids"], truncated
     ([[5, 6, 7, 8]], [[0, 0, 1, 1]], 1)
     """
-    options = {} if pairs is None else {"return_token_type_ids": True}
-    encoded = tokenizer(texts, pairs, truncation="longest_first", max_length=max_length, **options)
+    encoded = tokenizer(texts, pairs, truncation="longest_first", max_length=max_length, return_token_type_ids=True)
     if encoded.encodings is None:
         raise ValueError(f"{type(tokenizer).__name__} is not a tokenizer of the library tokenizers: use a fast one.")
-    if pairs is not None and not any(map(any, encoded["token_type_ids"])):
+    if not any(map(any, encoded["token_type_ids"])):
         del encoded["token_type_ids"]
     return dict(encoded), sum(bool(encoding.overflowing) for encoding in encoded.encodings)
 

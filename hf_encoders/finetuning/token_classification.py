@@ -158,7 +158,8 @@ def label_windows(
     """Windows with labels, to train on and to read predictions from; `tags` are those of each sentence.
 
     Returns:
-        A row per window: `input_ids`, `attention_mask` and `labels` of its T tokens; `sentence`, its index; `words`
+        A row per window: `input_ids`, `attention_mask`, `token_type_ids` if the model has them, and `labels` of its T
+        tokens; `sentence`, its index; `words`
         and `word_columns`, the indices of its words in the sentence and of their first tokens in the window.
     """
     ids = {name: number for number, name in enumerate(names)}
@@ -170,10 +171,12 @@ def label_windows(
             labels[first] = ids[tag]
             for column in others if label_all_tokens else ():
                 labels[column] = ids[continued(tag, ids)]
+        types = {} if window.token_type_ids is None else {"token_type_ids": window.token_type_ids}
         rows.append(
             {
                 "input_ids": window.input_ids,
                 "attention_mask": [1] * len(window.input_ids),
+                **types,
                 "labels": labels,
                 "sentence": window.sentence,
                 "words": list(window.words),

@@ -26,6 +26,7 @@ class WordWindow:
     sentence: int  # its index
     input_ids: list[int]  # with special tokens
     words: dict[int, list[int]]  # index of each word that counts here -> positions of its tokens, the first labelled
+    token_type_ids: list[int] | None = None  # where one is above 0: XLNet's <cls> has one of its own
 
 
 def word_windows(
@@ -56,13 +57,15 @@ def word_windows(
             stride=overlap,
             return_overflowing_tokens=True,
             return_offsets_mapping=True,
+            return_token_type_ids=True,
         )
         rows = range(len(encoded["input_ids"]))
         for index, group in groupby(rows, key=lambda row: encoded["overflow_to_sample_mapping"][row]):
             windows, (number, words) = list(group), part[index]
             kept = words_of_windows(words, [encoded["offset_mapping"][row] for row in windows])
             for row, found in zip(windows, kept, strict=True):
-                yield WordWindow(number, encoded["input_ids"][row], found)
+                types = encoded["token_type_ids"][row]
+                yield WordWindow(number, encoded["input_ids"][row], found, types if any(types) else None)
 
 
 def words_of_windows(words: list[str], windows: list[list[tuple[int, int]]]) -> list[dict[int, list[int]]]:

@@ -4,10 +4,11 @@ import datasets
 import numpy as np
 import pytest
 import torch
-from transformers import EvalPrediction
+from transformers import AutoTokenizer, EvalPrediction
 
 from hf_encoders.finetuning import multiple_choice, sequence_classification, sequence_regression
-from tests.finetuning.tiny import LENGTH, labelled, splits, tokenizer_of
+from hf_encoders.finetuning.runs import RunSettings, finetune
+from tests.finetuning.tiny import LENGTH, labelled, save_encoder, splits, tokenizer_of
 from tests.hub.tiny_checkpoints import ALBERT, BERT, FAMILIES
 
 
@@ -29,6 +30,31 @@ def test_pairs_have_the_token_types_of_the_family(family):
     expected = [0] * (ends[0] + 1) + [1] * (ends[-1] - ends[0])
     expected += [2] * (family.name == "xlnet")  # of its <cls>, the last token
     assert task.train_set[0]["token_type_ids"] == expected
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_a_single_text_has_token_types_only_where_one_is_above_0(family):
+    task = sequence_classification.prepare(
+        splits(train={"text": ["The cat sat."] * 2, "label": ["x", "y"]}), tokenizer_of(family), max_length=LENGTH
+    )
+    row = task.train_set[0]
+    expected = [0] * (len(row["input_ids"]) - 1) + [2] if family.name == "xlnet" else None  # that of its <cls>
+    assert row.get("token_type_ids") == expected
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_a_fine_tuned_models_pipeline_reads_the_rows_of_training(family, tmp_path):
+    folder, tokenizer = save_encoder(family, tmp_path / "encoder"), tokenizer_of(family)
+    data = splits(train={"a": ["the cat"] * 2, "b": ["a dog"] * 2, "label": ["x", "y"]})
+    task = sequence_classification.prepare(data, tokenizer, max_length=LENGTH, text_column="a", text_pair_column="b")
+    settings = RunSettings(str(folder), training={"max_steps": 1, "optim": "adamw_torch", "use_cpu": True})
+    finetune(task, tokenizer, settings, 0, tmp_path / "run")
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
+    saved = AutoTokenizer.from_pretrained(tmp_path / "tokenizer")
+    row = {name: values for name, values in task.train_set[0].items() if name != "labels"}
+    if family.name == "distilbert":
+        del row["token_type_ids"]  # it has none, and the trainer leaves out what a model does not take
+    assert dict(saved("the cat", "a dog")) == row
 
 
 def test_the_longer_text_is_cut_and_the_plan_says_how_often():
