@@ -40,6 +40,9 @@ class DocumentChunks(CorpusDataset):
     [[[10, 11], [12]], [[13, 14, 15]], [[16]], [[20, 21], [22]]]
     """
 
+    num_reused = 0  # tokens of other text that a subclass puts into an example beside its chunk
+    if_no_room = "train without a pair objective (mlm)"
+
     @with_options_of(ChunkRule)
     def __init__(
         self,
@@ -52,9 +55,10 @@ class DocumentChunks(CorpusDataset):
         **rule: Any,
     ):
         refuse_unknown_options(self, rule, ChunkRule.__dataclass_fields__)
-        check_pair_length(max_length)
+        check_pair_length(max_length - self.num_reused)
         self.rule = ChunkRule(**rule)
-        self.max_length = self.chunk_length = max_length  # a subclass may put more into an example than its chunk
+        self.chunk_length = max_length - self.num_reused
+        self.max_length = max_length
         super().__init__(documents, seed, redraw, epochs_per_draw, dupe_factor)
         if np.diff(self.corpus.document_offsets).max(initial=0) < 2:
             raise ValueError(
@@ -66,9 +70,8 @@ class DocumentChunks(CorpusDataset):
         self.num_chunks = len(chunks)
         if not (chunks.middle < chunks.end).any():
             raise ValueError(
-                f"max_length={max_length} leaves no room for two neighbouring sentences of documents, which are "
-                f"{self.store.sentence_lengths.mean():.0f} tokens long on average: raise it, or train without a pair "
-                "objective (mlm)."
+                f"max_length={self.max_length} leaves no room for two neighbouring sentences of documents, which are "
+                f"{self.store.sentence_lengths.mean():.0f} tokens long on average: raise it, or {self.if_no_room}."
             )
 
     def __getstate__(self) -> dict[str, Any]:

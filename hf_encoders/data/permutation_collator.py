@@ -78,9 +78,8 @@ class ReusedChunks(DocumentChunks):
         if not isinstance(reuse, bool):
             raise ValueError(f"reuse={reuse!r} must be true or false.")
         self.num_reused = max_length // 2 if reuse else 0
-        epochs = (seed, redraw, epochs_per_draw, dupe_factor)
-        super().__init__(documents, max_length - self.num_reused, *epochs, **rule)
-        self.max_length = max_length
+        self.if_no_room = "leave out reuse, which takes half of it" if reuse else "give text of shorter sentences"
+        super().__init__(documents, max_length, seed, redraw, epochs_per_draw, dupe_factor, **rule)
 
     def examples(self, indices: np.ndarray) -> ReusedChunkExamples:
         """References to chunks and the text before them; no text is read."""

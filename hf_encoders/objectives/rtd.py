@@ -193,16 +193,18 @@ class ReplacedTokenDetectionModel(PreTrainedModel):
             kwargs: As in transformers.
 
         Raises:
-            ValueError: if there is no generator, or the two were not trained together, so that their embeddings
-                differ; as in both models.
+            ValueError: if there is no generator, one of the two lacks weights (as when they are exchanged), or they
+                were not trained together, so that their embeddings differ; for `output_loading_info`; as in both.
         """
+        if "output_loading_info" in kwargs:
+            raise ValueError("output_loading_info: leave it out, missing weights are refused.")
         fields, _ = PreTrainedConfig.get_config_dict(source, **kwargs)
         config_class = config_class_of(str(fields.get("model_type")).removeprefix("hfe_"))
         discriminator_class, generator_class = classes_of(config_class)
         place = {"subfolder": GENERATOR_FOLDER} if generator is None else {}
-        found = discriminator_class.from_pretrained(source, **kwargs)
+        found = _loaded(discriminator_class, source, kwargs)
         try:
-            other = generator_class.from_pretrained(generator or source, **kwargs, **place)
+            other = _loaded(generator_class, generator or source, {**kwargs, **place})
         except OSError as error:
             where = generator or f"the folder {GENERATOR_FOLDER!r} of {source}"
             remedy = f"give the generator that {source} was trained with, generator=..."
@@ -227,6 +229,17 @@ class ReplacedTokenDetectionModel(PreTrainedModel):
             found = part.load_state_dict(weights, strict=False)
             if missing := sorted(set(found.missing_keys) - set(part.all_tied_weights_keys)):
                 raise ValueError(f"{place} lacks {missing[0]} of this model: resume the run that wrote it.")
+
+
+def _loaded(model_class: type[PreTrainedModel], source: str | os.PathLike, options: dict[str, Any]) -> PreTrainedModel:
+    """A model all of whose weights the checkpoint has."""
+    model, found = model_class.from_pretrained(source, **options, output_loading_info=True)
+    if missing := found["missing_keys"]:
+        raise ValueError(
+            f"{source} has no {min(missing)}, which a {model_class.__name__} needs: give a discriminator as source "
+            "and a generator as generator=..., each with its head."
+        )
+    return model
 
 
 def classes_of(config_class: type[EncoderConfig]) -> tuple[type[PreTrainedModel], type[PreTrainedModel]]:

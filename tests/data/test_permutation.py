@@ -1,5 +1,6 @@
 """Permutation language modelling: which tokens are predicted, in which order, against the original's procedure."""
 
+import datasets
 import numpy as np
 import pytest
 import torch
@@ -276,6 +277,9 @@ def test_wrong_examples_are_named() -> None:
         collator([make_chunks()[0], {"input_ids": [9]}])
     with pytest.raises(ValueError, match="reuse=1 must be true or false"):
         make_chunks(reuse=1)
+    sentences = datasets.Dataset.from_dict({"input_ids": [[[9] * 6] * 4]})
+    with pytest.raises(ValueError, match="max_length=24 leaves no room .*: raise it, or leave out reuse, which"):
+        ReusedChunks(sentences, max_length=24, reuse=True)
     with pytest.raises(ValueError, match="ids from 3 to 60, but those of the tokenizer go from 0 to 24"):
         collator([{"input_ids": [60, 9, SEP, CLS]}])
     with pytest.raises(ValueError, match="return_tensors='np'"):
