@@ -16,6 +16,7 @@ from filelock import FileLock, Timeout
 
 
 LOCK_FILE = "_lock"  # in the locked folder; Trainer does not push names that begin with an underscore
+UNFINISHED = "_unfinished"  # files that are not complete, in the folder that they are for
 # Errors of the storage, not of the program. Not every system defines all of them.
 STORAGE_ERRORS = {
     getattr(errno, name, None)
@@ -88,8 +89,8 @@ def locked(folder: str | Path, option: str, wait: bool) -> Iterator[None]:
 
 
 def holds_files(folder: Path) -> bool:
-    """Whether a folder exists and holds anything except a lock."""
-    return folder.exists() and any(path.name != LOCK_FILE for path in folder.iterdir())
+    """Whether a folder exists and holds anything except a lock and unfinished files."""
+    return folder.exists() and any(path.name not in (LOCK_FILE, UNFINISHED) for path in folder.iterdir())
 
 
 def storage_problem(error: BaseException) -> str | None:
@@ -136,6 +137,27 @@ def replaced_folder(folder: Path) -> Iterator[Path]:
         folder.rename(earlier)
     new.rename(folder)
     shutil.rmtree(earlier, ignore_errors=True)
+
+
+@contextmanager
+def replaced_files(folder: Path) -> Iterator[Path]:
+    """A new folder whose files become those of `folder`, which is locked, if the block ends without an error.
+
+    JSON and weights of earlier files that are not among them are removed then; other files stay.
+    """
+    unfinished = folder / UNFINISHED
+    shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed
+    unfinished.mkdir(parents=True)
+    try:
+        yield unfinished
+        new = list(unfinished.iterdir())
+        for path in folder.iterdir():
+            if path.suffix in (".json", ".safetensors") and path.name not in {file.name for file in new}:
+                path.unlink()
+        for file in new:
+            file.replace(folder / file.name)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -2,12 +2,11 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_encoders.adaptation.new_entries import add_entries
 from hf_encoders.data.corpus.settings import library_versions
@@ -16,35 +15,41 @@ from hf_encoders.data.vocabulary.extension_report import ExtensionReport, TextCh
 from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
 from hf_encoders.data.vocabulary.source_words import CountedText
 from hf_encoders.loading import load_tokenizer, read_config
-from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.publishing.saved_model import load_source, saved_head
+from hf_encoders.writing import replaced_files
 
 
 @dataclass(frozen=True)
 class Checkpoint:
     """A checkpoint of this package or of transformers, or a tokenizer alone."""
 
-    source: str
     tokenizer: PreTrainedTokenizerBase
-    config: EncoderConfig | None  # None: a tokenizer alone
+    model: PreTrainedModel | None = None  # None: a tokenizer alone
+    auto_class: str = "AutoTokenizer"  # what loads it, such as `AutoModelForMaskedLM`
 
     @classmethod
-    def of(cls, source: str, option: str | None = None) -> "Checkpoint":
-        """Open a folder or a name on the Hub, without its weights; errors name the option.
+    def of(cls, source: str, option: str) -> "Checkpoint":
+        """Open a folder or a name on the Hub; errors name the option.
 
         Raises:
-            ValueError: If there is no tokenizer, the model is of another family, or its head is not known.
+            ValueError: If there is no tokenizer, or it has tokens for which the model has no rows; if the model is of
+                another family or not complete, or its head is not known.
         """
-        has_model = not Path(source).is_dir() or Path(source, "config.json").is_file()
-        config = read_config(source, option) if has_model else None
-        if config is not None:
-            saved_head(config)
-        return cls(source, load_tokenizer(source, option, config), config)
-
-    @property
-    def auto_class(self) -> str:
-        """What loads it, such as `AutoModelForMaskedLM`."""
-        return "AutoTokenizer" if self.config is None else saved_head(self.config)
+        if Path(source).is_dir() and not Path(source, "config.json").is_file():
+            return cls(load_tokenizer(source, option))
+        config = read_config(source, option)
+        tokenizer = load_tokenizer(source, option, config)
+        largest = max(tokenizer.get_vocab().values())
+        if largest >= config.vocab_size:
+            raise ValueError(
+                f"{option} {source!r}: the tokenizer has ids up to {largest}, and the model rows for "
+                f"{config.vocab_size}: the other tokens were never trained, so take the tokenizer without them."
+            )
+        try:
+            head = saved_head(config)
+            return cls(tokenizer, load_source(source, head), head)
+        except ValueError as error:
+            raise ValueError(f"{option} {source!r}: {error}") from error
 
 
 def extend_checkpoint(
@@ -58,7 +63,7 @@ def extend_checkpoint(
     """Add entries to a tokenizer and their rows to its model, and write both, with a report, to a folder.
 
     Args:
-        checkpoint (`Checkpoint`): What to extend; it stays as it is.
+        checkpoint (`Checkpoint`): What to extend; its files stay as they are, and its model gets the new rows.
         text (`CountedText`): The text of the domain, counted with the checkpoint's tokenizer.
         number (`int`): Most entries to add.
         output (`Path`): Folder; what is there by the same names is replaced once all is complete.
@@ -83,16 +88,12 @@ def extend_checkpoint(
         run={"distinct_words": len(text.words), "seconds": round(time.perf_counter() - began, 2)},
         versions=library_versions(),
     )
-    output.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix="_", dir=output) as unfinished:
-        folder = Path(unfinished)
-        if checkpoint.config is not None:
-            model = load_source(checkpoint.source, checkpoint.auto_class)
+    with replaced_files(output) as folder:
+        if (model := checkpoint.model) is not None:
             add_entries(model, extended.tokenizer, extended.pieces)
+            report = replace(report, rows=model.get_input_embeddings().num_embeddings)
             model.save_pretrained(folder)
         extended.tokenizer.save_pretrained(folder)
         report.save(folder)
         save_pieces(extended.pieces, folder)
-        for file in folder.iterdir():
-            file.replace(output / file.name)
     return report

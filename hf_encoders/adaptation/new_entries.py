@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
+from hf_encoders.data.vocabulary.padded_size import MULTIPLE, padded_vocab_size
 
 
 @torch.no_grad()
@@ -20,7 +20,7 @@ def add_entries(
     Args:
         model (`PreTrainedModel`): A model of this package, or of transformers.
         tokenizer (`PreTrainedTokenizerBase`): The extended one. The vocabulary of the model becomes its size, rounded
-            up to a multiple of 64, if the model has fewer rows.
+            up to a multiple of 64, or stays what it is, rounded up alike, if it has more rows.
         pieces (`Mapping[int, Sequence[int]]`): Id of each new entry -> ids of its pieces; of `ExtendedVocabulary`.
 
     Raises:
@@ -33,7 +33,8 @@ def add_entries(
             f"model has vocab_size={rows}, and the tokenizer pieces up to id {largest}: extend the model's own "
             "tokenizer."
         )
-    if (needed := padded_vocab_size(tokenizer)) > rows:
+    needed = max(padded_vocab_size(tokenizer), -(-rows // MULTIPLE) * MULTIPLE)
+    if needed > rows:
         model.resize_token_embeddings(needed, mean_resizing=False)
     decoder = model.get_output_embeddings()
     tables = [model.get_input_embeddings().weight]

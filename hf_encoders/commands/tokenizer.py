@@ -7,12 +7,12 @@ package is not installed; `hf-encoders corpus` takes it as `--tokenizer DIR`.
 """
 
 import argparse
+import math
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import transformers
@@ -42,7 +42,7 @@ from hf_encoders.data.vocabulary.tokenizer_training import pipeline_options, tok
 from hf_encoders.data.vocabulary.word_counts import check_coverage
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.registration import config_class_of, configurations
-from hf_encoders.writing import check_folder, holds_files, locked
+from hf_encoders.writing import check_folder, holds_files, locked, replaced_files
 
 
 SIZES_FILE = "tokenizer_sizes.md"
@@ -104,6 +104,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--keep",
+        action="extend",
         nargs="+",
         metavar="PATH",
         help="with --extend: other text, of which the report says how much is cut differently (default: none)",
@@ -118,6 +119,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     size.add_argument(
         "--compare-sizes",
         type=int,
+        action="extend",
         nargs="+",
         metavar="N",
         help=f"train one of each size into DIR/N, counting words once, and print a table ({SIZES_FILE})",
@@ -154,6 +156,7 @@ def _add_text_arguments(parser: argparse.ArgumentParser) -> None:
     add_text_arguments(parser, takes_names=True)
     parser.add_argument(
         "--language",
+        action="extend",
         nargs="+",
         default=[],
         metavar="[NAME=]CODE",
@@ -240,7 +243,9 @@ def extend(arguments: argparse.Namespace) -> int:
         if getattr(arguments, name) != default:
             option = name.replace("_", "-")
             raise ValueError(f"--{option} is for a new tokenizer, and --extend keeps the checkpoint's: leave it out.")
-    check_text_arguments(arguments)
+    check_text(arguments)
+    if arguments.keep is not None:
+        check_text_files(arguments.keep, "--keep")
     output, source = Path(arguments.output), arguments.extend
     check_output(output, arguments.overwrite)
     checkpoint = Checkpoint.of(source, "--extend")
@@ -250,8 +255,8 @@ def extend(arguments: argparse.Namespace) -> int:
     sources = sources_of(arguments)
     limit = None if arguments.limit is None else max(int(arguments.limit * 1e6), 1)
     sampling = Sampling(arguments.sampling_alpha)
-    text = count_selected_text(sources, documents_of, checkpoint.tokenizer, arguments.held_out, limit, sampling)
     kept = None if arguments.keep is None else _some_lines(arguments.keep)
+    text = count_selected_text(sources, documents_of, checkpoint.tokenizer, arguments.held_out, limit, sampling)
     print(f"choosing {number:,} entries from {len(text.words):,} distinct words", file=sys.stderr)
     name = Path(source).name if Path(source).is_dir() else source  # the folder may be pushed: no paths
     settings = {"extend": name, "add": number, **settings_of(arguments, 0, {})}
@@ -262,10 +267,16 @@ def extend(arguments: argparse.Namespace) -> int:
 
 
 def _some_lines(paths: list[str]) -> list[str]:
-    """Lines of text to measure, 10 MB at most, evenly from all of it."""
-    check_text_files(paths, "--keep")
+    """Lines of text to measure, 10 MB at most, evenly from all of it.
+
+    Raises:
+        ValueError: If there is none.
+    """
     text = SelectedText(documents_of(make_source(paths, DocumentReader(splitter_for(None)))), 0.0, HELD_OUT_BYTES)
-    return list(text)
+    lines = list(text)
+    if not lines:
+        raise ValueError(f"--keep {' '.join(paths)}: there is no text: give other files, or leave it out.")
+    return lines
 
 
 def sources_of(arguments: argparse.Namespace) -> dict[str, TextSource]:
@@ -335,9 +346,18 @@ def settings_of(arguments: argparse.Namespace, vocab_size: int, options: dict[st
     return {"source": source, "vocab_size": vocab_size, **options} | {name: getattr(arguments, name) for name in names}
 
 
+def check_text(arguments: argparse.Namespace) -> None:
+    """Refuse options of the text without effect or out of range."""
+    check_text_arguments(arguments)
+    if arguments.limit is not None and not 0 < arguments.limit < math.inf:
+        raise ValueError(
+            f"--limit {arguments.limit} must be a number of megabytes above 0: leave it out to train on all text."
+        )
+
+
 def check_arguments(arguments: argparse.Namespace, sizes: list[int], options: dict[str, bool]) -> None:
     """Refuse options without effect or out of range, before anything is read."""
-    check_text_arguments(arguments)
+    check_text(arguments)
     Sampling(arguments.sampling_alpha)
     for name, understood in (("lowercase", "do_lower_case" in options), ("strip_accents", len(options) > 1)):
         if getattr(arguments, name) and not understood:
@@ -348,8 +368,6 @@ def check_arguments(arguments: argparse.Namespace, sizes: list[int], options: di
     check_coverage(arguments.character_coverage)
     if arguments.max_length < 1:
         raise ValueError(f"--max-length {arguments.max_length} must be at least 1.")
-    if arguments.limit is not None and not arguments.limit > 0:
-        raise ValueError(f"--limit {arguments.limit} must be above 0 megabytes: leave it out to train on all text.")
     for size in sizes:
         if size < 1:
             raise ValueError(f"--vocab-size {size} must be at least 1.")
@@ -369,12 +387,9 @@ def check_output(folder: Path, overwrite: bool) -> None:
 
 def save_tokenizer(tokenizer: PreTrainedTokenizerBase, report: TokenizerReport, folder: Path) -> None:
     """Write tokenizer and report into a folder; those of an earlier run are replaced once these are complete."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix="_", dir=folder) as unfinished:
+    with replaced_files(folder) as unfinished:
         tokenizer.save_pretrained(unfinished)
-        report.save(Path(unfinished))
-        for file in Path(unfinished).iterdir():
-            file.replace(folder / file.name)
+        report.save(unfinished)
 
 
 def documents_of(source: TextSource) -> Iterator[list[str]]:

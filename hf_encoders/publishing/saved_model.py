@@ -29,9 +29,10 @@ def saved_head(config: EncoderConfig, head: str | None = None) -> str:
     for auto_class in reversed(served):
         if class_name(config, auto_class).removeprefix("Hfe") in architectures:
             return auto_class
+    classes = dict.fromkeys(class_name(config, auto_class).removeprefix("Hfe") for auto_class in served)
     raise ValueError(
-        f"config.json has architectures={config.architectures!r}, which names no head of {config.model_type}: save "
-        f"the model with save_pretrained, or name the head: {', '.join(served)}."
+        f"config.json has architectures={config.architectures!r}, which names no head of {config.model_type}: "
+        f"write there which class its weights are of: {', '.join(classes)}."
     )
 
 

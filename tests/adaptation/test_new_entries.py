@@ -72,6 +72,9 @@ def test_rows_that_are_there_are_used():
     model = tiny_model(MASKED_LM[0], vocab_size=128)
     add_entries(model, word_tokenizer(72), PIECES)
     assert model.config.vocab_size == 128
+    model = tiny_model(MASKED_LM[0], vocab_size=130)
+    add_entries(model, word_tokenizer(72), PIECES)
+    assert model.config.vocab_size == 192
 
 
 def test_a_model_of_another_tokenizer_is_refused():

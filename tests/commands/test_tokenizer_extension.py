@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 
 from hf_encoders.adaptation import extended_checkpoint
 from hf_encoders.cli import main
 from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
+from hf_encoders.writing import UNFINISHED
 from tests.commands.adapt_runs import head_of
 from tests.data.vocabulary.test_extension import domain_lines
 from tests.data.vocabulary.trained import FAMILIES, lines, train
@@ -128,9 +130,62 @@ def test_options_of_an_extension_need_one(text, tmp_path, capsys):
     assert "--add is for --extend" in capsys.readouterr().err
 
 
+def test_nothing_stays_of_an_overwritten_checkpoint(text, tmp_path):
+    source, out = checkpoint(FAMILIES[0], tmp_path / "start"), tmp_path / "out"
+    assert extend(source, "--add", 1, "--input", text, "--output", out) == 0
+    (out / "README.md").write_text("mine")
+    train(FAMILIES[0]).save_pretrained(tmp_path / "tokenizer")
+    assert extend(tmp_path / "tokenizer", "--add", 1, "--input", text, "--output", out, "--overwrite") == 0
+    assert not (out / "config.json").exists() and not (out / "model.safetensors").exists()
+    assert (out / "README.md").read_text() == "mine"
+
+
+def test_what_a_killed_command_left_is_replaced(text, tmp_path):
+    train(FAMILIES[0]).save_pretrained(tmp_path / "tokenizer")
+    (tmp_path / "out" / UNFINISHED).mkdir(parents=True)
+    (tmp_path / "out" / UNFINISHED / "config.json").write_text("{")
+    assert extend(tmp_path / "tokenizer", "--add", 1, "--input", text, "--output", tmp_path / "out") == 0
+    assert not (tmp_path / "out" / UNFINISHED).exists() and not (tmp_path / "out" / "config.json").exists()
+
+
+def test_a_checkpoint_that_is_not_complete_is_refused_before_text_is_read(text, tmp_path, capsys):
+    source = checkpoint(FAMILIES[0], tmp_path / "start")
+    file = Path(source, "model.safetensors")
+    save_file(dict(list(load_file(file).items())[2:]), file, metadata={"format": "pt"})
+    assert extend(source, "--input", text, "--output", tmp_path / "out") == 2
+    said = capsys.readouterr().err
+    assert "--extend" in said and "has no weights for" in said and "choosing" not in said
+
+
+def test_tokens_that_the_model_has_no_rows_for_are_refused(text, tmp_path, capsys):
+    source = checkpoint(FAMILIES[0], tmp_path / "start")
+    tokenizer = AutoTokenizer.from_pretrained(source)
+    tokenizer.add_tokens([f"<{number}>" for number in range(64)])
+    tokenizer.save_pretrained(source)
+    assert extend(source, "--input", text, "--output", tmp_path / "out") == 2
+    assert "the other tokens were never trained" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("source", ["nowhere/at/all", "empty"])
 def test_a_source_without_tokenizer(source, text, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     assert extend(source, "--input", text, "--output", tmp_path / "out") == 2
     assert "--extend" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--limit", "nan"], "--limit nan"),
+        (["--keep", "no"], "--keep: 'no' does not exist"),
+        (["--keep", "EMPTY"], "there is no text"),
+    ],
+)
+def test_options_are_checked_before_text_is_read(words, message, text, tmp_path, capsys):
+    source = checkpoint(FAMILIES[0], tmp_path / "start")
+    (tmp_path / "empty.txt").write_text("\n\n")
+    words = [str(tmp_path / "empty.txt") if word == "EMPTY" else word for word in words]
+    assert extend(source, "--input", text, "--output", tmp_path / "out", *words) == 2
+    said = capsys.readouterr().err
+    assert message in said and "choosing" not in said
