@@ -45,7 +45,16 @@ class InitialCheckpoint:
             raise ValueError(f"head_steps={self.head_steps} (--head-steps): it must be a number of at least 0.")
 
     def alone(self, steps: int) -> int:
-        """Steps in which new heads learn alone, of a run of `steps`."""
+        """Steps in which new heads learn alone, of a run of `steps`.
+
+        Raises:
+            ValueError: If the encoder would never learn.
+        """
+        if self.head_steps >= max(steps, 1):
+            raise ValueError(
+                f"head_steps={self.head_steps:g} (--head-steps): the run has {steps:,} steps, and the encoder would "
+                "not learn: give fewer, or a share below 1."
+            )
         return math.ceil(self.head_steps * steps) if self.head_steps < 1 else int(self.head_steps)
 
     @property

@@ -19,7 +19,7 @@ from hf_encoders.data.corpus.named_sources import UNNAMED, named_paths
 from hf_encoders.loading import read_config
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives import OBJECTIVES, get_objective
-from hf_encoders.recipes.command import add_run_arguments, tokenizer_of, train_run
+from hf_encoders.recipes.command import add_run_arguments, begin_from, train_run
 from hf_encoders.recipes.recipe import Recipe, load_recipe, recipe_names
 from hf_encoders.training.layer_decay import check_layer_decay
 
@@ -53,7 +53,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"how a longer table of positions begins: as copies of the old ones, or stretched (default: {HOW[0]})",
     )
     parser.add_argument(
-        "--keep", nargs="+", metavar="PATH", help="general text, evaluated too; a prepared corpus or files"
+        "--keep",
+        action="extend",
+        nargs="+",
+        metavar="PATH",
+        help="general text, evaluated too; a prepared corpus or files",
     )
     parser.add_argument(
         "--replay",
@@ -86,13 +90,15 @@ def run(arguments: argparse.Namespace) -> int:
     """Train on."""
     if not 0 <= arguments.replay < 1:
         raise ValueError(f"--replay {arguments.replay}: it is a share in [0, 1).")
+    if arguments.max_length is not None and arguments.max_length < 1:
+        raise ValueError(f"--max-length {arguments.max_length} must be at least 1 token.")
     add_general_text(arguments)
     config = read_config(arguments.checkpoint, "CHECKPOINT")
     recipe = recipe_for(load_recipe(arguments.recipe), config, arguments)
     objective = recipe.own_objective
     how = arguments.positions or HOW[0], arguments.head_steps
     initial = InitialCheckpoint(arguments.checkpoint, config, objective.auto_class, *how)
-    arguments.tokenizer = tokenizer_of(arguments.checkpoint, arguments.tokenizer, "CHECKPOINT")
+    begin_from(arguments.checkpoint, arguments, "CHECKPOINT")
     return train_run(arguments, recipe, objective.of_checkpoint(initial))
 
 

@@ -12,6 +12,7 @@ transformers.TrainingArguments, --plan, resuming and extending are as for `hf-en
 
 import argparse
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,11 +26,12 @@ from hf_encoders.loading import load_weights, read_config
 from hf_encoders.models.encoder_checkpoints import encoder_weights
 from hf_encoders.objectives import get_objective
 from hf_encoders.objectives.distillation import Distillation
-from hf_encoders.recipes.command import add_run_arguments, tokenizer_of, train_run
+from hf_encoders.recipes.command import add_run_arguments, begin_from, train_run
 from hf_encoders.recipes.model_config import config_of_fields
 from hf_encoders.recipes.recipe import Recipe, load_recipe, recipe_names
 from hf_encoders.records.training_record import name_of_checkpoint
 from hf_encoders.registration import configurations
+from hf_encoders.saved_files import GENERATOR_FOLDER
 
 
 RECIPE = "distilbert-base"
@@ -111,7 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
     layers = None if arguments.fresh else check_layers(arguments.layers or default_layers(recipe, depth), depth)
     objective = recipe.own_objective.of_teacher(teacher, name_of_checkpoint(arguments.teacher), layers)
     check_student(recipe, objective)
-    arguments.tokenizer = tokenizer_of(arguments.teacher, arguments.tokenizer, "TEACHER")
+    begin_from(arguments.teacher, arguments, "TEACHER")
     return train_run(arguments, recipe, objective)
 
 
@@ -122,6 +124,11 @@ def load_teacher(name: str) -> PreTrainedModel:
         ValueError: as `load_weights`, and for a checkpoint without the head, or with an incomplete encoder.
     """
     config = read_config(name, "TEACHER")
+    if type(config) not in transformers.AutoModelForMaskedLM._model_mapping:
+        raise ValueError(
+            f"TEACHER {name!r} is an {config.model_type}, which has no head for masked tokens, and the student learns "
+            "from its scores: choose another teacher."
+        )
     teacher, missing = load_weights(name, transformers.AutoModelForMaskedLM, config, "TEACHER")
     if lacking := encoder_weights(teacher) & set(missing):
         raise ValueError(
@@ -129,9 +136,12 @@ def load_teacher(name: str) -> PreTrainedModel:
             "checkpoint."
         )
     if missing:
+        remedy = "give the checkpoint of the pre-training, with the head"
+        if Path(name, GENERATOR_FOLDER).is_dir():
+            remedy = f"give the generator, {name}/{GENERATOR_FOLDER}, and --tokenizer {name}"
         raise ValueError(
             f"TEACHER {name!r} has no masked-LM head ({missing[0]} is missing), and the student learns from its "
-            "scores: give the checkpoint of the pre-training, with the head."
+            f"scores: {remedy}."
         )
     return teacher
 

@@ -22,7 +22,7 @@ import dataclasses
 
 from hf_encoders.adaptation.initial_checkpoint import InitialCheckpoint
 from hf_encoders.loading import read_config
-from hf_encoders.recipes.command import add_run_arguments, tokenizer_of, train_run
+from hf_encoders.recipes.command import add_run_arguments, begin_from, train_run
 from hf_encoders.recipes.recipe import load_recipe, recipe_names
 
 
@@ -58,5 +58,5 @@ def run(arguments: argparse.Namespace) -> int:
     model = {name: value for name, value in recipe.model.items() if "dropout" in name}
     recipe = dataclasses.replace(recipe, model=model)
     initial = InitialCheckpoint(arguments.initial, config, objective.auto_class, option="--from")
-    arguments.tokenizer = tokenizer_of(arguments.initial, arguments.tokenizer, "--from")
+    begin_from(arguments.initial, arguments, "--from")
     return train_run(arguments, recipe, objective.of_checkpoint(initial))

@@ -14,7 +14,8 @@ from huggingface_hub import upload_folder
 from transformers import PreTrainedTokenizerBase, set_seed
 
 from hf_encoders.data.corpus.named_sources import named_values
-from hf_encoders.loading import load_tokenizer
+from hf_encoders.data.special_tokens import mask_and_padding, sequence_ends
+from hf_encoders.loading import load_tokenizer, set_inputs, set_length
 from hf_encoders.objectives import Objective
 from hf_encoders.recipes.plan import Plan, make_plan, measure_passes
 from hf_encoders.recipes.pretrained_folder import metrics_of_source, save_pretrained_folder, with_nats_per_byte
@@ -51,10 +52,12 @@ VALIDATION_SHARE = 0.02
 
 def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of commands that train from a recipe, except recipe and tokenizer."""
-    parser.set_defaults(source_options=None)  # of sources that another option than --corpus names
+    # The options of sources that others than --corpus name; the checkpoint or teacher.
+    parser.set_defaults(source_options=None, begins_from=None)
     parser.add_argument(
         "--corpus",
         required=True,
+        action="extend",
         nargs="+",
         metavar="[NAME=]PATH",
         help="a prepared corpus, or text files or folders of them; with names, several sources (repeat a name for "
@@ -69,7 +72,11 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
         "(default: the recipe's, or 1)",
     )
     sampling.add_argument(
-        "--corpus-weights", nargs="+", metavar="NAME=X", help="of named sources: how often each is drawn, at any scale"
+        "--corpus-weights",
+        action="extend",
+        nargs="+",
+        metavar="NAME=X",
+        help="of named sources: how often each is drawn, at any scale",
     )
     parser.add_argument(
         "--corpus-name", metavar="NAME", help="what card and record call the text (default: the names of --corpus)"
@@ -77,6 +84,7 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", required=True, metavar="DIR", help="folder of the run")
     parser.add_argument(
         "--language",
+        action="extend",
         nargs="+",
         default=[],
         metavar="[NAME=]CODE",
@@ -112,7 +120,7 @@ def train_run(arguments: argparse.Namespace, recipe: Recipe, objective: Objectiv
         recipe = recipe.of_steps(given["max_steps"])
     corpus = check_arguments(arguments)
     recipe = with_sampling(recipe, arguments, corpus)
-    corpus.check_recipe(recipe)
+    corpus.check_recipe(recipe, objective.model_fields(recipe.config_class) if objective else None)
     output = Path(arguments.output)
     noted = None if overwrites(arguments) else read_run_file(output)
     if noted is not None:
@@ -171,6 +179,16 @@ def train_run(arguments: argparse.Namespace, recipe: Recipe, objective: Objectiv
     return 0
 
 
+def begin_from(source: str, arguments: argparse.Namespace, option: str) -> None:
+    """Note the checkpoint or teacher that a run reads, and whose tokenizer it has unless --tokenizer is given.
+
+    Raises:
+        ValueError: as `tokenizer_of`.
+    """
+    arguments.begins_from = source
+    arguments.tokenizer = tokenizer_of(source, arguments.tokenizer, option)
+
+
 def tokenizer_of(source: str, given: str | None, option: str) -> str:
     """The name of the tokenizer for a checkpoint or teacher: `given`, or that in its folder `source`.
 
@@ -195,6 +213,9 @@ def check_given_model(run: Run, tokenizer_name: str) -> None:
     """Refuse a checkpoint or teacher that is not complete or does not fit, before there is text."""
     run.objective.facts()
     tokenizer = load_tokenizer(tokenizer_name, "--tokenizer")
+    mask_and_padding(tokenizer), sequence_ends(tokenizer)  # which each collator puts into examples
+    if run.objective.initial is not None:
+        run.objective.initial.alone(run.recipe.steps)
     run.recipe.model_config(tokenizer, given=run.objective.model_fields(run.recipe.config_class))
 
 
@@ -289,12 +310,11 @@ def open_run(
     with training.main_process_first(desc="corpus"):
         if overwrites(arguments) and is_main:
             read = [path for paths in corpus.paths.values() for path in paths]
-            remove_run(output, [*read, arguments.tokenizer, arguments.recipe])
+            remove_run(output, [*read, arguments.tokenizer, arguments.recipe, arguments.begins_from])
         tokenizer, sources = open_sources(recipe, corpus, arguments.tokenizer, output)
         config = run.model_config(tokenizer, sources)  # refuses too few rows of a table
-        if "token_type_ids" not in config.extra_ids:  # those of the tokenizer of a teacher that has them
-            names = [name for name in tokenizer.model_input_names if name != "token_type_ids"]
-            tokenizer.model_input_names = tokenizer.init_kwargs["model_input_names"] = names  # the latter is saved
+        set_inputs(tokenizer, config)
+        set_length(tokenizer, recipe.longest)
         if arguments.plan:
             return tokenizer, sources, {}
         facts = run_identity(recipe, sources, tokenizer, training, arguments.validation_share)

@@ -1,7 +1,7 @@
 """Configurations of new models: from a recipe's fields, and what tokenizer and text decide."""
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
@@ -24,8 +24,10 @@ def tokenizer_fields(
     return {name: value for name, value in fields.items() if name in known}  # XLNet has no table of positions
 
 
-def reads_languages(config_class: type[EncoderConfig]) -> bool:
-    """Whether models of a family have embeddings of languages, unless the configuration says otherwise."""
+def reads_languages(config_class: type[EncoderConfig], given: Mapping[str, Any] | None = None) -> bool:
+    """Whether models with `given` fields, or by default those of several languages, have embeddings of languages."""
+    if given:
+        return "langs" in config_of_fields(config_class, given).extra_ids
     return "lang2id" in {one.name for one in dataclasses.fields(config_class)}
 
 
@@ -37,7 +39,7 @@ def language_fields(config_class: type[EncoderConfig], languages: Iterable[str])
     return {"n_langs": len(names), "lang2id": {name: number for number, name in enumerate(names)}}
 
 
-def config_of_fields(config_class: type[EncoderConfig], fields: dict[str, Any]) -> EncoderConfig:
+def config_of_fields(config_class: type[EncoderConfig], fields: Mapping[str, Any]) -> EncoderConfig:
     """A configuration from its fields and optionally `size`, one of the family's named sizes.
 
     Raises:

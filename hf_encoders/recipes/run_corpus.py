@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import datasets
 from transformers import PreTrainedTokenizerBase
@@ -88,10 +89,11 @@ class CorpusPaths:
         """The names of files and folders, without those of the folders that they are in."""
         return in_words({name: ", ".join(map(base_name, paths)) for name, paths in self.paths.items()})
 
-    def check_recipe(self, recipe: Recipe) -> None:
+    def check_recipe(self, recipe: Recipe, given: Mapping[str, Any] | None = None) -> None:
         """Refuse a recipe that says how often sources are drawn for sources without names or of other names.
 
-        Also a name that metrics have already, and a source without a language for a model with language embeddings.
+        Also a name that metrics have already, and a source without a language for a model with language embeddings;
+        `given` are fields of the model that are not the recipe's, such as those of a checkpoint.
         """
         for term in get_objective(recipe.objective).terms:
             taken = {
@@ -100,7 +102,7 @@ class CorpusPaths:
             }
             for name in taken.keys() & self.paths.keys():
                 raise ValueError(f"{self.options[name]}: eval_{name}_loss is that of {taken[name]}: rename it.")
-        if len(self.paths) > 1 and self.guessed and reads_languages(recipe.config_class):
+        if len(self.paths) > 1 and self.guessed and reads_languages(recipe.config_class, given):
             name = self.guessed[0]
             raise ValueError(
                 f"--language is missing for {self.options[name]}, and {recipe.family} has embeddings of languages: "

@@ -56,4 +56,5 @@ def head_of(config_class) -> str:
 def adapt(folder, source, output, *words, corpus="domain.txt") -> int:
     options = ["--recipe", folder / "tiny.yaml", "--validation-share", "0.2", "--save_steps", "2", *words]
     options += ["--disable_tqdm", "True", "--output", folder / output]
-    return main(["adapt", str(source), "--corpus", str(folder / corpus), *map(str, options)])
+    text = [] if "--corpus" in words else ["--corpus", str(folder / corpus)]
+    return main(["adapt", str(source), *text, *map(str, options)])

@@ -31,8 +31,8 @@ TINY = {
 
 def pretrain(folder, output, *words, corpus="text.txt", recipe="tiny.yaml"):
     options = ["--validation-share", "0.2", "--save_steps", "2", "--disable_tqdm", "True", *words]
-    corpus = ["--corpus", str(folder / corpus), "--output", str(folder / output)]
-    return main(["pretrain", str(folder / recipe), *corpus, *options])
+    text = [] if "--corpus" in options else ["--corpus", str(folder / corpus)]
+    return main(["pretrain", str(folder / recipe), *text, "--output", str(folder / output), *options])
 
 
 def weights(directory):

@@ -280,7 +280,27 @@ def test_longer_texts_than_the_checkpoint_has_positions_for(family, folder, caps
     model = AutoModelForMaskedLM.from_pretrained(folder / "run" / "model")
     rows = {"bert": 40, "roberta": 42}[family]
     assert model.config.max_position_embeddings == rows
+    assert AutoTokenizer.from_pretrained(folder / "run" / "model").model_max_length >= 40  # else nothing reads them
     assert TrainingRecord.load(folder / "run" / "model").schedule["phases"] == "4 steps of 4 x 40 tokens"
+
+
+def test_the_checkpoint_that_a_run_begins_from_is_not_overwritten(folder, capsys):
+    source = checkpoint(folder, "bert")
+    assert adapt(folder, source, "run", "--save_steps", "2") == 0
+    begun = folder / "run" / "checkpoint-2"
+    assert adapt(folder, begun, "run", "--tokenizer", source, "--overwrite") == 2
+    assert "--overwrite would remove" in capsys.readouterr().err
+    assert (begun / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize("option", ["--corpus", "--keep"])
+def test_a_repeated_option_takes_no_text_away(option, folder, capsys):
+    source = checkpoint(folder, "bert")
+    words = ["adapt", source, "--corpus", folder / "domain.txt", "--keep", folder / "general.txt", "--output", "o"]
+    at = words.index(option)
+    words[at:at] = [option, folder / "nowhere.txt"]
+    assert main(list(map(str, words))) == 2
+    assert "nowhere.txt' does not exist" in capsys.readouterr().err
 
 
 def test_lengths_are_the_checkpoint_s_if_it_is_shorter(folder):
@@ -353,7 +373,8 @@ def test_pretrain_from_a_checkpoint(folder, capsys):
         (["--head-steps", "-1"], "--head-steps"),
         (["--head-steps", "nan"], "--head-steps"),
         (["--head-steps", "inf"], "--head-steps"),
-        (["--max-length", "0"], "length=0 must be a whole number"),
+        (["--head-steps", "4"], "the run has 4 steps, and the encoder would not learn"),
+        (["--max-length", "0"], "--max-length 0 must be at least 1 token"),
         (["--positions", "copy"], "--positions copy is for longer texts than the checkpoint has positions for"),
         (["--positions", "interpolate", "--max-length", "64"], "--positions interpolate is for longer texts"),
         (["--keep", "nowhere.txt"], "nowhere.txt"),
@@ -367,6 +388,23 @@ def test_wrong_input(words, message, folder, capsys):
     said = capsys.readouterr().err
     assert message in said and "Traceback" not in said
     assert not (folder / "run" / "model").exists()
+
+
+def test_a_tokenizer_without_a_mask_token_is_refused_before_text_is_read(folder, capsys):
+    source = checkpoint(folder, "bert")
+    file = folder / "start" / "tokenizer_config.json"
+    tokenizer_config = json.loads(file.read_text())
+    del tokenizer_config["mask_token"]
+    file.write_text(json.dumps({**tokenizer_config, "tokenizer_class": "PreTrainedTokenizerFast"}))
+    assert AutoTokenizer.from_pretrained(source).mask_token is None
+    assert adapt(folder, source, "run") == 2
+    assert "tokenizer has no mask_token" in capsys.readouterr().err
+    assert not (folder / "run" / "_corpus").exists()
+
+
+def test_general_text_needs_no_language_where_the_checkpoint_has_no_embeddings_of_any(folder):
+    source = checkpoint(folder, "xlm", n_langs=1, lang2id=None, default_lang=None)
+    assert adapt(folder, source, "run", "--keep", folder / "general.txt") == 0
 
 
 def test_a_checkpoint_that_is_not_there(folder, capsys):

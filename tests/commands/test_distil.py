@@ -11,7 +11,7 @@ import transformers
 import yaml
 from safetensors.torch import load_file, save_file
 
-from hf_encoders import HfeBertForMaskedLM, HfeBertModel, HfeDistilBertForMaskedLM
+from hf_encoders import HfeBertForMaskedLM, HfeBertModel, HfeDistilBertForMaskedLM, HfeXLNetConfig
 from hf_encoders.cli import main
 from hf_encoders.data import prepare_corpus
 from hf_encoders.distillation import fingerprint
@@ -182,6 +182,8 @@ def test_a_prepared_corpus_is_of_the_teachers_tokenizer(folder: Path, capsys: py
         (["--layers", "0"], {"recipe": "deep.yaml"}, "--layers: 1 layers, and model: n_layers=5"),
         ([], {"teacher": "nowhere"}, "TEACHER .*nowhere"),
         ([], {"teacher": "headless"}, "TEACHER .*headless' has no masked-LM head"),
+        ([], {"teacher": "beside"}, "no masked-LM head .*: give the generator, .*beside/generator, and --tokenizer"),
+        ([], {"teacher": "xlnet"}, "TEACHER .*xlnet' is an xlnet, which has no head for masked tokens"),
         ([], {"teacher": "without_tokenizer"}, "without_tokenizer' has no tokenizer"),
         (
             [],
@@ -197,6 +199,9 @@ def test_what_is_wrong_is_told_before_anything_is_written(
 ) -> None:
     teacher = HfeBertModel.from_pretrained(folder / "run" / "model")
     teacher.save_pretrained(folder / "headless")
+    teacher.save_pretrained(folder / "beside")
+    (folder / "beside" / "generator").mkdir(exist_ok=True)
+    HfeXLNetConfig(d_model=12, n_layer=1, n_head=2, d_inner=8).save_pretrained(folder / "xlnet")
     HfeBertForMaskedLM.from_pretrained(folder / "run" / "model").save_pretrained(folder / "without_tokenizer")
     recipes = {
         "long": {**STUDENT, "phases": [{"steps": 1, "length": 25, "examples": 6}]},

@@ -20,6 +20,7 @@ def add_text_arguments(
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument(
         *(("--input", "--corpus") if takes_names else ("--input",)),
+        action="extend",
         nargs="+",
         metavar="[NAME=]PATH" if takes_names else "PATH",
         help="text files (a blank line between documents), .jsonl files (one document per line) or folders of them"
