@@ -213,7 +213,8 @@ def check_given_model(run: Run, tokenizer_name: str) -> None:
     """Refuse a checkpoint or teacher that is not complete or does not fit, before there is text."""
     run.objective.facts()
     tokenizer = load_tokenizer(tokenizer_name, "--tokenizer")
-    mask_and_padding(tokenizer), sequence_ends(tokenizer)  # which each collator puts into examples
+    mask_and_padding(tokenizer)  # each collator puts them into examples
+    sequence_ends(tokenizer)
     if run.objective.initial is not None:
         run.objective.initial.alone(run.recipe.steps)
     run.recipe.model_config(tokenizer, given=run.objective.model_fields(run.recipe.config_class))

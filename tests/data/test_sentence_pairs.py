@@ -159,6 +159,24 @@ def test_lengths_do_not_predict_labels(make_pairs, max_length, longest, num_sent
     assert told_by_lengths(lengths, labels, numbers) < 0.51
 
 
+def test_lengths_of_headings_do_not_predict_the_order():
+    """Documents of a heading and three sentences; for each two lengths the label that others of them mostly have."""
+    sentences = np.ceil(np.random.default_rng(0).gamma(2, 10, (8_000, 3))).astype(int)
+    documents = [[[7] * n for n in (3, *others)] for others in sentences.tolist()]
+    counts, found = np.zeros((2, 64, 64)), []
+    for documents_of_half, is_test in ((documents[::2], False), (documents[1::2], True)):
+        chunks = DocumentChunks(datasets.Dataset.from_dict({"input_ids": documents_of_half}), 64)
+        for epoch in range(3):
+            pairs = sentence_order_pairs(chunks._chunks(epoch))
+            lengths, labels = (pairs.end - pairs.begin)[pairs.labels >= 0], pairs.labels[pairs.labels >= 0]
+            if is_test:
+                found.append((counts[1] > counts[0])[tuple(lengths.T)] == labels)
+            else:
+                np.add.at(counts, (labels, *lengths.T), 1)
+    found = np.concatenate(found)
+    assert len(found) > 5_000 and found.mean() < 0.5 + 5 * np.sqrt(0.25 / len(found))
+
+
 def many_draws(chunks, index, number):
     """One chunk with many keys."""
     examples = chunks.__getitems__([index] * number)[0]
