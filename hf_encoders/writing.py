@@ -150,12 +150,10 @@ def replaced_files(folder: Path) -> Iterator[Path]:
     unfinished.mkdir(parents=True)
     try:
         yield unfinished
-        new = list(unfinished.iterdir())
-        for path in folder.iterdir():
-            if path.suffix in (".json", ".safetensors") and path.name not in {file.name for file in new}:
+        new = {file.name: file.replace(folder / file.name) for file in list(unfinished.iterdir())}
+        for path in list(folder.iterdir()):
+            if path.suffix in (".json", ".safetensors") and path.name not in new:
                 path.unlink()
-        for file in new:
-            file.replace(folder / file.name)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
 

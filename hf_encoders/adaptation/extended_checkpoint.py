@@ -66,7 +66,7 @@ def extend_checkpoint(
         checkpoint (`Checkpoint`): What to extend; its files stay as they are, and its model gets the new rows.
         text (`CountedText`): The text of the domain, counted with the checkpoint's tokenizer.
         number (`int`): Most entries to add.
-        output (`Path`): Folder; what is there by the same names is replaced once all is complete.
+        output (`Path`): Folder; an earlier result there is replaced once all is complete.
         kept (`Sequence[str]`, *optional*): Lines of other text, to report how it is cut.
         settings (`Mapping`, *optional*): For the report.
 

@@ -126,7 +126,7 @@ def load_teacher(name: str) -> PreTrainedModel:
     config = read_config(name, "TEACHER")
     if type(config) not in transformers.AutoModelForMaskedLM._model_mapping:
         raise ValueError(
-            f"TEACHER {name!r} is an {config.model_type}, which has no head for masked tokens, and the student learns "
+            f"TEACHER {name!r} is of {config.model_type}, which has no head for masked tokens, and the student learns "
             "from its scores: choose another teacher."
         )
     teacher, missing = load_weights(name, transformers.AutoModelForMaskedLM, config, "TEACHER")

@@ -183,7 +183,7 @@ def test_a_prepared_corpus_is_of_the_teachers_tokenizer(folder: Path, capsys: py
         ([], {"teacher": "nowhere"}, "TEACHER .*nowhere"),
         ([], {"teacher": "headless"}, "TEACHER .*headless' has no masked-LM head"),
         ([], {"teacher": "beside"}, "no masked-LM head .*: give the generator, .*beside/generator, and --tokenizer"),
-        ([], {"teacher": "xlnet"}, "TEACHER .*xlnet' is an xlnet, which has no head for masked tokens"),
+        ([], {"teacher": "xlnet"}, "TEACHER .*xlnet' is of xlnet, which has no head for masked tokens"),
         ([], {"teacher": "without_tokenizer"}, "without_tokenizer' has no tokenizer"),
         (
             [],
