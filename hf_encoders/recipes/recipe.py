@@ -191,12 +191,15 @@ class Recipe:
         """
         fields = tokenizer_fields(self.config_class, tokenizer, self.longest)
         least = {**fields, "vocab_size": padded_vocab_size(tokenizer, 1)}
-        for name in ("vocab_size", "max_position_embeddings"):
+        for name, elsewhere in (
+            ("vocab_size", "give the model's own tokenizer, or a smaller one"),
+            ("max_position_embeddings", "shorten the examples of the phases"),
+        ):
             if name not in least:  # XLNet has no position table
                 continue
             own = {**(given or {}), **self.model}.get(name, least[name])
             if own < least[name]:
-                remedy = "leave it out" if name in self.model else "another tokenizer, or shorter phases"
+                remedy = "leave it out" if name in self.model else elsewhere
                 raise ValueError(f"model: {name}={own} must be at least {least[name]} here: {remedy}.")
         fields |= language_fields(self.config_class, languages)
         fields = {"vocab_size": padded_vocab_size(tokenizer), **fields, **(given or {}), **self.model}
