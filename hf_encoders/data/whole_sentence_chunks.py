@@ -35,8 +35,8 @@ ROUNDS = 16  # of pairing: all but one chunk in a thousand find a partner where 
 # this many chunks differ on average.
 LENGTH_TOLERANCE, CHUNKS_APART = 1 / 100, 4
 # Lengths of two chunks of opposite orders may differ by this share: with less there are fewer labels (at 0.05 by 12 %,
-# in 1.5 MB of text), with more the lengths tell the order.
-ORDER_TOLERANCE = 0.1
+# in 1.5 MB of text), with more the lengths tell the order. In a small text, by this number over that of its chunks.
+ORDER_TOLERANCE, FEW_CHUNKS = 0.1, 200
 
 
 def whole_sentence_chunks(corpus: FlatCorpus, max_length: int, rule: ChunkRule, keys_of: KeysOf) -> ChunkExamples:
@@ -181,14 +181,15 @@ def _balanced(first: np.ndarray, second: np.ndarray, keys: np.ndarray) -> np.nda
     """
     is_kept = first == second
     shorter, longer = np.minimum(first, second), np.maximum(first, second)
-    # Among lengths up to 10 only equal ones share a bin: that is where headings are.
-    bins = np.floor(np.log(shorter) / np.log1p(ORDER_TOLERANCE))
+    tolerance = max(ORDER_TOLERANCE, FEW_CHUNKS / max(len(first), 1))
+    # Except in a small text, only equal lengths up to 10 share a bin: that is where headings are.
+    bins = np.floor(np.log(shorter) / np.log1p(tolerance))
     candidates = np.lexsort((random_bits(keys, RandomStream.ORDER_BALANCE, 0), longer, bins))
     candidates = candidates[~is_kept[candidates]]
 
     def fit(one: np.ndarray, other: np.ndarray) -> np.ndarray:
         is_pair = (bins[one] == bins[other]) & ((first < second)[one] != (first < second)[other])
-        return is_pair & (longer[other] - longer[one] <= ORDER_TOLERANCE * longer[one])
+        return is_pair & (longer[other] - longer[one] <= tolerance * longer[one])
 
     is_kept[np.concatenate(_paired_neighbours(candidates, fit))] = True
     return is_kept
