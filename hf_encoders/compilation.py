@@ -44,12 +44,16 @@ def around_layers(forward: Callable) -> Callable:
     """A model's `forward` that is no part of a graph, but where padding is asked for or the layers cannot do without.
 
     That is with relative positions, another kernel than `sdpa`, and attention that is not `EncoderSelfAttention`.
+    Packed batches of such models run eagerly: a whole graph has the lengths of its sequences as constants.
     """
 
     @wraps(forward)
     def chosen(self: PreTrainedModel, *args: Any, **kwargs: Any) -> Any:
-        is_whole = kwargs.get("keep_padding") or torch.compiler.is_exporting() or not has_operator(self)
-        return forward(self, *args, **kwargs) if is_whole else _run_eagerly(forward, self, args, kwargs)
+        compiles_layers = has_operator(self)
+        is_whole = not compiles_layers and kwargs.get("cu_seq_lens_q") is None
+        if is_whole or kwargs.get("keep_padding") or torch.compiler.is_exporting():
+            return forward(self, *args, **kwargs)
+        return _run_eagerly(forward, compiles_layers, self, args, kwargs)
 
     skip_code(chosen.__code__)  # as the first frame it is no graph, and needs no guards
     chosen.around_layers = True
@@ -65,11 +69,13 @@ def has_operator(model: PreTrainedModel) -> bool:
 
 @torch.compiler.disable(recursive=False, reason=REASON)
 @skip
-def _run_eagerly(forward: Callable, model: PreTrainedModel, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def _run_eagerly(
+    forward: Callable, compiles_layers: bool, model: PreTrainedModel, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Any:
     compiler = set_eval_frame(None)
     if compiler is None:
         return forward(model, *args, **kwargs)
-    token = _compiler.set(compiler)
+    token = _compiler.set(compiler if compiles_layers else None)
     try:
         return forward(model, *args, **kwargs)
     finally:

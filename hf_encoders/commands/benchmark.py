@@ -232,6 +232,7 @@ def run_setting(
     print(f"\n{format_table(setting, table)}", flush=True)
     del implementations
     gc.collect()  # models have reference cycles, and the next setting needs their memory
+    torch._dynamo.reset()  # graphs of all settings count against its limit, beyond which models run eagerly
     return table
 
 

@@ -17,7 +17,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_encoders.data.special_tokens import check_tokenizer
 from hf_encoders.evaluation.masked_scores import evaluating
-from hf_encoders.inference.packed_texts import PackedTexts, tokenized
+from hf_encoders.inference.packed_texts import PackedTexts, list_of_strings, tokenized
 from hf_encoders.inference.packed_weights import packed_weights
 
 
@@ -46,7 +46,8 @@ def encode(
     weights of linear layers are copied in another layout while it runs, for 1,024 tokens or more.
 
     Args:
-        model (`PreTrainedModel`): Of any family here, with or without a head, which is not computed.
+        model (`PreTrainedModel`): Of any family here, with or without a head, which is not computed. Compile
+            `model.base_model`, not a model with a head; a checkpoint's own code runs eagerly here.
         tokenizer (`PreTrainedTokenizerBase`): The model's. Its special tokens are added.
         texts (`Sequence` of `str`): At least one; each has at least one token of its own.
         pooling (`str`, *optional*, defaults to `"mean"`): `mean` over all tokens of a text, special tokens included,
@@ -103,7 +104,10 @@ def run_packed(
         disable=None if progress else True,
     )
     found = []
-    with evaluating(model, stance="default"), packed_weights(encoder, num_tokens), bar:
+    # A graph of a checkpoint's own code, which is compiled whole, would have the lengths of the texts as constants.
+    compiles_layers = hasattr(type(getattr(encoder, "_orig_mod", encoder)).forward, "around_layers")
+    stance = "default" if compiles_layers else "force_eager"
+    with evaluating(model, stance=stance), packed_weights(encoder, num_tokens), bar:
         for chosen in packed.batches(max_tokens):
             batch = packed.make_batch(chosen, device)
             states = encoder(**batch, flat_output=True, return_dict=True).last_hidden_state
@@ -177,7 +181,10 @@ def _language_ids(encoder: nn.Module, languages: str | Sequence[str] | None, num
         return None
     if "langs" not in config.extra_ids:
         raise ValueError(f"languages={languages!r}: a {type(encoder).__name__} has no languages, leave it out.")
-    names = [languages] * num_texts if isinstance(languages, str) else list(languages or ())
+    if isinstance(languages, str):
+        names = [languages] * num_texts
+    else:
+        names = [] if languages is None else list_of_strings("languages", languages)
     if len(names) != num_texts:
         raise ValueError(f"languages has {len(names)} names for {num_texts} texts: pass one for all, or one each.")
     unknown = set(names) - set(config.lang2id or {})

@@ -1,7 +1,8 @@
 """Texts as flat token ids, cut into packed batches in their given order."""
 
 import itertools
-from collections.abc import Iterator, Mapping
+import reprlib
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,7 +76,7 @@ def tokenized(tokenizer: PreTrainedTokenizerBase, texts: Any, max_length: int | 
     >>> {name: ids.tolist() for name, ids in packed.inputs.items()}, packed.offsets.tolist()
     ({'input_ids': [5, 6, 7]}, [0, 2, 3])
     """
-    texts = checked_texts(texts)
+    texts = [replace_lone_surrogates(text) for text in list_of_strings("texts", texts)]  # as in a corpus
     options = {"truncation": max_length is not None, "max_length": max_length, "return_attention_mask": False}
     parts, lengths = [], []
     for start in range(0, len(texts), TEXTS_AT_ONCE):
@@ -89,21 +90,20 @@ def tokenized(tokenizer: PreTrainedTokenizerBase, texts: Any, max_length: int | 
     is_empty = np.array(lengths) <= tokenizer.num_special_tokens_to_add()
     if is_empty.any():
         number = int(is_empty.argmax())
-        raise ValueError(f"texts[{number}]={texts[number]!r} has no tokens: leave it out.")
+        raise ValueError(f"texts[{number}]={reprlib.repr(texts[number])} has no tokens: leave it out.")
     return PackedTexts(inputs, offsets_of(np.array(lengths)))
 
 
-def checked_texts(texts: Any) -> list[str]:
-    """The texts as a list, lone surrogates in them replaced as in a corpus.
-
-    Raises ValueError for anything but at least one string in a sequence.
-    """
-    if isinstance(texts, (str, bytes, Mapping)) or not hasattr(texts, "__iter__"):
-        raise ValueError(f"texts is a {type(texts).__name__}: pass a list of strings.")
-    texts = list(texts)
-    if not texts:
-        raise ValueError("texts is empty: pass at least one.")
-    for number, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise ValueError(f"texts[{number}] is a {type(text).__name__}: pass strings.")
-    return [replace_lone_surrogates(text) for text in texts]
+def list_of_strings(name: str, values: Any) -> list[str]:
+    """The values of the argument `name` as a list; ValueError for anything but at least one string in a sequence."""
+    # A set has no order, and a table of two dimensions gives the names of its columns.
+    is_text_or_unordered = isinstance(values, (str, bytes, Mapping, Set))
+    if is_text_or_unordered or not hasattr(values, "__iter__") or getattr(values, "ndim", 1) != 1:
+        raise ValueError(f"{name} is a {type(values).__name__}: pass a list of strings.")
+    values = list(values)
+    if not values:
+        raise ValueError(f"{name} is empty: pass at least one.")
+    for number, value in enumerate(values):
+        if not isinstance(value, str):
+            raise ValueError(f"{name}[{number}] is a {type(value).__name__}: pass strings.")
+    return values

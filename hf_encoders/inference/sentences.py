@@ -23,14 +23,16 @@ def encode_sentences(
 
     Args:
         model (`SentenceTransformer`): Of sentence-transformers 6 or later, with a transformer of this package, loaded
-            with `trust_remote_code=True`. Texts are truncated to its `max_seq_length`, as there.
+            with `trust_remote_code=True`. Texts are truncated to its `max_seq_length` and embeddings to its
+            `truncate_dim`, as there.
         texts, max_tokens, progress: As in `encode`. A prompt is to be put before the texts by the caller.
 
     Returns:
         `torch.FloatTensor` of shape `(texts, width)` on the CPU.
 
     Raises:
-        ValueError: As `encode`; and for a model with a default prompt.
+        ValueError: As `encode`; and for a model with a default prompt, with options of tokenization
+            (`processing_kwargs`), and for one without a pooling behind the transformer.
     """
     if not hasattr(model, "max_seq_length") or not hasattr(model, "default_prompt_name"):
         raise ValueError(f"model is a {type(model).__name__}: give a SentenceTransformer, or call hf_encoders.encode.")
@@ -42,6 +44,17 @@ def encode_sentences(
     check_whole_number("max_tokens", max_tokens, 1)
     transformer, *others = model
     encoder = encoder_of(transformer.auto_model)
+    if options := getattr(transformer, "processing_kwargs", None):
+        raise ValueError(f"model has processing_kwargs={options!r}: call model.encode, or load it without them.")
+    if not others or type(others[0]).__name__ != "Pooling":
+        found = type(others[0]).__name__ if others else "no module"
+        raise ValueError(f"model has {found} behind its transformer, where a Pooling is needed: call model.encode.")
+    special = transformer.tokenizer.num_special_tokens_to_add()
+    if model.max_seq_length is not None and model.max_seq_length <= special:
+        raise ValueError(
+            f"model.max_seq_length={model.max_seq_length}, and {special} tokens are special ones: set at least "
+            f"{special + 1}."
+        )
     longest = min(model.max_seq_length or encoder.longest_row(), encoder.longest_row())
     packed = tokenized_for(encoder, transformer.tokenizer, texts, longest)
 
@@ -51,4 +64,4 @@ def encode_sentences(
             features = module(features)
         return features["sentence_embedding"]
 
-    return run_packed(model, encoder, packed, pool, max_tokens, progress)
+    return run_packed(model, encoder, packed, pool, max_tokens, progress)[:, : model.truncate_dim]

@@ -5,9 +5,7 @@ Differs from BERT in: embeddings of a smaller width projected to the model's, la
 
 from typing import Any, ClassVar
 
-from huggingface_hub.dataclasses import strict
-
-from .encoder_configuration import BertFieldsConfig, auto_map
+from .encoder_configuration import BertFieldsConfig, auto_map, strict
 
 
 # The parts of a layer, each with the LayerNorm after it.

@@ -2,9 +2,7 @@
 
 from typing import Any, ClassVar
 
-from huggingface_hub.dataclasses import strict
-
-from .encoder_configuration import BertFieldsConfig, auto_map
+from .encoder_configuration import BertFieldsConfig, auto_map, strict
 
 
 @strict

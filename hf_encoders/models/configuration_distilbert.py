@@ -5,9 +5,7 @@ Differs from BERT in: no token types, names of its own, dropout of its own in th
 
 from typing import Any, ClassVar
 
-from huggingface_hub.dataclasses import strict
-
-from .encoder_configuration import EncoderConfig, auto_map
+from .encoder_configuration import EncoderConfig, auto_map, strict
 
 
 NATIVE_EPS = 1e-12  # a constant in transformers' class

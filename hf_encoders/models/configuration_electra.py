@@ -7,9 +7,7 @@ the size of the generator that is trained with it.
 from copy import deepcopy
 from typing import Any, ClassVar
 
-from huggingface_hub.dataclasses import strict
-
-from .encoder_configuration import BertFieldsConfig, auto_map
+from .encoder_configuration import BertFieldsConfig, auto_map, strict
 
 
 SUMMARY = "first"  # of transformers' ways to summarise a sequence, the only one that does not depend on padding

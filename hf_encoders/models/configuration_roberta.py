@@ -6,9 +6,7 @@ Differs from BERT in: vocabulary, ids of the special tokens, one token type, pos
 
 from typing import Any, ClassVar
 
-from huggingface_hub.dataclasses import strict
-
-from .encoder_configuration import BertFieldsConfig, auto_map
+from .encoder_configuration import BertFieldsConfig, auto_map, strict
 
 
 @strict

@@ -6,9 +6,7 @@ feed-forward part that is always 4 times as wide as the model.
 
 from typing import Any, ClassVar
 
-from huggingface_hub.dataclasses import strict
-
-from .encoder_configuration import EncoderConfig, auto_map
+from .encoder_configuration import EncoderConfig, auto_map, strict
 
 
 SUMMARY = "first"  # of transformers' ways to summarise a sequence, the only one that does not depend on padding

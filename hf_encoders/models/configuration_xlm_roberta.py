@@ -5,10 +5,8 @@ Differs from RoBERTa in the vocabulary alone: SentencePiece's unigram pieces of 
 
 from typing import Any, ClassVar
 
-from huggingface_hub.dataclasses import strict
-
 from .configuration_roberta import HfeRobertaConfig
-from .encoder_configuration import auto_map
+from .encoder_configuration import auto_map, strict
 
 
 @strict

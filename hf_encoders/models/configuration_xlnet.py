@@ -6,9 +6,7 @@ places. Leaves out: memory (`mems`), the decoder of `attn_type="uni"`.
 
 from typing import Any, ClassVar
 
-from huggingface_hub.dataclasses import strict
-
-from .encoder_configuration import EncoderConfig, auto_map
+from .encoder_configuration import EncoderConfig, auto_map, strict
 
 
 NO_LIMIT = 2**31 - 1  # on lengths of rows and on token types: they have no tables

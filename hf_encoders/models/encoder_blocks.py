@@ -144,8 +144,8 @@ class EncoderLayer(GradientCheckpointingLayer):
 def in_chunks(
     function: Callable[[torch.Tensor], torch.Tensor], hidden_states: torch.Tensor, chunk_size: int
 ) -> torch.Tensor:
-    """Apply a token-wise function to `chunk_size` tokens at a time, to all at once when it is 0."""
-    if chunk_size == 0:
+    """Apply a token-wise function to `chunk_size` tokens at a time; to all at once when it is 0, and in a graph."""
+    if chunk_size == 0 or torch.compiler.is_compiling():  # a graph for each number of chunks
         return function(hidden_states)
     return torch.cat([function(chunk) for chunk in hidden_states.split(chunk_size)])
 

@@ -8,19 +8,21 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import transformers
-from huggingface_hub.dataclasses import strict
 from transformers.activations import ACT2FN
 from transformers.utils import CONFIG_NAME, cached_file, logging
 
 
 OLDEST_TRANSFORMERS = (5, 14)
-# Before anything that older versions lack: no other file of a checkpoint's code is run earlier.
+# Before anything that older versions lack, such as `strict`, which family files import from here.
 if tuple(map(int, transformers.__version__.split(".")[:2])) < OLDEST_TRANSFORMERS:
     raise ImportError(
         f"the code of this checkpoint needs transformers {'.'.join(map(str, OLDEST_TRANSFORMERS))} or later, and this "
         f"is {transformers.__version__}: upgrade, or leave out trust_remote_code=True: transformers' own class loads "
-        "the same files (those with relative positions excepted)."
+        "the same files (those with relative positions excepted). Load model and tokenizer so for a pipeline too, and "
+        "pass them to it."
     )
+from huggingface_hub.dataclasses import strict  # noqa: E402
+
 
 logger = logging.get_logger(__name__)
 

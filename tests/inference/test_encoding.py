@@ -1,6 +1,7 @@
 """Embeddings of many texts are those of each text alone: in their order, in batches of any size, without padding."""
 
 import accelerate
+import datasets
 import numpy as np
 import pytest
 import torch
@@ -101,6 +102,10 @@ def test_languages_of_the_texts() -> None:
         encode(model, tokenizer, ALL, languages="fr")
     with pytest.raises(ValueError, match="languages has 2 names for 8 texts"):
         encode(model, tokenizer, ALL, languages=["en", "de"])
+    for wrong in (3, {"en", "de"}, [["en"]] * 8, [None] * 8):
+        with pytest.raises(ValueError, match=r"languages(\[0\])? is a (int|set|list|NoneType): pass"):
+            encode(model, tokenizer, ALL, languages=wrong)
+    assert_equal(encode(model, tokenizer, ALL, pooling="tokens", languages=np.array(names)), expected)
     model.config.default_lang = None
     with pytest.raises(ValueError, match="languages has 0 names for 8 texts"):
         encode(model, tokenizer, ALL)
@@ -238,10 +243,29 @@ def test_a_failure_leaves_the_model_as_it_was(monkeypatch: pytest.MonkeyPatch) -
     assert model.training and not any("forward" in vars(one) for one in model.modules())
 
 
+@pytest.mark.parametrize("is_remote", [False, True], ids=["package", "remote code"])
+def test_compiled_models_run_what_they_can(is_remote: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint's own code is compiled whole, which is of no use here; it is the package's class, unwrapped."""
+    if is_remote:
+        monkeypatch.setattr(hf_encoders.HfeBertModel, "forward", hf_encoders.HfeBertModel.forward.__wrapped__)
+    model, tokenizer = make_pair(BERT)
+    expected, graphs = encode(model, tokenizer, ALL), []
+
+    def keep(graph: torch.fx.GraphModule, _: object) -> object:
+        graphs.append(graph)
+        return graph.forward
+
+    found = encode(torch.compile(model, backend=keep), tokenizer, ALL, max_tokens=40)
+    assert_equal(found, expected)
+    assert len(graphs) == (0 if is_remote else 1)
+    torch._dynamo.reset()
+
+
 def test_what_holds_strings_will_do() -> None:
     model, tokenizer = make_pair(BERT)
     expected = encode(model, tokenizer, list(TEXTS))
-    for texts in (TEXTS, np.array(TEXTS), (text for text in TEXTS)):
+    column = datasets.Dataset.from_dict({"text": TEXTS})["text"]
+    for texts in (TEXTS, np.array(TEXTS), (text for text in TEXTS), column):
         assert torch.equal(encode(model, tokenizer, texts, progress=False), expected)
     assert "encode" in hf_encoders.__all__
 
@@ -253,10 +277,14 @@ def test_what_holds_strings_will_do() -> None:
         ("The cat", {}, "texts is a str: pass a list of strings"),
         ({"text": ["The cat"]}, {}, "texts is a dict"),
         (None, {}, "texts is a NoneType"),
+        ({"The cat", "the dog"}, {}, "texts is a set"),
+        (np.array("The cat"), {}, "texts is a ndarray"),
+        (np.array([["The cat"]]), {}, "texts is a ndarray"),
         (["The cat", None], {}, r"texts\[1\] is a NoneType: pass strings"),
         ([("The cat", "the dog")], {}, r"texts\[0\] is a tuple"),
         (["The cat", ""], {}, r"texts\[1\]='' has no tokens: leave it out"),
         ([" \n"], {}, r"texts\[0\]=' \\n' has no tokens"),
+        ([" " * 100_000], {}, r"texts\[0\]=' {12}\.\.\. {13}' has no tokens"),
         (["cat", "cat " * 42], {}, r"texts\[1\] has 44 tokens, the model takes 43: pass max_length=43 to truncate"),
         (["cat"], {"max_length": 44}, "max_length=44: must be a whole number from 3 to 43"),
         (["cat"], {"max_length": 2}, "max_length=2: must be a whole number from 3 to 43"),

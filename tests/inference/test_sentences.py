@@ -68,8 +68,25 @@ def test_their_packed_rows_for_flash_attention(
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
+def test_embeddings_are_truncated_as_the_model_says(tmp_path: Path) -> None:
+    model = make_sentence_transformer(BERT, tmp_path, Pooling(36))
+    model.truncate_dim = 7
+    assert assert_equal(model).shape == (len(TEXTS), 7)
+
+
 def test_wrong_input_is_a_value_error(tmp_path: Path) -> None:
     model = make_sentence_transformer(BERT, tmp_path, Pooling(36))
+    for modules, found in (((), "no module"), ((Normalize(), Pooling(36)), "Normalize")):
+        with pytest.raises(ValueError, match=f"model has {found} behind its transformer, where a Pooling is needed"):
+            encode_sentences(make_sentence_transformer(BERT, tmp_path, *modules), TEXTS)
+    model.max_seq_length = 2
+    with pytest.raises(ValueError, match="model.max_seq_length=2, and 2 tokens are special ones: set at least 3"):
+        encode_sentences(model, TEXTS)
+    model.max_seq_length = None
+    model[0].processing_kwargs = {"text": {"max_length": 4}}
+    with pytest.raises(ValueError, match="model has processing_kwargs=.*call model.encode"):
+        encode_sentences(model, TEXTS)
+    model[0].processing_kwargs = {}
     with pytest.raises(ValueError, match="model is a HfeBertModel: give a SentenceTransformer"):
         encode_sentences(model[0].auto_model, TEXTS)
     with pytest.raises(ValueError, match="texts is empty"):

@@ -23,6 +23,7 @@ from hf_encoders import (
     HfeBertModel,
     HfeRobertaForMaskedLM,
     HfeXLMModel,
+    HfeXLNetModel,
 )
 from hf_encoders.models.encoder_tokens import FlatTokens, flat_tokens
 from tests.models.tiny import BASE_MODELS, MASKED_LM, NO_DROPOUT, packed, right_padded, tiny_model, token_ids
@@ -134,6 +135,16 @@ def test_frozen_weights_are_a_graph_per_layer() -> None:
 
 
 @pytest.mark.processes
+def test_chunks_of_the_feed_forward_part_are_no_graphs_of_their_own() -> None:
+    model, backend = tiny_model(HfeBertModel, chunk_size_feed_forward=3), Counted()
+    compiled = torch.compile(model, backend=backend)
+    for lengths in ((5, 3), (9, 9, 2, 1, 4), (6,), (9,) * 7):
+        batch = right_padded(model.config, lengths)
+        assert_equal_on_real_tokens(compiled(**batch), model(**batch), batch["attention_mask"])
+    assert len(backend.graphs) == 1
+
+
+@pytest.mark.processes
 @pytest.mark.parametrize("checkpoints", [False, True], ids=["", "checkpoints"])
 def test_compiled_layers_drop_what_eager_ones_drop(checkpoints: bool) -> None:
     """Attention weights, from the same random numbers. Elsewhere torch's own dropout runs, which a compiler fuses."""
@@ -221,6 +232,20 @@ def test_a_whole_graph_equals_the_eager_model(fields: dict[str, str]) -> None:
     assert_equal_on_real_tokens(got, expected, batch["attention_mask"])
     at_padding = batch["attention_mask"] == 0
     assert got.last_hidden_state[at_padding].any() and not expected.last_hidden_state[at_padding].any()
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("fields", [{}, {"position_embedding_type": "relative_key"}], ids=["xlnet", "distances"])
+def test_packed_batches_of_what_is_compiled_whole_run_eagerly(fields: dict[str, str]) -> None:
+    """A graph would have the lengths of the sequences as constants: one for every batch, up to torch's limit."""
+    model, backend = tiny_model(HfeBertModel if fields else HfeXLNetModel, **fields), Counted()
+    compiled = torch.compile(model, backend=backend)
+    for lengths in ((5, 3), (4, 4, 2), (7,)):
+        batch = packed(right_padded(model.config, lengths))
+        torch.testing.assert_close(compiled(**batch).last_hidden_state, model(**batch).last_hidden_state)
+    assert not backend.graphs
+    compiled(**right_padded(model.config))
+    assert backend.graphs
 
 
 # --- torch.export ---

@@ -27,6 +27,9 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
 def training_arguments(folder: str | Path, **settings: Any) -> TrainingArguments:
     """On the CPU unless `tests/accelerator/` says otherwise, without reports and progress bars."""
     use_cpu = os.environ.get("HFE_TEST_DEVICE") != "cuda"
-    return TrainingArguments(
+    arguments = TrainingArguments(
         str(folder), **{"report_to": "none", "use_cpu": use_cpu, "disable_tqdm": True, **settings}
     )
+    if arguments.n_gpu > 1:  # one process with several GPUs would be `DataParallel`, which PreTrainingTrainer refuses
+        arguments._n_gpu = 1
+    return arguments
