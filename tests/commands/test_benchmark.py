@@ -94,10 +94,19 @@ def test_without_text_the_python_documentation_is_read_once(folder, capsys, monk
 
 
 def test_compiled_is_measured_beside_eager(folder, capsys, monkeypatch):
-    """Dynamo alone, without a compiler."""
-    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
-    assert benchmark(folder, "--against", "compiled", "--task", "inference") == 0
-    assert "\nhf_encoders compiled  " in capsys.readouterr().out
+    """Dynamo alone, without a compiler; in every setting, however many graphs torch keeps."""
+    dtypes = []
+
+    def keep(graph: torch.fx.GraphModule, inputs: list) -> object:
+        dtypes.append(next(one.dtype for one in inputs if isinstance(one, torch.Tensor) and one.is_floating_point()))
+        return graph.forward
+
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=keep))
+    arguments = ("--against", "compiled", "--task", "inference", "--dtype", "float32", "bfloat16")
+    with torch._dynamo.config.patch(recompile_limit=1):
+        assert benchmark(folder, *arguments) == 0
+    assert capsys.readouterr().out.count("\nhf_encoders compiled  ") == 2
+    assert len(dtypes) == 2
 
 
 def settings_of(monkeypatch, *arguments: str) -> tuple[list[Setting], list[str]]:
