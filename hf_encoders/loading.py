@@ -225,8 +225,10 @@ def longest_input(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) 
 
 def load_weights(
     name: str, auto_class: type, config: PreTrainedConfig, option: str = "--model"
-) -> tuple[PreTrainedModel, list[str]]:
-    """The checkpoint `option` in float32, and the names of the weights that it lacks, which are initialised randomly.
+) -> tuple[PreTrainedModel, list[str], list[str]]:
+    """The checkpoint `option` in float32, the names of weights that it lacks, and of those that only it has.
+
+    Those that it lacks are initialised randomly.
 
     Raises:
         ValueError: for missing or damaged files, and weights of other shapes.
@@ -245,7 +247,7 @@ def load_weights(
             f"{option} {name!r} cannot be loaded as {auto_class.__name__} ({first_line(error)}): give a complete "
             "checkpoint; for a head of another size, the encoder that it was fine-tuned from."
         ) from error
-    return model, sorted(found["missing_keys"])
+    return model, sorted(found["missing_keys"]), sorted(found["unexpected_keys"])
 
 
 def _named(source: str | Path, option: str | None) -> str:

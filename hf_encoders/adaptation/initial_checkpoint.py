@@ -76,7 +76,7 @@ class InitialCheckpoint:
         Raises:
             ValueError: As `model`.
         """
-        model, missing = self._load(self.config)
+        model, missing, _ = self._load(self.config)
         for name in missing:  # drawn each time
             model.state_dict()[name].zero_()
         how = {"positions": self.positions, "head steps": self.head_steps}
@@ -85,22 +85,25 @@ class InitialCheckpoint:
     def model(self, config: EncoderConfig) -> PreTrainedModel:
         """The model with the checkpoint's weights; its `new_weights` are the names of those that it does not have.
 
+        `unused_weights` are the names of weights that only the checkpoint has.
+
         Raises:
             ValueError: If weights of the encoder are missing, or of other shapes.
         """
         as_saved = copy.deepcopy(config)
         if POSITIONS in self.fields:
             setattr(as_saved, POSITIONS, self.fields[POSITIONS])
-        model, missing = self._load(as_saved)
+        model, missing, unused = self._load(as_saved)
         extend_positions(model, config.max_position_embeddings, self.positions)
-        model.new_weights = frozenset(missing)
+        model.new_weights, model.unused_weights = frozenset(missing), frozenset(unused)
         return model
 
-    def _load(self, config: EncoderConfig) -> tuple[PreTrainedModel, list[str]]:
+    def _load(self, config: EncoderConfig) -> tuple[PreTrainedModel, list[str], list[str]]:
         verbosity = transformers.logging.get_verbosity()
-        transformers.logging.set_verbosity_error()  # what is new is said by the run, and is no sign of damage
+        transformers.logging.set_verbosity_error()  # the run says what is new or unused; it is no sign of damage
         try:
-            model, missing = load_weights(self.source, getattr(transformers, self.auto_class), config, self.option)
+            auto_class = getattr(transformers, self.auto_class)
+            model, missing, unused = load_weights(self.source, auto_class, config, self.option)
         finally:
             transformers.logging.set_verbosity(verbosity)
         if lacking := encoder_weights(model) & set(missing):
@@ -108,4 +111,4 @@ class InitialCheckpoint:
                 f"{self.option} {self.source!r} has no {min(lacking)}, one of {len(lacking)} weights of the encoder: "
                 "give a complete checkpoint."
             )
-        return model, missing
+        return model, missing, unused

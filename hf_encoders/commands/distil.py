@@ -129,7 +129,7 @@ def load_teacher(name: str) -> PreTrainedModel:
             f"TEACHER {name!r} is of {config.model_type}, which has no head for masked tokens, and the student learns "
             "from its scores: choose another teacher."
         )
-    teacher, missing = load_weights(name, transformers.AutoModelForMaskedLM, config, "TEACHER")
+    teacher, missing, _ = load_weights(name, transformers.AutoModelForMaskedLM, config, "TEACHER")
     if lacking := encoder_weights(teacher) & set(missing):
         raise ValueError(
             f"TEACHER {name!r} has no {min(lacking)}, one of {len(lacking)} weights of the encoder: give a complete "

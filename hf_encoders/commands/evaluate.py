@@ -123,7 +123,7 @@ def load_encoder(arguments: argparse.Namespace) -> tuple[PreTrainedTokenizerBase
             "with an MLM head."
         )
     tokenizer = load_tokenizer(arguments.model, "--model", config)
-    model, missing = load_weights(arguments.model, AutoModelForMaskedLM, config)
+    model, missing, _ = load_weights(arguments.model, AutoModelForMaskedLM, config)
     if missing:
         raise ValueError(
             f"--model {arguments.model!r} has no weights for {missing[0]}: give one saved with its MLM head."

@@ -161,7 +161,7 @@ def load_model(
     if from_scratch:
         model = auto_class.from_config(config, dtype=torch.float32)
     else:
-        model, missing = load_weights(name, auto_class, config)
+        model, missing, _ = load_weights(name, auto_class, config)
         prefix = f"{model.base_model_prefix}."
         # A masked language model is saved without the pooler, which is then new, like the head.
         if absent := [key for key in missing if key.startswith(prefix) and "pooler" not in key]:

@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import json
 import os
+from collections.abc import Collection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -228,15 +229,23 @@ def begin_from_checkpoint(run: Run, trainer: PreTrainingTrainer, noted: dict[str
         if steps:
             trainer.add_callback(HeadWarmUpCallback(new_weights, steps))
         if run.arguments.process_index == 0:
-            shown = ", ".join(sorted(new_weights)[:3]) + ", ..." * (len(new_weights) > 3)
             when = (
                 f"alone in the first {steps:,} of {total:,} steps" if steps else "with the others from the first step"
             )
-            print(f"New weights ({shown}): they learn {when}.", flush=True)
+            print(f"New weights ({some_of(new_weights)}): they learn {when}.", flush=True)
+    unused_weights = trainer.model.unused_weights
+    if unused_weights and run.arguments.process_index == 0:
+        left_out = f"Weights of the checkpoint that {run.recipe.objective} does not train are left out"
+        print(f"{left_out}: {some_of(unused_weights)}.", flush=True)
     if BEFORE not in noted:
         # Not by `evaluate()`, for which accelerate would have to shard the model before there is an optimizer (FSDP2).
         trainer.args.eval_on_start = True
         trainer.add_callback(BeforeCallback(run.output, noted))
+
+
+def some_of(names: Collection[str]) -> str:
+    """The first three names, for a message."""
+    return ", ".join(sorted(names)[:3]) + ", ..." * (len(names) > 3)
 
 
 def overwrites(arguments: argparse.Namespace) -> bool:
