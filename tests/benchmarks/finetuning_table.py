@@ -14,7 +14,8 @@ goes on where it was.
 med_nli (2, pairs), wnut17 (entities), policyqa (answers), codah (4 endings), and jglue JSTS (similarity, Japanese),
 which is left out unless it is named.
 Training rows above `most_rows` are left out, drawn by seed 0, to keep the whole table below an hour on one core for
-an encoder of 2 layers of width 128 and 128 tokens.
+an encoder of 2 layers of width 128 and 128 tokens. Each set has epochs of its own, 100 to 500 steps; `--steps` gives
+all as many.
 """
 
 import argparse
@@ -173,6 +174,10 @@ def main() -> None:
     parser.add_argument(
         "--adapt-steps", type=int, default=500, metavar="N", help="of adapting to a set (default: 500)"
     )
+    parser.add_argument(
+        "--rates", nargs="+", type=float, default=list(LEARNING_RATES), metavar="X", help="to choose from: %(default)s"
+    )
+    parser.add_argument("--steps", type=int, metavar="N", help="of each fine-tuning (default: the set's own epochs)")
     parser.add_argument("--most-rows", type=int, metavar="N", help="train and test on less, to try the script")
     arguments = parser.parse_args()
     transformers.logging.set_verbosity_error()
@@ -187,8 +192,8 @@ def main() -> None:
 
 def require_same_settings(arguments: argparse.Namespace) -> None:
     """Refuse to mix runs of two encoders in one table."""
-    names = ("model", "most_rows", "adapt_steps")
-    settings = {**{name: getattr(arguments, name) for name in names}, "rates": LEARNING_RATES, **TRAINING}
+    names = ("model", "most_rows", "adapt_steps", "steps", "rates")
+    settings = {**{name: getattr(arguments, name) for name in names}, **TRAINING}
     settings = json.loads(json.dumps(settings))
     path = arguments.output / "settings.json"
     if path.exists() and json.loads(path.read_text()) != settings:
@@ -223,10 +228,11 @@ def make_row(name: str, arguments: argparse.Namespace) -> None:
             path = folder / f"{contender.replace(' ', '_')}-{seed}.json"
             if path.exists():
                 continue
-            rate = chosen_rate(
-                folder, row, data["train"], tokenizer, length, arguments.model, "from_scratch" in fields
+            training = {**TRAINING}
+            training |= {"num_train_epochs": row.epochs} if arguments.steps is None else {"max_steps": arguments.steps}
+            training["learning_rate"] = chosen_rate(
+                folder, row, data["train"], tokenizer, length, training, "from_scratch" in fields, arguments
             )
-            training = {**TRAINING, "num_train_epochs": row.epochs, "learning_rate": rate}
             model = adapted_model(texts, folder, arguments) if contender == ADAPTED else arguments.model
             settings = RunSettings(model, checkpoint="last", training=training, **fields)
             result = finetune(task, tokenizer, settings, seed, folder)
@@ -264,8 +270,9 @@ def chosen_rate(
     rows: datasets.Dataset,
     tokenizer: transformers.PreTrainedTokenizerBase,
     length: int,
-    model: str,
+    training: dict[str, Any],
     from_scratch: bool,
+    arguments: argparse.Namespace,
 ) -> float:
     """The learning rate that is best on training rows kept apart; found once and kept in a file."""
     path = folder / f"rate-{'from_scratch' if from_scratch else 'pre-trained'}.txt"
@@ -274,9 +281,10 @@ def chosen_rate(
         parts = datasets.DatasetDict({"train": parts["train"], "validation": parts["test"]})
         task = row.module.prepare(parts, tokenizer, max_length=length, **row.options)
         figures = {}
-        for rate in LEARNING_RATES:
-            training = {**TRAINING, "num_train_epochs": row.epochs, "learning_rate": rate}
-            settings = RunSettings(model, checkpoint="last", training=training, from_scratch=from_scratch)
+        for rate in arguments.rates:
+            of_rate = {**training, "learning_rate": rate}
+            model = arguments.model
+            settings = RunSettings(model, checkpoint="last", training=of_rate, from_scratch=from_scratch)
             figures[rate] = finetune(task, tokenizer, settings, 0, folder).metrics["validation"][row.metric]
         path.write_text(str(max(figures, key=figures.get)))
         print(f"  {path.stem}: {figures}", flush=True)
