@@ -18,10 +18,13 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
 
 def describe_hardware() -> str:
-    """Processor or accelerator of this machine."""
+    """Processor or accelerator of this machine, and on a CPU how much of it this process and those with it use."""
     if torch.cuda.is_available():
         return f"{torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}"
-    return f"CPU ({platform.machine()}), {torch.get_num_threads()} threads"
+    threads = f"{torch.get_num_threads()} thread{'s' * (torch.get_num_threads() > 1)}"
+    in_parallel = torch.distributed.is_available() and torch.distributed.is_initialized()
+    processes = torch.distributed.get_world_size() if in_parallel else 1
+    return f"CPU ({platform.machine()}), {f'{processes} processes of ' if processes > 1 else ''}{threads}"
 
 
 def describe_software() -> dict[str, str]:

@@ -70,6 +70,13 @@ def test_two_processes_adapt_as_one_does(folders, name):
         torch.testing.assert_close(both[2][parameter], value, atol=1e-5, rtol=0)
 
 
+def test_records_tell_how_many_processes_there_were(folders):
+    name = next(iter(RUNS)).replace(" ", "-")
+    alone, both = (json.loads((folder / name / "model" / "training_record.json").read_text()) for folder in folders)
+    assert re.fullmatch(r"CPU \(\w+\), 1 thread", alone["hardware"])
+    assert re.fullmatch(r"CPU \(\w+\), 2 processes of \d+ threads?", both["hardware"])  # accelerate sets the threads
+
+
 def test_two_processes_go_on_where_they_were_killed(folders):
     _, both = folders
     name = "sentence pairs, with a new head"
