@@ -15,7 +15,7 @@ med_nli (2, pairs), wnut17 (entities), policyqa (answers), codah (4 endings), an
 which is left out unless it is named.
 Training rows above `most_rows` are left out, drawn by seed 0, to keep the whole table below an hour on one core for
 an encoder of 2 layers of width 128 and 128 tokens. Each set has epochs of its own, 100 to 500 steps; `--steps` gives
-all as many.
+all as many. `--train-rows` shows what few labels allow.
 """
 
 import argparse
@@ -178,6 +178,7 @@ def main() -> None:
         "--rates", nargs="+", type=float, default=list(LEARNING_RATES), metavar="X", help="to choose from: %(default)s"
     )
     parser.add_argument("--steps", type=int, metavar="N", help="of each fine-tuning (default: the set's own epochs)")
+    parser.add_argument("--train-rows", type=int, metavar="N", help="train on no more: few labels")
     parser.add_argument("--most-rows", type=int, metavar="N", help="train and test on less, to try the script")
     arguments = parser.parse_args()
     transformers.logging.set_verbosity_error()
@@ -192,7 +193,7 @@ def main() -> None:
 
 def require_same_settings(arguments: argparse.Namespace) -> None:
     """Refuse to mix runs of two encoders in one table."""
-    names = ("model", "most_rows", "adapt_steps", "steps", "rates")
+    names = ("model", "train_rows", "most_rows", "adapt_steps", "steps", "rates")
     settings = {**{name: getattr(arguments, name) for name in names}, **TRAINING}
     settings = json.loads(json.dumps(settings))
     path = arguments.output / "settings.json"
@@ -206,7 +207,7 @@ def make_row(name: str, arguments: argparse.Namespace) -> None:
     row = SETS[name]
     data = row.load(arguments.data)
     texts = data["train"].select_columns(list(row.texts))
-    most = {"train": row.most_rows, "test": row.most_test_rows}
+    most = {"train": arguments.train_rows or row.most_rows, "test": row.most_test_rows}
     for part, rows in data.items():
         count = min(most[part], arguments.most_rows or most[part], len(rows))
         data[part] = rows.select(np.random.default_rng(0).permutation(len(rows))[:count])
