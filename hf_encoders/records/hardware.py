@@ -21,10 +21,12 @@ def describe_hardware() -> str:
     """Processor or accelerator of this machine, and on a CPU how much of it this process and those with it use."""
     if torch.cuda.is_available():
         return f"{torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}"
-    threads = f"{torch.get_num_threads()} thread{'s' * (torch.get_num_threads() > 1)}"
+    threads = torch.get_num_threads()
+    used = f"{threads} threads" if threads > 1 else "1 thread"
     in_parallel = torch.distributed.is_available() and torch.distributed.is_initialized()
-    processes = torch.distributed.get_world_size() if in_parallel else 1
-    return f"CPU ({platform.machine()}), {f'{processes} processes of ' if processes > 1 else ''}{threads}"
+    if in_parallel and (processes := torch.distributed.get_world_size()) > 1:
+        used = f"{processes} processes of {used}"
+    return f"CPU ({platform.machine()}), {used}"
 
 
 def describe_software() -> dict[str, str]:

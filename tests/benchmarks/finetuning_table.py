@@ -178,7 +178,7 @@ def main() -> None:
         "--rates", nargs="+", type=float, default=list(LEARNING_RATES), metavar="X", help="to choose from: %(default)s"
     )
     parser.add_argument("--steps", type=int, metavar="N", help="of each fine-tuning (default: the set's own epochs)")
-    parser.add_argument("--train-rows", type=int, metavar="N", help="train on no more: few labels")
+    parser.add_argument("--train-rows", type=int, metavar="N", help="of each set (default: the set's own limit)")
     parser.add_argument("--most-rows", type=int, metavar="N", help="train and test on less, to try the script")
     arguments = parser.parse_args()
     transformers.logging.set_verbosity_error()
@@ -284,8 +284,7 @@ def chosen_rate(
         figures = {}
         for rate in arguments.rates:
             of_rate = {**training, "learning_rate": rate}
-            model = arguments.model
-            settings = RunSettings(model, checkpoint="last", training=of_rate, from_scratch=from_scratch)
+            settings = RunSettings(arguments.model, checkpoint="last", training=of_rate, from_scratch=from_scratch)
             figures[rate] = finetune(task, tokenizer, settings, 0, folder).metrics["validation"][row.metric]
         path.write_text(str(max(figures, key=figures.get)))
         print(f"  {path.stem}: {figures}", flush=True)
