@@ -104,8 +104,9 @@ def warnings_for(statistics: CorpusStatistics) -> list[str]:
     documents = max(statistics.documents, 1)
     if statistics.documents <= 1:
         warnings.append(
-            f"The corpus has {statistics.documents} document(s): next-sentence prediction has no other document to "
-            "sample from. Put a blank line between documents, or one document per line into a .jsonl file."
+            f"The corpus has {statistics.documents} document(s): none can be held out for evaluation, and "
+            "next-sentence prediction has no other one to sample from. Put a blank line between documents, or one "
+            "document per line into a .jsonl file."
         )
     elif statistics.documents < 100 and statistics.tokens >= 50_000 * statistics.documents:
         warnings.append(

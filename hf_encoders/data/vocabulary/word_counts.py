@@ -33,7 +33,10 @@ def count_words(lines: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> dic
     words = json.loads(trainer.__getstate__())["WordLevelTrainer"]["words"]
     words.pop("", None)
     if not words:
-        raise ValueError("sentences is empty: a tokenizer needs text to be trained on. Check the corpus files.")
+        raise ValueError(
+            "no words in the text (sentences; --corpus or --input of a command): a tokenizer needs some to be trained "
+            "on. Check the files."
+        )
     return dict(sorted(words.items()))
 
 
