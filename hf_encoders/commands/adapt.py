@@ -162,8 +162,10 @@ def position_fields(config: EncoderConfig, longest: int, rows: int, how: str | N
 
 def objective_of(config: EncoderConfig) -> str:
     """The family's own recipe's, if the checkpoint was saved with its heads or no model has an MLM head; else mlm."""
-    name = f"{config.model_type.replace('xlm-roberta', 'xlmr')}-minutes"
-    own = load_recipe(name).own_objective if name in recipe_names() else None
+    names = (name for name in recipe_names() if name.endswith("-minutes") and not name.startswith(RECIPE))
+    recipes = (load_recipe(name) for name in names)
+    # Of several recipes of one family, the first by name is its own: bert-minutes; ernie-, macbert-minutes follow.
+    own = next((one.own_objective for one in recipes if one.family == config.model_type), None)
     saved = {name.removeprefix("Hfe") for name in config.architectures or ()}
     if own is None or own.needs:
         return "mlm"
