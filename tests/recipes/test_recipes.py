@@ -81,8 +81,9 @@ def test_macbert_and_ernie_are_what_bert_can_say():
 
 def test_every_shipped_recipe_is_read_and_divided():
     names = recipe_names()
-    assert {f"{family}-minutes" for family in ("bert", "roberta", "albert")} < set(names)
-    assert {f"{family}-{time}" for family in ("bert", "roberta") for time in ("hour", "day")} < set(names)
+    for family in ("bert", "roberta", "albert"):
+        assert {f"{family}-minutes", f"{family}-hour"} < set(names)
+    assert {"bert-day", "roberta-day"} < set(names)
     for name in names:
         recipe = load_recipe(name)
         recipe.model_config(make_tokenizer())
