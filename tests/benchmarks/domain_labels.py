@@ -18,14 +18,19 @@ from pathlib import Path
 import datasets
 import numpy as np
 import transformers
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
+from hf_encoders import encode
 from hf_encoders.cli import main as hf_encoders
 from hf_encoders.finetuning import sequence_classification
-from hf_encoders.finetuning.runs import RunSettings, finetune
-from hf_encoders.loading import load_tokenizer
+from hf_encoders.finetuning.runs import RunSettings, finetune, load_model
+from hf_encoders.loading import load_config, load_tokenizer
 from hf_encoders.recipes.quickstart_text import hold_out, labelled_passages, load_documents
 from hf_encoders.records.tables import markdown_table, mean_and_deviation
 from hf_encoders.writing import replaced_folder, write_whole
+from tests.benchmarks.linear_baselines import classification_baseline
 
 
 LABELLED_SHARE, FEWEST_WORDS, LENGTH = 0.5, 8, 64
@@ -60,7 +65,7 @@ def main() -> None:
         for labels in STEPS:
             for encoder in ENCODERS:
                 run(encoder, labels, seed, rows, arguments)
-    print(table(output))
+    print(table(output), frozen_table(rows, arguments), sep="\n\n")
 
 
 def write_data(folder: Path) -> None:
@@ -78,18 +83,57 @@ def run(
     path = arguments.output / f"{encoder.replace(' ', '_')}-{labels or 'all'}-{seed}.json"
     if path.exists():
         return
-    order = np.random.default_rng(seed).permutation(len(rows["train"]))[:labels]
-    model = str(arguments.output / "adapted" / "model") if encoder == "adapted" else arguments.model
+    model = path_of(encoder, arguments)
     tokenizer = load_tokenizer(model, "--model")
-    data = datasets.DatasetDict(train=rows["train"].select(order), test=rows["test"])
+    data = datasets.DatasetDict(train=rows["train"].select(drawn(rows, labels, seed)), test=rows["test"])
     task = sequence_classification.prepare(data, tokenizer, max_length=LENGTH)
     steps = min(STEPS[labels], arguments.most_steps or STEPS[labels])
     training = {**TRAINING, "max_steps": steps, "disable_tqdm": True}
     settings = RunSettings(model, checkpoint="last", training=training, from_scratch=encoder == "from scratch")
     result = finetune(task, tokenizer, settings, seed, arguments.output / "run")
-    figure = {"accuracy": result.metrics["test"]["accuracy"], "labels": len(order), "seconds": result.seconds}
+    figure = {"accuracy": result.metrics["test"]["accuracy"], "labels": len(data["train"]), "seconds": result.seconds}
     write_whole(path, json.dumps(figure))
     print(path.stem, figure, flush=True)
+
+
+def path_of(encoder: str, arguments: argparse.Namespace) -> str:
+    """The folder of an encoder's weights, or of its configuration."""
+    return str(arguments.output / "adapted" / "model") if encoder == "adapted" else arguments.model
+
+
+def drawn(rows: datasets.DatasetDict, labels: int | None, seed: int) -> np.ndarray:
+    """Positions of the training passages whose labels a seed may use."""
+    return np.random.default_rng(seed).permutation(len(rows["train"]))[:labels]
+
+
+def frozen_table(rows: datasets.DatasetDict, arguments: argparse.Namespace) -> str:
+    """Accuracies of a linear model on each encoder's embeddings, and on TF-IDF."""
+    features = {encoder: embeddings(encoder, rows, arguments) for encoder in ENCODERS}
+    targets = {part: np.array(rows[part]["label"]) for part in rows}
+    found = [["labels", *(f"{encoder}, frozen" for encoder in ENCODERS), "TF-IDF"]]
+    for labels in STEPS:
+        positions = [drawn(rows, labels, seed) for seed in SEEDS]
+        accuracies = [
+            [
+                make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+                .fit(of_encoder["train"][some], targets["train"][some])
+                .score(of_encoder["test"], targets["test"])
+                for some in positions
+            ]
+            for of_encoder in features.values()
+        ]
+        accuracies.append([classification_baseline(rows["train"].select(some), rows["test"]) for some in positions])
+        found.append([f"{len(positions[0]):,}", *(mean_and_deviation(values, 3) for values in accuracies)])
+    return markdown_table(found)
+
+
+def embeddings(encoder: str, rows: datasets.DatasetDict, arguments: argparse.Namespace) -> dict[str, np.ndarray]:
+    """Mean of the last hidden states of each passage, `(rows, hidden_size)`."""
+    path = path_of(encoder, arguments)
+    transformers.set_seed(0)
+    model = load_model(path, transformers.AutoModel, load_config(path), {}, encoder == "from scratch")
+    tokenizer = load_tokenizer(path, "--model")
+    return {part: encode(model, tokenizer, rows[part]["text"][:], max_length=LENGTH).numpy() for part in rows}
 
 
 def table(output: Path) -> str:
