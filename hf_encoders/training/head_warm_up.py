@@ -1,14 +1,17 @@
 """New heads of a trained encoder learn alone at first."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 from torch import nn
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 
 class HeadWarmUpCallback(TrainerCallback):
     """Updates the new weights only, in the first steps: gradients of a random head would undo what the others know.
+
+    `PreTrainingTrainer` then warms the learning rate up a second time, for the other weights.
 
     Args:
         new_weights (`Collection[str]`): Names of parameters of the model.
@@ -17,6 +20,21 @@ class HeadWarmUpCallback(TrainerCallback):
 
     def __init__(self, new_weights: Collection[str], steps: int):
         self.new_weights, self.steps = frozenset(new_weights), steps
+
+    def warm_up_again(self, schedule: LRScheduler, warmup_steps: int) -> None:
+        """Multiply the learning rate by a second linear warm-up, which begins when the other weights do.
+
+        Otherwise their first updates, of an optimizer without running averages for them, are at nearly the peak rate.
+        A schedule that is no function of the step (`reduce_lr_on_plateau`) has no warm-up, and stays as it is.
+        """
+        if warmup_steps and isinstance(schedule, LambdaLR):
+            schedule.lr_lambdas = [self._warmed_up_again(factor, warmup_steps) for factor in schedule.lr_lambdas]
+
+    def _warmed_up_again(self, factor: Callable[[int], float], warmup_steps: int) -> Callable[[int], float]:
+        def multiplied(step: int) -> float:
+            return factor(step) * (1.0 if step < self.steps else min(1.0, (step - self.steps) / warmup_steps))
+
+        return multiplied
 
     def on_pre_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: nn.Module, **kwargs: Any

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from accelerate.utils import find_batch_size
 from torch import nn
+from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 from transformers.trainer_utils import EvalLoopOutput
 
@@ -23,6 +24,7 @@ from hf_encoders.data.streaming import StreamedExamples
 from hf_encoders.training.callbacks import EpochCallback, HubCodeCallback, epoch_datasets
 from hf_encoders.training.distributed import check_launch, shard
 from hf_encoders.training.faults.fault_tolerance import FaultTolerantTrainer
+from hf_encoders.training.head_warm_up import HeadWarmUpCallback
 from hf_encoders.training.health.callback import HealthCallback
 from hf_encoders.training.longer_schedule import take_longer_schedule
 
@@ -94,6 +96,16 @@ class PreTrainingTrainer(FaultTolerantTrainer):
         """As in `Trainer`; with FSDP2, of the model's shards."""
         shard(self.accelerator, self.model)
         return super().create_optimizer(model)
+
+    def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> LRScheduler:
+        """As in `Trainer`; after the steps of a `HeadWarmUpCallback` the learning rate is warmed up a second time."""
+        is_made_here = self.lr_scheduler is None
+        schedule = super().create_scheduler(num_training_steps, optimizer)
+        if is_made_here:
+            for callback in self.callback_handler.callbacks:
+                if isinstance(callback, HeadWarmUpCallback):
+                    callback.warm_up_again(schedule, self.args.get_warmup_steps(num_training_steps))
+        return schedule
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         """As in `Trainer`; a run that was made longer takes the learning rate of its new schedule at once."""
