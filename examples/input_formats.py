@@ -8,8 +8,8 @@
 
 SEGMENT-PAIR and SENTENCE-PAIR with next-sentence prediction (NSP), FULL-SENTENCES and DOC-SENTENCES without. As in the
 paper, a step has about the same number of tokens in each format, so batches of short pairs have more examples. Every
-model is evaluated on the same held-out blocks, and on held-out text in its own format. docs/ablations.md has the
-results of the second command and its time on one core.
+model is evaluated on the same held-out blocks, and on held-out text in its own format. docs/ablations.md has
+results, with their command and its time on one core.
 """
 
 import time

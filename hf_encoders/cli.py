@@ -19,7 +19,7 @@ COMMANDS = {  # name, which is that of its module in `hf_encoders.commands` -> s
     "tokenizer": "train a tokenizer of a family's kind on text files or a dataset, and report on it",
     "corpus": "tokenize text files or a dataset into a corpus to train on, and report on it",
     "pretrain": "pre-train an encoder from a recipe and a corpus: planned, resumable, in one process or many",
-    "adapt": "go on pre-training a published encoder on text of a domain or language",
+    "adapt": "continue the pre-training of a published encoder on text of a domain or language",
     "distil": "train a smaller encoder that learns from a larger one, initialised from its layers",
     "finetune": "fine-tune an encoder on labelled data for one task, with metrics over seeds",
     "plot": "compare the curves of runs with each other and with a reference: picture, table, verdict",

@@ -1,4 +1,4 @@
-"""`hf-encoders adapt CHECKPOINT --corpus TEXT --output DIR`: go on pre-training a published encoder on your text.
+"""`hf-encoders adapt CHECKPOINT --corpus TEXT --output DIR`: continue the pre-training of an encoder on your text.
 
 CHECKPOINT is a folder or a name on the Hub, of this package or of transformers: family, tokenizer, sizes and objective
 are read from it. Heads that it does not have are new, and learn alone in the first steps. Held-out text is evaluated
@@ -12,6 +12,7 @@ its --help): --max-steps and --learning-rate are what matters most.
 
 import argparse
 import dataclasses
+import os
 
 from hf_encoders.adaptation.initial_checkpoint import InitialCheckpoint
 from hf_encoders.adaptation.positions import HOW
@@ -38,7 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--objective",
         choices=[name for name, one in OBJECTIVES.items() if one.turns_column is None and one.needs is None],
-        help="(default: the checkpoint's: of sentence pairs too, if it has the head)",
+        help="(default: that of the model class in the checkpoint's config.json, `architectures`: BertForPreTraining "
+        "trains sentence pairs too, BertForMaskedLM does not)",
     )
     parser.add_argument(
         "--max-length",
@@ -94,8 +96,18 @@ def run(arguments: argparse.Namespace) -> int:
         raise ValueError(f"--max-length {arguments.max_length} must be at least 1 token.")
     add_general_text(arguments)
     config = read_config(arguments.checkpoint, "CHECKPOINT")
-    recipe = recipe_for(load_recipe(arguments.recipe), config, arguments)
+    wanted = load_recipe(arguments.recipe)
+    recipe = recipe_for(wanted, config, arguments)
     objective = recipe.own_objective
+    if (
+        wanted.objective != recipe.objective
+        and arguments.recipe not in recipe_names()
+        and os.environ.get("RANK", "0") == "0"
+    ):
+        print(
+            f"Objective {recipe.objective}, not {wanted.objective} as in the recipe: --objective sets another.",
+            flush=True,
+        )
     how = arguments.positions or HOW[0], arguments.head_steps
     initial = InitialCheckpoint(arguments.checkpoint, config, objective.auto_class, *how)
     begin_from(arguments.checkpoint, arguments, "CHECKPOINT")

@@ -28,14 +28,15 @@ from hf_encoders.recipes.recipe import load_recipe, recipe_names
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser.add_argument("recipe", metavar="RECIPE", help=f"{', '.join(recipe_names())}; or a YAML file")
+    names = [name for name in recipe_names() if not name.startswith("adapt")]
+    parser.add_argument("recipe", metavar="RECIPE", help=f"{', '.join(names)}; or a YAML file")
     parser.add_argument("--tokenizer", metavar="DIR_OR_NAME", help="default, for text: trained as the recipe says")
     parser.add_argument(
         "--from",
         dest="initial",
         metavar="DIR_OR_NAME",
-        help="begin as this checkpoint, with its sizes and tokenizer, instead of with fresh weights (of model: of the "
-        "recipe, dropout alone is used); `hf-encoders adapt` has settings for that",
+        help="begin as this checkpoint, with its sizes and tokenizer, instead of randomly initialised (of the "
+        "recipe's model:, dropout alone is used); `hf-encoders adapt` has settings for that",
     )
     add_run_arguments(parser)
 
@@ -47,6 +48,11 @@ def run(arguments: argparse.Namespace) -> int:
     if objective.needs:
         raise ValueError(f"recipe {recipe.name}: objective {objective.name} needs {objective.needs}.")
     if arguments.initial is None:
+        if not recipe.model:
+            raise ValueError(
+                f"recipe {recipe.name}: model: is empty, so that it continues a checkpoint: use `hf-encoders adapt "
+                "CHECKPOINT`, or give --from. For a new model, set its size, such as model: {size: base}."
+            )
         return train_run(arguments, recipe)
     config = read_config(arguments.initial, "--from")
     if config.model_type != recipe.family:

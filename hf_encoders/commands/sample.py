@@ -1,9 +1,10 @@
-"""`hf-encoders sample`: write text and labelled passages to try the other commands on: Python's own documentation.
+"""`hf-encoders sample`: write text and labelled passages to try the other commands on, without a download.
 
     OUTPUT/text/LIBRARY.txt     a docstring per line, a blank line between modules
     OUTPUT/train.csv, test.csv  docstrings of modules that are not in text/, in columns text and label (the library)
 
-Nothing is downloaded. Reading takes about half a minute.
+They are the docstrings of Python's standard library and of the packages installed beside it, so they differ between
+environments. Reading takes about a minute.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """`hf-encoders tokenizer`: text files or a dataset to a family's kind of tokenizer in a folder, with a report.
 
-With `--extend CHECKPOINT --add N`, the checkpoint with new entries for the words of the text instead.
+`--extend CHECKPOINT --add N` adds entries for the words of the text to the tokenizer and the model of CHECKPOINT.
 
 The same text and settings give the same tokenizer. `AutoTokenizer.from_pretrained(DIR)` loads it, also where this
 package is not installed; `hf-encoders corpus` takes it as `--tokenizer DIR`.
@@ -362,8 +362,8 @@ def check_arguments(arguments: argparse.Namespace, sizes: list[int], options: di
     for name, understood in (("lowercase", "do_lower_case" in options), ("strip_accents", len(options) > 1)):
         if getattr(arguments, name) and not understood:
             raise ValueError(
-                f"--{name.replace('_', '-')} has no effect with --kind {arguments.kind}, which changes no byte: leave "
-                "it out."
+                f"--{name.replace('_', '-')} has no effect with --{'family' if arguments.family else 'kind'} "
+                f"{arguments.family or arguments.kind}, whose tokenizer cannot do it: leave it out."
             )
     check_coverage(arguments.character_coverage)
     if arguments.max_length < 1:

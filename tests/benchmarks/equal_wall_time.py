@@ -7,8 +7,8 @@ lengths, phase by phase. The others than the recipe's run use `DataCollatorForLa
 differ in two ways, so that the table says where a difference comes from:
 
 - classes: the family's `...ForMaskedLM` of transformers, or of this package;
-- rows: `cut`, text cut into rows of one length as `run_mlm.py` does; or `sentences`, those of `SentenceBlocks`, whole
-  sentences of one document from the beginning of one.
+- rows: `cut`, text cut into rows of one length as `run_mlm.py` does; or `sentences`, those of `SentenceBlocks`: as
+  many whole sentences as fit, across documents (FULL-SENTENCES).
 
 They are spared the pair objective, for which transformers has no data. Their number of steps is what each does in the
 time of the recipe's run, from 100 steps measured beforehand. Loading and evaluation are not counted. The time is that

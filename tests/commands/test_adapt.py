@@ -69,6 +69,15 @@ def test_the_objective_is_that_of_the_heads(family, folder, capsys):
     assert schedule["peak learning rate of the embeddings"] < 0.8 * schedule["peak learning rate"]
 
 
+def test_an_objective_of_a_recipe_that_the_checkpoint_has_no_heads_for_is_named(folder, capsys):
+    source = checkpoint(folder, "bert")
+    (folder / "tiny.yaml").write_text(yaml.safe_dump({**RECIPE, "objective": "nsp"}), encoding="utf-8")
+    assert adapt(folder, source, "run", "--plan") == 0
+    assert "Objective mlm, not nsp as in the recipe: --objective sets another." in capsys.readouterr().out
+    assert adapt(folder, source, "run", "--plan", "--objective", "nsp") == 0
+    assert "as in the recipe" not in capsys.readouterr().out
+
+
 def test_a_new_head_learns_alone_at_first(folder, capsys, monkeypatch):
     source, seen = checkpoint(folder, "bert"), []
     before = AutoModelForMaskedLM.from_pretrained(source).state_dict()

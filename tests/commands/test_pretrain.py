@@ -343,3 +343,13 @@ def test_prepared_parts_are_one_corpus_also_beyond_the_limit_of_list_columns(fol
     (folder / "parts" / "more.txt").write_text("One. Two.")
     assert pretrain(folder, "mixed", *arguments, corpus="parts") == 2
     assert "holds text, and" in capsys.readouterr().err
+
+
+def test_recipes_that_continue_a_checkpoint_are_refused_without_one(folder, capsys):
+    words = ["pretrain", "adapt-minutes", "--corpus", str(folder / "text.txt"), "--output", str(folder / "no-model")]
+    assert main(words) == 2
+    assert "use `hf-encoders adapt CHECKPOINT`, or give --from" in capsys.readouterr().err
+    assert not (folder / "no-model").exists()
+    with pytest.raises(SystemExit):
+        main(["pretrain", "--help"])
+    assert "adapt-minutes" not in capsys.readouterr().out

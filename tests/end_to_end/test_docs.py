@@ -5,6 +5,7 @@ import runpy
 import shlex
 from pathlib import Path
 
+import datasets
 import pytest
 
 from hf_encoders import HfeBertConfig, HfeBertForMaskedLM
@@ -120,9 +121,14 @@ def test_commands_of_adapting_run_in_order(tmp_path, monkeypatch):
     HfeBertForMaskedLM(config).save_pretrained("checkpoint")
     tokenizer.save_pretrained("checkpoint")
     page = (ROOT / "docs" / "adapting.md").read_text(encoding="utf-8")
-    commands = [shlex.split(line) for line in re.search(r"```bash\n(.*?)```", page, re.S)[1].splitlines()]
-    assert [words[1] for words in commands] == ["tokenizer", "adapt"]
+    commands = [
+        shlex.split(line, comments=True) for line in re.search(r"```bash\n(.*?)```", page, re.S)[1].splitlines()
+    ]
+    assert [words[1] for words in commands] == ["tokenizer", "adapt", "finetune"]
+    for name in ("train.csv", "test.csv"):
+        datasets.Dataset.from_list([{**row, "label": i % 3} for i, row in enumerate(texts())]).to_csv(name)
+    shorter = {"tokenizer": (), "adapt": SHORT, "finetune": SHORT[:-2]}
     for program, *words in commands:
         assert program == "hf-encoders"
-        assert main([*words, *(SHORT if words[0] == "adapt" else ())]) == 0, words
+        assert main([*words, *shorter[words[0]]]) == 0, words
     assert HfeBertForMaskedLM.from_pretrained("adapted/model").config.vocab_size == 128

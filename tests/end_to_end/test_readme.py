@@ -17,7 +17,7 @@ NAMES = re.compile(r"\]\(((?!http)[^)#]+)\)|`((?:hf_encoders|examples|tests|docs
 SHORTER = {
     "max_steps=50": "max_steps=2",
     "max_steps=200": "max_steps=2",
-    "--max_steps 200": "--max_steps 4",
+    "--max-steps 200": "--max-steps 4",
     "--recipe adapt-minutes": "--recipe adapt-minutes --max-length 128",  # a token of the stand-in is a letter
     "hf-encoders quickstart": "hf-encoders quickstart --max-steps 4 --vocab-size 400 --input sample/text",
 }

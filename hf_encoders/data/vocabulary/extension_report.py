@@ -99,7 +99,7 @@ class ExtensionReport:
             ("first new ones", shown),
             *reading_rows(self.reading),
         ]
-        rows = [("tokens per word", "before", "after", "tokens", "words cut otherwise")]
+        rows = [("tokens per word", "before", "after", "tokens", "words tokenized differently")]
         rows.append(self.text.row("text, held out" if self.is_held_out else "text"))
         if self.kept is not None:
             rows.append(self.kept.row("other text"))
