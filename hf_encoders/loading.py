@@ -4,6 +4,8 @@ Anything missing, damaged or of another kind is a `ValueError` that names the op
 """
 
 import os
+import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -231,7 +233,7 @@ def load_weights(
     Those that it lacks are initialised randomly.
 
     Raises:
-        ValueError: for missing or damaged files, and weights of other shapes.
+        ValueError: for missing or damaged files, weights of other shapes, and as `check_weights`.
     """
     try:
         model, found = auto_class.from_pretrained(
@@ -247,7 +249,63 @@ def load_weights(
             f"{option} {name!r} cannot be loaded as {auto_class.__name__} ({first_line(error)}): give a complete "
             "checkpoint; for a head of another size, the encoder that it was fine-tuned from."
         ) from error
+    check_weights(model, found["unexpected_keys"], f"{option} {name!r}")
     return model, sorted(found["missing_keys"]), sorted(found["unexpected_keys"])
+
+
+def check_weights(model: PreTrainedModel, unexpected: Iterable[str], what: str) -> None:
+    """Refuse a loaded checkpoint that no model should begin as, however well it loads.
+
+    Args:
+        model (`PreTrainedModel`): The model.
+        unexpected (`Iterable[str]`): Names of weights that only the checkpoint has.
+        what (`str`): Its name, for messages.
+
+    Raises:
+        ValueError: if a weight is not finite, or the checkpoint has layers beyond those of its configuration.
+    """
+    weights, prefix = model.state_dict(), f"{model.base_model_prefix}."
+    for name, value in weights.items():
+        if value.is_floating_point() and not value.isfinite().all():
+            raise ValueError(f"{what}: weight {name} is not finite: give a checkpoint from before it was damaged.")
+    for name in sorted(unexpected):
+        first = re.sub(r"(?<=\.)\d+(?=\.)", "0", name)  # of the first layer
+        if first != name and {first, prefix + first, first.removeprefix(prefix)} & weights.keys():
+            raise ValueError(
+                f"{what} has {name}, of a layer that its config.json does not have: correct the number there."
+            )
+
+
+def check_rows(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig, what: str) -> None:
+    """Raise ValueError if the tokenizer of the checkpoint `what` has tokens for which its model has no rows."""
+    largest = max(tokenizer.get_vocab().values())
+    if largest >= config.vocab_size:
+        raise ValueError(
+            f"{what}: the tokenizer has ids up to {largest}, and the model rows for {config.vocab_size}: the other "
+            "tokens were never trained, so take the tokenizer without them."
+        )
+
+
+def check_first_position(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase, what: str) -> None:
+    """Refuse a tokenizer whose padding id would move the positions of a trained model.
+
+    RoBERTa's positions begin at `pad_token_id + 1`, and `Trainer` writes the tokenizer's id into the configuration.
+
+    Args:
+        config (`PreTrainedConfig`): Of the trained model.
+        tokenizer (`PreTrainedTokenizerBase`): Its tokenizer.
+        what (`str`): The checkpoint's name, for messages.
+
+    Raises:
+        ValueError: if they disagree about the first position.
+    """
+    rows = next((c.position_rows for c in configurations() if c.model_type == config.model_type), None)
+    own, given = config.pad_token_id, tokenizer.pad_token_id
+    if rows is not None and rows(0, own or 0) != rows(0, given or 0):
+        raise ValueError(
+            f"{what}: config.json has pad_token_id={own}, which its positions count from, and the tokenizer {given}: "
+            f"in a copy, make the token of id {own} its pad_token, or correct config.json if that is wrong."
+        )
 
 
 def _named(source: str | Path, option: str | None) -> str:

@@ -40,6 +40,18 @@ class Finding(NamedTuple):
         return f"{'error' if self.is_error else 'warning'}: {self.text}"
 
 
+def name_tokenizer_class(directory: Path) -> None:
+    """Name the class of a saved tokenizer as transformers 4 knows it too; other classes stay as they are.
+
+    transformers 5 writes `TokenizersBackend`, its name for `PreTrainedTokenizerFast`, and reads both.
+    """
+    file = directory / "tokenizer_config.json"
+    fields = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    if fields.get("tokenizer_class") == "TokenizersBackend":
+        fields["tokenizer_class"] = "PreTrainedTokenizerFast"
+        file.write_text(json.dumps(fields, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
 def published_files(directory: Path) -> set[str]:
     """Names of the files that belong to the model and its generator, or to the adapter, in a directory.
 

@@ -150,7 +150,11 @@ def replaced_files(folder: Path) -> Iterator[Path]:
     unfinished.mkdir(parents=True)
     try:
         yield unfinished
-        new = {file.name: file.replace(folder / file.name) for file in list(unfinished.iterdir())}
+        new = {path.name for path in unfinished.iterdir()}
+        for path in list(unfinished.iterdir()):
+            if path.is_dir():
+                shutil.rmtree(folder / path.name, ignore_errors=True)  # a folder replaces no other one
+            path.replace(folder / path.name)
         for path in list(folder.iterdir()):
             if path.suffix in (".json", ".safetensors") and path.name not in new:
                 path.unlink()

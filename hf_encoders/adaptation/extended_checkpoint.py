@@ -14,8 +14,9 @@ from hf_encoders.data.vocabulary.extension import extend_vocabulary
 from hf_encoders.data.vocabulary.extension_report import ExtensionReport, TextChange, save_pieces
 from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
 from hf_encoders.data.vocabulary.source_words import CountedText
-from hf_encoders.loading import load_tokenizer, read_config
+from hf_encoders.loading import check_rows, load_tokenizer, read_config
 from hf_encoders.publishing.saved_model import load_source, saved_head
+from hf_encoders.saved_files import GENERATOR_FOLDER, has_generator, name_tokenizer_class
 from hf_encoders.writing import replaced_files
 
 
@@ -26,6 +27,7 @@ class Checkpoint:
     tokenizer: PreTrainedTokenizerBase
     model: PreTrainedModel | None = None  # None: a tokenizer alone
     auto_class: str = "AutoTokenizer"  # what loads it, such as `AutoModelForMaskedLM`
+    generator: PreTrainedModel | None = None  # that a discriminator was trained with, from a folder in its own
 
     @classmethod
     def of(cls, source: str, option: str) -> "Checkpoint":
@@ -39,15 +41,12 @@ class Checkpoint:
             return cls(load_tokenizer(source, option))
         config = read_config(source, option)
         tokenizer = load_tokenizer(source, option, config)
-        largest = max(tokenizer.get_vocab().values())
-        if largest >= config.vocab_size:
-            raise ValueError(
-                f"{option} {source!r}: the tokenizer has ids up to {largest}, and the model rows for "
-                f"{config.vocab_size}: the other tokens were never trained, so take the tokenizer without them."
-            )
+        check_rows(tokenizer, config, f"{option} {source!r}")
         try:
-            head = saved_head(config)
-            return cls(tokenizer, load_source(source, head), head)
+            head, generator = saved_head(config), None
+            if has_generator(Path(source)):
+                generator = load_source(Path(source, GENERATOR_FOLDER), "AutoModelForMaskedLM")
+            return cls(tokenizer, load_source(source, head), head, generator)
         except ValueError as error:
             raise ValueError(f"{option} {source!r}: {error}") from error
 
@@ -93,7 +92,11 @@ def extend_checkpoint(
             add_entries(model, extended.tokenizer, extended.pieces)
             report = replace(report, rows=model.get_input_embeddings().num_embeddings)
             model.save_pretrained(folder)
+        if checkpoint.generator is not None:
+            add_entries(checkpoint.generator, extended.tokenizer, extended.pieces)
+            checkpoint.generator.save_pretrained(folder / GENERATOR_FOLDER)
         extended.tokenizer.save_pretrained(folder)
+        name_tokenizer_class(folder)
         report.save(folder)
         save_pieces(extended.pieces, folder)
     return report

@@ -43,6 +43,8 @@ class InitialCheckpoint:
     def __post_init__(self):
         if not 0 <= self.head_steps < math.inf:  # nan too
             raise ValueError(f"head_steps={self.head_steps} (--head-steps): it must be a number of at least 0.")
+        if self.head_steps > 1 and self.head_steps % 1:
+            raise ValueError(f"head_steps={self.head_steps} (--head-steps): give a share below 1, or a whole number.")
 
     def alone(self, steps: int) -> int:
         """Steps in which new heads learn alone, of a run of `steps`.

@@ -15,7 +15,8 @@ def add_entries(
     """Make the rows of new entries the mean of the rows of the pieces that they replace, in place.
 
     That is for word embeddings, and for an MLM head its decoder, if it has weights of its own, and its bias. Before
-    training, a new entry is then about as likely as its pieces were.
+    training, a new entry is then about as likely as its pieces were. Rows that pad the vocabulary are 0, with a bias
+    20 below the lowest one: they take no probability.
 
     Args:
         model (`PreTrainedModel`): A model of this package, or of transformers.
@@ -36,11 +37,15 @@ def add_entries(
     needed = max(padded_vocab_size(tokenizer), -(-rows // MULTIPLE) * MULTIPLE)
     if needed > rows:
         model.resize_token_embeddings(needed, mean_resizing=False)
+    padding = torch.tensor([one for one in range(rows, needed) if one not in pieces], dtype=torch.long)
     decoder = model.get_output_embeddings()
     tables = [model.get_input_embeddings().weight]
     if decoder is not None:
         tables += [decoder.weight, *([] if decoder.bias is None else [decoder.bias])]
     old = [torch.tensor(ids, device=tables[0].device) for ids in pieces.values()]
+    for table in {id(table): table for table in tables}.values():
+        # Padding must not take probability from tokens, of which a trained model has few that are likely.
+        table.index_fill_(0, padding.to(table.device), 0.0 if table.dim() > 1 else float(table[:rows].min()) - 20.0)
     for table in {id(table): table for table in tables}.values():
         means = torch.stack([table.index_select(0, ids).mean(dim=0) for ids in old])
         table.index_copy_(0, torch.tensor(list(pieces), device=table.device), means)

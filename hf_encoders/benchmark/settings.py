@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives import Objective, get_objective
 from hf_encoders.recipes.model_config import tokenizer_fields
@@ -123,7 +124,7 @@ def make_config(setting: Setting, tokenizer: PreTrainedTokenizerBase, vocab_size
         return config
     size = SIZES[setting.size]
     return config_class(
-        vocab_size=max(vocab_size, len(tokenizer)),
+        vocab_size=max(vocab_size, padded_vocab_size(tokenizer, 1)),
         hidden_size=size.hidden_size,
         num_hidden_layers=size.num_hidden_layers,
         num_attention_heads=size.num_attention_heads,
@@ -141,9 +142,9 @@ def check_own_config(config: EncoderConfig, setting: Setting, tokenizer: PreTrai
             f"{where}: {', '.join(f'{name}={value!r}' for name, value in config.fields_beyond_native.items())} does "
             "not exist in transformers, so there is no baseline: leave it out."
         )
-    if config.vocab_size < len(tokenizer):
+    if config.vocab_size < (entries := padded_vocab_size(tokenizer, 1)):
         raise ValueError(
-            f"{where}: vocab_size={config.vocab_size}, but the tokenizer has {len(tokenizer)} entries: give its own "
+            f"{where}: vocab_size={config.vocab_size}, but the tokenizer has {entries} entries: give its own "
             f"tokenizer with --tokenizer, or train one with --vocab-size {config.vocab_size}."
         )
     if config.pad_token_id is not None and config.pad_token_id != tokenizer.pad_token_id:

@@ -13,6 +13,7 @@ its --help): --max-steps and --learning-rate are what matters most.
 import argparse
 import dataclasses
 import os
+from pathlib import Path
 
 from hf_encoders.adaptation.initial_checkpoint import InitialCheckpoint
 from hf_encoders.adaptation.positions import HOW
@@ -22,6 +23,7 @@ from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives import OBJECTIVES, get_objective
 from hf_encoders.recipes.command import add_run_arguments, begin_from, train_run
 from hf_encoders.recipes.recipe import Recipe, load_recipe, recipe_names
+from hf_encoders.records.training_record import TrainingRecord
 from hf_encoders.training.layer_decay import check_layer_decay
 
 
@@ -73,7 +75,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=InitialCheckpoint.head_steps,
         metavar="X",
-        help="steps in which new heads learn alone; below 1 a share of all steps (default: %(default)s)",
+        help="steps in which new heads learn alone, before the learning rate is warmed up once more; below 1 a share "
+        "of all steps (default: %(default)s)",
     )
     parser.add_argument(
         "--layer-decay",
@@ -136,7 +139,7 @@ def recipe_for(recipe: Recipe, config: EncoderConfig, arguments: argparse.Namesp
     """The recipe for the checkpoint's family, objective and lengths."""
     if recipe.model:
         raise ValueError(f"--recipe {recipe.name}: model: is the checkpoint's: leave its fields out.")
-    name = arguments.objective or objective_of(config)
+    name = arguments.objective or objective_of(config, arguments.checkpoint)
     get_objective(name).model_class(type(config))
     rows = config.max_position_embeddings - type(config).position_rows(0, config.pad_token_id or 0)
     longest = min(recipe.longest, rows) if arguments.max_length is None else arguments.max_length
@@ -172,8 +175,11 @@ def position_fields(config: EncoderConfig, longest: int, rows: int, how: str | N
     return {"max_position_embeddings": type(config).position_rows(longest, config.pad_token_id or 0)}
 
 
-def objective_of(config: EncoderConfig) -> str:
-    """The family's own recipe's, if the checkpoint was saved with its heads or no model has an MLM head; else mlm."""
+def objective_of(config: EncoderConfig, source: str) -> str:
+    """The family's own recipe's, if the checkpoint was saved with its heads or no model has an MLM head; else mlm.
+
+    Where the checkpoint's training record names another objective of sentence pairs (MacBERT's), it is that.
+    """
     names = (name for name in recipe_names() if name.endswith("-minutes") and not name.startswith(RECIPE))
     recipes = (load_recipe(name) for name in names)
     # Of several recipes of one family, the first by name is its own: bert-minutes; ernie-, macbert-minutes follow.
@@ -182,4 +188,8 @@ def objective_of(config: EncoderConfig) -> str:
     if own is None or own.needs:
         return "mlm"
     has_heads = own.model_class(type(config)).__name__.removeprefix("Hfe") in saved
-    return own.name if has_heads or "AutoModelForMaskedLM" not in config.AUTO_MAP else "mlm"
+    if not has_heads and "AutoModelForMaskedLM" in config.AUTO_MAP:
+        return "mlm"
+    recorded = TrainingRecord.load(Path(source)).objectives
+    same = (one for one in OBJECTIVES.values() if one.terms == own.terms and one.turns_column is None)
+    return next((one.name for one in same if getattr(one, "title", None) in recorded), own.name)

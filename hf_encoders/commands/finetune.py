@@ -43,8 +43,9 @@ from hf_encoders.finetuning.runs import (
     with_defaults,
 )
 from hf_encoders.finetuning.task import PreparedTask
-from hf_encoders.loading import CLASSES, load_config, load_tokenizer, longest_input
+from hf_encoders.loading import CLASSES, check_first_position, load_config, load_tokenizer, longest_input
 from hf_encoders.records.training_record import command_of
+from hf_encoders.saved_files import name_tokenizer_class
 from hf_encoders.training.hyperparameters import check_training_arguments
 from hf_encoders.writing import check_folder, locked, replaced_folder
 
@@ -125,6 +126,7 @@ def run(arguments: argparse.Namespace) -> int:
     source = DataSource(**{name: getattr(arguments, name) for name in DataSource.__dataclass_fields__})
     config = load_config(arguments.model, arguments.classes)
     tokenizer = load_tokenizer(arguments.model, "--model", config)
+    check_first_position(config, tokenizer, f"--model {arguments.model!r}")
     max_length = chosen_length(arguments, config, tokenizer)
     options = task_options(arguments)
     data, held_out = load_data(source, group_column=options.get("context_column", "context"))
@@ -222,6 +224,7 @@ def save_run(result: RunResult, task: PreparedTask, tokenizer: PreTrainedTokeniz
     """Write model, code, tokenizer and, if the task has a format for them, predictions."""
     result.model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    name_tokenizer_class(folder)
     if task.write_predictions is not None:
         for name, predictions in result.predictions.items():
             task.write_predictions(folder / f"predictions-{name}", name, predictions)

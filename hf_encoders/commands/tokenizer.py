@@ -42,6 +42,7 @@ from hf_encoders.data.vocabulary.tokenizer_training import pipeline_options, tok
 from hf_encoders.data.vocabulary.word_counts import check_coverage
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.registration import config_class_of, configurations
+from hf_encoders.saved_files import name_tokenizer_class
 from hf_encoders.writing import check_folder, holds_files, locked, replaced_files
 
 
@@ -389,6 +390,7 @@ def save_tokenizer(tokenizer: PreTrainedTokenizerBase, report: TokenizerReport, 
     """Write tokenizer and report into a folder; those of an earlier run are replaced once these are complete."""
     with replaced_files(folder) as unfinished:
         tokenizer.save_pretrained(unfinished)
+        name_tokenizer_class(unfinished)
         report.save(unfinished)
 
 

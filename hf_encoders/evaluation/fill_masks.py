@@ -109,8 +109,8 @@ def _log_probabilities(
     is_wanted[:, places] = True
     batch = (rows, torch.ones_like(rows), is_wanted)
     scores = masked_token_scores(model, *(tensor.to(model.device) for tensor in batch)).cpu().log_softmax(dim=-1)
-    scores[:, [one for one in tokenizer.all_special_ids if one < scores.shape[1]]] = -torch.inf
-    scores[:, len(tokenizer) :] = -torch.inf  # padding of the vocabulary
+    words = set(tokenizer.get_vocab().values()) - set(tokenizer.all_special_ids)  # without padding of the vocabulary
+    scores[:, [one for one in range(scores.shape[1]) if one not in words]] = -torch.inf
     return scores.view(len(beams), len(places), -1)
 
 

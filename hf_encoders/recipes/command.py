@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase, set_seed
 
 from hf_encoders.data.corpus.named_sources import named_values
 from hf_encoders.data.special_tokens import mask_and_padding, sequence_ends
-from hf_encoders.loading import load_tokenizer, set_inputs, set_length
+from hf_encoders.loading import check_first_position, check_rows, load_tokenizer, set_inputs, set_length
 from hf_encoders.objectives import Objective
 from hf_encoders.recipes.plan import Plan, make_plan, measure_passes
 from hf_encoders.recipes.pretrained_folder import metrics_of_source, save_pretrained_folder, with_nats_per_byte
@@ -213,11 +213,16 @@ def tokenizer_of(source: str, given: str | None, option: str) -> str:
 def check_given_model(run: Run, tokenizer_name: str) -> None:
     """Refuse a checkpoint or teacher that is not complete or does not fit, before there is text."""
     run.objective.facts()
-    tokenizer = load_tokenizer(tokenizer_name, "--tokenizer")
+    initial = run.objective.initial
+    is_own = initial is not None and tokenizer_name == initial.source
+    tokenizer = load_tokenizer(tokenizer_name, initial.option if is_own else "--tokenizer")
     mask_and_padding(tokenizer)  # each collator puts them into examples
     sequence_ends(tokenizer)
-    if run.objective.initial is not None:
-        run.objective.initial.alone(run.recipe.steps)
+    if initial is not None:
+        initial.alone(run.recipe.steps)
+        check_first_position(initial.config, tokenizer, f"{initial.option} {initial.source!r}")
+    if is_own:
+        check_rows(tokenizer, initial.config, f"{initial.option} {initial.source!r}")
     run.recipe.model_config(tokenizer, given=run.objective.model_fields(run.recipe.config_class))
 
 

@@ -14,6 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProgressCallb
 
 from hf_encoders.data.corpus.named_sources import UNNAMED
 from hf_encoders.data.mixture import Sampling, source_seed
+from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives import Objective
 from hf_encoders.objectives.objective import first_position
@@ -237,7 +238,9 @@ class Run:
             data_collator=self.collator(tokenizer, documents),
             processing_class=tokenizer,
             loss_weights=self.objective.loss_weights,
-            health=HealthCallback(*unigrams(examples, evaluated, documents, held_out, len(tokenizer))),
+            health=HealthCallback(
+                *unigrams(examples, evaluated, documents, held_out, padded_vocab_size(tokenizer, 1))
+            ),
             optimizer_cls_and_kwargs=optimizer_class(self.recipe.optimizer, self.arguments),
         )
         set_layer_decay(trainer, self.recipe.layer_decay)

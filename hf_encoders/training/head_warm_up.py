@@ -25,14 +25,18 @@ class HeadWarmUpCallback(TrainerCallback):
         """Multiply the learning rate by a second linear warm-up, which begins when the other weights do.
 
         Otherwise their first updates, of an optimizer without running averages for them, are at nearly the peak rate.
-        A schedule that is no function of the step (`reduce_lr_on_plateau`) has no warm-up, and stays as it is.
+        A schedule without warm-up (`constant`, `reduce_lr_on_plateau`) stays as it is.
         """
-        if warmup_steps and isinstance(schedule, LambdaLR):
-            schedule.lr_lambdas = [self._warmed_up_again(factor, warmup_steps) for factor in schedule.lr_lambdas]
+        if isinstance(schedule, LambdaLR):
+            schedule.lr_lambdas = [
+                self._warmed_up_again(factor, warmup_steps) if factor(0) < factor(warmup_steps) else factor
+                for factor in schedule.lr_lambdas
+            ]
 
     def _warmed_up_again(self, factor: Callable[[int], float], warmup_steps: int) -> Callable[[int], float]:
         def multiplied(step: int) -> float:
-            return factor(step) * (1.0 if step < self.steps else min(1.0, (step - self.steps) / warmup_steps))
+            others = step - self.steps + 1  # steps of the other weights
+            return factor(step) * (1.0 if others < 1 else min(1.0, others / (warmup_steps + 1)))
 
         return multiplied
 

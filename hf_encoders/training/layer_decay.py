@@ -51,7 +51,8 @@ def set_layer_decay(trainer: Trainer, layer_decay: float) -> None:
             "lr": share * trainer.args.learning_rate,
             "weight_decay": trainer.args.weight_decay if is_decayed else 0.0,
         }
-        for (share, is_decayed), group in groups.items()
+        # The first group's rate is what is logged: that of the heads, as the run was given it.
+        for (share, is_decayed), group in sorted(groups.items(), key=lambda item: -item[0][0])
     ]
     trainer.optimizer_cls_and_kwargs = optimizer, {**options, "params": parameters}
 

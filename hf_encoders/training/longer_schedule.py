@@ -27,7 +27,7 @@ def take_longer_schedule(trainer: Trainer, checkpoint: str) -> None:
     for group, rate in zip(trainer.optimizer.param_groups, rates, strict=True):
         group["lr"] = rate
     schedule._last_lr = rates
-    if args.process_index == 0:
+    if args.process_index == 0 and rates[0] != before:
         print(
             f"Extended from {state.max_steps:,} to {args.max_steps:,} steps: the learning rate of step "
             f"{state.global_step:,} is {rates[0]:.3g} instead of {before:.3g}.",

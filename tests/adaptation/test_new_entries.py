@@ -39,6 +39,19 @@ def test_rows_are_means_and_the_rest_stays(model_class, tie):
     assert model.get_input_embeddings().weight.shape[0] == 128
 
 
+@pytest.mark.parametrize("tie", TIES, ids=["tied", "untied"])
+@pytest.mark.parametrize("model_class", MASKED_LM)
+def test_padding_takes_no_probability(model_class, tie):
+    """Where the probability is on few tokens, as in a trained model: 56 random rows would have most of the rest."""
+    model = tiny_model(model_class, **tie).eval()
+    with torch.no_grad():
+        model.get_output_embeddings().bias.copy_(torch.linspace(3, -9, model.config.vocab_size))
+        add_entries(model, word_tokenizer(72), PIECES)
+        batch = right_padded(model.config)
+        shares = model(**batch).logits[batch["attention_mask"].bool()].softmax(dim=-1)
+    assert shares[..., 72:].sum(dim=-1).max() < 1e-4 < shares[..., 70:72].sum(dim=-1).min()
+
+
 @pytest.mark.parametrize("model_class", BASE_MODELS)
 def test_a_model_without_a_head(model_class):
     model = tiny_model(model_class)

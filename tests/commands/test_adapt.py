@@ -377,6 +377,37 @@ def test_pretrain_from_a_checkpoint(folder, capsys):
     assert "choose a recipe of its family" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("family", ["roberta", "xlm-roberta"])
+def test_positions_that_the_tokenizer_would_move_are_refused(family, folder, capsys):
+    """RoBERTa's count from the padding id, of which `Trainer` writes the tokenizer's into config.json."""
+    source = checkpoint(folder, family)
+    file = folder / "start" / "config.json"
+    fields = json.loads(file.read_text())
+    file.write_text(json.dumps({**fields, "pad_token_id": 0}))
+    assert adapt(folder, source, "run") == 2
+    said = capsys.readouterr().err
+    assert "config.json has pad_token_id=0, which its positions count from, and the tokenizer 1" in said
+    assert not (folder / "run").exists()
+
+
+def test_ids_of_a_tokenizer_may_have_a_gap(folder):
+    source = checkpoint(folder, "bert", vocab_size=704)
+    file = folder / "start" / "tokenizer.json"
+    fields = json.loads(file.read_text())
+    words = fields["model"]["vocab"]
+    fields["model"]["vocab"] = {word: number + 60 * (number > 300) for word, number in words.items()}
+    file.write_text(json.dumps(fields))
+    assert len(AutoTokenizer.from_pretrained(source)) < max(fields["model"]["vocab"].values())
+    assert adapt(folder, source, "run") == 0
+
+
+def test_the_objective_of_sentence_pairs_is_that_of_the_record(folder, capsys):
+    source = Path(checkpoint(folder, "bert", "AutoModelForPreTraining"))
+    TrainingRecord(objectives={"sentence-order prediction": "half of the pairs swapped"}).save(source)
+    assert adapt(folder, source, "run", "--plan") == 0
+    assert ": bert, sop, " in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -384,6 +415,7 @@ def test_pretrain_from_a_checkpoint(folder, capsys):
         (["--replay", "0.2"], "give it with --keep"),
         (["--head-steps", "-1"], "--head-steps"),
         (["--head-steps", "nan"], "--head-steps"),
+        (["--head-steps", "2.5"], "give a share below 1, or a whole number"),
         (["--head-steps", "inf"], "--head-steps"),
         (["--head-steps", "4"], "the run has 4 steps, and the encoder would not learn"),
         (["--max-length", "0"], "--max-length 0 must be at least 1 token"),

@@ -9,9 +9,11 @@ import transformers
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 
+from hf_encoders import HfeBertConfig, HfeElectraConfig
 from hf_encoders.adaptation import extended_checkpoint
 from hf_encoders.cli import main
 from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
+from hf_encoders.objectives.rtd import ReplacedTokenDetectionModel
 from hf_encoders.writing import UNFINISHED
 from tests.commands.adapt_runs import head_of
 from tests.data.vocabulary.test_extension import domain_lines
@@ -189,3 +191,45 @@ def test_options_are_checked_before_text_is_read(words, message, text, tmp_path,
     assert extend(source, "--input", text, "--output", tmp_path / "out", *words) == 2
     said = capsys.readouterr().err
     assert message in said and "choosing" not in said
+
+
+def test_a_discriminator_s_generator_is_extended_too(text, tmp_path):
+    tokenizer = train(HfeElectraConfig)
+    fields = {"vocab_size": padded_vocab_size(tokenizer), "pad_token_id": tokenizer.pad_token_id}
+    model = ReplacedTokenDetectionModel(tiny_config(HfeElectraConfig, **fields))
+    for folder in (tmp_path / "source", tmp_path / "again"):
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    for name in ("source", "again"):
+        words = (tmp_path / name, "--add", 3, "--input", text, "--output", tmp_path / "out", "--overwrite")
+        assert extend(*words) == 0
+        extended = ReplacedTokenDetectionModel.from_pretrained(tmp_path / "out")
+        for part in (extended.discriminator, extended.generator):
+            assert part.get_input_embeddings().num_embeddings > fields["vocab_size"] - 64
+            assert part.config.vocab_size == padded_vocab_size(AutoTokenizer.from_pretrained(tmp_path / "out"))
+
+
+def test_weights_that_no_model_should_begin_as_are_refused(text, tmp_path, capsys):
+    source = checkpoint(HfeBertConfig, tmp_path)
+    file, config = Path(source, "model.safetensors"), Path(source, "config.json")
+    weights, fields = load_file(file), json.loads(config.read_text())
+    config.write_text(json.dumps({**fields, "num_hidden_layers": fields["num_hidden_layers"] - 1}))
+    assert extend(source, "--add", 3, "--input", text, "--output", tmp_path / "out") == 2
+    assert "of a layer that its config.json does not have" in capsys.readouterr().err
+    config.write_text(json.dumps(fields))
+    name = next(name for name in weights if name.endswith("output.dense.weight"))
+    weights[name][0, 0] = torch.nan
+    save_file(weights, file, metadata={"format": "pt"})
+    assert extend(source, "--add", 3, "--input", text, "--output", tmp_path / "out") == 2
+    assert f"weight {name} is not finite" in capsys.readouterr().err
+
+
+def test_transformers_4_knows_the_class_of_the_tokenizer(text, tmp_path):
+    source = checkpoint(HfeBertConfig, tmp_path)
+    file = Path(source, "tokenizer_config.json")
+    file.write_text(json.dumps({**json.loads(file.read_text()), "tokenizer_class": "PreTrainedTokenizerFast"}))
+    assert extend(source, "--add", 3, "--input", text, "--output", tmp_path / "out") == 0
+    assert json.loads((tmp_path / "out" / "tokenizer_config.json").read_text())["tokenizer_class"] == (
+        "PreTrainedTokenizerFast"
+    )
+    assert AutoTokenizer.from_pretrained(tmp_path / "out").mask_token == "[MASK]"

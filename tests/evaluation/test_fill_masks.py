@@ -1,10 +1,12 @@
 """Filled masks: exhaustive search on two masks, the orders step by step, what comes back."""
 
 import itertools
+import json
 import math
 
 import pytest
 import torch
+from tokenizers import Tokenizer
 
 from hf_encoders.evaluation import fill_masks, pseudo_log_likelihoods
 from tests.evaluation.models import make_pair
@@ -142,3 +144,17 @@ def test_lone_surrogates_are_replaced():
     assert fill_masks(model, tokenizer, texts[0]) == fill_masks(model, tokenizer, texts[1])
     scores = [pseudo_log_likelihoods(model, tokenizer, [text]) for text in ("The \ud83d sat.", "The \ufffd sat.")]
     assert scores[0] == scores[1]
+
+
+def test_tokens_behind_a_gap_between_ids_are_filled_in():
+    model, tokenizer = make_pair(BERT, is_stock=False)
+    last = max(tokenizer.get_vocab().values())
+    fields = json.loads(tokenizer._tokenizer.to_str())
+    word = next(token for token, number in fields["model"]["vocab"].items() if number == last)
+    fields["model"]["vocab"][word] = last + 1
+    tokenizer._tokenizer = Tokenizer.from_str(json.dumps(fields))
+    model.resize_token_embeddings(last + 2)
+    with torch.no_grad():
+        model.get_output_embeddings().bias[last + 1] = 50.0
+        model.get_output_embeddings().bias[last] = 60.0  # of no token
+    assert fill_masks(model, tokenizer, f"The {tokenizer.mask_token} sat.")[0].tokens == [word]

@@ -28,8 +28,13 @@ def test_the_other_weights_have_a_warm_up_of_their_own(tmp_path):
     alone = HeadWarmUpCallback(["pooler.dense.bias"], steps=6)
     found = rates(tmp_path, alone, warmup_steps=4)
     linear = [min(step / 4, (20 - step) / 16) for step in range(20)]
-    second = [1.0] * 6 + [0, 1 / 4, 1 / 2, 3 / 4] + [1.0] * 10
+    second = [1.0] * 6 + [1 / 5, 2 / 5, 3 / 5, 4 / 5] + [1.0] * 10
     assert found == pytest.approx([one * other for one, other in zip(linear, second, strict=True)])
+
+
+def test_a_constant_rate_stays_constant(tmp_path):
+    alone = HeadWarmUpCallback(["pooler.dense.bias"], steps=6)
+    assert rates(tmp_path, alone, warmup_steps=4, lr_scheduler_type="constant") == [1.0] * 20
 
 
 @pytest.mark.parametrize("arguments", [{"warmup_steps": 0}, {"warmup_steps": 4}], ids=["no warm-up", "no new weights"])

@@ -80,3 +80,10 @@ def test_what_cannot_be_is_refused(tmp_path: Path):
     trainer.optimizer_cls_and_kwargs = torch.optim.SGD, {"params": []}
     with pytest.raises(ValueError, match="layer decay does not go with optimizer"):
         set_layer_decay(trainer, 0.5)
+
+
+def test_the_logged_rate_is_that_of_the_heads(tmp_path: Path):
+    trainer = trainer_of(tmp_path, optim="sgd", logging_steps=1)
+    set_layer_decay(trainer, 0.5)
+    trainer.train()
+    assert [log["learning_rate"] for log in trainer.state.log_history if "learning_rate" in log] == [0.1]
