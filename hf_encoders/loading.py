@@ -233,7 +233,7 @@ def load_weights(
     Those that it lacks are initialised randomly.
 
     Raises:
-        ValueError: for missing or damaged files, weights of other shapes, and as `check_weights`.
+        ValueError: for missing or damaged files, weights of other shapes, and as `check_loaded`.
     """
     try:
         model, found = auto_class.from_pretrained(
@@ -249,11 +249,11 @@ def load_weights(
             f"{option} {name!r} cannot be loaded as {auto_class.__name__} ({first_line(error)}): give a complete "
             "checkpoint; for a head of another size, the encoder that it was fine-tuned from."
         ) from error
-    check_weights(model, found["unexpected_keys"], f"{option} {name!r}")
+    check_loaded(model, found["unexpected_keys"], f"{option} {name!r}")
     return model, sorted(found["missing_keys"]), sorted(found["unexpected_keys"])
 
 
-def check_weights(model: PreTrainedModel, unexpected: Iterable[str], what: str) -> None:
+def check_loaded(model: PreTrainedModel, unexpected: Iterable[str], what: str) -> None:
     """Refuse a loaded checkpoint that no model should begin as, however well it loads.
 
     Args:

@@ -6,6 +6,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, NamedTuple
 
 from safetensors import SafetensorError, safe_open
+from transformers import PreTrainedTokenizerBase
 from transformers.dynamic_module_utils import get_relative_import_files
 
 from hf_encoders import models
@@ -38,6 +39,12 @@ class Finding(NamedTuple):
 
     def __str__(self) -> str:
         return f"{'error' if self.is_error else 'warning'}: {self.text}"
+
+
+def save_tokenizer(tokenizer: PreTrainedTokenizerBase, directory: Path) -> None:
+    """Save a tokenizer that transformers 4 can read too."""
+    tokenizer.save_pretrained(directory)
+    name_tokenizer_class(directory)
 
 
 def name_tokenizer_class(directory: Path) -> None:

@@ -1,5 +1,6 @@
 """A checkpoint with new entries for the words of a domain: tokenizer, model and report."""
 
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import cached_file
 
 from hf_encoders.adaptation.new_entries import add_entries
 from hf_encoders.data.corpus.settings import library_versions
@@ -16,8 +18,11 @@ from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
 from hf_encoders.data.vocabulary.source_words import CountedText
 from hf_encoders.loading import check_rows, load_tokenizer, read_config
 from hf_encoders.publishing.saved_model import load_source, saved_head
-from hf_encoders.saved_files import GENERATOR_FOLDER, has_generator, name_tokenizer_class
+from hf_encoders.saved_files import GENERATOR_FOLDER, has_generator, save_tokenizer
 from hf_encoders.writing import replaced_files
+
+
+IF_THERE = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,8 @@ class Checkpoint:
             head, generator = saved_head(config), None
             if has_generator(Path(source)):
                 generator = load_source(Path(source, GENERATOR_FOLDER), "AutoModelForMaskedLM")
+            elif not Path(source).is_dir() and cached_file(source, f"{GENERATOR_FOLDER}/config.json", **IF_THERE):
+                raise ValueError(f"it has a generator, which is extended too: `hf download {source} --local-dir DIR`.")
             return cls(tokenizer, load_source(source, head), head, generator)
         except ValueError as error:
             raise ValueError(f"{option} {source!r}: {error}") from error
@@ -95,8 +102,9 @@ def extend_checkpoint(
         if checkpoint.generator is not None:
             add_entries(checkpoint.generator, extended.tokenizer, extended.pieces)
             checkpoint.generator.save_pretrained(folder / GENERATOR_FOLDER)
-        extended.tokenizer.save_pretrained(folder)
-        name_tokenizer_class(folder)
+        save_tokenizer(extended.tokenizer, folder)
         report.save(folder)
         save_pieces(extended.pieces, folder)
+    if checkpoint.generator is None:  # of an earlier result
+        shutil.rmtree(output / GENERATOR_FOLDER, ignore_errors=True)
     return report

@@ -15,8 +15,8 @@ def add_entries(
     """Make the rows of new entries the mean of the rows of the pieces that they replace, in place.
 
     That is for word embeddings, and for an MLM head its decoder, if it has weights of its own, and its bias. Before
-    training, a new entry is then about as likely as its pieces were. Rows that pad the vocabulary are 0, with a bias
-    20 below the lowest one: they take no probability.
+    training, a new entry is then about as likely as its pieces were. Rows that pad the vocabulary are 0, and their
+    biases 20 below the lowest one, so that they take no probability.
 
     Args:
         model (`PreTrainedModel`): A model of this package, or of transformers.

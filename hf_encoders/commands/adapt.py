@@ -102,11 +102,8 @@ def run(arguments: argparse.Namespace) -> int:
     wanted = load_recipe(arguments.recipe)
     recipe = recipe_for(wanted, config, arguments)
     objective = recipe.own_objective
-    if (
-        wanted.objective != recipe.objective
-        and arguments.recipe not in recipe_names()
-        and os.environ.get("RANK", "0") == "0"
-    ):
+    is_found = arguments.objective is None and arguments.recipe not in recipe_names()
+    if is_found and wanted.objective != recipe.objective and os.environ.get("RANK", "0") == "0":
         print(
             f"Objective {recipe.objective}, not {wanted.objective} as in the recipe: --objective sets another.",
             flush=True,
@@ -178,7 +175,11 @@ def position_fields(config: EncoderConfig, longest: int, rows: int, how: str | N
 def objective_of(config: EncoderConfig, source: str) -> str:
     """The family's own recipe's, if the checkpoint was saved with its heads or no model has an MLM head; else mlm.
 
-    Where the checkpoint's training record names another objective of sentence pairs (MacBERT's), it is that.
+    Where the training record in a checkpoint's folder names another objective of sentence pairs (MacBERT's), it is
+    that.
+
+    Raises:
+        ValueError: for a record that cannot be read.
     """
     names = (name for name in recipe_names() if name.endswith("-minutes") and not name.startswith(RECIPE))
     recipes = (load_recipe(name) for name in names)
@@ -190,6 +191,9 @@ def objective_of(config: EncoderConfig, source: str) -> str:
     has_heads = own.model_class(type(config)).__name__.removeprefix("Hfe") in saved
     if not has_heads and "AutoModelForMaskedLM" in config.AUTO_MAP:
         return "mlm"
-    recorded = TrainingRecord.load(Path(source)).objectives
+    try:
+        recorded = TrainingRecord.load(Path(source)).objectives
+    except ValueError as error:
+        raise ValueError(f"CHECKPOINT {source!r}: {error} Or give --objective.") from error
     same = (one for one in OBJECTIVES.values() if one.terms == own.terms and one.turns_column is None)
-    return next((one.name for one in same if getattr(one, "title", None) in recorded), own.name)
+    return next((one.name for one in same if getattr(one, "title", None) in dict(recorded)), own.name)

@@ -22,7 +22,7 @@ from transformers import PreTrainedModel
 from hf_encoders.distillation import DistillationOptions, spread_layers, student_family
 from hf_encoders.distillation.student import check_layers
 from hf_encoders.distillation.teacher import LOSS_WEIGHTS, SOFT_TARGETS, TEMPERATURE
-from hf_encoders.loading import load_weights, read_config
+from hf_encoders.loading import check_first_position, check_rows, load_tokenizer, load_weights, read_config
 from hf_encoders.models.encoder_checkpoints import encoder_weights
 from hf_encoders.objectives import get_objective
 from hf_encoders.objectives.distillation import Distillation
@@ -114,6 +114,9 @@ def run(arguments: argparse.Namespace) -> int:
     objective = recipe.own_objective.of_teacher(teacher, name_of_checkpoint(arguments.teacher), layers)
     check_student(recipe, objective)
     begin_from(arguments.teacher, arguments, "TEACHER")
+    tokenizer, what = load_tokenizer(arguments.tokenizer, "--tokenizer"), f"TEACHER {arguments.teacher!r}"
+    check_rows(tokenizer, config, what)
+    check_first_position(config, tokenizer, what)
     return train_run(arguments, recipe, objective)
 
 

@@ -45,7 +45,7 @@ from hf_encoders.finetuning.runs import (
 from hf_encoders.finetuning.task import PreparedTask
 from hf_encoders.loading import CLASSES, check_first_position, load_config, load_tokenizer, longest_input
 from hf_encoders.records.training_record import command_of
-from hf_encoders.saved_files import name_tokenizer_class
+from hf_encoders.saved_files import save_tokenizer
 from hf_encoders.training.hyperparameters import check_training_arguments
 from hf_encoders.writing import check_folder, locked, replaced_folder
 
@@ -223,8 +223,7 @@ def print_choices(given: dict[str, Any], chosen: dict[str, Any], config: PreTrai
 def save_run(result: RunResult, task: PreparedTask, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
     """Write model, code, tokenizer and, if the task has a format for them, predictions."""
     result.model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    name_tokenizer_class(folder)
+    save_tokenizer(tokenizer, folder)
     if task.write_predictions is not None:
         for name, predictions in result.predictions.items():
             task.write_predictions(folder / f"predictions-{name}", name, predictions)

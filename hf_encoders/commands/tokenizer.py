@@ -42,7 +42,7 @@ from hf_encoders.data.vocabulary.tokenizer_training import pipeline_options, tok
 from hf_encoders.data.vocabulary.word_counts import check_coverage
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.registration import config_class_of, configurations
-from hf_encoders.saved_files import name_tokenizer_class
+from hf_encoders.saved_files import save_tokenizer
 from hf_encoders.writing import check_folder, holds_files, locked, replaced_files
 
 
@@ -223,7 +223,7 @@ def run(arguments: argparse.Namespace) -> int:
         learned = tokenizer_of_words(counted.words, config_class, size, arguments.max_length, options, coverage)
         seconds = counting_seconds, time.perf_counter() - began
         reports.append(report_of(learned, settings_of(arguments, size, options), sources, counted, seconds))
-        save_tokenizer(learned, reports[-1], folder)
+        save_with_report(learned, reports[-1], folder)
     if arguments.compare_sizes:
         table = sizes_table(reports)
         (output / SIZES_FILE).write_text(table + "\n", encoding="utf-8")
@@ -386,11 +386,10 @@ def check_output(folder: Path, overwrite: bool) -> None:
             raise ValueError(f"--output '{folder}' holds a tokenizer: name another folder, or add --overwrite.")
 
 
-def save_tokenizer(tokenizer: PreTrainedTokenizerBase, report: TokenizerReport, folder: Path) -> None:
+def save_with_report(tokenizer: PreTrainedTokenizerBase, report: TokenizerReport, folder: Path) -> None:
     """Write tokenizer and report into a folder; those of an earlier run are replaced once these are complete."""
     with replaced_files(folder) as unfinished:
-        tokenizer.save_pretrained(unfinished)
-        name_tokenizer_class(unfinished)
+        save_tokenizer(tokenizer, unfinished)
         report.save(unfinished)
 
 

@@ -74,10 +74,13 @@ def fill_masks(
     if len(places) == 0:
         raise ValueError(f"text has no {tokenizer.mask_token}: put one where a token is to be filled in.")
     beams = [_Hypothesis((mask_id,) * len(places), 0.0)]
+    is_word = torch.zeros(model.config.vocab_size, dtype=torch.bool)  # without padding of the vocabulary, and gaps
+    words = set(tokenizer.get_vocab().values()) - set(tokenizer.all_special_ids)
+    is_word[[one for one in words if one < len(is_word)]] = True
     with evaluating(model):
         for step in range(len(places)):
             if order != "at_once" or step == 0:
-                tables = _log_probabilities(model, tokenizer, ids, places, beams)
+                tables = _log_probabilities(model, ids, places, beams).masked_fill(~is_word, -torch.inf)
             found = {}
             for number, beam in enumerate(beams):
                 table = tables[0 if order == "at_once" else number]
@@ -97,20 +100,17 @@ def fill_masks(
 
 def _log_probabilities(
     model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
     ids: torch.Tensor,
     places: torch.Tensor,
     beams: list[_Hypothesis],
 ) -> torch.Tensor:
-    """`(beams, M, V)` at all M masks of the given text, -inf for special tokens."""
+    """`(beams, M, V)` at all M masks of the given text."""
     rows = ids.repeat(len(beams), 1)
     rows[:, places] = torch.tensor([beam.filled for beam in beams])
     is_wanted = torch.zeros_like(rows, dtype=torch.bool)
     is_wanted[:, places] = True
     batch = (rows, torch.ones_like(rows), is_wanted)
     scores = masked_token_scores(model, *(tensor.to(model.device) for tensor in batch)).cpu().log_softmax(dim=-1)
-    words = set(tokenizer.get_vocab().values()) - set(tokenizer.all_special_ids)  # without padding of the vocabulary
-    scores[:, [one for one in range(scores.shape[1]) if one not in words]] = -torch.inf
     return scores.view(len(beams), len(places), -1)
 
 

@@ -123,7 +123,7 @@ def check_tokenizer(directory: Path, config: EncoderConfig) -> list[Finding]:
         found.append(
             _error(
                 f"the tokenizer has id {largest}, but vocab_size={config.vocab_size}: save the model's own tokenizer, "
-                "or call model.resize_token_embeddings(len(tokenizer)) and train on."
+                f"or call model.resize_token_embeddings({largest + 1}) and train on."
             )
         )
     if tokenizer.pad_token_id != config.pad_token_id:

@@ -27,6 +27,7 @@ from hf_encoders.loading import load_tokenizer, read_config
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.publishing.probing import CHOICES, FP32_TOLERANCE, Difference, difference, outputs_of, probe_batch
 from hf_encoders.publishing.saved_model import load_source, native_class, pooler_arguments, saved_head
+from hf_encoders.saved_files import save_tokenizer
 from hf_encoders.writing import check_folder
 
 
@@ -79,7 +80,7 @@ def export_checkpoint(
     folder = Path(tempfile.mkdtemp(prefix=f".{output.name}-", dir=output.parent))
     try:
         WRITERS[form](model, head, folder)
-        load_tokenizer(source, config=config).save_pretrained(folder)
+        save_tokenizer(load_tokenizer(source, config=config), folder)
         seen = check_export(model, head, folder, form)
         folder.chmod(0o755)  # mkdtemp's folders are closed to others
         if output.exists():

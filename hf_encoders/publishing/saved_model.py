@@ -8,7 +8,7 @@ import torch
 import transformers
 from transformers import PreTrainedModel
 
-from hf_encoders.loading import check_weights, read_config
+from hf_encoders.loading import check_loaded, read_config
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.saved_files import INDEX_FILE, weight_files
 
@@ -66,7 +66,7 @@ def load_source(source: str | Path, auto_class: str) -> PreTrainedModel:
         model, found = kind.from_pretrained(str(source), output_loading_info=True, dtype=torch.float32, **arguments)
         new = sorted(found["missing_keys"])
         if not new:
-            check_weights(model, found["unexpected_keys"], str(source))
+            check_loaded(model, found["unexpected_keys"], str(source))
             return model.eval()
     raise ValueError(
         f"{source} has no weights for {', '.join(new[:3])}{' ...' if len(new) > 3 else ''} of {kind.__name__}: "

@@ -20,6 +20,7 @@ from hf_encoders.data.corpus.text_files import text_files
 from hf_encoders.loading import load_tokenizer
 from hf_encoders.recipes.recipe import Recipe
 from hf_encoders.recipes.run_corpus import recipe_tokenizer
+from hf_encoders.saved_files import save_tokenizer
 from hf_encoders.writing import read_json, replaced_folder
 
 
@@ -68,7 +69,7 @@ def prepared_text(
         on_read("trained on it")
         tokenizer = recipe_tokenizer(recipe, (sentence for document in training for sentence in document.sentences))
         with replaced_folder(folder) as unfinished:
-            tokenizer.save_pretrained(unfinished / "tokenizer")
+            save_tokenizer(tokenizer, unfinished / "tokenizer")
             for name, part in (("corpus", training), ("held_out", held_out)):
                 # A sentence longer than an example is truncated.
                 sentences = (document.sentences for document in part)

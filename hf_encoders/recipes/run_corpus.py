@@ -26,6 +26,7 @@ from hf_encoders.recipes.model_config import reads_languages
 from hf_encoders.recipes.recipe import Recipe
 from hf_encoders.recipes.sources import Source, Sources
 from hf_encoders.redaction import base_name
+from hf_encoders.saved_files import save_tokenizer
 from hf_encoders.writing import read_json, replaced_folder
 
 
@@ -266,7 +267,7 @@ def trained_tokenizer(recipe: Recipe, corpus: CorpusPaths, directory: Path) -> P
         sentences[name] = (sentence for document in documents for sentence in document)
     tokenizer = recipe_tokenizer(recipe, sentences if corpus.are_named else sentences[UNNAMED])
     with replaced_folder(directory) as unfinished:
-        tokenizer.save_pretrained(unfinished)
+        save_tokenizer(tokenizer, unfinished)
         (unfinished / TOKENIZER_RECIPE).write_text(json.dumps(made_of, indent=1) + "\n", encoding="utf-8")
     return tokenizer
 

@@ -74,8 +74,9 @@ def test_an_objective_of_a_recipe_that_the_checkpoint_has_no_heads_for_is_named(
     (folder / "tiny.yaml").write_text(yaml.safe_dump({**RECIPE, "objective": "nsp"}), encoding="utf-8")
     assert adapt(folder, source, "run", "--plan") == 0
     assert "Objective mlm, not nsp as in the recipe: --objective sets another." in capsys.readouterr().out
-    assert adapt(folder, source, "run", "--plan", "--objective", "nsp") == 0
-    assert "as in the recipe" not in capsys.readouterr().out
+    for chosen in ("nsp", "mlm"):
+        assert adapt(folder, source, "run", "--plan", "--objective", chosen) == 0
+        assert "as in the recipe" not in capsys.readouterr().out
 
 
 def test_a_new_head_learns_alone_at_first(folder, capsys, monkeypatch):
@@ -406,6 +407,11 @@ def test_the_objective_of_sentence_pairs_is_that_of_the_record(folder, capsys):
     TrainingRecord(objectives={"sentence-order prediction": "half of the pairs swapped"}).save(source)
     assert adapt(folder, source, "run", "--plan") == 0
     assert ": bert, sop, " in capsys.readouterr().out
+    (source / "training_record.json").write_text('{"by": "another program"}')
+    assert adapt(folder, source, "run", "--plan") == 2
+    said = capsys.readouterr().err
+    assert f"CHECKPOINT {str(source)!r}: " in said and "Or give --objective." in said
+    assert adapt(folder, source, "run", "--plan", "--objective", "nsp") == 0
 
 
 @pytest.mark.parametrize(

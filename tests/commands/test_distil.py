@@ -18,6 +18,7 @@ from hf_encoders.distillation import fingerprint
 from hf_encoders.loading import load_tokenizer
 from hf_encoders.recipes.recipe import load_recipe
 from hf_encoders.records.training_record import TrainingRecord
+from tests.commands.adapt_runs import checkpoint, write_texts
 from tests.data.corpora import write_corpus
 
 
@@ -236,3 +237,14 @@ def test_the_shipped_recipes_are_the_papers_and_small() -> None:
     assert base.own_objective.options.soft_targets == "all" and base.own_objective.options.temperature == 2
     assert base.masking["frequency_power"] == 0.7 and base.training["max_grad_norm"] == 5.0
     assert load_recipe("distilbert-minutes").longest == 64
+
+
+def test_positions_that_the_tokenizer_would_move_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    teacher = Path(checkpoint(write_texts(tmp_path), "roberta"))
+    fields = json.loads((teacher / "config.json").read_text())
+    (teacher / "config.json").write_text(json.dumps({**fields, "pad_token_id": 0}))
+    words = ["--recipe", "distilbert-minutes", "--family", "roberta", "--corpus", str(tmp_path / "domain.txt")]
+    assert main(["distil", str(teacher), *words, "--output", str(tmp_path / "run")]) == 2
+    said = capsys.readouterr().err
+    assert f"TEACHER {str(teacher)!r}: config.json has pad_token_id=0, which its positions count from" in said
+    assert not (tmp_path / "run").exists()

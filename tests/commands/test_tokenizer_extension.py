@@ -203,10 +203,15 @@ def test_a_discriminator_s_generator_is_extended_too(text, tmp_path):
     for name in ("source", "again"):
         words = (tmp_path / name, "--add", 3, "--input", text, "--output", tmp_path / "out", "--overwrite")
         assert extend(*words) == 0
+        pieces = json.loads((tmp_path / "out" / "new_entries.json").read_text())
         extended = ReplacedTokenDetectionModel.from_pretrained(tmp_path / "out")
-        for part in (extended.discriminator, extended.generator):
-            assert part.get_input_embeddings().num_embeddings > fields["vocab_size"] - 64
-            assert part.config.vocab_size == padded_vocab_size(AutoTokenizer.from_pretrained(tmp_path / "out"))
+        for part, before in ((extended.discriminator, model.discriminator), (extended.generator, model.generator)):
+            rows, old = (one.get_input_embeddings().weight for one in (part, before))
+            for number, ids in pieces.items():
+                torch.testing.assert_close(rows[int(number)], old[ids].mean(dim=0))
+    bert = checkpoint(HfeBertConfig, tmp_path)
+    assert extend(bert, "--add", 3, "--input", text, "--output", tmp_path / "out", "--overwrite") == 0
+    assert not (tmp_path / "out" / "generator").exists()
 
 
 def test_weights_that_no_model_should_begin_as_are_refused(text, tmp_path, capsys):

@@ -61,6 +61,8 @@ def test_native_is_transformers_own_model(case, tmp_path):
     files = [*PLAIN_FILES, *["generation_config.json"] * can_generate]
     assert sorted(path.name for path in folder.iterdir()) == sorted(files)
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+    tokenizer_config = json.loads((folder / "tokenizer_config.json").read_text())
+    assert tokenizer_config["tokenizer_class"] != "TokenizersBackend"  # which transformers 4 does not know
     config = json.loads((folder / "config.json").read_text())
     assert config["architectures"] == [built_in(family, head)] and config["model_type"] == family.name
     assert not {"auto_map", "custom_pipelines", "position_embedding_type"} & set(config)
