@@ -232,6 +232,11 @@ def _opened(
         languages = pairs.pop() or (corpus.languages[name],)
         return Source(open_parts(parts), languages, tuple(parts), corpus.options[name])
     folder = output / CORPUS / name if name else output / CORPUS
+    if not name and (earlier := sorted(file.parent.name for file in folder.glob(f"*/{REPORT_FILE}"))):
+        raise ValueError(
+            f"--output {str(output)!r} holds a run on several texts ({', '.join(earlier)}): give the same ones, "
+            "another --output, or --overwrite."
+        )
     paths = list(map(Path, corpus.paths[name]))
     options = {"sentence_splitter": splitter_for(corpus.languages[name]), "turns_column": turns_column}
     try:

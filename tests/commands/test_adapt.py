@@ -142,6 +142,13 @@ def test_general_text_is_kept_apart_and_replayed(folder, capsys):
     assert any(not torch.equal(one[name], other[name]) for name in one)
 
 
+def test_without_its_general_text_it_is_another_run(folder, capsys):
+    source = checkpoint(folder, "bert")
+    assert adapt(folder, source, "run", "--keep", folder / "general.txt") == 0
+    assert adapt(folder, source, "run") == 2
+    assert "holds a run on several texts (domain, general): give the same ones" in capsys.readouterr().err
+
+
 def test_general_text_may_be_prepared_or_of_several_paths(folder, capsys):
     source, out = checkpoint(folder, "bert"), {}
     write_corpus(folder / "more.txt", 20, "gamma")
