@@ -1,19 +1,16 @@
 """`hf-encoders adapt`: a published checkpoint goes on learning on a text, evaluated before and after."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 import torch
 import transformers
 import yaml
-from safetensors.torch import load_file, save_file
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from hf_encoders.cli import main
 from hf_encoders.recipes import command
-from hf_encoders.recipes.run import Run
 from hf_encoders.records.training_record import TrainingRecord
 from tests.commands.adapt_runs import RECIPE, adapt, checkpoint, head_of, write_texts
 from tests.commands.pretrain_runs import weights
@@ -142,13 +139,6 @@ def test_general_text_is_kept_apart_and_replayed(folder, capsys):
     assert any(not torch.equal(one[name], other[name]) for name in one)
 
 
-def test_without_its_general_text_it_is_another_run(folder, capsys):
-    source = checkpoint(folder, "bert")
-    assert adapt(folder, source, "run", "--keep", folder / "general.txt") == 0
-    assert adapt(folder, source, "run") == 2
-    assert "holds a run on several texts (domain, general): give the same ones" in capsys.readouterr().err
-
-
 def test_general_text_may_be_prepared_or_of_several_paths(folder, capsys):
     source, out = checkpoint(folder, "bert"), {}
     write_corpus(folder / "more.txt", 20, "gamma")
@@ -184,17 +174,6 @@ def test_texts_of_two_documents_are_enough_and_one_is_refused(folder, capsys):
     assert "--corpus general=... holds 1 document(s)" in capsys.readouterr().err
 
 
-def test_text_that_cannot_be_read_leaves_the_folder_to_other_text(folder, capsys):
-    source = checkpoint(folder, "bert")
-    (folder / "none.txt").write_text("", encoding="utf-8")
-    (folder / "other.jsonl").write_text('{"body": "alpha"}\n', encoding="utf-8")
-    for corpus, message in (("none.txt", "documents holds no sentence"), ("other.jsonl", "no field 'text'")):
-        assert adapt(folder, source, "run", corpus=corpus) == 2
-        assert message in capsys.readouterr().err
-    assert adapt(folder, source, "run") == 0
-    assert len(list((folder / "run" / "_corpus").glob("shards-*"))) == 0
-
-
 def test_losses_of_bytes_compare_tokenizers(folder, capsys):
     """With entries for the words of the text tokens have more bytes, and the same loss per token is less per byte."""
     (folder / "domain.txt").write_text("\n\n".join(domain_lines()), encoding="utf-8")
@@ -214,84 +193,6 @@ def test_losses_of_bytes_compare_tokenizers(folder, capsys):
     assert "nats per byte" in capsys.readouterr().out
 
 
-@pytest.mark.slow
-def test_killed_and_resumed_it_is_the_same(folder, capsys, monkeypatch):
-    source = checkpoint(folder, "bert")
-    words = ["--objective", "nsp", "--head-steps", "3"]
-    assert adapt(folder, source, "whole", *words) == 0
-    shutil.copytree(folder / "whole", folder / "again")
-    shutil.rmtree(folder / "again" / "checkpoint-4")
-    shutil.rmtree(folder / "again" / "model")
-    capsys.readouterr()
-    assert adapt(folder, source, "again", *words) == 0
-    printed = capsys.readouterr().out
-    assert "checkpoint-2" in printed and "held-out, before" in printed
-    one, other = (weights(folder / name / "model") for name in ("whole", "again"))
-    assert all(torch.equal(one[name], other[name]) for name in one)
-    # Of a run that was killed before its first checkpoint, the evaluation before it changes nothing.
-    evaluated = []
-    monkeypatch.setattr(Run, "trainer", _counting(Run.trainer, evaluated))
-    shutil.rmtree(folder / "again" / "checkpoint-2")
-    assert adapt(folder, source, "again", *words, "--overwrite") == 0
-    other = weights(folder / "again" / "model")
-    assert all(torch.equal(one[name], other[name]) for name in one)
-
-
-def _counting(make_trainer, found):
-    def made(*arguments):
-        found.append(make_trainer(*arguments))
-        return found[-1]
-
-    return made
-
-
-@pytest.mark.slow
-def test_new_heads_learn_alone_as_long_in_a_run_that_is_extended(folder, capsys):
-    source = checkpoint(folder, "bert")
-    words = ["--objective", "nsp", "--head-steps", "0.25"]
-    assert adapt(folder, source, "run", *words) == 0
-    assert adapt(folder, source, "run", *words, "--max-steps", "40") == 0
-    printed = capsys.readouterr().out
-    assert "alone in the first 1 of 4 steps" in printed and "alone in the first 1 of 40 steps" in printed
-    assert adapt(folder, source, "run", *words[:-1], "3", "--max-steps", "40") == 2
-    assert "another initial checkpoint (head steps)" in capsys.readouterr().err
-
-
-def test_another_checkpoint_is_another_run(folder, capsys):
-    source = checkpoint(folder, "bert")
-    assert adapt(folder, source, "run") == 0
-    other = checkpoint(folder, "bert", name="other", initializer_range=0.5)
-    assert adapt(folder, other, "run") == 2
-    assert "another initial checkpoint" in capsys.readouterr().err
-
-
-def test_a_checkpoint_may_be_moved_while_it_is_adapted(folder, capsys):
-    source = Path(checkpoint(folder, "bert", "AutoModelForMaskedLM"))
-    assert adapt(folder, source, "whole", "--objective", "nsp") == 0
-    shutil.copytree(folder / "whole", folder / "again")
-    shutil.rmtree(folder / "again" / "checkpoint-4")
-    shutil.rmtree(folder / "again" / "model")
-    source.rename(folder / "elsewhere")
-    capsys.readouterr()
-    assert adapt(folder, folder / "elsewhere", "again", "--objective", "nsp") == 0
-    assert "checkpoint-2" in capsys.readouterr().out
-    one, other = (weights(folder / name / "model") for name in ("whole", "again"))
-    assert all(torch.equal(one[name], other[name]) for name in one)
-    assert adapt(folder, folder / "elsewhere", "again", "--objective", "nsp") == 0
-    assert "This run is finished" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(("family", "rows"), [("bert", 24), ("roberta", 22)])
-def test_distances_do_not_become_longer(family, rows, folder, capsys):
-    checkpoint(folder, family, max_position_embeddings=24)
-    config = json.loads((folder / "ours" / "config.json").read_text())
-    about = {"position_embedding_type": "relative_key", "model_type": f"hfe_{family}"}
-    (folder / "ours" / "config.json").write_text(json.dumps({**config, **about}))
-    assert adapt(folder, folder / "ours", "run", "--max-length", "40") == 2
-    said = capsys.readouterr().err
-    assert f"--max-length 40: the checkpoint has distances of up to {rows} tokens (relative_key)" in said
-
-
 @pytest.mark.parametrize("family", ["bert", "roberta"])
 def test_longer_texts_than_the_checkpoint_has_positions_for(family, folder, capsys):
     source = checkpoint(folder, family, max_position_embeddings=24)
@@ -304,44 +205,10 @@ def test_longer_texts_than_the_checkpoint_has_positions_for(family, folder, caps
     assert TrainingRecord.load(folder / "run" / "model").schedule["phases"] == "4 steps of 4 x 40 tokens"
 
 
-def test_the_checkpoint_that_a_run_begins_from_is_not_overwritten(folder, capsys):
-    source = checkpoint(folder, "bert")
-    assert adapt(folder, source, "run", "--save_steps", "2") == 0
-    begun = folder / "run" / "checkpoint-2"
-    assert adapt(folder, begun, "run", "--tokenizer", source, "--overwrite") == 2
-    assert "--overwrite would remove" in capsys.readouterr().err
-    assert (begun / "model.safetensors").exists()
-
-
-@pytest.mark.parametrize("option", ["--corpus", "--keep"])
-def test_a_repeated_option_takes_no_text_away(option, folder, capsys):
-    source = checkpoint(folder, "bert")
-    words = ["adapt", source, "--corpus", folder / "domain.txt", "--keep", folder / "general.txt", "--output", "o"]
-    at = words.index(option)
-    words[at:at] = [option, folder / "nowhere.txt"]
-    assert main(list(map(str, words))) == 2
-    assert "nowhere.txt' does not exist" in capsys.readouterr().err
-
-
 def test_lengths_are_the_checkpoint_s_if_it_is_shorter(folder):
     source = checkpoint(folder, "bert", max_position_embeddings=16)
     assert adapt(folder, source, "run") == 0
     assert TrainingRecord.load(folder / "run" / "model").schedule["phases"] == "4 steps of 4 x 16 tokens"
-
-
-def test_what_does_not_fit_is_refused_before_there_is_text(folder, capsys):
-    source = Path(checkpoint(folder, "bert"))
-    tokenizer = AutoTokenizer.from_pretrained(source)
-    tokenizer.add_tokens([f"<{number}>" for number in range(64)])
-    tokenizer.save_pretrained(folder / "larger")
-    assert adapt(folder, source, "run", "--tokenizer", folder / "larger") == 2
-    assert "vocab_size=448 must be at least 484" in capsys.readouterr().err
-    weights = load_file(source / "model.safetensors")
-    removed = next(name for name in weights if name.endswith("layer.1.output.dense.weight"))
-    save_file({name: one for name, one in weights.items() if name != removed}, source / "model.safetensors")
-    assert adapt(folder, source, "run") == 2
-    assert f"CHECKPOINT '{source}' has no {removed}" in capsys.readouterr().err
-    assert not (folder / "run").exists()
 
 
 def test_sizes_are_the_checkpoint_s_whatever_the_recipe_says(folder):
@@ -356,23 +223,6 @@ def test_sizes_are_the_checkpoint_s_whatever_the_recipe_says(folder):
     assert (config.num_hidden_layers, config.num_attention_heads, config.hidden_dropout_prob) == (3, 3, 0.3)
 
 
-@pytest.mark.slow
-def test_killed_before_the_first_checkpoint_it_is_the_same(folder, capsys):
-    source = checkpoint(folder, "bert", hidden_dropout_prob=0.2)
-    assert adapt(folder, source, "whole") == 0
-    shutil.copytree(folder / "whole", folder / "again")
-    run_file = folder / "again" / "run.json"
-    for name in ("checkpoint-2", "checkpoint-4", "model"):
-        shutil.rmtree(folder / "again" / name)
-    noted = json.loads(run_file.read_text())
-    run_file.write_text(json.dumps({**noted, "is_finished": False}))
-    capsys.readouterr()
-    assert adapt(folder, source, "again") == 0
-    assert json.loads(run_file.read_text())["before"] == noted["before"]
-    one, other = (weights(folder / name / "model") for name in ("whole", "again"))
-    assert all(torch.equal(one[name], other[name]) for name in one)
-
-
 def test_pretrain_from_a_checkpoint(folder, capsys):
     source = checkpoint(folder, "bert")
     command_line = ["pretrain", str(folder / "tiny.yaml"), "--corpus", str(folder / "domain.txt"), "--from", source]
@@ -383,19 +233,6 @@ def test_pretrain_from_a_checkpoint(folder, capsys):
         main([*command_line[:4], "--from", checkpoint(folder, "roberta"), *command_line[6:-1], str(folder / "b")]) == 2
     )
     assert "choose a recipe of its family" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("family", ["roberta", "xlm-roberta"])
-def test_positions_that_the_tokenizer_would_move_are_refused(family, folder, capsys):
-    """RoBERTa's count from the padding id, of which `Trainer` writes the tokenizer's into config.json."""
-    source = checkpoint(folder, family)
-    file = folder / "start" / "config.json"
-    fields = json.loads(file.read_text())
-    file.write_text(json.dumps({**fields, "pad_token_id": 0}))
-    assert adapt(folder, source, "run") == 2
-    said = capsys.readouterr().err
-    assert "config.json has pad_token_id=0, which its positions count from, and the tokenizer 1" in said
-    assert not (folder / "run").exists()
 
 
 def test_ids_of_a_tokenizer_may_have_a_gap(folder):
@@ -421,60 +258,6 @@ def test_the_objective_of_sentence_pairs_is_that_of_the_record(folder, capsys):
     assert adapt(folder, source, "run", "--plan", "--objective", "nsp") == 0
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--replay", "1"], "--replay 1.0: it is a share in [0, 1)"),
-        (["--replay", "0.2"], "give it with --keep"),
-        (["--head-steps", "-1"], "--head-steps"),
-        (["--head-steps", "nan"], "--head-steps"),
-        (["--head-steps", "2.5"], "give a share below 1, or a whole number"),
-        (["--head-steps", "inf"], "--head-steps"),
-        (["--head-steps", "4"], "the run has 4 steps, and the encoder would not learn"),
-        (["--max-length", "0"], "--max-length 0 must be at least 1 token"),
-        (["--positions", "copy"], "--positions copy is for longer texts than the checkpoint has positions for"),
-        (["--positions", "interpolate", "--max-length", "64"], "--positions interpolate is for longer texts"),
-        (["--keep", "nowhere.txt"], "nowhere.txt"),
-        (["--objective", "sop", "--recipe", "albert-minutes"], "model: is the checkpoint's"),
-        (["--objective", "nsp"], "roberta has no head for sentence pairs"),
-    ],
-)
-def test_wrong_input(words, message, folder, capsys):
-    source = checkpoint(folder, "roberta")
-    assert adapt(folder, source, "run", *words) == 2
-    said = capsys.readouterr().err
-    assert message in said and "Traceback" not in said
-    assert not (folder / "run" / "model").exists()
-
-
-def test_a_tokenizer_without_a_mask_token_is_refused_before_text_is_read(folder, capsys):
-    source = checkpoint(folder, "bert")
-    file = folder / "start" / "tokenizer_config.json"
-    tokenizer_config = json.loads(file.read_text())
-    del tokenizer_config["mask_token"]
-    file.write_text(json.dumps({**tokenizer_config, "tokenizer_class": "PreTrainedTokenizerFast"}))
-    assert AutoTokenizer.from_pretrained(source).mask_token is None
-    assert adapt(folder, source, "run") == 2
-    assert "tokenizer has no mask_token" in capsys.readouterr().err
-    assert not (folder / "run" / "_corpus").exists()
-
-
 def test_general_text_needs_no_language_where_the_checkpoint_has_no_embeddings_of_any(folder):
     source = checkpoint(folder, "xlm", n_langs=1, lang2id=None, default_lang=None)
     assert adapt(folder, source, "run", "--keep", folder / "general.txt") == 0
-
-
-def test_a_checkpoint_that_is_not_there(folder, capsys):
-    assert adapt(folder, folder / "nowhere", "run") == 2
-    assert "CHECKPOINT" in capsys.readouterr().err
-    (folder / "start").mkdir()
-    assert adapt(folder, folder / "start", "run") == 2
-    assert "CHECKPOINT" in capsys.readouterr().err
-
-
-def test_names_and_general_text_are_one_or_the_other(folder, capsys):
-    source = checkpoint(folder, "bert")
-    domain = f"a={folder / 'domain.txt'}"
-    command_line = ["adapt", source, "--corpus", domain, "--keep", str(folder / "general.txt")]
-    assert main([*command_line, "--output", str(folder / "run")]) == 2
-    assert "--keep goes with one --corpus without names" in capsys.readouterr().err
