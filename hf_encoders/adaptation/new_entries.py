@@ -46,6 +46,5 @@ def add_entries(
     for table in {id(table): table for table in tables}.values():
         # Padding must not take probability from tokens, of which a trained model has few that are likely.
         table.index_fill_(0, padding.to(table.device), 0.0 if table.dim() > 1 else float(table[:rows].min()) - 20.0)
-    for table in {id(table): table for table in tables}.values():
         means = torch.stack([table.index_select(0, ids).mean(dim=0) for ids in old])
         table.index_copy_(0, torch.tensor(list(pieces), device=table.device), means)

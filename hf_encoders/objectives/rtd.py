@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 import transformers
+from huggingface_hub import create_repo, upload_folder
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.modeling_utils import load_state_dict
@@ -171,7 +172,6 @@ class ReplacedTokenDetectionModel(PreTrainedModel):
     ) -> None:
         """Save the discriminator, and the generator in its folder `generator`; arguments as in transformers."""
         folder = Path(save_directory)
-        # The folder itself last: with `push_to_hub` all of it is uploaded then.
         for name, place in (("generator", folder / GENERATOR_FOLDER), ("discriminator", folder)):
             weights = None
             if state_dict is not None:
@@ -179,6 +179,16 @@ class ReplacedTokenDetectionModel(PreTrainedModel):
                 weights = {key.removeprefix(start): state_dict[key] for key in state_dict if key.startswith(start)}
             options = kwargs if place == folder else {**kwargs, "push_to_hub": False}
             getattr(self, name).save_pretrained(place, state_dict=weights, **options)
+        if kwargs.get("push_to_hub"):  # transformers uploads what was written meanwhile, but not this folder
+            given = {one: kwargs[one] for one in ("token", "revision", "create_pr") if one in kwargs}
+            repository = create_repo(kwargs.get("repo_id") or folder.name, token=kwargs.get("token"), exist_ok=True)
+            upload_folder(
+                repo_id=repository.repo_id,
+                folder_path=folder / GENERATOR_FOLDER,
+                path_in_repo=GENERATOR_FOLDER,
+                commit_message="Upload generator",
+                **given,
+            )
 
     @classmethod
     def from_pretrained(

@@ -57,3 +57,37 @@ def test_a_name_on_the_hub_is_a_checkpoint(tmp_path: Path) -> None:
     assert "base_model: user/published" in (tmp_path / "hub" / "model" / "README.md").read_text()
     assert "another initial checkpoint (weights)" in said[3][1]
     assert "CHECKPOINT 'user/unknown' is not a folder here, and the Hub has no such repository" in said[4][1]
+
+
+EXTEND = """
+import contextlib, io
+from pathlib import Path
+import transformers
+from hf_encoders import HfeElectraConfig
+from hf_encoders.cli import main
+from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
+from hf_encoders.objectives.rtd import ReplacedTokenDetectionModel
+from tests.data.vocabulary.trained import train
+from tests.models.tiny import tiny_config
+
+folder, result = Path(argument), []
+tokenizer = train(HfeElectraConfig)
+fields = {"vocab_size": padded_vocab_size(tokenizer), "pad_token_id": tokenizer.pad_token_id}
+model = ReplacedTokenDetectionModel(tiny_config(HfeElectraConfig, **fields))
+model.discriminator.push_to_hub("user/alone")
+model.save_pretrained(folder / "both", push_to_hub=True, repo_id="user/both")
+for name in ("user/alone", "user/both"):
+    tokenizer.push_to_hub(name)
+    said, words = io.StringIO(), ["--add", "3", "--corpus", str(folder / "domain.txt"), "--held-out", "0"]
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        status = main(["tokenizer", "--extend", name, *words, "--output", str(folder / name)])
+    result.append([status, said.getvalue()])
+"""
+
+
+def test_a_generator_on_the_hub_is_not_left_out_in_silence(tmp_path: Path) -> None:
+    write_texts(tmp_path)
+    with LoopbackHub() as hub:
+        said = run_with_package(EXTEND, tmp_path / "home", str(tmp_path), hub.environment(tmp_path / "home"))
+    assert [status for status, _ in said] == [0, 2], said
+    assert "--extend 'user/both': it has a generator, which is extended too: `hf download user/both" in said[1][1]
