@@ -19,7 +19,7 @@ from huggingface_hub.errors import (
 )
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.utils import find_adapter_config_file
+from transformers.utils import cached_file, find_adapter_config_file
 
 from hf_encoders.errors import first_line
 from hf_encoders.models.encoder_configuration import EncoderConfig
@@ -131,6 +131,17 @@ def load_tokenizer(
     if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
         raise ValueError(f"{what} has no tokenizer, or one with special tokens only: {remedy}")
     return tokenizer
+
+
+def optional_file(source: str | Path, name: str) -> Path | None:
+    """A file that a checkpoint need not have, in its folder or downloaded from its repository; None if it has none."""
+    if Path(source).is_dir():
+        found = Path(source, name)
+        return found if found.is_file() else None
+    missing = ("missing_entries", "connection_errors")
+    quiet = {f"_raise_exceptions_for_{what}": False for what in missing}
+    found = cached_file(str(source), name, local_files_only=is_local(source), **quiet)
+    return None if found is None else Path(found)
 
 
 def set_inputs(tokenizer: PreTrainedTokenizerBase, config: EncoderConfig) -> None:

@@ -3,12 +3,11 @@
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
-from transformers.utils import cached_file
 
 from hf_encoders.adaptation.new_entries import add_entries
 from hf_encoders.data.corpus.settings import library_versions
@@ -16,13 +15,11 @@ from hf_encoders.data.vocabulary.extension import extend_vocabulary
 from hf_encoders.data.vocabulary.extension_report import ExtensionReport, TextChange, save_pieces
 from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
 from hf_encoders.data.vocabulary.source_words import CountedText
-from hf_encoders.loading import check_rows, load_tokenizer, read_config
+from hf_encoders.loading import check_rows, load_tokenizer, optional_file, read_config
 from hf_encoders.publishing.saved_model import load_source, saved_head
+from hf_encoders.records.training_record import TrainingRecord, name_of_checkpoint
 from hf_encoders.saved_files import GENERATOR_FOLDER, has_generator, save_tokenizer
 from hf_encoders.writing import replaced_files
-
-
-IF_THERE = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
 
 
 @dataclass(frozen=True)
@@ -33,6 +30,7 @@ class Checkpoint:
     model: PreTrainedModel | None = None  # None: a tokenizer alone
     auto_class: str = "AutoTokenizer"  # what loads it, such as `AutoModelForMaskedLM`
     generator: PreTrainedModel | None = None  # that a discriminator was trained with, from a folder in its own
+    record: TrainingRecord = field(default_factory=TrainingRecord)  # what remains true of that of its training
 
     @classmethod
     def of(cls, source: str, option: str) -> "Checkpoint":
@@ -51,11 +49,25 @@ class Checkpoint:
             head, generator = saved_head(config), None
             if has_generator(Path(source)):
                 generator = load_source(Path(source, GENERATOR_FOLDER), "AutoModelForMaskedLM")
-            elif not Path(source).is_dir() and cached_file(source, f"{GENERATOR_FOLDER}/config.json", **IF_THERE):
+            elif optional_file(source, f"{GENERATOR_FOLDER}/config.json"):
                 raise ValueError(f"it has a generator, which is extended too: `hf download {source} --local-dir DIR`.")
-            return cls(tokenizer, load_source(source, head), head, generator)
+            return cls(tokenizer, load_source(source, head), head, generator, remaining_record(source))
         except ValueError as error:
             raise ValueError(f"{option} {source!r}: {error}") from error
+
+
+def remaining_record(source: str) -> TrainingRecord:
+    """What a checkpoint's training record says that is true with other entries too: no losses, no figures.
+
+    `hf-encoders adapt` reads the objective from it.
+
+    Raises:
+        ValueError: If it cannot be read.
+    """
+    found = TrainingRecord.of_checkpoint(source)
+    names = ("objectives", "language", "license", "fills_masks")
+    kept = {name: getattr(found, name) for name in names}
+    return TrainingRecord(**kept, base_model=name_of_checkpoint(source))
 
 
 def extend_checkpoint(
@@ -65,6 +77,7 @@ def extend_checkpoint(
     output: Path,
     kept: Sequence[str] | None = None,
     settings: Mapping[str, Any] | None = None,
+    reading: Mapping[str, Any] | None = None,
 ) -> ExtensionReport:
     """Add entries to a tokenizer and their rows to its model, and write both, with a report, to a folder.
 
@@ -74,7 +87,7 @@ def extend_checkpoint(
         number (`int`): Most entries to add.
         output (`Path`): Folder; an earlier result there is replaced once all is complete.
         kept (`Sequence[str]`, *optional*): Lines of other text, to report how it is cut.
-        settings (`Mapping`, *optional*): For the report.
+        settings (`Mapping`, *optional*), reading (`Mapping`, *optional*): For the report.
 
     Raises:
         ValueError: As `extend_vocabulary` and `add_entries`.
@@ -93,12 +106,14 @@ def extend_checkpoint(
         kept=TextChange.of(checkpoint.tokenizer, extended, kept) if kept else None,
         run={"distinct_words": len(text.words), "seconds": round(time.perf_counter() - began, 2)},
         versions=library_versions(),
+        reading=dict(reading or {}),
     )
     with replaced_files(output) as folder:
         if (model := checkpoint.model) is not None:
             add_entries(model, extended.tokenizer, extended.pieces)
             report = replace(report, rows=model.get_input_embeddings().num_embeddings)
             model.save_pretrained(folder)
+            checkpoint.record.save(folder)
         if checkpoint.generator is not None:
             add_entries(checkpoint.generator, extended.tokenizer, extended.pieces)
             checkpoint.generator.save_pretrained(folder / GENERATOR_FOLDER)

@@ -13,7 +13,6 @@ its --help): --max-steps and --learning-rate are what matters most.
 import argparse
 import dataclasses
 import os
-from pathlib import Path
 
 from hf_encoders.adaptation.initial_checkpoint import InitialCheckpoint
 from hf_encoders.adaptation.positions import HOW
@@ -100,14 +99,12 @@ def run(arguments: argparse.Namespace) -> int:
     add_general_text(arguments)
     config = read_config(arguments.checkpoint, "CHECKPOINT")
     wanted = load_recipe(arguments.recipe)
-    recipe = recipe_for(wanted, config, arguments)
-    objective = recipe.own_objective
+    name = arguments.objective or objective_of(config, arguments.checkpoint)
     is_found = arguments.objective is None and arguments.recipe not in recipe_names()
-    if is_found and wanted.objective != recipe.objective and os.environ.get("RANK", "0") == "0":
-        print(
-            f"Objective {recipe.objective}, not {wanted.objective} as in the recipe: --objective sets another.",
-            flush=True,
-        )
+    if is_found and wanted.objective != name and os.environ.get("RANK", "0") == "0":
+        print(f"Objective {name}, not {wanted.objective} as in the recipe: --objective sets another.", flush=True)
+    recipe = recipe_for(wanted, name, config, arguments)
+    objective = recipe.own_objective
     how = arguments.positions or HOW[0], arguments.head_steps
     initial = InitialCheckpoint(arguments.checkpoint, config, objective.auto_class, *how)
     begin_from(arguments.checkpoint, arguments, "CHECKPOINT")
@@ -132,18 +129,18 @@ def add_general_text(arguments: argparse.Namespace) -> None:
     arguments.corpus_weights = [f"{DOMAIN}={1 - arguments.replay}", f"{GENERAL}={arguments.replay}"]
 
 
-def recipe_for(recipe: Recipe, config: EncoderConfig, arguments: argparse.Namespace) -> Recipe:
-    """The recipe for the checkpoint's family, objective and lengths."""
+def recipe_for(recipe: Recipe, objective: str, config: EncoderConfig, arguments: argparse.Namespace) -> Recipe:
+    """The recipe for the checkpoint's family and lengths, and an objective."""
     if recipe.model:
         raise ValueError(f"--recipe {recipe.name}: model: is the checkpoint's: leave its fields out.")
-    name = arguments.objective or objective_of(config, arguments.checkpoint)
-    get_objective(name).model_class(type(config))
+    get_objective(objective).model_class(type(config))
     rows = config.max_position_embeddings - type(config).position_rows(0, config.pad_token_id or 0)
     longest = min(recipe.longest, rows) if arguments.max_length is None else arguments.max_length
     phases = [dataclasses.replace(one, length=min(one.length, longest)) for one in recipe.phases]
-    phases[-1] = dataclasses.replace(phases[-1], length=longest)
+    if arguments.max_length is not None:
+        phases[-1] = dataclasses.replace(phases[-1], length=longest)
     model = position_fields(config, longest, rows, arguments.positions)
-    fields = {"family": config.model_type, "objective": name, "phases": tuple(phases), "model": model}
+    fields = {"family": config.model_type, "objective": objective, "phases": tuple(phases), "model": model}
     if arguments.layer_decay is not None:
         check_layer_decay(arguments.layer_decay, "--layer-decay")
         fields["layer_decay"] = arguments.layer_decay
@@ -175,8 +172,7 @@ def position_fields(config: EncoderConfig, longest: int, rows: int, how: str | N
 def objective_of(config: EncoderConfig, source: str) -> str:
     """The family's own recipe's, if the checkpoint was saved with its heads or no model has an MLM head; else mlm.
 
-    Where the training record in a checkpoint's folder names another objective of sentence pairs (MacBERT's), it is
-    that.
+    Where the checkpoint's training record names another objective of sentence pairs (MacBERT's), it is that.
 
     Raises:
         ValueError: for a record that cannot be read.
@@ -192,7 +188,7 @@ def objective_of(config: EncoderConfig, source: str) -> str:
     if not has_heads and "AutoModelForMaskedLM" in config.AUTO_MAP:
         return "mlm"
     try:
-        recorded = TrainingRecord.load(Path(source)).objectives
+        recorded = TrainingRecord.of_checkpoint(source).objectives
     except ValueError as error:
         raise ValueError(f"CHECKPOINT {source!r}: {error} Or give --objective.") from error
     same = (one for one in OBJECTIVES.values() if one.terms == own.terms and one.turns_column is None)

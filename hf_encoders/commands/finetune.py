@@ -118,6 +118,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise ValueError(f"--seeds {arguments.seeds}: a seed occurs twice; both runs would be the same.")
     if not all(0 <= seed < 2**32 for seed in arguments.seeds):
         raise ValueError(f"--seeds {arguments.seeds}: a seed must be from 0 to 2**32 - 1.")
+    training = training_options.training_fields(arguments)
     check_folder(folder, "--output")
     arguments.until_end.enter_context(locked(folder, "--output", wait=False))
     for earlier in (*(folder / f"seed-{seed}" for seed in arguments.seeds), folder / RESULTS_FILE):
@@ -143,7 +144,7 @@ def run(arguments: argparse.Namespace) -> int:
         checkpoint=arguments.checkpoint,
         patience=arguments.patience,
         layer_decay=arguments.layer_decay,
-        training=training_options.training_fields(arguments),
+        training=training,
     )
     settings = with_defaults(given, config, task)
     steps = num_steps(settings.training, len(task.train_set))

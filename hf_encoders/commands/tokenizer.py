@@ -256,27 +256,28 @@ def extend(arguments: argparse.Namespace) -> int:
     sources = sources_of(arguments)
     limit = None if arguments.limit is None else max(int(arguments.limit * 1e6), 1)
     sampling = Sampling(arguments.sampling_alpha)
-    kept = None if arguments.keep is None else _some_lines(arguments.keep)
+    kept = None if arguments.keep is None else _some_lines(arguments)
     text = count_selected_text(sources, documents_of, checkpoint.tokenizer, arguments.held_out, limit, sampling)
     print(f"choosing {number:,} entries from {len(text.words):,} distinct words", file=sys.stderr)
     name = Path(source).name if Path(source).is_dir() else source  # the folder may be pushed: no paths
     settings = {"extend": name, "add": number, **settings_of(arguments, 0, {})}
-    report = extend_checkpoint(checkpoint, text, number, output, kept, settings)
+    report = extend_checkpoint(checkpoint, text, number, output, kept, settings, reading_of(sources, text))
     print(report)
     print(f"{checkpoint.auto_class}.from_pretrained({str(output)!r}) loads it")
     return 0
 
 
-def _some_lines(paths: list[str]) -> list[str]:
-    """Lines of text to measure, 10 MB at most, evenly from all of it.
+def _some_lines(arguments: argparse.Namespace) -> list[str]:
+    """Lines of --keep to measure, 10 MB at most, evenly from all of it.
 
     Raises:
         ValueError: If there is none.
     """
-    text = SelectedText(documents_of(make_source(paths, DocumentReader(splitter_for(None)))), 0.0, HELD_OUT_BYTES)
+    source = make_source(arguments.keep, reader_for(None, arguments))
+    text = SelectedText(documents_of(source), 0.0, HELD_OUT_BYTES)
     lines = list(text)
     if not lines:
-        raise ValueError(f"--keep {' '.join(paths)}: there is no text: give other files, or leave it out.")
+        raise ValueError(f"--keep {' '.join(arguments.keep)}: there is no text: give other files, or leave it out.")
     return lines
 
 
@@ -289,10 +290,15 @@ def sources_of(arguments: argparse.Namespace) -> dict[str, TextSource]:
         check_text_files(paths or (), "--input")
     found = {}
     for name, code in languages_of(arguments.language, given, None).items():
-        columns = arguments.text_column, arguments.sentences_column, arguments.turns_column
-        documents = DocumentReader(splitter_for(code), *columns)
-        found[name] = make_source(load_split(arguments) if given[name] is None else given[name], documents)
+        text = load_split(arguments) if given[name] is None else given[name]
+        found[name] = make_source(text, reader_for(code, arguments))
     return found
+
+
+def reader_for(language: str | None, arguments: argparse.Namespace) -> DocumentReader:
+    """What reads the documents of text in a language, from the columns that were given."""
+    columns = arguments.text_column, arguments.sentences_column, arguments.turns_column
+    return DocumentReader(splitter_for(language), *columns)
 
 
 def report_of(
@@ -304,8 +310,6 @@ def report_of(
 ) -> TokenizerReport:
     """The report on a tokenizer; `seconds` to count and to learn."""
     texts = counted.sources
-    skipped = sum((Counter(source.skipped_files) for source in sources.values()), Counter())
-    counts = sum((Counter(one.text.reading._asdict()) for one in texts.values()), Counter())
     of_sources = {
         name: source_statistics(
             learned,
@@ -332,9 +336,16 @@ def report_of(
             "learning_seconds": round(seconds[1], 2),
         },
         versions=library_versions(),
-        reading={**Reading()._asdict(), **counts, "skipped_files": dict(skipped.most_common())},
+        reading=reading_of(sources, counted),
         sources=of_sources,
     )
+
+
+def reading_of(sources: dict[str, TextSource], counted: CountedText) -> dict[str, Any]:
+    """Sentences that were read, damaged ones among them, and skipped files, for a report."""
+    skipped = sum((Counter(source.skipped_files) for source in sources.values()), Counter())
+    counts = sum((Counter(one.text.reading._asdict()) for one in counted.sources.values()), Counter())
+    return {**Reading()._asdict(), **counts, "skipped_files": dict(skipped.most_common())}
 
 
 def settings_of(arguments: argparse.Namespace, vocab_size: int, options: dict[str, bool]) -> dict[str, Any]:

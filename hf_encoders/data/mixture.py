@@ -104,10 +104,10 @@ class Sampling:
 class MixedExamples(EpochDataset):
     """Examples of several datasets, each as often as its size to a power, or its weight, says.
 
-    An epoch has as many examples as the sources together, or `examples_per_epoch`. A source that is drawn more often
-    than it has examples is read again: the epoch takes a whole pass over it in random order, and then a part of the
-    next one, where the following epoch goes on. So over the run all examples of a source come equally often, to within
-    one. Each pass is a new epoch of the source: its examples are sampled and masked again.
+    An epoch has as many examples as the sources together, without those of share 0, or `examples_per_epoch`. A source
+    that is drawn more often than it has examples is read again: the epoch takes a whole pass over it in random order,
+    and then a part of the next one, where the following epoch goes on. So over the run all examples of a source come
+    equally often, to within one. Each pass is a new epoch of the source: its examples are sampled and masked again.
 
     Every choice is a function of the seed and of the source's *name* (`source_seed`): adding, removing or reordering
     sources changes no random number of the others, and two sources never share one. Pairs of sentences stay within a
@@ -170,7 +170,8 @@ class MixedExamples(EpochDataset):
         self.sampling = Sampling(alpha, weights)
         self.sizes = {name: len(dataset) for name, dataset in self.sources.items()}
         self.shares = self.sampling.shares(self.sizes)
-        self.num_examples = sum(self.sizes.values()) if examples_per_epoch is None else examples_per_epoch
+        drawn = sum(size for name, size in self.sizes.items() if self.shares[name])
+        self.num_examples = drawn if examples_per_epoch is None else examples_per_epoch
         for name, share in self.shares.items():
             if 0 < share * self.num_examples < 1:
                 raise ValueError(

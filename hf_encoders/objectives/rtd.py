@@ -313,7 +313,7 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
         raise ValueError(
             f"{initial.option} {initial.source!r} is one model, and objective {self.name} trains two: "
             "ReplacedTokenDetectionModel.from_pretrained goes on training both, in Python (docs/electra.md); or "
-            "choose a recipe of objective mlm."
+            "train mlm (--objective of adapt, a recipe of it for pretrain)."
         )
 
     def saved_model(self, model: PreTrainedModel) -> PreTrainedModel:

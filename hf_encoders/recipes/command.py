@@ -184,8 +184,13 @@ def begin_from(source: str, arguments: argparse.Namespace, option: str) -> None:
     """Note the checkpoint or teacher that a run reads, and whose tokenizer it has unless --tokenizer is given.
 
     Raises:
-        ValueError: as `tokenizer_of`.
+        ValueError: If the run's result would replace it; and as `tokenizer_of`.
     """
+    if Path(source).resolve() == Path(arguments.output, "model").resolve():
+        raise ValueError(
+            f"--output {arguments.output}: the result would replace {option} {source!r}, which the run begins from: "
+            "give another folder."
+        )
     arguments.begins_from = source
     arguments.tokenizer = tokenizer_of(source, arguments.tokenizer, option)
 
@@ -334,7 +339,8 @@ def open_run(
             return tokenizer, sources, {}
         facts = run_identity(recipe, sources, tokenizer, training, arguments.validation_share)
         facts |= json.loads(json.dumps(run.objective.facts()))
-        return tokenizer, sources, begin_or_go_on(output, recipe, facts, is_main)
+        given = run.objective.model_fields(recipe.config_class)
+        return tokenizer, sources, begin_or_go_on(output, recipe, facts, is_main, given)
 
 
 def finish(

@@ -74,14 +74,15 @@ def pretraining_record(
     unigram = trainer.health.unigram_cross_entropy
     recipe, logged = run.recipe, logged_means(trainer.state.log_history)
     sources = named_sources(documents)
-    evaluation = [
-        {"dataset": "held-out documents of the corpus", **result} for result in run.objective.results(after, unigram)
-    ]
+    passes, evaluation = trainer.train_dataset.passes, []
+    if all(passes.values()):  # otherwise the mean over all is also of text that was not trained on
+        results = run.objective.results(after, unigram)
+        evaluation += [{"dataset": "held-out documents of the corpus", **result} for result in results]
     for name, of_source in trainer.health.source_unigrams.items():
         results = run.objective.results(metrics_of_source(after, name), of_source)
         evaluation += [{"dataset": f"held-out documents of {name}", **result} for result in results]
     rates = () if recipe.mask_rate is None else (recipe.mask_rate(0.0), recipe.mask_rate(1.0))
-    passes, maskings = trainer.train_dataset.passes, recipe.maskings
+    maskings = recipe.maskings
     objectives = run.objective.describe(trainer.data_collator, rates, recipe.examples, logged)
     if parallel := [name or corpus_name for name, source in sources.items() if source.is_parallel]:
         objectives |= run.objective.describe_parallel(parallel)
@@ -113,10 +114,12 @@ def pretraining_record(
 def corpus_counts(run: Run, trainer: PreTrainingTrainer, sources: Sources) -> dict[str, Any]:
     """Sizes of the training text, how often each source was read, and how far the table of similar words goes."""
     statistics = {name: corpus_statistics(source.documents) for name, source in sources.items()}
+    all_passes = trainer.train_dataset.passes
+    read = [one for name, one in statistics.items() if all_passes.get(name, 1)]
     counts: dict[str, Any] = {
-        name: sum(getattr(one, name) for one in statistics.values()) for name in ("documents", "sentences", "tokens")
+        name: sum(getattr(one, name) for one in read) for name in ("documents", "sentences", "tokens")
     }
-    for name, passes in trainer.train_dataset.passes.items():
+    for name, passes in all_passes.items():
         counts[name] = f"{statistics[name].tokens:,} tokens, read {passes:.3g} times"
     if needs_similar_words(run.recipe):
         table = similar_words_of(corpora_of(sources), trainer.processing_class)

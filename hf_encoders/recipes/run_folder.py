@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -130,8 +130,12 @@ def write_run(output: Path, facts: dict[str, Any]) -> None:
     write_whole(output / RUN_FILE, json.dumps(facts, indent=1) + "\n")
 
 
-def begin_or_go_on(output: Path, recipe: Recipe, facts: dict[str, Any], is_main: bool) -> dict[str, Any]:
+def begin_or_go_on(
+    output: Path, recipe: Recipe, facts: dict[str, Any], is_main: bool, given: Collection[str] = ()
+) -> dict[str, Any]:
     """The content of `run.json` from now on, for a new, a resumed or an extended run; `RunFileCallback` writes it.
+
+    `given` are the fields of the model that the recipe does not decide, but a checkpoint.
 
     Raises:
         ValueError: if the folder holds another run, or one that cannot be extended.
@@ -150,7 +154,7 @@ def begin_or_go_on(output: Path, recipe: Recipe, facts: dict[str, Any], is_main:
             "another folder, or start from scratch with --overwrite."
         )
     has_table = any(one.name == "max_position_embeddings" for one in dataclasses.fields(recipe.config_class))
-    if recipe.longest > longest and has_table and "max_position_embeddings" not in recipe.model:
+    if recipe.longest > longest and has_table and "max_position_embeddings" not in (*recipe.model, *given):
         raise ValueError(
             f"phases: examples of {recipe.longest} tokens need more positions than the model of the run in --output "
             f"{output} has, which was made for {longest}: start a new run in another folder, or with --overwrite. "

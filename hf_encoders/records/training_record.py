@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from hf_encoders.loading import optional_file
 from hf_encoders.records.hardware import describe_hardware, describe_software
 from hf_encoders.records.run_files import RECORD_FILE
 from hf_encoders.records.tables import duration
@@ -137,6 +138,16 @@ class TrainingRecord:
     def to_json(self) -> str:
         """Content of the file."""
         return json.dumps(asdict(self), indent=2) + "\n"
+
+    @classmethod
+    def of_checkpoint(cls, source: str) -> "TrainingRecord":
+        """The record of a checkpoint in a folder or on the Hub, or an empty one.
+
+        Raises:
+            ValueError: As `load`.
+        """
+        file = optional_file(source, RECORD_FILE)
+        return cls() if file is None else cls.load(file.parent)
 
     @classmethod
     def load(cls, directory: Path) -> "TrainingRecord":

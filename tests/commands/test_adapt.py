@@ -20,6 +20,7 @@ from tests.data.vocabulary.trained import FAMILIES
 
 
 WITH_PAIRS = ("bert", "albert")
+LEARNT_AND_KEPT = ("domain", "general")
 
 
 @pytest.fixture
@@ -74,6 +75,11 @@ def test_an_objective_of_a_recipe_that_the_checkpoint_has_no_heads_for_is_named(
     for chosen in ("nsp", "mlm"):
         assert adapt(folder, source, "run", "--plan", "--objective", chosen) == 0
         assert "as in the recipe" not in capsys.readouterr().out
+    options = {"examples": {"short_sequence_probability": 0.1}}  # which mlm does not have
+    (folder / "tiny.yaml").write_text(yaml.safe_dump({**RECIPE, "objective": "nsp", **options}), encoding="utf-8")
+    assert adapt(folder, source, "run", "--plan") == 2
+    told = capsys.readouterr()
+    assert "Objective mlm, not nsp" in told.out and "mlm has no option 'short_sequence_probability'" in told.err
 
 
 def test_a_new_head_learns_alone_at_first(folder, capsys, monkeypatch):
@@ -120,13 +126,17 @@ def test_general_text_is_kept_apart_and_replayed(folder, capsys):
     keep = ["--keep", folder / "general.txt"]
     assert adapt(folder, source, "without", *keep) == 0
     printed = capsys.readouterr().out
-    for name in ("domain", "general"):
+    for name in LEARNT_AND_KEPT:
         assert f"held-out, before, {name}: " in printed and f"\nheld-out, {name}: " in printed
     state = json.loads((folder / "without" / "checkpoint-4" / "trainer_state.json").read_text())
     assert "eval_general_mlm_loss" in state["log_history"][-1]
     record = TrainingRecord.load(folder / "without" / "model")
     assert record.corpus["general"].endswith("read 0 times")
-    for name in ("domain", "general"):
+    assert f"{record.corpus['tokens']:,}" == record.corpus["domain"].split()[0]
+    assert [one["dataset"] for one in record.evaluation[::2]] == [
+        f"held-out documents of {n}" for n in LEARNT_AND_KEPT
+    ]
+    for name in LEARNT_AND_KEPT:
         losses = [record.losses[f"masked tokens, held-out, {name}{when}"] for when in (", before", "")]
         assert losses[0] != losses[1]
         of_bytes = [record.losses[f"masked tokens, held-out, per byte, {name}{when}"] for when in (", before", "")]
@@ -135,6 +145,7 @@ def test_general_text_is_kept_apart_and_replayed(folder, capsys):
     assert adapt(folder, source, "with", *keep, "--replay", "0.5") == 0
     record = TrainingRecord.load(folder / "with" / "model")
     assert not record.corpus["general"].endswith("read 0 times")
+    assert record.evaluation[0]["dataset"] == "held-out documents of the corpus"
     one, other = (weights(folder / name / "model") for name in ("without", "with"))
     assert any(not torch.equal(one[name], other[name]) for name in one)
 
@@ -211,6 +222,16 @@ def test_lengths_are_the_checkpoint_s_if_it_is_shorter(folder):
     assert TrainingRecord.load(folder / "run" / "model").schedule["phases"] == "4 steps of 4 x 16 tokens"
 
 
+def test_phases_keep_their_lengths(folder, capsys):
+    source = checkpoint(folder, "bert")
+    phases = [{"steps": 2, "length": 32, "examples": 4}, {"steps": 2, "length": 16, "examples": 4}]
+    (folder / "tiny.yaml").write_text(yaml.safe_dump({**RECIPE, "phases": phases}), encoding="utf-8")
+    for words, lengths in (([], "32 16"), (["--max-length", "24"], "24 24"), (["--max-length", "40"], "32 40")):
+        assert adapt(folder, source, "run", "--plan", *words) == 0
+        rows = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("      2")]
+        assert " ".join(row[1] for row in rows) == lengths
+
+
 def test_sizes_are_the_checkpoint_s_whatever_the_recipe_says(folder):
     source = checkpoint(folder, "bert", num_hidden_layers=3, num_attention_heads=3)
     # Both of these would load: fewer layers, and other heads in weights of the same shapes.
@@ -256,6 +277,23 @@ def test_the_objective_of_sentence_pairs_is_that_of_the_record(folder, capsys):
     said = capsys.readouterr().err
     assert f"CHECKPOINT {str(source)!r}: " in said and "Or give --objective." in said
     assert adapt(folder, source, "run", "--plan", "--objective", "nsp") == 0
+
+
+def test_new_entries_leave_the_objective_of_the_record(folder, capsys):
+    (folder / "domain.txt").write_text("\n\n".join(domain_lines()), encoding="utf-8")
+    source = Path(checkpoint(folder, "bert", "AutoModelForPreTraining"))
+    before = TrainingRecord(
+        objectives={"sentence-order prediction": "half swapped"}, license="mit", losses={"masked tokens": 2.0}
+    )
+    before.save(source)
+    words = ["--add", "3", "--corpus", str(folder / "domain.txt"), "--held-out", "0"]
+    assert main(["tokenizer", "--extend", str(source), *words, "--output", str(folder / "extended")]) == 0
+    record = TrainingRecord.load(folder / "extended")
+    assert (record.objectives, record.license, record.losses) == (before.objectives, "mit", {})
+    assert record.base_model == "start (a local folder)"
+    capsys.readouterr()
+    assert adapt(folder, folder / "extended", "run", "--plan", corpus="general.txt") == 0
+    assert ": bert, sop, " in capsys.readouterr().out
 
 
 def test_general_text_needs_no_language_where_the_checkpoint_has_no_embeddings_of_any(folder):

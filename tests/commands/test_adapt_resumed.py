@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 
 from hf_encoders.recipes.run import Run
-from tests.commands.adapt_runs import adapt, checkpoint, write_texts
+from hf_encoders.records.training_record import TrainingRecord
+from tests.commands.adapt_runs import RECIPE, adapt, checkpoint, write_texts
 from tests.commands.pretrain_runs import weights
 
 
@@ -67,6 +69,16 @@ def test_new_heads_learn_alone_as_long_in_a_run_that_is_extended(folder, capsys)
     assert "another initial checkpoint (head steps)" in capsys.readouterr().err
 
 
+def test_a_further_phase_may_be_as_long_as_the_checkpoint_has_positions(folder):
+    source = checkpoint(folder, "bert")
+    short = {"steps": 2, "length": 16, "examples": 4}
+    for phases in ([short], [short, {"steps": 2, "length": 32, "examples": 4}]):
+        (folder / "tiny.yaml").write_text(yaml.safe_dump({**RECIPE, "phases": phases}), encoding="utf-8")
+        assert adapt(folder, source, "run") == 0
+    record = TrainingRecord.load(folder / "run" / "model")
+    assert record.schedule["phases"] == "2 steps of 4 x 16 tokens, 2 steps of 4 x 32 tokens"
+
+
 def test_another_checkpoint_is_another_run(folder, capsys):
     source = checkpoint(folder, "bert")
     assert adapt(folder, source, "run") == 0
@@ -98,6 +110,8 @@ def test_the_checkpoint_that_a_run_begins_from_is_not_overwritten(folder, capsys
     assert adapt(folder, begun, "run", "--tokenizer", source, "--overwrite") == 2
     assert "--overwrite would remove" in capsys.readouterr().err
     assert (begun / "model.safetensors").exists()
+    assert adapt(folder, folder / "run" / "model", "run", "--overwrite") == 2
+    assert "the result would replace CHECKPOINT" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -80,6 +80,20 @@ def test_a_tokenizer_alone(option, text, tmp_path, capsys):
     assert not (tmp_path / "out" / "config.json").exists()
 
 
+def test_columns_are_also_those_of_the_other_text_and_other_files_are_told(tmp_path, capsys):
+    train(FAMILIES[0]).save_pretrained(tmp_path / "tokenizer")
+    for name, texts in {"domain": domain_lines(), "other": lines()}.items():
+        (tmp_path / name).mkdir()
+        rows = "\n".join(json.dumps({"body": one}) for one in texts)
+        (tmp_path / name / "a.jsonl").write_text(rows, encoding="utf-8")
+    (tmp_path / "domain" / "notes.md").write_text("not read", encoding="utf-8")
+    words = ["--add", 2, "--input", tmp_path / "domain", "--keep", tmp_path / "other", "--text-column", "body"]
+    assert extend(tmp_path / "tokenizer", *words, "--output", tmp_path / "out") == 0
+    printed = capsys.readouterr().out
+    assert "other text" in printed and "1 .md" in printed
+    assert json.loads((tmp_path / "out" / "tokenizer_report.json").read_text())["reading"]["skipped_files"]
+
+
 def test_fewer_entries_than_asked_for_are_warned_of(text, tmp_path, capsys):
     train(FAMILIES[0]).save_pretrained(tmp_path / "tokenizer")
     assert extend(tmp_path / "tokenizer", "--input", text, "--output", tmp_path / "out") == 0

@@ -202,7 +202,14 @@ def test_labels_and_roles_go_with_their_dialogues_where_a_batch_crosses_passes(t
 def test_weights_of_zero_leave_a_source_out():
     mixed = mixture(weights={"en": 1, "de": 0, "gsw": 1})
     mixed.set_epoch(0)
-    assert [part.languages[0] for part in mixed[:]] == ["en", "gsw"] and len(mixed) == 18
+    assert [part.languages[0] for part in mixed[:]] == ["en", "gsw"]
+    assert len(mixed) == 13 and mixed.passes == {"de": 0.0, "en": 6.5 / 11, "gsw": 6.5 / 2}
+
+
+def test_a_source_that_is_left_out_does_not_lengthen_the_epoch(caplog):
+    alone = MixedExamples({"a": Numbered(11), "b": Numbered(1100)}, weights={"a": 1, "b": 0})
+    assert len(alone) == 11 and alone.passes == {"a": 1.0, "b": 0.0}
+    assert "a model memorizes" not in caplog.text
 
 
 def test_evaluation_is_always_that_of_the_first_epoch():

@@ -17,15 +17,17 @@ ADAPT = """
 import contextlib, io, shutil
 from pathlib import Path
 import torch, transformers
+from huggingface_hub import HfApi
+from hf_encoders.records.training_record import TrainingRecord
 from tests.commands.adapt_runs import adapt
 
 torch.set_num_threads(1)
 folder, result = Path(argument), []
 
-def run(source, output):
+def run(source, output, *words):
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        status = adapt(folder, source, output)
+        status = adapt(folder, source, output, *words)
     result.append([status, said.getvalue()])
 
 model = transformers.BertForMaskedLM.from_pretrained(folder / "start")
@@ -41,6 +43,14 @@ model.push_to_hub("user/published")
 shutil.rmtree(folder / "hub" / "checkpoint-4")
 run("user/published", "hub")
 run("user/unknown", "unknown")
+with_pairs = transformers.BertForPreTraining(model.config)
+with_pairs.push_to_hub("user/pairs")
+transformers.AutoTokenizer.from_pretrained(folder / "start").push_to_hub("user/pairs")
+TrainingRecord(objectives={"sentence-order prediction": "half of the pairs swapped"}).save(folder)
+HfApi().upload_file(
+    path_or_fileobj=folder / "training_record.json", path_in_repo="training_record.json", repo_id="user/pairs"
+)
+run("user/pairs", "pairs", "--plan")
 """
 
 
@@ -50,13 +60,14 @@ def test_a_name_on_the_hub_is_a_checkpoint(tmp_path: Path) -> None:
     with LoopbackHub() as hub:
         environment = hub.environment(tmp_path / "home")
         said = run_with_package(ADAPT, tmp_path / "home", str(tmp_path), environment)
-    assert [status for status, _ in said] == [0, 0, 0, 2, 2], said
+    assert [status for status, _ in said] == [0, 0, 0, 2, 2, 0], said
     assert "checkpoint-2" in said[2][1]
     one, other = (weights(tmp_path / name / "model") for name in ("hub", "folder"))
     assert all(torch.equal(one[name], other[name]) for name in one)
     assert "base_model: user/published" in (tmp_path / "hub" / "model" / "README.md").read_text()
     assert "another initial checkpoint (weights)" in said[3][1]
     assert "CHECKPOINT 'user/unknown' is not a folder here, and the Hub has no such repository" in said[4][1]
+    assert ": bert, sop, " in said[5][1]
 
 
 EXTEND = """
