@@ -127,7 +127,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     case = parser.add_mutually_exclusive_group()
     case.add_argument(
-        "--lowercase", action="store_true", help="lower-case the text (default, except for bpe, which never does)"
+        "--lowercase",
+        action="store_true",
+        help="lower-case the text (default, except for bpe and xlm-roberta, which never do)",
     )
     case.add_argument("--cased", action="store_true", help="keep upper case")
     parser.add_argument(
