@@ -17,6 +17,7 @@ from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.records.training_record import name_of_checkpoint
 
 
+HEAD_STEPS = 0.05  # of all steps; this package's choice
 POSITIONS = "max_position_embeddings"  # the field that the run may change, with the model's table
 
 
@@ -29,7 +30,8 @@ class InitialCheckpoint:
         config (`EncoderConfig`): Its configuration.
         auto_class (`str`): Whose class it is loaded with, such as `AutoModelForMaskedLM`.
         positions (`str`): How its table of positions becomes longer, one of `HOW` of `positions.py`.
-        head_steps (`float`): Steps in which new heads learn alone; below 1 a share of all steps.
+        head_steps (`float`, *optional*): Steps in which new heads learn alone, for a checkpoint without some of them;
+            below 1 a share of all steps. Defaults to `HEAD_STEPS`.
         option (`str`): The command line's name for it, for messages.
     """
 
@@ -37,14 +39,19 @@ class InitialCheckpoint:
     config: EncoderConfig
     auto_class: str
     positions: str = "copy"
-    head_steps: float = 0.05
+    head_steps: float | None = None
     option: str = "CHECKPOINT"
 
     def __post_init__(self):
-        if not 0 <= self.head_steps < math.inf:  # nan too
-            raise ValueError(f"head_steps={self.head_steps} (--head-steps): it must be a number of at least 0.")
-        if self.head_steps > 1 and self.head_steps % 1:
-            raise ValueError(f"head_steps={self.head_steps} (--head-steps): give a share below 1, or a whole number.")
+        steps = self._head_steps
+        if not 0 <= steps < math.inf:  # nan too
+            raise ValueError(f"head_steps={steps} (--head-steps): it must be a number of at least 0.")
+        if steps > 1 and steps % 1:
+            raise ValueError(f"head_steps={steps} (--head-steps): give a share below 1, or a whole number.")
+
+    @property
+    def _head_steps(self) -> float:
+        return HEAD_STEPS if self.head_steps is None else self.head_steps
 
     def alone(self, steps: int) -> int:
         """Steps in which new heads learn alone, of a run of `steps`.
@@ -52,12 +59,13 @@ class InitialCheckpoint:
         Raises:
             ValueError: If the encoder would never learn.
         """
-        if self.head_steps >= max(steps, 1):
+        alone = self._head_steps
+        if alone >= max(steps, 1):
             raise ValueError(
-                f"head_steps={self.head_steps:g} (--head-steps): the run has {steps:,} steps, and the encoder would "
+                f"head_steps={alone:g} (--head-steps): the run has {steps:,} steps, and the encoder would "
                 "not learn: give fewer, or a share below 1."
             )
-        return math.ceil(self.head_steps * steps) if self.head_steps < 1 else int(self.head_steps)
+        return math.ceil(alone * steps) if alone < 1 else int(alone)
 
     @property
     def name(self) -> str:
@@ -76,12 +84,17 @@ class InitialCheckpoint:
         """What identifies it, for `run.json`.
 
         Raises:
-            ValueError: As `model`.
+            ValueError: As `model`; and for `head_steps` where the checkpoint has all heads.
         """
         model, missing, _ = self._load(self.config)
+        if self.head_steps is not None and not missing:
+            raise ValueError(
+                f"head_steps={self.head_steps:g} (--head-steps): {self.option} {self.source!r} has all weights of "
+                f"{type(model).__name__}, and no head is new: leave it out."
+            )
         for name in missing:  # drawn each time
             model.state_dict()[name].zero_()
-        how = {"positions": self.positions, "head steps": self.head_steps}
+        how = {"positions": self.positions, "head steps": self._head_steps}
         return {"name": self.name, "weights": fingerprint(model), **how}
 
     def model(self, config: EncoderConfig) -> PreTrainedModel:

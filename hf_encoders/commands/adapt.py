@@ -14,7 +14,7 @@ import argparse
 import dataclasses
 import os
 
-from hf_encoders.adaptation.initial_checkpoint import InitialCheckpoint
+from hf_encoders.adaptation.initial_checkpoint import HEAD_STEPS, InitialCheckpoint
 from hf_encoders.adaptation.positions import HOW
 from hf_encoders.data.corpus.named_sources import UNNAMED, named_paths
 from hf_encoders.loading import read_config
@@ -72,10 +72,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--head-steps",
         type=float,
-        default=InitialCheckpoint.head_steps,
         metavar="X",
         help="steps in which new heads learn alone, before the learning rate is warmed up once more; below 1 a share "
-        "of all steps (default: %(default)s)",
+        f"of all steps (default: {HEAD_STEPS})",
     )
     parser.add_argument(
         "--layer-decay",

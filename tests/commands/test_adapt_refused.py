@@ -85,7 +85,7 @@ def test_positions_that_the_tokenizer_would_move_are_refused(family, folder, cap
         (["--head-steps", "nan"], "--head-steps"),
         (["--head-steps", "2.5"], "give a share below 1, or a whole number"),
         (["--head-steps", "inf"], "--head-steps"),
-        (["--head-steps", "4"], "the run has 4 steps, and the encoder would not learn"),
+        (["--head-steps", "2"], "has all weights of HfeRobertaForMaskedLM, and no head is new: leave it out"),
         (["--max-length", "0"], "--max-length 0 must be at least 1 token"),
         (["--positions", "copy"], "--positions copy is for longer texts than the checkpoint has positions for"),
         (["--positions", "interpolate", "--max-length", "64"], "--positions interpolate is for longer texts"),
@@ -100,6 +100,11 @@ def test_wrong_input(words, message, folder, capsys):
     said = capsys.readouterr().err
     assert message in said and "Traceback" not in said
     assert not (folder / "run" / "model").exists()
+
+
+def test_an_encoder_that_would_not_learn(folder, capsys):
+    assert adapt(folder, checkpoint(folder, "bert"), "run", "--objective", "nsp", "--head-steps", "4") == 2
+    assert "the run has 4 steps, and the encoder would not learn" in capsys.readouterr().err
 
 
 def test_a_tokenizer_without_a_mask_token_is_refused_before_text_is_read(folder, capsys):
