@@ -41,6 +41,8 @@ def main(argv: list[str] | None = None) -> int:
         how = "the same command starts again"
         if command in RESUMED:
             how = "the same command resumes" + ", without --overwrite" * ("--overwrite" in words)
+        elif command == "finetune":
+            how = "finished seeds are in --output, and --overwrite starts again"
         print(f"\nhf-encoders {command}: stopped by Ctrl-C; {how}.", file=sys.stderr)
         return 128 + signal.SIGINT
 

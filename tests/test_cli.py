@@ -78,6 +78,7 @@ def test_fields_of_training_arguments_are_names_of_the_options_of_finetune(calle
     assert (arguments.per_device_train_batch_size, arguments.gradient_accumulation_steps) == (9, 2)
 
 
+PRETRAIN = ["pretrain", "r", "--corpus", "c", "--output", "o"]
 FINETUNE = ["finetune", "text-classification"]
 PRETRAIN = ["pretrain", "bert-minutes"]
 
@@ -186,12 +187,17 @@ def test_a_disk_that_cannot_be_written_is_told_in_one_line_whoever_met_it(error,
     )
 
 
+PRETRAIN = ["pretrain", "r", "--corpus", "c", "--output", "o"]
+FINETUNE = ["finetune", "text-classification", "--model", "m", "--train", "t", "--output", "o"]
+
+
 @pytest.mark.parametrize(
     ("words", "how"),
     [
-        (["pretrain", "r", "--corpus", "c", "--output", "o"], "resumes."),
-        (["pretrain", "r", "--corpus", "c", "--output", "o", "--overwrite"], "resumes, without --overwrite."),
-        (["export", "m", "--to", "native", "--output", "o"], "starts again."),
+        (PRETRAIN, "the same command resumes"),
+        ([*PRETRAIN, "--overwrite"], "the same command resumes, without --overwrite"),
+        (["export", "m", "--to", "native", "--output", "o"], "the same command starts again"),
+        (FINETUNE, "finished seeds are in --output, and --overwrite starts again"),
     ],
 )
 def test_ctrl_c_is_told_in_one_line(words, how, monkeypatch, capsys, request):
@@ -204,10 +210,10 @@ def test_ctrl_c_is_told_in_one_line(words, how, monkeypatch, capsys, request):
         arguments.until_end.callback(left.append, "the folder is unlocked")
         signal.raise_signal(signal.SIGINT)
 
-    for module in (export, pretrain):
+    for module in (export, finetune, pretrain):
         monkeypatch.setattr(module, "run", stopped)
     assert cli.main(words) == 130
-    assert capsys.readouterr().err == f"\nhf-encoders {words[0]}: stopped by Ctrl-C; the same command {how}\n"
+    assert capsys.readouterr().err == f"\nhf-encoders {words[0]}: stopped by Ctrl-C; {how}.\n"
     assert left == ["the folder is unlocked"]
 
 

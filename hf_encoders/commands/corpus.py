@@ -12,6 +12,7 @@ import datasets
 import transformers
 from transformers import PreTrainedTokenizerBase
 
+from hf_encoders.data.corpus.documents import DocumentReader
 from hf_encoders.data.corpus.lexicon import JIEBA, jieba_entries, read_entries
 from hf_encoders.data.corpus.parallel import prepare_parallel_corpus
 from hf_encoders.data.corpus.preparation import prepare_corpus
@@ -193,5 +194,7 @@ def check_parallel_arguments(arguments: argparse.Namespace) -> None:
     ):
         if getattr(arguments, name) not in (None, False):
             raise ValueError(f"--{name.replace('_', '-')} does not go with --parallel: leave it out.")
+    if arguments.text_column != DocumentReader.text_column:
+        raise ValueError("--text-column does not go with --parallel: leave it out, or give --columns.")
     if arguments.language != ENGLISH:
         raise ValueError(f"--language {arguments.language} splits text, and --parallel is split: give --languages.")

@@ -6,6 +6,7 @@ seed's model, with tokenizer, code and record, is saved to `DIR/seed-N`, all met
 
 import argparse
 import inspect
+import os
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,8 @@ def run(arguments: argparse.Namespace) -> int:
     if not all(0 <= seed < 2**32 for seed in arguments.seeds):
         raise ValueError(f"--seeds {arguments.seeds}: a seed must be from 0 to 2**32 - 1.")
     training = training_options.training_fields(arguments)
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        raise ValueError("finetune runs in one process, one seed after the other: start it without torchrun.")
     check_folder(folder, "--output")
     arguments.until_end.enter_context(locked(folder, "--output", wait=False))
     for earlier in (*(folder / f"seed-{seed}" for seed in arguments.seeds), folder / RESULTS_FILE):
@@ -155,6 +158,7 @@ def run(arguments: argparse.Namespace) -> int:
     for warning in data_warnings:
         print(f"WARNING: {warning}")
     command, results = command_of(arguments), []
+    (folder / RESULTS_FILE).unlink(missing_ok=True)  # of models that are replaced now
     for seed in arguments.seeds:
         print(f"\nseed {seed}", flush=True)
         with replaced_folder(folder / f"seed-{seed}") as unfinished:
@@ -164,10 +168,10 @@ def run(arguments: argparse.Namespace) -> int:
             record.save(unfinished)
         result.model = result.predictions = None  # only its metrics are needed from here on
         results.append(result)
+        path = write_results(results, task, settings, source, folder, repeated)  # also if a later seed fails
     for result in results if len(results) > 1 else ():
         record = make_record(result, results, task, settings, source, arguments.hub_task, command, data_warnings)
         record.save(folder / f"seed-{result.seed}")
-    path = write_results(results, task, settings, source, folder, repeated)
     print_outcome(results, task, path)
     return 0
 

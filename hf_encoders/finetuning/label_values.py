@@ -45,7 +45,10 @@ def read_labels(data: datasets.DatasetDict, column: str) -> tuple[dict[str, list
         for row, label in enumerate(rows[column]):
             is_nan = isinstance(label, float) and math.isnan(label)
             if label is None or label == "" or is_nan or (known and label == -1):
-                raise ValueError(f"{split} data, row {row}: {column} is empty. Label the row or leave it out.")
+                raise ValueError(
+                    f"{split} data, row {row}: {column} is empty. Label the row or leave it out"
+                    f"{'; --test-split none leaves a test set without labels out' * (split == 'test')}."
+                )
             labels[split].append([name(one) for one in label] if isinstance(label, list) else name(label))
     found = {
         split: {one for label in values for one in (label if isinstance(label, list) else [label])}

@@ -88,6 +88,8 @@ def prepare(
     for option, value in (("--max-answer-length", max_answer_length), ("--n-best", n_best)):
         if value < 1:
             raise ValueError(f"{option} {value} must be at least 1.")
+    if null_threshold and not allow_no_answer:
+        raise ValueError(f"--null-threshold {null_threshold:g} is for --allow-no-answer: add it, or leave it out.")
     require_columns(
         data, question_column=question_column, context_column=context_column, answers_column=answers_column
     )

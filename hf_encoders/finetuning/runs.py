@@ -38,6 +38,9 @@ from hf_encoders.training.threads import chosen_before, set_threads, work_of_row
 
 
 CHECKPOINTS = ("best", "last")
+LOGS = "runs"  # of TensorBoard, in the folder that a trainer writes to
+# Of the metrics' names in `Trainer`, which it leaves out where they begin so: no type of entities is called this.
+PREFIX = "evaluated set"
 # What `Trainer` adds to the metrics of an evaluation.
 NOT_A_METRIC = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
 
@@ -119,14 +122,18 @@ def finetune(
     metrics, predictions, only = {}, {}, {}
     for name, rows in task.eval_sets.items():
         trainer.compute_metrics = task.compute_metrics(name)
-        output = trainer.predict(rows, metric_key_prefix=name)
+        output = trainer.predict(rows, metric_key_prefix=PREFIX)
         check_scores(output.predictions, f"seed {seed}, {name}")
-        found = {key.removeprefix(f"{name}_"): value for key, value in output.metrics.items()}
+        found = {key.removeprefix(f"{PREFIX}_"): value for key, value in output.metrics.items()}
         metrics[name] = {key: value for key, value in found.items() if key not in NOT_A_METRIC}
         predictions[name] = output.predictions
         if (one := only_class(output.predictions, output.label_ids)) is not None:
             only[name] = task.label_names[one] if task.label_names else str(one)
-    shutil.rmtree(Path(folder) / "checkpoints", ignore_errors=True)
+    checkpoints, logs = Path(folder) / "checkpoints", Path(folder) / LOGS
+    if (checkpoints / LOGS).is_dir():
+        shutil.rmtree(logs, ignore_errors=True)
+        (checkpoints / LOGS).rename(logs)
+    shutil.rmtree(checkpoints, ignore_errors=True)
     seconds = outcome.metrics["train_runtime"]
     return RunResult(
         seed=seed,
@@ -157,7 +164,9 @@ def load_model(
         fields (`dict`): Of the head's configuration.
         from_scratch (`bool`, *optional*, defaults to `False`): Whether to initialise all weights randomly.
     """
-    config = type(config).from_dict({**config.to_dict(), **fields, "model_type": config.model_type})
+    # A checkpoint's config.json may ask for further outputs, which would be taken for predictions.
+    alone = {"output_hidden_states": False, "output_attentions": False}
+    config = type(config).from_dict({**config.to_dict(), **fields, **alone, "model_type": config.model_type})
     if from_scratch:
         model = auto_class.from_config(config, dtype=torch.float32)
     else:
@@ -254,6 +263,8 @@ def training_arguments(task: PreparedTask, settings: RunSettings, seed: int, che
     }
     fields.setdefault("eval_strategy", "epoch")
     if "validation" not in task.eval_sets:
+        if "eval_steps" in settings.training:
+            raise ValueError("--eval-steps needs a validation set: give --validation, or --held-out SHARE.")
         fields["eval_strategy"] = "no"
     chooses = settings.checkpoint == "best" and fields["eval_strategy"] != "no"
     if chooses:
@@ -271,5 +282,22 @@ def training_arguments(task: PreparedTask, settings: RunSettings, seed: int, che
     except ValueError as error:
         raise ValueError(f"TrainingArguments: {' '.join(str(error).split())}") from error
     check_precision(arguments)
+    check_label_smoothing(arguments, task, settings)
     optimizer_class(settings.training["optim"], arguments)  # validates
     return arguments
+
+
+def check_label_smoothing(arguments: TrainingArguments, task: PreparedTask, settings: RunSettings) -> None:
+    """Refuse label smoothing where `Trainer` would leave it out, fail, or sum micro-batches instead of averaging."""
+    if not arguments.label_smoothing_factor:
+        return
+    option = f"--label-smoothing-factor {arguments.label_smoothing_factor:g}"
+    is_of_classes = task.config_fields.get("problem_type") not in ("regression", "multi_label_classification")
+    if "labels" not in task.train_set.column_names or not is_of_classes:
+        raise ValueError(f"{option} is for tasks with one class per row or token: leave it out.")
+    for given, name in (
+        (settings.class_weights is not None, "--class-weights"),
+        (arguments.gradient_accumulation_steps > 1, "--accumulation"),
+    ):
+        if given:
+            raise ValueError(f"{option} does not go with {name}: leave one of the two out.")

@@ -30,7 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--multi-label", action="store_true", help="any number of labels: a list, or text with --label-separator")
     add("--label-separator", default=",", metavar="TEXT", help="between the labels of a row (default: %(default)s)")
-    add("--best-metric", choices=SINGLE_LABEL_METRICS, default="accuracy", help="chooses the best checkpoint")
+    text = "chooses the best checkpoint (default: accuracy; with --multi-label always f1_micro)"
+    add("--best-metric", choices=SINGLE_LABEL_METRICS, help=text)
 
 
 def prepare(
@@ -43,7 +44,7 @@ def prepare(
     label_column: str = "label",
     multi_label: bool = False,
     label_separator: str = ",",
-    best_metric: str = "accuracy",
+    best_metric: str | None = None,
 ) -> PreparedTask:
     """Tokenize texts and turn labels into class ids.
 
@@ -52,9 +53,11 @@ def prepare(
         text_column, text_pair_column, label_column (`str`, *optional*): Columns; by default without a second text.
         multi_label (`bool`, *optional*, defaults to `False`): Whether rows have any number of labels.
         label_separator (`str`, *optional*, defaults to `","`): Separates the labels of a row that are one text.
-        best_metric (`str`, *optional*, defaults to `"accuracy"`): Or `f1_macro`, `matthews_correlation`; always
-            `f1_micro` with `multi_label`.
+        best_metric (`str`, *optional*): `accuracy`, the default, `f1_macro` or `matthews_correlation`; with
+            `multi_label` it is always `f1_micro`.
     """
+    if multi_label and best_metric is not None:
+        raise ValueError(f"--best-metric {best_metric} is for one label per row, not for --multi-label: leave it out.")
     columns = text_columns(data, text_column, text_pair_column, label_column)
     if multi_label and not label_separator:
         raise ValueError("--label-separator is empty: give the text between the labels of a row.")
@@ -87,7 +90,7 @@ def prepare(
         eval_sets=encoded,
         data_collator=DataCollatorWithPadding(tokenizer),
         compute_metrics=lambda split: compute,
-        main_metric="f1_micro" if multi_label else best_metric,
+        main_metric="f1_micro" if multi_label else best_metric or "accuracy",
         label_names=names,
         baseline=Baseline("most frequent labels" if multi_label else "most frequent label", baseline),
         input_columns=columns,

@@ -56,6 +56,7 @@ SET_BY_COMMAND = {
     "resume_from_checkpoint": f"{NOTHING}: runs start from scratch",
     "label_names": "the options for columns",
     "push_to_hub": "`hf-encoders publish`",
+    "dataloader_drop_last": f"{NOTHING}: it would leave rows of the evaluation out",
     "remove_unused_columns": f"{NOTHING}: columns that the model does not read are always removed",
 }
 

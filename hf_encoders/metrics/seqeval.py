@@ -10,6 +10,7 @@ from seqeval.metrics import sequence_labeling, v1
 from seqeval.metrics.sequence_labeling import get_entities
 
 
+OTHER_NAMES = {"L": "E", "U": "S", "M": "I"}  # of the last word, the only one, and one in the middle
 SCHEMES = ("IOB1", "IOB2", "IOE1", "IOE2", "IOBES", "BILOU")
 
 
@@ -59,6 +60,10 @@ class Seqeval(evaluate.Metric):
                 lengths = f"{len(predicted)} predictions, {len(true)} references"
                 raise ValueError(f"sentence {number}: {lengths}: pass a tag per word.")
         strict = _strict_arguments(mode, scheme)
+        if not strict:  # seqeval knows the tags of the other schemes only
+            predictions, references = (
+                [_in_iobes(tags, suffix) for tags in rows] for rows in (predictions, references)
+            )
         # Not `classification_report`, whose averages overwrite types of the same name.
         if strict:
             score = v1.precision_recall_fscore_support
@@ -80,6 +85,17 @@ class Seqeval(evaluate.Metric):
             metrics |= {f"{name}_precision": float(precision), f"{name}_recall": float(recall)}
             metrics |= {f"{name}_f1": float(f1), f"{name}_number": int(number)}
         return metrics
+
+
+def _in_iobes(tags: list[str], suffix: bool) -> list[str]:
+    """Tags of BILOU and BMES (middle) under the names of IOBES.
+
+    >>> _in_iobes(["U-LOC", "B-PER", "L-PER", "O", "B-PER", "M-PER", "E-PER"], suffix=False)
+    ['S-LOC', 'B-PER', 'E-PER', 'O', 'B-PER', 'I-PER', 'E-PER']
+    """
+    if suffix:
+        return [f"{tag[:-1]}{OTHER_NAMES.get(tag[-1], tag[-1])}" if tag[-2:-1] == "-" else tag for tag in tags]
+    return [f"{OTHER_NAMES.get(tag[0], tag[0])}{tag[1:]}" if tag[1:2] == "-" else tag for tag in tags]
 
 
 def name_in_metrics(kind: str) -> str:

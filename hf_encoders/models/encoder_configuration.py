@@ -83,7 +83,7 @@ class EncoderConfig(transformers.PreTrainedConfig):
     FIRST_SPECIAL_TOKENS: ClassVar[tuple[str, ...]] = ("pad", "unk", "cls", "sep", "mask")
     LAST_SPECIAL_TOKENS: ClassVar[tuple[str, ...]] = ()
     # Statistics in the heads' outputs that Trainer must not collect as predictions.
-    keys_to_ignore_at_inference: ClassVar[list[str]] = ["mlm_loss", "pair_loss", "mlm", "pair"]
+    keys_to_ignore_at_inference: ClassVar[list[str]] = ["mlm_loss", "pair_loss", "mlm", "pair", "ce", "cos"]
 
     vocab_size: int = 30522
     max_position_embeddings: int = 512

@@ -4,6 +4,7 @@ Time is estimated from the operations of a few batches and the rate of one large
 second; memory from formulas. `measure_passes` runs a real pass of each phase instead.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -90,7 +91,8 @@ class Plan:
             rows.append((f"{phase.steps:,}", f"{phase.length}", f"{phase.examples:,}", micro_batches, *amounts))
         rate = recipe.mask_rate and f", mask rate {recipe.mask_rate}"
         tokens = in_short(sum(plan.tokens for plan in self.phases))
-        saving, interval = "no checkpoint before the end", int(arguments.save_steps)
+        saving, interval = "no checkpoint before the end", arguments.save_steps
+        interval = math.ceil(interval * recipe.steps if interval < 1 else interval)  # below 1 a share, as in `Trainer`
         if arguments.save_strategy == "steps" and interval < recipe.steps:
             seconds = self.seconds * interval / recipe.steps
             saving = f"a checkpoint every {counted(interval, 'step')}, {duration(seconds)}"

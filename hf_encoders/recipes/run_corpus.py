@@ -11,6 +11,7 @@ import datasets
 from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.data import prepare_corpus
+from hf_encoders.data.corpus.arrow_file import COLUMN
 from hf_encoders.data.corpus.documents import read_documents
 from hf_encoders.data.corpus.named_sources import UNNAMED, in_words, languages_of, named_paths
 from hf_encoders.data.corpus.parallel import parallel_languages
@@ -159,8 +160,8 @@ def open_parts(parts: list[Path]) -> datasets.Dataset:
             f"--corpus: {parts[0]} and {parts[other]} differ in their columns ({', '.join(opened[0].column_names)}; "
             f"{', '.join(opened[other].column_names)}): prepare them alike."
         )
-    # A part of more than 2^31 tokens has another list type.
-    large = next((one.features for one in opened if one.features != opened[0].features), None)
+    # A part of more than 2^31 tokens has another list type, of offsets that do not fit into that of the others.
+    large = next((one.features for one in opened if isinstance(one.features[COLUMN], datasets.LargeList)), None)
     return datasets.concatenate_datasets(opened if large is None else [one.cast(large) for one in opened])
 
 

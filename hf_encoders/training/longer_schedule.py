@@ -10,8 +10,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 def take_longer_schedule(trainer: Trainer, checkpoint: str) -> None:
     """Set the learning rate of the trainer's own schedule, once it has loaded a checkpoint; nothing if it is the same.
 
-    The optimizer's state holds the rate of the schedule that the checkpoint was written under, and the trainer's state
-    the old intervals of logs, evaluations and checkpoints.
+    The optimizer's state holds the rate of the schedule that the checkpoint was written under.
     """
     args, schedule = trainer.args, trainer.lr_scheduler
     if not isinstance(schedule, LambdaLR):
@@ -19,7 +18,6 @@ def take_longer_schedule(trainer: Trainer, checkpoint: str) -> None:
     state = TrainerState.load_from_json(os.path.join(checkpoint, TRAINER_STATE_NAME))
     if state.max_steps == args.max_steps or args.max_steps <= 0:
         return
-    trainer.state.compute_steps(args, args.max_steps)
     before = trainer.optimizer.param_groups[0]["lr"]
     rates = [
         base * factor(schedule.last_epoch) for base, factor in zip(schedule.base_lrs, schedule.lr_lambdas, strict=True)

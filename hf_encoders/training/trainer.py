@@ -108,9 +108,14 @@ class PreTrainingTrainer(FaultTolerantTrainer):
         return schedule
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        """As in `Trainer`; a run that was made longer takes the learning rate of its new schedule at once."""
+        """As in `Trainer`; logs, evaluations and checkpoints come as often as the arguments say, not the checkpoint.
+
+        And a run that was made longer takes the learning rate of its new schedule at once.
+        """
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None:
+            steps = self.args.max_steps if self.args.max_steps > 0 else self.state.max_steps
+            self.state.compute_steps(self.args, steps)
             take_longer_schedule(self, checkpoint)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:

@@ -200,6 +200,31 @@ def test_results_are_not_overwritten_unasked(bert, files, tmp_path, monkeypatch)
     assert not (tmp_path / "out" / "seed-0" / "old").exists()
 
 
+def test_what_is_finished_is_kept_when_a_later_seed_fails(bert, files, tmp_path, monkeypatch):
+    words = ("text-classification", "--model", bert, "--train", files["train"], "--output", tmp_path / "out", *QUICK)
+    finetune(*words)
+    train = command.finetune
+
+    def fail_at_one(task, tokenizer, settings, seed, folder):
+        if seed == 1:
+            raise ValueError("training diverged")
+        return train(task, tokenizer, settings, seed, folder)
+
+    monkeypatch.setattr(command, "finetune", fail_at_one)
+    with pytest.raises(ValueError, match="diverged"):
+        finetune(*words, "--seeds", 1, "--overwrite")
+    assert not (tmp_path / "out" / "results.json").exists(), "it was of a model that is to be replaced"
+    with pytest.raises(ValueError, match="diverged"):
+        finetune(*words, "--seeds", 2, 1)
+    assert [one["seed"] for one in json.loads((tmp_path / "out" / "results.json").read_text())["seeds"]] == [2]
+
+
+def test_several_processes_are_refused(bert, files, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match="start it without torchrun"):
+        finetune("text-classification", "--model", bert, "--train", files["train"], "--output", tmp_path / "out")
+
+
 def test_two_commands_do_not_write_into_one_folder(bert, files, tmp_path, monkeypatch):
     words = ("text-classification", "--model", bert, "--train", files["train"], "--output", tmp_path / "out")
     train = command.finetune
@@ -230,6 +255,8 @@ def test_two_commands_do_not_write_into_one_folder(bert, files, tmp_path, monkey
         (("--optim", "lion_8bit"), "optim=lion_8bit: .*bitsandbytes"),
         (("--optim", "lamb", "--weight-decay", "0"), "optimizer lamb with weight_decay=0"),
         (("--eval-steps", "0"), "--eval-steps 0"),
+        (("--eval-steps", "5", "--held-out", "0"), "--eval-steps needs a validation set"),
+        (("--multi-label", "--best-metric", "accuracy"), "--best-metric accuracy is for one label per row"),
         (("--seeds", "-1"), "a seed must be from 0"),
         (("--batch-size", "0"), "--batch-size 0: must be .* at least 1"),
         (("--accumulation", "0"), "--accumulation 0"),

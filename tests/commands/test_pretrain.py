@@ -6,6 +6,7 @@ import re
 import shutil
 from contextlib import suppress
 
+import datasets
 import pytest
 import torch
 import yaml
@@ -340,6 +341,7 @@ def test_prepared_parts_are_one_corpus_also_beyond_the_limit_of_list_columns(fol
     assert "This run is finished" in capsys.readouterr().out, "the same parts are the same corpus"
     opened = open_parts([folder / "parts" / f"part-{number}" for number in range(2)])
     assert len(opened) == len(set(documents))
+    assert isinstance(opened.features["input_ids"], datasets.LargeList), "offsets of large lists fit into no other"
     (folder / "parts" / "more.txt").write_text("One. Two.")
     assert pretrain(folder, "mixed", *arguments, corpus="parts") == 2
     assert "holds text, and" in capsys.readouterr().err

@@ -155,6 +155,17 @@ def test_a_run_goes_on_under_another_spelling_of_its_text_and_other_settings_tha
     assert "holds a run with another training (weight_decay)" in capsys.readouterr().err
 
 
+def test_a_resumed_run_is_saved_as_often_as_it_is_told(folder):
+    """transformers keeps the intervals of the checkpoint."""
+    shutil.copytree(folder / "whole", folder / "saved")
+    for name in ("checkpoint-4", "checkpoint-6", "model"):
+        shutil.rmtree(folder / "saved" / name)
+    assert pretrain(folder, "saved", "--save_steps", "1", "--save_total_limit", "9", "--eval_steps", "3") == 0
+    assert all((folder / "saved" / f"checkpoint-{step}").is_dir() for step in range(2, 7))
+    log = json.loads((folder / "saved" / "checkpoint-6" / "trainer_state.json").read_text())["log_history"]
+    assert [entry["step"] for entry in log if "eval_loss" in entry and entry["step"] > 2] == [3, 6]
+
+
 def without(entry, *path):
     """The content of `run.json` without an entry, or with another value of it."""
 

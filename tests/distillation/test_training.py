@@ -61,6 +61,12 @@ def test_the_stock_trainer_is_exact_for_predicted_tokens_and_close_for_all(tmp_p
     assert accumulated["metrics"]["loss 0"] == pytest.approx(exact["metrics"]["loss 0"], rel=0.01)
 
 
+def test_the_stock_trainer_predicts_without_the_sums_of_the_losses(tmp_path: Path) -> None:
+    trainer = make_trainer("predicted", ONE_PROCESS["whole"], tmp_path, Trainer)
+    scores = trainer.predict(trainer.train_dataset).predictions
+    assert not isinstance(scores, tuple) and len(scores)
+
+
 def test_stopped_and_resumed_is_never_stopped_bit_for_bit(tmp_path: Path) -> None:
     split = ONE_PROCESS["accumulated"]
     options = {

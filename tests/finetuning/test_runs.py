@@ -9,7 +9,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import BertConfig
 
-from hf_encoders.finetuning import multiple_choice, sequence_classification, sequence_regression
+from hf_encoders.finetuning import (
+    multiple_choice,
+    sequence_classification,
+    sequence_regression,
+    token_classification,
+)
 from hf_encoders.finetuning.report import format_table, over_seeds
 from hf_encoders.finetuning.runs import RunResult, RunSettings, finetune, load_model, num_steps, with_defaults
 from hf_encoders.loading import load_config, longest_input
@@ -253,6 +258,42 @@ def test_the_longest_input_is_what_the_model_takes(encoders, family):
 def test_wrong_settings_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         RunSettings("model", **settings)
+
+
+def test_types_of_entities_may_be_called_like_sets(encoders, tmp_path):
+    """`Trainer` puts its prefix only before names that do not begin with it."""
+    rows = {"tokens": [text.split() for text in sentences(12)]}
+    rows["ner_tags"] = [["B-test", *["O"] * (len(words) - 1)] for words in rows["tokens"]]
+    task = token_classification.prepare(splits(train=rows, test=rows), tokenizer_of(BERT), max_length=LENGTH)
+    found = run(task, BERT, encoders, tmp_path).metrics["test"]
+    assert {"test_f1", "test_number", "overall_f1", "loss"} <= found.keys() and "f1" not in found
+
+
+def test_outputs_that_config_json_asks_for_are_no_predictions(tmp_path):
+    folder = save_encoder(BERT, tmp_path / "encoder", output_hidden_states=True)
+    assert run(classification(BERT), BERT, {BERT.name: folder}, tmp_path).metrics["test"]["accuracy"] >= 0
+
+
+@pytest.mark.parametrize(
+    ("make", "settings", "message"),
+    [
+        (similarity, {}, "--label-smoothing-factor 0.1 is for tasks with one class per row or token"),
+        (partial(classification, multi_label=True), {}, "--label-smoothing-factor 0.1 is for tasks with one class"),
+        (classification, {"class_weights": [3.0, 0.5]}, "does not go with --class-weights"),
+        (classification, {"training": {"gradient_accumulation_steps": 2}}, "does not go with --accumulation"),
+    ],
+)
+def test_label_smoothing_that_would_not_be_what_it_says_is_refused(make, settings, message, encoders, tmp_path):
+    training = {**DESCENT, "label_smoothing_factor": 0.1, **settings.get("training", {})}
+    with pytest.raises(ValueError, match=message):
+        run(make(BERT), BERT, encoders, tmp_path, **{**settings, "training": training})
+
+
+@pytest.mark.slow
+def test_logs_of_tensorboard_are_kept(encoders, tmp_path):
+    pytest.importorskip("tensorboard")
+    run(classification(BERT), BERT, encoders, tmp_path, training={**DESCENT, "report_to": "tensorboard"})
+    assert list((tmp_path / "run" / "runs").rglob("events*")) and not (tmp_path / "run" / "checkpoints").exists()
 
 
 def test_what_cannot_be_loaded_is_refused(tmp_path, encoders):

@@ -45,6 +45,20 @@ def test_default_mode_takes_any_scheme(metric, scheme):
     assert (found["ORG_f1"], found["PER_f1"], found["LOC_f1"]) == (1.0, 1.0, 0.0)
 
 
+@pytest.mark.parametrize("suffix", [False, True])
+def test_tags_of_bilou_and_bmes_are_known(metric, suffix):
+    """Neighbours of one type are two entities, which seqeval's own default mode takes for one, or leaves out."""
+    references = ["B-PER L-PER B-PER L-PER U-LOC U-LOC", "B-ORG M-ORG E-ORG O U-LOC O"]
+    predictions = ["B-PER L-PER B-PER L-PER U-LOC O", "B-ORG M-ORG E-ORG O O O"]
+    references, predictions = ([text.split() for text in texts] for texts in (references, predictions))
+    if suffix:
+        for tags in (*references, *predictions):
+            tags[:] = ["-".join(reversed(tag.split("-"))) for tag in tags]
+    found = metric.compute(predictions=predictions, references=references, suffix=suffix)
+    assert [found[f"{name}_number"] for name in ("LOC", "ORG", "PER")] == [3, 1, 2]
+    assert (found["overall_precision"], found["overall_recall"]) == (1.0, 4 / 6)
+
+
 @pytest.mark.parametrize(
     ("scheme", "num_predicted"),
     # A span that is not well-formed in the scheme is no entity; in IOB1 a needless B- is one of its own.

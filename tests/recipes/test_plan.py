@@ -87,6 +87,13 @@ def test_short_runs_are_not_evaluated_at_every_step(steps, saved, logged):
     assert arguments.save_steps == arguments.eval_steps == saved and arguments.logging_steps == logged
 
 
+def test_a_share_of_the_steps_is_an_interval_too():
+    recipe, tokenizer, documents = load_recipe("bert-minutes").of_steps(40), make_tokenizer(), make_documents()
+    run = Run.from_recipe(recipe, "nowhere", {"seed": 0, "save_steps": 0.11})
+    plan = make_plan(run, run.examples(documents), run.collator(tokenizer, documents), recipe.model_config(tokenizer))
+    assert "a checkpoint every 5 steps, " in str(plan)
+
+
 def test_one_step_is_not_one_steps(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     plan, _ = a_plan((Phase(1, 24, 3),))

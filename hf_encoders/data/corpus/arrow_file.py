@@ -78,13 +78,20 @@ def block_of(batch: pa.RecordBatch) -> SentenceBatch:
     return block._replace(word_starts=starts.tokens)
 
 
-def write_corpus(blocks: Iterable[SentenceBatch], directory: Path, *, has_word_starts: bool) -> datasets.Dataset:
-    """Write documents into one Arrow file, named by a hash of its contents."""
+def corpus_file(directory: Path, name: str) -> Path:
+    """An Arrow file beside that of a corpus."""
+    return directory / f"corpus-{name}.arrow"
+
+
+def write_corpus(
+    blocks: Iterable[SentenceBatch], directory: Path, *, has_word_starts: bool, name: str | None = None
+) -> datasets.Dataset:
+    """Write documents into one Arrow file, with a name that only they have: by default a hash of the contents."""
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
         table = Path(scratch) / "table.arrow"
-        name = write_arrow_file(blocks, table, has_word_starts=has_word_starts)
-        path = directory / f"corpus-{name}.arrow"
+        found = write_arrow_file(blocks, table, has_word_starts=has_word_starts)
+        path = corpus_file(directory, name or found)
         # Only complete files get this name, so that an existing one holds the same bytes.
         if not path.exists():
             os.replace(table, path)

@@ -15,6 +15,7 @@ from hf_encoders.data.corpus.arrow_file import (
     WORD_STARTS,
     SentenceBatch,
     block_of,
+    corpus_file,
     corpus_schema,
     write_corpus,
 )
@@ -105,7 +106,11 @@ def _in_one_batch(dataset: datasets.Dataset) -> datasets.Dataset:
     own_folders = [os.path.dirname(file["filename"]) for file in dataset.cache_files]
     writable = [folder for folder in own_folders if os.access(folder, os.W_OK)]
     folder = Path(writable[0] if writable else get_temporary_cache_files_directory())
-    return write_corpus(blocks, folder, has_word_starts=has_word_starts)
+    # The same selection is written once, not by every process and every start of a run.
+    name = f"of-{dataset._fingerprint}" if datasets.is_caching_enabled() else None
+    if name is not None and (file := corpus_file(folder, name)).is_file():
+        return datasets.Dataset.from_file(str(file))
+    return write_corpus(blocks, folder, has_word_starts=has_word_starts, name=name)
 
 
 def _remedy(documents: Any) -> str:

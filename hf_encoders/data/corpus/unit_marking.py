@@ -91,11 +91,11 @@ def begins_of(lengths: np.ndarray, total: int) -> np.ndarray:
 
 
 def begin_units_at(bits: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """The bits, with those of all levels at the first token of every sentence; none is empty.
+    """The bits, with those of all levels at the first token of every sentence that has one.
 
-    >>> begin_units_at(np.array([5, 13, 0, 1, 5], np.uint8), np.array([2, 3])).tolist()
+    >>> begin_units_at(np.array([5, 13, 0, 1, 5], np.uint8), np.array([2, 3, 0])).tolist()
     [5, 13, 5, 1, 5]
     """
     bits = bits.copy()
-    bits[offsets_of(lengths)[:-1]] |= bits[0] & ~LISTED
+    bits[offsets_of(lengths)[:-1][lengths > 0]] |= bits[0] & ~LISTED
     return bits

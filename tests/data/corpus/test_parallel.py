@@ -147,6 +147,7 @@ class TestCommand:
             (["--parallel", "a", "--languages", "en", "zh", "--phrases"], "--phrases does not go with --parallel"),
             (["--parallel", "a", "--languages", "en", "zh", "--streaming"], "--streaming does not go with"),
             (["--parallel", "a", "--languages", "en", "zh", "--language", "zh"], "--language zh splits text"),
+            (["--parallel", "a", "--languages", "en", "zh", "--text-column", "x"], "--text-column does not go with"),
         ],
     )
     def test_other_options_are_refused(self, corpus, capsys, options, message):

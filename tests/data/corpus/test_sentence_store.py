@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from hf_encoders.data import tokenize_documents
+from hf_encoders.data.corpus import arrow_file
 from hf_encoders.data.corpus.sentence_store import SentenceStore
 from tests.data.corpora import DOCUMENTS, as_text, contents, make_dataset, random_documents
 
@@ -74,6 +75,25 @@ class TestSentenceStore:
             [[6], []],
             [[], [5]],
         ]
+
+    def test_a_selection_is_written_once(self, tokenizer, tmp_path, monkeypatch):
+        tokenize_documents(as_text(random_documents(30)), tokenizer).save_to_disk(tmp_path / "corpus")
+        stores = []
+        for rows in ([3, 1], [3, 1], [1, 3]):
+            with monkeypatch.context() as patch:
+                if len(stores) == 1:
+                    patch.setattr(arrow_file, "write_arrow_file", lambda *_, **__: pytest.fail("written again"))
+                stores.append(SentenceStore(datasets.load_from_disk(tmp_path / "corpus").select(rows)))
+        one, same, other = map(contents, stores)
+        assert one == same == other[::-1] != other
+        assert len(list((tmp_path / "corpus").glob("corpus-*.arrow"))) == 2
+        datasets.disable_caching()  # fingerprints are random then
+        try:
+            for _ in range(2):
+                assert contents(SentenceStore(datasets.load_from_disk(tmp_path / "corpus").select([3, 1]))) == one
+        finally:
+            datasets.enable_caching()
+        assert len(list((tmp_path / "corpus").glob("corpus-*.arrow"))) == 3
 
     def test_pickle_holds_a_path_and_not_the_tokens(self, tokenizer):
         dataset = tokenize_documents(as_text(random_documents(3000)), tokenizer)
