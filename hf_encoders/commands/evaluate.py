@@ -8,6 +8,7 @@ Both cost one forward pass per token.
 """
 
 import argparse
+import itertools
 import json
 import time
 from pathlib import Path
@@ -103,7 +104,7 @@ def read_sentences(arguments: argparse.Namespace) -> list[str]:
     """The sentences of --text."""
     splitter = splitter_for(None if arguments.one_sentence_per_line else arguments.language)
     documents = read_documents(arguments.text, sentence_splitter=splitter)
-    sentences = [sentence for document in documents for sentence in document][: arguments.limit]
+    sentences = list(itertools.islice(itertools.chain.from_iterable(documents), arguments.limit))
     if not sentences:
         raise ValueError(f"--text {' '.join(arguments.text)}: has no sentence: name files with text.")
     damaged = sum("\ufffd" in sentence for sentence in sentences)  # replaces invalid UTF-8

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import IterableDataset, get_worker_info
 from transformers import PreTrainedTokenizerBase
+from transformers.utils import logging
 
 from hf_encoders.data.blocks import BlockLayout
 from hf_encoders.data.chunk_examples import ChunkExamples, ChunkRule, check_pair_length
@@ -26,6 +27,9 @@ from hf_encoders.data.examples import EpochDataset, TextExamples
 from hf_encoders.data.flat_corpus import FlatCorpus
 from hf_encoders.data.ragged import offsets_of
 from hf_encoders.data.randomness import RandomStream, example_keys, random_bits
+
+
+logger = logging.get_logger(__name__)
 
 
 # Positions that are reserved for each window, so that numbering does not depend on windows that other workers read.
@@ -118,7 +122,8 @@ class StreamedExamples(IterableDataset, EpochDataset):
             if is_empty and (self.repeat or next(self._examples(tokenize, epoch, 0, 1), None) is None):
                 raise ValueError(
                     f"documents gives no example to worker {worker} of {num_workers}: check that the stream holds "
-                    "text, and set dataloader_num_workers or window_documents lower."
+                    "text (for pairs, documents of two sentences, and two in a window), and set "
+                    "dataloader_num_workers or window_documents lower."
                 )
 
     def _examples(self, tokenize: WindowTokenizer, epoch: int, worker: int, num_workers: int) -> Iterator[Examples]:
@@ -172,19 +177,20 @@ class StreamedChunks(StreamedExamples):
         self.max_length = max_length
 
     def examples_of(self, corpus: FlatCorpus, first_position: int, draw: int) -> Iterator[ChunkExamples]:
-        """References to the chunks of a window."""
+        """References to the chunks of a window; none, with one warning, of a window without pairs."""
         sizes = np.diff(corpus.document_offsets)
         if len(sizes) < 2:
-            raise ValueError(
-                f"documents: a window of the stream has {len(sizes)} document(s) with tokens, and random segments "
-                "come from another one: join small shards, or split the text into documents."
+            logger.warning_once(
+                "Windows of the stream with fewer than two documents are left out: random segments come from another "
+                "document. Join small shards, or split the text into documents."
             )
+            return
         if sizes.max() < 2:
-            raise ValueError(
-                f"documents: none of the {len(sizes)} documents of a window has two sentences, and a sentence pair "
-                "needs one: check the sentence_splitter, put several sentences into each document, or use "
-                "StreamedBlocks (mlm)."
+            logger.warning_once(
+                "Windows of the stream without a document of two sentences are left out: a sentence pair needs one. "
+                "Check the sentence_splitter, put several sentences into each document, or use StreamedBlocks (mlm)."
             )
+            return
         chunks = cut_corpus(corpus, self.max_length, self.rule, self.seed, draw, first_position)
         for i in shuffled(chunks.keys):
             yield chunks.take(slice(i, i + 1))

@@ -6,6 +6,7 @@ only models that share a tokenizer.
 """
 
 import math
+import reprlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -163,7 +164,7 @@ def _scored_texts(
         places = [place for place, is_special in enumerate(encoded["special_tokens_mask"][number]) if not is_special]
         if not places or mask_id in ids:
             fault = f"contains the token {tokenizer.mask_token}" if places else "has no tokens"
-            raise ValueError(f"texts[{number}] {fault}: leave it out.")
+            raise ValueError(f"texts[{number}]={reprlib.repr(texts[number])} {fault}: leave it out.")
         ends = _ends_of_words(encoded, number, places) if mask_rest_of_word else [place + 1 for place in places]
         rows.append(ScoredText(tuple(ids), tuple(places), tuple(ends)))
     return rows

@@ -60,7 +60,8 @@ def read_labels(data: datasets.DatasetDict, column: str) -> tuple[dict[str, list
         if unseen:
             raise ValueError(
                 f"{split} data: {column} has the labels {unseen}, which no training row has. There are {names[:20]}. "
-                "Another --held-out-seed holds out other rows."
+                "Label those rows otherwise, or leave them out; if they were held out of the training rows, give "
+                "another --held-out-seed, or --held-out 0."
             )
     return labels, names
 

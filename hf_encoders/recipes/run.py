@@ -182,7 +182,11 @@ class Run:
         for name, source in sources.items():
             # A mixture says by itself that it is not drawn again.
             own = self.objective.held_out_options(self.recipe.examples)
-            one = examples_of(name, source, self.objective, longest, own, seed=seed, redraw=bool(name))
+            try:
+                one = examples_of(name, source, self.objective, longest, own, seed=seed, redraw=bool(name))
+            except ValueError as error:
+                documents = f"{len(source.documents):,} held-out document{'s' * (len(source.documents) != 1)}"
+                raise ValueError(f"{documents}: {error} Or hold out more, with --validation-share.") from error
             examples = mixed({name: one}, {name: source}, Sampling(), seed, redraw=False)
             spread = np.linspace(0, len(examples) - 1, min(len(examples), most)).astype(int)
             found[name] = Subset(examples, spread.tolist())

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from torch.utils.data import DataLoader
 
-from hf_encoders.data import DataCollatorForMaskedLM, DataCollatorForNextSentencePrediction
+from hf_encoders.data import DataCollatorForMaskedLM, DataCollatorForNextSentencePrediction, streaming
 from hf_encoders.data.blocks import SentenceBlocks
 from hf_encoders.data.chunks import DocumentChunks
 from hf_encoders.data.presets import BERT_CHUNKS
@@ -271,8 +271,8 @@ def test_lengths_without_room_are_refused(tokenizer):
     [
         ([], "no example to worker 0 of 1"),
         (["", " \n"], "no example to worker 0 of 1"),
-        (["w5\nw6"], "1 document"),
-        (["w5", "w6", "w7"], "two sentences"),
+        (["w5\nw6"], "no example to worker 0 of 1.*two in a window"),
+        (["w5", "w6", "w7"], "no example to worker 0 of 1.*two sentences"),
         ([None, "w6"], "None is not a text"),
         ([{"text": "w5"}], "'w5'} is not a text"),
         ([[5, 6], [7]], r"\[5, 6\] is not a text"),
@@ -287,6 +287,20 @@ def test_streams_that_give_no_pairs_are_refused_when_read(tokenizer, given, mess
     chunks.set_epoch(0)
     with pytest.raises(ValueError, match=message):
         next(iter(chunks))
+
+
+def test_windows_without_pairs_are_left_out_with_a_warning(tokenizer, monkeypatch):
+    """They may come after hours of training: a shard of one document, or documents of single sentences."""
+    shards = [[["w5", "w6"]], [["w7 w8", "w9"], ["w10 w11", "w12"], ["w13"], ["w14"]]]
+    texts = datasets.IterableDataset.from_generator(rows, gen_kwargs={"shards": shards})
+    chunks, told = StreamedChunks(texts, tokenizer, 6, window_documents=2, redraw=False), []
+    monkeypatch.setattr(streaming.logger, "warning_once", told.append)
+    tokens = {int(number) for chunk in chunks for sentence in chunk.sentences(0) for number in sentence}
+    assert tokens == set(range(7, 13))
+    assert [message[:49] for message in told] == [
+        "Windows of the stream with fewer than two documen",
+        "Windows of the stream without a document of two s",
+    ]
 
 
 @pytest.mark.parametrize(

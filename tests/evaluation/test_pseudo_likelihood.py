@@ -144,8 +144,8 @@ def test_uniform_model_has_the_vocabulary_as_perplexity():
     ("texts", "arguments", "message"),
     [
         ([], {}, "texts is empty"),
-        (["mat", " "], {}, r"texts\[1\] has no tokens"),
-        (["mat", "the [MASK] sat"], {}, r"texts\[1\] contains the token \[MASK\]"),
+        (["mat", " "], {}, r"texts\[1\]=' ' has no tokens"),
+        (["mat", "the [MASK] sat"], {}, r"texts\[1\]='the \[MASK\] sat' contains the token \[MASK\]"),
         (["mat " * 42], {}, r"texts\[0\] has 44 tokens, the model takes 43"),
         (["mat"], {"max_tokens": 0}, "max_tokens=0"),
     ],

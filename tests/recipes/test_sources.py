@@ -52,6 +52,13 @@ def test_phases_of_another_mixture_repeat_no_random_number():
     )
 
 
+def test_held_out_documents_that_give_no_example_are_named():
+    run = make_run(objective="nsp", sources={"alpha": 1.0}, phases=[{"steps": 1, "length": 12, "examples": 2}])
+    message = "2 held-out documents: .* two sentences.* Or hold out more, with --validation-share"
+    with pytest.raises(ValueError, match=message):
+        run.held_out_examples(make_dataset([[[5, 6]], [[7]]]))
+
+
 def test_unigram_baselines_by_hand():
     """Two sources of two tokens each; the mixture reads the first once and the second twice."""
     train = {
