@@ -155,7 +155,7 @@ def finetune(
 def load_model(
     name: str, auto_class: type, config: PreTrainedConfig, fields: dict[str, Any], from_scratch: bool = False
 ) -> PreTrainedModel:
-    """The encoder with a new head, in float32.
+    """The encoder with a new head, or that of a checkpoint with one of the same size, which is said; in float32.
 
     Args:
         name (`str`): Folder, or name on the Hub.
@@ -165,7 +165,7 @@ def load_model(
         from_scratch (`bool`, *optional*, defaults to `False`): Whether to initialise all weights randomly.
     """
     # A checkpoint's config.json may ask for further outputs, which would be taken for predictions.
-    alone = {"output_hidden_states": False, "output_attentions": False}
+    alone, classes = {"output_hidden_states": False, "output_attentions": False}, config.id2label
     config = type(config).from_dict({**config.to_dict(), **fields, **alone, "model_type": config.model_type})
     if from_scratch:
         model = auto_class.from_config(config, dtype=torch.float32)
@@ -175,6 +175,10 @@ def load_model(
         # A masked language model is saved without the pooler, which is then new, like the head.
         if absent := [key for key in missing if key.startswith(prefix) and "pooler" not in key]:
             raise ValueError(f"--model {name!r} has no weights for {absent[0]}: give another, or --from-scratch.")
+        heads = {key for key, _ in model.named_parameters() if not key.startswith(prefix)}
+        if heads and not heads & set(missing):
+            of, now = (", ".join(list(names.values())[:10]) for names in (classes, config.id2label))
+            print(f"  the head is the checkpoint's, trained for {of}, and goes on as that for {now}", flush=True)
     if not isinstance(config, EncoderConfig):
         # transformers' heads accept Trainer's item count without dividing by it, so that accumulated micro-batches
         # would be summed instead of averaged.

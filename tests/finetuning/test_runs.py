@@ -269,6 +269,17 @@ def test_types_of_entities_may_be_called_like_sets(encoders, tmp_path):
     assert {"test_f1", "test_number", "overall_f1", "loss"} <= found.keys() and "f1" not in found
 
 
+def test_a_head_that_is_kept_is_said(encoders, tmp_path, capsys):
+    """Of another task it would begin with classes that mean something else."""
+    tuned = run(classification(BERT), BERT, encoders, tmp_path).model
+    assert "head is the checkpoint's" not in capsys.readouterr().out
+    tuned.save_pretrained(tmp_path / "tuned")
+    data = splits(train={"text": sentences(8), "label": ["sad", "glad"] * 4})
+    task = sequence_classification.prepare(data, tokenizer_of(BERT), max_length=LENGTH)
+    run(task, BERT, {BERT.name: tmp_path / "tuned"}, tmp_path)
+    assert "the checkpoint's, trained for cat, none, and goes on as that for glad, sad" in capsys.readouterr().out
+
+
 def test_outputs_that_config_json_asks_for_are_no_predictions(tmp_path):
     folder = save_encoder(BERT, tmp_path / "encoder", output_hidden_states=True)
     assert run(classification(BERT), BERT, {BERT.name: folder}, tmp_path).metrics["test"]["accuracy"] >= 0
