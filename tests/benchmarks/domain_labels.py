@@ -46,6 +46,15 @@ def main() -> None:
     parser.add_argument("--model", required=True, metavar="DIR", help="encoder of general text, with its tokenizer")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder of the runs")
     parser.add_argument("--adapt-steps", type=int, default=2000, metavar="N", help="default: 2000")
+    parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS), metavar="N", help="default: 0 1 2")
+    parser.add_argument(
+        "--labels",
+        nargs="+",
+        type=int,
+        metavar="N",
+        choices=[n for n in STEPS if n],
+        help="100, 1000 (default: and all)",
+    )
     parser.add_argument("--most-steps", type=int, metavar="N", help="of fine-tuning, to try the script")
     arguments = parser.parse_args()
     transformers.logging.set_verbosity_error()
@@ -61,8 +70,8 @@ def main() -> None:
             raise SystemExit(status)
     rows = datasets.load_from_disk(str(data / "labelled"))
     print({name: len(part) for name, part in rows.items()}, sorted(set(rows["train"]["label"])))
-    for seed in SEEDS:
-        for labels in STEPS:
+    for seed in arguments.seeds:
+        for labels in arguments.labels or STEPS:
             for encoder in ENCODERS:
                 run(encoder, labels, seed, rows, arguments)
     print(table(output), frozen_table(rows, arguments), sep="\n\n")
@@ -112,7 +121,7 @@ def frozen_table(rows: datasets.DatasetDict, arguments: argparse.Namespace) -> s
     targets = {part: np.array(rows[part]["label"]) for part in rows}
     found = [["labels", *(f"{encoder}, frozen" for encoder in ENCODERS), "TF-IDF"]]
     for labels in STEPS:
-        positions = [drawn(rows, labels, seed) for seed in SEEDS]
+        positions = [drawn(rows, labels, seed) for seed in arguments.seeds]
         accuracies = [
             [
                 make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
