@@ -6,7 +6,6 @@ seed's model, with tokenizer, code and record, is saved to `DIR/seed-N`, all met
 
 import argparse
 import inspect
-import os
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +44,7 @@ from hf_encoders.finetuning.runs import (
 )
 from hf_encoders.finetuning.task import PreparedTask
 from hf_encoders.loading import CLASSES, check_first_position, load_config, load_tokenizer, longest_input
+from hf_encoders.recipes.run import num_processes
 from hf_encoders.records.training_record import command_of
 from hf_encoders.saved_files import save_tokenizer
 from hf_encoders.training.hyperparameters import check_training_arguments
@@ -120,7 +120,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not all(0 <= seed < 2**32 for seed in arguments.seeds):
         raise ValueError(f"--seeds {arguments.seeds}: a seed must be from 0 to 2**32 - 1.")
     training = training_options.training_fields(arguments)
-    if os.environ.get("WORLD_SIZE", "1") != "1":
+    if num_processes() > 1:
         raise ValueError("finetune runs in one process, one seed after the other: start it without torchrun.")
     check_folder(folder, "--output")
     arguments.until_end.enter_context(locked(folder, "--output", wait=False))
@@ -158,7 +158,6 @@ def run(arguments: argparse.Namespace) -> int:
     for warning in data_warnings:
         print(f"WARNING: {warning}")
     command, results = command_of(arguments), []
-    (folder / RESULTS_FILE).unlink(missing_ok=True)  # of models that are replaced now
     for seed in arguments.seeds:
         print(f"\nseed {seed}", flush=True)
         with replaced_folder(folder / f"seed-{seed}") as unfinished:

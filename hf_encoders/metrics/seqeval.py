@@ -60,15 +60,15 @@ class Seqeval(evaluate.Metric):
                 lengths = f"{len(predicted)} predictions, {len(true)} references"
                 raise ValueError(f"sentence {number}: {lengths}: pass a tag per word.")
         strict = _strict_arguments(mode, scheme)
-        if not strict:  # seqeval knows the tags of the other schemes only
-            predictions, references = (
-                [_in_iobes(tags, suffix) for tags in rows] for rows in (predictions, references)
-            )
         # Not `classification_report`, whose averages overwrite types of the same name.
         if strict:
             score = v1.precision_recall_fscore_support
             kinds = v1.unique_labels(references, predictions, strict["scheme"], suffix)
         else:
+            # Of all schemes, seqeval does not know the tags of BILOU and BMES here.
+            references, predictions = (
+                [_in_iobes(tags, suffix) for tags in rows] for rows in (references, predictions)
+            )
             score = sequence_labeling.precision_recall_fscore_support
             found = [*get_entities(references, suffix), *get_entities(predictions, suffix)]
             kinds = sorted({kind for kind, _, _ in found})

@@ -213,9 +213,10 @@ def test_what_is_finished_is_kept_when_a_later_seed_fails(bert, files, tmp_path,
     monkeypatch.setattr(command, "finetune", fail_at_one)
     with pytest.raises(ValueError, match="diverged"):
         finetune(*words, "--seeds", 1, "--overwrite")
-    assert not (tmp_path / "out" / "results.json").exists(), "it was of a model that is to be replaced"
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert [one["seed"] for one in results["seeds"]] == [0], "nothing has replaced it yet"
     with pytest.raises(ValueError, match="diverged"):
-        finetune(*words, "--seeds", 2, 1)
+        finetune(*words, "--seeds", 2, 1, "--overwrite")
     assert [one["seed"] for one in json.loads((tmp_path / "out" / "results.json").read_text())["seeds"]] == [2]
 
 

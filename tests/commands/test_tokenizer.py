@@ -82,7 +82,7 @@ def test_the_limit_is_spread_over_the_text():
     ("arguments", "message"),
     [
         (["--input", "gone.txt"], "'gone.txt' does not exist"),
-        (["--input", "EMPTY"], "no words in the text"),
+        (["--input", "EMPTY"], "the text is empty: a tokenizer needs words"),
         (["--vocab-size", "20"], "vocab_size=20 is too small for the text"),
         (["--compare-sizes", "200", "200"], "names a size twice"),
         (["--output", "FULL"], "holds files that this command did not write"),

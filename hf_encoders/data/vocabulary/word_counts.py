@@ -34,8 +34,8 @@ def count_words(lines: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> dic
     words.pop("", None)
     if not words:
         raise ValueError(
-            "no words in the text (sentences; --corpus or --input of a command): a tokenizer needs some to be trained "
-            "on. Check the files."
+            "the text is empty: a tokenizer needs words to be trained on. Check the files of --input or --corpus, or "
+            "the sentences that were given."
         )
     return dict(sorted(words.items()))
 

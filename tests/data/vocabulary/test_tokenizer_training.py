@@ -42,7 +42,7 @@ def test_accents_and_case_go_where_asked(tmp_path):
 
 
 def test_no_text_is_refused():
-    with pytest.raises(ValueError, match="no words in the text"):
+    with pytest.raises(ValueError, match="the text is empty: a tokenizer needs words"):
         train_tokenizer([], HfeBertConfig, 400, 32)
 
 
