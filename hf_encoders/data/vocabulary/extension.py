@@ -3,13 +3,14 @@
 Each new entry stands for a run of old ones, and is added so that other text is cut as before:
 
 - BPE: a merge at the end of the list, which is applied after all others, to two pieces that stand side by side;
-- Unigram: with the sum of the scores of its pieces and a little more, so that it wins exactly against them;
+- Unigram: with the sum of the scores of its pieces and a little more for each token that it saves, so that it wins
+  exactly against them, and against a shorter new entry beside the rest of them;
 - WordPiece: whole words only. The longest match is taken from left to right, so a word that begins with a new entry
   may be cut differently behind it too; entries of parts of words would change every second line.
 
 Entries are chosen one after the other, always the one that saves most tokens of the text, as BPE is trained
-(Sennrich et al. 2016, https://arxiv.org/abs/1508.07909); Unigram, which needs no pieces in between, takes runs of any
-length in one step.
+(Sennrich et al. 2016, https://arxiv.org/abs/1508.07909); Unigram, which needs no pieces in between, takes longer runs
+in one step.
 """
 
 import heapq
@@ -24,8 +25,11 @@ from typing import Any, NamedTuple
 from transformers import PreTrainedTokenizerBase
 
 
-LEAST_COUNT = 5  # occurrences in the text of a word that entries are made of: rarer ones teach an embedding nothing
-SCORE_MARGIN = 1e-3  # in nats, of a Unigram entry over its pieces; scores are trained to about 1e-4
+LEAST_COUNT = 5  # occurrences in the text of what an entry stands for: rarer ones teach an embedding nothing
+LONGEST_RUN = (
+    16  # pieces; without a limit, a "word" of text without spaces, a sentence, has hundreds of thousands of runs
+)
+SCORE_MARGIN = 1e-3  # in nats, of a Unigram entry per token that it saves; scores are trained to about 1e-4
 BYTES = frozenset(f"<0x{byte:02X}>" for byte in range(256))  # pieces of a model with `byte_fallback`
 FILLER_SCORE = -1000.0  # of tokens that a Unigram model has to list and must not find by itself
 
@@ -39,7 +43,7 @@ def _pairs(pieces: Sequence[str]) -> list[Run]:
 
 def _runs(pieces: Sequence[str]) -> list[Run]:
     ends = range(2, len(pieces) + 1)
-    return [tuple(pieces[begin:end]) for end in ends for begin in range(end - 1)]
+    return [tuple(pieces[begin:end]) for end in ends for begin in range(max(0, end - LONGEST_RUN), end - 1)]
 
 
 def _words(pieces: Sequence[str]) -> list[Run]:
@@ -65,13 +69,14 @@ def extend_vocabulary(
         tokenizer (`PreTrainedTokenizerBase`): A fast tokenizer with a WordPiece, BPE or Unigram model; not changed.
         words (`Mapping[str, int]`): The words of the text, from `count_words` with this tokenizer.
         number (`int`): Most entries to add, at least 1; the text may give fewer.
-        least_count (`int`, *optional*, defaults to 5): Words that occur less often are not looked at.
+        least_count (`int`, *optional*, defaults to 5): Pieces that stand side by side less often make no entry.
 
     Returns:
         `ExtendedVocabulary`: The tokenizer, of the same class; new ids follow the largest old one.
 
     Raises:
-        ValueError: For another kind of tokenizer, a `number` below 1, and text that no entry makes shorter.
+        ValueError: For another kind of tokenizer, a `number` below 1, text that no entry makes shorter, and a WordPiece
+            tokenizer with added tokens that are found as whole words only.
     """
     if number < 1:
         raise ValueError(f"number={number} must be at least 1.")
@@ -81,15 +86,21 @@ def extend_vocabulary(
     if state["type"] not in RUNS:
         raise ValueError(f"tokenizer has a model of type {state['type']}: entries can be added to {', '.join(RUNS)}.")
     vocabulary = tokenizer.get_vocab()
+    whole = [token.content for token in tokenizer.added_tokens_decoder.values() if token.single_word]
+    if state["type"] == "WordPiece" and (inside := set(whole) - state["vocab"].keys()):
+        raise ValueError(
+            f"tokenizer has the added token {min(inside)!r} of whole words (single_word), which WordPiece would find "
+            "inside of words too, once there are entries behind it: add it without single_word, or leave it out."
+        )
     # Pieces that are bytes of unknown characters stand for themselves only, also when they are decoded.
     of_bytes = BYTES if state.get("byte_fallback") else frozenset()
-    cut = _cut_words(tokenizer, words, least_count, of_bytes)
+    cut = _cut_words(tokenizer, words, of_bytes)
     prefix = state.get("continuing_subword_prefix") or ""
-    chosen = _choose(cut, number, set(vocabulary), prefix, RUNS[state["type"]])
+    chosen = _choose(cut, number, set(vocabulary), prefix, RUNS[state["type"]], least_count)
     if not chosen:
+        what = "no word of two pieces" if state["type"] == "WordPiece" else "no two pieces side by side in a word"
         raise ValueError(
-            f"the text has no word of two pieces that occurs {least_count} times: give more text, or keep the "
-            "tokenizer as it is."
+            f"the text has {what}, {least_count} times or more: give more text, or keep the tokenizer as it is."
         )
     first_id = max(vocabulary.values()) + 1
     ids = {**vocabulary, **{entry: first_id + place for place, entry in enumerate(chosen)}}
@@ -102,20 +113,24 @@ def extend_vocabulary(
 
 
 def _cut_words(
-    tokenizer: PreTrainedTokenizerBase, words: Mapping[str, int], least_count: int, left_out: frozenset[str]
+    tokenizer: PreTrainedTokenizerBase, words: Mapping[str, int], left_out: frozenset[str]
 ) -> list[tuple[list[str], int]]:
-    """The pieces and the count of each frequent word that has two or more, all known, not special or `left_out`."""
+    """The pieces and the count of each word that has two or more, all known, not special or `left_out`."""
     known, found = tokenizer.get_vocab().keys() - {*tokenizer.all_special_tokens} - left_out, []
     for word, count in words.items():
-        if count >= least_count:
-            pieces = [piece.value for piece in tokenizer.backend_tokenizer.model.tokenize(word)]
-            if len(pieces) > 1 and known.issuperset(pieces):
-                found.append((pieces, count))
+        pieces = [piece.value for piece in tokenizer.backend_tokenizer.model.tokenize(word)]
+        if len(pieces) > 1 and known.issuperset(pieces):
+            found.append((pieces, count))
     return found
 
 
 def _choose(
-    cut: list[tuple[list[str], int]], number: int, taken: set[str], prefix: str, runs: Callable[[list[str]], list[Run]]
+    cut: list[tuple[list[str], int]],
+    number: int,
+    taken: set[str],
+    prefix: str,
+    runs: Callable[[list[str]], list[Run]],
+    least_count: int = 1,
 ) -> dict[str, Run]:
     """The entries in the order in which they are chosen, each with the run of pieces that it replaces.
 
@@ -125,41 +140,50 @@ def _choose(
         taken: Entries that there are.
         prefix: That of a piece inside a word.
         runs: Those of a word's pieces that an entry can stand for.
+        least_count: Fewest occurrences of a run.
 
     >>> cut = [(["hyper", "##tens", "##ion"], 6), (["tens", "##ion"], 9), (["hyper", "##tens", "##ive"], 4)]
     >>> _choose(cut, 2, set(), "##", _words)
     {'hypertension': ('hyper', '##tens', '##ion'), 'tension': ('tens', '##ion')}
     """
     gains: dict[Run, int] = defaultdict(int)
-    places: dict[Run, set[int]] = defaultdict(set)
+    places: dict[Run, list[int]] = defaultdict(list)
+
+    def is_frequent(run: Run) -> bool:
+        return gains[run] >= least_count * (len(run) - 1)
 
     def count(word: int, sign: int) -> None:
         pieces, occurrences = cut[word]
         for run in runs(pieces):
             gains[run] += sign * occurrences * (len(run) - 1)
-            places[run].add(word)
 
     for word in range(len(cut)):
         count(word, 1)
-    # Gains only fall, but for runs with a new entry: those that fell are put back when they come up.
+    # Gains only fall, but for runs with a new entry: rare runs, nearly all, never come up. Those that fell are put back.
+    gains = defaultdict(int, {run: gain for run, gain in gains.items() if is_frequent(run)})
+    for word, (pieces, _) in enumerate(cut):
+        for run in runs(pieces):
+            if run in gains:
+                places[run].append(word)
     waiting = [(-gain, run) for run, gain in gains.items()]
     heapq.heapify(waiting)
     chosen: dict[str, Run] = {}
     while waiting and len(chosen) < number:
         stored, run = heapq.heappop(waiting)
         gain, entry = gains[run], _joined(run, prefix)
-        if entry in taken or entry in chosen or gain <= 0:
+        if entry in taken or entry in chosen or not is_frequent(run):
             continue
         if gain < -stored:
             heapq.heappush(waiting, (-gain, run))
             continue
         chosen[entry] = run
-        for word in sorted(places[run]):
+        for word in sorted({*places[run]}):
             count(word, -1)
             cut[word] = _replaced(cut[word][0], run, entry), cut[word][1]
             count(word, 1)
             for one in runs(cut[word][0]):
                 if entry in one:
+                    places[one].append(word)
                     heapq.heappush(waiting, (-gains[one], one))
     return chosen
 
@@ -208,7 +232,7 @@ def _add_entries(
     state["vocab"] += [[tokens[number], FILLER_SCORE] for number in range(listed, max(tokens) + 1)]
     scores = dict(map(tuple, state["vocab"]))
     for entry, run in chosen.items():
-        scores[entry] = sum(scores[piece] for piece in run) + SCORE_MARGIN
+        scores[entry] = sum(scores[piece] for piece in run) + SCORE_MARGIN * (len(run) - 1)
         state["vocab"].append([entry, scores[entry]])
 
 

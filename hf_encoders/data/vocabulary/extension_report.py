@@ -1,17 +1,20 @@
 """What new entries of a vocabulary do: on the text they were chosen for, and on other text."""
 
 import json
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.data.corpus.report import reading_rows
+from hf_encoders.data.corpus.segmentation import replace_lone_surrogates
 from hf_encoders.data.vocabulary.extension import ExtendedVocabulary
 from hf_encoders.data.vocabulary.report import REPORT_FILE
-from hf_encoders.data.vocabulary.word_counts import count_words
+from hf_encoders.data.vocabulary.word_counts import LINES_PER_BATCH
 from hf_encoders.records.tables import text_table
 from hf_encoders.redaction import published
 
@@ -33,21 +36,25 @@ class TextChange:
 
     @classmethod
     def of(cls, before: PreTrainedTokenizerBase, extended: ExtendedVocabulary, lines: Sequence[str]) -> "TextChange":
-        """Cut the words of lines with both.
+        """Cut lines with both, as text for a model, but for special tokens around it.
 
         Raises:
             ValueError: If there is no word.
         """
-        cuts = [tokenizer.backend_tokenizer.model.tokenize for tokenizer in (before, extended.tokenizer)]
-        words = count_words(lines, before)
-        tokens_before = tokens_after = otherwise = 0
-        for word, count in words.items():
-            old, new = ([piece.id for piece in cut(word)] for cut in cuts)
-            tokens_before += count * len(old)
-            tokens_after += count * len(new)
-            otherwise += count * (old != [one for token in new for one in extended.pieces.get(token, [token])])
+        tokens_before = tokens_after = words = otherwise = 0
+        for begin in range(0, len(lines), LINES_PER_BATCH):
+            batch = [*map(replace_lone_surrogates, lines[begin : begin + LINES_PER_BATCH])]
+            cuts = (words_of_tokens(tokenizer, batch) for tokenizer in (before, extended.tokenizer))
+            for old, new in zip(*cuts, strict=True):
+                tokens_before += sum(map(len, old))
+                tokens_after += sum(map(len, new))
+                words += len(old)
+                same = ([one for token in word for one in extended.pieces.get(token, [token])] for word in new)
+                otherwise += sum(one != other for one, other in zip(old, same, strict=True))
+        if not words:
+            raise ValueError("the text is empty: give lines with words.")
         spaced = sum(len(line.split()) for line in lines)
-        return cls(spaced, sum(map(len, lines)), tokens_before, tokens_after, otherwise / sum(words.values()))
+        return cls(spaced, sum(map(len, lines)), tokens_before, tokens_after, otherwise / words)
 
     def row(self, name: str) -> tuple[str, ...]:
         """Cells for a table."""
@@ -105,6 +112,18 @@ class ExtensionReport:
             rows.append(self.kept.row("other text"))
         warnings = (f"warning: {warning}" for warning in self.warnings)
         return "\n".join([text_table(facts), text_table(rows, "<>"), *warnings])
+
+
+def words_of_tokens(tokenizer: PreTrainedTokenizerBase, lines: Sequence[str]) -> list[list[list[int]]]:
+    """Token ids of each line by word, as normalizer, added tokens and pre-tokenizer divide it."""
+    encoded = tokenizer(list(lines), add_special_tokens=False, verbose=False).encodings
+    return [
+        [
+            [token for token, _ in word]
+            for _, word in groupby(zip(one.ids, one.word_ids, strict=True), operator.itemgetter(1))
+        ]
+        for one in encoded
+    ]
 
 
 def save_pieces(pieces: Mapping[int, Sequence[int]], directory: Path) -> None:

@@ -5,11 +5,12 @@ is done once for any number of vocabularies.
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from tokenizers import Tokenizer, models, trainers
+from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.data.corpus.segmentation import replace_lone_surrogates
@@ -21,12 +22,14 @@ LINES_PER_BATCH = 1000  # normalized and pre-tokenized at once
 def count_words(lines: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
     """Count normalized words, as the tokenizer's normalizer and pre-tokenizer define them; its vocabulary is unused.
 
+    Of a word around a token that was added (`tokenizer.add_tokens`) only the rest counts: text is cut there first.
     Memory is needed for distinct words only. They are sorted by code points: the library's order is random.
     """
     counting = Tokenizer(models.WordLevel({}, unk_token=""))
     if tokenizer.backend_tokenizer.normalizer is not None:
         counting.normalizer = tokenizer.backend_tokenizer.normalizer
-    counting.pre_tokenizer = tokenizer.backend_tokenizer.pre_tokenizer
+    steps = [_without_added_tokens(tokenizer), tokenizer.backend_tokenizer.pre_tokenizer]
+    counting.pre_tokenizer = pre_tokenizers.Sequence([step for step in steps if step is not None])
     trainer = trainers.WordLevelTrainer(vocab_size=1, show_progress=False)
     counting.train_from_iterator(_batches(lines), trainer=trainer)
     # Only the serialized state of a trainer shows its counts.
@@ -38,6 +41,18 @@ def count_words(lines: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> dic
             "the sentences that were given."
         )
     return dict(sorted(words.items()))
+
+
+def _without_added_tokens(tokenizer: PreTrainedTokenizerBase) -> pre_tokenizers.PreTokenizer | None:
+    """A step that removes added tokens, but for special ones, from normalized text; None if there are none."""
+    normalizer, patterns = tokenizer.backend_tokenizer.normalizer, []
+    for token in tokenizer.added_tokens_decoder.values():
+        if not token.special:
+            content = normalizer.normalize_str(token.content) if normalizer and token.normalized else token.content
+            patterns.append(rf"\b{re.escape(content)}\b" if token.single_word else re.escape(content))
+    if not patterns:
+        return None
+    return pre_tokenizers.Split(Regex("|".join(sorted(patterns, key=len, reverse=True))), "removed")
 
 
 def check_coverage(coverage: float) -> None:

@@ -4,10 +4,19 @@ import json
 import random
 
 import pytest
-from tokenizers import Tokenizer, models
+from tokenizers import AddedToken, Tokenizer, models
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerFast
 
-from hf_encoders.data.vocabulary.extension import SCORE_MARGIN, _choose, _pairs, _runs, _words, extend_vocabulary
+from hf_encoders.data.vocabulary.extension import (
+    LONGEST_RUN,
+    SCORE_MARGIN,
+    _choose,
+    _pairs,
+    _runs,
+    _words,
+    extend_vocabulary,
+)
+from hf_encoders.data.vocabulary.extension_report import TextChange
 from hf_encoders.data.vocabulary.word_counts import count_words
 from tests.data.vocabulary.trained import FAMILIES, lines, train
 
@@ -132,7 +141,68 @@ def test_scores_of_unigram_entries():
     extended = extend_vocabulary(tokenizer, count_words(domain_lines(), tokenizer), 1)
     ((new, pieces),) = extended.pieces.items()
     state = json.loads(extended.tokenizer.backend_tokenizer.to_str())["model"]["vocab"]
-    assert state[new][1] == pytest.approx(sum(state[piece][1] for piece in pieces) + SCORE_MARGIN)
+    assert len(pieces) > 2
+    assert state[new][1] == pytest.approx(
+        sum(state[piece][1] for piece in pieces) + SCORE_MARGIN * (len(pieces) - 1), abs=SCORE_MARGIN / 10
+    )
+
+
+def letters(model_class, text: str = "abcdefgh"):
+    """A tokenizer whose pieces are letters."""
+    if model_class is models.BPE:
+        model = models.BPE({one: number for number, one in enumerate(["<unk>", *text])}, [], unk_token="<unk>")
+    else:
+        model = models.Unigram([("<unk>", 0.0), *((one, -1.1 - place / 7) for place, one in enumerate(text))], 0)
+    return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(model), unk_token="<unk>")
+
+
+def test_a_unigram_entry_wins_against_a_shorter_one_that_is_chosen_later():
+    extended = extend_vocabulary(letters(models.Unigram), {"abcdefgh": 20, "abc": 30, "defg": 25}, 9)
+    new = extended.tokenizer.convert_ids_to_tokens(list(extended.pieces))
+    assert new[:3] == ["abcdefgh", "defg", "abc"]
+    assert [extended.tokenizer.tokenize(entry) for entry in new] == [[entry] for entry in new]
+
+
+@pytest.mark.parametrize("model_class", [models.BPE, models.Unigram])
+class TestFrequency:
+    def test_rare_words_share_pieces(self, model_class):
+        extended = extend_vocabulary(letters(model_class), {"cabd": 3, "eabf": 2, "gh": 4}, 9)
+        assert extended.tokenizer.convert_ids_to_tokens(list(extended.pieces)) == ["ab"]
+
+    def test_a_text_without_spaces_is_one_word(self, model_class):
+        generator = random.Random(0)
+        sentences = ["".join(generator.choices("cdefgh", k=90)) + "ab" * 5 for _ in range(40)]
+        extended = extend_vocabulary(letters(model_class), dict.fromkeys(sentences, 1), 12)
+        assert max(map(len, extended.pieces.values())) <= 10
+        saved = sum(len(extended.tokenizer.tokenize(one)) for one in sentences) / 40
+        assert saved < 85  # of 100 letters
+
+    def test_runs_of_a_repeated_line_are_limited(self, model_class):
+        line = "".join(random.Random(0).choices("abcdefgh", k=3000))
+        extended = extend_vocabulary(letters(model_class), {line: 6}, 1)
+        assert len(next(iter(extended.pieces.values()))) <= LONGEST_RUN
+
+
+@pytest.mark.parametrize("config_class", FAMILIES, ids=lambda config_class: config_class.model_type)
+def test_no_entry_for_words_with_an_added_token(config_class):
+    tokenizer = train(config_class)
+    tokenizer.add_tokens(["tensi", "<gene>"])
+    text = domain_lines() + ["cardio <gene>"] * 9
+    extended = extend_vocabulary(tokenizer, count_words(text, tokenizer), 40)
+    new = extended.tokenizer.convert_ids_to_tokens(list(extended.pieces))
+    assert any("card" in entry for entry in new)
+    used = {token for ids in ids_of(extended.tokenizer, text) for token in ids}
+    assert not any("tensi" in entry or "gene" in entry for entry in new) and used.intersection(extended.pieces)
+    change = TextChange.of(tokenizer, extended, text)
+    assert change.tokens_before == sum(map(len, ids_of(tokenizer, text)))
+    assert change.tokens_after == sum(map(len, ids_of(extended.tokenizer, text))) < change.tokens_before
+
+
+def test_added_tokens_of_whole_words_are_refused_in_wordpiece():
+    tokenizer = BertTokenizer(vocab={piece: number for number, piece in enumerate(PIECES)})
+    tokenizer.add_tokens([AddedToken("ab", single_word=True)])
+    with pytest.raises(ValueError, match="added token 'ab' of whole words.*add it without single_word"):
+        extend_vocabulary(tokenizer, {"abc": 6}, 1)
 
 
 def test_wordpiece_by_hand():
@@ -147,7 +217,7 @@ def test_wordpiece_by_hand():
     ("words", "number", "message"),
     [
         ({"abc": 6}, 0, "number=0 must be at least 1"),
-        ({"abc": 4}, 3, "no word of two pieces that occurs 5 times"),
+        ({"abc": 4}, 3, "no word of two pieces, 5 times or more"),
         ({"a": 60}, 3, "no word of two pieces"),
         ({"axb": 60}, 3, "no word of two pieces"),  # x is unknown
     ],
