@@ -54,7 +54,7 @@ class InitialCheckpoint:
         return HEAD_STEPS if self.head_steps is None else self.head_steps
 
     def alone(self, steps: int) -> int:
-        """Steps in which new heads learn alone, of a run of `steps`.
+        """Steps in which new heads learn alone, of a run of `steps`; of a share, the last step is the encoder's too.
 
         Raises:
             ValueError: If the encoder would never learn.
@@ -65,7 +65,7 @@ class InitialCheckpoint:
                 f"head_steps={alone:g} (--head-steps): the run has {steps:,} steps, and the encoder would "
                 "not learn: give fewer, or a share below 1."
             )
-        return math.ceil(alone * steps) if alone < 1 else int(alone)
+        return min(math.ceil(alone * steps), steps - 1) if alone < 1 else int(alone)
 
     @property
     def name(self) -> str:

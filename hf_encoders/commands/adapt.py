@@ -152,6 +152,12 @@ def position_fields(config: EncoderConfig, longest: int, rows: int, how: str | N
     Raises:
         ValueError: if `how` they begin was given and there are enough, and for a model without a table of them.
     """
+    has_table = config.position_embedding_type == "absolute"
+    if how is not None and not has_table:
+        raise ValueError(
+            f"--positions {how}: the checkpoint has distances ({config.position_embedding_type}) and no table of "
+            "positions: leave it out."
+        )
     if longest <= rows:
         if how is not None:
             raise ValueError(
@@ -159,7 +165,7 @@ def position_fields(config: EncoderConfig, longest: int, rows: int, how: str | N
                 "or leave it out."
             )
         return {}
-    if config.position_embedding_type != "absolute":
+    if not has_table:
         raise ValueError(
             f"--max-length {longest}: the checkpoint has distances of up to {rows} tokens "
             f"({config.position_embedding_type}) and no table of positions that could become longer: give at most "

@@ -41,6 +41,7 @@ from hf_encoders.data.vocabulary.text_selection import HELD_OUT_BYTES, SelectedT
 from hf_encoders.data.vocabulary.tokenizer_training import pipeline_options, tokenizer_of_words, untrained_tokenizer
 from hf_encoders.data.vocabulary.word_counts import check_coverage
 from hf_encoders.models.encoder_configuration import EncoderConfig
+from hf_encoders.recipes.command import some_of
 from hf_encoders.registration import config_class_of, configurations
 from hf_encoders.saved_files import save_tokenizer
 from hf_encoders.writing import check_folder, holds_files, locked, replaced_files
@@ -252,6 +253,13 @@ def extend(arguments: argparse.Namespace) -> int:
     output, source = Path(arguments.output), arguments.extend
     check_output(output, arguments.overwrite)
     checkpoint = Checkpoint.of(source, "--extend")
+    if checkpoint.model is not None and (unused := checkpoint.model.unused_head_weights):
+        print(
+            f"Weights of the checkpoint that {checkpoint.auto_class} does not have are left out: {some_of(unused)}. "
+            "To keep them, write in its config.json (architectures) the class that has them, such as "
+            "BertForPreTraining.",
+            flush=True,
+        )
     arguments.until_end.enter_context(locked(output, "--output", wait=False))
     transformers.logging.set_verbosity_error()
 

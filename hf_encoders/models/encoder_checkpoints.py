@@ -29,9 +29,9 @@ from transformers.utils import (
 PLACE = ("cache_dir", "local_files_only", "proxies", "revision", "subfolder", "token")
 OTHER_FORMATS = (WEIGHTS_NAME, WEIGHTS_INDEX_NAME, "tf_model.h5", "flax_model.msgpack")
 CONVERT = (
-    "convert it once, with the Hub's conversion Space (safetensors/convert) or with transformers' own class: "
-    "`transformers.AutoModelForPreTraining.from_pretrained(SOURCE).save_pretrained(TARGET)` (or the Auto class of "
-    "another head)"
+    "convert it once, with the Hub's conversion Space (safetensors/convert) or with transformers' own class, the one "
+    "in `architectures` of its config.json, such as "
+    "`transformers.BertForMaskedLM.from_pretrained(SOURCE).save_pretrained(TARGET)`, and `AutoTokenizer` alike"
 )
 # First bytes of files in other formats.
 FOREIGN_STARTS = (

@@ -49,10 +49,12 @@ class SentencePairObjective(MaskedLanguageModelling):
     def describe(
         self, collator: Any, mask_rates: Sequence[float], examples: Mapping[str, Any], logged: Mapping[str, float]
     ) -> dict[str, str]:
-        """How tokens were masked, and which pairs had label 1."""
+        """How tokens were masked, and which pairs had label 1, or that there were none."""
         share = logged.get("pair_label_1_share", 0.5)
         words = "half" if abs(share - 0.5) <= SAME_HALF else f"{100 * share:.0f} %"
         pairs = f"{words} {self.label_1}{self.single_label_1 if examples.get('original_code') else ''} (label 1)"
+        if logged.get("pair_share") == 0:
+            pairs = "not trained, because no example had two segments"
         return {**super().describe(collator, mask_rates, examples, logged), self.title: pairs}
 
     def loss_baselines(self, unigram_cross_entropy: float) -> dict[str, tuple[str, float]]:

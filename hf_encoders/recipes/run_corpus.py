@@ -198,8 +198,8 @@ def open_sources(
             )
         if settings["tokenizer"]["fingerprint"] != fingerprint:
             raise ValueError(
-                f"--tokenizer {tokenizer_name!r} is not the one that the corpus {part} was made with: give that "
-                "one, or prepare the corpus again."
+                f"The corpus {part} was made with another tokenizer than {tokenizer_name!r}: prepare it again with "
+                "this one, or give its own with --tokenizer."
             )
     found = {name: _opened(corpus, name, tokenizer, output, turns_column) for name in corpus.paths}
     for name, language in corpus.languages.items():

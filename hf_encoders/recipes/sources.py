@@ -93,8 +93,8 @@ def check_languages(config: EncoderConfig, sources: Sources) -> None:
     for source in sources.values():
         if unknown := set(source.languages) - set(config.lang2id or {}):
             raise ValueError(
-                f"model: lang2id={config.lang2id} has no {min(unknown)!r}, the language of {source.option}: add it, "
-                "or leave out lang2id and n_langs."
+                f"model: lang2id={config.lang2id} has no {min(unknown)!r}, the language of {source.option}: give one "
+                "that it has, with --language; or, in a recipe, add it or leave out lang2id and n_langs."
             )
 
 

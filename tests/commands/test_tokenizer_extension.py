@@ -72,6 +72,24 @@ def test_a_stock_checkpoint_is_extended_and_stock_loads_it(config_class, text, o
     assert "other text" in capsys.readouterr().out
 
 
+def test_weights_that_the_named_class_does_not_have_are_left_out_and_named(text, tmp_path, capsys):
+    source = checkpoint(HfeBertConfig, tmp_path)
+    fields = (
+        AutoTokenizer.from_pretrained(source).pad_token_id,
+        padded_vocab_size(AutoTokenizer.from_pretrained(source)),
+    )
+    config = tiny_config(HfeBertConfig, pad_token_id=fields[0], vocab_size=fields[1])
+    model_class(HfeBertConfig, "AutoModelForPreTraining")(config).save_pretrained(source)
+    file = Path(source, "config.json")
+    found = json.loads(file.read_text())
+    for name, is_kept in (("BertForPreTraining", True), ("BertForMaskedLM", False)):
+        file.write_text(json.dumps({**found, "architectures": [name]}))
+        assert extend(source, "--add", 2, "--input", text, "--output", tmp_path / name) == 0
+        printed, saved = capsys.readouterr().out, load_file(tmp_path / name / "model.safetensors")
+        assert ("bert.pooler.dense.weight" in saved) == ("cls.seq_relationship.weight" in saved) == is_kept
+        assert ("are left out: bert.pooler.dense.bias, bert.pooler.dense.weight, cls.seq_rel" in printed) != is_kept
+
+
 @pytest.mark.parametrize("option", ["--input", "--corpus"])
 def test_a_tokenizer_alone(option, text, tmp_path, capsys):
     train(FAMILIES[0]).save_pretrained(tmp_path / "tokenizer")

@@ -116,7 +116,7 @@ def test_models_that_are_told_languages_are_told_those_of_the_text(words, tmp_pa
     fields = recipe_fields("xlm", model={**RECIPES["xlm"], "n_langs": 2, "lang2id": {"en": 0, "fr": 1}})
     run, tokenizer, sources = opened(fields, words, tmp_path)
     with pytest.raises(
-        ValueError, match="lang2id=.*'fr': 1} has no 'zh', the language of --corpus (zh|en-zh)=...: add"
+        ValueError, match="lang2id=.*'fr': 1} has no 'zh', the language of --corpus (zh|en-zh)=...: give one"
     ):
         run.model_config(tokenizer, sources)
     with pytest.raises(ValueError, match="n_langs=2, and --corpus names no source"):

@@ -85,6 +85,8 @@ def test_the_share_of_label_1_is_the_logged_one(tokenizer, measured, share):
     nsp, sop = (get_objective(name).describe(collator, (), {}, logged) for name in ("nsp", "sop"))
     assert nsp["next-sentence prediction"] == f"{share} of the second segments from another document (label 1)"
     assert sop["sentence-order prediction"] == f"{share} of the pairs swapped (label 1)"
+    none = get_objective("sop").describe(collator, (), {}, {"pair_share": 0.0})
+    assert none["sentence-order prediction"] == "not trained, because no example had two segments"
     original = get_objective("nsp").describe(collator, (), {"original_code": True}, logged)
     assert "all after a chunk of one sentence" in original["next-sentence prediction"]
 

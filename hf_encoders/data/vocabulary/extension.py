@@ -75,8 +75,8 @@ def extend_vocabulary(
         `ExtendedVocabulary`: The tokenizer, of the same class; new ids follow the largest old one.
 
     Raises:
-        ValueError: For another kind of tokenizer, a `number` below 1, text that no entry makes shorter, and a WordPiece
-            tokenizer with added tokens that are found as whole words only.
+        ValueError: For another kind of tokenizer, a `number` below 1, text that no entry makes shorter, and WordPiece
+            with added tokens that are found as whole words only.
     """
     if number < 1:
         raise ValueError(f"number={number} must be at least 1.")
@@ -159,7 +159,7 @@ def _choose(
 
     for word in range(len(cut)):
         count(word, 1)
-    # Gains only fall, but for runs with a new entry: rare runs, nearly all, never come up. Those that fell are put back.
+    # Gains only fall, but for runs with a new entry: rare runs never come up. Those that fell are put back.
     gains = defaultdict(int, {run: gain for run, gain in gains.items() if is_frequent(run)})
     for word, (pieces, _) in enumerate(cut):
         for run in runs(pieces):
