@@ -17,7 +17,7 @@ import heapq
 import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -115,12 +115,12 @@ def extend_vocabulary(
 def _cut_words(
     tokenizer: PreTrainedTokenizerBase, words: Mapping[str, int], left_out: frozenset[str]
 ) -> list[tuple[list[str], int]]:
-    """The pieces and the count of each word that has two or more, all known, not special or `left_out`."""
+    """Each stretch of two or more pieces of a word that are known, not special and not `left_out`, with its count."""
     known, found = tokenizer.get_vocab().keys() - {*tokenizer.all_special_tokens} - left_out, []
     for word, count in words.items():
         pieces = [piece.value for piece in tokenizer.backend_tokenizer.model.tokenize(word)]
-        if len(pieces) > 1 and known.issuperset(pieces):
-            found.append((pieces, count))
+        stretches = (list(stretch) for is_known, stretch in groupby(pieces, known.__contains__) if is_known)
+        found += [(stretch, count) for stretch in stretches if len(stretch) > 1]
     return found
 
 

@@ -169,6 +169,10 @@ class TestFrequency:
         extended = extend_vocabulary(letters(model_class), {"cabd": 3, "eabf": 2, "gh": 4}, 9)
         assert extended.tokenizer.convert_ids_to_tokens(list(extended.pieces)) == ["ab"]
 
+    def test_an_unknown_character_divides_a_word(self, model_class):
+        extended = extend_vocabulary(letters(model_class), {"abxcd": 6}, 9)
+        assert extended.tokenizer.convert_ids_to_tokens(list(extended.pieces)) == ["ab", "cd"]
+
     def test_a_text_without_spaces_is_one_word(self, model_class):
         generator = random.Random(0)
         sentences = ["".join(generator.choices("cdefgh", k=90)) + "ab" * 5 for _ in range(40)]
