@@ -69,7 +69,8 @@ def extend_vocabulary(
         tokenizer (`PreTrainedTokenizerBase`): A fast tokenizer with a WordPiece, BPE or Unigram model; not changed.
         words (`Mapping[str, int]`): The words of the text, from `count_words` with this tokenizer.
         number (`int`): Most entries to add, at least 1; the text may give fewer.
-        least_count (`int`, *optional*, defaults to 5): Pieces that stand side by side less often make no entry.
+        least_count (`int`, *optional*, defaults to 5): Words that occur less often are not looked at, unless they have
+            more than `LONGEST_RUN` pieces, and pieces that stand side by side less often make no entry.
 
     Returns:
         `ExtendedVocabulary`: The tokenizer, of the same class; new ids follow the largest old one.
@@ -94,7 +95,7 @@ def extend_vocabulary(
         )
     # Pieces that are bytes of unknown characters stand for themselves only, also when they are decoded.
     of_bytes = BYTES if state.get("byte_fallback") else frozenset()
-    cut = _cut_words(tokenizer, words, of_bytes)
+    cut = _cut_words(tokenizer, words, least_count, of_bytes)
     prefix = state.get("continuing_subword_prefix") or ""
     chosen = _choose(cut, number, set(vocabulary), prefix, RUNS[state["type"]], least_count)
     if not chosen:
@@ -113,14 +114,19 @@ def extend_vocabulary(
 
 
 def _cut_words(
-    tokenizer: PreTrainedTokenizerBase, words: Mapping[str, int], left_out: frozenset[str]
+    tokenizer: PreTrainedTokenizerBase, words: Mapping[str, int], least_count: int, left_out: frozenset[str]
 ) -> list[tuple[list[str], int]]:
-    """Each stretch of two or more pieces of a word that are known, not special and not `left_out`, with its count."""
+    """Each stretch of two or more pieces of a word that are known, not special and not `left_out`, with its count.
+
+    Those of rare words are left out, since entries for them are fragments, with which a model predicts text worse, but
+    for long ones: text without spaces.
+    """
     known, found = tokenizer.get_vocab().keys() - {*tokenizer.all_special_tokens} - left_out, []
     for word, count in words.items():
         pieces = [piece.value for piece in tokenizer.backend_tokenizer.model.tokenize(word)]
         stretches = (list(stretch) for is_known, stretch in groupby(pieces, known.__contains__) if is_known)
-        found += [(stretch, count) for stretch in stretches if len(stretch) > 1]
+        shortest = 2 if count >= least_count else LONGEST_RUN + 1
+        found += [(stretch, count) for stretch in stretches if len(stretch) >= shortest]
     return found
 
 

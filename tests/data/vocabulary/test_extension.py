@@ -165,9 +165,12 @@ def test_a_unigram_entry_wins_against_a_shorter_one_that_is_chosen_later():
 
 @pytest.mark.parametrize("model_class", [models.BPE, models.Unigram])
 class TestFrequency:
-    def test_rare_words_share_pieces(self, model_class):
-        extended = extend_vocabulary(letters(model_class), {"cabd": 3, "eabf": 2, "gh": 4}, 9)
-        assert extended.tokenizer.convert_ids_to_tokens(list(extended.pieces)) == ["ab"]
+    def test_pieces_are_counted_over_frequent_words_and_long_ones(self, model_class):
+        words = {"cabd": 5, "cdef" * 5 + "gh": 3, "efgh" * 5 + "dc": 3, "gfe": 4}
+        extended = extend_vocabulary(letters(model_class), words, 99)
+        new = extended.tokenizer.convert_ids_to_tokens(list(extended.pieces))
+        assert {"cabd"} < {*new} and any("efgh" in entry for entry in new) and not any("gf" in entry for entry in new)
+        assert not any("hd" in entry or "hg" in entry for entry in new)  # 3 times
 
     def test_an_unknown_character_divides_a_word(self, model_class):
         extended = extend_vocabulary(letters(model_class), {"abxcd": 6}, 9)
