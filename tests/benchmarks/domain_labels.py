@@ -146,7 +146,7 @@ def embeddings(encoder: str, rows: datasets.DatasetDict, arguments: argparse.Nam
 
 
 def table(output: Path) -> str:
-    """Accuracies, mean and standard deviation over the seeds."""
+    """Accuracies, mean and standard deviation over the seeds, for the numbers of labels with runs of every encoder."""
     found = [["labels", *ENCODERS]]
     for labels in STEPS:
         runs = [
@@ -156,6 +156,8 @@ def table(output: Path) -> str:
             ]
             for name in ENCODERS
         ]
+        if not all(runs):
+            continue
         accuracies = [mean_and_deviation([one["accuracy"] for one in of_encoder], 3) for of_encoder in runs]
         found.append([f"{runs[0][0]['labels']:,}", *accuracies])
     return markdown_table(found)
