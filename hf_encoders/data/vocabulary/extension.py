@@ -81,6 +81,8 @@ def extend_vocabulary(
     """
     if number < 1:
         raise ValueError(f"number={number} must be at least 1.")
+    if least_count < 1:
+        raise ValueError(f"least_count={least_count} must be at least 1.")
     if not tokenizer.is_fast:
         raise ValueError(f"tokenizer is a {type(tokenizer).__name__} without a fast version: convert it first.")
     state = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
@@ -91,7 +93,7 @@ def extend_vocabulary(
     if state["type"] == "WordPiece" and (inside := set(whole) - state["vocab"].keys()):
         raise ValueError(
             f"tokenizer has the added token {min(inside)!r} of whole words (single_word), which WordPiece would find "
-            "inside of words too, once there are entries behind it: add it without single_word, or leave it out."
+            "inside of words too, once entries with larger ids follow it: add it without single_word, or leave it out."
         )
     # Pieces that are bytes of unknown characters stand for themselves only, also when they are decoded.
     of_bytes = BYTES if state.get("byte_fallback") else frozenset()

@@ -49,7 +49,7 @@ def _without_added_tokens(tokenizer: PreTrainedTokenizerBase) -> pre_tokenizers.
     for token in tokenizer.added_tokens_decoder.values():
         if not token.special:
             content = normalizer.normalize_str(token.content) if normalizer and token.normalized else token.content
-            patterns.append(rf"\b{re.escape(content)}\b" if token.single_word else re.escape(content))
+            patterns.append(rf"(?<!\w){re.escape(content)}(?!\w)" if token.single_word else re.escape(content))
     if not patterns:
         return None
     return pre_tokenizers.Split(Regex("|".join(sorted(patterns, key=len, reverse=True))), "removed")

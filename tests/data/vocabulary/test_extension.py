@@ -205,6 +205,18 @@ def test_no_entry_for_words_with_an_added_token(config_class):
     assert change.tokens_after == sum(map(len, ids_of(extended.tokenizer, text))) < change.tokens_before
 
 
+def test_an_added_token_of_whole_words_that_ends_in_a_sign_is_not_counted():
+    tokenizer = train(next(one for one in FAMILIES if one.model_type == "bert"))
+    tokenizer.add_tokens([AddedToken("c++", single_word=True)])
+    assert count_words(["a c++ b"], tokenizer) == {"a": 1, "b": 1}
+
+
+def test_a_count_below_one_is_refused():
+    tokenizer = BertTokenizer(vocab={piece: number for number, piece in enumerate(PIECES)})
+    with pytest.raises(ValueError, match="least_count=0 must be at least 1"):
+        extend_vocabulary(tokenizer, {"abc": 6}, 1, least_count=0)
+
+
 def test_added_tokens_of_whole_words_are_refused_in_wordpiece():
     tokenizer = BertTokenizer(vocab={piece: number for number, piece in enumerate(PIECES)})
     tokenizer.add_tokens([AddedToken("ab", single_word=True)])
