@@ -10,12 +10,12 @@ Each new entry stands for a run of old ones, and is added so that other text is 
 
 Entries are chosen one after the other, always the one that saves most tokens of the text, as BPE is trained
 (Sennrich et al. 2016, https://arxiv.org/abs/1508.07909); Unigram, which needs no pieces in between, takes longer runs
-in one step.
+in one step, but of pairs in text without spaces.
 """
 
 import heapq
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -26,9 +26,7 @@ from transformers import PreTrainedTokenizerBase
 
 
 LEAST_COUNT = 5  # occurrences in the text of what an entry stands for: rarer ones teach an embedding nothing
-LONGEST_RUN = (
-    16  # pieces; without a limit, a "word" of text without spaces, a sentence, has hundreds of thousands of runs
-)
+LONGEST_WORD = 16  # in pieces; a longer one is text without spaces, a sentence, with far more runs
 SCORE_MARGIN = 1e-3  # in nats, of a Unigram entry per token that it saves; scores are trained to about 1e-4
 BYTES = frozenset(f"<0x{byte:02X}>" for byte in range(256))  # pieces of a model with `byte_fallback`
 FILLER_SCORE = -1000.0  # of tokens that a Unigram model has to list and must not find by itself
@@ -43,7 +41,7 @@ def _pairs(pieces: Sequence[str]) -> list[Run]:
 
 def _runs(pieces: Sequence[str]) -> list[Run]:
     ends = range(2, len(pieces) + 1)
-    return [tuple(pieces[begin:end]) for end in ends for begin in range(max(0, end - LONGEST_RUN), end - 1)]
+    return [tuple(pieces[begin:end]) for end in ends for begin in range(end - 1)]
 
 
 def _words(pieces: Sequence[str]) -> list[Run]:
@@ -69,8 +67,8 @@ def extend_vocabulary(
         tokenizer (`PreTrainedTokenizerBase`): A fast tokenizer with a WordPiece, BPE or Unigram model; not changed.
         words (`Mapping[str, int]`): The words of the text, from `count_words` with this tokenizer.
         number (`int`): Most entries to add, at least 1; the text may give fewer.
-        least_count (`int`, *optional*, defaults to 5): Words that occur less often are not looked at, unless they have
-            more than `LONGEST_RUN` pieces, and pieces that stand side by side less often make no entry.
+        least_count (`int`, *optional*, defaults to 5): Fewest occurrences of what an entry stands for. Rarer words are
+            not looked at, unless they have more than `LONGEST_WORD` pieces.
 
     Returns:
         `ExtendedVocabulary`: The tokenizer, of the same class; new ids follow the largest old one.
@@ -101,9 +99,9 @@ def extend_vocabulary(
     prefix = state.get("continuing_subword_prefix") or ""
     chosen = _choose(cut, number, set(vocabulary), prefix, RUNS[state["type"]], least_count)
     if not chosen:
-        what = "no word of two pieces" if state["type"] == "WordPiece" else "no two pieces side by side in a word"
         raise ValueError(
-            f"the text has {what}, {least_count} times or more: give more text, or keep the tokenizer as it is."
+            f"the text has no word of two pieces, nor pieces in a long one, that occur {least_count} times: give more "
+            "text, or keep the tokenizer as it is."
         )
     first_id = max(vocabulary.values()) + 1
     ids = {**vocabulary, **{entry: first_id + place for place, entry in enumerate(chosen)}}
@@ -120,14 +118,14 @@ def _cut_words(
 ) -> list[tuple[list[str], int]]:
     """Each stretch of two or more pieces of a word that are known, not special and not `left_out`, with its count.
 
-    Those of rare words are left out, since entries for them are fragments, with which a model predicts text worse, but
-    for long ones: text without spaces.
+    Stretches of rare words are left out: entries for them are fragments, with which a model predicts text worse. Those
+    of more than `LONGEST_WORD` pieces are kept: there, the "word" is text without spaces.
     """
     known, found = tokenizer.get_vocab().keys() - {*tokenizer.all_special_tokens} - left_out, []
     for word, count in words.items():
         pieces = [piece.value for piece in tokenizer.backend_tokenizer.model.tokenize(word)]
         stretches = (list(stretch) for is_known, stretch in groupby(pieces, known.__contains__) if is_known)
-        shortest = 2 if count >= least_count else LONGEST_RUN + 1
+        shortest = 2 if count >= least_count else LONGEST_WORD + 1
         found += [(stretch, count) for stretch in stretches if len(stretch) >= shortest]
     return found
 
@@ -148,50 +146,45 @@ def _choose(
         taken: Entries that there are.
         prefix: That of a piece inside a word.
         runs: Those of a word's pieces that an entry can stand for.
-        least_count: Fewest occurrences of a run.
+        least_count: Fewest occurrences of a run; those in one word do not overlap.
 
     >>> cut = [(["hyper", "##tens", "##ion"], 6), (["tens", "##ion"], 9), (["hyper", "##tens", "##ive"], 4)]
     >>> _choose(cut, 2, set(), "##", _words)
     {'hypertension': ('hyper', '##tens', '##ion'), 'tension': ('tens', '##ion')}
     """
+    # A long word gives pairs only, also when entries have made it shorter.
+    of_word = [_pairs if runs is _runs and len(pieces) > LONGEST_WORD else runs for pieces, _ in cut]
     gains: dict[Run, int] = defaultdict(int)
-    places: dict[Run, list[int]] = defaultdict(list)
-
-    def is_frequent(run: Run) -> bool:
-        return gains[run] >= least_count * (len(run) - 1)
+    places: dict[Run, set[int]] = defaultdict(set)
 
     def count(word: int, sign: int) -> None:
         pieces, occurrences = cut[word]
-        for run in runs(pieces):
-            gains[run] += sign * occurrences * (len(run) - 1)
+        for run, times in Counter(of_word[word](pieces)).items():
+            saved = len(run) - 1 if times == 1 else len(pieces) - len(_replaced(pieces, run, ""))
+            gains[run] += sign * occurrences * saved
+            places[run].add(word)
 
     for word in range(len(cut)):
         count(word, 1)
-    # Gains only fall, but for runs with a new entry: rare runs never come up. Those that fell are put back.
-    gains = defaultdict(int, {run: gain for run, gain in gains.items() if is_frequent(run)})
-    for word, (pieces, _) in enumerate(cut):
-        for run in runs(pieces):
-            if run in gains:
-                places[run].append(word)
+    # Gains only fall, but for runs with a new entry: those that fell are put back when they come up.
     waiting = [(-gain, run) for run, gain in gains.items()]
     heapq.heapify(waiting)
     chosen: dict[str, Run] = {}
     while waiting and len(chosen) < number:
         stored, run = heapq.heappop(waiting)
         gain, entry = gains[run], _joined(run, prefix)
-        if entry in taken or entry in chosen or not is_frequent(run):
+        if entry in taken or entry in chosen or gain < least_count * (len(run) - 1):
             continue
         if gain < -stored:
             heapq.heappush(waiting, (-gain, run))
             continue
         chosen[entry] = run
-        for word in sorted({*places[run]}):
+        for word in sorted(places[run]):
             count(word, -1)
             cut[word] = _replaced(cut[word][0], run, entry), cut[word][1]
             count(word, 1)
-            for one in runs(cut[word][0]):
+            for one in of_word[word](cut[word][0]):
                 if entry in one:
-                    places[one].append(word)
                     heapq.heappush(waiting, (-gains[one], one))
     return chosen
 

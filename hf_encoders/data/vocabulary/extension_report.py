@@ -89,8 +89,8 @@ class ExtensionReport:
         warnings, asked = [], self.settings["add"]
         if len(self.added) < asked:
             warnings.append(
-                f"the text gave {len(self.added):,} new entries of {asked:,}: no other pieces stand side by side "
-                "often enough. Give more text, or keep it so."
+                f"the text gave {len(self.added):,} new entries of {asked:,}: no other words, or pieces in long ones, "
+                "occur often enough. Give more text, or keep it so."
             )
         if self.text.tokens_after > (1 - FEW_SAVED) * self.text.tokens_before:
             warnings.append(

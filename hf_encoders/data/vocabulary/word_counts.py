@@ -44,7 +44,10 @@ def count_words(lines: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> dic
 
 
 def _without_added_tokens(tokenizer: PreTrainedTokenizerBase) -> pre_tokenizers.PreTokenizer | None:
-    """A step that removes added tokens, but for special ones, from normalized text; None if there are none."""
+    """A step that removes added tokens from normalized text; None if there are none.
+
+    Special ones are left: text hardly has them, and tokenizers in training have them too.
+    """
     normalizer, patterns = tokenizer.backend_tokenizer.normalizer, []
     for token in tokenizer.added_tokens_decoder.values():
         if not token.special:

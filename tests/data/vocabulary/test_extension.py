@@ -8,10 +8,10 @@ from tokenizers import AddedToken, Tokenizer, models
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerFast
 
 from hf_encoders.data.vocabulary.extension import (
-    LONGEST_RUN,
     SCORE_MARGIN,
     _choose,
     _pairs,
+    _replaced,
     _runs,
     _words,
     extend_vocabulary,
@@ -111,6 +111,17 @@ class TestChoice:
 
     def test_runs_that_overlap_count_once(self):
         assert _choose([(["a", "a", "a"], 5)], 1, set(), "", _pairs) == {"aa": ("a", "a")}
+        assert _choose([(["a"] * 6, 1)], 1, set(), "", _pairs, least_count=3) == {"aa": ("a", "a")}
+        assert _choose([(["a"] * 6, 1)], 1, set(), "", _pairs, least_count=4) == {}
+        assert _choose([(["a"] * 16, 1)], 9, set(), "", _runs, least_count=6) == {"aa": ("a", "a")}
+
+    def test_long_words_give_pairs(self):
+        cut = [([*"abc"] * 6, 1)]
+        assert list(_choose(cut, 2, set(), "", _runs, least_count=5).items()) == [
+            ("ab", ("a", "b")),
+            ("abc", ("ab", "c")),
+        ]
+        assert list(_choose([([*"abc"] * 5, 1)], 1, set(), "", _runs, least_count=5)) == ["abc"]
 
     def test_a_naive_loop_chooses_the_same(self):
         generator = random.Random(0)
@@ -120,8 +131,9 @@ class TestChoice:
         while len(expected) < 12:
             gains = {}
             for pieces, count in words:
-                for pair in zip(pieces, pieces[1:], strict=False):
-                    gains[pair] = gains.get(pair, 0) + count
+                for pair in {*zip(pieces, pieces[1:], strict=False)}:
+                    saved = len(pieces) - len(_replaced(pieces, pair, ""))
+                    gains[pair] = gains.get(pair, 0) + count * saved
             gains = {pair: gain for pair, gain in gains.items() if "".join(pair) not in expected}
             pair = min(gains, key=lambda pair: (-gains[pair], pair))
             expected["".join(pair)] = pair
@@ -184,11 +196,6 @@ class TestFrequency:
         saved = sum(len(extended.tokenizer.tokenize(one)) for one in sentences) / 40
         assert saved < 85  # of 100 letters
 
-    def test_runs_of_a_repeated_line_are_limited(self, model_class):
-        line = "".join(random.Random(0).choices("abcdefgh", k=3000))
-        extended = extend_vocabulary(letters(model_class), {line: 6}, 1)
-        assert len(next(iter(extended.pieces.values()))) <= LONGEST_RUN
-
 
 @pytest.mark.parametrize("config_class", FAMILIES, ids=lambda config_class: config_class.model_type)
 def test_no_entry_for_words_with_an_added_token(config_class):
@@ -236,7 +243,7 @@ def test_wordpiece_by_hand():
     ("words", "number", "message"),
     [
         ({"abc": 6}, 0, "number=0 must be at least 1"),
-        ({"abc": 4}, 3, "no word of two pieces, 5 times or more"),
+        ({"abc": 4}, 3, "no word of two pieces, nor pieces in a long one, that occur 5 times"),
         ({"a": 60}, 3, "no word of two pieces"),
         ({"axb": 60}, 3, "no word of two pieces"),  # x is unknown
     ],
