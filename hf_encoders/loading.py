@@ -101,7 +101,9 @@ def _config_fields(source: str | Path, option: str | None) -> dict:
             "(model.merge_and_unload()), and save the result, with the tokenizer, to another folder."
         )
     if not fields:  # from transformers, for a folder without the file
-        raise ValueError(f"{what} has no config.json: {REMEDY}")
+        of_run = Path(source) / "model"
+        remedy = f"give {str(of_run)!r}, which has one." if (of_run / "config.json").is_file() else REMEDY
+        raise ValueError(f"{what} has no config.json: {remedy}")
     if not isinstance(fields, dict):
         raise ValueError(f"{what}: config.json holds a {type(fields).__name__}, not an object: {REMEDY}")
     return fields

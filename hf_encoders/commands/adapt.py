@@ -100,12 +100,15 @@ def run(arguments: argparse.Namespace) -> int:
     wanted = load_recipe(arguments.recipe)
     name = arguments.objective or objective_of(config, arguments.checkpoint)
     is_found = arguments.objective is None and arguments.recipe not in recipe_names()
-    if is_found and wanted.objective != name and os.environ.get("RANK", "0") == "0":
+    is_first = os.environ.get("RANK", "0") == "0"
+    if is_found and wanted.objective != name and is_first:
         print(f"Objective {name}, not {wanted.objective} as in the recipe: --objective sets another.", flush=True)
     recipe = recipe_for(wanted, name, config, arguments)
-    objective = recipe.own_objective
-    how = arguments.positions or HOW[0], arguments.head_steps
-    initial = InitialCheckpoint(arguments.checkpoint, config, objective.auto_class, *how)
+    objective, positions = recipe.own_objective, arguments.positions or HOW[0]
+    if recipe.model and is_first:
+        longer = f"{recipe.longest:,} tokens are more than the checkpoint has positions for"
+        print(f"{longer}: its table is extended (--positions {positions}).", flush=True)
+    initial = InitialCheckpoint(arguments.checkpoint, config, objective.auto_class, positions, arguments.head_steps)
     begin_from(arguments.checkpoint, arguments, "CHECKPOINT")
     return train_run(arguments, recipe, objective.of_checkpoint(initial))
 

@@ -209,6 +209,7 @@ def test_losses_of_bytes_compare_tokenizers(folder, capsys):
 def test_longer_texts_than_the_checkpoint_has_positions_for(family, folder, capsys):
     source = checkpoint(folder, family, max_position_embeddings=24)
     assert adapt(folder, source, "run", "--max-length", "40", "--plan") == 0
+    assert "\n40 tokens are more than the checkpoint has positions for: " in "\n" + capsys.readouterr().out
     assert adapt(folder, source, "run", "--max-length", "40", "--positions", "interpolate") == 0
     model = AutoModelForMaskedLM.from_pretrained(folder / "run" / "model")
     rows = {"bert": 40, "roberta": 42}[family]

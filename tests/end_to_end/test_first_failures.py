@@ -24,6 +24,7 @@ FAILURES = [
     (FINETUNE.replace("MODEL", "FOLDER"), "FOLDER' has no config.json: give a folder that save_pretrained wrote"),
     (EVALUATE.replace("MODEL", "FOLDER"), "FOLDER' has no config.json: give a folder that save_pretrained wrote"),
     (EXPORT.replace("MODEL", "FOLDER"), "FOLDER has no config.json: give a folder that save_pretrained wrote"),
+    (EVALUATE.replace("MODEL", "RUN"), "RUN' has no config.json: give 'RUN/model', which has one."),
     (PUBLISH.replace("MODEL", "FOLDER"), "not published: 1 error(s) above"),
     (PUBLISH.replace("MODEL", "GONE"), "not published: 1 error(s) above"),
     (EXPORT.replace("MODEL", "ROWS"), "ROWS is a file: give the folder that it is in"),
@@ -78,6 +79,7 @@ def model(tmp_path_factory) -> Path:
 def place(model, tmp_path, monkeypatch) -> Path:
     """A working folder with everything that the commands name; `CLOSED` may not be written to, by whoever asks."""
     shutil.copytree(model, tmp_path / "MODEL")
+    shutil.copytree(model, tmp_path / "RUN" / "model")
     for name in ("FOLDER", "CLOSED", "BARE", "FOREIGN", "WRONG"):
         (tmp_path / name).mkdir()
     config = (model / "config.json").read_text()
