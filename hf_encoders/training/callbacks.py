@@ -54,21 +54,25 @@ class HubCodeCallback(TrainerCallback):
     """Copies the model's code beside the weights before every push, pushes only the model, and warns of failures.
 
     `Trainer` pushes the code files only with its last push, so with `hub_strategy="every_save"` the repository could
-    not be loaded until then. It pushes in the background, and ignores failures.
+    not be loaded until then. It pushes in the background, ignores failures, and with `hub_always_push` replaces files
+    that the push before still reads.
 
     Args:
-        trainer (`Trainer`, *optional*): The trainer whose failed pushes are reported.
+        trainer (`Trainer`, *optional*): The trainer whose pushes are waited for, and reported if they fail.
     """
 
     def __init__(self, trainer: Trainer | None = None):
         self.trainer = trainer
-        self._pushes: dict[Future, bool] = {}  # and whether its result has been checked
+        self._reported: set[Future] = set()
 
     def on_push_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Copy the files of the model and its configuration to the folder that is pushed, in the main process."""
-        self._report(state)
+        """Copy the files of the model and its configuration to the folder that is pushed, in the main process.
+
+        Earlier pushes end first: there are some only with `hub_always_push`.
+        """
+        self._end_pushes(state)
         watch_pushes(args.output_dir)
         model = kwargs.get("model")
         # An adapter, which forwards the model's attributes, is pushed without the model and its code.
@@ -80,20 +84,14 @@ class HubCodeCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Wait for the last push, as `Trainer` does right after this, and report a failure."""
-        self._watch()
-        wait(self._pushes)
-        self._report(state)
+        self._end_pushes(state)
 
-    def _watch(self) -> None:
-        """Remember the jobs of current pushes, which `Trainer` forgets at the next push."""
-        progress = getattr(self.trainer, "push_in_progress", None)
-        for job in getattr(progress, "jobs", ()):
-            self._pushes.setdefault(job, False)
-
-    def _report(self, state: TrainerState) -> None:
-        self._watch()
-        for job in [job for job, is_checked in self._pushes.items() if job.done() and not is_checked]:
-            self._pushes[job] = True
+    def _end_pushes(self, state: TrainerState) -> None:
+        """Wait for the pushes since the last call, and report those that failed."""
+        jobs = list(getattr(getattr(self.trainer, "push_in_progress", None), "jobs", ()))
+        wait(jobs)
+        for job in [job for job in jobs if job not in self._reported]:
+            self._reported.add(job)
             if not job.cancelled() and job.exception() is not None:
                 logger.warning(
                     f"A push to the Hub before step {state.global_step} failed "

@@ -5,14 +5,13 @@
 file of the user.
 """
 
-import glob
 import shutil
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import transformers.trainer
-from huggingface_hub import HfApi
+from huggingface_hub import CommitOperationAdd, HfApi
 from transformers.trainer import TRAINING_ARGS_NAME
 
 from hf_encoders.saved_files import GENERATOR_FOLDER, has_generator, published_files, refuse_secrets
@@ -35,7 +34,7 @@ class ModelUploads:
         return getattr(self.api, name)
 
     def upload_folder(self, *, folder_path: str | Path, run_as_future: bool = False, **options: Any) -> Any:
-        """As in `HfApi`, but only the model's files; a checkpoint goes without `training_args.bin`.
+        """As in `HfApi`, but only the model's files, in one commit; a checkpoint goes without `training_args.bin`.
 
         Raises:
             ValueError: With file and line, if a file holds a token or a path of this user's home folder; with
@@ -44,10 +43,14 @@ class ModelUploads:
         folder = Path(folder_path)
         try:
             if folder.absolute() in self.watched:
-                names = published_files(folder)
-                options["allow_patterns"] = [glob.escape(name) for name in sorted(names)]
+                names = sorted(published_files(folder))
                 refuse_secrets(folder, names)
-            elif folder.absolute().parent in self.watched:
+                # `upload_folder` would list the folder in the background, while old checkpoints are removed from it,
+                # and fail. Nothing that `ignore_patterns` names is among the model's files.
+                options.pop("ignore_patterns", None)
+                options["operations"] = [CommitOperationAdd(name, folder / name) for name in names]
+                return self.api.create_commit(run_as_future=run_as_future, **options)
+            if folder.absolute().parent in self.watched:
                 options["ignore_patterns"] = [TRAINING_ARGS_NAME]
                 refuse_secrets(folder, {path.name for path in folder.glob("*.json")})
         except ValueError as error:

@@ -9,14 +9,17 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import peft
 import pytest
 import torch
+from huggingface_hub import CommitOperationAdd, HfApi
 from transformers import BertConfig, BertModel, TrainerControl, TrainerState, TrainingArguments
 
+from hf_encoders.saved_files import published_files
 from hf_encoders.training import HubCodeCallback
+from hf_encoders.training.model_uploads import ModelUploads, watch_pushes
 from tests.hub.auto_class_loads import LOAD, TOKENIZERS, Answers, Job, ask_other_process
 from tests.hub.loopback_hub import LoopbackHub
 from tests.hub.remote_process import run_with_package
@@ -323,10 +326,10 @@ def test_only_the_process_that_pushes_copies_the_code(tmp_path: Path, is_first_p
 
 
 def test_pushes_that_failed_in_the_background_are_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the next push, and those still under way at the end of training, which waits for them."""
+    """At the next push and at the end of training; both wait for pushes under way, whose files are replaced next."""
     told = []
     monkeypatch.setattr("hf_encoders.training.callbacks.logger.warning", told.append)
-    good, bad, late = Future(), Future(), Future()
+    good, bad, late, last = Future(), Future(), Future(), Future()
     good.set_result("a commit")
     bad.set_exception(ConnectionError("no\nnetwork"))
     trainer = SimpleNamespace(push_in_progress=None)
@@ -334,13 +337,44 @@ def test_pushes_that_failed_in_the_background_are_told_once(tmp_path: Path, monk
     arguments = TrainingArguments(str(tmp_path), use_cpu=True, report_to="none")
     state = TrainerState(global_step=7)
     callback.on_push_begin(arguments, state, TrainerControl())
-    trainer.push_in_progress = SimpleNamespace(jobs=[good, bad, late])
-    callback.on_push_begin(arguments, state, TrainerControl())
-    assert len(told) == 1 and "before step 7 failed (no network)" in told[0]
+    trainer.push_in_progress = SimpleNamespace(jobs=[good, bad])
+    for _ in range(2):
+        callback.on_push_begin(arguments, state, TrainerControl())
+        assert len(told) == 1 and "before step 7 failed (no network)" in told[0]
     with ThreadPoolExecutor() as pool:
+        trainer.push_in_progress.jobs += [late]
         pool.submit(lambda: (time.sleep(0.05), late.set_exception(ValueError("refused"))))
+        callback.on_push_begin(arguments, state, TrainerControl())
+        assert len(told) == 2 and "failed (refused)" in told[1] and "trainer.push_to_hub()" in told[1]
+        trainer.push_in_progress.jobs += [last]
+        pool.submit(lambda: (time.sleep(0.05), last.set_exception(ValueError("too large"))))
         callback.on_train_end(arguments, state, TrainerControl())
-    assert len(told) == 2 and "failed (refused)" in told[1] and "trainer.push_to_hub()" in told[1]
+    assert len(told) == 3 and "failed (too large)" in told[2]
+
+
+def test_checkpoints_may_be_removed_while_a_model_is_pushed(tmp_path: Path) -> None:
+    """They lie in the folder that is pushed, and are removed once the push has begun in the background."""
+
+    class Api(HfApi):
+        def create_commit(
+            self, *, operations: list[CommitOperationAdd], run_as_future: bool, **options: Any
+        ) -> Future:
+            done: Future = Future()
+            done.set_result({operation.path_in_repo for operation in operations})
+            return done
+
+    save_checkpoint(make_model(BERT, "AutoModelForMaskedLM"), BERT, tmp_path)
+    checkpoints = [tmp_path / f"checkpoint-{number}" for number in range(3000)]
+    for checkpoint in checkpoints:
+        checkpoint.mkdir()
+    watch_pushes(tmp_path)
+    options = {"repo_id": "user/model", "commit_message": "step 2", "ignore_patterns": ["_*"], "run_as_future": True}
+    job = ModelUploads(Api()).upload_folder(folder_path=tmp_path, **options)
+    for checkpoint in checkpoints:
+        checkpoint.rmdir()
+    pushed = job.result(timeout=60)
+    assert {"config.json", "model.safetensors", "modeling_bert.py", "tokenizer.json"} <= pushed
+    assert pushed == published_files(tmp_path)
 
 
 def test_callback_leaves_models_of_others_alone(tmp_path: Path) -> None:

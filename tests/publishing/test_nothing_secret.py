@@ -51,7 +51,13 @@ class Recorder:
         folder = Path(folder_path)
         names = [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
         kept = filter_repo_objects(names, allow_patterns=allow_patterns, ignore_patterns=ignore_patterns)
-        self.sent |= {str(Path(path_in_repo or "", name)): (folder / name).read_bytes() for name in kept}
+        return self.send({str(Path(path_in_repo or "", name)): (folder / name).read_bytes() for name in kept})
+
+    def create_commit(self, *, operations, **options):
+        return self.send({one.path_in_repo: Path(one.path_or_fileobj).read_bytes() for one in operations})
+
+    def send(self, files):
+        self.sent |= files
         self.pushes += 1
         done = Future()
         done.set_result(None)

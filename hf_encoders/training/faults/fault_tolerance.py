@@ -219,7 +219,12 @@ class FaultTolerantTrainer(Trainer):
         """Push as `Trainer` does, but after the checkpoint is renamed: the upload reads it in the background."""
         if self._is_saving:
             self._has_push_waiting = True
-        else:
+            return
+        if self.args.hub_always_push:
+            self._finish_current_push()
+        progress = getattr(self, "push_in_progress", None)
+        # A push under way still reads the files, and `Trainer` starts no other.
+        if progress is None or progress.is_done():
             if self.args.should_save:
                 copy_generator(Path(checkpoint_folder), Path(self.args.output_dir))
             super()._push_from_checkpoint(checkpoint_folder)

@@ -2,9 +2,11 @@
 
 import errno
 import os
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import pytest
 from transformers import Trainer
+from transformers.utils import PushInProgress
 
 from hf_encoders.training.faults import checkpoint_files, fault_tolerance
 from hf_encoders.training.faults.fault_tolerance import CheckpointNotSavedError
@@ -75,6 +77,26 @@ def test_a_push_that_fails_in_one_process_fails_in_all(tmp_path, monkeypatch, ra
     with pytest.raises(CheckpointNotSavedError, match=rf"checkpoint-2 could not be pushed \(.*{reason}\)"):
         trainer.train()
     assert asked == [False] * 4 + [rank_fails] and steps_in(tmp_path) == [2]
+
+
+@pytest.mark.parametrize("always", [False, True])
+def test_a_push_under_way_keeps_the_files_it_reads(tmp_path, monkeypatch, always):
+    """Also a generator's. With `hub_always_push` the next push waits for it; without, there is none."""
+    trainer = make_trainer(tmp_path, hub_always_push=always)
+    upload, order = Future(), []
+    upload.add_done_callback(lambda _: order.append("uploaded"))
+    trainer.push_in_progress = PushInProgress([upload])
+    monkeypatch.setattr(fault_tolerance, "copy_generator", lambda source, target: order.append("replaced"))
+    monkeypatch.setattr(Trainer, "_push_from_checkpoint", lambda trainer, folder: order.append("pushed"))
+    with ThreadPoolExecutor() as pool:
+        pushed = pool.submit(trainer._push_from_checkpoint, str(tmp_path / "checkpoint-2"))
+        if not always:
+            pushed.result(timeout=60)
+        wait([pushed], timeout=0.2)
+        assert order == [] and pushed.done() is not always
+        upload.set_result(None)
+    assert pushed.result(timeout=60) is None
+    assert order == ["uploaded", *(["replaced", "pushed"] if always else [])]
 
 
 def test_what_is_lowered_makes_the_same_step():
