@@ -153,12 +153,14 @@ def test_one_of_two_processes_killed(tmp_path):
 
 def test_another_number_of_processes_is_said(tmp_path):
     """Without dropout the run is the same, by accumulation in place of the other process."""
-    both = processes.run_all(tiny_run.train, 2, tmp_path / "whole", per_device_train_batch_size=2, dropout=0.0)
+    # The gradient of a key's bias is nothing but rounding errors: with a larger epsilon they stay small.
+    settings = {"per_device_train_batch_size": 2, "dropout": 0.0, "adam_epsilon": 1e-4}
+    both = processes.run_all(tiny_run.train, 2, tmp_path / "whole", **settings)
     assert [one.status for one in both] == [0, 0], both
     shutil.copytree(tmp_path / "whole", tmp_path / "run")
     for step in (6, 8):
         shutil.rmtree(tmp_path / "run" / f"checkpoint-{step}")
-    ended = resumed(tmp_path / "run", per_device_train_batch_size=2, gradient_accumulation_steps=2, dropout=0.0)
+    ended = resumed(tmp_path / "run", gradient_accumulation_steps=2, **settings)
     assert ended.status == 0, ended.told
     assert (
         "it was written by 2 process(es) and is resumed by 1: examples and masks are those of the uninterrupted run"
@@ -166,4 +168,4 @@ def test_another_number_of_processes_is_said(tmp_path):
     )
     assert "rows of the dataset" not in ended.told
     one, other = (load_file(tmp_path / name / "checkpoint-8" / "model.safetensors") for name in ("run", "whole"))
-    assert max(abs(one[name] - other[name]).max() for name in one) < 1e-5
+    assert max(abs(one[name] - other[name]).max() for name in one) < 1e-6
