@@ -22,6 +22,7 @@ from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives import OBJECTIVES, get_objective
 from hf_encoders.recipes.command import add_run_arguments, begin_from, train_run
 from hf_encoders.recipes.recipe import Recipe, load_recipe, recipe_names
+from hf_encoders.recipes.recipe_fields import SHORTEST
 from hf_encoders.records.training_record import TrainingRecord
 from hf_encoders.training.layer_decay import check_layer_decay
 
@@ -93,8 +94,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Train on."""
     if not 0 <= arguments.replay < 1:
         raise ValueError(f"--replay {arguments.replay}: it is a share in [0, 1).")
-    if arguments.max_length is not None and arguments.max_length < 1:
-        raise ValueError(f"--max-length {arguments.max_length} must be at least 1 token.")
+    if arguments.max_length is not None and arguments.max_length < SHORTEST:
+        raise ValueError(f"--max-length {arguments.max_length} must be at least {SHORTEST} tokens.")
     add_general_text(arguments)
     config = read_config(arguments.checkpoint, "CHECKPOINT")
     wanted = load_recipe(arguments.recipe)

@@ -8,6 +8,9 @@ from hf_encoders.data import presets
 from hf_encoders.data.mixture import Sampling
 
 
+SHORTEST = 5  # tokens: a pair of one token each, with its three special tokens
+
+
 @dataclass(frozen=True)
 class Phase:
     """A part of a run with examples of one length; ValueError for a number that is too small."""
@@ -21,7 +24,7 @@ class Phase:
     def __post_init__(self):
         if not isinstance(self.masking, dict):
             raise ValueError(f"phases: masking={self.masking!r} must be options, such as {{unit: word}}.")
-        for name, least in (("steps", 1), ("length", 5), ("examples", 1)):
+        for name, least in (("steps", 1), ("length", SHORTEST), ("examples", 1)):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ValueError(f"phases: {name}={value!r} must be a whole number, at least {least}.")

@@ -243,8 +243,6 @@ def _opened(
     try:
         report = prepare_corpus(paths, folder, tokenizer, **options)
     except ValueError as error:
-        if not name:
-            raise
         raise ValueError(f"{corpus.options[name]}: {error}") from error
     for warning in report.warnings:
         print(f"warning: {f'{name}: ' * bool(name)}{warning}", flush=True)

@@ -20,7 +20,7 @@ def test_text_that_cannot_be_read_leaves_the_folder_to_other_text(folder, capsys
     source = checkpoint(folder, "bert")
     (folder / "none.txt").write_text("", encoding="utf-8")
     (folder / "other.jsonl").write_text('{"body": "alpha"}\n', encoding="utf-8")
-    for corpus, message in (("none.txt", "documents holds no sentence"), ("other.jsonl", "no field 'text'")):
+    for corpus, message in (("none.txt", "--corpus: documents holds no sentence"), ("other.jsonl", "no field 'text'")):
         assert adapt(folder, source, "run", corpus=corpus) == 2
         assert message in capsys.readouterr().err
     assert adapt(folder, source, "run") == 0
@@ -86,7 +86,7 @@ def test_positions_that_the_tokenizer_would_move_are_refused(family, folder, cap
         (["--head-steps", "2.5"], "give a share below 1, or a whole number"),
         (["--head-steps", "inf"], "--head-steps"),
         (["--head-steps", "2"], "has all weights of HfeRobertaForMaskedLM, and no head is new: leave it out"),
-        (["--max-length", "0"], "--max-length 0 must be at least 1 token"),
+        (["--max-length", "4"], "--max-length 4 must be at least 5 tokens"),
         (["--positions", "copy"], "--positions copy is for longer texts than the checkpoint has positions for"),
         (["--positions", "interpolate", "--max-length", "64"], "--positions interpolate is for longer texts"),
         (["--keep", "nowhere.txt"], "nowhere.txt"),
