@@ -7,10 +7,11 @@ import re
 import signal
 import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from hf_encoders import __version__
-from hf_encoders.option_names import names_here
+from hf_encoders.inputs import did_you_mean
+from hf_encoders.option_names import closest_options, names_here
 
 
 COMMANDS = {  # name, which is that of its module in `hf_encoders.commands` -> summary
@@ -52,7 +53,8 @@ def run_command(words: list[str]) -> int:
     arguments = parse(words)
     try:
         with contextlib.ExitStack() as arguments.until_end:  # released when the command ends
-            return arguments.run(arguments)
+            arguments.check(arguments)  # before torch and transformers are imported
+            return importlib.import_module(f"hf_encoders.commands.{arguments.command}").run(arguments)
     except Exception as error:
         from hf_encoders.writing import storage_problem
 
@@ -67,7 +69,7 @@ def run_command(words: list[str]) -> int:
 
 
 def parse(words: list[str]) -> argparse.Namespace:
-    """The arguments of a command line; only the command that it names is imported."""
+    """The arguments of a command line; only the options of the command that it names are imported."""
     parser = _Parser(prog="hf-encoders", description="Pre-train, fine-tune and publish encoder-only language models.")
     parser.add_argument("--version", action="version", version=f"hf_encoders {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -75,10 +77,10 @@ def parse(words: list[str]) -> argparse.Namespace:
     for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter)
         if name == named:
-            module = importlib.import_module(f"hf_encoders.commands.{name}")
-            command.description = module.__doc__
-            module.add_arguments(command)
-            command.set_defaults(run=module.run, parser=command)
+            options = importlib.import_module(f"hf_encoders.options.{name}")
+            command.description = options.__doc__
+            options.add_arguments(command)
+            command.set_defaults(check=options.check, parser=command)
     arguments, unknown = parser.parse_known_args(with_hyphens(words))
     if unknown:
         typed = dict(zip(with_hyphens(words), words, strict=True))
@@ -89,18 +91,25 @@ def parse(words: list[str]) -> argparse.Namespace:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Answers options of transformers' scripts with their name here."""
+    """Takes options by their whole names, and answers others in one line, with the name that was meant."""
 
     given: list[str] = []
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, allow_abbrev=False, **kwargs)
 
     def parse_known_args(self, args=None, namespace=None):
         self.given = list(args or [])
         return super().parse_known_args(args, namespace)
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            choices = did_you_mean(str(value), [str(choice) for choice in action.choices])
+            raise argparse.ArgumentError(action, f"invalid choice: {value!r} ({choices})")
+
     def error(self, message: str) -> NoReturn:
-        if names := names_here(self.given, self):
-            self.exit(2, f"{self.prog}: {'; '.join(names)}. See {self.prog} --help.\n")
-        super().error(message)
+        message = "; ".join(names_here(self.given, self)) or message + closest_options(self.given, self)
+        self.exit(2, f"{self.prog}: {message.removesuffix('.')}. See {self.prog} --help.\n")
 
 
 def with_hyphens(words: list[str]) -> list[str]:

@@ -3,7 +3,6 @@
 Anything missing, damaged or of another kind is a `ValueError` that names the option, its value and the remedy.
 """
 
-import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -22,6 +21,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrained
 from transformers.utils import cached_file, find_adapter_config_file
 
 from hf_encoders.errors import first_line
+from hf_encoders.inputs import check_checkpoint
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.registration import configurations
 
@@ -178,10 +178,7 @@ def is_local(source: str | Path, option: str | None = None) -> bool:
     what, name = _named(source, option), str(source)
     if Path(name).is_dir():
         return True
-    if Path(name).exists():
-        raise ValueError(f"{what} is a file: give the folder that it is in, as save_pretrained wrote it.")
-    if isinstance(source, Path) or name.startswith((".", "~", os.sep)) or name.endswith(os.sep) or name.count("/") > 1:
-        raise ValueError(f"{what} does not exist: check the spelling, and the folder it is relative to.")
+    check_checkpoint(source, what)
     reason = why_unreachable(name, what)
     if reason and not any(isinstance(try_to_load_from_cache(name, file), str) for file in _FILES):
         raise ValueError(f"{what} {NOT_HERE} ({reason}): check the spelling and the connection.")

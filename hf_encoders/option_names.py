@@ -2,6 +2,8 @@
 
 import argparse
 
+from hf_encoders.inputs import close_names
+
 
 NOTHING = "leave it out"
 # Name in the scripts -> what to use: the first entry that begins with an option or a positional argument of the
@@ -47,14 +49,21 @@ def names_here(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
     found = []
     for word in words:
         name = word.partition("=")[0].removeprefix("--").replace("-", "_")
-        # argparse also accepts abbreviations.
-        is_here = any(option.startswith(f"--{name.replace('_', '-')}") for option in options)
-        if not word.startswith("--") or name not in known or is_here:
+        if not word.startswith("--") or name not in known or f"--{name.replace('_', '-')}" in options:
             continue
         remedy = next((one for one in known[name] if _is_of(one, {*options, *positionals})), None)
         if remedy is not None:
             found.append(f"--{name}: {advice(remedy)}")
     return list(dict.fromkeys(found))
+
+
+def closest_options(words: list[str], parser: argparse.ArgumentParser) -> str:
+    """Return, in brackets, the option that is closest to each one in `words` that the parser does not have."""
+    options = parser._option_string_actions
+    unknown = [word.partition("=")[0] for word in words if word.startswith("--")]
+    closest = {word: close_names(word, options)[:1] for word in unknown if word not in options}
+    asked = [f"{word}: did you mean {name}?" for word, names in closest.items() for name in names]
+    return f" ({' '.join(asked)})" if asked else ""
 
 
 def advice(remedy: str) -> str:

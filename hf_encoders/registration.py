@@ -26,6 +26,12 @@ def configurations() -> tuple[type["EncoderConfig"], ...]:
     return tuple(_registered)
 
 
+def family_names() -> list[str]:
+    """The `model_type` of each family, also of your own ones; imports none of them."""
+    added = (config_class.model_type for config_class in _registered)
+    return list(dict.fromkeys([*(name.replace("_", "-") for name in FAMILIES), *added]))
+
+
 def config_class_of(family: str) -> type["EncoderConfig"]:
     """The configuration class of a family, by its `model_type`.
 

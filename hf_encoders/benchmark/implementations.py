@@ -26,19 +26,13 @@ from hf_encoders.benchmark.rows import Batch, Pool, original_ids
 from hf_encoders.benchmark.settings import Setting
 from hf_encoders.compilation import has_operator
 from hf_encoders.models.encoder_configuration import EncoderConfig
+from hf_encoders.options.benchmark import BASELINES
 from hf_encoders.publishing.saved_model import may_have_pooler
 
 
 REFERENCE = "transformers sdpa"
 OURS = "hf_encoders"
 # Further implementations by the names that --against takes.
-BASELINES = {
-    "eager": "transformers eager",
-    "flash": "transformers flash",
-    "grouped": "transformers sdpa, by length",
-    "modernbert": "transformers ModernBERT, by length",
-    "compiled": "hf_encoders compiled",
-}
 FLASH = "flash_attention_2"
 LEARNING_RATE = 1e-5  # small: all rounds have about the same weights
 

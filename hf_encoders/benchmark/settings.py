@@ -1,7 +1,6 @@
 """Settings of one table of the benchmark: model, rows, data type, effort."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from transformers import PreTrainedTokenizerBase
@@ -9,36 +8,9 @@ from transformers import PreTrainedTokenizerBase
 from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives import Objective, get_objective
+from hf_encoders.options.benchmark import LONG, SIZES
 from hf_encoders.recipes.model_config import tokenizer_fields
 from hf_encoders.registration import config_class_of
-
-
-class Size(NamedTuple):
-    """Fields of the configuration, and the rows per batch: of up to `LONG` tokens, and longer ones; then on CUDA."""
-
-    num_hidden_layers: int
-    hidden_size: int
-    num_attention_heads: int
-    batch_size: int
-    long_batch_size: int
-    cuda_batch_size: int
-    long_cuda_batch_size: int
-
-
-# Base and large are the BERT paper's. On CUDA, as many rows as transformers' classes should fit into 24 GB.
-SIZES = {
-    "small": Size(4, 256, 4, 32, 8, 512, 128),
-    "mini": Size(6, 384, 6, 32, 8, 256, 64),
-    "base": Size(12, 768, 12, 16, 6, 128, 32),
-    "large": Size(24, 1024, 16, 8, 2, 64, 16),
-}
-LONG = 128  # tokens; longer rows get `long_batch_size`
-VOCAB_SIZE = 30522  # bert-base-uncased's
-DROPOUT = 0.1  # the BERT and RoBERTa papers'
-EXAMPLES = ("paragraphs", "sentences", "documents", "full")
-PAIRS = "pairs"  # kind of the rows of a pair objective
-TASKS = ("pretraining", "inference")
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 @dataclass(frozen=True)
@@ -91,7 +63,7 @@ class Setting:
     @property
     def torch_dtype(self) -> torch.dtype:
         """The data type as torch's."""
-        return DTYPES[self.dtype]
+        return getattr(torch, self.dtype)
 
     def __str__(self) -> str:
         what = f"{self.task} ({self.objective})" if self.trains else self.task

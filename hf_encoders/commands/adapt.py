@@ -1,93 +1,23 @@
-"""`hf-encoders adapt CHECKPOINT --corpus TEXT --output DIR`: continue the pre-training of an encoder on your text.
-
-CHECKPOINT is a folder or a name on the Hub, of this package or of transformers: family, tokenizer, sizes and objective
-are read from it. Heads that it does not have are new, and learn alone in the first steps. Held-out text is evaluated
-before and after; with --keep also general text, which shows what is forgotten, and --replay mixes it in against that.
-
-For words of the domain, first give the tokenizer entries for them: `hf-encoders tokenizer --extend CHECKPOINT`.
-
-Recipe, fields of transformers.TrainingArguments, --plan, resuming and extending are as for `hf-encoders pretrain` (see
-its --help): --max-steps and --learning-rate are what matters most.
-"""
+"""Run `hf-encoders adapt`; its options are in `hf_encoders/options/adapt.py`."""
 
 import argparse
 import dataclasses
 import os
 
-from hf_encoders.adaptation.initial_checkpoint import HEAD_STEPS, InitialCheckpoint
+from hf_encoders.adaptation.initial_checkpoint import InitialCheckpoint
 from hf_encoders.adaptation.positions import HOW
 from hf_encoders.data.corpus.named_sources import UNNAMED, named_paths
 from hf_encoders.loading import read_config
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives import OBJECTIVES, get_objective
-from hf_encoders.recipes.command import add_run_arguments, begin_from, train_run
+from hf_encoders.recipes.command import begin_from, train_run
 from hf_encoders.recipes.recipe import Recipe, load_recipe, recipe_names
 from hf_encoders.recipes.recipe_fields import SHORTEST
 from hf_encoders.records.training_record import TrainingRecord
 from hf_encoders.training.layer_decay import check_layer_decay
 
 
-RECIPE = "adapt"
 DOMAIN, GENERAL = "domain", "general"  # names of the sources, with --keep
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
-    parser.add_argument("checkpoint", metavar="CHECKPOINT", help="folder, or name on the Hub, of an encoder")
-    names = [name for name in recipe_names() if name.startswith(RECIPE)]
-    parser.add_argument(
-        "--recipe", default=RECIPE, metavar="RECIPE", help=f"{', '.join(names)}; or a YAML file (default: {RECIPE})"
-    )
-    parser.add_argument(
-        "--objective",
-        choices=[name for name, one in OBJECTIVES.items() if one.turns_column is None and one.needs is None],
-        help="(default: that of the model class in the checkpoint's config.json, `architectures`: BertForPreTraining "
-        "trains sentence pairs too, BertForMaskedLM does not)",
-    )
-    parser.add_argument(
-        "--max-length",
-        type=int,
-        metavar="TOKENS",
-        help="longest examples, special tokens included; more than the checkpoint has positions for extends their "
-        "table (default: the recipe's, or the checkpoint's if it is shorter)",
-    )
-    parser.add_argument(
-        "--positions",
-        choices=HOW,
-        help=f"how a longer table of positions begins: as copies of the old ones, or stretched (default: {HOW[0]})",
-    )
-    parser.add_argument(
-        "--keep",
-        action="extend",
-        nargs="+",
-        metavar="PATH",
-        help="general text, evaluated too; a prepared corpus or files",
-    )
-    parser.add_argument(
-        "--replay",
-        type=float,
-        default=0.0,
-        metavar="SHARE",
-        help="share of the examples that are of --keep, in [0, 1): against forgetting (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--head-steps",
-        type=float,
-        metavar="X",
-        help="steps in which new heads learn alone, before the learning rate is warmed up once more; below 1 a share "
-        f"of all steps (default: {HEAD_STEPS})",
-    )
-    parser.add_argument(
-        "--layer-decay",
-        type=float,
-        metavar="X",
-        help="each layer's learning rate as a share of that of the layer above, in (0, 1] (default: the recipe's, or "
-        "1: one rate for all)",
-    )
-    parser.add_argument(
-        "--tokenizer", metavar="DIR_OR_NAME", help="the checkpoint's, if it is elsewhere (default: in CHECKPOINT)"
-    )
-    add_run_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -186,7 +116,7 @@ def objective_of(config: EncoderConfig, source: str) -> str:
     Raises:
         ValueError: for a record that cannot be read.
     """
-    names = (name for name in recipe_names() if name.endswith("-minutes") and not name.startswith(RECIPE))
+    names = (name for name in recipe_names() if name.endswith("-minutes") and not name.startswith("adapt"))
     recipes = (load_recipe(name) for name in names)
     # Of several recipes of one family, the first by name is its own: bert-minutes; ernie-, macbert-minutes follow.
     own = next((one.own_objective for one in recipes if one.family == config.model_type), None)

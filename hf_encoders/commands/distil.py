@@ -1,14 +1,4 @@
-"""`hf-encoders distil TEACHER --corpus DIR --output DIR`: a smaller encoder that learns from a larger one.
-
-TEACHER is a folder or a name on the Hub: a masked language model of this package or of transformers, your own or a
-published one. The student begins with some of its layers (--layers), its embeddings and its head, and learns from its
-scores (soft targets), the masked tokens and its hidden states, as DistilBERT. A BERT's student is a DistilBERT, any
-other's of the teacher's own family. The tokenizer is the teacher's. The teacher is not saved: give the same one, by
-the same name or another, to resume.
-
---corpus is text, or a corpus that `hf-encoders corpus` made with the teacher's tokenizer. Recipe, fields of
-transformers.TrainingArguments, --plan, resuming and extending are as for `hf-encoders pretrain` (see its --help).
-"""
+"""Run `hf-encoders distil`; its options are in `hf_encoders/options/distil.py`."""
 
 import argparse
 import dataclasses
@@ -19,77 +9,21 @@ import torch
 import transformers
 from transformers import PreTrainedModel
 
-from hf_encoders.distillation import DistillationOptions, spread_layers, student_family
+from hf_encoders.distillation import spread_layers, student_family
 from hf_encoders.distillation.student import check_layers
-from hf_encoders.distillation.teacher import LOSS_WEIGHTS, SOFT_TARGETS, TEMPERATURE
+from hf_encoders.distillation.teacher import LOSS_WEIGHTS
 from hf_encoders.loading import check_first_position, check_rows, load_tokenizer, load_weights, read_config
 from hf_encoders.models.encoder_checkpoints import encoder_weights
 from hf_encoders.objectives import get_objective
 from hf_encoders.objectives.distillation import Distillation
-from hf_encoders.recipes.command import add_run_arguments, begin_from, train_run
+from hf_encoders.recipes.command import begin_from, train_run
 from hf_encoders.recipes.model_config import config_of_fields
-from hf_encoders.recipes.recipe import Recipe, load_recipe, recipe_names
+from hf_encoders.recipes.recipe import Recipe, load_recipe
 from hf_encoders.records.training_record import name_of_checkpoint
-from hf_encoders.registration import configurations
 from hf_encoders.saved_files import GENERATOR_FOLDER
 
 
-RECIPE = "distilbert-base"
 TERMS = tuple(LOSS_WEIGHTS)
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
-    parser.add_argument("teacher", metavar="TEACHER", help="folder or name on the Hub of a masked language model")
-    begin = parser.add_mutually_exclusive_group()
-    begin.add_argument(
-        "--layers",
-        type=int,
-        nargs="+",
-        metavar="N",
-        help="the teacher's layers, from 0, that the student begins with (default: as many as the recipe says, or "
-        "half, evenly spread: 0 2 4 7 9 11 of 12)",
-    )
-    begin.add_argument(
-        "--fresh",
-        action="store_true",
-        help="random weights instead; model: of the recipe then sets sizes, where they are not the teacher's",
-    )
-    parser.add_argument(
-        "--family",
-        choices=sorted(config_class.model_type for config_class in configurations()),
-        help="of the student (default: distilbert for a bert, otherwise the teacher's)",
-    )
-    names = [name for name in recipe_names() if name.startswith("distil")]
-    parser.add_argument(
-        "--recipe", default=RECIPE, metavar="RECIPE", help=f"{', '.join(names)}; or a YAML file (default: {RECIPE})"
-    )
-    defaults = DistillationOptions()
-    parser.add_argument(
-        "--soft-targets",
-        choices=SOFT_TARGETS,
-        help="tokens whose scores are compared with the teacher's: those that are predicted, or all, which takes "
-        f"longer (default: the recipe's, or {defaults.soft_targets})",
-    )
-    parser.add_argument(
-        "--temperature",
-        type=float,
-        metavar="T",
-        help=f"of the soft targets, above 0 (default: the recipe's, or {TEMPERATURE:g})",
-    )
-    weights = " ".join(f"{weight:g}" for weight in LOSS_WEIGHTS.values())
-    parser.add_argument(
-        "--loss-weights",
-        type=float,
-        nargs=len(TERMS),
-        metavar=tuple(name.upper() for name in TERMS),
-        help="weights of soft targets, masked tokens and cosine of hidden states; 0 leaves one out (default: the "
-        f"recipe's, or {weights})",
-    )
-    parser.add_argument(
-        "--tokenizer", metavar="DIR_OR_NAME", help="the teacher's, if it is elsewhere (default: in TEACHER)"
-    )
-    add_run_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

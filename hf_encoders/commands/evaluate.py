@@ -1,11 +1,4 @@
-"""`hf-encoders evaluate`: score sentences with a masked language model, without any training.
-
---text computes the pseudo-perplexity of the sentences in text files: exp of the mean negative log-probability of a
-token given all others (Salazar et al. 2020). It compares only models with the same tokenizer.
---pairs computes the accuracy on minimal pairs in BLiMP's format: a pair is right if the acceptable sentence has the
-higher pseudo-log-likelihood, so chance is 50 %.
-Both cost one forward pass per token.
-"""
+"""Run `hf-encoders evaluate`; its options are in `hf_encoders/options/evaluate.py`."""
 
 import argparse
 import itertools
@@ -24,50 +17,22 @@ from hf_encoders.data.corpus.segmentation import splitter_for
 from hf_encoders.data.special_tokens import unknown_ids
 from hf_encoders.evaluation.minimal_pairs import MinimalPair, compare_pairs, read_minimal_pairs
 from hf_encoders.evaluation.pseudo_likelihood import (
-    MAX_TOKENS,
     pseudo_log_likelihoods,
     pseudo_perplexity,
     token_log_probabilities,
 )
-from hf_encoders.loading import CLASSES, load_config, load_tokenizer, load_weights, longest_input
+from hf_encoders.loading import load_config, load_tokenizer, load_weights, longest_input
 from hf_encoders.records.hardware import describe_hardware, describe_software
 from hf_encoders.records.tables import text_table
-from hf_encoders.writing import check_file
 
 
 MUCH_DAMAGED = 0.01  # share of sentences with invalid UTF-8 above which the file has another encoding
 MUCH_UNKNOWN = 0.01  # share of unknown tokens above which a warning is printed
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
-    add = parser.add_argument
-    add("--model", required=True, metavar="DIR_OR_NAME", help="encoder with an MLM head")
-    add("--classes", choices=CLASSES, default=CLASSES[0], help="model classes (default: %(default)s)")
-    add("--text", nargs="+", metavar="PATH", help="text files, .jsonl files (field text) or folders of them")
-    splitting = parser.add_mutually_exclusive_group()
-    splitting.add_argument(
-        "--language", default="en", metavar="CODE", help="of --text, for sentence splitting (default: %(default)s)"
-    )
-    splitting.add_argument("--one-sentence-per-line", action="store_true", help="lines of --text are sentences")
-    add("--skip-long", action="store_true", help="skip sentences of --text that are too long (default: refuse them)")
-    add(
-        "--pairs",
-        nargs="+",
-        metavar="PATH",
-        help=".jsonl files, or folders of them, with sentence_good, sentence_bad and optionally UID (the paradigm; "
-        "default: the file's name)",
-    )
-    add("--limit", type=int, metavar="N", help="first N pairs of each file, and sentences of --text (default: all)")
-    add("--mask-rest-of-word", action="store_true", help="also mask the later tokens of the predicted token's word")
-    add("--max-tokens", type=int, default=MAX_TOKENS, metavar="N", help="per batch (default: %(default)s)")
-    add("--device", choices=["cpu", "cuda"], help="default: cuda if available, else cpu")
-    add("--json", metavar="FILE", help="also write the results to this file")
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Compute and print what was asked for."""
-    check_arguments(arguments)
+    check_device(arguments)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     # Input first: a wrong file is refused before anything is loaded.
@@ -87,17 +52,10 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def check_arguments(arguments: argparse.Namespace) -> None:
-    """Validate options before anything is read."""
-    if not arguments.text and not arguments.pairs:
-        raise ValueError("neither --text nor --pairs is given: name what to evaluate on.")
-    for name, value in (("limit", arguments.limit), ("max-tokens", arguments.max_tokens)):
-        if value is not None and value < 1:
-            raise ValueError(f"--{name} {value}: must be at least 1.")
+def check_device(arguments: argparse.Namespace) -> None:
+    """Refuse CUDA where there is none."""
     if arguments.device == "cuda" and not torch.cuda.is_available():
         raise ValueError("--device cuda: torch finds no CUDA device here: use --device cpu.")
-    if arguments.json:
-        check_file(arguments.json, "--json")
 
 
 def read_sentences(arguments: argparse.Namespace) -> list[str]:

@@ -1,29 +1,19 @@
-"""`hf-encoders finetune TASK`: fine-tune an encoder on labelled files, with metrics for each seed.
-
-Files are CSV, TSV, JSON lines, CoNLL or SQuAD; `--dataset` takes any dataset instead. The plan is printed first. Each
-seed's model, with tokenizer, code and record, is saved to `DIR/seed-N`, all metrics to `DIR/results.json`.
-"""
+"""Run `hf-encoders finetune`; its options are in `hf_encoders/options/finetune.py`."""
 
 import argparse
+import importlib
 import inspect
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import datasets
 import transformers
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
-from hf_encoders.finetuning import (
-    data_files,
-    multiple_choice,
-    question_answering,
-    sequence_classification,
-    sequence_regression,
-    token_classification,
-    training_options,
-)
+from hf_encoders.finetuning import training_options
 from hf_encoders.finetuning.class_weights import read_class_weights
-from hf_encoders.finetuning.data_files import DataSource, load_data
+from hf_encoders.finetuning.data_files import load_data
 from hf_encoders.finetuning.report import (
     RESULTS_FILE,
     baseline_warnings,
@@ -34,7 +24,6 @@ from hf_encoders.finetuning.report import (
     write_results,
 )
 from hf_encoders.finetuning.runs import (
-    CHECKPOINTS,
     RunResult,
     RunSettings,
     finetune,
@@ -43,70 +32,13 @@ from hf_encoders.finetuning.runs import (
     with_defaults,
 )
 from hf_encoders.finetuning.task import PreparedTask
-from hf_encoders.loading import CLASSES, check_first_position, load_config, load_tokenizer, longest_input
+from hf_encoders.loading import check_first_position, load_config, load_tokenizer, longest_input
+from hf_encoders.options.finetuning import OPTIONS, DataSource
 from hf_encoders.recipes.run import num_processes
 from hf_encoders.records.training_record import command_of
 from hf_encoders.saved_files import save_tokenizer
 from hf_encoders.training.hyperparameters import check_training_arguments
 from hf_encoders.writing import check_folder, locked, replaced_folder
-
-
-# Name, module, the Hub's name of the task, summary.
-TASKS = (
-    ("text-classification", sequence_classification, "text-classification", "a label for a text or a pair of texts"),
-    ("text-regression", sequence_regression, "text-classification", "a number for a text or a pair: similarity"),
-    ("token-classification", token_classification, "token-classification", "a tag for each word: entities"),
-    ("question-answering", question_answering, "question-answering", "the answer's span in a text, as in SQuAD"),
-    ("multiple-choice", multiple_choice, "multiple-choice", "the best of several endings"),
-)
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add a subcommand for each task: its own options, and those that all tasks share."""
-    tasks = parser.add_subparsers(dest="task", required=True, metavar="TASK")
-    for name, module, hub_task, summary in TASKS:
-        task = tasks.add_parser(
-            name, help=summary, description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-        )
-        add_model_arguments(task.add_argument_group("model and runs"))
-        data_files.add_arguments(task)
-        module.add_arguments(task.add_argument_group("task"))
-        training_options.add_arguments(task)
-        task.set_defaults(task_module=module, hub_task=hub_task, parser=task)
-
-
-def add_model_arguments(group: argparse._ArgumentGroup) -> None:
-    """Add options for the model and for all runs together."""
-    add = group.add_argument
-    add("--model", required=True, metavar="DIR_OR_NAME", help="encoder: folder, or name on the Hub")
-    add("--output", required=True, metavar="DIR", help="folder for models and metrics")
-    add("--overwrite", action="store_true", help="replace results.json and the models of these seeds in --output")
-    add("--max-length", type=int, metavar="TOKENS", help="longest input, with special tokens (default: the model's)")
-    add("--seeds", type=int, nargs="+", default=[0], metavar="N", help="a run with each seed (default: 0)")
-    add("--patience", type=int, metavar="N", help="stop after N evaluations without improvement (default: never)")
-    add(
-        "--layer-decay",
-        type=float,
-        default=1.0,
-        metavar="X",
-        help="each layer's learning rate as a share of that of the layer above, in (0, 1]; ELECTRA's is 0.8 (default: "
-        "%(default)s, one rate for all)",
-    )
-    add(
-        "--checkpoint",
-        choices=CHECKPOINTS,
-        default="best",
-        help="weights to keep: of the best evaluation on the validation set, or after the last step (default: best)",
-    )
-    add(
-        "--class-weights",
-        nargs="+",
-        default=[],
-        metavar="LABEL=WEIGHT",
-        help="weight of each class in the loss, others 1; or balanced: inverse to its frequency (default: all 1)",
-    )
-    add("--classes", choices=CLASSES, default="hf_encoders", help="model classes, to compare (default: %(default)s)")
-    add("--from-scratch", action="store_true", help="initialise all weights randomly, to compare")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -134,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     max_length = chosen_length(arguments, config, tokenizer)
     options = task_options(arguments)
     data, held_out = load_data(source, group_column=options.get("context_column", "context"))
-    task = arguments.task_module.prepare(data, tokenizer, max_length=max_length, **options)
+    task = task_module(arguments).prepare(data, tokenizer, max_length=max_length, **options)
     if held_out is not None:
         task.plan.insert(0, held_out)
     repeated = repeated_rows(data, task.input_columns)
@@ -152,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = with_defaults(given, config, task)
     steps = num_steps(settings.training, len(task.train_set))
     checked = training_arguments(task, settings, arguments.seeds[0], folder)
-    check_training_arguments(checked, steps, training_options.OPTIONS)
+    check_training_arguments(checked, steps, OPTIONS)
     print_plan(task, settings, max_length, steps, arguments.seeds)
     print_choices(given.training, settings.training, config, len(task.train_set))
     for warning in data_warnings:
@@ -186,9 +118,14 @@ def chosen_length(arguments: argparse.Namespace, config: PreTrainedConfig, token
     return arguments.max_length
 
 
+def task_module(arguments: argparse.Namespace) -> ModuleType:
+    """The module of the task."""
+    return importlib.import_module(f"hf_encoders.finetuning.{arguments.task_module}")
+
+
 def task_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """The parsed options that are keyword-only parameters of the task's `prepare`."""
-    parameters = inspect.signature(arguments.task_module.prepare).parameters.values()
+    parameters = inspect.signature(task_module(arguments).prepare).parameters.values()
     names = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
     return {name: getattr(arguments, name) for name in names if name != "max_length"}
 

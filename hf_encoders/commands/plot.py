@@ -1,8 +1,4 @@
-"""Compare the curves of runs with each other and with the reference of a shipped recipe.
-
-Draws a panel for each loss term and one for the speed. Prints a table of last values, the health warnings, and each
-run's difference from the reference at the same number of tokens. docs/health.md says how to read it.
-"""
+"""Run `hf-encoders plot`; its options are in `hf_encoders/options/plot.py`."""
 
 import argparse
 from dataclasses import replace
@@ -10,7 +6,7 @@ from pathlib import Path
 
 from hf_encoders.records.curves import Curve, compare, read_reference, read_run, reference_file, save_reference
 from hf_encoders.records.hardware import describe_hardware, describe_software
-from hf_encoders.records.plots import AXES, check_picture, draw_runs
+from hf_encoders.records.plots import check_picture, draw_runs
 from hf_encoders.records.tables import text_table
 from hf_encoders.writing import check_folder
 
@@ -20,31 +16,8 @@ FIRST = (("step", "steps", ",.0f"), ("tokens_seen", "tokens", ",.0f"), ("trainin
 LAST = (("tokens_per_second", "tokens/s", ",.0f"), ("mfu", "MFU", ".1%"))
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    parser.add_argument(
-        "runs",
-        nargs="+",
-        metavar="RUN",
-        help="output folder of a run, one of its checkpoints, or a file with its log (trainer_state.json)",
-    )
-    parser.add_argument("--reference", metavar="NAME", help="a shipped curve, or a .json file of --save-reference")
-    parser.add_argument(
-        "--output", metavar="FILE", help="picture to write: .png, .svg, .pdf ... (default: only the table is printed)"
-    )
-    parser.add_argument("--against", choices=list(AXES), default="steps", help="horizontal axis (default: steps)")
-    parser.add_argument("--title", default="", help="title of the picture")
-    parser.add_argument(
-        "--save-reference",
-        metavar="NAME",
-        help="write the curve of a single RUN as a reference: a name, to keep it in the package, or a .json file",
-    )
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Draw the runs, and print table and comparisons."""
-    if arguments.save_reference and len(arguments.runs) > 1:
-        raise ValueError(f"--save-reference is for one run, but {len(arguments.runs)} were given: give one.")
     if arguments.output:
         check_picture(arguments.output, "--output")
     if arguments.save_reference:

@@ -1,10 +1,4 @@
-"""`hf-encoders quickstart`: train, save, load and fine-tune a small encoder in minutes, without a download.
-
-The text is the documentation inside the Python installation, or the user's own (`--input`). Pre-training follows a
-shipped recipe, such as `bert-minutes`, with fewer steps.
-
-Stopped with Ctrl-C or killed, the same command resumes; with a larger --max-steps, also when it is finished.
-"""
+"""Run `hf-encoders quickstart`; its options are in `hf_encoders/options/quickstart.py`."""
 
 import argparse
 import dataclasses
@@ -25,11 +19,10 @@ from hf_encoders.data.corpus.python_docs import LabelledDocument
 from hf_encoders.evaluation import fill_masks
 from hf_encoders.finetuning import sequence_classification
 from hf_encoders.finetuning.runs import RunSettings, finetune
-from hf_encoders.objectives import comparable_objectives
 from hf_encoders.publishing.fresh_process import verify_loading
 from hf_encoders.recipes.pretrained_folder import save_pretrained_folder
 from hf_encoders.recipes.quickstart_text import HELD_OUT_SHARE, labelled_passages, prepared_text
-from hf_encoders.recipes.recipe import Phase, Recipe, load_recipe, recipe_names
+from hf_encoders.recipes.recipe import Phase, Recipe, load_recipe
 from hf_encoders.recipes.run import Run, train_to_the_end
 from hf_encoders.recipes.run_folder import (
     IS_FINISHED,
@@ -45,9 +38,8 @@ from hf_encoders.recipes.run_folder import (
 from hf_encoders.recipes.sources import Source
 from hf_encoders.records.tables import text_table
 from hf_encoders.redaction import base_name
-from hf_encoders.registration import configurations
 from hf_encoders.saved_files import CARD_FILE, CURVE_FILE
-from hf_encoders.writing import check_folder, locked
+from hf_encoders.writing import locked
 
 
 # Fewer steps than the recipes have: until the model uses the neighbours of a token, and little longer.
@@ -57,46 +49,14 @@ FINETUNING = {"num_train_epochs": 5.0, "per_device_train_batch_size": 32, "learn
 FEWEST_PASSAGES, MOST_PASSAGES = 10, 250  # per label; the latter for training
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
-    add = parser.add_argument
-    text = "text (documents separated by blank lines), .jsonl or folders of them (default: Python's documentation)"
-    add("--input", nargs="+", metavar="PATH", help=text)
-    add("--objective", choices=comparable_objectives(), help="default: the recipe's")
-    add("--family", choices=families_with_recipe(), default="bert")
-    add("--output", default="runs/quickstart", metavar="DIR", help="folder of the results (default: %(default)s)")
-    default_steps = sum(phase.steps for phase in PHASES)
-    add("--max-steps", type=int, metavar="N", help=f"steps of pre-training (default: {default_steps:,})")
-    add("--vocab-size", type=int, metavar="N", help="entries of the vocabulary (default: the recipe's, 8,000)")
-    add("--max-length", type=int, metavar="TOKENS", help="longest example in tokens (default: the recipe's, 64)")
-    add("--cased", action="store_true", help="keep upper case (byte-level BPE always does)")
-    add("--language", default="en", metavar="CODE", help="language of --input, for sentence splitting (default: en)")
-    add("--overwrite", action="store_true", help="start from scratch if --output holds a quickstart")
-    add("--seed", type=int, default=0, metavar="N", help="random seed (default: 0)")
-
-
-def families_with_recipe() -> list[str]:
-    """The families that have a recipe for minutes, of one text."""
-    families = (config_class.model_type for config_class in configurations())
-    shipped = (family for family in families if f"{family}-minutes" in recipe_names())
-    recipes = {family: load_recipe(f"{family}-minutes") for family in shipped}
-    return [
-        family
-        for family, recipe in recipes.items()
-        if not recipe.needs_named_sources and not recipe.own_objective.needs and recipe.own_objective.fills_masks
-    ]
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Run all steps."""
     started = time.perf_counter()
-    check_arguments(arguments)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     datasets.disable_progress_bars()
     recipe = recipe_for(arguments)
     output = Path(arguments.output)
-    check_folder(output, "--output")
     arguments.until_end.enter_context(locked(output, "--output", wait=False))
     if arguments.overwrite:
         remove_run(output, arguments.input or [])
@@ -155,13 +115,6 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"\nmodel, tokenizer, code: {directory}\ncard: {directory / CARD_FILE}\ncurve: {directory / CURVE_FILE}")
     print(f"all in {(time.perf_counter() - started) / 60:.1f} minutes")
     return 0
-
-
-def check_arguments(arguments: argparse.Namespace) -> None:
-    """Refuse numbers that are too small."""
-    for name, least in (("max_steps", 1), ("max_length", 8), ("vocab_size", 50)):
-        if getattr(arguments, name) is not None and getattr(arguments, name) < least:
-            raise ValueError(f"--{name.replace('_', '-')} {getattr(arguments, name)}: must be at least {least}.")
 
 
 def recipe_for(arguments: argparse.Namespace) -> Recipe:

@@ -1,10 +1,4 @@
-"""`hf-encoders tokenizer`: text files or a dataset to a family's kind of tokenizer in a folder, with a report.
-
-`--extend CHECKPOINT --add N` adds entries for the words of the text to the tokenizer and the model of CHECKPOINT.
-
-The same text and settings give the same tokenizer. `AutoTokenizer.from_pretrained(DIR)` loads it, also where this
-package is not installed; `hf-encoders corpus` takes it as `--tokenizer DIR`.
-"""
+"""Run `hf-encoders tokenizer`; its options are in `hf_encoders/options/tokenizer.py`."""
 
 import argparse
 import math
@@ -27,7 +21,7 @@ from hf_encoders.data.corpus.settings import library_versions
 from hf_encoders.data.corpus.shards import Reading
 from hf_encoders.data.corpus.sources import TextSource, make_source
 from hf_encoders.data.corpus.text_files import check_text_files
-from hf_encoders.data.corpus.text_options import add_text_arguments, check_text_arguments, load_split
+from hf_encoders.data.corpus.text_options import load_split
 from hf_encoders.data.mixture import Sampling
 from hf_encoders.data.vocabulary.report import (
     REPORT_FILE,
@@ -40,14 +34,14 @@ from hf_encoders.data.vocabulary.source_words import CountedText, count_selected
 from hf_encoders.data.vocabulary.text_selection import HELD_OUT_BYTES, SelectedText
 from hf_encoders.data.vocabulary.tokenizer_training import pipeline_options, tokenizer_of_words, untrained_tokenizer
 from hf_encoders.data.vocabulary.word_counts import check_coverage
-from hf_encoders.models.encoder_configuration import EncoderConfig
+from hf_encoders.options.names import KINDS
+from hf_encoders.options.tokenizer import SIZES_FILE
 from hf_encoders.recipes.command import some_of
-from hf_encoders.registration import config_class_of, configurations
+from hf_encoders.registration import config_class_of
 from hf_encoders.saved_files import save_tokenizer
 from hf_encoders.writing import check_folder, holds_files, locked, replaced_files
 
 
-SIZES_FILE = "tokenizer_sizes.md"
 ADDED = 1000  # default number of entries that --extend adds
 # Options without effect on a tokenizer that is extended, with their defaults.
 OF_NEW_TOKENIZERS = {
@@ -61,137 +55,6 @@ OF_NEW_TOKENIZERS = {
 }
 
 
-def families_of_kinds() -> dict[str, type[EncoderConfig]]:
-    """The family that `--kind` stands for: the first one registered with that kind of vocabulary."""
-    kinds = {}
-    for config_class in configurations():
-        kinds.setdefault(config_class.VOCABULARY_KIND, config_class)
-    return kinds
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    _add_text_arguments(parser)
-    kinds = families_of_kinds()
-    # The configurations' defaults. BERT: vocab.txt of the release (the paper, section 3, rounds to 30,000). RoBERTa:
-    # dict.txt of fairseq and the mask ("50K", section 4.4). ALBERT: section 4.1.
-    sizes = ", ".join(f"{kind} {config_class.vocab_size:,}" for kind, config_class in kinds.items())
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument(
-        "--kind",
-        choices=list(kinds),
-        help=f"vocabulary and special tokens of {', '.join(f'{c.model_type} ({k})' for k, c in kinds.items())}",
-    )
-    which.add_argument(
-        "--family",
-        choices=[config_class.model_type for config_class in configurations()],
-        help="vocabulary and special tokens of this family",
-    )
-    which.add_argument(
-        "--extend",
-        metavar="DIR_OR_NAME",
-        help="add entries to the tokenizer of this checkpoint, and rows to its model; or to a tokenizer alone",
-    )
-    parser.add_argument(
-        "--output",
-        required=True,
-        metavar="DIR",
-        help="folder of the tokenizer and its report; with --extend, of the checkpoint",
-    )
-    parser.add_argument(
-        "--add",
-        type=int,
-        metavar="N",
-        help="with --extend: entries to add at most, those that save most tokens of the text (default: 1000)",
-    )
-    parser.add_argument(
-        "--keep",
-        action="extend",
-        nargs="+",
-        metavar="PATH",
-        help="with --extend: other text, of which the report says how much is cut differently (default: none)",
-    )
-    size = parser.add_mutually_exclusive_group()
-    size.add_argument(
-        "--vocab-size",
-        type=int,
-        metavar="N",
-        help=f"largest number of entries, special tokens included (default: {sizes})",
-    )
-    size.add_argument(
-        "--compare-sizes",
-        type=int,
-        action="extend",
-        nargs="+",
-        metavar="N",
-        help=f"train one of each size into DIR/N, counting words once, and print a table ({SIZES_FILE})",
-    )
-    case = parser.add_mutually_exclusive_group()
-    case.add_argument(
-        "--lowercase",
-        action="store_true",
-        help="lower-case the text (default, except for bpe and xlm-roberta, which never do)",
-    )
-    case.add_argument("--cased", action="store_true", help="keep upper case")
-    parser.add_argument(
-        "--strip-accents",
-        action="store_true",
-        help="remove combining marks, as the published uncased models do; not in bpe (default: keep them)",
-    )
-    parser.add_argument(
-        "--character-coverage",
-        type=float,
-        default=1.0,
-        metavar="SHARE",
-        help="share of the characters of the text in the vocabulary, in (0, 1]; no effect on bpe (default: "
-        "%(default)s; SentencePiece's is 0.9995)",
-    )
-    parser.add_argument(
-        "--max-length",
-        type=int,
-        default=512,
-        metavar="TOKENS",
-        help="longest sequence, recorded as model_max_length (default: %(default)s)",
-    )
-    parser.add_argument("--overwrite", action="store_true", help="first remove the tokenizer in --output")
-
-
-def _add_text_arguments(parser: argparse.ArgumentParser) -> None:
-    add_text_arguments(parser, takes_names=True)
-    parser.add_argument(
-        "--language",
-        action="extend",
-        nargs="+",
-        default=[],
-        metavar="[NAME=]CODE",
-        help="split the lines into sentences by the rules of this language, as `corpus` does; only bpe treats the "
-        "first word of a sentence differently (default: the name of a source, if it is a code of two letters; "
-        "otherwise take lines as they are)",
-    )
-    parser.add_argument(
-        "--sampling-alpha",
-        type=float,
-        metavar="X",
-        help="of sources named by --input NAME=PATH: each counts as much as its share of the bytes to the power X, in "
-        "(0, 1]; lower values give small sources more entries (default: 1)",
-    )
-    parser.add_argument(
-        "--limit",
-        type=float,
-        metavar="MEGABYTES",
-        help="text to train on at most, 10**6 bytes of UTF-8, evenly spread over the input; the beginning of a "
-        "--streaming dataset (default: all)",
-    )
-    parser.add_argument(
-        "--held-out",
-        type=float,
-        default=0.01,
-        metavar="SHARE",
-        help="share of the documents to measure instead of train on, in [0, 0.5]; at most "
-        f"{HELD_OUT_BYTES // 10**6} MB (default: %(default)s)",
-    )
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Train, measure and save."""
     if arguments.extend is not None:
@@ -199,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     for name in ("add", "keep"):
         if getattr(arguments, name) is not None:
             raise ValueError(f"--{name} is for --extend DIR_OR_NAME: leave it out.")
-    config_class = families_of_kinds()[arguments.kind] if arguments.kind else config_class_of(arguments.family)
+    config_class = config_class_of(KINDS[arguments.kind][0] if arguments.kind else arguments.family)
     arguments.kind = config_class.VOCABULARY_KIND
     one_size = config_class.vocab_size if arguments.vocab_size is None else arguments.vocab_size
     sizes = arguments.compare_sizes or [one_size]
@@ -247,7 +110,7 @@ def extend(arguments: argparse.Namespace) -> int:
         if getattr(arguments, name) != default:
             option = name.replace("_", "-")
             raise ValueError(f"--{option} is for a new tokenizer, and --extend keeps the checkpoint's: leave it out.")
-    check_text(arguments)
+    check_limit(arguments)
     if arguments.keep is not None:
         check_text_files(arguments.keep, "--keep")
     output, source = Path(arguments.output), arguments.extend
@@ -368,9 +231,8 @@ def settings_of(arguments: argparse.Namespace, vocab_size: int, options: dict[st
     return {"source": source, "vocab_size": vocab_size, **options} | {name: getattr(arguments, name) for name in names}
 
 
-def check_text(arguments: argparse.Namespace) -> None:
-    """Refuse options of the text without effect or out of range."""
-    check_text_arguments(arguments)
+def check_limit(arguments: argparse.Namespace) -> None:
+    """Refuse a limit of the text that is out of range."""
     if arguments.limit is not None and not 0 < arguments.limit < math.inf:
         raise ValueError(
             f"--limit {arguments.limit} must be a number of megabytes above 0: leave it out to train on all text."
@@ -379,7 +241,7 @@ def check_text(arguments: argparse.Namespace) -> None:
 
 def check_arguments(arguments: argparse.Namespace, sizes: list[int], options: dict[str, bool]) -> None:
     """Refuse options without effect or out of range, before anything is read."""
-    check_text(arguments)
+    check_limit(arguments)
     Sampling(arguments.sampling_alpha)
     for name, understood in (("lowercase", "do_lower_case" in options), ("strip_accents", len(options) > 1)):
         if getattr(arguments, name) and not understood:

@@ -4,86 +4,14 @@ Without a validation and a test file, a random share of the training rows become
 context stay together.
 """
 
-import argparse
-from dataclasses import dataclass
 from pathlib import Path
 
 import datasets
 import numpy as np
 
-from hf_encoders.data.labelled_files import FORMS, read_file
+from hf_encoders.data.labelled_files import read_file
 from hf_encoders.errors import first_line
-
-
-SPLITS = ("train", "validation", "test")
-NO_SPLIT = "none"  # instead of a split's name: do not use one
-HELD_OUT_SHARE = 0.1  # without evaluation files
-
-
-@dataclass(frozen=True)
-class DataSource:
-    """Where the labelled rows come from: the options of `add_arguments`."""
-
-    train: str | None = None
-    validation: str | None = None
-    test: str | None = None
-    dataset: str | None = None
-    dataset_config: str | None = None
-    train_split: str | None = None
-    validation_split: str | None = None
-    test_split: str | None = None
-    format: str | None = None
-    columns: str | None = None
-    conll_columns: str = "0,-1"
-    quotes: bool | None = None
-    held_out: float | None = None
-    held_out_seed: int = 0
-    data_name: str | None = None
-
-    @property
-    def name(self) -> str:
-        """Name of the data in the results."""
-        if self.data_name is not None:
-            return self.data_name
-        if self.dataset is None:
-            return Path(self.train).name
-        return self.dataset if self.dataset_config is None else f"{self.dataset}, {self.dataset_config}"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `DataSource`."""
-    data = parser.add_argument_group("data")
-    add = data.add_argument
-    add("--train", metavar="FILE", help=f"{', '.join(FORMS)} file to train on, by its suffix")
-    add("--validation", metavar="FILE", help="file to choose the best checkpoint on")
-    add("--test", metavar="FILE", help="file for the final metrics only")
-    add("--dataset", metavar="NAME", help="instead: dataset on the Hub, or a folder that datasets reads")
-    add("--dataset-config", metavar="NAME", help="its configuration (default: its only one)")
-    add("--train-split", metavar="NAME", help="split of --dataset (default: train)")
-    for split in SPLITS[1:]:
-        add(
-            f"--{split}-split",
-            metavar="NAME",
-            help=f"split of --dataset (default: {split}, if it exists; {NO_SPLIT}: skip it)",
-        )
-    add("--format", choices=FORMS, help="format of the files (default: by their suffix)")
-    add("--columns", metavar="A,B,...", help="column names of CSV or TSV files without a header row")
-    add(
-        "--conll-columns",
-        metavar="WORD,TAG",
-        default=DataSource.conll_columns,
-        help="columns of the word and of its tag in CoNLL files, from 0; -1 is the last (default: %(default)s)",
-    )
-    add("--quotes", action=argparse.BooleanOptionalAction, help="quoted fields (default: in CSV yes, in TSV no)")
-    add(
-        "--held-out",
-        type=float,
-        metavar="SHARE",
-        help=f"share of the training rows to validate on instead of a file (default: {HELD_OUT_SHARE} without "
-        "--validation and --test, else 0)",
-    )
-    add("--held-out-seed", type=int, default=DataSource.held_out_seed, metavar="N", help="seed of it (default: 0)")
-    add("--data-name", metavar="NAME", help="name of the data in the record (default: the file's name)")
+from hf_encoders.options.finetuning import HELD_OUT_SHARE, NO_SPLIT, SPLITS, DataSource
 
 
 def load_data(source: DataSource, group_column: str = "context") -> tuple[datasets.DatasetDict, str | None]:

@@ -3,7 +3,6 @@
 Every ending is a pair with its prompt; the head scores each pair, with a softmax over the endings of a row.
 """
 
-import argparse
 from collections.abc import Sequence
 
 import datasets
@@ -19,16 +18,6 @@ from hf_encoders.finetuning.baselines import Baseline, constant_metrics, most_fr
 from hf_encoders.finetuning.data_files import require_columns
 from hf_encoders.finetuning.sequence_inputs import describe_lengths, encode_texts, require_text
 from hf_encoders.finetuning.task import PreparedTask
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the task's options."""
-    add = parser.add_argument
-    add("--prompt-column", default="prompt", metavar="NAME", help="column of the prompt or question (default: prompt)")
-    add(
-        "--ending-columns", nargs="+", default=["endings"], metavar="NAME", help="one of lists, or one for each ending"
-    )
-    add("--label-column", default="label", metavar="NAME", help="number of the right ending, from 0 (default: label)")
 
 
 def prepare(

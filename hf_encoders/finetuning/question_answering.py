@@ -5,7 +5,6 @@ Rows have SQuAD's format: `id`, `question`, `context`, and `answers` with the li
 windows are compared. In a window without the whole answer, the first special token is the answer.
 """
 
-import argparse
 import json
 from bisect import bisect_right
 from collections.abc import Callable
@@ -33,22 +32,6 @@ from hf_encoders.finetuning.sequence_inputs import right_padding
 from hf_encoders.finetuning.task import PreparedTask
 from hf_encoders.metrics import Squad, SquadV2
 from hf_encoders.models.encoder_answers import MAX_ANSWER_TOKENS, N_BEST, Answer, window_lengths
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the task's options."""
-    add = parser.add_argument
-    for name in ("id", "question", "context", "answers"):
-        add(f"--{name}-column", default=name, metavar="NAME", help=f"column of the {name} (default: {name})")
-    default = "or a third of the longest input if that is less"
-    add("--doc-stride", type=int, metavar="TOKENS", help=f"shared by neighbouring windows (default: 128, {default})")
-    add("--max-question-length", type=int, metavar="TOKENS", help=f"the rest is cut off (default: 64, {default})")
-    text = "longest predicted answer (default: %(default)s)"
-    add("--max-answer-length", type=int, default=MAX_ANSWER_TOKENS, metavar="TOKENS", help=text)
-    add("--n-best", type=int, default=N_BEST, metavar="N", help="candidates per question (default: %(default)s)")
-    add("--allow-no-answer", action="store_true", help="questions may have no answer, as in SQuAD 2.0")
-    text = "predict 'no answer' if it scores this much more than the best answer (default: %(default)s)"
-    add("--null-threshold", type=float, default=0.0, metavar="X", help=text)
 
 
 def prepare(

@@ -3,7 +3,6 @@
 The head reads the pooled output at the first token (BERT, section 4.1). The longer text of a pair is truncated first.
 """
 
-import argparse
 from typing import Any
 
 import datasets
@@ -17,21 +16,11 @@ from transformers import (
 
 from hf_encoders.finetuning.baselines import Baseline, constant_metrics, most_frequent, most_frequent_set
 from hf_encoders.finetuning.label_values import class_fields, read_labels
-from hf_encoders.finetuning.sequence_inputs import add_text_arguments, encode_splits, text_columns
+from hf_encoders.finetuning.sequence_inputs import encode_splits, text_columns
 from hf_encoders.finetuning.task import PreparedTask
 
 
 SINGLE_LABEL_METRICS = ("accuracy", "f1_macro", "matthews_correlation")
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the task's options."""
-    add_text_arguments(parser, "column of the label: text or a whole number")
-    add = parser.add_argument
-    add("--multi-label", action="store_true", help="any number of labels: a list, or text with --label-separator")
-    add("--label-separator", default=",", metavar="TEXT", help="between the labels of a row (default: %(default)s)")
-    text = "chooses the best checkpoint (default: accuracy; with --multi-label always f1_micro)"
-    add("--best-metric", choices=SINGLE_LABEL_METRICS, help=text)
 
 
 def prepare(

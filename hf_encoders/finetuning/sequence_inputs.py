@@ -1,6 +1,5 @@
 """Texts and pairs of texts to token ids, for the tasks with one label, or one number, per row."""
 
-import argparse
 import copy
 from collections.abc import Sequence
 from typing import Any
@@ -9,14 +8,6 @@ import datasets
 from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.finetuning.data_files import require_columns
-
-
-def add_text_arguments(parser: argparse.ArgumentParser, label: str) -> None:
-    """Add options for the columns; `label` describes the label column."""
-    add = parser.add_argument
-    add("--text-column", default="text", metavar="NAME", help="column of the text (default: text)")
-    add("--text-pair-column", metavar="NAME", help="column of the second text of a pair (default: none)")
-    add("--label-column", default="label", metavar="NAME", help=f"{label} (default: label)")
 
 
 def text_columns(

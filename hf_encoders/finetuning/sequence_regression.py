@@ -4,7 +4,6 @@ The loss is the mean squared error on the numbers as they are in the data (STS-B
 Pearson's and Spearman's correlation of predictions and numbers.
 """
 
-import argparse
 import math
 from typing import Any
 
@@ -18,16 +17,11 @@ from transformers import (
 )
 
 from hf_encoders.finetuning.baselines import Baseline, constant_metrics
-from hf_encoders.finetuning.sequence_inputs import add_text_arguments, encode_splits, text_columns
+from hf_encoders.finetuning.sequence_inputs import encode_splits, text_columns
 from hf_encoders.finetuning.task import PreparedTask
 
 
 HIDDEN = -1.0  # stands for labels that are not published, in datasets of the Hub
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the task's options."""
-    add_text_arguments(parser, "column of the number")
 
 
 def prepare(

@@ -5,7 +5,6 @@ and special tokens are ignored in loss and metrics. Sentences longer than the en
 in which every word counts once.
 """
 
-import argparse
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -35,16 +34,6 @@ from hf_encoders.metrics.seqeval import name_in_metrics
 
 OUTSIDE = "O"
 ENTITY_TAG = re.compile(r"O|[BIESLUM]-.+")  # of IOB1, IOB2, IOE, IOBES, BILOU
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the task's options."""
-    add = parser.add_argument
-    add("--tokens-column", default="tokens", metavar="NAME", help="column with lists of words (default: tokens)")
-    add("--tags-column", default="ner_tags", metavar="NAME", help="column with lists of tags (default: ner_tags)")
-    add("--label-all-tokens", action="store_true", help="label all tokens of a word, B-X as I-X after the first")
-    text = "shared by windows of a long sentence (default: a third of the longest input)"
-    add("--window-overlap", type=int, metavar="TOKENS", help=text)
 
 
 def prepare(

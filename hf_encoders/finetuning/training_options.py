@@ -1,4 +1,4 @@
-"""Training options of fine-tuning, their defaults, and every other field of `TrainingArguments`."""
+"""The fields of `TrainingArguments` that fine-tuning uses: those that the user gave, and defaults by width."""
 
 import argparse
 import math
@@ -6,59 +6,21 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 
-from hf_encoders.option_names import NOTHING
-from hf_encoders.training.argument_fields import add_field_arguments, given_fields
+from hf_encoders.options.finetuning import (
+    BASE_EPOCHS,
+    BASE_RATE,
+    BASE_WIDTH,
+    DEFAULTS,
+    HIGHEST_RATE,
+    LEAST_STEPS,
+    MOST_EPOCHS,
+    OPTIONS,
+)
+from hf_encoders.options.training_fields import given_fields
 from hf_encoders.training.hyperparameters import check_ranges
 
 
-# Batch size, epochs and learning rate are within the ranges of BERT, appendix A.3; 10 % of warm-up as there. Learning
-# rate and epochs are those for the papers' width; `defaults` raises both for narrower encoders.
-BASE_WIDTH = 768
-BASE_RATE = 5e-5
-BASE_EPOCHS = 3.0
-HIGHEST_RATE = 1e-3
-LEAST_STEPS = 500
-MOST_EPOCHS = 50
 FAR_ABOVE = 30  # multiple of the default learning rate above which a warning is printed
-DEFAULTS: dict[str, Any] = {
-    "per_device_train_batch_size": 32,
-    "per_device_eval_batch_size": 64,
-    "max_steps": -1,
-    "warmup_steps": 0.1,
-    "weight_decay": 0.01,
-    "gradient_accumulation_steps": 1,
-    "optim": "adamw",
-    "bf16": False,
-    "fp16": False,
-}
-OPTIONS = {
-    "learning_rate": "--learning-rate",
-    "per_device_train_batch_size": "--batch-size",
-    "gradient_accumulation_steps": "--accumulation",
-    "per_device_eval_batch_size": "--eval-batch-size",
-    "num_train_epochs": "--epochs",
-    "max_steps": "--max-steps",
-    "warmup_steps": "--warmup",
-    "weight_decay": "--weight-decay",
-}
-# Field that the loop in runs.py sets itself -> what to use instead, as in `option_names.NAMES`.
-SET_BY_COMMAND = {
-    "output_dir": "--output",
-    "seed": "--seeds",
-    "save_strategy": "--checkpoint",
-    "save_steps": "--eval-steps",
-    "eval_strategy": "--eval-steps",
-    "load_best_model_at_end": "--checkpoint",
-    "metric_for_best_model": f"{NOTHING}: the task has a main metric",
-    "greater_is_better": f"{NOTHING}: the task has a main metric",
-    "save_total_limit": f"{NOTHING}: one checkpoint is kept",
-    "save_only_model": f"{NOTHING}: one checkpoint is kept",
-    "resume_from_checkpoint": f"{NOTHING}: runs start from scratch",
-    "label_names": "the options for columns",
-    "push_to_hub": "`hf-encoders publish`",
-    "dataloader_drop_last": f"{NOTHING}: it would leave rows of the evaluation out",
-    "remove_unused_columns": f"{NOTHING}: columns that the model does not read are always removed",
-}
 
 
 def defaults(config: PreTrainedConfig, examples: int, given: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -95,40 +57,6 @@ def steps_per_epoch(training: dict[str, Any], examples: int) -> int:
     """Optimizer steps per epoch, in one process."""
     rows = training["per_device_train_batch_size"] * training["gradient_accumulation_steps"]
     return math.ceil(examples / rows)
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `training_fields`."""
-    training = parser.add_argument_group(
-        "training",
-        "Every other field of transformers.TrainingArguments is an option too, such as --bf16, --optim adafactor or "
-        "--lr-scheduler-type cosine.",
-    )
-    by_width = {
-        "learning_rate": f"{BASE_RATE:g} from width {BASE_WIDTH}, up to {HIGHEST_RATE:g} below",
-        "num_train_epochs": f"{BASE_EPOCHS:g}; below that width enough for {LEAST_STEPS} steps, at most {MOST_EPOCHS}",
-    }
-    for field, kind, metavar, text in (
-        ("learning_rate", float, "RATE", "peak; linear to 0 after warm-up"),
-        ("per_device_train_batch_size", int, "ROWS", "rows per forward pass on each device"),
-        ("gradient_accumulation_steps", int, "N", "forward passes per optimizer step; the loss stays exact"),
-        ("per_device_eval_batch_size", int, "ROWS", "rows per forward pass in evaluation"),
-        ("num_train_epochs", float, "N", "passes over the training rows"),
-        ("max_steps", int, "N", "optimizer steps, instead of --epochs; -1: by --epochs"),
-        ("warmup_steps", float, "N", "optimizer steps of warm-up, or below 1 their share"),
-        ("weight_decay", float, "X", "not on biases and LayerNorms"),
-    ):
-        training.add_argument(
-            *dict.fromkeys((OPTIONS[field], f"--{field.replace('_', '-')}")),
-            dest=field,
-            type=kind,
-            metavar=metavar,
-            help=f"{text} (default: {by_width.get(field, DEFAULTS.get(field))})",
-        )
-    training.add_argument(
-        "--eval-steps", type=int, metavar="N", help="evaluate every N optimizer steps (default: after every epoch)"
-    )
-    add_field_arguments(parser, SET_BY_COMMAND)
 
 
 def training_fields(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from hf_encoders.objectives.objective import (
     OBJECTIVES,
     LossTerm,
     Objective,
-    comparable_objectives,
     get_objective,
     register_objective,
 )
@@ -25,4 +24,4 @@ register_objective(PermutationLanguageModelling())
 register_objective(ReplacedTokenDetection())
 register_objective(Distillation())
 
-__all__ = ["OBJECTIVES", "LossTerm", "Objective", "get_objective", "comparable_objectives", "register_objective"]
+__all__ = ["OBJECTIVES", "LossTerm", "Objective", "get_objective", "register_objective"]

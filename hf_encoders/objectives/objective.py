@@ -273,12 +273,6 @@ def register_objective(objective: Objective) -> None:
     OBJECTIVES[objective.name] = objective
 
 
-def comparable_objectives() -> list[str]:
-    """Names of the objectives that transformers' models can be trained on too, of documents, not dialogues."""
-    found = OBJECTIVES.items()
-    return [name for name, one in found if one.turns_column is None and one.needs is None and one.is_in_transformers]
-
-
 def get_objective(name: str) -> Objective:
     """A registered objective.
 

@@ -5,7 +5,6 @@ The export is written to a temporary folder, loaded and compared before it is re
 
 import copy
 import dataclasses
-import importlib.util
 import inspect
 import logging
 import math
@@ -25,10 +24,10 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from hf_encoders.loading import load_tokenizer, read_config
 from hf_encoders.models.encoder_configuration import EncoderConfig
+from hf_encoders.options.export import check_form
 from hf_encoders.publishing.probing import CHOICES, FP32_TOLERANCE, Difference, difference, outputs_of, probe_batch
 from hf_encoders.publishing.saved_model import load_source, native_class, pooler_arguments, saved_head
 from hf_encoders.saved_files import save_tokenizer
-from hf_encoders.writing import check_folder
 
 
 ONNX_FILE = "model.onnx"
@@ -58,21 +57,16 @@ def export_checkpoint(
         ValueError: If the checkpoint does not have the form or head, the output exists, or a package is missing.
         RuntimeError: If the outputs of the export differ; it is removed.
     """
-    output, config = Path(output), read_config(source)
     if form not in WRITERS:
         raise ValueError(f"form={form!r}: choose one of {', '.join(WRITERS)}.")
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise ValueError(f"output={str(output)!r} exists and is not empty: remove it, or name another folder.")
-    check_folder(output, "output")
+    check_form(form, output)
+    output, config = Path(output), read_config(source)
     if form == "native" and not config.is_native:
         raise ValueError(
             f"transformers' own {config.model_type} does not have "
             f"{', '.join(f'{name}={value!r}' for name, value in config.fields_beyond_native.items())}. Export it to "
             "onnx, or use it with trust_remote_code=True."
         )
-    packages = ("onnx", "onnxscript", "onnxruntime") if form == "onnx" else ()
-    if missing := " ".join(name for name in packages if importlib.util.find_spec(name) is None):
-        raise ValueError(f"form={form!r} needs packages that are not installed: pip install {missing}.")
     head = saved_head(config, head)
     # In float32 also for weights in bfloat16.
     model = load_source(source, head)

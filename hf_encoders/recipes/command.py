@@ -18,9 +18,11 @@ from hf_encoders.data.corpus.named_sources import named_values
 from hf_encoders.data.special_tokens import mask_and_padding, sequence_ends
 from hf_encoders.loading import check_first_position, check_rows, load_tokenizer, set_inputs, set_length
 from hf_encoders.objectives import Objective
+from hf_encoders.options.runs import OWN
+from hf_encoders.options.training_fields import given_fields
 from hf_encoders.recipes.plan import Plan, make_plan, measure_passes
 from hf_encoders.recipes.pretrained_folder import metrics_of_source, save_pretrained_folder, with_nats_per_byte
-from hf_encoders.recipes.recipe import SET_BY_RUN, Recipe
+from hf_encoders.recipes.recipe import Recipe
 from hf_encoders.recipes.run import Run, divide, num_processes, train_to_the_end
 from hf_encoders.recipes.run_corpus import CORPUS, CorpusPaths, open_sources
 from hf_encoders.recipes.run_folder import (
@@ -39,77 +41,10 @@ from hf_encoders.recipes.run_folder import (
 )
 from hf_encoders.recipes.sources import Sources, bytes_per_token, divided
 from hf_encoders.saved_files import CARD_FILE, published_files, refuse_secrets
-from hf_encoders.training.argument_fields import add_field_arguments, given_fields
 from hf_encoders.training.faults.out_of_memory import is_out_of_memory
 from hf_encoders.training.head_warm_up import HeadWarmUpCallback
 from hf_encoders.training.trainer import PreTrainingTrainer
 from hf_encoders.writing import check_folder, locked
-
-
-# Fields of `TrainingArguments` that change the recipe or the micro-batches.
-OWN = ("max_steps", "optim", "per_device_train_batch_size", "gradient_accumulation_steps", "auto_find_batch_size")
-VALIDATION_SHARE = 0.02
-
-
-def add_run_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of commands that train from a recipe, except recipe and tokenizer."""
-    # The options of sources that others than --corpus name; the checkpoint or teacher.
-    parser.set_defaults(source_options=None, begins_from=None)
-    parser.add_argument(
-        "--corpus",
-        required=True,
-        action="extend",
-        nargs="+",
-        metavar="[NAME=]PATH",
-        help="a prepared corpus, or text files or folders of them; with names, several sources (repeat a name for "
-        "several paths)",
-    )
-    sampling = parser.add_mutually_exclusive_group()
-    sampling.add_argument(
-        "--sampling-alpha",
-        type=float,
-        metavar="X",
-        help="of named sources: draw each as often as its share of the examples to the power X says, in (0, 1] "
-        "(default: the recipe's, or 1)",
-    )
-    sampling.add_argument(
-        "--corpus-weights",
-        action="extend",
-        nargs="+",
-        metavar="NAME=X",
-        help="of named sources: how often each is drawn, at any scale",
-    )
-    parser.add_argument(
-        "--corpus-name", metavar="NAME", help="what card and record call the text (default: the names of --corpus)"
-    )
-    parser.add_argument("--output", required=True, metavar="DIR", help="folder of the run")
-    parser.add_argument(
-        "--language",
-        action="extend",
-        nargs="+",
-        default=[],
-        metavar="[NAME=]CODE",
-        help="language of the text, for sentence splitting and the card (default: the name of a source, if it is a "
-        "code of two letters, otherwise en)",
-    )
-    parser.add_argument(
-        "--validation-share",
-        type=float,
-        default=VALIDATION_SHARE,
-        metavar="X",
-        help="share of the documents for evaluation, in (0, 1) (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--plan",
-        action="store_true",
-        help="print the plan and exit; a tokenizer and corpus made for it are kept in --output for the run",
-    )
-    parser.add_argument(
-        "--measure", action="store_true", help="with --plan: run a pass of each phase instead of estimating its time"
-    )
-    parser.add_argument("--overwrite", action="store_true", help="remove the run that is in --output first")
-    own = {name: remedy for name, remedy in SET_BY_RUN.items() if name not in OWN}
-    add_field_arguments(parser, own | {"num_train_epochs": "--max-steps"})
 
 
 def train_run(arguments: argparse.Namespace, recipe: Recipe, objective: Objective | None = None) -> int:

@@ -21,7 +21,8 @@ from hf_encoders.data.mixture import Sampling
 from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives import Objective, get_objective
-from hf_encoders.option_names import NOTHING, advice
+from hf_encoders.option_names import advice
+from hf_encoders.options.runs import RECIPES, SET_BY_RUN, recipe_file, recipe_names
 from hf_encoders.recipes.model_config import config_of_fields, language_fields, tokenizer_fields
 from hf_encoders.recipes.recipe_fields import Phase, TokenizerRecipe, sampling_of, with_preset
 from hf_encoders.registration import config_class_of
@@ -30,18 +31,6 @@ from hf_encoders.training.mask_rate import MaskRate
 from hf_encoders.training.optimizers import OPTIMIZERS
 
 
-RECIPES = Path(__file__).parent
-# Fields of `TrainingArguments` that the run sets itself -> what to use instead, as in `option_names.NAMES`.
-SET_BY_RUN = {
-    "per_device_train_batch_size": "phases: examples; the command chooses the micro-batch size",
-    "gradient_accumulation_steps": "phases: examples",
-    "max_steps": "phases: steps",
-    "num_train_epochs": "phases: steps",
-    "optim": "optimizer",
-    "output_dir": "--output",
-    "train_sampling_strategy": f"{NOTHING}: the run samples the order of examples itself",
-    "remove_unused_columns": f"{NOTHING}: examples are not rows of a dataset",
-}
 # Types of a recipe's fields in YAML; the others are mappings.
 KINDS = {"family": str, "objective": str, "phases": list, "mask_rate": list, "optimizer": str, "layer_decay": float}
 
@@ -280,30 +269,20 @@ _Loader.add_implicit_resolver(
 )
 
 
-def recipe_names() -> list[str]:
-    """Names of the shipped recipes."""
-    return sorted(file.stem for file in RECIPES.glob("*.yaml"))
-
-
 def load_recipe(name: str | Path) -> Recipe:
     """Read a shipped recipe by name, or a file.
 
     Raises:
         ValueError: if there is none, it is not YAML, or a field is invalid.
     """
-    shipped = RECIPES / f"{name}.yaml"
-    path = shipped if shipped.is_file() else Path(name)
-    if not path.is_file():
-        raise ValueError(
-            f"recipe {str(name)!r}: no such file, nor one of the shipped recipes: {', '.join(recipe_names())}."
-        )
+    path = recipe_file(name)
     try:
         fields = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not YAML ({' '.join(str(error).split())}).") from error
     try:
         # Records and cards name the recipe: a file named like a shipped one keeps its suffix.
-        is_own_namesake = path != shipped and path.stem in recipe_names()
+        is_own_namesake = path.parent != RECIPES and path.stem in recipe_names()
         return recipe_of(path.name if is_own_namesake else path.stem, fields)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error

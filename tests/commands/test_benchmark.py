@@ -12,6 +12,7 @@ from hf_encoders.benchmark.settings import Setting
 from hf_encoders.cli import main
 from hf_encoders.commands import benchmark as command
 from hf_encoders.data.corpus.python_docs import LabelledDocument
+from hf_encoders.options import benchmark as options
 from hf_encoders.records.flops import GEMM_SIDES
 from tests.benchmark.tiny import tiny_config, tiny_text
 
@@ -113,7 +114,7 @@ def settings_of(monkeypatch, *arguments: str) -> tuple[list[Setting], list[str]]
     """Settings and implementations where there is CUDA."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     parser = argparse.ArgumentParser()
-    command.add_arguments(parser)
+    options.add_arguments(parser)
     given = parser.parse_args(arguments)
     command.set_defaults(given)
     command.check_arguments(given)

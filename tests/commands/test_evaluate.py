@@ -15,6 +15,7 @@ from hf_encoders.evaluation.pseudo_likelihood import (
     pseudo_perplexity,
     token_log_probabilities,
 )
+from hf_encoders.options import evaluate as options
 from tests.hub.tiny_checkpoints import BERT, FAMILIES, make_model, make_tokenizer, save_checkpoint
 
 
@@ -36,8 +37,10 @@ def evaluate(folder, *arguments: str, family=BERT) -> int:
     if not model.exists():
         save_checkpoint(make_model(family, "AutoModelForMaskedLM"), family, model)
     parser = argparse.ArgumentParser()
-    command.add_arguments(parser)
-    return command.run(parser.parse_args(["--model", str(model), "--device", "cpu", *map(str, arguments)]))
+    options.add_arguments(parser)
+    given = parser.parse_args(["--model", str(model), "--device", "cpu", *map(str, arguments)])
+    options.check(given)
+    return command.run(given)
 
 
 @pytest.mark.parametrize("classes", ["hf_encoders", "transformers"])
@@ -145,7 +148,7 @@ def test_another_architecture_needs_the_classes_of_transformers(folder):
         (["--text", "text.txt", "--json", "/"], "--json /: is a folder"),
         (["--text", "none.txt"], "'none.txt' does not exist"),
         (["--text", "empty.txt"], "has no sentence"),
-        (["--pairs", "none.jsonl"], "none.jsonl: is not a file"),
+        (["--pairs", "none.jsonl"], "--pairs 'none.jsonl' does not exist"),
     ],
 )
 def test_wrong_arguments_are_told_before_anything_is_loaded(folder, monkeypatch, arguments, message):

@@ -12,6 +12,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from hf_encoders.commands import finetune as command
 from hf_encoders.loading import load_config
+from hf_encoders.options import finetune as options
 from hf_encoders.records.training_record import TrainingRecord
 from tests.finetuning.tiny import labelled, save_encoder, sentences
 from tests.hub.remote_process import run_without_package
@@ -23,8 +24,9 @@ QUICK = ("--max-steps", "3", "--batch-size", "8", "--learning-rate", "1e-3", "--
 
 def finetune(*words):
     parser = argparse.ArgumentParser(prog="hf-encoders finetune")
-    command.add_arguments(parser)
+    options.add_arguments(parser)
     arguments = parser.parse_args([str(word) for word in words])
+    options.check(arguments)
     with contextlib.ExitStack() as arguments.until_end:
         return command.run(arguments)
 
@@ -268,8 +270,8 @@ def test_two_commands_do_not_write_into_one_folder(bert, files, tmp_path, monkey
         (("--weight-decay", "3000"), "learning rate 0.001 x weight decay 3000.0: must be below 1"),
         (("--warmup", "5000"), "warmup_steps=5,000 .* do not fit into a run of 50 steps"),
         (("--adam-beta1", "1"), "adam_beta1=1.0 must be at least 0 and below 1"),
-        (("--label_smoothing_factor", "1.5"), "label_smoothing_factor=1.5 must be"),
-        (("--report_to", "wandb"), "report_to=.*wandb"),
+        (("--label-smoothing-factor", "1.5"), "label_smoothing_factor=1.5 must be"),
+        (("--report-to", "wandb"), "report_to=.*wandb"),
         (("--tf32", "true"), "TrainingArguments: .*tf32"),
         (("--fp16", "--use-cpu"), "fp16: float16 mixed precision needs an accelerator"),
         (("--max-steps", "0"), "--max-steps 0"),
@@ -293,7 +295,7 @@ def test_an_encoder_without_tokenizer_is_refused(bert, files, tmp_path):
         finetune("text-classification", "--model", folder, "--train", files["train"], "--output", tmp_path / "out")
 
 
-@pytest.mark.parametrize("name", [name for name, *_ in command.TASKS])
+@pytest.mark.parametrize("name", [name for name, *_ in options.TASKS])
 def test_help_names_defaults_and_units(name, capsys):
     with pytest.raises(SystemExit):
         finetune(name, "--help")

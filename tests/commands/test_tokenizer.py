@@ -90,7 +90,7 @@ def test_the_limit_is_spread_over_the_text():
         (["--kind", "bpe", "--strip-accents"], "--strip-accents has no effect with --kind bpe"),
         (["--limit", "0"], "--limit 0.0 must be a number of megabytes above 0"),
         (["--held-out", "0.7"], "held_out_share=0.7 must be in [0, 0.5]"),
-        (["--character-coverage", "2", "--input", "gone.txt"], "character_coverage=2.0 must be in (0, 1]"),  # first
+        (["--character-coverage", "2"], "character_coverage=2.0 must be in (0, 1]"),
         (["--vocab-size", "0"], "--vocab-size 0 must be at least 1"),
         (["--language", "German"], "language='German' is not a language code"),
         (["--streaming"], "--streaming is for --dataset"),

@@ -1,5 +1,6 @@
 """Exports compute what the checkpoint computes, need no code of this package, and are refused when they are wrong."""
 
+import importlib.util
 import json
 import logging
 import resource
@@ -170,9 +171,9 @@ def test_onnx_runs_in_onnx_runtime_at_other_shapes(family, head, positions, tmp_
 
 @pytest.mark.slow
 def test_exporting_to_onnx_prints_nothing_of_torchs_own(tmp_path, monkeypatch, capfd):
-    find_spec = export.importlib.util.find_spec
+    find_spec = importlib.util.find_spec
     monkeypatch.setattr(
-        export.importlib.util,
+        importlib.util,
         "find_spec",
         lambda name, *rest: None if name == "torchvision" else find_spec(name, *rest),
     )
@@ -245,8 +246,8 @@ def test_what_cannot_be_exported_is_refused_before_it_is_loaded(tmp_path, monkey
         export_checkpoint(source, "safetensors-bf16", tmp_path / "out", head="AutoModelForCausalLM")
     with pytest.raises(ValueError, match="has no weights for classifier.bias.*randomly initialised"):
         export_checkpoint(source, "safetensors-bf16", tmp_path / "out", head="AutoModelForTokenClassification")
-    monkeypatch.setattr(export.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match="pip install onnx onnxscript onnxruntime"):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"hf_encoders\[onnx\].*pip install onnx onnxscript onnxruntime"):
         export_checkpoint(source, "onnx", tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
 

@@ -1,0 +1,64 @@
+"""Checks of names and paths that a user gave; nothing is imported or read for them."""
+
+import difflib
+import importlib.util
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+
+NOT_THERE = "does not exist: check the spelling, and the folder it is relative to."
+
+
+def close_names(word: str, names: Iterable[str]) -> list[str]:
+    """Return the names that look like `word`, those that look most like it first.
+
+    >>> close_names("bert-minute", ["xlnet", "roberta-minutes", "bert-minutes"])
+    ['bert-minutes', 'roberta-minutes']
+    """
+    return difflib.get_close_matches(word, list(names))
+
+
+def did_you_mean(word: str, names: Sequence[str]) -> str:
+    """Return the names to choose from, after a question that names the closest one, if one is close.
+
+    >>> did_you_mean("onx", ["native", "onnx"]), did_you_mean("x", ["native", "onnx"])
+    ('did you mean onnx? choose from native, onnx', 'choose from native, onnx')
+    """
+    closest = close_names(word, names)
+    return (f"did you mean {closest[0]}? " if closest else "") + f"choose from {', '.join(names)}"
+
+
+def check_exists(path: str, option: str) -> None:
+    """Refuse a path of nothing, naming the option that gave it."""
+    if not Path(path).exists():
+        raise ValueError(f"{option} {path!r} {NOT_THERE}")
+
+
+def check_name_or_path(source: str | Path, what: str) -> None:
+    """Refuse what looks like a path, and where there is nothing; a name that the Hub may have passes.
+
+    Raises:
+        ValueError: beginning with `what`, the option and its value.
+    """
+    name = str(source)
+    is_path = isinstance(source, Path) or name.startswith((".", "~", os.sep)) or name.endswith(os.sep)
+    if (is_path or name.count("/") > 1) and not Path(name).exists():
+        raise ValueError(f"{what} {NOT_THERE}")
+
+
+def check_checkpoint(source: str | Path, what: str) -> None:
+    """Refuse the name of a checkpoint as `check_name_or_path`, and a file."""
+    check_name_or_path(source, what)
+    if Path(source).is_file():
+        raise ValueError(f"{what} is a file: give the folder that it is in, as save_pretrained wrote it.")
+
+
+def check_packages(names: Iterable[str], what: str, extra: str) -> None:
+    """Refuse what needs packages that are not installed; `extra` is the extra of this package that installs them."""
+    missing = [name for name in names if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ValueError(
+            f"{what} needs packages that are not installed ({', '.join(missing)}): "
+            f"pip install 'hf_encoders[{extra}]', or pip install {' '.join(missing)}."
+        )

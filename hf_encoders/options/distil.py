@@ -1,0 +1,81 @@
+"""`hf-encoders distil TEACHER --corpus DIR --output DIR`: a smaller encoder that learns from a larger one.
+
+TEACHER is a folder or a name on the Hub: a masked language model of this package or of transformers, your own or a
+published one. The student begins with some of its layers (--layers), its embeddings and its head, and learns from its
+scores (soft targets), the masked tokens and its hidden states, as DistilBERT. A BERT's student is a DistilBERT, any
+other's of the teacher's own family. The tokenizer is the teacher's. The teacher is not saved: give the same one, by
+the same name or another, to resume.
+
+--corpus is text, or a corpus that `hf-encoders corpus` made with the teacher's tokenizer. Recipe, fields of
+transformers.TrainingArguments, --plan, resuming and extending are as for `hf-encoders pretrain` (see its --help).
+"""
+
+import argparse
+
+from hf_encoders.inputs import check_checkpoint
+from hf_encoders.options.names import LOSS_WEIGHTS, SOFT_TARGETS, TEMPERATURE
+from hf_encoders.options.runs import add_run_arguments, check_run, recipe_names
+from hf_encoders.registration import family_names
+
+
+RECIPE = "distilbert-base"
+TERMS = tuple(LOSS_WEIGHTS)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
+    parser.add_argument("teacher", metavar="TEACHER", help="folder or name on the Hub of a masked language model")
+    begin = parser.add_mutually_exclusive_group()
+    begin.add_argument(
+        "--layers",
+        type=int,
+        nargs="+",
+        metavar="N",
+        help="the teacher's layers, from 0, that the student begins with (default: as many as the recipe says, or "
+        "half, evenly spread: 0 2 4 7 9 11 of 12)",
+    )
+    begin.add_argument(
+        "--fresh",
+        action="store_true",
+        help="random weights instead; model: of the recipe then sets sizes, where they are not the teacher's",
+    )
+    parser.add_argument(
+        "--family",
+        choices=sorted(family_names()),
+        help="of the student (default: distilbert for a bert, otherwise the teacher's)",
+    )
+    names = [name for name in recipe_names() if name.startswith("distil")]
+    parser.add_argument(
+        "--recipe", default=RECIPE, metavar="RECIPE", help=f"{', '.join(names)}; or a YAML file (default: {RECIPE})"
+    )
+    parser.add_argument(
+        "--soft-targets",
+        choices=SOFT_TARGETS,
+        help="tokens whose scores are compared with the teacher's: those that are predicted, or all, which takes "
+        f"longer (default: the recipe's, or {SOFT_TARGETS[0]})",
+    )
+    parser.add_argument(
+        "--temperature",
+        type=float,
+        metavar="T",
+        help=f"of the soft targets, above 0 (default: the recipe's, or {TEMPERATURE:g})",
+    )
+    weights = " ".join(f"{weight:g}" for weight in LOSS_WEIGHTS.values())
+    parser.add_argument(
+        "--loss-weights",
+        type=float,
+        nargs=len(TERMS),
+        metavar=tuple(name.upper() for name in TERMS),
+        help="weights of soft targets, masked tokens and cosine of hidden states; 0 leaves one out (default: the "
+        f"recipe's, or {weights})",
+    )
+    parser.add_argument(
+        "--tokenizer", metavar="DIR_OR_NAME", help="the teacher's, if it is elsewhere (default: in TEACHER)"
+    )
+    add_run_arguments(parser)
+
+
+def check(arguments: argparse.Namespace) -> None:
+    """Refuse a recipe and paths that are wrong."""
+    check_checkpoint(arguments.teacher, f"TEACHER {arguments.teacher!r}")
+    check_run(arguments)

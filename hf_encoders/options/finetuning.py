@@ -1,0 +1,162 @@
+"""Options of all fine-tuning tasks: the data, and how is trained on it."""
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hf_encoders.option_names import NOTHING
+from hf_encoders.options.names import FORMS
+from hf_encoders.options.training_fields import add_field_arguments
+
+
+SPLITS = ("train", "validation", "test")
+NO_SPLIT = "none"  # instead of a split's name: do not use one
+HELD_OUT_SHARE = 0.1  # without evaluation files
+# Batch size, epochs and learning rate are within the ranges of BERT, appendix A.3; 10 % of warm-up as there. Learning
+# rate and epochs are those for the papers' width; `defaults` raises both for narrower encoders.
+BASE_WIDTH = 768
+BASE_RATE = 5e-5
+BASE_EPOCHS = 3.0
+HIGHEST_RATE = 1e-3
+LEAST_STEPS = 500
+MOST_EPOCHS = 50
+DEFAULTS: dict[str, Any] = {
+    "per_device_train_batch_size": 32,
+    "per_device_eval_batch_size": 64,
+    "max_steps": -1,
+    "warmup_steps": 0.1,
+    "weight_decay": 0.01,
+    "gradient_accumulation_steps": 1,
+    "optim": "adamw",
+    "bf16": False,
+    "fp16": False,
+}
+OPTIONS = {
+    "learning_rate": "--learning-rate",
+    "per_device_train_batch_size": "--batch-size",
+    "gradient_accumulation_steps": "--accumulation",
+    "per_device_eval_batch_size": "--eval-batch-size",
+    "num_train_epochs": "--epochs",
+    "max_steps": "--max-steps",
+    "warmup_steps": "--warmup",
+    "weight_decay": "--weight-decay",
+}
+# Field that the loop in runs.py sets itself -> what to use instead, as in `option_names.NAMES`.
+SET_BY_COMMAND = {
+    "output_dir": "--output",
+    "seed": "--seeds",
+    "save_strategy": "--checkpoint",
+    "save_steps": "--eval-steps",
+    "eval_strategy": "--eval-steps",
+    "load_best_model_at_end": "--checkpoint",
+    "metric_for_best_model": f"{NOTHING}: the task has a main metric",
+    "greater_is_better": f"{NOTHING}: the task has a main metric",
+    "save_total_limit": f"{NOTHING}: one checkpoint is kept",
+    "save_only_model": f"{NOTHING}: one checkpoint is kept",
+    "resume_from_checkpoint": f"{NOTHING}: runs start from scratch",
+    "label_names": "the options for columns",
+    "push_to_hub": "`hf-encoders publish`",
+    "dataloader_drop_last": f"{NOTHING}: it would leave rows of the evaluation out",
+    "remove_unused_columns": f"{NOTHING}: columns that the model does not read are always removed",
+}
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """Where the labelled rows come from: the options of `add_data_arguments`."""
+
+    train: str | None = None
+    validation: str | None = None
+    test: str | None = None
+    dataset: str | None = None
+    dataset_config: str | None = None
+    train_split: str | None = None
+    validation_split: str | None = None
+    test_split: str | None = None
+    format: str | None = None
+    columns: str | None = None
+    conll_columns: str = "0,-1"
+    quotes: bool | None = None
+    held_out: float | None = None
+    held_out_seed: int = 0
+    data_name: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the data in the results."""
+        if self.data_name is not None:
+            return self.data_name
+        if self.dataset is None:
+            return Path(self.train).name
+        return self.dataset if self.dataset_config is None else f"{self.dataset}, {self.dataset_config}"
+
+
+def add_data_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `DataSource`."""
+    data = parser.add_argument_group("data")
+    add = data.add_argument
+    add("--train", metavar="FILE", help=f"{', '.join(FORMS)} file to train on, by its suffix")
+    add("--validation", metavar="FILE", help="file to choose the best checkpoint on")
+    add("--test", metavar="FILE", help="file for the final metrics only")
+    add("--dataset", metavar="NAME", help="instead: dataset on the Hub, or a folder that datasets reads")
+    add("--dataset-config", metavar="NAME", help="its configuration (default: its only one)")
+    add("--train-split", metavar="NAME", help="split of --dataset (default: train)")
+    for split in SPLITS[1:]:
+        add(
+            f"--{split}-split",
+            metavar="NAME",
+            help=f"split of --dataset (default: {split}, if it exists; {NO_SPLIT}: skip it)",
+        )
+    add("--format", choices=FORMS, help="format of the files (default: by their suffix)")
+    add("--columns", metavar="A,B,...", help="column names of CSV or TSV files without a header row")
+    add(
+        "--conll-columns",
+        metavar="WORD,TAG",
+        default=DataSource.conll_columns,
+        help="columns of the word and of its tag in CoNLL files, from 0; -1 is the last (default: %(default)s)",
+    )
+    add("--quotes", action=argparse.BooleanOptionalAction, help="quoted fields (default: in CSV yes, in TSV no)")
+    add(
+        "--held-out",
+        type=float,
+        metavar="SHARE",
+        help=f"share of the training rows to validate on instead of a file (default: {HELD_OUT_SHARE} without "
+        "--validation and --test, else 0)",
+    )
+    add("--held-out-seed", type=int, default=DataSource.held_out_seed, metavar="N", help="seed of it (default: 0)")
+    add("--data-name", metavar="NAME", help="name of the data in the record (default: the file's name)")
+
+
+def add_training_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add options for the fields of `TrainingArguments`."""
+    training = parser.add_argument_group(
+        "training",
+        "Every other field of transformers.TrainingArguments is an option too, such as --bf16, --optim adafactor or "
+        "--lr-scheduler-type cosine.",
+    )
+    by_width = {
+        "learning_rate": f"{BASE_RATE:g} from width {BASE_WIDTH}, up to {HIGHEST_RATE:g} below",
+        "num_train_epochs": f"{BASE_EPOCHS:g}; below that width enough for {LEAST_STEPS} steps, at most {MOST_EPOCHS}",
+    }
+    for field, kind, metavar, text in (
+        ("learning_rate", float, "RATE", "peak; linear to 0 after warm-up"),
+        ("per_device_train_batch_size", int, "ROWS", "rows per forward pass on each device"),
+        ("gradient_accumulation_steps", int, "N", "forward passes per optimizer step; the loss stays exact"),
+        ("per_device_eval_batch_size", int, "ROWS", "rows per forward pass in evaluation"),
+        ("num_train_epochs", float, "N", "passes over the training rows"),
+        ("max_steps", int, "N", "optimizer steps, instead of --epochs; -1: by --epochs"),
+        ("warmup_steps", float, "N", "optimizer steps of warm-up, or below 1 their share"),
+        ("weight_decay", float, "X", "not on biases and LayerNorms"),
+    ):
+        training.add_argument(
+            *dict.fromkeys((OPTIONS[field], f"--{field.replace('_', '-')}")),
+            dest=field,
+            type=kind,
+            metavar=metavar,
+            help=f"{text} (default: {by_width.get(field, DEFAULTS.get(field))})",
+        )
+    training.add_argument(
+        "--eval-steps", type=int, metavar="N", help="evaluate every N optimizer steps (default: after every epoch)"
+    )
+    add_field_arguments(parser, SET_BY_COMMAND)

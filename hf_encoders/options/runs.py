@@ -1,0 +1,127 @@
+"""Options of the commands that train from a recipe: `pretrain`, `adapt` and `distil`."""
+
+import argparse
+from collections.abc import Iterable
+from pathlib import Path
+
+import hf_encoders
+from hf_encoders.data.corpus.named_sources import named_paths
+from hf_encoders.data.corpus.text_files import text_files
+from hf_encoders.inputs import check_name_or_path, did_you_mean
+from hf_encoders.option_names import NOTHING
+from hf_encoders.options.training_fields import add_field_arguments
+from hf_encoders.writing import check_folder
+
+
+RECIPES = Path(hf_encoders.__file__).parent / "recipes"
+# Fields of `TrainingArguments` that the run sets itself -> what to use instead, as in `option_names.NAMES`.
+SET_BY_RUN = {
+    "per_device_train_batch_size": "phases: examples; the command chooses the micro-batch size",
+    "gradient_accumulation_steps": "phases: examples",
+    "max_steps": "phases: steps",
+    "num_train_epochs": "phases: steps",
+    "optim": "optimizer",
+    "output_dir": "--output",
+    "train_sampling_strategy": f"{NOTHING}: the run samples the order of examples itself",
+    "remove_unused_columns": f"{NOTHING}: examples are not rows of a dataset",
+}
+# Fields of `TrainingArguments` that change the recipe or the micro-batches.
+OWN = ("max_steps", "optim", "per_device_train_batch_size", "gradient_accumulation_steps", "auto_find_batch_size")
+VALIDATION_SHARE = 0.02
+
+
+def add_run_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of commands that train from a recipe, except recipe and tokenizer."""
+    # The options of sources that others than --corpus name; the checkpoint or teacher.
+    parser.set_defaults(source_options=None, begins_from=None)
+    parser.add_argument(
+        "--corpus",
+        required=True,
+        action="extend",
+        nargs="+",
+        metavar="[NAME=]PATH",
+        help="a prepared corpus, or text files or folders of them; with names, several sources (repeat a name for "
+        "several paths)",
+    )
+    sampling = parser.add_mutually_exclusive_group()
+    sampling.add_argument(
+        "--sampling-alpha",
+        type=float,
+        metavar="X",
+        help="of named sources: draw each as often as its share of the examples to the power X says, in (0, 1] "
+        "(default: the recipe's, or 1)",
+    )
+    sampling.add_argument(
+        "--corpus-weights",
+        action="extend",
+        nargs="+",
+        metavar="NAME=X",
+        help="of named sources: how often each is drawn, at any scale",
+    )
+    parser.add_argument(
+        "--corpus-name", metavar="NAME", help="what card and record call the text (default: the names of --corpus)"
+    )
+    parser.add_argument("--output", required=True, metavar="DIR", help="folder of the run")
+    parser.add_argument(
+        "--language",
+        action="extend",
+        nargs="+",
+        default=[],
+        metavar="[NAME=]CODE",
+        help="language of the text, for sentence splitting and the card (default: the name of a source, if it is a "
+        "code of two letters, otherwise en)",
+    )
+    parser.add_argument(
+        "--validation-share",
+        type=float,
+        default=VALIDATION_SHARE,
+        metavar="X",
+        help="share of the documents for evaluation, in (0, 1) (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--plan",
+        action="store_true",
+        help="print the plan and exit; a tokenizer and corpus made for it are kept in --output for the run",
+    )
+    parser.add_argument(
+        "--measure", action="store_true", help="with --plan: run a pass of each phase instead of estimating its time"
+    )
+    parser.add_argument("--overwrite", action="store_true", help="remove the run that is in --output first")
+    own = {name: remedy for name, remedy in SET_BY_RUN.items() if name not in OWN}
+    add_field_arguments(parser, own | {"num_train_epochs": "--max-steps"})
+
+
+def recipe_names() -> list[str]:
+    """Return the names of the shipped recipes."""
+    return sorted(file.stem for file in RECIPES.glob("*.yaml"))
+
+
+def recipe_file(name: str | Path) -> Path:
+    """Return the file of a shipped recipe by its name, or the file of this name.
+
+    Raises:
+        ValueError: if there is none; it asks for the recipe with the most similar name, and names all.
+    """
+    shipped = RECIPES / f"{name}.yaml"
+    path = shipped if shipped.is_file() else Path(name)
+    if not path.is_file():
+        choices = did_you_mean(str(name), recipe_names())
+        raise ValueError(f"recipe {str(name)!r}: no such file, nor one of the shipped recipes: {choices}.")
+    return path
+
+
+def check_run(arguments: argparse.Namespace) -> None:
+    """Refuse a recipe and paths that are wrong."""
+    recipe_file(arguments.recipe)
+    for name, paths in named_paths(arguments.corpus, "--corpus").items():
+        check_text_or_corpus(paths, f"--corpus {name}=..." if name else "--corpus")
+    if arguments.tokenizer is not None:
+        check_name_or_path(arguments.tokenizer, f"--tokenizer {arguments.tokenizer!r}")
+    check_folder(arguments.output, "--output")
+
+
+def check_text_or_corpus(paths: Iterable[str], option: str) -> None:
+    """Refuse paths that are neither text nor a folder, which may hold a prepared corpus."""
+    for path in map(Path, paths):
+        if not path.is_dir():
+            text_files(path, f"{option}: ")

@@ -1,0 +1,151 @@
+"""`hf-encoders tokenizer`: text files or a dataset to a family's kind of tokenizer in a folder, with a report.
+
+`--extend CHECKPOINT --add N` adds entries for the words of the text to the tokenizer and the model of CHECKPOINT.
+
+The same text and settings give the same tokenizer. `AutoTokenizer.from_pretrained(DIR)` loads it, also where this
+package is not installed; `hf-encoders corpus` takes it as `--tokenizer DIR`.
+"""
+
+import argparse
+
+from hf_encoders.data.corpus.text_files import check_text_files
+from hf_encoders.inputs import check_name_or_path
+from hf_encoders.options.names import HELD_OUT_MEGABYTES, KINDS
+from hf_encoders.options.text import add_text_arguments, check_text
+from hf_encoders.registration import family_names
+from hf_encoders.writing import check_folder
+
+
+SIZES_FILE = "tokenizer_sizes.md"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    _add_text_arguments(parser)
+    # The configurations' defaults. BERT: vocab.txt of the release (the paper, section 3, rounds to 30,000). RoBERTa:
+    # dict.txt of fairseq and the mask ("50K", section 4.4). ALBERT: section 4.1.
+    sizes = ", ".join(f"{kind} {size:,}" for kind, (_, size) in KINDS.items())
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument(
+        "--kind",
+        choices=list(KINDS),
+        help="vocabulary and special tokens of "
+        f"{', '.join(f'{family} ({kind})' for kind, (family, _) in KINDS.items())}",
+    )
+    which.add_argument(
+        "--family",
+        choices=family_names(),
+        help="vocabulary and special tokens of this family",
+    )
+    which.add_argument(
+        "--extend",
+        metavar="DIR_OR_NAME",
+        help="add entries to the tokenizer of this checkpoint, and rows to its model; or to a tokenizer alone",
+    )
+    parser.add_argument(
+        "--output",
+        required=True,
+        metavar="DIR",
+        help="folder of the tokenizer and its report; with --extend, of the checkpoint",
+    )
+    parser.add_argument(
+        "--add",
+        type=int,
+        metavar="N",
+        help="with --extend: entries to add at most, those that save most tokens of the text (default: 1000)",
+    )
+    parser.add_argument(
+        "--keep",
+        action="extend",
+        nargs="+",
+        metavar="PATH",
+        help="with --extend: other text, of which the report says how much is cut differently (default: none)",
+    )
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument(
+        "--vocab-size",
+        type=int,
+        metavar="N",
+        help=f"largest number of entries, special tokens included (default: {sizes})",
+    )
+    size.add_argument(
+        "--compare-sizes",
+        type=int,
+        action="extend",
+        nargs="+",
+        metavar="N",
+        help=f"train one of each size into DIR/N, counting words once, and print a table ({SIZES_FILE})",
+    )
+    case = parser.add_mutually_exclusive_group()
+    case.add_argument(
+        "--lowercase",
+        action="store_true",
+        help="lower-case the text (default, except for bpe and xlm-roberta, which never do)",
+    )
+    case.add_argument("--cased", action="store_true", help="keep upper case")
+    parser.add_argument(
+        "--strip-accents",
+        action="store_true",
+        help="remove combining marks, as the published uncased models do; not in bpe (default: keep them)",
+    )
+    parser.add_argument(
+        "--character-coverage",
+        type=float,
+        default=1.0,
+        metavar="SHARE",
+        help="share of the characters of the text in the vocabulary, in (0, 1]; no effect on bpe (default: "
+        "%(default)s; SentencePiece's is 0.9995)",
+    )
+    parser.add_argument(
+        "--max-length",
+        type=int,
+        default=512,
+        metavar="TOKENS",
+        help="longest sequence, recorded as model_max_length (default: %(default)s)",
+    )
+    parser.add_argument("--overwrite", action="store_true", help="first remove the tokenizer in --output")
+
+
+def _add_text_arguments(parser: argparse.ArgumentParser) -> None:
+    add_text_arguments(parser, takes_names=True)
+    parser.add_argument(
+        "--language",
+        action="extend",
+        nargs="+",
+        default=[],
+        metavar="[NAME=]CODE",
+        help="split the lines into sentences by the rules of this language, as `corpus` does; only bpe treats the "
+        "first word of a sentence differently (default: the name of a source, if it is a code of two letters; "
+        "otherwise take lines as they are)",
+    )
+    parser.add_argument(
+        "--sampling-alpha",
+        type=float,
+        metavar="X",
+        help="of sources named by --input NAME=PATH: each counts as much as its share of the bytes to the power X, in "
+        "(0, 1]; lower values give small sources more entries (default: 1)",
+    )
+    parser.add_argument(
+        "--limit",
+        type=float,
+        metavar="MEGABYTES",
+        help="text to train on at most, 10**6 bytes of UTF-8, evenly spread over the input; the beginning of a "
+        "--streaming dataset (default: all)",
+    )
+    parser.add_argument(
+        "--held-out",
+        type=float,
+        default=0.01,
+        metavar="SHARE",
+        help="share of the documents to measure instead of train on, in [0, 0.5]; at most "
+        f"{HELD_OUT_MEGABYTES} MB (default: %(default)s)",
+    )
+
+
+def check(arguments: argparse.Namespace) -> None:
+    """Refuse paths that are wrong."""
+    check_text(arguments, takes_names=True)
+    check_text_files(arguments.keep or (), "--keep")
+    if arguments.extend is not None:
+        check_name_or_path(arguments.extend, f"--extend {arguments.extend!r}")
+    check_folder(arguments.output, "--output")

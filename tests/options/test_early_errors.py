@@ -1,0 +1,190 @@
+"""Help and mistakes of every command, told where torch, transformers, datasets and accelerate cannot be imported."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from hf_encoders.cli import COMMANDS
+
+
+# Importing one of them ends the command; finding it, as for the source of TrainingArguments, does not.
+SCRIPT = """
+import contextlib, importlib.machinery, io, json, sys
+
+class Imported(BaseException):
+    pass
+
+class Refusing:
+    def create_module(self, spec):
+        raise Imported(f"{spec.name} is imported")
+
+    def exec_module(self, module):
+        pass
+
+class Finder:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name in ("torch", "transformers", "datasets", "accelerate", "numpy"):
+            spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+            spec.loader = Refusing()
+            return spec
+
+sys.meta_path.insert(0, Finder)
+import importlib.util
+installed = importlib.util.find_spec
+importlib.util.find_spec = lambda name: None if name in ("onnx", "onnxscript", "jieba") else installed(name)
+from hf_encoders import cli
+
+told = []
+for words in json.load(sys.stdin):
+    out, code = io.StringIO(), None
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+        try:
+            code = cli.main(words)
+        except SystemExit as ended:
+            code = ended.code
+        except Imported as error:
+            code = str(error)
+    told.append([code, out.getvalue()])
+print(json.dumps(told))
+"""
+# A right command line of each command, whose files are written below.
+RIGHT = {
+    "quickstart": [],
+    "sample": ["--output", "new"],
+    "tokenizer": ["--input", "text.txt", "--kind", "bpe", "--output", "new"],
+    "corpus": ["--input", "text.txt", "--tokenizer", "model", "--output", "new"],
+    "pretrain": ["bert-minutes", "--corpus", "text.txt", "--output", "new"],
+    "adapt": ["model", "--corpus", "text.txt", "--output", "new"],
+    "distil": ["model", "--corpus", "text.txt", "--output", "new"],
+    "finetune": ["text-classification", "--model", "model", "--train", "rows.csv", "--output", "new"],
+    "plot": ["model"],
+    "evaluate": ["--model", "model", "--text", "text.txt"],
+    "publish": ["model", "--repo", "o/n"],
+    "export": ["model", "--to", "native", "--output", "new"],
+    "benchmark": [],
+}
+NOT_THERE = "does not exist: check the spelling"
+# Command, words that are added or, in pairs, replaced, and what is told.
+MISTAKES = [
+    ("quickstart", ["--max-steps", "many"], "argument --max-steps: invalid int value: 'many'"),
+    ("quickstart", ["--max-steps", "0"], "--max-steps 0: must be at least 1"),
+    ("quickstart", ["--family", "brt"], "'brt' (did you mean bert? choose from bert, roberta, albert)"),
+    ("quickstart", ["--objective", "nps"], "did you mean nsp?"),
+    ("quickstart", ["--input", "no.txt"], f"--input: 'no.txt' {NOT_THERE}"),
+    ("quickstart", ["--output", "text.txt"], "text.txt is a file: name a folder"),
+    ("sample", ["--seed", "x"], "argument --seed: invalid int value"),
+    ("sample", {"new": "text.txt"}, "text.txt is a file: name a folder"),
+    ("sample", {"new": "model"}, "holds files already"),
+    ("tokenizer", {"bpe": "bp"}, "did you mean bpe?"),
+    ("tokenizer", ["--vocab-size", "8k"], "argument --vocab-size: invalid int value"),
+    ("tokenizer", {"text.txt": "no.txt"}, f"--input: 'no.txt' {NOT_THERE}"),
+    ("tokenizer", {"text.txt": "book.epub"}, "--input: 'book.epub' is an EPUB"),
+    ("tokenizer", {"new": "text.txt"}, "text.txt is a file: name a folder"),
+    ("tokenizer", {"--kind": "--extend", "bpe": "./no"}, f"--extend './no' {NOT_THERE}"),
+    ("tokenizer", {"--input": "--dataset", "text.txt": "./no"}, f"--dataset './no' {NOT_THERE}"),
+    ("corpus", {"text.txt": "no.txt"}, f"--input: 'no.txt' {NOT_THERE}"),
+    ("corpus", {"model": "./no"}, f"--tokenizer './no' {NOT_THERE}"),
+    ("corpus", {"new": "text.txt"}, "text.txt is a file: name a folder"),
+    ("corpus", ["--workers", "two"], "argument --workers: invalid int value"),
+    ("corpus", ["--word-segmenter", "jeiba"], "did you mean jieba?"),
+    ("corpus", ["--word-segmenter", "jieba"], "not installed (jieba): pip install 'hf_encoders[chinese]'"),
+    ("pretrain", {"bert-minutes": "bert-minute"}, "shipped recipes: did you mean bert-minutes?"),
+    ("pretrain", {"text.txt": "no.txt"}, f"--corpus: 'no.txt' {NOT_THERE}"),
+    ("pretrain", {"text.txt": "en=no.txt"}, f"--corpus en=...: 'no.txt' {NOT_THERE}"),
+    ("pretrain", {"new": "text.txt"}, "text.txt is a file: name a folder"),
+    ("pretrain", ["--tokenizer", "./no"], f"--tokenizer './no' {NOT_THERE}"),
+    ("pretrain", ["--from", "./no"], f"--from './no' {NOT_THERE}"),
+    ("pretrain", ["--from", "text.txt"], "--from 'text.txt' is a file: give the folder"),
+    ("pretrain", ["--learning-rate", "fast"], "argument --learning-rate: invalid float value: 'fast'"),
+    ("pretrain", ["--optim", "adafctor"], "did you mean adafactor?"),
+    ("pretrain", ["--lr-scheduler-type", "cosin"], "did you mean cosine?"),
+    ("pretrain", ["--validation-share", "x"], "argument --validation-share: invalid float value"),
+    ("adapt", {"model": "./no"}, f"CHECKPOINT './no' {NOT_THERE}"),
+    ("adapt", {"text.txt": "no.txt"}, f"--corpus: 'no.txt' {NOT_THERE}"),
+    ("adapt", {"new": "text.txt"}, "text.txt is a file: name a folder"),
+    ("adapt", ["--recipe", "adapt-minute"], "did you mean adapt-minutes?"),
+    ("adapt", ["--keep", "no.txt"], f"--keep: 'no.txt' {NOT_THERE}"),
+    ("adapt", ["--objective", "ml"], "did you mean mlm?"),
+    ("adapt", ["--positions", "copies"], "did you mean copy?"),
+    ("distil", {"model": "./no"}, f"TEACHER './no' {NOT_THERE}"),
+    ("distil", {"text.txt": "no.txt"}, f"--corpus: 'no.txt' {NOT_THERE}"),
+    ("distil", {"new": "text.txt"}, "text.txt is a file: name a folder"),
+    ("distil", ["--recipe", "distilbert"], "did you mean distilbert-base?"),
+    ("distil", ["--family", "brt"], "did you mean bert?"),
+    ("distil", ["--loss-weights", "1", "2", "x"], "argument --loss-weights: invalid float value"),
+    ("finetune", {"text-classification": "text-clasification"}, "did you mean text-classification?"),
+    ("finetune", {"rows.csv": "no.csv"}, f"--train 'no.csv' {NOT_THERE}"),
+    ("finetune", ["--validation", "no.csv"], f"--validation 'no.csv' {NOT_THERE}"),
+    ("finetune", {"model": "./no"}, f"--model './no' {NOT_THERE}"),
+    ("finetune", {"new": "text.txt"}, "text.txt is a file: name a folder"),
+    ("finetune", ["--epochs", "x"], "argument --epochs/--num-train-epochs: invalid float value"),
+    ("finetune", ["--format", "cvs"], "did you mean csv?"),
+    ("plot", {"model": "no"}, f"RUN 'no' {NOT_THERE}"),
+    ("plot", ["--against", "step"], "did you mean steps?"),
+    ("plot", ["--output", "no/picture.png"], "its folder does not exist"),
+    ("evaluate", {"model": "./no"}, f"--model './no' {NOT_THERE}"),
+    ("evaluate", {"text.txt": "no.txt"}, f"--text: 'no.txt' {NOT_THERE}"),
+    ("evaluate", ["--pairs", "no.jsonl"], f"--pairs 'no.jsonl' {NOT_THERE}"),
+    ("evaluate", ["--limit", "x"], "argument --limit: invalid int value"),
+    ("evaluate", ["--classes", "transformer"], "did you mean transformers?"),
+    ("evaluate", ["--json", "no/out.json"], "its folder does not exist"),
+    ("publish", {"model": "no"}, f"DIR 'no' {NOT_THERE}"),
+    ("publish", {"model": "text.txt"}, "DIR 'text.txt' is a file"),
+    ("export", {"model": "./no"}, f"DIR_OR_NAME './no' {NOT_THERE}"),
+    ("export", {"native": "onx"}, "did you mean onnx?"),
+    ("export", {"native": "onnx"}, "not installed (onnx, onnxscript): pip install 'hf_encoders[onnx]'"),
+    ("export", {"new": "text.txt"}, "exists and is not empty"),
+    ("benchmark", ["--family", "brt"], "did you mean bert?"),
+    ("benchmark", ["--rounds", "0"], "--rounds 0: must be at least 1"),
+    ("benchmark", ["--text", "no.txt"], f"--text: 'no.txt' {NOT_THERE}"),
+    ("benchmark", ["--model", "./no"], f"--model './no' {NOT_THERE}"),
+    ("benchmark", ["--tokenizer", "./no"], f"--tokenizer './no' {NOT_THERE}"),
+    ("benchmark", ["--json", "no/out.json"], "its folder does not exist"),
+    *((name, ["--no-such-option"], "unrecognized arguments: --no-such-option") for name in COMMANDS),
+]  # fmt: skip
+
+
+def with_mistake(command, mistake):
+    words = [command, *RIGHT[command]]
+    return [mistake.get(word, word) for word in words] if isinstance(mistake, dict) else [*words, *mistake]
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    """Exit status and output of each mistake, and of each help, by their words."""
+    folder = tmp_path_factory.mktemp("here")
+    (folder / "text.txt").write_text("A sentence.\n")
+    (folder / "rows.csv").write_text("text,label\ngood,1\nbad,0\n")
+    (folder / "book.epub").write_bytes(b"PK\x03\x04" + bytes(26) + b"mimetypeapplication/epub+zip" + b"text " * 500)
+    (folder / "model").mkdir()
+    (folder / "model" / "config.json").write_text("{}")
+    lines = [with_mistake(command, mistake) for command, mistake, _ in MISTAKES]
+    lines += [[name, "--help"] for name in COMMANDS] + [["finetune", "question-answering", "--help"]]
+    path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path if entry)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        input=json.dumps(lines), capture_output=True, text=True, cwd=folder, env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in folder.iterdir()} == {"text.txt", "rows.csv", "book.epub", "model"}
+    return {tuple(words): found for words, found in zip(lines, json.loads(done.stdout), strict=True)}
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("command", "mistake", "message"), MISTAKES)
+def test_a_mistake_is_told_in_one_line_before_anything_is_imported(told, command, mistake, message):
+    code, said = told[tuple(with_mistake(command, mistake))]
+    assert code == 2 and message in said
+    assert said.startswith(f"hf-encoders {command}") and said.count("\n") == 1
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("command", [*COMMANDS, "finetune question-answering"])
+def test_help_is_told_before_anything_is_imported(told, command):
+    code, said = told[(*command.split(), "--help")]
+    assert code == 0 and said.startswith(f"usage: hf-encoders {command} ")
+    assert "Extractive question answering" in said or command != "finetune question-answering"
