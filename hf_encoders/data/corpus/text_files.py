@@ -1,5 +1,6 @@
 """Text files among the user's paths: checked before anything is read; skipped files are counted."""
 
+import codecs
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -19,6 +20,24 @@ NOT_TEXT_SUFFIXES = {
     ".pdf": "extract its text, for example with pdftotext",
 }
 SAMPLE_BYTES = 2**14
+_ZIP = b"PK\x03\x04"
+_PANDOC = "extract its text, for example with pandoc --to plain"
+# Formats by their first bytes, and the remedy. Those of ZIP archives, whose files may be stored as they are, are told
+# apart by their suffix.
+FORMATS = {
+    _ZIP: ("a ZIP archive", "decompress it first"),
+    b"%PDF-": ("a PDF", "extract its text, for example with pdftotext"),
+    b"{\\rtf": ("an RTF document", _PANDOC),
+    b"\x1f\x8b": ("compressed with gzip", "decompress it first"),
+    b"PAR1\x15": ("a Parquet table", _TABLE),
+    **dict.fromkeys((b"<!doctype html", b"<html"), ("an HTML page", _PANDOC)),
+}
+ZIP_FORMATS = {
+    ".docx": ("a Word document", _PANDOC),
+    ".epub": ("an EPUB", _PANDOC),
+    ".odt": ("an OpenDocument text", _PANDOC),
+    ".xlsx": ("an Excel workbook", "save its table as CSV"),
+}
 # Control characters that plain text does not have; it has tabs, line ends, form feeds and escapes.
 _CONTROLS = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1b") | {127})
 # Shares of a sample above which it is not text; this package's choice. In compressed data one byte in ten is a control
@@ -90,6 +109,12 @@ def check_is_text(path: Path, option: str = "paths: ") -> None:
             sample = file.read(SAMPLE_BYTES)
     except OSError as error:
         raise ValueError(f"{option}'{path}' cannot be read ({error.strerror}): change its permissions.") from error
+    beginning = sample.removeprefix(codecs.BOM_UTF8).lstrip()[:16].lower()
+    for mark, (name, remedy) in FORMATS.items():
+        if beginning.startswith(mark.lower()):
+            if mark == _ZIP:
+                name, remedy = ZIP_FORMATS.get(path.suffix.lower(), (name, remedy))
+            raise ValueError(f"{option}'{path}' is {name}, not text: {remedy}.")
     controls = len(sample) - len(sample.translate(None, _CONTROLS))
     if controls > max(MOST_CONTROLS * len(sample), FEW):
         raise ValueError(

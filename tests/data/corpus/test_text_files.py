@@ -3,6 +3,7 @@
 import gzip
 import os
 import random
+import zipfile
 
 import pytest
 
@@ -81,7 +82,7 @@ class TestBinaryFiles:
         ("name", "content", "message"),
         [
             ("x.png", PNG, "is a binary file, not text"),
-            ("x", gzip.compress(NOISE), "is a binary file, not text .* decompress it"),
+            ("x", gzip.compress(NOISE), "is compressed with gzip, not text: decompress it first"),
             ("x.dat", NOISE, "is a binary file, not text"),
             ("x.txt", "A sentence.".encode("utf-16-le"), "is a binary file, not text.*iconv -f UTF-16"),
             ("x.txt", CYRILLIC.encode("cp1251"), "is not UTF-8 .8.% of its first characters.*iconv"),
@@ -98,6 +99,41 @@ class TestBinaryFiles:
         with pytest.raises(ValueError, match=message):
             prepare_corpus([tmp_path / name], tmp_path / "out", tokenizer)
 
+    @pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+    @pytest.mark.parametrize(
+        ("name", "message"),
+        [
+            ("x.epub", "x.epub' is an EPUB, not text: extract its text"),
+            ("x.docx", "x.docx' is a Word document, not text: extract its text"),
+            ("x.odt", "x.odt' is an OpenDocument text, not text: extract its text"),
+            ("x.xlsx", "x.xlsx' is an Excel workbook, not text: save its table as CSV"),
+            ("x.txt", "x.txt' is a ZIP archive, not text: decompress it"),
+            ("x", "x' is a ZIP archive, not text: decompress it"),
+        ],
+    )
+    def test_an_archive_is_refused_also_where_its_files_are_stored_as_they_are(
+        self, tmp_path, name, message, compression
+    ):
+        with zipfile.ZipFile(tmp_path / name, "w", compression) as archive:
+            archive.writestr("mimetype", "application/epub+zip")
+            archive.writestr("chapter.xhtml", "<p>A sentence of a book.</p>\n" * 900)
+        with pytest.raises(ValueError, match=message):
+            text_files(tmp_path / name)
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            (b"%PDF-1.7\n" + b"1 0 obj <</Type /Catalog>>\n" * 99, "is a PDF, not text: .*pdftotext"),
+            (rb"{\rtf1\ansi A sentence.}", "is an RTF document, not text: .*pandoc"),
+            (b"\xef\xbb\xbf\n<!DOCTYPE html>\n<p>A sentence.", "is an HTML page, not text: .*pandoc"),
+            (b"PAR1\x15\x04" + b"a sentence " * 99, "is a Parquet table, not text: .*--dataset"),
+        ],
+    )
+    def test_another_format_is_named_by_its_first_bytes(self, tmp_path, content, message):
+        (tmp_path / "x.txt").write_bytes(content)
+        with pytest.raises(ValueError, match=message):
+            text_files(tmp_path / "x.txt")
+
     def test_one_in_a_folder_is_named(self, folder):
         (folder / "b.txt").write_bytes(NOISE)
         with pytest.raises(ValueError, match="in/b.txt' is a binary file"):
@@ -111,6 +147,8 @@ class TestBinaryFiles:
             "Les élèves français préfèrent l'été à Évian.\n".encode("latin-1"),  # warned of, once it is counted
             b"w5\x1b[0m\tw6\fw7\x0b\r\n" * 9,
             b"w5 \xff\0",
+            b"PAR1 and PK begin a sentence, and so does <htmlx> or %PDF.",
+            b"<p>A paragraph.</p>",
             b"",
         ],
     )
