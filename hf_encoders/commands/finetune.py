@@ -114,7 +114,9 @@ def chosen_length(arguments: argparse.Namespace, config: PreTrainedConfig, token
         return longest
     least = tokenizer.num_special_tokens_to_add(pair=True) + 2
     if not least <= arguments.max_length <= longest:
-        raise ValueError(f"--max-length {arguments.max_length}: must be from {least} to {longest}, the model's most.")
+        raise ValueError(
+            f"--max-length {arguments.max_length}: must be from {least} to {longest}, the longest input of the model."
+        )
     return arguments.max_length
 
 

@@ -109,7 +109,11 @@ def hold_out(
     held_out = set(order[: int(np.ceil(share * len(numbers)))].tolist())
     is_held_out = np.array([numbers[group] in held_out for group in groups])
     if is_held_out.all():
-        raise ValueError(f"--held-out {share}: no row of {len(train)} is left to train on; give --validation or 0.")
+        rows = f"all {len(train)} rows" if len(train) > 1 else "the only row"
+        raise ValueError(
+            f"--held-out {share} takes {rows} of the training data, and none is left to train on: give more rows, or "
+            "--held-out 0; for CSV without a header row, --columns text,label."
+        )
     sides = {"train": np.flatnonzero(~is_held_out), "validation": np.flatnonzero(is_held_out)}
     return datasets.DatasetDict({**data, **{split: train.select(rows) for split, rows in sides.items()}})
 
@@ -121,5 +125,6 @@ def require_columns(data: datasets.DatasetDict, **columns: str | None) -> None:
             if column is not None and column not in rows.column_names:
                 raise ValueError(
                     f"--{option.replace('_', '-')} {column}: the {split} data has no such column; it has "
-                    f"{', '.join(rows.column_names)}."
+                    f"{', '.join(rows.column_names)}. For CSV without a header row, name them: --columns "
+                    f"{','.join(filter(None, columns.values()))}."
                 )

@@ -14,7 +14,7 @@ import argparse
 
 from hf_encoders.inputs import check_checkpoint
 from hf_encoders.options.names import HEAD_STEPS, POSITIONS, TEXT_OBJECTIVES
-from hf_encoders.options.runs import add_run_arguments, check_run, check_text_or_corpus, recipe_names
+from hf_encoders.options.runs import add_run_arguments, check_run, check_text_or_corpus, recipe_names, recipes_for_help
 
 
 RECIPE = "adapt"
@@ -24,8 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="folder, or name on the Hub, of an encoder")
     names = [name for name in recipe_names() if name.startswith("adapt")]
+    parser.epilog = recipes_for_help(names)
     parser.add_argument(
-        "--recipe", default=RECIPE, metavar="RECIPE", help=f"{', '.join(names)}; or a YAML file (default: {RECIPE})"
+        "--recipe", default=RECIPE, metavar="RECIPE", help="one of those below, or a YAML file (default: %(default)s)"
     )
     parser.add_argument(
         "--objective",

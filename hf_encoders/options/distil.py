@@ -14,7 +14,7 @@ import argparse
 
 from hf_encoders.inputs import check_checkpoint
 from hf_encoders.options.names import LOSS_WEIGHTS, SOFT_TARGETS, TEMPERATURE
-from hf_encoders.options.runs import add_run_arguments, check_run, recipe_names
+from hf_encoders.options.runs import add_run_arguments, check_run, recipe_names, recipes_for_help
 from hf_encoders.registration import family_names
 
 
@@ -45,8 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of the student (default: distilbert for a bert, otherwise the teacher's)",
     )
     names = [name for name in recipe_names() if name.startswith("distil")]
+    parser.epilog = recipes_for_help(names)
     parser.add_argument(
-        "--recipe", default=RECIPE, metavar="RECIPE", help=f"{', '.join(names)}; or a YAML file (default: {RECIPE})"
+        "--recipe", default=RECIPE, metavar="RECIPE", help="one of those below, or a YAML file (default: %(default)s)"
     )
     parser.add_argument(
         "--soft-targets",

@@ -20,13 +20,14 @@ In several processes: torchrun --nproc_per_node N --no-python hf-encoders pretra
 import argparse
 
 from hf_encoders.inputs import check_checkpoint
-from hf_encoders.options.runs import add_run_arguments, check_run, recipe_names
+from hf_encoders.options.runs import add_run_arguments, check_run, recipe_names, recipes_for_help
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
     names = [name for name in recipe_names() if not name.startswith("adapt")]
-    parser.add_argument("recipe", metavar="RECIPE", help=f"{', '.join(names)}; or a YAML file")
+    parser.epilog = recipes_for_help(names)
+    parser.add_argument("recipe", metavar="RECIPE", help="one of those below, or a YAML file")
     parser.add_argument("--tokenizer", metavar="DIR_OR_NAME", help="default, for text: trained as the recipe says")
     parser.add_argument(
         "--from",

@@ -1,7 +1,9 @@
 """Options of the commands that train from a recipe: `pretrain`, `adapt` and `distil`."""
 
 import argparse
+import re
 from collections.abc import Iterable
+from itertools import takewhile
 from pathlib import Path
 
 import hf_encoders
@@ -87,6 +89,23 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
         "--measure", action="store_true", help="with --plan: run a pass of each phase instead of estimating its time"
     )
     parser.add_argument("--overwrite", action="store_true", help="remove the run that is in --output first")
+    training = parser.add_argument_group(
+        "training",
+        "Every other field of transformers.TrainingArguments is an option too, such as --bf16, --optim adafactor or "
+        "--report-to tensorboard. The default is the recipe's.",
+    )
+    for option, kind, metavar, text in (
+        ("--max-steps", int, "N", "optimizer steps; phases and warm-up keep their shares of them"),
+        ("--learning-rate", float, "RATE", "peak of the schedule"),
+        (
+            "--per-device-train-batch-size",
+            int,
+            "ROWS",
+            "examples of the longest phase that a device takes at once; a step keeps the recipe's number "
+            "of them, by accumulation",
+        ),
+    ):
+        training.add_argument(option, type=kind, metavar=metavar, default=argparse.SUPPRESS, help=text)
     own = {name: remedy for name, remedy in SET_BY_RUN.items() if name not in OWN}
     add_field_arguments(parser, own | {"num_train_epochs": "--max-steps"})
 
@@ -94,6 +113,17 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
 def recipe_names() -> list[str]:
     """Return the names of the shipped recipes."""
     return sorted(file.stem for file in RECIPES.glob("*.yaml"))
+
+
+def recipes_for_help(names: Iterable[str]) -> str:
+    """Return a line for each recipe, with what the comment at the beginning of its file says first."""
+    lines = []
+    for name in names:
+        text = (RECIPES / f"{name}.yaml").read_text(encoding="utf-8")
+        comment = " ".join(line.strip("# ") for line in takewhile(lambda line: line[0] == "#", text.splitlines()))
+        comment = re.sub(r" \(https://[^)]*\)|, https://[^\s)]+", "", comment)
+        lines.append(f"  {name:20}{re.split(r'(?<! al)[.;:] |[.]$', comment)[0]}")
+    return "\n".join(["recipes:", *lines])
 
 
 def recipe_file(name: str | Path) -> Path:

@@ -26,8 +26,8 @@ FAILURES = [
     (EXPORT.replace("MODEL", "FOLDER"), "FOLDER has no config.json: give a folder that save_pretrained wrote"),
     (EVALUATE.replace("MODEL", "RUN"), "RUN' has no config.json: give 'RUN/model', which has one."),
     (PUBLISH.replace("MODEL", "FOLDER"), "not published: 1 error(s) above"),
-    (PUBLISH.replace("MODEL", "GONE"), "not published: 1 error(s) above"),
-    (EXPORT.replace("MODEL", "ROWS"), "ROWS is a file: give the folder that it is in"),
+    (PUBLISH.replace("MODEL", "GONE"), "GONE' does not exist: check the spelling"),
+    (EXPORT.replace("MODEL", "ROWS"), "ROWS' is a file: give the folder that it is in"),
     # A model without its tokenizer, or without its weights.
     (FINETUNE.replace("MODEL", "BARE"), "BARE' has no tokenizer, or one with special tokens only: save it there"),
     (EVALUATE.replace("MODEL", "BARE"), "BARE' has no tokenizer, or one with special tokens only: save it there"),
@@ -45,6 +45,8 @@ FAILURES = [
     (FINETUNE.replace("ROWS", "EMPTY"), "has no rows"),
     (FINETUNE.replace("ROWS", "LATIN"), "is not UTF-8 (invalid continuation byte at byte 14): convert it"),
     (f"{FINETUNE} --text-column body", "--text-column body: the train data has no such column; it has text, label"),
+    (FINETUNE.replace("ROWS", "HEADLESS"), "it has hello, a. For CSV without a header row, name them"),
+    (FINETUNE.replace("ROWS", "ROW"), "takes the only row of the training data"),
     (EVALUATE.replace("TEXT", "GONE"), "does not exist: check the spelling"),
     (EVALUATE.replace("TEXT", "EMPTY"), "has no sentence: name files with text"),
     (EVALUATE.replace("TEXT", "LATIN"), "1 of 2 sentences are not UTF-8: convert the files"),
@@ -89,6 +91,8 @@ def place(model, tmp_path, monkeypatch) -> Path:
         assert changed[0] in config
         (tmp_path / name / "config.json").write_text(config.replace(*changed))
     (tmp_path / "ROWS").write_text("text,label\nhello,a\nthere,b\n")
+    (tmp_path / "HEADLESS").write_text("hello,a\nthere,b\nwhere,a\n")
+    (tmp_path / "ROW").write_text("text,label\nhello,a\n")
     (tmp_path / "LATIN").write_bytes("text,label\ncaf\u00e9,a\n".encode("latin-1"))
     (tmp_path / "EMPTY").write_text("")
     (tmp_path / "TEXT").write_text("One sentence. Another one.\n")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -188,3 +189,23 @@ def test_help_is_told_before_anything_is_imported(told, command):
     code, said = told[(*command.split(), "--help")]
     assert code == 0 and said.startswith(f"usage: hf-encoders {command} ")
     assert "Extractive question answering" in said or command != "finetune question-answering"
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("command", "recipes"),
+    [
+        (
+            "pretrain",
+            {"bert-base": "BERT base as Devlin et al. 2018 trained it", "xlnet-minutes": "An XLNet for a laptop"},
+        ),
+        ("adapt", {"adapt-minutes": "`adapt` for a small encoder on a laptop's CPU in minutes"}),
+        ("distil", {"distilbert-base": "DistilBERT as Sanh et al. 2019 distilled it"}),
+    ],
+)
+def test_help_lists_the_options_of_training_and_says_what_each_recipe_is(told, command, recipes):
+    said = told[(command, "--help")][1]
+    for option in ("--max-steps N", "--learning-rate RATE", "--per-device-train-batch-size ROWS"):
+        assert f"\n  {option}" in said.partition("\ntraining:\n")[2]
+    for name, phrase in recipes.items():
+        assert re.search(rf"\n  {name} +{re.escape(phrase)}", said)
