@@ -10,6 +10,7 @@ from hf_encoders.data.collator_options import refuse_unknown_options, with_optio
 from hf_encoders.data.examples import CorpusDataset
 from hf_encoders.data.flat_corpus import FlatCorpus
 from hf_encoders.data.original_chunks import original_chunks
+from hf_encoders.data.ragged import are_equal
 from hf_encoders.data.randomness import RandomStream, example_keys, integers_below, uniforms
 from hf_encoders.data.whole_sentence_chunks import whole_sentence_chunks
 
@@ -147,6 +148,8 @@ def rows_as_chunks(rows: list[list[np.ndarray]], keys: np.ndarray, max_length: i
     )
     split = first + 1 + integers_below(keys, RandomStream.SEGMENT_SPLIT, 0, np.maximum(end - first - 1, 1))
     begin, middle, end = offsets[first], offsets[np.minimum(split, end)], offsets[end]
+    # Two equal segments have no order.
+    has_order = (middle < end) & ~are_equal(corpus.tokens, (begin, middle), (middle, end))
     empty, has_no_next = np.zeros_like(begin), np.zeros(len(begin), dtype=bool)
-    arrays = (begin, middle, end, empty, empty, has_no_next, middle < end, keys)
+    arrays = (begin, middle, end, empty, empty, has_no_next, has_order, keys)
     return ChunkExamples(corpus, *arrays, max_length, ChunkRule(), is_whole_corpus=False)

@@ -4,6 +4,7 @@ Source: ERNIE 1.0, section 3.3 (https://arxiv.org/abs/1904.09223): `[CLS] t1 [SE
 or QQR, role embeddings in the place of segment embeddings, masked tokens, and a label that tells fake from real. No
 code or data of it was ever published, and the paper gives no share of fakes. Here half of the examples are fakes, with
 one turn replaced by another of the same role and of about the same length, so that lengths do not predict the label.
+A turn that reads the same, word for word, replaces nothing.
 """
 
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from hf_encoders.data.batches import IGNORED, Segments, TokenRows, join_rows, ro
 from hf_encoders.data.collator_options import with_options_of
 from hf_encoders.data.collators import DataCollatorForMaskedLM
 from hf_encoders.data.examples import CorpusDataset, TextExamples
-from hf_encoders.data.ragged import offsets_of
+from hf_encoders.data.ragged import are_equal, offsets_of
 from hf_encoders.data.randomness import RandomStream, example_keys, integers_below, uniforms
 
 
@@ -27,7 +28,7 @@ TURNS = 3  # of an example
 SPECIAL_TOKENS = 1 + TURNS  # [CLS], and a [SEP] behind each turn
 # A turn is replaced by one of its own length; where those are few, lengths are joined until there are about so many.
 TURNS_TO_CHOOSE_FROM = 64
-ROUNDS = 16  # of drawing a replacement until it is from another dialogue
+ROUNDS = 16  # of drawing a replacement until it is another text, from another dialogue
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,8 @@ class Dialogues(CorpusDataset):
     turns.
 
     Replacements are drawn from the turns of all examples that have the same role and about the same length, until one
-    is from another dialogue. An example for whose turn none is found has no label (-100), replaced or not.
+    is from another dialogue and makes another text of the example, as it is cut to `max_length`. An example for whose
+    turn none is found has no label (-100), replaced or not.
 
     Args:
         documents (`datasets.Dataset`): Corpus of dialogues: queries at even places and responses at odd ones, with
@@ -145,34 +147,49 @@ class Dialogues(CorpusDataset):
         return [f"{len(self):,} examples of {self.store!r}", left_out, f"max_length={self.max_length}"]
 
     def examples(self, indices: np.ndarray) -> DialogueExamples:
-        """References to turns; no text is read."""
+        """References to turns; no more text is read than tells a replacement from the turn it replaces."""
         keys = example_keys(self.seed, self.draw, indices)
-        turns, rows = self.first_turns[indices][:, None] + np.arange(TURNS), np.arange(len(indices))
+        real = self.first_turns[indices][:, None] + np.arange(TURNS)
         replaced = integers_below(keys, RandomStream.REPLACED_TURN, 0, TURNS)
-        others, is_found = self._others(turns[rows, replaced], keys)
+        fakes, is_found = self._fakes(real, replaced, keys)
         is_fake = is_found & (uniforms(keys, RandomStream.FAKE_DIALOGUE, 0) < self.rule.fake_probability)
-        turns[rows[is_fake], replaced[is_fake]] = others[is_fake]
-        begin = self.bounds[turns]
-        end = begin + truncated_turns(self.bounds[turns + 1] - begin, self.max_length)
+        turns = np.where(is_fake[:, None], fakes, real)
+        begin, end = self._shown(turns)
         counts = np.full(len(indices), TURNS)
         segments = Segments(self.corpus.tokens, self.corpus.word_starts, begin.ravel(), end.ravel(), counts)
         labels = np.where(is_found, is_fake, IGNORED)
         return DialogueExamples(segments, keys, roles=self.roles[turns].ravel(), labels=labels)
+
+    def _shown(self, turns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Begin and end in the corpus of what an example shows of its turns, `(B, 3)` each."""
+        begin = self.bounds[turns]
+        return begin, begin + truncated_turns(self.bounds[turns + 1] - begin, self.max_length)
 
     def _kinds(self, turns: np.ndarray) -> np.ndarray:
         """One number for the role and the length of each turn."""
         lengths = self.bounds[turns + 1] - self.bounds[turns]
         return (self.roles[turns] << 32) + lengths
 
-    def _others(self, turns: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """For each turn another of its role and about its length, and whether it is from another dialogue; `(B,)`."""
+    def _fakes(self, real: np.ndarray, replaced: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The turns `(B, 3)` of each example with another one at `replaced`, and whether they make a fake of it."""
+        rows, fakes = np.arange(len(real)), real.copy()
+        turns = real[rows, replaced]
         first, end = self._alike(self._kinds(turns))
-        others = turns.copy()
+        left = rows
         for number in range(ROUNDS):
-            missing = np.flatnonzero(self.dialogues[others] == self.dialogues[turns])
-            drawn = integers_below(keys[missing], RandomStream.TURN_REPLACEMENT, number, (end - first)[missing])
-            others[missing] = self.pool[first[missing] + drawn]
-        return others, self.dialogues[others] != self.dialogues[turns]
+            drawn = integers_below(keys[left], RandomStream.TURN_REPLACEMENT, number, (end - first)[left])
+            fakes[left, replaced[left]] = others = self.pool[first[left] + drawn]
+            is_fake = self.dialogues[others] != self.dialogues[turns[left]]
+            is_fake &= ~self._read_alike(fakes[left], real[left])
+            left = left[~is_fake]
+            if not len(left):
+                break
+        return fakes, ~np.isin(rows, left)
+
+    def _read_alike(self, turns: np.ndarray, others: np.ndarray) -> np.ndarray:
+        """Whether examples of these turns show the same text as those of `others`, `(B,)`."""
+        shown, shown_of_others = ([bound.ravel() for bound in self._shown(one)] for one in (turns, others))
+        return are_equal(self.corpus.tokens, shown, shown_of_others).reshape(-1, TURNS).all(axis=1)
 
     def _alike(self, kinds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The range of `pool` that turns of each kind are replaced from: of one length, or of several rare ones.

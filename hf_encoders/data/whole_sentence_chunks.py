@@ -11,6 +11,9 @@ Three rules keep the lengths of the segments from predicting a pair's label:
   then have the same segments, and no text is lost or repeated. A chunk without such a partner gets no label.
 - In sentence-order prediction the text itself favours some orders of lengths (headings are short). A chunk gets a
   label if there is another one for it, whose segments have about the same lengths in the other order.
+
+A pair that is word for word the same whatever its label gets none: second segments that are equal are not exchanged,
+and a chunk of two equal segments has no order.
 """
 
 from collections.abc import Callable
@@ -25,7 +28,7 @@ from hf_encoders.data.chunk_examples import (
     inner_boundaries,
 )
 from hf_encoders.data.flat_corpus import FlatCorpus
-from hf_encoders.data.ragged import ranges
+from hf_encoders.data.ragged import are_equal, ranges
 from hf_encoders.data.randomness import RandomStream, integers_below, random_bits, uniforms
 
 
@@ -66,6 +69,7 @@ def whole_sentence_chunks(corpus: FlatCorpus, max_length: int, rule: ChunkRule, 
     exchanged = _exchanged(corpus, np.flatnonzero(has_second), (begin, middle, end), keys, capacity)
     # A chunk that begins or ends inside a sentence would give its order away.
     has_order = has_second & (offsets[first - 1] == begin) & (offsets[last] == end)
+    has_order &= ~are_equal(corpus.tokens, (begin, middle), (middle, end))
     has_order[has_order] = _balanced((middle - begin)[has_order], (end - middle)[has_order], keys[has_order])
     return ChunkExamples(corpus, begin, middle, end, *exchanged, has_order, keys, max_length, rule)
 
@@ -137,7 +141,8 @@ def _exchanged(
     documents = np.searchsorted(corpus.document_starts, begin[chunks], "right")
     lengths = np.stack([middle - begin, end - middle], axis=1)[chunks]
     order = random_bits(keys[chunks], RandomStream.PARTNER_ORDER, 0)
-    first, second = (chunks[members] for members in partners(lengths, documents, order, capacity))
+    found = partners(lengths, documents, order, capacity, corpus.tokens, middle[chunks])
+    first, second = (chunks[members] for members in found)
     has_partner = np.zeros(len(begin), dtype=bool)
     has_partner[first] = has_partner[second] = True
     is_exchanged = uniforms(keys[first], RandomStream.NEGATIVE_PAIR, 0) < 0.5
@@ -149,18 +154,25 @@ def _exchanged(
 
 
 def partners(
-    lengths: np.ndarray, documents: np.ndarray, order: np.ndarray, capacity: int
+    lengths: np.ndarray,
+    documents: np.ndarray,
+    order: np.ndarray,
+    capacity: int,
+    tokens: np.ndarray,
+    middle: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs of chunks of two documents whose second segments are about as long, and fit into the other chunk.
+    """Pairs of chunks of two documents whose second segments differ, are about as long, and fit into the other chunk.
 
-    Neighbours by the length of the second segment (`lengths` is `(B, 2)`; `order` decides between equal ones). Returns
-    the indices of the first and of the second chunk of each pair.
+    Neighbours by the length of the second segment (`lengths` is `(B, 2)`; `order` decides between equal ones), which
+    begins at `middle` of `tokens`. Returns the indices of the first and of the second chunk of each pair.
 
     >>> lengths = np.array([[1, 4], [3, 2], [2, 4], [1, 2], [5, 3]])
-    >>> partners(lengths, documents=np.array([7, 7, 1, 1, 1]), order=np.arange(5, dtype=np.uint64), capacity=8)
+    >>> documents, middle = np.array([7, 7, 1, 1, 1]), np.array([0, 4, 6, 10, 12])
+    >>> partners(lengths, documents, np.arange(5, dtype=np.uint64), 8, tokens=np.arange(15), middle=middle)
     (array([1, 0]), array([3, 2]))
     """
     candidates = np.lexsort((order, lengths[:, 1]))
+    end = middle + lengths[:, 1]
     tolerance = max(1, int(capacity * max(LENGTH_TOLERANCE, min(1, CHUNKS_APART / max(len(candidates), 1)))))
 
     def fit(first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -168,7 +180,7 @@ def partners(
         is_pair &= abs(lengths[first, 1] - lengths[second, 1]) <= tolerance
         for one, other in ((first, second), (second, first)):
             is_pair &= lengths[one, 0] + lengths[other, 1] <= capacity
-        return is_pair
+        return is_pair & ~are_equal(tokens, (middle[first], end[first]), (middle[second], end[second]))
 
     return _paired_neighbours(candidates, fit)
 

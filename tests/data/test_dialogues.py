@@ -163,7 +163,8 @@ class TestFakes:
 
     def test_without_a_turn_to_replace_it_there_is_no_label(self):
         """A dialogue that has all the turns of a length: the others keep theirs."""
-        documents = [[[10] * 50, [11] * 50, [12] * 50]] * 100 + [[[20], [21], [22]]] * 200
+        short = [[[3 * i], [3 * i + 1], [3 * i + 2]] for i in range(20, 220)]
+        documents = [[[10] * 50, [11] * 50, [12] * 50]] * 100 + short
         documents[0:100] = [sum(documents[0:100], [])]  # one dialogue of 300 long turns
         examples = Dialogues(make_dataset(documents), 200, redraw=False)
         found = examples[range(len(examples))]
@@ -171,6 +172,34 @@ class TestFakes:
         assert (found.labels[is_long] == -100).all() and is_long.sum() == 149
         assert set(found.labels[~is_long].tolist()) == {0, 1}
         assert ((found.segments.end - found.segments.begin)[: 3 * 149] == 50).all()
+
+    @pytest.mark.parametrize(("max_length", "least"), [(24, 0.99), (9, 0.7)])
+    def test_a_fake_never_reads_like_the_real_one(self, max_length, least):
+        """A third of the turns are one of ten phrases; at 9 tokens, what is cut off may be all that differs."""
+        random = np.random.default_rng(0)
+        phrases = [[5, 5 + i] for i in range(10)]
+        documents = [
+            [
+                phrases[random.integers(10)] if random.random() < 0.35 else [*random.integers(5, 30, 6)]
+                for _ in range(4)
+            ]
+            for _ in range(800)
+        ]
+        examples, fakes, labelled = Dialogues(make_dataset(documents), max_length), 0, 0
+        for epoch in range(4):
+            examples.set_epoch(epoch)
+            found = examples[range(len(examples))]
+            for i in np.flatnonzero(found.labels == 1):
+                first = examples.first_turns[i]
+                real = [documents[first // 4][place] for place in range(first % 4, first % 4 + 3)]
+                shown = truncated_turns(np.array([[len(turn) for turn in real]]), max_length)[0]
+                assert turns_of(found, i) != [turn[:length] for turn, length in zip(real, shown, strict=True)]
+            fakes, labelled = fakes + (found.labels == 1).sum(), labelled + (found.labels >= 0).sum()
+        assert labelled > least * 4 * len(examples) and 0.47 < fakes / labelled < 0.53
+
+    def test_where_all_turns_read_alike_there_is_no_label(self):
+        examples = Dialogues(make_dataset([[[5], [6], [5]]] * 30), 16, redraw=False)
+        assert (examples[range(30)].labels == -100).all()
 
 
 class TestDraws:

@@ -99,7 +99,9 @@ def test_partners_are_as_long_fit_and_are_of_two_documents():
     random = np.random.default_rng(0)
     lengths, documents = random.integers(1, 61, (6400, 2)), random.integers(0, 9, 6400)
     lengths[:, 0] = np.minimum(lengths[:, 0], 61 - lengths[:, 1]).clip(1)
-    first, second = partners(lengths, documents, random.integers(0, 2**62, 6400).astype(np.uint64), 61)
+    tokens, middle = random.integers(5, 30, lengths.sum()), np.cumsum(lengths)[::2]
+    draws = random.integers(0, 2**62, 6400).astype(np.uint64)
+    first, second = partners(lengths, documents, draws, 61, tokens, middle)
     members = np.concatenate([first, second])
     assert len(members) == len(set(members.tolist())) > 0.99 * 6400
     assert (documents[first] != documents[second]).all()
@@ -110,9 +112,10 @@ def test_partners_are_as_long_fit_and_are_of_two_documents():
 def test_a_document_that_is_most_of_the_corpus_has_fewer_labels_not_other_ones():
     lengths, draws = np.stack([np.ones(13, dtype=int), np.arange(1, 14)], axis=1), np.arange(13).astype(np.uint64)
     documents = np.array([1] * 10 + [2, 3, 4])
-    first, second = partners(lengths, documents, draws, 60)
+    text = np.arange(lengths.sum()), np.cumsum(lengths)[::2]
+    first, second = partners(lengths, documents, draws, 60, *text)
     assert len(first) in (2, 3) and (documents[first] != documents[second]).all()
-    assert [len(members) for members in partners(lengths, np.ones(13), draws, 60)] == [0, 0]
+    assert [len(members) for members in partners(lengths, np.ones(13), draws, 60, *text)] == [0, 0]
     big = [[[1] * 9, [2] * 9] * 200] + [[[i] * 9, [i] * 9] for i in range(3, 40)]
     chunks = DocumentChunks(datasets.Dataset.from_dict({"input_ids": big}), 32)
     labels = np.concatenate([next_sentence_pairs(chunks._chunks(epoch)).labels for epoch in range(30)])
@@ -137,12 +140,12 @@ def told_by_lengths(lengths, labels, documents):
 )
 def test_lengths_do_not_predict_labels(make_pairs, max_length, longest, num_sentences):
     """Documents that begin with a short heading; also where a text is small and few segments are of one length."""
-    random = np.random.default_rng(0)
+    random, text = np.random.default_rng(0), np.random.default_rng(1)
     documents = []
     for _ in range(2 * num_sentences // longest):
         lengths = np.ceil(random.gamma(2, 8, random.integers(2, longest)))
         lengths[0] = 1 + lengths[0] // 4
-        documents.append([[7] * int(n) for n in lengths])
+        documents.append([text.integers(5, 60, int(n)) for n in lengths])
     chunks = DocumentChunks(datasets.Dataset.from_dict({"input_ids": documents}), max_length)
     starts = chunks.corpus.sentence_offsets[chunks.corpus.document_offsets]
     lengths, labels, numbers = [], [], []
@@ -212,6 +215,43 @@ def test_swaps_and_splits_are_balanced():
     first, second = (np.bincount(lengths, minlength=6) for lengths in zip(*in_order, strict=True))
     assert first[[0, 5]].sum() == 0 and (first[1:5] > 400).all()
     assert abs(first - second).max() < 5 * np.sqrt(first.max() + second.max())
+
+
+@pytest.mark.parametrize("rule", [{}, {"segments": "sentences"}])
+def test_no_label_says_that_the_same_text_is_another(rule):
+    """A third of the sentences are one of three: a negative never has the segment that follows, nor two equal ones."""
+    random = np.random.default_rng(0)
+    stock = [[7, 8], [7, 9], [6]]
+    documents = [
+        [
+            stock[random.integers(3)] if random.random() < 0.35 else random.integers(10, 60, 2).tolist()
+            for _ in range(4)
+        ]
+        for _ in range(600)
+    ]
+    chunks = DocumentChunks(datasets.Dataset.from_dict({"input_ids": documents}), 9, **rule)
+    num_negatives, num_equal, labels = 0, 0, []
+    for epoch in range(4):
+        chunks.set_epoch(epoch)
+        whole = all_chunks(chunks)
+        tokens = whole.corpus.tokens
+        follows = [tokens[begin:end].tolist() for begin, end in zip(whole.middle, whole.end, strict=True)]
+        found = list(segments(whole, next_sentence_pairs(whole)))
+        negatives = [(b.tolist(), real) for (_, b, label), real in zip(found, follows, strict=True) if label == 1]
+        assert all(second != real for second, real in negatives)
+        num_negatives += len(negatives)
+        labels += [label for _, _, label in found if label >= 0]
+        orders = [(a.tolist() == b.tolist(), label) for a, b, label in segments(whole, sentence_order_pairs(whole))]
+        assert all(label == -100 for is_equal, label in orders if is_equal)
+        num_equal += sum(is_equal for is_equal, _ in orders)
+    assert num_negatives > 500 and num_equal > 10
+    assert abs(np.mean(labels) - 0.5) < 5 * np.sqrt(0.25 / len(labels))
+
+
+def test_rows_of_two_equal_sentences_have_no_order():
+    rows = [[np.array([5, 6]), np.array([5, 6])], [np.array([5, 6]), np.array([5, 7])]]
+    pairs = sentence_order_pairs(rows_as_chunks(rows, example_keys(0, 0, np.arange(2)), 16))
+    assert pairs.labels[0] == -100 and pairs.labels[1] >= 0
 
 
 @pytest.mark.parametrize("draw", [sentence_order_pairs, next_sentence_pairs])
