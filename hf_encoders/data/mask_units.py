@@ -87,13 +87,12 @@ def choose_units(
     limits: np.ndarray,
     lengths: np.ndarray | None = None,
     allowed: np.ndarray | None = None,
-    coins: np.ndarray | None = None,
+    up_to_middle: bool = False,
 ) -> ChosenRuns:
-    """Single units in ascending order of their draws, up to the limit.
+    """Choose single units in ascending order of their draws, up to the limit.
 
-    A unit that is longer than what is left is skipped without `coins`, and shorter ones follow (the original BERT and
-    ALBERT), which makes long units rare. With `coins` it is chosen with a probability of what is left over its length,
-    and is the last one: then limits are met on average, and units of all lengths are equally frequent.
+    A unit that is longer than what is left is skipped, and shorter ones follow (the original BERT and ALBERT), which
+    makes long units rare. With `up_to_middle` it is chosen if its middle token is within the limit, and is the last.
 
     Args:
         draws (`np.ndarray` of `uint32`, shape `(U,)`): A random number per unit.
@@ -101,14 +100,14 @@ def choose_units(
         limits (`np.ndarray` of `int64`, shape `(B,)`): Total length of the units to choose in each example.
         lengths (`np.ndarray` of `int64`, shape `(U,)`, *optional*): Length of each unit, at least 1; `None`: all 1.
         allowed (`np.ndarray` of `bool`, shape `(U,)`, *optional*): Units that may be chosen; `None`: all.
-        coins (`np.ndarray` of `float64`, shape `(B,)`, *optional*): A random number in [0, 1) per example.
+        up_to_middle (`bool`, *optional*, defaults to `False`): What becomes of a unit that the limit cuts.
 
     >>> draws = np.array([50, 10, 40, 20, 30], dtype=np.uint32)  # units 1, 3, 4, 2, 0 in this order; 3 does not fit
     >>> counts, limits, lengths = np.array([5]), np.array([4]), np.array([1, 2, 1, 3, 2])
     >>> choose_units(draws, counts, limits, lengths).first.tolist()
     [1, 4]
-    >>> [choose_units(draws, counts, limits, lengths, coins=np.array([coin])).first.tolist() for coin in (0.6, 0.7)]
-    [[1, 3], [1]]
+    >>> [choose_units(draws, counts, np.array([n]), lengths, up_to_middle=True).first.tolist() for n in (3, 4)]
+    [[1], [1, 3]]
     """
     # Sorting is most of the work, so units with draws far above the share are left out at first.
     totals = counts if lengths is None else np.diff(offsets_of(lengths)[offsets_of(counts)])
@@ -118,14 +117,55 @@ def choose_units(
     is_likely = draws <= np.repeat((likely * (2**32 - 1)).astype(np.uint32), counts)
     if allowed is not None:
         is_likely &= allowed
-    chosen, is_full = _fill(np.flatnonzero(is_likely), draws, counts, limits, lengths, coins)
+    chosen, is_full = _fill(np.flatnonzero(is_likely), draws, counts, limits, lengths, up_to_middle)
 
     too_few = ~is_full & (likely < 1)
     if not too_few.any():
         return chosen
     others = np.repeat(too_few, counts)
     units = np.flatnonzero(others if allowed is None else others & allowed)
-    return _replaced(chosen, too_few, _fill(units, draws, counts, limits, lengths, coins)[0])
+    return _replaced(chosen, too_few, _fill(units, draws, counts, limits, lengths, up_to_middle)[0])
+
+
+def choose_in_window(
+    draws: np.ndarray, counts: np.ndarray, limits: np.ndarray, lengths: np.ndarray, starts: np.ndarray
+) -> ChosenRuns:
+    """Choose units so that each is as likely, whatever its length: limit over the tokens of the example.
+
+    The units of an example are laid around a circle in random order, a window of as many tokens as the limit begins at
+    a random token, and the units are chosen whose middle token is in it. Every token is in the window with the same
+    probability, so every unit is chosen with it, and the mean number of chosen tokens is the limit. Each end of the
+    window adds or leaves out half a unit at most: an example of long units may choose none. A lower limit chooses some
+    of the same units.
+
+    Args:
+        draws, counts, limits, lengths: As in `choose_units`.
+        starts (`np.ndarray` of `int64`, shape `(B,)`): The token of each example, from 0, that the window begins at,
+            uniform below the number of its tokens.
+
+    The circle is rotated so that the unit which the window begins in is the first; the others keep their random order.
+
+    >>> draws = np.array([50, 10, 40, 20, 30], dtype=np.uint32)  # units 1, 3, 4, 2, 0 in this order
+    >>> counts, lengths = np.array([5]), np.array([1, 2, 1, 3, 2])
+    >>> start = np.array([4])  # the first token of unit 3, whose middle token is the second
+    >>> [choose_in_window(draws, counts, np.array([n]), lengths, start).first.tolist() for n in (1, 2, 5)]
+    [[], [3], [3, 1]]
+    """
+    bounds = offsets_of(lengths)
+    row_bounds = bounds[offsets_of(counts)]
+    rows = np.flatnonzero(counts)
+    starts = row_bounds[rows] + starts[rows]
+    first = np.searchsorted(bounds, starts, "right") - 1
+    # Places around the circle, from where the window begins.
+    middle = (bounds[first] + lengths[first] // 2 - starts) % np.diff(row_bounds)[rows]
+    is_chosen = middle < limits[rows]
+    begins = ChosenRuns(rows[is_chosen], first[is_chosen], first[is_chosen] + 1)
+    left = limits.copy()
+    left[rows] = np.maximum(limits[rows] - (bounds[first + 1] - starts), 0)
+    allowed = np.ones(len(draws), dtype=bool)
+    allowed[first] = False
+    more = choose_units(draws, counts, left, lengths, allowed, up_to_middle=True)
+    return ChosenRuns(*map(np.concatenate, zip(begins, more, strict=True)))
 
 
 def choose_by_weight(
@@ -150,7 +190,7 @@ def choose_by_weight(
     numbers = -np.log1p(-as_uniforms(draws)) * rarities
     # Positive floats are in the order of their bits.
     bits = numbers.astype(np.float32).view(np.uint32)
-    return _fill(np.flatnonzero(allowed), bits, lengths, limits, None, None)[0]
+    return _fill(np.flatnonzero(allowed), bits, lengths, limits, None, False)[0]
 
 
 def choose_runs(
@@ -202,7 +242,7 @@ def _fill(
     counts: np.ndarray,
     limits: np.ndarray,
     lengths: np.ndarray | None,
-    coins: np.ndarray | None,
+    up_to_middle: bool,
 ) -> tuple[ChosenRuns, np.ndarray]:
     """Choose among `units` only, which ascend; and in which examples these were enough."""
     per_row = np.diff(np.searchsorted(units, offsets_of(counts)))
@@ -213,13 +253,12 @@ def _fill(
         starts = offsets_of(per_row)
         before = np.arange(len(units) + 1) if lengths is None else offsets_of(lengths[units])
         filled = before[1:] - np.repeat(before[starts[:-1]], per_row)
-        if coins is not None and lengths is not None:
-            # It suffices that the coin's share of the unit fits.
-            filled = filled - lengths[units] + np.floor(np.repeat(coins, per_row) * lengths[units]) + 1
+        if up_to_middle:
+            filled -= (lengths[units] - 1) // 2  # the tokens behind the middle one
         accepted = filled <= np.repeat(left, per_row)
         rows = np.repeat(np.arange(len(limits)), np.diff(offsets_of(accepted)[starts]))
         found.append((rows, units[accepted], units[accepted] + 1))
-        if lengths is None or coins is not None:
+        if lengths is None or up_to_middle:
             is_full |= before[starts[1:]] - before[starts[:-1]] >= left
             break
         left = left - np.diff(offsets_of(lengths[units] * accepted)[starts])

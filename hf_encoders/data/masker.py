@@ -7,10 +7,10 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.data.batches import IGNORED
 from hf_encoders.data.mask_replacement import TokenReplacement
-from hf_encoders.data.mask_units import choose_by_weight, choose_runs, choose_units, sample_tokens
+from hf_encoders.data.mask_units import choose_by_weight, choose_in_window, choose_runs, choose_units, sample_tokens
 from hf_encoders.data.masking import Masking
 from hf_encoders.data.ragged import offsets_of, ranges
-from hf_encoders.data.randomness import RandomStream, as_uniforms, random_uint32_in_runs, uniforms
+from hf_encoders.data.randomness import RandomStream, as_uniforms, integers_below, random_uint32_in_runs, uniforms
 from hf_encoders.data.similar_words import SimilarWords
 from hf_encoders.data.special_tokens import never_masked
 from hf_encoders.data.word_starts import UnitStart
@@ -151,15 +151,18 @@ class TokenMasker:
             limits = self._bounded(_num_below(draws, rate, units.counts), lengths)
         else:
             limits = self._num_to_mask(rate, units.counts, units.token_counts, lengths, keys)
-        unit_lengths = np.ones_like(units.first) if masking.counts_words else units.lengths
         if masking.unit in ("ngram", "span"):
+            unit_lengths = np.ones_like(units.first) if masking.counts_words else units.lengths
             sizes = as_uniforms(random_uint32_in_runs(keys, RandomStream.MASK_RUN_LENGTH, lengths)[first_tokens])
             sizes = 1 + np.searchsorted(self.run_sizes, sizes, "right")
             runs = choose_runs(draws, units.counts, limits, unit_lengths, sizes, units.text_ends())
+        elif masking.counts_words:
+            runs = choose_units(draws, units.counts, limits)
+        elif masking.pass_over_long_words or masking.max_predictions is not None:
+            runs = choose_units(draws, units.counts, limits, units.lengths)
         else:
-            passes_over = masking.pass_over_long_words or masking.max_predictions is not None
-            coins = None if passes_over else uniforms(keys, RandomStream.MASK_LAST_WORD, 0)
-            runs = choose_units(draws, units.counts, limits, unit_lengths, coins=coins)
+            starts = integers_below(keys, RandomStream.MASK_WINDOW, 0, units.token_counts)
+            runs = choose_in_window(draws, units.counts, limits, units.lengths, starts)
         bounds = np.append(units.first, len(units.positions))
         begin, end = bounds[runs.first], bounds[runs.end]
         chosen, sizes = ranges(begin, end), end - begin

@@ -2,8 +2,9 @@
 
 15 % of the tokens are predicted; of those, 80 % are replaced by the mask token, 10 % by a random token and 10 % stay
 (BERT, section 3.1). By default special tokens are neither counted, masked nor used as random tokens; the number to
-mask is rounded up or down at random, so that its mean is the rate in short examples too; and long words are chosen as
-often as short ones. Each deviation of the papers' code is an option; `presets.py` combines them, `masker.py` masks.
+mask is rounded up or down at random, so that its mean is the rate in short examples too; and words of all lengths are
+chosen equally often (but not in n-grams and spans). Each deviation of the papers' code is an option; `presets.py`
+combines them, `masker.py` masks.
 """
 
 import math
@@ -45,10 +46,12 @@ class Masking:
             `"bernoulli"`, each token or word independently.
         at_least_one (`bool`, *optional*, defaults to `True`): Whether that number is at least one.
         max_predictions (`int`, *optional*): Most predicted tokens in an example.
-        pass_over_long_words (`bool`, *optional*, defaults to `False`): False chooses a word longer than what is left
-            with a probability of what is left over its length, as the last one: the number is right on average, and
-            words of all lengths are equally frequent. True chooses shorter words instead: the number is never exceeded
-            (the original code; always with `max_predictions`). N-grams and spans are shortened to what is left.
+        pass_over_long_words (`bool`, *optional*, defaults to `False`): False chooses every word with the same
+            probability, whatever its length, that of phrases and entities too; the number to mask is met on average,
+            and an example of few tokens and long words may have no prediction (`choose_in_window`). True never exceeds
+            the number: it passes over a word longer than what is left, so that long words are rarer (the original
+            code; always with `max_predictions`). No effect on n-grams and spans, which are shortened to what is left:
+            long words are rarer in them.
         frequency_power (`float`, *optional*): In (0, 2]: tokens are sampled without replacement within an example with
             weights `max(count, 1) ** -frequency_power`, where count is that of the token in the corpus: rare ones more
             often (DistilBERT's `mlm_smoothing` 0.7, XLM's `sample_alpha` 0.5). With `unit="token"`; needs the
@@ -72,7 +75,8 @@ class Masking:
         mask_special_tokens (`bool`, *optional*, defaults to `False`): Whether special tokens are predicted too.
         share_of_words (`bool`, *optional*, defaults to `False`): Whether `mask_probability` is a share of the words.
         random_tokens (`str`, *optional*, defaults to `"ordinary"`): Vocabulary of random tokens: `"ordinary"`, all
-            but special ones and the unknown token; `"ordinary_and_mask"`; `"any"`.
+            but special ones and the unknown token; `"ordinary_and_mask"`; `"any"`. It may be the original one, as in
+            the papers' code.
 
     Options that exclude each other are refused (`_check_combinations`).
     """

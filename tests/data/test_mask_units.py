@@ -1,9 +1,11 @@
 """The vectorised choices against loops that take one unit at a time."""
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 
-from hf_encoders.data.mask_units import _tries, choose_runs, choose_units, sample_tokens
+from hf_encoders.data.mask_units import _tries, choose_in_window, choose_runs, choose_units, sample_tokens
 from hf_encoders.data.randomness import example_keys
 
 
@@ -37,20 +39,40 @@ def test_units_are_taken_in_order_and_passed_over_where_they_do_not_fit(seed, lo
     assert (runs.end == runs.first + 1).all()
 
 
+@pytest.mark.parametrize("sizes", [(1, 9), (1, 1, 2), (1, 2, 3, 8), (4, 4, 4), (7,), (1, 5, 2, 2, 6)])
+def test_every_unit_is_as_likely_whatever_its_length(sizes):
+    """All orders and all beginnings of the window, counted: exactly limit / tokens, so the mean total is the limit."""
+    lengths, orders = np.array(sizes), np.array(list(permutations(range(len(sizes)))))
+    total = lengths.sum()
+    draws = np.repeat(orders, total, axis=0).astype(np.uint32).ravel()
+    starts = np.tile(np.arange(total), len(orders))
+    counts = np.full(len(starts), len(sizes))
+    for limit in range(total + 1):
+        runs = choose_in_window(draws, counts, np.full(len(starts), limit), np.tile(lengths, len(starts)), starts)
+        times = np.bincount(runs.first % len(sizes), minlength=len(sizes))
+        assert times.tolist() == [limit * len(orders)] * len(sizes)
+
+
 @pytest.mark.parametrize("seed", range(5))
-def test_a_coin_decides_about_the_last_unit(seed):
+def test_units_are_those_whose_middle_is_in_a_window_of_the_circle(seed):
     random, counts, lengths, draws, limits = batch(seed)
-    coins = random.random(len(counts))
+    totals = [int(lengths[row].sum()) for row in rows_of(counts)]
+    starts = np.array([random.integers(total) if total else 0 for total in totals])
     expected = []
-    for row, limit, coin in zip(rows_of(counts), limits.tolist(), coins.tolist(), strict=True):
-        filled = 0
-        for unit in sorted(row, key=lambda u: draws[u]):
-            if filled + coin * lengths[unit] < limit:
-                expected.append(unit)
-            filled += lengths[unit]
-    found = choose_units(draws, counts, limits, lengths, coins=coins)
+    for row, limit, start in zip(rows_of(counts), limits.tolist(), starts.tolist(), strict=True):
+        tokens = [(unit, place) for unit in row for place in range(lengths[unit])]
+        circle = [pair for unit in sorted(row, key=lambda u: draws[u]) for pair in tokens if pair[0] == unit]
+        # The window begins at the same token; the unit that holds it comes first, and the others in their order.
+        first = tokens[start][0] if tokens else None
+        circle = [pair for pair in circle if pair[0] == first] + [pair for pair in circle if pair[0] != first]
+        begin = circle.index(tokens[start]) if tokens else 0
+        window = (circle[begin:] + circle[:begin])[:limit]
+        expected += [unit for unit, place in window if place == lengths[unit] // 2]
+    found = choose_in_window(draws, counts, limits, lengths, starts)
     assert sorted(found.first.tolist()) == sorted(expected)
-    fewer = choose_units(draws, counts, limits // 2, lengths, coins=coins)
+    assert (found.end == found.first + 1).all()
+    assert (np.searchsorted(np.cumsum(counts), found.first, "right") == found.rows).all()
+    fewer = choose_in_window(draws, counts, limits // 2, lengths, starts)
     assert set(fewer.first.tolist()) <= set(expected)
 
 
@@ -103,6 +125,7 @@ def test_batches_without_units_choose_nothing():
     empty = np.empty(0, dtype=np.int64)
     counts, limits = np.array([0, 0]), np.array([3, 3])
     assert len(choose_units(empty.astype(np.uint32), counts, limits, empty).first) == 0
+    assert len(choose_in_window(empty.astype(np.uint32), counts, limits, empty, np.zeros(2, int)).first) == 0
     assert len(choose_runs(empty.astype(np.uint32), counts, limits, empty, empty, empty).first) == 0
 
 

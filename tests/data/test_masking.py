@@ -9,6 +9,7 @@ from hf_encoders.data.batches import IGNORED
 from hf_encoders.data.masker import TokenMasker
 from hf_encoders.data.masking import Masking
 from hf_encoders.data.randomness import example_keys
+from hf_encoders.data.word_starts import UnitStart
 
 
 MASK, CLS, SEP, UNKNOWN = 4, 1, 2, 3
@@ -121,35 +122,29 @@ def test_words_are_masked_whole_up_to_the_number_to_mask(tokenizer, unit):
     assert counts.sum() == pytest.approx(((lengths - 2) * 0.15).sum(), rel=0.02)
 
 
-@pytest.mark.slow
-def test_long_words_are_masked_as_often_as_short_ones(tokenizer):
-    """In short texts too; the original code passes over those that do not fit."""
+@pytest.mark.parametrize("unit", ["word", "phrase", "entity"])
+@pytest.mark.parametrize(("length", "number"), [(28, 6000), (126, 1500)])
+def test_words_of_all_lengths_are_masked_equally_often(tokenizer, unit, length, number):
+    """Words of 1 to 8 tokens, within 4.5 standard errors; the original code passes over those that do not fit."""
     random = np.random.default_rng(0)
-    for num_words, tolerance in ((8, 0.06), (25, 0.015)):
-        rows = [texts(random.integers(4, 300, num_words), random.integers(1, 4, num_words)) for _ in range(20000)]
-        lengths, ids = np.array([len(row) for row in rows]), np.concatenate(rows)
-        keys = example_keys(0, 0, np.arange(len(rows)))
-        shares = {}
-        for passes_over in (False, True):
-            masker = TokenMasker(
-                tokenizer, unit="word", word_starts=EveryThird, at_least_one=False, pass_over_long_words=passes_over
-            )
-            predicted = masker(ids, lengths, keys).labels != IGNORED
-            starts = np.flatnonzero((ids % 3 == 0) & (ids > 4))
-            shares[passes_over] = predicted.sum() / (lengths - 2).sum()
-            per_size = [predicted[starts[word_sizes(ids, starts) == size]].mean() for size in (1, 2, 3)]
-            shares[passes_over, "spread"] = max(per_size) - min(per_size)
-        assert shares[False] == pytest.approx(0.15, abs=0.002)
-        assert shares[False, "spread"] < tolerance < shares[True, "spread"]
-
-
-def word_sizes(ids, starts):
-    """Tokens of the words that begin at `starts`: word w has 3w, 3w + 1, 3w + 2, as many as there are."""
-    sizes = np.ones(len(starts), dtype=int)
-    for more in (1, 2):
-        following = np.minimum(starts + more, len(ids) - 1)
-        sizes += (sizes == more) & (ids[following] == ids[starts] + more)
-    return sizes
+    ends = np.cumsum(random.integers(1, 9, (number, length)), axis=1)
+    starts = np.zeros((number, length + 2), dtype=np.uint8)
+    starts[:, [0, 1, -1]] = UnitStart[unit.upper()]
+    rows, places = np.nonzero(ends < length)
+    starts[rows, 1 + ends[rows, places]] = UnitStart[unit.upper()]
+    ids = random.integers(5, 300, starts.shape)
+    ids[:, 0], ids[:, -1] = CLS, SEP
+    first = np.flatnonzero(starts)
+    sizes = np.diff(np.append(first, starts.size))[ids.ravel()[first] > SEP]
+    first = first[ids.ravel()[first] > SEP]
+    arguments = ids.ravel(), np.full(number, length + 2), example_keys(0, 0, np.arange(number)), starts.ravel()
+    is_chosen = TokenMasker(tokenizer, unit=unit)(*arguments).labels != IGNORED
+    counts = np.bincount(sizes)[1:]
+    shares = np.bincount(sizes, is_chosen[first])[1:] / counts
+    assert np.all(abs(shares - 0.15) < 4.5 * np.sqrt(0.15 * 0.85 / counts))
+    assert is_chosen.sum() / (number * length) == pytest.approx(0.15, abs=0.003)
+    is_chosen = TokenMasker(tokenizer, unit=unit, pass_over_long_words=True)(*arguments).labels != IGNORED
+    assert is_chosen[first[sizes == 1]].mean() > 0.16 and is_chosen[first[sizes == 8]].mean() < 0.13
 
 
 def test_word_starts_of_the_corpus_come_before_the_rule(tokenizer):
