@@ -130,6 +130,39 @@ def rows_of_pairs_before_cls(
     return TokenRows(ids, sizes.sum(axis=1), keys, types, starts), sizes[:, 0]
 
 
+def with_matrices(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Make a padded batch one of transformers' `XLNetLMHeadModel`, which has the same loss.
+
+    Rows that are read in reverse are written in reverse, which negates their distances, so `bi_data` of the
+    configuration must be false, as it is by default. A row of one token of text alone has another loss: where that
+    token is the first of the order and sees nothing, transformers' attention is the mean of the whole row.
+
+    Args:
+        batch (`dict`): As from `DataCollatorForPermutationLM`, right-padded.
+
+    Returns:
+        `dict`: with `perm_mask`, `(B, T, T)`, 1 where a token does not see another, and `target_mapping`, `(B, P, T)`,
+        1 at each row's predicted tokens, of which a row has P at most, instead of `order` and `is_reversed`; `labels`,
+        `(B, P)`, are those of the predicted tokens.
+    """
+    batch = dict(batch)
+    lengths, is_reversed = batch["attention_mask"].sum(dim=1, keepdim=True), batch.pop("is_reversed")[:, None]
+    places = torch.arange(batch["input_ids"].shape[1]).expand_as(batch["input_ids"])
+    mirrored = torch.where(is_reversed & (places < lengths), lengths - 1 - places, places)
+    batch = {name: value.gather(1, mirrored) for name, value in batch.items()}
+    order, is_target = batch.pop("order"), batch["labels"] != IGNORED
+    # A prediction does not see its own token; content does, whatever the diagonal says.
+    is_hidden = (order[:, None, :] > order[:, :, None]) | torch.diag_embed(is_target)
+    rows, targets = is_target.nonzero(as_tuple=True)
+    numbers = is_target.cumsum(dim=1)[is_target] - 1
+    most = int(is_target.sum(dim=1).max())
+    mapping = torch.zeros(len(order), most, order.shape[1])
+    mapping[rows, numbers, targets] = 1.0
+    labels = torch.full((len(order), most), IGNORED)
+    labels[rows, numbers] = batch["labels"][is_target]
+    return {**batch, "labels": labels, "perm_mask": is_hidden.float(), "target_mapping": mapping}
+
+
 class DataCollatorForPermutationLM:
     """Chooses tokens to predict and the order to predict them in, and pads the batch, or packs it into one row.
 
@@ -141,6 +174,9 @@ class DataCollatorForPermutationLM:
         packed (`bool`, *optional*, defaults to `False`): Whether all examples come back to back in one row, without
             padding.
         pad_to_multiple_of (`int`, *optional*): Pad rows to a multiple of this length; not for packed batches.
+        for_transformers (`bool`, *optional*, defaults to `False`): Whether the batch is for transformers'
+            `XLNetLMHeadModel`, which takes no `order` and trains another objective on such a batch without an error;
+            see `with_matrices`. Not for packed batches.
         permutation: Arguments of `Permutation`: `predicted_one_in` (6), `max_span` (5), and so on.
 
     Input: examples of `ReusedChunks` or `DocumentChunks`; or rows whose `input_ids` end with `<sep> <cls>` already
@@ -149,7 +185,8 @@ class DataCollatorForPermutationLM:
     Output: `input_ids` with the true tokens, `attention_mask`, `token_type_ids`, `order` and `labels`, each `(B, T)`
         `int64`; labels are the predicted tokens, -100 elsewhere, and `order` says who sees whom: token i sees token j
         if `order[j] <= order[i]`, and its prediction depends on those with `order[j] < order[i]`. `is_reversed`,
-        `(B,)` `bool`: examples that are read in reverse. Packed as in `DataCollatorForMaskedLM`.
+        `(B,)` `bool`: examples that are read in reverse. Packed as in `DataCollatorForMaskedLM`. With
+        `for_transformers`, `perm_mask` and `target_mapping` instead of `order` and `is_reversed`.
 
     Example, with ids 1 = <cls> and 2 = <sep>: 11 is predicted from tokens of order 0 and the first <sep>, then 12 from
     these, 11 and <cls>:
@@ -173,6 +210,7 @@ class DataCollatorForPermutationLM:
         tokenizer: PreTrainedTokenizerBase,
         packed: bool = False,
         pad_to_multiple_of: int | None = None,
+        for_transformers: bool = False,
         **permutation: Any,
     ):
         refuse_unknown_options(self, permutation, (field.name for field in fields(Permutation)))
@@ -184,11 +222,13 @@ class DataCollatorForPermutationLM:
                 f"pad_to_multiple_of={pad_to_multiple_of!r} must be a whole number, of a batch that is not packed: "
                 "leave it out."
             )
-        self.packed, self.pad_to_multiple_of = packed, pad_to_multiple_of
+        if for_transformers and packed:
+            raise ValueError("for_transformers=True: transformers' XLNet takes no packed batch; leave out packed.")
+        self.packed, self.pad_to_multiple_of, self.for_transformers = packed, pad_to_multiple_of, for_transformers
 
     def __repr__(self) -> str:
         options = self.permuter.options
-        shown = {"packed": self.packed} if self.packed else {}
+        shown = {name: True for name in ("packed", "for_transformers") if getattr(self, name)}
         shown |= {f.name: getattr(options, f.name) for f in fields(options) if getattr(options, f.name) != f.default}
         return f"{type(self).__name__}({', '.join(f'{name}={value}' for name, value in shown.items())})"
 
@@ -210,7 +250,7 @@ class DataCollatorForPermutationLM:
         }
         if rows.token_type_ids is not None:
             batch["token_type_ids"] = layout.fill(rows.token_type_ids, SEGMENT_OF_CLS + 1)
-        return batch
+        return with_matrices(batch) if self.for_transformers else batch
 
     def make_rows(self, features: Sequence[ChunkExamples | Mapping[str, Any]]) -> tuple[TokenRows, np.ndarray]:
         """All examples with their special tokens, and how many tokens of each are reused text, `(B,)`."""

@@ -262,6 +262,7 @@ def test_a_token_budget_groups_them() -> None:
         ({"mask_probability": 0.2}, "takes no 'mask_probability': its options are"),
         ({"max_spam": 3}, "takes no 'max_spam': did you mean 'max_span'"),
         ({"packed": True, "pad_to_multiple_of": 8}, "pad_to_multiple_of=8 must be a whole number, of a batch that is"),
+        ({"packed": True, "for_transformers": True}, "for_transformers=True: .* takes no packed batch"),
     ],
 )
 def test_wrong_options_are_named(options: dict, message: str) -> None:

@@ -7,7 +7,10 @@ import torch
 import transformers
 
 import hf_encoders
+from hf_encoders.data import DataCollatorForPermutationLM
+from hf_encoders.data.permutation_collator import with_matrices
 from hf_encoders.models.encoder_losses import IGNORED
+from tests.data.test_permutation import TOKENIZER, make_chunks
 from tests.parity import parity_with_transformers
 from tests.parity.family_parity import NO_DROPOUT, FamilyParity
 from tests.parity.parity_with_transformers import (
@@ -102,22 +105,11 @@ def random_orders(config: Any, batch: dict[str, torch.Tensor], seed: int) -> dic
     return {"order": order, "labels": labels}
 
 
-def arguments_of_transformers(order: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
-    """`perm_mask`, `target_mapping` and labels of transformers' XLNet: the bridge from codes to matrices.
-
-    It takes the diagonal out for the content stream by itself, so the matrix is that of the query stream for targets.
-    """
-    rows, length = order.shape
-    is_target = labels != IGNORED
-    threshold = order - is_target.long()
-    perm_mask = (order[:, None, :] > threshold[:, :, None]).float()
-    most = int(is_target.sum(dim=1).max())
-    mapping, targets = torch.zeros(rows, most, length), torch.full((rows, most), IGNORED)
-    for row in range(rows):
-        places = is_target[row].nonzero().squeeze(1)
-        mapping[row, torch.arange(len(places)), places] = 1.0
-        targets[row, : len(places)] = labels[row, places]
-    return {"perm_mask": perm_mask, "target_mapping": mapping, "labels": targets}
+def batch_of_transformers(batch: dict[str, torch.Tensor], orders: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The batch with `perm_mask` and `target_mapping`, no row reversed."""
+    rows = len(batch["input_ids"])
+    mask = {"attention_mask": torch.ones_like(batch["input_ids"]), "is_reversed": torch.zeros(rows, dtype=torch.bool)}
+    return with_matrices({**mask, **batch, **orders})
 
 
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
@@ -131,8 +123,8 @@ def test_both_streams_are_those_of_transformers(kind: str, implementation: str, 
     orders = random_orders(config, batch, seed)
     ours, stock = (model.train() for model in make_pair(ours_class, stock_class, config, implementation))
     got = ours(**batch, **orders, return_logits=True)
-    of_stock = arguments_of_transformers(**orders)
-    expected = stock(**batch, **of_stock)
+    of_stock = batch_of_transformers(batch, orders)
+    expected = stock(**of_stock)
     is_target, is_given = orders["labels"] != IGNORED, of_stock["labels"] != IGNORED
     assert is_target.sum() >= 4
     torch.testing.assert_close(got.logits[is_target], expected.logits[is_given], atol=1e-5, rtol=1e-5)
@@ -163,9 +155,26 @@ def test_reversed_sequences_are_the_second_half_of_bi_data() -> None:
     orders = random_orders(config, batch, 4)
     ours, stock = make_pair(*XLNetParity.heads[2], config)
     stock.transformer.bi_data = True
-    of_stock = arguments_of_transformers(**orders)
-    expected = stock(**batch, **of_stock).logits[of_stock["labels"] != IGNORED]
+    of_stock = batch_of_transformers(batch, orders)
+    expected = stock(**of_stock).logits[of_stock["labels"] != IGNORED]
     is_reversed = torch.tensor([False, False, True, True])
     got = ours(**batch, **orders, is_reversed=is_reversed).logits[orders["labels"] != IGNORED]
     torch.testing.assert_close(got, expected, atol=1e-5, rtol=1e-5)
     assert not torch.allclose(got, ours(**batch, **orders).logits[orders["labels"] != IGNORED], atol=1e-3)
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+@pytest.mark.parametrize("reuse", [False, True])
+def test_a_batch_for_transformers_has_the_same_loss(reuse: bool, implementation: str) -> None:
+    """Rows read in reverse among them; without it transformers takes the batch too, and trains something else."""
+    examples = [make_chunks(reuse)[list(range(12))]]
+    batch = DataCollatorForPermutationLM(TOKENIZER)(examples)
+    assert batch["is_reversed"].any() and not batch["is_reversed"].all() and (batch["attention_mask"] == 0).any()
+    config = make_config(XLNetParity.heads[2][0], 5, {**TestXLNet.fields, **NO_DROPOUT, "vocab_size": len(TOKENIZER)})
+    ours, stock = (model.train() for model in make_pair(*XLNetParity.heads[2], config, implementation))
+    of_stock = DataCollatorForPermutationLM(TOKENIZER, for_transformers=True)(examples)
+    assert not {"order", "is_reversed"} & set(of_stock)
+    losses = [ours(**batch).loss, stock(**of_stock).loss]
+    torch.testing.assert_close(*losses, atol=1e-5, rtol=1e-5)
+    assert abs(losses[0] - stock(**batch).loss) > 1e-4
+    compare_gradients(ours, stock, losses, 1e-5)
