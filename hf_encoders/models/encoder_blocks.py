@@ -11,13 +11,29 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from .encoder_attention import EncoderSelfAttention
 from .encoder_configuration import EncoderConfig
 from .encoder_cpu_kernels import EncoderDropout, with_padding_rows
-from .encoder_recompute import project
+from .encoder_recompute import is_bare, project
 from .encoder_tokens import FlatTokens, HiddenStateRecorder
 
 
 def activation(name: str) -> nn.Module:
     """The activation of that name in transformers; `gelu_new` by torch's kernel for tanh, 4 to 7 times as fast."""
     return nn.GELU(approximate="tanh") if name == "gelu_new" else ACT2FN[name]
+
+
+def embed_words(embedding: nn.Module, tokens: FlatTokens, ids: torch.Tensor) -> torch.Tensor:
+    """Look up border ids: `(B, T)` -> flat `(N, E)`.
+
+    Padding is looked up too where a hook or a wrapper sees what goes in and comes out (NEFTune's noise, attributions,
+    an adapter): each expects `(B, T)` and `(B, T, E)`.
+    """
+    if tokens.kept is None or type(embedding) is not nn.Embedding or not is_bare(embedding):
+        return tokens.flatten(embedding(ids))
+    return embedding(tokens.flatten(ids))
+
+
+def for_hooks(module: nn.Module, tokens: FlatTokens, embeddings: torch.Tensor) -> torch.Tensor:
+    """Pad a module's output `(N, E)` to `(B, T, E)`, which its hooks expect, if it has any."""
+    return embeddings if torch.compiler.is_compiling() or is_bare(module) else tokens.pad(embeddings)
 
 
 class EncoderEmbeddings(nn.Module):
@@ -43,15 +59,15 @@ class EncoderEmbeddings(nn.Module):
 
     def forward(
         self,
+        input_ids: torch.Tensor | None,
+        token_type_ids: torch.Tensor | None,
+        position_ids: torch.Tensor | None,
+        inputs_embeds: torch.Tensor | None,
         tokens: FlatTokens,
-        input_ids: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Border tensors `(B, T)` (`inputs_embeds` `(B, T, E)`) -> flat embeddings `(N, E)`."""
+        """Border tensors `(B, T)` (`inputs_embeds` `(B, T, E)`) -> flat embeddings `(N, E)`; padded ones for hooks."""
         if inputs_embeds is None:
-            embeddings = self.word_embeddings(tokens.flatten(input_ids))
+            embeddings = embed_words(self.word_embeddings, tokens, input_ids)
         else:
             embeddings = tokens.flatten(inputs_embeds)
         if token_type_ids is None:
@@ -63,7 +79,7 @@ class EncoderEmbeddings(nn.Module):
         if self.has_positions:
             positions = self._positions(tokens, input_ids, position_ids, embeddings.device)
             embeddings = embeddings + self.position_embeddings(positions)
-        return self.dropout(self.LayerNorm(embeddings))
+        return for_hooks(self, tokens, self.dropout(self.LayerNorm(embeddings)))
 
     def _positions(
         self,

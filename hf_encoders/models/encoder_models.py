@@ -141,7 +141,8 @@ class EncoderModel:
 
     def embed(self, tokens: FlatTokens, *inputs: torch.Tensor | None) -> torch.Tensor:
         """Border tensors, `(B, T)` and `inputs_embeds` `(B, T, E)` -> flat embeddings `(N, E)`."""
-        return self.embeddings(tokens, *inputs)
+        embeddings = self.embeddings(*inputs, tokens=tokens)  # by name: hooks look for tensors among the others
+        return embeddings if embeddings.dim() == 2 else tokens.to(embeddings.device).flatten(embeddings)
 
     def run_layers(self, hidden_states: torch.Tensor, tokens: FlatTokens, *flags: bool) -> torch.Tensor:
         """`(N, E)` -> `(N, D)`; `flags` are `output_attentions` and `output_hidden_states`."""

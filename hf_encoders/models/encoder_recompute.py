@@ -5,9 +5,11 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules.module import _has_any_global_hook
 
 from .encoder_cpu_kernels import is_eager, matmul_dtype, transposed
+
+
+HOOKS = ("forward", "forward_pre", "backward", "backward_pre")
 
 
 def project(linear: nn.Module, hidden_states: torch.Tensor, activation: nn.Module | None = None) -> torch.Tensor:
@@ -85,8 +87,11 @@ def without_autocast(tensor: torch.Tensor) -> AbstractContextManager:
 
 def is_bare(module: nn.Module) -> bool:
     """Whether calling the module runs only its class's `forward`: no hooks, no `forward` of the instance."""
-    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
-    return not any(hooks) and "forward" not in vars(module) and not _has_any_global_hook()
+    # Private names of torch, but the same ones in all its versions; those of hooks on every module of the process are
+    # in its file.
+    hooks = [getattr(module, f"_{kind}_hooks") for kind in HOOKS]
+    hooks += [getattr(nn.modules.module, f"_global_{kind}_hooks", None) for kind in HOOKS]
+    return not any(hooks) and "forward" not in vars(module)
 
 
 def is_bare_linear(module: nn.Module) -> bool:

@@ -18,7 +18,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from .configuration_distilbert import TYPES, HfeDistilBertConfig
 from .encoder_arguments import check_ids
 from .encoder_attention import EncoderSelfAttention
-from .encoder_blocks import LayerStack, activation, in_chunks
+from .encoder_blocks import LayerStack, activation, embed_words, for_hooks, in_chunks
 from .encoder_cpu_kernels import EncoderDropout
 from .encoder_heads import EncoderForMaskedLM, EncoderHead
 from .encoder_models import EncoderModel, EncoderPreTrainedModel
@@ -72,15 +72,15 @@ class DistilBertEmbeddings(nn.Module):
 
     def forward(
         self,
+        input_ids: torch.Tensor | None,
+        token_type_ids: torch.Tensor | None,
+        position_ids: torch.Tensor | None,
+        inputs_embeds: torch.Tensor | None,
         tokens: FlatTokens,
-        input_ids: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Border tensors `(B, T)` (`inputs_embeds` `(B, T, D)`) -> flat embeddings `(N, D)`; token types are all 0."""
         if inputs_embeds is None:
-            embeddings = self.word_embeddings(tokens.flatten(input_ids))
+            embeddings = embed_words(self.word_embeddings, tokens, input_ids)
         else:
             embeddings = tokens.flatten(inputs_embeds)
         if self.has_positions:
@@ -89,7 +89,7 @@ class DistilBertEmbeddings(nn.Module):
             else:
                 positions = tokens.flatten(position_ids.expand(tokens.batch_size, tokens.row_length))
             embeddings = embeddings + self.position_embeddings(positions)
-        return self.dropout(self.LayerNorm(embeddings))
+        return for_hooks(self, tokens, self.dropout(self.LayerNorm(embeddings)))
 
 
 class DistilBertAttention(EncoderSelfAttention):

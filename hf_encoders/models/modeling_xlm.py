@@ -20,7 +20,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from .configuration_xlm import SUMMARY, HfeXLMConfig
 from .encoder_arguments import check_ids
 from .encoder_attention import EncoderSelfAttention
-from .encoder_blocks import activation, in_chunks, through_layers
+from .encoder_blocks import activation, embed_words, in_chunks, through_layers
 from .encoder_cpu_kernels import EncoderDropout, padded_to
 from .encoder_heads import EncoderForMaskedLM
 from .encoder_models import EncoderModel, EncoderPreTrainedModel
@@ -242,7 +242,10 @@ class HfeXLMModel(EncoderModel, HfeXLMPreTrainedModel):
         def flat(ids: torch.Tensor) -> torch.Tensor:
             return tokens.flatten(ids.expand(tokens.batch_size, tokens.row_length))
 
-        words = self.embeddings(flat(input_ids)) if inputs_embeds is None else tokens.flatten(inputs_embeds)
+        if inputs_embeds is None:
+            words = embed_words(self.embeddings, tokens, input_ids)
+        else:
+            words = tokens.flatten(inputs_embeds)
         if self.has_positions:
             positions = tokens.columns(words.device) if position_ids is None else flat(position_ids)
             words = words + self.position_embeddings(positions)
@@ -253,7 +256,8 @@ class HfeXLMModel(EncoderModel, HfeXLMPreTrainedModel):
             else:
                 words = words + self.lang_embeddings(flat(langs))
         if token_type_ids is not None:
-            words = words + self.embeddings(flat(token_type_ids))
+            token_type_ids = token_type_ids.expand(tokens.batch_size, tokens.row_length)
+            words = words + embed_words(self.embeddings, tokens, token_type_ids)
         return zero_at_padding(self.dropout(self.layer_norm_emb(words)), tokens)
 
     def run_layers(

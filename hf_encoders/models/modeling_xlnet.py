@@ -23,7 +23,7 @@ from transformers.utils.generic import can_return_tuple
 
 from .configuration_xlnet import HfeXLNetConfig
 from .encoder_arguments import on_host
-from .encoder_blocks import activation, in_chunks
+from .encoder_blocks import activation, embed_words, in_chunks
 from .encoder_cpu_kernels import EncoderDropout, with_padding_rows
 from .encoder_heads import EncoderHead
 from .encoder_linear_loss import linear_classification_sums
@@ -188,7 +188,10 @@ class HfeXLNetModel(EncoderModel, HfeXLNetPreTrainedModel):
         def flat(ids: torch.Tensor | None) -> torch.Tensor | None:
             return None if ids is None else tokens.flatten(ids.expand(tokens.batch_size, tokens.row_length))
 
-        words = tokens.flatten(inputs_embeds) if input_ids is None else self.word_embedding(flat(input_ids))
+        if inputs_embeds is None:
+            words = embed_words(self.word_embedding, tokens, input_ids)
+        else:
+            words = tokens.flatten(inputs_embeds)
         if queries is not None:
             queries = flat(queries).nonzero().squeeze(1)
         if is_reversed is not None and is_reversed.shape != (tokens.num_sequences,):

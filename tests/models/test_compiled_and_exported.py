@@ -174,7 +174,9 @@ def test_compiled_dropout_keeps_mean_and_variance() -> None:
         dropped = compiled(rows).last_hidden_state
         layer.output.dropout.p = 0.0
         exact = model(rows).last_hidden_state[0]
-        residual = layer.attention(model.embeddings(flat_tokens(1, 4, rows.device), rows[:1]), FlatTokens(1, 4), False)
+        residual = layer.attention(
+            model.embeddings(rows[:1], None, None, None, flat_tokens(1, 4, rows.device)), FlatTokens(1, 4), False
+        )
     projected = exact - residual
     assert (dropped.mean(dim=0) - exact).div(projected).abs().max() < 4 * (1 / 3 / 4000) ** 0.5
     assert dropped.var(dim=0).div(projected**2).sub(1 / 3).abs().max() < 0.05

@@ -4,6 +4,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
+from transformers.integrations.neftune import activate_neftune
 
 from hf_encoders.models import encoder_attention, encoder_cpu_kernels
 from tests.parity.parity_with_transformers import (
@@ -11,6 +12,7 @@ from tests.parity.parity_with_transformers import (
     as_choices,
     assert_equal_to_transformers,
     check_head,
+    combination_of_outputs,
     compare_gradients,
     compare_outputs,
     head_name,
@@ -45,6 +47,7 @@ class FamilyParity:
     heads: ClassVar[tuple[tuple[type, type], ...]]
     fields: ClassVar[dict[str, Any]] = {}
     padded: ClassVar[str] = "right"  # the side on which transformers' heads pool no padding
+    looks_up_columns: ClassVar[bool] = False  # whether transformers' class gives its embedding `(T, B)`
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Give a test that asks for a head all of them, or those with one label a token, or with an MLM decoder."""
@@ -139,6 +142,61 @@ class FamilyParity:
             torch.testing.assert_close(ours(**inputs, attention_mask=mask).last_hidden_state, expected)
         ours.set_attn_implementation("eager")
         torch.testing.assert_close(ours(**inputs, attention_mask=may_attend).last_hidden_state, expected)
+
+    @pytest.mark.parametrize("kind", ["full", "padded"])
+    @pytest.mark.parametrize("layer", ["word embeddings", "embeddings"])
+    def test_hooks_of_embeddings_see_rows(self, head: tuple, layer: str, kind: str) -> None:
+        """A hook that replaces what an embedding returns, as attributions do, gets and gives what it does there."""
+        config = make_config(head[0], 14, self.fields)
+        batch = make_batch(self.padded if kind == "padded" else "full", config)
+        choices = as_choices(batch) if head_name(head[1]) == "ForMultipleChoice" else batch
+        factors = torch.rand(1, *batch["input_ids"].shape[1:], 1) + 0.5
+        is_real = batch.get("attention_mask", torch.ones_like(batch["input_ids"])) == 1
+        pair, seen, targets = make_pair(*head, config), [], []
+        outputs = []
+        for model in pair:
+            transposed = self.looks_up_columns and model is pair[1]
+
+            def replace(_: Any, inputs: tuple, output: torch.Tensor, transposed: bool = transposed) -> torch.Tensor:
+                rows = output.transpose(0, 1) if transposed else output
+                seen.append(rows)
+                rows = rows * factors
+                return rows.transpose(0, 1) if transposed else rows
+
+            embedding = model.get_input_embeddings()
+            if layer == "embeddings":
+                embedding = getattr(model.base_model, "embeddings", embedding)
+            embedding.register_forward_hook(replace)
+            outputs.append(model(**choices))
+            targets.append(combination_of_outputs(outputs[-1], choices))
+        assert len(seen) == 2
+        gradients = [
+            torch.autograd.grad(target, rows, retain_graph=True)[0] for target, rows in zip(targets, seen, strict=True)
+        ]
+        for ours, stock in (seen, gradients):
+            assert ours.shape == stock.shape == (*is_real.shape, ours.shape[-1])
+            torch.testing.assert_close(ours[is_real], stock[is_real], atol=1e-6, rtol=1e-5)
+        compare_outputs(*outputs, choices, 1e-5)
+        compare_gradients(*pair, targets, 1e-5)
+
+    def test_noise_of_neftune_is_equal(self, head: tuple) -> None:
+        """From the same seed, while training: `TrainingArguments(neftune_noise_alpha=...)`."""
+        config = make_config(head[0], 15, {**self.fields, **NO_DROPOUT})
+        name = head_name(head[1])
+        batch = make_batch(self.padded, config, rows=6 if name == "ForMultipleChoice" else 3)
+        labels = make_labels(name, config, batch) if name else {}
+        batch = as_choices(batch) if name == "ForMultipleChoice" else batch
+        pair, targets, without_noise = make_pair(*head, config, dtype=torch.float64), [], []
+        for model in pair:
+            model.train()
+            without_noise.append(model(**batch, **labels)[0])
+            activate_neftune(model, 50.0)
+            torch.manual_seed(17)
+            output = model(**batch, **labels)
+            targets.append(output.loss if labels else combination_of_outputs(output, batch))
+        assert targets[0].item() != without_noise[0].sum().item()
+        torch.testing.assert_close(*targets, atol=1e-6, rtol=1e-6, check_dtype=False)
+        compare_gradients(*pair, targets, 1e-6)
 
     def test_a_small_difference_is_seen(self) -> None:
         """The comparison itself can fail."""

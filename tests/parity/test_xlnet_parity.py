@@ -27,6 +27,7 @@ from tests.parity.parity_with_transformers import (
 
 class XLNetParity(FamilyParity):
     padded = "left"
+    looks_up_columns = True
     heads = (
         (hf_encoders.HfeXLNetModel, transformers.XLNetModel),
         (hf_encoders.HfeXLNetForSequenceClassification, transformers.XLNetForSequenceClassification),
@@ -39,6 +40,8 @@ class XLNetParity(FamilyParity):
     test_four_dimensional_masks_are_read_as_in_transformers = None
     # It projects the encodings of distances once for each row of the batch, and drops other elements in each.
     test_dropout_falls_where_it_does_in_transformers = None
+    # It shows its embedding columns, `(T, B)`, and NEFTune takes B for the length of a row.
+    test_noise_of_neftune_is_equal = None
 
     def test_feed_forward_in_chunks_is_equal(self, head: tuple) -> None:
         """transformers' XLNet divides the rows of the batch, three here, instead of its tokens."""
