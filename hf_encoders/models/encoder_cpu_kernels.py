@@ -28,7 +28,9 @@ def is_eager() -> bool:
     Only then may autograd functions of this package take the place of torch's.
     """
     is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
-    return not (is_traced or torch._C._are_functorch_transforms_active())
+    # A private name, which may go: torch's own operations are right in any case.
+    is_transformed = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
+    return not (is_traced or is_transformed())
 
 
 def matmul_dtype(tensor: torch.Tensor) -> torch.dtype:
@@ -173,11 +175,20 @@ def gradients_of_attention(
         mask = mask.view(weights.shape)
         of_weights = torch.bmm(g, v.transpose(1, 2)).mul_(mask)
         of_v.copy_(torch.bmm(mask.mul_(weights).transpose(1, 2), g))
-        of_scores = torch._softmax_backward_data(of_weights, weights, -1, exact)
+        of_scores = gradient_of_scores(of_weights, weights)
         of_q.copy_(torch.bmm(of_scores, k))
         of_k.copy_(torch.bmm(of_scores.transpose(1, 2), q))
     gradients[0].mul_(scaling)
     return gradients
+
+
+def gradient_of_scores(of_weights: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Compute the gradient of a softmax's input from that of its output `weights`; `(..., L)` each."""
+    # torch's kernel takes half the time; its name is private, and may go.
+    if kernel := getattr(torch, "_softmax_backward_data", None):
+        return kernel(of_weights, weights, -1, weights.dtype)
+    products = of_weights * weights
+    return products.addcmul_(weights, products.sum(dim=-1, keepdim=True), value=-1)
 
 
 def _masks(like: torch.Tensor, lengths: list[int], seed: torch.Tensor, dropout: float) -> tuple[torch.dtype, Heads]:

@@ -116,7 +116,7 @@ def _become_gradients_(
         exact = block.to(bias_gradient.dtype).add_(bias)
         of_label, highest = exact.gather(1, targets[:, None]), exact.amax(dim=1, keepdim=True)
         correct += _num_correct(exact, of_label, highest, targets)
-        shares = torch._softmax(exact, -1, False, out=exact)
+        shares = torch.softmax(exact, -1, out=exact)
         # log(sum(exp(scores))) by way of the largest share, which is never zero.
         nll += (highest - shares.amax(dim=1, keepdim=True).log() - of_label).sum()
         shares.scatter_add_(1, targets[:, None], torch.full_like(of_label, -1.0))

@@ -72,6 +72,20 @@ def pickling(source: str) -> list[str]:
     return found
 
 
+def private_names(source: str) -> list[str]:
+    """Private names of torch that a file cannot do without: imported, or read otherwise than by `getattr`."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "torch":
+            names = [*node.module.split("."), *(alias.name for alias in node.names)]
+        elif isinstance(node, ast.Attribute) and ast.unparse(node).split(".")[0] in ("torch", "nn"):
+            names = [node.attr] if ast.unparse(node) != "torch._C" else []
+        else:
+            continue
+        found += [name for name in names if name.startswith("_")]
+    return found
+
+
 def is_false(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is False
 
@@ -80,6 +94,19 @@ def is_false(node: ast.expr) -> bool:
 def test_shipped_file_can_travel(path: Path) -> None:
     siblings = {other.stem for other in SHIPPED if other.stem != "__init__"}
     assert violations(path.read_text(encoding="utf-8"), siblings) == []
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
+def test_shipped_file_needs_no_private_name_of_torch(path: Path) -> None:
+    """The reader's torch is not this package's choice."""
+    assert private_names(path.read_text(encoding="utf-8")) == []
+
+
+def test_private_names_are_found() -> None:
+    assert private_names("from torch.nn.modules.module import _has_any_global_hook") == ["_has_any_global_hook"]
+    found = private_names("torch._softmax(x); torch._C._active(); nn.modules._x; torch.softmax(x)")
+    assert sorted(found) == ["_active", "_softmax", "_x"]
+    assert private_names('getattr(torch, "_softmax", None)') == []
 
 
 def test_shipped_files_are_flat_and_have_public_names() -> None:

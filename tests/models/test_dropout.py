@@ -264,10 +264,13 @@ def test_attention_with_a_mask_of_ones_is_torchs_kernel(
     torch.testing.assert_close(*gradients, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("has_private_name", [True, False])
 @pytest.mark.parametrize("lengths", [[4, 1, 7], [6]], ids=str)
 def test_attention_is_the_formula_with_the_weights_that_were_drawn(
-    lengths: list[int], monkeypatch: pytest.MonkeyPatch
+    lengths: list[int], has_private_name: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if not has_private_name:
+        monkeypatch.delattr(torch, "_softmax_backward_data")
     bits = torch.randint(-STEPS // 2, STEPS // 2, (sum(3 * length**2 for length in lengths),)).to(torch.int16)
     monkeypatch.setattr(encoder_cpu_kernels, "random_bits", lambda shape, _: bits.view(shape).clone())
     heads, masks = heads_of(lengths, requires_grad=True), scaled_mask(bits, 0.25, torch.float64)
@@ -333,6 +336,12 @@ def test_a_seed_repeats_a_training_step_bit_for_bit(model_class: type[PreTrained
     first, again, other = (loss_and_gradients(model, batch, seed) for seed in (3, 3, 4))
     assert all(torch.equal(one, two) for one, two in zip(first, again, strict=True))
     assert not torch.equal(first[0], other[0])
+
+
+def test_torchs_own_operations_run_where_torch_cannot_say_that_it_transforms(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert encoder_cpu_kernels.is_eager()
+    monkeypatch.delattr(torch._C, "_are_functorch_transforms_active")
+    assert not encoder_cpu_kernels.is_eager()
 
 
 @pytest.mark.parametrize("kind", ["full", "ragged"])
