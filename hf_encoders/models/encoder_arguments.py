@@ -80,6 +80,19 @@ def check_configuration(model_class: type, config: Any) -> None:
     raise ValueError(f"{start}: use the model class of its family, or a {needed.__name__}.")
 
 
+def own_configuration(model_class: type, config: Any) -> Any:
+    """Convert transformers' own configuration of the class's family, and return any other as it is.
+
+    Tools keep such a configuration, and give it to the class that its `auto_map` names.
+    """
+    needed = model_class.config_class
+    if type(config).__name__ != needed.__name__.removeprefix("Hfe"):
+        return config
+    own = needed.from_dict(config.to_dict())
+    own.name_or_path, own._attn_implementation = config.name_or_path, config._attn_implementation
+    return own
+
+
 def on_host(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor on the CPU, where reading its values waits for no device: a trainer's copy of it, or a new one."""
     owner, version, copy = (None,) * 3 if torch.compiler.is_compiling() else getattr(tensor, "host_copy", (None,) * 3)

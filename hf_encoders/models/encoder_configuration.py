@@ -104,6 +104,8 @@ class EncoderConfig(transformers.PreTrainedConfig):
                 )
         if layers := kwargs.get("combined_layers"):
             raise ValueError(f"combined_layers={layers} is not a field: see examples/combine_layers.py.")
+        if self.is_native:  # transformers' own classes ask; those that cannot compute it are to fail
+            kwargs = {"is_decoder": False, "add_cross_attention": False, **kwargs}
         # Written by `to_dict`; an instance has the family's own name.
         if kwargs.get("model_type") == f"hfe_{type(self).model_type}":
             del kwargs["model_type"]

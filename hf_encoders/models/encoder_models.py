@@ -10,7 +10,13 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 from transformers.utils.output_capturing import capture_outputs
 
-from .encoder_arguments import arguments_of, check_configuration, check_ids, refuse_unknown_arguments
+from .encoder_arguments import (
+    arguments_of,
+    check_configuration,
+    check_ids,
+    own_configuration,
+    refuse_unknown_arguments,
+)
 from .encoder_attention import EncoderSelfAttention
 from .encoder_checkpoints import load_checked
 from .encoder_configuration import EncoderConfig
@@ -48,12 +54,17 @@ class EncoderPreTrainedModel(PreTrainedModel):
         super().__init__(config, *args, **kwargs)
 
     @classmethod
-    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, config: Any = None, **kwargs: Any) -> Any:
         """As in transformers, but from complete safetensors files only, and without random encoder weights.
 
         Errors and arguments as in `load_checked`. A new head is initialised randomly, which transformers logs.
         """
+        kwargs["config"] = own_configuration(cls, config)
         return load_checked(super().from_pretrained, pretrained_model_name_or_path, *args, **kwargs)
+
+    @classmethod
+    def _from_config(cls, config: Any, **kwargs: Any) -> Any:
+        return super()._from_config(own_configuration(cls, config), **kwargs)
 
     def _adjust_missing_and_unexpected_keys(self, loading_info: Any) -> None:
         """Leave pre-training heads out of transformers' warning: a checkpoint loaded for another task has them."""
