@@ -1,73 +1,231 @@
-"""Labels as they are in files, text or numbers, to class ids and back."""
+"""Labels as they are in the user's data, text or numbers, to names of classes."""
 
+import ast
+import json
 import math
-from collections.abc import Iterable
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 import datasets
 
+from hf_encoders.finetuning.data_files import require_columns
+
+
+NO_LABEL = ("", "-100")  # -100 is what losses ignore
+NO_LABEL_IN_LISTS = (*NO_LABEL, "-1")  # -1 may be a class of its own where a row has one label: bad, neutral, good
+# A list, tuple or set as Python or JSON writes it; "(a)" and "{a}" are names.
+LIST_IN_TEXT = re.compile(r"""\[.*\]|\(\s*['"].*\)|\{\s*['"].*\}|set\(\)""", re.DOTALL)
+BINARY = {"0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
+
 
 def class_names(labels: Iterable[Any]) -> list[str]:
-    """The classes of training labels in the order of their ids: by value if all are whole numbers, else by name.
+    """Return the classes of labels in the order of their ids: by value if all are whole numbers, else by name.
 
-    >>> class_names(["10", "9", "9"]), class_names(["no", "yes", "3"]), class_names([True, False])
+    >>> class_names(["10", "9", "9"]), class_names(["no", " yes", "yes", "3"]), class_names([True, False])
     (['9', '10'], ['3', 'no', 'yes'], ['0', '1'])
     """
-    found = {class_name(label) for label in labels}
-    is_whole = all(name.isascii() and name.removeprefix("-").isdigit() for name in found)
-    return sorted(found, key=int if is_whole else None)
+    names = {class_name(label) for label in labels}
+    is_whole = all(name.isascii() and name.removeprefix("-").isdigit() for name in names)
+    return sorted(names, key=int if is_whole else None)
 
 
 def class_name(label: Any) -> str:
-    """A label as text; booleans as 0 and 1."""
-    return str(int(label)) if isinstance(label, bool) else str(label)
+    """Return a label as text, without spaces at its ends; booleans as 0 and 1."""
+    return str(int(label)) if isinstance(label, bool) else str(label).strip()
 
 
 def names_of_column(rows: datasets.Dataset, column: str) -> list[str] | None:
-    """The names of a `ClassLabel` column, or of one with lists of class labels; None for other columns."""
+    """Return the names of a `ClassLabel` column, or of one with lists of class labels; None for other columns."""
     feature = rows.features[column]
     if isinstance(feature, datasets.List | datasets.LargeList):
         feature = feature.feature
-    return list(feature.names) if isinstance(feature, datasets.ClassLabel) else None
+    return list(map(class_name, feature.names)) if isinstance(feature, datasets.ClassLabel) else None
 
 
-def read_labels(data: datasets.DatasetDict, column: str) -> tuple[dict[str, list], list[str]]:
-    """The labels of all splits as text, and the names of the classes.
+def name_of(label: Any, known: list[str] | None, no_label: Collection[str] = NO_LABEL) -> str | None:
+    """Return the name of a label; None if there is none: `None`, NaN, or a text among `no_label`.
 
-    The column has one label per row, or a list of them. The classes are those of a `ClassLabel` column in its order,
-    else those of the training rows.
+    With the names `known` of a `ClassLabel` column, labels are their numbers.
+
+    >>> name_of(" good", None), name_of(1, ["no", "yes"]), name_of(-1, ["no", "yes"]), name_of(float("nan"), None)
+    ('good', 'yes', None, None)
     """
-    known = names_of_column(data["train"], column)
-    name = known.__getitem__ if known else class_name
-    labels: dict[str, list] = {}
+    if label is None or (isinstance(label, float) and math.isnan(label)):
+        return None
+    if known is not None:
+        return known[label] if 0 <= label < len(known) else None
+    name = class_name(label)
+    return None if name in no_label else name
+
+
+def read_labels(data: datasets.DatasetDict, column: str) -> tuple[dict[str, list[str]], list[str]]:
+    """Return the label of each row of all splits as text, and the names of the classes.
+
+    The classes are those of a `ClassLabel` column in its order, else those of the training rows.
+
+    Raises:
+        ValueError: for rows without a label or with several, and for classes that no training row has.
+    """
+    labels: dict[str, list[str]] = {}
     for split, rows in data.items():
-        labels[split] = []
+        known, labels[split] = names_of_column(rows, column), []
         for row, label in enumerate(rows[column]):
-            is_nan = isinstance(label, float) and math.isnan(label)
-            if label is None or label == "" or is_nan or (known and label == -1):
+            where = f"{split} data, row {row}: {column}"
+            if isinstance(label, list | dict) or (isinstance(label, str) and list_in_text(label) is not None):
+                raise ValueError(f"{where} is {label!r}: for several labels use --multi-label.")
+            name = name_of(label, known)
+            if name is None:
                 raise ValueError(
-                    f"{split} data, row {row}: {column} is empty. Label the row or leave it out"
+                    f"{where} is empty ({label!r}). Label the row or leave it out"
                     f"{'; --test-split none leaves a test set without labels out' * (split == 'test')}."
                 )
-            labels[split].append([name(one) for one in label] if isinstance(label, list) else name(label))
-    found = {
-        split: {one for label in values for one in (label if isinstance(label, list) else [label])}
-        for split, values in labels.items()
-    }
-    names = known or class_names(found["train"])
-    for split, values in found.items():
-        unseen = sorted(values - set(names))
+            labels[split].append(name)
+    names = names_of_column(data["train"], column) or class_names(labels["train"])
+    return labels, checked_names(names, labels, column)
+
+
+def read_label_lists(
+    data: datasets.DatasetDict, columns: Sequence[str], separator: str
+) -> tuple[dict[str, list[list[str]]], list[str]]:
+    """Return the labels of each row of all splits, and the names of the classes.
+
+    A single column has lists, or text: a list as Python or JSON writes it, or labels between separators. Of several
+    columns, each is a class, with 0 or 1 (false or true) in each row.
+
+    Raises:
+        ValueError: for anything else, such as lists with a missing label, or rows of 0 and 1 in a single column.
+    """
+    if len(columns) > 1:
+        return {split: labels_of_columns(rows, columns, split) for split, rows in data.items()}, list(columns)
+    [column] = columns
+    labels: dict[str, list[list[str]]] = {}
+    for split, rows in data.items():
+        known = names_of_column(rows, column)
+        values = rows[column][:]
+        lists = [split_labels(value, separator, f"{split} data, row {i}: {column}") for i, value in enumerate(values)]
+        if are_binary(lists):
+            raise ValueError(
+                f"{split} data, row 0: {column} is {values[0]!r}: rows of 0 and 1 do not name the labels. Give one "
+                "column per label (--label-column pump,valve,fault), or the names of each row's labels."
+            )
+        labels[split] = []
+        for row, elements in enumerate(lists):
+            labels[split].append([name_of(element, known, NO_LABEL_IN_LISTS) for element in elements])
+            if None in labels[split][row]:
+                missing = elements[labels[split][row].index(None)]
+                raise ValueError(
+                    f"{split} data, row {row}: {column} is {values[row]!r}, and {missing!r} is no label: leave it out "
+                    "of the list; an empty list is a row without labels."
+                )
+    occurring = {split: list(chain.from_iterable(rows)) for split, rows in labels.items()}
+    names = names_of_column(data["train"], column) or class_names(occurring["train"])
+    return labels, checked_names(names, occurring, column)
+
+
+def label_columns(data: datasets.DatasetDict, column: str | Sequence[str], multi_label: bool) -> list[str]:
+    """Return the columns of the labels: one, or several with `multi_label`, also from text with commas.
+
+    Raises:
+        ValueError: for columns that a split does not have, and for several without `multi_label`.
+    """
+    if isinstance(column, str):
+        is_one = column in data["train"].column_names or "," not in column
+        column = [column] if is_one else [name.strip() for name in column.split(",")]
+    if len(column) > 1 and not multi_label:
+        raise ValueError(f"--label-column {','.join(column)}: several columns are for --multi-label: add it.")
+    for name in column:
+        require_columns(data, label_column=name)
+    return list(column)
+
+
+def labels_of_columns(rows: datasets.Dataset, columns: Sequence[str], split: str) -> list[list[str]]:
+    """Return the names of the columns that are 1, or true, in each row."""
+    labels: list[list[str]] = [[] for _ in range(len(rows))]
+    for column in columns:
+        for row, value in enumerate(rows[column]):
+            is_label = BINARY.get(str(value).strip().lower())
+            if is_label is None:
+                raise ValueError(
+                    f"{split} data, row {row}: {column} is {value!r}: with one column per label each must be 0 or 1, "
+                    "or false or true."
+                )
+            if is_label:
+                labels[row].append(column)
+    return labels
+
+
+def split_labels(labels: Any, separator: str, where: str) -> list:
+    """Return the labels of one row as a list; `where` names the row in messages.
+
+    >>> [split_labels(labels, ",", "row 0") for labels in ("sport, politics", "", [3], "['a', 'b']", "[]")]
+    [['sport', ' politics'], [], [3], ['a', 'b'], []]
+    """
+    if isinstance(labels, list):
+        elements = labels
+    elif not isinstance(labels, str):
+        raise ValueError(f"{where} is {labels!r}: --multi-label needs a list, or text.")
+    elif LIST_IN_TEXT.fullmatch(labels.strip()):
+        elements = list_in_text(labels)
+    else:
+        elements = [label for label in labels.split(separator) if label.strip()]
+    if elements is None or any(isinstance(element, list | dict) for element in elements):
+        raise ValueError(
+            f"{where} is {labels!r}, which is not a list of labels: write it as ['pump', 'fault'], with quotation "
+            "marks and commas, or without brackets."
+        )
+    return elements
+
+
+def list_in_text(text: str) -> list | None:
+    """Return the list that a text is in Python or JSON; None for other text, such as that of a numpy array.
+
+    >>> [list_in_text(text) for text in ("['a', 'b']", '["a", null]', "{'a'}", "['a' 'b']", "[a]", "a")]
+    [['a', 'b'], ['a', None], ['a'], None, None, None]
+    """
+    text = text.strip()
+    # Python would join strings without a comma between them.
+    if not LIST_IN_TEXT.fullmatch(text) or re.search(r"""['"]\s+['"]""", text):
+        return None
+    for parse in (json.loads, ast.literal_eval):
+        try:
+            return list(parse(text))
+        except (ValueError, SyntaxError):
+            continue
+    return None
+
+
+def are_binary(rows: list[list]) -> bool:
+    """Return whether rows have a 0 or 1 for each class, instead of the names of their classes.
+
+    >>> are_binary([[1, 0, 1], [0, 1, 0]]), are_binary([["1", "0"], ["0", "1"]]), are_binary([[0, 1], [1], []])
+    (True, True, False)
+    """
+    rows = [[str(element).strip().lower() for element in row] for row in rows]
+    if not any(rows) or not all(element in BINARY for row in rows for element in row):
+        return False
+    lengths = set(map(len, rows))
+    return any(len(set(row)) < len(row) for row in rows) or (len(lengths) == 1 and lengths != {1})
+
+
+def checked_names(names: list[str], labels: dict[str, list[str]], column: str) -> list[str]:
+    """Return `names`, each once; refuse labels of any split that are not among them."""
+    names = list(dict.fromkeys(names))
+    for split, values in labels.items():
+        unseen = sorted(set(values) - set(names))
         if unseen:
             raise ValueError(
                 f"{split} data: {column} has the labels {unseen}, which no training row has. There are {names[:20]}. "
                 "Label those rows otherwise, or leave them out; if they were held out of the training rows, give "
                 "another --held-out-seed, or --held-out 0."
             )
-    return labels, names
+    return names
 
 
 def class_fields(names: list[str], column: str) -> dict[str, Any]:
-    """The fields of a configuration for at least two classes."""
+    """Return the fields of a configuration for at least two classes."""
     if len(names) < 2:
         what = f"one class ({names[0]!r})" if names else "no class"
         raise ValueError(f"{column} has {what}; at least two are needed.")
@@ -76,3 +234,23 @@ def class_fields(names: list[str], column: str) -> dict[str, Any]:
         "id2label": dict(enumerate(names)),
         "label2id": {name: number for number, name in enumerate(names)},
     }
+
+
+def describe_names(names: list[str], what: str, most: int = 10) -> list[str]:
+    """Return lines about the names of classes for the plan, with a warning of those that differ in capitals only.
+
+    >>> describe_names(["Bad", "bad", "good"], "classes")[1]
+    "WARNING: the classes 'Bad', 'bad' differ in capitals only: write them alike if they mean the same."
+    """
+    alike = defaultdict(list)
+    for name in names:
+        alike[name.casefold()].append(name)
+    return [
+        f"{len(names)} {what}: {', '.join(names[:most])}{' ...' if len(names) > most else ''}",
+        *(
+            f"WARNING: the {what} {', '.join(map(repr, same))} differ in capitals only: write them alike if they mean "
+            "the same."
+            for same in alike.values()
+            if len(same) > 1
+        ),
+    ]

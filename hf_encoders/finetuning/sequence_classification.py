@@ -3,7 +3,7 @@
 The head reads the pooled output at the first token (BERT, section 4.1). The longer text of a pair is truncated first.
 """
 
-from typing import Any
+from collections.abc import Sequence
 
 import datasets
 import sklearn.metrics
@@ -15,7 +15,13 @@ from transformers import (
 )
 
 from hf_encoders.finetuning.baselines import Baseline, constant_metrics, most_frequent, most_frequent_set
-from hf_encoders.finetuning.label_values import class_fields, read_labels
+from hf_encoders.finetuning.label_values import (
+    class_fields,
+    describe_names,
+    label_columns,
+    read_label_lists,
+    read_labels,
+)
 from hf_encoders.finetuning.sequence_inputs import encode_splits, text_columns
 from hf_encoders.finetuning.task import PreparedTask
 
@@ -30,7 +36,7 @@ def prepare(
     max_length: int,
     text_column: str = "text",
     text_pair_column: str | None = None,
-    label_column: str = "label",
+    label_column: str | Sequence[str] = "label",
     multi_label: bool = False,
     label_separator: str = ",",
     best_metric: str | None = None,
@@ -39,23 +45,26 @@ def prepare(
 
     Args:
         data, tokenizer, max_length: See `task.py`.
-        text_column, text_pair_column, label_column (`str`, *optional*): Columns; by default without a second text.
-        multi_label (`bool`, *optional*, defaults to `False`): Whether rows have any number of labels.
+        text_column, text_pair_column (`str`, *optional*): Columns; by default without a second text.
+        label_column (`str` or `Sequence` of `str`, *optional*): Column of the label; with `multi_label` also several,
+            one for each class with 0 or 1 (false or true) in every row, as a sequence or separated by commas.
+        multi_label (`bool`, *optional*, defaults to `False`): Whether rows have any number of labels: a list, or text,
+            which may be a list as Python or JSON writes it.
         label_separator (`str`, *optional*, defaults to `","`): Separates the labels of a row that are one text.
         best_metric (`str`, *optional*): `accuracy`, the default, `f1_macro` or `matthews_correlation`; with
             `multi_label` it is always `f1_micro`.
     """
     if multi_label and best_metric is not None:
         raise ValueError(f"--best-metric {best_metric} is for one label per row, not for --multi-label: leave it out.")
-    columns = text_columns(data, text_column, text_pair_column, label_column)
     if multi_label and not label_separator:
         raise ValueError("--label-separator is empty: give the text between the labels of a row.")
-    for split, rows in data.items():
-        check_labels(rows[label_column], multi_label, f"{split} data", label_column)
+    labelled = label_columns(data, label_column, multi_label)
+    columns = text_columns(data, text_column, text_pair_column, labelled[0])
     if multi_label:
-        data = data.map(lambda row: {label_column: split_labels(row[label_column], label_separator)})
-    labels, names = read_labels(data, label_column)
-    fields = class_fields(names, label_column)
+        labels, names = read_label_lists(data, labelled, label_separator)
+    else:
+        labels, names = read_labels(data, labelled[0])
+    fields = class_fields(names, labelled[0])
     ids = {name: number for number, name in enumerate(names)}
     numbers = {
         split: [[float(name in label) for name in names] if multi_label else ids[label] for label in values]
@@ -83,28 +92,8 @@ def prepare(
         label_names=names,
         baseline=Baseline("most frequent labels" if multi_label else "most frequent label", baseline),
         input_columns=columns,
-        plan=[*plan, f"{len(names)} classes: {', '.join(names[:10])}{' ...' if len(names) > 10 else ''}"],
+        plan=[*plan, *describe_names(names, "classes")],
     )
-
-
-def check_labels(labels: Any, multi_label: bool, where: str, column: str) -> None:
-    """Refuse lists of labels without `multi_label`, and with it anything but lists and text."""
-    for row, label in enumerate(labels):
-        if multi_label and not isinstance(label, str | list):
-            raise ValueError(f"{where}, row {row}: {column} is {label!r}: --multi-label needs a list, or text.")
-        if not multi_label and isinstance(label, list | dict):
-            raise ValueError(f"{where}, row {row}: {column} is {label!r}: for several labels use --multi-label.")
-
-
-def split_labels(labels: Any, separator: str) -> list:
-    """The labels of one row as a list; an empty text has none.
-
-    >>> split_labels("sport, politics", ","), split_labels("", ","), split_labels([3], ",")
-    (['sport', 'politics'], [], [3])
-    """
-    if isinstance(labels, str):
-        return [label.strip() for label in labels.split(separator) if label.strip()]
-    return list(labels)
 
 
 def single_label_metrics(prediction: EvalPrediction) -> dict[str, float]:

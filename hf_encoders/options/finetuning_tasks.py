@@ -7,9 +7,12 @@ from hf_encoders.options.names import MAX_ANSWER_TOKENS, N_BEST, SINGLE_LABEL_ME
 
 def add_sequence_classification(parser: argparse.ArgumentParser) -> None:
     """Add the options of `hf_encoders/finetuning/sequence_classification.py`."""
-    add_text_arguments(parser, "column of the label: text or a whole number")
+    add_text_arguments(
+        parser, "column of the label: text or a whole number; with --multi-label also A,B,...: a column of 0 or 1 each"
+    )
     add = parser.add_argument
-    add("--multi-label", action="store_true", help="any number of labels: a list, or text with --label-separator")
+    text = "any number of labels: a list, text with --label-separator, or one column per label"
+    add("--multi-label", action="store_true", help=text)
     add("--label-separator", default=",", metavar="TEXT", help="between the labels of a row (default: %(default)s)")
     text = "chooses the best checkpoint (default: accuracy; with --multi-label always f1_micro)"
     add("--best-metric", choices=SINGLE_LABEL_METRICS, help=text)
