@@ -5,17 +5,18 @@
 | `csv` | RFC 4180: quoted fields may contain commas, line breaks and doubled quotes | named by the header; strings |
 | `tsv` | fields separated by tabs; a quotation mark is an ordinary character | named by the first row; strings |
 | `jsonl` | one object per line, or one list of objects | the fields of the objects, in their JSON types |
-| `conll` | a word per line with its columns, a blank line after a sentence | `tokens`, `ner_tags`, lists of strings |
+| `conll` | a word per line with its columns, a blank line after a sentence | `tokens`, `ner_tags`, `first_line` |
 | `squad` | SQuAD v1.1 and v2.0 | `id`, `title`, `context`, `question`, `answers` (`text`, `answer_start`) |
 
-All files are UTF-8; a byte order mark is dropped. Leaves out: multi-word tokens of CoNLL-U.
+All files are UTF-8; byte order marks are dropped, also those within joined files. `tokens` and `ner_tags` are
+lists of strings, `first_line` is the number of the line of the first word. Leaves out: multi-word tokens of CoNLL-U.
 """
 
 import csv
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,14 @@ FORM_OF_SUFFIX = {
     ".iob2": "conll", ".bio": "conll",
 }  # fmt: skip
 DOCUMENT_START = "-DOCSTART-"  # between documents of CoNLL-2003
-# CoNLL-U, "Sentence Boundaries and Comments": "# key = value", "# newdoc" or "# newpar" before a sentence's words.
+# Comments before a sentence's words: "# key = value", "# newdoc" or "# newpar" of CoNLL-U, "#begin document (NAME)"
+# and "#end document" of CoNLL-2012, "# URL [date]" of GermEval 2014, "# id ID domain=NAME" of MultiCoNER.
 # Not every line that starts with a hash: in other files it is a word.
-COMMENT = re.compile(r"# *(?:[^\t=]*[^\t= ] +=(?: .*)?|newdoc|newpar)")
+COMMENT = re.compile(
+    r"# *(?:[^\t=]*[^\t= ] +=(?: .*)?|newdoc|newpar|begin document .*|end document|\s\S+://\S+\s+\[[^\]]*\]"
+    r"|id \S+\s+domain=\S+)"
+)
+BYTE_ORDER_MARK = "\ufeff"
 _TEXT = datasets.Value("string")
 _ANSWERS = {"text": datasets.List(_TEXT), "answer_start": datasets.List(datasets.Value("int32"))}
 SQUAD_FEATURES = datasets.Features(
@@ -82,13 +88,14 @@ def read_file(
 
 
 def form_of(path: Path) -> str:
-    """The form of a file by its suffix; `.json` is SQuAD if it is an object with a list `data`."""
+    """Return the form of a file by its suffix; `.json` is SQuAD if it is an object with a list `data`."""
     suffix = path.suffix.lower()
     if suffix == ".json":
-        with path.open(encoding="utf-8-sig") as file:
-            beginning = file.read(200)
-        is_squad = re.match(r'\s*\{\s*("version"\s*:\s*"[^"]*"\s*,\s*)?"data"\s*:\s*\[', beginning) is not None
-        return "squad" if is_squad else "jsonl"
+        try:
+            content = json.loads(path.read_text(encoding="utf-8-sig"))
+        except json.JSONDecodeError:  # JSON lines
+            return "jsonl"
+        return "squad" if isinstance(content, dict) and isinstance(content.get("data"), list) else "jsonl"
     if suffix not in FORM_OF_SUFFIX:
         raise ValueError(f"{path}: unknown suffix: give the form with --format {'|'.join(FORMS)}.")
     return FORM_OF_SUFFIX[suffix]
@@ -100,7 +107,7 @@ def read_separated(path: Path, delimiter: str, columns: list[str] | None, quotes
     quoting = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
     with path.open(encoding="utf-8-sig", newline="") as file:
         # Without `strict`, an unclosed quotation mark would swallow all rows up to the next one, or to the end.
-        reader = csv.reader(file, delimiter=delimiter, quoting=quoting, strict=True)
+        reader = csv.reader(without_marks(file), delimiter=delimiter, quoting=quoting, strict=True)
         try:
             names = columns or next(reader, [])
             rows = [(reader.line_num, row) for row in reader if row]
@@ -128,7 +135,9 @@ def read_json_rows(path: Path) -> datasets.Dataset:
             rows = _parsed(file.read(), f"{path}")
         else:
             file.seek(0)
-            rows = [_parsed(line, f"{path}, line {i}") for i, line in enumerate(file, 1) if line.strip()]
+            rows = [
+                _parsed(line, f"{path}, line {i}") for i, line in enumerate(without_marks(file), 1) if line.strip()
+            ]
     for i, row in enumerate(rows, 1):
         if not isinstance(row, dict):
             raise ValueError(f"{path}, row {i}: is not an object: write one {{...}} with the column names per row.")
@@ -141,6 +150,11 @@ def read_json_rows(path: Path) -> datasets.Dataset:
                 f"{path}: the values of {name!r} have no common type ({error}): write all in the same type."
             ) from error
     return datasets.Dataset(pyarrow.table(columns))
+
+
+def without_marks(lines: Iterable[str]) -> Iterator[str]:
+    """Yield lines without the byte order marks that they begin with, as where files were joined."""
+    return (line.removeprefix(BYTE_ORDER_MARK) for line in lines)
 
 
 def _parsed(text: str, where: str) -> Any:
@@ -157,20 +171,19 @@ def read_conll(path: Path, word_column: int = 0, tag_column: int = -1) -> datase
     """Read sentences of words with tags.
 
     Columns are separated by tabs if the line has one, otherwise by spaces. A line of only spaces and tabs ends a
-    sentence. `-DOCSTART-` lines are left out, and comments of CoNLL-U before a sentence.
+    sentence. `-DOCSTART-` lines are left out, and the comments of `COMMENT` before a sentence.
     """
-    sentences = list(conll_sentences(path, word_column, tag_column))
-    return datasets.Dataset.from_dict(
-        {"tokens": [words for words, _ in sentences], "ner_tags": [tags for _, tags in sentences]}
-    )
+    names = ("tokens", "ner_tags", "first_line")
+    sentences = conll_sentences(path, word_column, tag_column)
+    return datasets.Dataset.from_list([dict(zip(names, sentence, strict=True)) for sentence in sentences])
 
 
-def conll_sentences(path: Path, word_column: int, tag_column: int) -> Iterator[tuple[list[str], list[str]]]:
-    """Words and tags of each sentence."""
+def conll_sentences(path: Path, word_column: int, tag_column: int) -> Iterator[tuple[list[str], list[str], int]]:
+    """Yield words and tags of each sentence, and the number of its first line, from 1."""
     words, tags = [], []
     # Not `str.splitlines`: other Unicode line ends occur inside words.
     with path.open(encoding="utf-8-sig") as file:
-        for number, line in enumerate(file, 1):
+        for number, line in enumerate(without_marks(file), 1):
             fields = line.rstrip("\r\n").split("\t") if "\t" in line else re.split(" +", line.strip(" \r\n"))
             is_blank = not any(field.strip(" ") for field in fields)
             if not words and COMMENT.fullmatch(line.rstrip()):
@@ -188,10 +201,10 @@ def conll_sentences(path: Path, word_column: int, tag_column: int) -> Iterator[t
                 words.append(word)
                 tags.append(tag)
             elif words:
-                yield words, tags
+                yield words, tags, number - len(words)
                 words, tags = [], []
     if words:
-        yield words, tags
+        yield words, tags, number - len(words) + 1
 
 
 def read_squad(path: Path) -> datasets.Dataset:

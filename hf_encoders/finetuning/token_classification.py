@@ -24,7 +24,14 @@ from transformers import (
 from hf_encoders.data.batches import IGNORED
 from hf_encoders.finetuning.baselines import Baseline
 from hf_encoders.finetuning.data_files import require_columns
-from hf_encoders.finetuning.label_values import class_fields, class_name, class_names, names_of_column
+from hf_encoders.finetuning.label_values import (
+    NO_LABEL_IN_LISTS,
+    class_fields,
+    class_names,
+    describe_names,
+    name_of,
+    names_of_column,
+)
 from hf_encoders.finetuning.sequence_inputs import right_padding
 from hf_encoders.finetuning.task import PreparedTask
 from hf_encoders.finetuning.word_windows import WordWindow, word_windows
@@ -33,7 +40,9 @@ from hf_encoders.metrics.seqeval import name_in_metrics
 
 
 OUTSIDE = "O"
-ENTITY_TAG = re.compile(r"O|[BIESLUM]-.+")  # of IOB1, IOB2, IOE, IOBES, BILOU
+# Of IOB1, IOB2, IOE, IOBES, BILOU.
+PREFIXED_TAG = re.compile("[BIESLUM]-.+", re.IGNORECASE)
+ENTITY_TAG = re.compile(f"{OUTSIDE}|{PREFIXED_TAG.pattern}", re.IGNORECASE)
 
 
 def prepare(
@@ -43,26 +52,39 @@ def prepare(
     max_length: int,
     tokens_column: str = "tokens",
     tags_column: str = "ner_tags",
+    word_metrics: bool = False,
     label_all_tokens: bool = False,
     window_overlap: int | None = None,
 ) -> PreparedTask:
     """Tokenize sentences to windows with token labels.
 
-    Metrics are those of entities if all tags follow an entity scheme, else accuracy and macro-averaged F1 over words.
+    Metrics are those of entities if tags have prefixes (`B-PER`, also `b-PER`), else accuracy and macro-averaged F1
+    over words; the plan says which, and why.
     A word without a token is predicted as `O`, or, if there is no such tag, as the most frequent one.
 
     Args:
         data, tokenizer, max_length: See `task.py`; the length is that of a window.
         tokens_column, tags_column (`str`, *optional*): Columns with lists of words and of tags (text, numbers or
-            `ClassLabel`). The tags of all splits are the classes.
+            `ClassLabel`). The tags of all splits are the classes. A column `first_line`, of files, is for messages.
+        word_metrics (`bool`, *optional*, defaults to `False`): Whether metrics are over words, whatever the tags.
         label_all_tokens (`bool`, *optional*, defaults to `False`): Whether to label all tokens of a word; after the
             first `B-X` becomes `I-X` if that tag exists.
         window_overlap (`int`, *optional*): Tokens shared by windows of a sentence, defaults to a third of the length.
+
+    Raises:
+        ValueError: For a word without a tag (-1 and -100 are none), and for a tag without a prefix among others with
+            one, unless `word_metrics` is true.
     """
     require_columns(data, tokens_column=tokens_column, tags_column=tags_column)
-    known = names_of_column(data["train"], tags_column)
-    splits = {split: read_sentences(rows, split, tokens_column, tags_column, known) for split, rows in data.items()}
-    names = known or class_names(tag for rows in splits.values() for tags in rows.tags for tag in tags)
+    splits = {split: read_sentences(rows, split, tokens_column, tags_column) for split, rows in data.items()}
+    known = names_of_column(data["train"], tags_column) or []
+    as_written = known or class_names(tag for rows in splits.values() for tags in rows.tags for tag in tags)
+    has_entities = not word_metrics and any(map(PREFIXED_TAG.fullmatch, as_written))
+    if has_entities:
+        check_entity_tags(splits, known, tags_column)
+        splits = {split: rows.with_capital_prefixes() for split, rows in splits.items()}
+    written = capital_prefix if has_entities else str
+    names = list(dict.fromkeys(map(written, known))) or class_names(map(written, as_written))
     fields = class_fields(names, tags_column)
     windows = {
         split: list(word_windows(rows.words, tokenizer, max_length, window_overlap)) for split, rows in splits.items()
@@ -77,12 +99,11 @@ def prepare(
         return Counter(tag for tags in splits[split].tags for tag in tags).most_common(1)[0][0]
 
     default = OUTSIDE if OUTSIDE in names else frequent("train")  # for words without a token
-    has_entities = all(ENTITY_TAG.fullmatch(name) for name in names)
 
     def predicted(split: str, predictions: np.ndarray) -> list[list[str]]:
         return predicted_tags(rows[split], predictions, splits[split].words, names, default)
 
-    compute = entity_metrics if has_entities else word_metrics
+    compute = entity_metrics if has_entities else metrics_of_words
 
     def metrics(split: str) -> Callable[[EvalPrediction], dict[str, float]]:
         return lambda prediction: compute(predicted(split, prediction.predictions), splits[split].tags, names)
@@ -103,11 +124,12 @@ def prepare(
         baseline=Baseline("most frequent tag", baseline),
         input_columns=(tokens_column,),
         write_predictions=lambda path, split, predictions: write_tags(
-            path, *splits[split], predicted(split, predictions)
+            path, splits[split].words, splits[split].tags, predicted(split, predictions)
         ),
         plan=[
             *(describe_windows(split, splits[split].words, found, default) for split, found in windows.items()),
-            f"{len(names)} tags: {', '.join(names[:12])}{' ...' if len(names) > 12 else ''}",
+            *describe_names(names, "tags", most=12),
+            describe_metrics(as_written, has_entities, word_metrics),
         ],
     )
 
@@ -117,28 +139,89 @@ class TaggedSentences(NamedTuple):
 
     words: list[list[str]]
     tags: list[list[str]]
+    places: list[str]  # of each sentence in the data, for messages: the split and row
+    first_lines: list[int] | None = None  # of each sentence in its file, if it is from one with a word per line
+
+    def place(self, sentence: int, word: int) -> str:
+        """Return where a word is, for messages."""
+        if self.first_lines is None:
+            return self.places[sentence]
+        return f"{self.places[sentence]} (line {self.first_lines[sentence] + word})"
+
+    def with_capital_prefixes(self) -> "TaggedSentences":
+        """Return the sentences with their tags as `capital_prefix` writes them."""
+        return self._replace(tags=[list(map(capital_prefix, tags)) for tags in self.tags])
 
 
-def read_sentences(
-    rows: datasets.Dataset, split: str, tokens_column: str, tags_column: str, known: list[str] | None
-) -> TaggedSentences:
-    """Words and tags of a split, as text; `known` are the names of the classes of a `ClassLabel` column."""
+def read_sentences(rows: datasets.Dataset, split: str, tokens_column: str, tags_column: str) -> TaggedSentences:
+    """Return words and tags of a split, as text."""
+    known = names_of_column(rows, tags_column)
     sentences, all_tags = rows[tokens_column][:], rows[tags_column][:]
+    read = TaggedSentences(
+        sentences,
+        [],
+        [f"{split} data, row {row}" for row in range(len(sentences))],
+        rows["first_line"][:] if "first_line" in rows.column_names else None,
+    )
     for row, (words, tags) in enumerate(zip(sentences, all_tags, strict=True)):
-        where = f"{split} data, row {row}"
         if not isinstance(words, list) or not isinstance(tags, list):
-            raise ValueError(f"{where}: {tokens_column} and {tags_column} must be lists, one entry per word.")
+            raise ValueError(
+                f"{read.places[row]}: {tokens_column} and {tags_column} must be lists, one entry per word."
+            )
         if len(words) != len(tags):
             raise ValueError(
-                f"{where}: {len(words)} {tokens_column}, but {len(tags)} {tags_column}: give each word one."
+                f"{read.places[row]}: {len(words)} {tokens_column}, but {len(tags)} {tags_column}: give each word one."
             )
-        for word, tag in zip(words, tags, strict=True):
+        read.tags.append([])
+        for number, (word, tag) in enumerate(zip(words, tags, strict=True)):
             if not isinstance(word, str):
-                raise ValueError(f"{where}: {tokens_column} has {word!r}, not text.")
-            if tag is None or tag == "" or (known and tag == -1):
-                raise ValueError(f"{where}: the word {word!r} has no tag in {tags_column}.")
-    name = known.__getitem__ if known else class_name
-    return TaggedSentences(sentences, [list(map(name, tags)) for tags in all_tags])
+                raise ValueError(f"{read.places[row]}: {tokens_column} has {word!r}, not text.")
+            name = name_of(tag, known, NO_LABEL_IN_LISTS)
+            if name is None:
+                raise ValueError(
+                    f"{read.place(row, number)}: the word {word!r} has no tag in {tags_column} ({tag!r}): give it "
+                    f"one, such as {OUTSIDE}, or leave the sentence out."
+                )
+            read.tags[-1].append(name)
+    return read
+
+
+def check_entity_tags(splits: dict[str, TaggedSentences], known: list[str], tags_column: str) -> None:
+    """Refuse a tag that is neither `O` nor has a prefix, as others do; `known` are the names of a `ClassLabel`."""
+    problem = (
+        f"which is no tag of entities (B-PER, I-PER, {OUTSIDE}), while others are: correct it, perhaps to {OUTSIDE}, "
+        "or use --word-metrics for accuracy over words."
+    )
+    for rows in splits.values():
+        for sentence, tags in enumerate(rows.tags):
+            for word, tag in enumerate(tags):
+                if not ENTITY_TAG.fullmatch(tag):
+                    place, text = rows.place(sentence, word), rows.words[sentence][word]
+                    raise ValueError(f"{place}: the word {text!r} has {tag!r} in {tags_column}, {problem}")
+    for name in known:
+        if not ENTITY_TAG.fullmatch(name):
+            raise ValueError(f"{tags_column} has the class {name!r}, {problem}")
+
+
+def capital_prefix(tag: str) -> str:
+    """Return an entity tag with a capital prefix.
+
+    >>> capital_prefix("b-per"), capital_prefix("o"), capital_prefix("I-PER")
+    ('B-per', 'O', 'I-PER')
+    """
+    return tag[0].upper() + tag[1:]
+
+
+def describe_metrics(tags: list[str], has_entities: bool, word_metrics: bool) -> str:
+    """Return a line for the plan: which metrics there are, and why; `tags` are as they are in the data."""
+    if has_entities:
+        lower = next((tag for tag in tags if tag != capital_prefix(tag)), None)
+        read_as = "" if lower is None else f"; {lower!r} is read as {capital_prefix(lower)!r}"
+        return f"metrics: precision, recall and F1 of entities, since the tags have prefixes{read_as}"
+    why = "as --word-metrics says"
+    if not word_metrics:
+        why = f"since no tag has a prefix; tags such as B-PER, I-PER and {OUTSIDE} would give F1 of entities"
+    return f"metrics: accuracy over words and macro-averaged F1 over tags, {why}"
 
 
 def label_windows(
@@ -217,7 +300,7 @@ def entity_metrics(predicted: list[list[str]], gold: list[list[str]], names: Ite
     return metrics
 
 
-def word_metrics(predicted: list[list[str]], gold: list[list[str]], names: Iterable[str]) -> dict[str, float]:
+def metrics_of_words(predicted: list[list[str]], gold: list[list[str]], names: Iterable[str]) -> dict[str, float]:
     """Share of words with the right tag, and F1 averaged over tags."""
     pairs = [[tag for tags in rows for tag in tags] for rows in (gold, predicted)]
     return {

@@ -28,6 +28,8 @@ def add_token_classification(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--tokens-column", default="tokens", metavar="NAME", help="column with lists of words (default: tokens)")
     add("--tags-column", default="ner_tags", metavar="NAME", help="column with lists of tags (default: ner_tags)")
+    text = "accuracy over words as the metric, whatever the tags (default: entity F1 if they are B-X, I-X and O)"
+    add("--word-metrics", action="store_true", help=text)
     add("--label-all-tokens", action="store_true", help="label all tokens of a word, B-X as I-X after the first")
     text = "shared by windows of a long sentence (default: a third of the longest input)"
     add("--window-overlap", type=int, metavar="TOKENS", help=text)

@@ -44,8 +44,8 @@ def test_conll_sentences_end_at_lines_of_nothing_but_blanks_and_tabs(tmp_path):
     text = "-DOCSTART- -X- O\n\nEU NNP B-ORG\nrejects VBZ O\n \t\nPeter NNP B-PER\n\n\n"
     rows = read_file(write(tmp_path, "a.conll", text))
     assert rows.to_list() == [
-        {"tokens": ["EU", "rejects"], "ner_tags": ["B-ORG", "O"]},
-        {"tokens": ["Peter"], "ner_tags": ["B-PER"]},
+        {"tokens": ["EU", "rejects"], "ner_tags": ["B-ORG", "O"], "first_line": 3},
+        {"tokens": ["Peter"], "ner_tags": ["B-PER"], "first_line": 6},
     ]
     assert read_file(tmp_path / "a.conll", conll_columns=(0, 1))["ner_tags"][:] == [["NNP", "VBZ"], ["NNP"]]
 
@@ -53,7 +53,7 @@ def test_conll_sentences_end_at_lines_of_nothing_but_blanks_and_tabs(tmp_path):
 def test_conll_words_may_hold_blanks_beside_tabs_and_any_other_separator_of_unicode(tmp_path):
     path = write(tmp_path, "a.conll", "New York\tB-LOC\na\u2028b\tO\n\u00a0\tO\n")
     assert read_file(path).to_list() == [
-        {"tokens": ["New York", "a\u2028b", "\u00a0"], "ner_tags": ["B-LOC", "O", "O"]}
+        {"tokens": ["New York", "a\u2028b", "\u00a0"], "ner_tags": ["B-LOC", "O", "O"], "first_line": 1}
     ]
 
 
@@ -64,10 +64,43 @@ def test_conll_comments_stand_before_a_sentence_and_a_hash_may_be_a_word(tmp_pat
     )
     rows = read_file(write(tmp_path, "a.conll", text))
     assert rows.to_list() == [
-        {"tokens": ["#", "one", "#"], "ner_tags": ["O", "B-X", "O"]},
-        {"tokens": ["#tag", "#"], "ner_tags": ["O", "O"]},
-        {"tokens": ["#"], "ner_tags": ["O"]},
+        {"tokens": ["#", "one", "#"], "ner_tags": ["O", "B-X", "O"], "first_line": 4},
+        {"tokens": ["#tag", "#"], "ner_tags": ["O", "O"], "first_line": 10},
+        {"tokens": ["#"], "ner_tags": ["O"], "first_line": 13},
     ]
+
+
+@pytest.mark.parametrize(
+    "comment",
+    [
+        "#\thttp://example.org/a\t[2020-01-02]\t",
+        "# https://example.org/a [unknown]",
+        "# id 1f1ea2aa-7d60\tdomain=en",
+        "#begin document (bc/cctv_0000); part 000",
+    ],
+)
+def test_conll_comments_of_other_corpora(tmp_path, comment):
+    """GermEval 2014, MultiCoNER and CoNLL-2012."""
+    text = f"{comment}\n1\tMaria\tB-PER\tO\n2\tran\tO\tO\n\n{comment}\n1\t#\tO\tO\n#\t#\tO\tO\n\n#end document\n"
+    rows = read_file(write(tmp_path, "a.tsv", text), "conll", conll_columns=(1, 2))
+    assert rows.to_list() == [
+        {"tokens": ["Maria", "ran"], "ner_tags": ["B-PER", "O"], "first_line": 2},
+        {"tokens": ["#", "#"], "ner_tags": ["O", "O"], "first_line": 6},
+    ]
+
+
+MARK = "\ufeff"
+
+
+@pytest.mark.parametrize("end", [MARK, f"{MARK}\n"])
+def test_byte_order_marks_within_a_file_are_dropped(tmp_path, end):
+    """Of joined files, and a last line of nothing else, as in WNUT 17."""
+    rows = read_file(write(tmp_path, "a.conll", f"{MARK}a\tO\n\n{MARK}b\tB-X\n{end}"))
+    assert rows["tokens"][:] == [["a"], ["b"]]
+    rows = read_file(write(tmp_path, "a.jsonl", f'{MARK}{{"a": 1}}\n{MARK}{{"a": 2}}\n{end}'))
+    assert rows["a"][:] == [1, 2]
+    rows = read_file(write(tmp_path, "a.csv", f"{MARK}a,b\nx,1\n{MARK}y,2\n{end}"))
+    assert rows["a"][:] == ["x", "y"]
 
 
 def squad(**fields):
@@ -87,6 +120,17 @@ def test_squad_questions(tmp_path, indent):
             "answers": {"text": ["Ann"], "answer_start": [4]},
         }
     ]
+
+
+@pytest.mark.parametrize("first", [{"license": "x", "version": 2.0}, {"meta": {"by": ["y"]}}, {"empty": None}])
+def test_squad_files_may_have_other_fields_before_the_data(tmp_path, first):
+    path = write(tmp_path, "a.json", json.dumps({**first, **squad(), "version": 2.0}))
+    assert read_file(path)["id"][:] == ["7"]
+
+
+def test_rows_with_a_list_called_data_are_rows(tmp_path):
+    path = write(tmp_path, "a.json", '{"data": [1]}\n{"data": [2]}\n')
+    assert read_file(path)["data"][:] == [[1], [2]]
 
 
 def test_squad_impossible_questions_have_no_answers(tmp_path):
@@ -147,7 +191,7 @@ def test_missing_file_is_refused(tmp_path):
 @pytest.mark.parametrize("name", ["x.csv", "x.tsv", "x.jsonl", "x.conll", "x.json"])
 def test_binary_files_are_refused(tmp_path, name):
     (tmp_path / name).write_bytes(b"PK\x03\x04" + b"\0" * 50)
-    with pytest.raises(ValueError, match=f"{name}' is a binary file, not text"):
+    with pytest.raises(ValueError, match=f"{name}' is a ZIP archive, not text"):
         read_file(tmp_path / name)
 
 

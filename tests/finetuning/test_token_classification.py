@@ -8,6 +8,7 @@ import pytest
 from tokenizers import normalizers
 from transformers import EvalPrediction, PreTrainedTokenizerBase
 
+from hf_encoders.data.labelled_files import read_file
 from hf_encoders.finetuning.runs import RunSettings, finetune
 from hf_encoders.finetuning.token_classification import entity_metrics, prepare
 from hf_encoders.finetuning.word_windows import word_windows
@@ -196,6 +197,78 @@ def test_tags_of_no_entity_scheme_have_accuracy() -> None:
     assert metrics_of(task, "test", scores) == {"accuracy": 1.0, "f1_macro": 1.0}
     scores[1, 1] = [0, 1, 0]  # "a" as NOUN
     assert metrics_of(task, "test", scores)["accuracy"] == pytest.approx(4 / 5)
+
+
+ENTITIES = tagged((["a", "dog", "cat"], ["O", "B-X", "I-X"]))
+
+
+def test_the_plan_says_which_metrics_there_are_and_why() -> None:
+    def line(tags, **options):
+        return prepare(
+            splits(train=tagged((["a", "dog"], tags))), tokenizer_of(BERT), max_length=LENGTH, **options
+        ).plan[-1]
+
+    assert line(["O", "B-X"]) == "metrics: precision, recall and F1 of entities, since the tags have prefixes"
+    assert line(["O", "PER"]).startswith("metrics: accuracy over words and macro-averaged F1 over tags, since no tag ")
+    assert line(["O", "PER"]).endswith("tags such as B-PER, I-PER and O would give F1 of entities")
+    assert line(["O", "B-X"], word_metrics=True).endswith("as --word-metrics says")
+
+
+def test_lower_case_prefixes_are_prefixes() -> None:
+    rows = tagged((["a", "dog", "cat"], ["o", "b-per", "i-per"]), (["a"], ["O"]))
+    task = prepare(splits(train=rows, test=rows), tokenizer_of(ROBERTA), max_length=LENGTH, label_all_tokens=True)
+    assert (task.label_names, task.main_metric) == (["B-per", "I-per", "O"], "overall_f1")
+    assert set(task.train_set[0]["labels"]) == {-100, 0, 1, 2}
+    assert task.plan[-1].endswith("since the tags have prefixes; 'b-per' is read as 'B-per'")
+    metrics = metrics_of(task, "test", perfect_scores(task, "test"))
+    assert (metrics["overall_f1"], metrics["per_number"]) == (1.0, 1)
+
+
+def test_types_that_differ_in_capitals_are_warned_of() -> None:
+    rows = tagged((["a", "dog", "cat"], ["O", "B-PER", "b-per"]))
+    plan = prepare(splits(train=rows), tokenizer_of(BERT), max_length=LENGTH).plan
+    assert any(line.startswith("WARNING: the tags 'B-PER', 'B-per' differ in capitals only") for line in plan)
+
+
+@pytest.mark.parametrize("wrong", ["0", "PER", "BPER", "B-"])
+def test_one_wrong_tag_does_not_change_the_metrics(wrong: str) -> None:
+    rows = tagged((["a", "dog"], ["O", "B-X"]), (["a", "cat"], ["O", wrong]))
+    message = f"test data, row 1: the word 'cat' has '{wrong}' in ner_tags, which is no tag of entities"
+    with pytest.raises(ValueError, match=f"{message}.*--word-metrics"):
+        prepare(splits(train=ENTITIES, test=rows), tokenizer_of(BERT), max_length=LENGTH)
+    task = prepare(splits(train=rows), tokenizer_of(BERT), max_length=LENGTH, word_metrics=True)
+    assert task.main_metric == "accuracy" and wrong in task.label_names
+
+
+def test_a_wrong_tag_of_a_file_has_a_line(tmp_path) -> None:
+    path = tmp_path / "train.conll"
+    path.write_text("# x = y\na\tO\ndog\tB-X\n\n\n-DOCSTART-\tO\n\na\tO\ncat\t0\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"train data, row 1 \(line 9\): the word 'cat' has '0'"):
+        prepare(datasets.DatasetDict(train=read_file(path)), tokenizer_of(BERT), max_length=LENGTH)
+
+
+def test_a_wrong_name_of_a_class_is_refused() -> None:
+    features = datasets.Features(
+        {
+            "tokens": datasets.List(datasets.Value("string")),
+            "ner_tags": datasets.List(datasets.ClassLabel(names=["O", "B-X", "PAD"])),
+        }
+    )
+    rows = datasets.Dataset.from_dict({"tokens": [["a", "dog"]], "ner_tags": [[0, 1]]}, features=features)
+    with pytest.raises(ValueError, match="ner_tags has the class 'PAD', which is no tag of entities"):
+        prepare(datasets.DatasetDict(train=rows), tokenizer_of(BERT), max_length=LENGTH)
+
+
+@pytest.mark.parametrize("tag", [-100, -1, None, "-100", " ", float("nan")])
+def test_a_word_without_a_tag_is_refused(tag: Any) -> None:
+    tags = ["0", tag, "1"] if tag is None or isinstance(tag, str) else [0, tag, 1]
+    with pytest.raises(ValueError, match="train data, row 0: the word 'dog' has no tag in ner_tags"):
+        prepare(splits(train=tagged((["a", "dog", "cat"], tags))), tokenizer_of(BERT), max_length=LENGTH)
+
+
+def test_spaces_at_the_ends_of_tags_do_not_count() -> None:
+    rows = tagged((["a", "dog", "cat"], ["O ", "B-X", "\u00a0B-X"]))
+    assert prepare(splits(train=rows), tokenizer_of(BERT), max_length=LENGTH).label_names == ["B-X", "O"]
 
 
 def test_numbered_and_named_classes() -> None:
