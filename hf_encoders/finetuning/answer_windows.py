@@ -1,5 +1,6 @@
 """Questions with gold answers to labelled windows, and scores to answers, by `models/encoder_answers.py`."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
@@ -14,6 +15,7 @@ from hf_encoders.models.encoder_answers import Answer, AnswerWindow, answer_wind
 
 
 CHUNK = 500  # questions whose windows are held as Python objects at once
+NEAR = 20  # characters
 
 
 @dataclass
@@ -157,14 +159,22 @@ def decode_answers(
 
 
 def read_questions(
-    rows: datasets.Dataset, split: str, columns: tuple[str, str, str, str], allow_no_answer: bool
-) -> list[Question]:
-    """The rows of a split, validated; they are numbered if there is no column of ids.
+    rows: datasets.Dataset,
+    split: str,
+    columns: tuple[str, str, str, str],
+    allow_no_answer: bool,
+    skip_invalid: bool = False,
+) -> tuple[list[Question], list[str]]:
+    """Return the rows of a split, validated, and lines for the plan; rows are numbered without a column of ids.
+
+    An answer that is not at its position, but elsewhere in the context, is moved there (see `position_of`).
 
     Args:
         rows (`datasets.Dataset`), split (`str`): In SQuAD's format, and its name for messages.
         columns (`tuple` of `str`): Names of the columns of id, question, context and answers.
         allow_no_answer (`bool`): Whether questions may have no answer.
+        skip_invalid (`bool`, *optional*, defaults to `False`): Whether to leave out questions with an answer that is
+            not found, instead of raising an error.
     """
     id_column, question_column, context_column, answers_column = columns
     ids = rows[id_column][:] if id_column in rows.column_names else [str(row) for row in range(len(rows))]
@@ -172,33 +182,79 @@ def read_questions(
     if len(set(ids)) < len(ids):
         twice = next(one for one in ids if ids.count(one) > 1)
         raise ValueError(f"{split} data: the id {twice!r} occurs twice: give each question its own {id_column}.")
-    texts = zip(ids, rows[question_column], rows[context_column], rows[answers_column], strict=True)
-    questions = [_question(*row, split) for row in texts]
+    questions, moved, skipped = [], [], []
+    for texts in zip(ids, rows[question_column], rows[context_column], rows[answers_column], strict=True):
+        try:
+            question, moves = _question(*texts, split)
+        except AnswerNotFoundError as error:
+            if not skip_invalid:
+                raise
+            skipped.append(str(error))
+            continue
+        questions.append(question)
+        moved += moves
+    if not questions:
+        raise ValueError(f"{split} data: no question is left: {skipped[0]}")
     without = [one.id for one in questions if not one.golds]
     if without and not allow_no_answer:
         raise ValueError(
             f"{split} data: {len(without)} of {len(questions)} questions have no answer, the first is {without[0]!r}: "
             "if that is intended (SQuAD 2.0), use --allow-no-answer."
         )
-    return questions
+    plan = []
+    if moved:
+        plan.append(
+            f"{split}: {len(moved):,} answer(s) moved from answer_start to where they are in the context; the first: "
+            f"{moved[0]}"
+        )
+    if skipped:
+        plan.append(f"{split}: {len(skipped):,} question(s) left out (--skip-invalid); the first: {skipped[0]}")
+    return questions, plan
 
 
-def _question(name: str, question: str, context: str, answers: Any, split: str) -> Question:
+class AnswerNotFoundError(ValueError):
+    """An answer is not in its context, or at several places of which none is near its position."""
+
+
+def _question(name: str, question: str, context: str, answers: Any, split: str) -> tuple[Question, list[str]]:
+    """Return a row, and a sentence about each answer that was moved."""
     where = f"{split} data, question {name!r}"
     for field, text in (("question", question), ("context", context)):
         if not isinstance(text, str) or not text.strip():
             raise ValueError(f"{where}: its {field} is {text!r}: give text, or leave the question out.")
     golds, starts = _golds(answers, where)
+    positions, moves = [], []
     for gold, start in zip(golds, starts, strict=True):
         if not gold.strip():
             raise ValueError(f"{where}: its answer is {gold!r}: give text, or no answer at all.")
-        if context[start : start + len(gold)] != gold:
-            raise ValueError(
-                f"{where}: its answer {gold!r} is not at answer_start={start}, where the context has "
-                f"{context[max(start, 0) : max(start, 0) + len(gold)]!r}: count characters from 0, not bytes."
+        positions.append(position_of(gold, start, context))
+        if positions[-1] is None:
+            places = context.count(gold)
+            found = f"which occurs {places} times in the context, none near it" if places else "nor in its context"
+            raise AnswerNotFoundError(
+                f"{where}: its answer {gold!r} is not at answer_start={start}, {found}: correct it, or leave out such "
+                "questions with --skip-invalid."
             )
-    span = trimmed_span(context, starts[0], starts[0] + len(golds[0])) if golds else None
-    return Question(name, question, context, golds, span)
+        if positions[-1] != start:
+            moves.append(f"question {name!r}: {gold!r} from {start} to {positions[-1]}")
+    span = trimmed_span(context, positions[0], positions[0] + len(golds[0])) if golds else None
+    return Question(name, question, context, golds, span), moves
+
+
+def position_of(answer: str, start: int, context: str) -> int | None:
+    """Return the position of an answer in its context, `start` if it is there; None if that cannot be told.
+
+    Elsewhere it is its only place, or the nearest one if that is at most `NEAR` characters away.
+
+    >>> context = "a cat and a dog" + " and so on" * 9 + " and a cat"
+    >>> position_of("cat", 1, context), position_of("dog", 80, context), position_of("cat", 60, context)
+    (2, 12, None)
+    """
+    if start >= 0 and context.startswith(answer, start):
+        return start
+    places = [match.start() for match in re.finditer(f"(?={re.escape(answer)})", context)]
+    nearest = min(places, key=lambda place: abs(place - start), default=None)
+    return nearest if len(places) == 1 or (places and abs(nearest - start) <= NEAR) else None
 
 
 def _golds(answers: Any, where: str) -> tuple[list[str], list[int]]:

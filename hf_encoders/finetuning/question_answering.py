@@ -47,12 +47,14 @@ def prepare(
     max_question_length: int | None = None,
     max_answer_length: int = MAX_ANSWER_TOKENS,
     n_best: int = N_BEST,
+    skip_invalid: bool = False,
     allow_no_answer: bool = False,
     null_threshold: float = 0.0,
 ) -> PreparedTask:
     """Cut contexts into labelled windows.
 
-    Of several gold answers the first is learned; metrics take the best, as the official scripts do.
+    Of several gold answers the first is learned; metrics take the best, as the official scripts do. An answer that is
+    not at its `answer_start` is moved to where it is, which the plan says.
 
     Args:
         data, tokenizer, max_length: See `task.py`; the length is that of a window.
@@ -63,6 +65,8 @@ def prepare(
         max_question_length (`int`, *optional*): Longer questions are truncated to this number of tokens.
         max_answer_length (`int`, *optional*, defaults to 30): Longest predicted answer in tokens.
         n_best (`int`, *optional*, defaults to 20): Candidates per question.
+        skip_invalid (`bool`, *optional*, defaults to `False`): Whether to leave out questions with an answer that is
+            not in the context, or not near its `answer_start` if it is there several times. Otherwise it is an error.
         allow_no_answer (`bool`, *optional*, defaults to `False`): Whether questions may have no answer; metrics are
             then those of SQuAD 2.0, else those of SQuAD 1.1.
         null_threshold (`float`, *optional*, defaults to 0.0): Predict "no answer" if it scores this much more than the
@@ -77,7 +81,10 @@ def prepare(
         data, question_column=question_column, context_column=context_column, answers_column=answers_column
     )
     columns = (id_column, question_column, context_column, answers_column)
-    questions = {split: read_questions(rows, split, columns, allow_no_answer) for split, rows in data.items()}
+    questions, plan = {}, []
+    for split, rows in data.items():
+        questions[split], about_answers = read_questions(rows, split, columns, allow_no_answer, skip_invalid)
+        plan += about_answers
     windows = {
         split: label_windows(rows, tokenizer, max_length, doc_stride, max_question_length)
         for split, rows in questions.items()
@@ -105,7 +112,7 @@ def prepare(
 
     return PreparedTask(
         auto_class=AutoModelForQuestionAnswering,
-        config_fields={},
+        config_fields={"num_labels": 2},  # start and end, also where the checkpoint had other classes
         train_set=windows["train"].rows,
         eval_sets={split: found.rows for split, found in windows.items() if split != "train"},
         data_collator=WindowCollator(right_padding(tokenizer)),
@@ -116,7 +123,11 @@ def prepare(
         write_predictions=lambda path, split, predictions: write_answers(
             path, questions[split], decoded(split, predictions), allow_no_answer
         ),
-        plan=[*(describe_windows(split, questions[split], found) for split, found in windows.items()), objective],
+        plan=[
+            *plan,
+            *(describe_windows(split, questions[split], found) for split, found in windows.items()),
+            objective,
+        ],
     )
 
 

@@ -46,6 +46,8 @@ def add_question_answering(parser: argparse.ArgumentParser) -> None:
     text = "longest predicted answer (default: %(default)s)"
     add("--max-answer-length", type=int, default=MAX_ANSWER_TOKENS, metavar="TOKENS", help=text)
     add("--n-best", type=int, default=N_BEST, metavar="N", help="candidates per question (default: %(default)s)")
+    text = "leave out questions whose answer is not found in the context (default: an error)"
+    add("--skip-invalid", action="store_true", help=text)
     add("--allow-no-answer", action="store_true", help="questions may have no answer, as in SQuAD 2.0")
     text = "predict 'no answer' if it scores this much more than the best answer (default: %(default)s)"
     add("--null-threshold", type=float, default=0.0, metavar="X", help=text)

@@ -70,7 +70,7 @@ def metrics_of(task, split: str, scores: tuple[np.ndarray, np.ndarray]) -> dict[
 @each_family
 def test_gold_answers_come_back_exactly(family: Family) -> None:
     """From characters to columns, and from the columns of every window to the same characters."""
-    questions = read_questions(datasets.Dataset.from_dict(ROWS), "train", COLUMNS, False)
+    questions, _ = read_questions(datasets.Dataset.from_dict(ROWS), "train", COLUMNS, False)
     found = label_windows(questions, tokenizer_of(family), LENGTH, doc_stride=10)
     assert len(found.rows) > len(questions)
     assert found.lost == 0
@@ -229,7 +229,7 @@ def test_files_without_unanswerable_questions(tmp_path) -> None:
 
 
 def test_scores_of_another_split_are_refused() -> None:
-    questions = read_questions(datasets.Dataset.from_dict(ROWS), "test", COLUMNS, False)
+    questions, _ = read_questions(datasets.Dataset.from_dict(ROWS), "test", COLUMNS, False)
     found = label_windows(questions, tokenizer_of(BERT), LENGTH, doc_stride=5)
     scores = pointing_at_labels(found.rows)
     with pytest.raises(ValueError, match="predictions has 2 rows for"):
@@ -252,8 +252,9 @@ def test_padding_is_at_the_end_whatever_the_tokenizer_prefers() -> None:
     ("rows", "options", "message"),
     [
         (WITHOUT, {}, "train data: 1 of 2 questions have no answer, the first is 'q1'.*--allow-no-answer"),
-        (asked(("a", "the cat", [("cat", 3)])), {}, "'q0': its answer 'cat' is not at answer_start=3.*has ' ca'"),
-        (asked(("a", "the cat", [("cat", -3)])), {}, "is not at answer_start=-3"),
+        (asked(("a", "the cat", [("dog", 4)])), {}, "'q0': .*'dog' is not at answer_start=4, nor in .*--skip-invalid"),
+        (asked(("a", CONTEXT, [("cat", 28)])), {}, "=28, which occurs 2 times in the context, none near.*--skip-inv"),
+        (asked(("a", "the cat", [("dog", 4)])), {"skip_invalid": True}, "train data: no question is left: .*'q0'"),
         (asked(("a", "the cat", [("", 0)])), {}, "its answer is ''"),
         (asked((" ", "the cat", [("cat", 4)])), {}, "its question is ' '"),
         (asked(("a", "", [])), {"allow_no_answer": True}, "its context is ''"),
@@ -300,9 +301,35 @@ def test_answers_may_be_a_list_of_answers() -> None:
         for one in ROWS["answers"]
     ]
     rows = {**ROWS, "answers": listed}
-    read = [read_questions(datasets.Dataset.from_dict(form), "train", COLUMNS, False) for form in (rows, ROWS)]
+    read = [read_questions(datasets.Dataset.from_dict(form), "train", COLUMNS, False)[0] for form in (rows, ROWS)]
     assert read[0] == read[1]
     assert len(read[0][3].golds) == 2
+
+
+@pytest.mark.parametrize("start", [3, 5, -3, 900])
+def test_an_answer_beside_its_position_is_moved_there(start: int) -> None:
+    """One character off, or counted in bytes: at its only place there is no doubt."""
+    rows, right = (asked(("a", "the cat sat", [("cat", place)]), ("a", "a dog", [("dog", 2)])) for place in (start, 4))
+    task = prepare(splits(train=rows, test=rows), tokenizer_of(BERT), max_length=LENGTH)
+    expected = prepare(splits(train=right), tokenizer_of(BERT), max_length=LENGTH)
+    assert task.train_set.to_list() == expected.train_set.to_list()
+    line = "1 answer(s) moved from answer_start to where they are in the context; the first: question 'q0': 'cat' from"
+    assert task.plan[:2] == [f"{split}: {line} {start} to 4" for split in ("train", "test")]
+
+
+def test_of_several_places_the_near_one_is_taken() -> None:
+    second = CONTEXT.index("cat", 20)
+    rows = asked(("a", CONTEXT, [("cat", second - 2)]))
+    [question], _ = read_questions(datasets.Dataset.from_dict(rows), "train", COLUMNS, False)
+    assert question.span == (second, second + 3)
+
+
+def test_questions_whose_answer_is_not_found_are_left_out_on_request() -> None:
+    rows = asked(("a", "the cat", [("cat", 4)]), ("a", "the cat", [("dog", 4)]), ("a", CONTEXT, [("mat", 13)]))
+    task = prepare(splits(train=rows, test=rows), tokenizer_of(BERT), max_length=LENGTH, skip_invalid=True)
+    assert set(task.train_set["question"]) == {0, 1}
+    left_out = "1 question(s) left out (--skip-invalid); the first: train data, question 'q1': its answer 'dog'"
+    assert any(line.startswith(f"train: {left_out}") for line in task.plan)
 
 
 def test_rows_without_ids_are_numbered(tmp_path) -> None:
