@@ -236,29 +236,36 @@ def longest_input(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) 
 
 
 def load_weights(
-    name: str, auto_class: type, config: PreTrainedConfig, option: str = "--model"
+    name: str, auto_class: type, config: PreTrainedConfig, option: str = "--model", new_head: bool | None = None
 ) -> tuple[PreTrainedModel, list[str], list[str]]:
     """The checkpoint `option` in float32, the names of weights that it lacks, and of those that only it has.
 
-    Those that it lacks are initialised randomly.
+    Those that it lacks are initialised randomly, and with `new_head` those of a head of another size. If it is False,
+    the error names the option `--new-head`; None is for commands that do not have it.
 
     Raises:
         ValueError: for missing or damaged files, weights of other shapes, and as `check_loaded`.
     """
+    cannot = f"{option} {name!r} cannot be loaded as {auto_class.__name__}"
     try:
         model, found = auto_class.from_pretrained(
             name,
             config=config,
             dtype=torch.float32,
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # told below
             trust_remote_code=False,
             local_files_only=is_local(name, option),
         )
     except (OSError, RuntimeError, ValueError, SafetensorError) as error:
-        raise ValueError(
-            f"{option} {name!r} cannot be loaded as {auto_class.__name__} ({first_line(error)}): give a complete "
-            "checkpoint; for a head of another size, the encoder that it was fine-tuned from."
-        ) from error
+        raise ValueError(f"{cannot} ({first_line(error)}): give a complete checkpoint.") from error
+    for key, saved, expected in sorted(found["mismatched_keys"]):
+        is_of_head = not key.startswith(f"{model.base_model_prefix}.")
+        if not (new_head and is_of_head):
+            remedy = "give one whose weights fit its config.json"
+            if is_of_head:
+                remedy = "give the encoder that it was fine-tuned from" + ", or use --new-head" * (new_head is False)
+            raise ValueError(f"{cannot} ({key} has the shape {tuple(saved)}, not {tuple(expected)}): {remedy}.")
     check_loaded(model, found["unexpected_keys"], f"{option} {name!r}")
     return model, sorted(found["missing_keys"]), sorted(found["unexpected_keys"])
 

@@ -75,6 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
         model=arguments.model,
         classes=arguments.classes,
         from_scratch=arguments.from_scratch,
+        new_head=arguments.new_head,
         class_weights=read_class_weights(arguments.class_weights, task),
         checkpoint=arguments.checkpoint,
         patience=arguments.patience,

@@ -52,6 +52,7 @@ class RunSettings:
     model: str  # folder or Hub name of the encoder
     classes: str = "hf_encoders"  # or `transformers`, for its own model classes
     from_scratch: bool = False  # initialise all weights randomly instead of loading them, as a baseline
+    new_head: bool = False  # initialise the head randomly even if the checkpoint has one
     class_weights: list[float] | None = None  # a weight for each class, see `class_weights.py`
     # `best` keeps the weights with the best `main_metric` on `validation` over all evaluations, `last` those after the
     # last step, as does `best` without a validation set.
@@ -113,7 +114,9 @@ def finetune(
     if isinstance(config, EncoderConfig):
         set_inputs(tokenizer, config)
     settings = with_defaults(settings, config, task)
-    model = load_model(settings.model, task.auto_class, config, task.config_fields, settings.from_scratch)
+    model = load_model(
+        settings.model, task.auto_class, config, task.config_fields, settings.from_scratch, settings.new_head
+    )
     trainer = make_trainer(model, task, tokenizer, settings, seed, Path(folder) / "checkpoints")
     _, changed = set_threads(trainer, lambda: work_of_rows(trainer), recorded=chosen_before())
     if changed:
@@ -153,9 +156,16 @@ def finetune(
 
 
 def load_model(
-    name: str, auto_class: type, config: PreTrainedConfig, fields: dict[str, Any], from_scratch: bool = False
+    name: str,
+    auto_class: type,
+    config: PreTrainedConfig,
+    fields: dict[str, Any],
+    from_scratch: bool = False,
+    new_head: bool = False,
 ) -> PreTrainedModel:
     """The encoder with a new head, or that of a checkpoint with one of the same size, which is said; in float32.
+
+    A head that is kept has its classes in the order of `fields` if they have the same names.
 
     Args:
         name (`str`): Folder, or name on the Hub.
@@ -163,6 +173,7 @@ def load_model(
         config (`PreTrainedConfig`): From `load_config`; its class decides whose model classes are used.
         fields (`dict`): Of the head's configuration.
         from_scratch (`bool`, *optional*, defaults to `False`): Whether to initialise all weights randomly.
+        new_head (`bool`, *optional*, defaults to `False`): Whether to initialise those of the head randomly.
     """
     # A checkpoint's config.json may ask for further outputs, which would be taken for predictions.
     alone, classes = {"output_hidden_states": False, "output_attentions": False}, config.id2label
@@ -170,20 +181,41 @@ def load_model(
     if from_scratch:
         model = auto_class.from_config(config, dtype=torch.float32)
     else:
-        model, missing, _ = load_weights(name, auto_class, config)
+        model, missing, _ = load_weights(name, auto_class, config, new_head=new_head)
         prefix = f"{model.base_model_prefix}."
         # A masked language model is saved without the pooler, which is then new, like the head.
         if absent := [key for key in missing if key.startswith(prefix) and "pooler" not in key]:
             raise ValueError(f"--model {name!r} has no weights for {absent[0]}: give another, or --from-scratch.")
         heads = {key for key, _ in model.named_parameters() if not key.startswith(prefix)}
-        if heads and not heads & set(missing):
+        if new_head:
+            encoder = model.base_model
+            model = auto_class.from_config(config, dtype=torch.float32)
+            model.base_model.load_state_dict(encoder.state_dict())
+        elif heads and not heads & set(missing):
             of, now = (", ".join(list(names.values())[:10]) for names in (classes, config.id2label))
-            print(f"  the head is the checkpoint's, trained for {of}, and goes on as that for {now}", flush=True)
+            remedy = "; --new-head begins with a new one"
+            if sorted(classes.values()) == sorted(config.id2label.values()):
+                remedy = ""
+                if classes != config.id2label:
+                    order_classes(model, list(classes.values()), list(config.id2label.values()))
+            print(
+                f"  the head is the checkpoint's, trained for {of}, and goes on as that for {now}{remedy}", flush=True
+            )
     if not isinstance(config, EncoderConfig):
         # transformers' heads accept Trainer's item count without dividing by it, so that accumulated micro-batches
         # would be summed instead of averaged.
         model.accepts_loss_kwargs = False
     return model
+
+
+def order_classes(model: PreTrainedModel, before: list[str], after: list[str]) -> None:
+    """Put the classes of a trained head into another order."""
+    prefix = f"{model.base_model_prefix}."
+    of_head = [module for name, module in model.named_modules() if not name.startswith(prefix)]
+    scores = [module for module in of_head if isinstance(module, torch.nn.Linear)][-1]
+    with torch.no_grad():
+        for weight in scores.parameters():
+            weight.copy_(weight[[before.index(name) for name in after]])
 
 
 def with_defaults(settings: RunSettings, config: PreTrainedConfig, task: PreparedTask) -> RunSettings:

@@ -73,6 +73,8 @@ def add_model_arguments(group: argparse._ArgumentGroup) -> None:
     )
     add("--classes", choices=CLASSES, default="hf_encoders", help="model classes, to compare (default: %(default)s)")
     add("--from-scratch", action="store_true", help="initialise all weights randomly, to compare")
+    text = "initialise the head randomly though the model has one: for other labels than it was fine-tuned for"
+    add("--new-head", action="store_true", help=text)
 
 
 def docstring_of(module: str) -> str | None:

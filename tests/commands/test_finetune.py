@@ -178,6 +178,20 @@ def test_a_learning_rate_far_above_the_usual_one_is_warned_of(bert, files, tmp_p
     assert "WARNING: --learning-rate 0.5 is far above 0.001" in printed and "chosen for width" not in printed
 
 
+def test_a_fine_tuned_model_takes_other_labels_with_a_new_head(bert, files, tmp_path):
+    finetune("text-classification", "--model", bert, "--train", files["train"], "--output", tmp_path / "a", *QUICK)
+    rows = tmp_path / "topics.csv"
+    rows.write_text("text,label\n" + "".join(f"the {name},{name}\n" for name in ("cat", "dog", "mat") * 4))
+    words = ("text-classification", "--model", tmp_path / "a" / "seed-0", "--train", rows, *QUICK)
+    with pytest.raises(ValueError, match="--model .* cannot be loaded as .*use --new-head"):
+        finetune(*words, "--output", tmp_path / "b")
+    assert not (tmp_path / "b" / "seed-0").exists()
+    finetune(*words, "--output", tmp_path / "b", "--new-head")
+    config = load_config(str(tmp_path / "b" / "seed-0"))
+    assert list(config.id2label.values()) == ["cat", "dog", "mat"]
+    assert json.loads((tmp_path / "b" / "results.json").read_text())["settings"]["new_head"] is True
+
+
 def metrics(output, name):
     return json.loads((output / "results.json").read_text())["summary"][name]
 

@@ -277,7 +277,8 @@ def test_a_head_that_is_kept_is_said(encoders, tmp_path, capsys):
     data = splits(train={"text": sentences(8), "label": ["sad", "glad"] * 4})
     task = sequence_classification.prepare(data, tokenizer_of(BERT), max_length=LENGTH)
     run(task, BERT, {BERT.name: tmp_path / "tuned"}, tmp_path)
-    assert "the checkpoint's, trained for cat, none, and goes on as that for glad, sad" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "the checkpoint's, trained for cat, none, and goes on as that for glad, sad; --new-head" in printed
 
 
 def test_outputs_that_config_json_asks_for_are_no_predictions(tmp_path):
