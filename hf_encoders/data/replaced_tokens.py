@@ -22,6 +22,9 @@ class DataCollatorForReplacedTokenDetection(DataCollatorForMaskedLM):
     samples take their places. The numbers are functions of (seed, epoch, example id, place), so that what is sampled
     does not depend on batch, process or restart.
 
+    For `ReplacedTokenDetectionModel`. transformers' `ElectraForPreTraining` takes these labels for classes of tokens,
+    without an error.
+
     Args:
         tokenizer (`PreTrainedTokenizerBase`): Gives the special tokens and the vocabulary.
         options: `packed`, `mask_probability` and the other arguments of `DataCollatorForMaskedLM`;
