@@ -16,14 +16,14 @@ from dataclasses import dataclass, field
 from itertools import chain, product
 from pydoc_data.topics import topics
 
-import numpy as np
-from torch.utils.data import Subset
-from transformers import HfArgumentParser, TrainingArguments, set_seed
-
 from hf_encoders import HfeAlbertConfig, HfeAlbertForPreTraining, data
 from hf_encoders.recipes.model_config import tokenizer_fields
 from hf_encoders.records.plots import logged_points, write_comparison
 from hf_encoders.training import PreTrainingTrainer
+
+import numpy as np
+from torch.utils.data import Subset
+from transformers import HfArgumentParser, TrainingArguments, set_seed
 
 
 @dataclass

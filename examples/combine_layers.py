@@ -16,15 +16,15 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pydoc_data.topics import topics
 
+from hf_encoders import data
+from hf_encoders.data.labelled_files import read_file
+from hf_encoders.finetuning import token_classification
+
 import torch
 from datasets import Dataset, DatasetDict
 from torch import nn
 from transformers import AutoModel, AutoTokenizer, HfArgumentParser, Trainer, TrainingArguments, set_seed
 from transformers.modeling_outputs import TokenClassifierOutput
-
-from hf_encoders import data
-from hf_encoders.data.labelled_files import read_file
-from hf_encoders.finetuning import token_classification
 
 
 @dataclass

@@ -15,8 +15,6 @@ held-out losses of the student. `hf-encoders distil` does the same, planned, res
 from dataclasses import dataclass, field
 from pydoc_data.topics import topics
 
-from transformers import AutoTokenizer, HfArgumentParser, PreTrainedModel, TrainingArguments, set_seed
-
 from hf_encoders import HfeBertConfig, HfeBertForMaskedLM
 from hf_encoders.data import (
     DataCollatorForMaskedLM,
@@ -29,6 +27,8 @@ from hf_encoders.data import (
 )
 from hf_encoders.distillation import student_from, with_teacher
 from hf_encoders.training import PreTrainingTrainer
+
+from transformers import AutoTokenizer, HfArgumentParser, PreTrainedModel, TrainingArguments, set_seed
 
 
 @dataclass

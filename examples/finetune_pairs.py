@@ -17,6 +17,9 @@ import sysconfig
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hf_encoders.data.labelled_files import read_file
+from hf_encoders.finetuning import sequence_classification
+
 from datasets import Dataset, DatasetDict
 from transformers import (
     AutoModelForSequenceClassification,
@@ -26,9 +29,6 @@ from transformers import (
     TrainingArguments,
     set_seed,
 )
-
-from hf_encoders.data.labelled_files import read_file
-from hf_encoders.finetuning import sequence_classification
 
 
 @dataclass

@@ -17,6 +17,9 @@ import sysconfig
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hf_encoders.data.labelled_files import read_file
+from hf_encoders.finetuning import question_answering
+
 from datasets import Dataset, DatasetDict
 from transformers import (
     AutoModelForQuestionAnswering,
@@ -26,9 +29,6 @@ from transformers import (
     TrainingArguments,
     set_seed,
 )
-
-from hf_encoders.data.labelled_files import read_file
-from hf_encoders.finetuning import question_answering
 
 
 # Question -> pattern whose group is the answer.

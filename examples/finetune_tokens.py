@@ -18,6 +18,9 @@ import sysconfig
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hf_encoders.data.labelled_files import read_file
+from hf_encoders.finetuning import token_classification
+
 from datasets import Dataset, DatasetDict
 from transformers import (
     AutoModelForTokenClassification,
@@ -27,9 +30,6 @@ from transformers import (
     TrainingArguments,
     set_seed,
 )
-
-from hf_encoders.data.labelled_files import read_file
-from hf_encoders.finetuning import token_classification
 
 
 TYPES = {"string", "list", "tuple", "dict", "dictionary", "integer", "byte", "set", "sequence", "iterator", "object"}

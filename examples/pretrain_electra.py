@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from pydoc_data.topics import topics
 
-from transformers import HfArgumentParser, TrainingArguments, set_seed
-
 from hf_encoders import HfeElectraConfig
 from hf_encoders.data import (
     SentenceBlocks,
@@ -28,6 +26,8 @@ from hf_encoders.data import (
 from hf_encoders.data.replaced_tokens import DataCollatorForReplacedTokenDetection
 from hf_encoders.objectives.rtd import ReplacedTokenDetectionModel
 from hf_encoders.training import PreTrainingTrainer
+
+from transformers import HfArgumentParser, TrainingArguments, set_seed
 
 
 @dataclass

@@ -14,9 +14,6 @@ Similar words are learned from the text itself, in any language; for Chinese (--
 from dataclasses import dataclass, field
 from functools import partial
 
-import numpy as np
-from transformers import HfArgumentParser, Trainer, TrainingArguments, set_seed
-
 from hf_encoders import HfeBertConfig, HfeBertForPreTraining
 from hf_encoders.data import (
     DataCollatorForSentenceOrderPrediction,
@@ -31,6 +28,9 @@ from hf_encoders.data import (
 from hf_encoders.data.corpus.similar_words import build_similar_words
 from hf_encoders.data.corpus.word_segmentation import jieba_segmenter
 from hf_encoders.training import EpochCallback
+
+import numpy as np
+from transformers import HfArgumentParser, Trainer, TrainingArguments, set_seed
 
 
 PEOPLE, PLACES = ("老师", "学生", "医生", "司机", "记者"), ("北京", "上海", "广州", "成都", "武汉")

@@ -15,9 +15,6 @@ import random
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from datasets import Dataset
-from transformers import HfArgumentParser, Trainer, TrainingArguments, set_seed
-
 from hf_encoders import HfeXLMConfig, HfeXLMWithLMHeadModel
 from hf_encoders.data import (
     DataCollatorForMaskedLM,
@@ -29,6 +26,9 @@ from hf_encoders.data import (
     train_tokenizer,
 )
 from hf_encoders.training import EpochCallback
+
+from datasets import Dataset
+from transformers import HfArgumentParser, Trainer, TrainingArguments, set_seed
 
 
 NOUNS = {

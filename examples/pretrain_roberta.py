@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from pydoc_data.topics import topics
 
-from transformers import HfArgumentParser, Trainer, TrainingArguments, set_seed
-
 from hf_encoders import HfeRobertaConfig, HfeRobertaForMaskedLM
 from hf_encoders.data import (
     DataCollatorForMaskedLM,
@@ -27,6 +25,8 @@ from hf_encoders.data import (
     train_tokenizer,
 )
 from hf_encoders.training import EpochCallback
+
+from transformers import HfArgumentParser, Trainer, TrainingArguments, set_seed
 
 
 @dataclass

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from pydoc_data.topics import topics
 
-from transformers import HfArgumentParser, TrainingArguments, set_seed
-
 from hf_encoders import HfeXLNetConfig, HfeXLNetLMHeadModel
 from hf_encoders.data import (
     DataCollatorForPermutationLM,
@@ -26,6 +24,8 @@ from hf_encoders.data import (
     train_tokenizer,
 )
 from hf_encoders.training import PreTrainingTrainer
+
+from transformers import HfArgumentParser, TrainingArguments, set_seed
 
 
 @dataclass

@@ -16,15 +16,15 @@ import time
 from dataclasses import dataclass, field
 from itertools import chain
 
-import torch
-from datasets import Dataset
-from torch import nn
-from transformers import HfArgumentParser, TrainingArguments, set_seed
-
 from hf_encoders import HfeBertConfig, HfeBertForPreTraining, data
 from hf_encoders.data.corpus.python_docs import read_python_documents
 from hf_encoders.records.plots import logged_points, write_comparison
 from hf_encoders.training import PreTrainingTrainer
+
+import torch
+from datasets import Dataset
+from torch import nn
+from transformers import HfArgumentParser, TrainingArguments, set_seed
 
 
 @dataclass

@@ -2,21 +2,19 @@
 
 The public names are the configuration and model classes of every family, such as `HfeBertForMaskedLM`, `encode`, and
 `take_over_auto_classes`. They are imported, and registered with transformers' Auto classes, when one is first used:
-`import hf_encoders` alone imports neither torch nor transformers.
+`import hf_encoders` alone imports neither torch nor transformers. It sets `OMP_WAIT_POLICY=PASSIVE` unless it is set.
 """
 
 import importlib
 import os
-import sys
 from typing import Any
 
 
 __version__ = "0.1.0"
 
-if os.path.basename(sys.argv[0]) in ("hf-encoders", "hf-encoders.exe", "-m"):
-    # The command alone, before torch loads OpenMP: let waiting threads sleep instead of spinning. Next to other
-    # processes, spinning threads take the core from the thread that they wait for.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# Waiting threads sleep instead of spinning: next to other processes, spinning threads take the core from the thread
+# that they wait for. torch reads it when it is imported, also by transformers, so that this package has to come first.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def __getattr__(name: str) -> Any:

@@ -2,6 +2,7 @@
 
 import argparse
 import errno
+import os
 import re
 import signal
 import subprocess
@@ -283,3 +284,12 @@ def test_public_classes_are_imported_and_registered_at_their_first_use():
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert said.split() == ["HfeBertForMaskedLM", "True"]
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("given", "used"), [({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE")])
+def test_threads_of_a_script_sleep_while_they_wait_unless_it_says_otherwise(given, used):
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"} | given
+    code = "import sys, os, hf_encoders; print(os.environ['OMP_WAIT_POLICY'], 'torch' in sys.modules)"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert said.stdout.split() == [used, "False"]

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import re
 import runpy
 import subprocess
 import sys
@@ -194,6 +195,12 @@ def test_comparisons_write_a_table_and_a_picture(name, tmp_path):
     table = (tmp_path / "out" / "table.md").read_text()
     assert len(table.splitlines()) == 2 + len(figures) and table.strip() in output
     assert (tmp_path / "out" / "curves.png").read_bytes()[1:4] == b"PNG"
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+def test_examples_import_this_package_before_torch_which_reads_how_threads_wait(path):
+    packages = re.findall(r"^(?:from|import) (\w+)", path.read_text(), re.MULTILINE)
+    assert not {"torch", "transformers"} & {*packages[: packages.index("hf_encoders")]}
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
