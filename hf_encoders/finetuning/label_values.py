@@ -106,9 +106,9 @@ def read_label_lists(
         known = names_of_column(rows, column)
         values = rows[column][:]
         lists = [split_labels(value, separator, f"{split} data, row {i}: {column}") for i, value in enumerate(values)]
-        if are_binary(lists):
+        if split == "train" and are_binary(lists):
             raise ValueError(
-                f"{split} data, row 0: {column} is {values[0]!r}: rows of 0 and 1 do not name the labels. Give one "
+                f"train data, row 0: {column} is {values[0]!r}: rows of 0 and 1 do not name the labels. Give one "
                 "column per label (--label-column pump,valve,fault), or the names of each row's labels."
             )
         labels[split] = []

@@ -73,6 +73,9 @@ def test_rows_of_0_and_1_are_refused(rows):
 
 def test_classes_may_be_called_0_and_1():
     assert prepare([[0], [1], [0, 1], []], multi_label=True).train_set["labels"][2] == [1.0, 1.0]
+    data = splits(train={"text": ["a", "b"], "label": [[0, 1], [2]]}, test={"text": ["a"], "label": [[0, 1]]})
+    task = sequence_classification.prepare(data, tokenizer_of(BERT), max_length=LENGTH, multi_label=True)
+    assert task.eval_sets["test"]["labels"][:] == [[1.0, 1.0, 0.0]]
 
 
 @pytest.mark.parametrize("element", [None, float("nan"), "", " ", -1, -100])
