@@ -197,7 +197,7 @@ def load_model(
             if sorted(classes.values()) == sorted(config.id2label.values()):
                 remedy = ""
                 if classes != config.id2label:
-                    order_classes(model, list(classes.values()), list(config.id2label.values()))
+                    order_classes(model, classes, config.id2label)
             print(
                 f"  the head is the checkpoint's, trained for {of}, and goes on as that for {now}{remedy}", flush=True
             )
@@ -208,14 +208,15 @@ def load_model(
     return model
 
 
-def order_classes(model: PreTrainedModel, before: list[str], after: list[str]) -> None:
-    """Put the classes of a trained head into another order."""
+def order_classes(model: PreTrainedModel, before: dict[int, str], after: dict[int, str]) -> None:
+    """Put the classes of a trained head into another order; both are `id2label` with the same names."""
     prefix = f"{model.base_model_prefix}."
     of_head = [module for name, module in model.named_modules() if not name.startswith(prefix)]
     scores = [module for module in of_head if isinstance(module, torch.nn.Linear)][-1]
+    numbers = {name: number for number, name in before.items()}
     with torch.no_grad():
         for weight in scores.parameters():
-            weight.copy_(weight[[before.index(name) for name in after]])
+            weight.copy_(weight[[numbers[after[number]] for number in range(len(after))]])
 
 
 def with_defaults(settings: RunSettings, config: PreTrainedConfig, task: PreparedTask) -> RunSettings:

@@ -1,5 +1,7 @@
 """The head of a fine-tuned model: it is kept, put into another order, or made anew."""
 
+import json
+
 import pytest
 import torch
 from transformers import AutoModelForSequenceClassification
@@ -46,6 +48,18 @@ def test_the_same_labels_in_another_order_keep_what_they_mean(encoders, tmp_path
     with torch.no_grad():
         before, after = (model.eval()(input_ids=ids)["logits"] for model in (tuned, other))
     torch.testing.assert_close(after, before[:, [2, 0, 1]])
+
+
+def test_classes_are_told_by_their_numbers_and_not_by_their_places_in_config_json(encoders, tmp_path):
+    """Where keys are sorted as text, 10 comes before 2."""
+    names = [f"class {number}" for number in range(12)]
+    tuned, folder, _ = labelled_head(encoders, tmp_path, BERT, "hf_encoders", names)
+    path = tmp_path / "tuned" / "config.json"
+    fields = json.loads(path.read_text())
+    fields["id2label"] = dict(sorted(fields["id2label"].items()))
+    path.write_text(json.dumps(fields))
+    other = load_model(folder, AutoModelForSequenceClassification, load_config(folder), fields_of(names[::-1]))
+    torch.testing.assert_close(other.classifier.weight, tuned.classifier.weight.flip(0))
 
 
 @each_family
