@@ -137,16 +137,15 @@ def prepare(
 class TaggedSentences(NamedTuple):
     """The words of each sentence, and a tag for each word."""
 
+    split: str
     words: list[list[str]]
     tags: list[list[str]]
-    places: list[str]  # of each sentence in the data, for messages: the split and row
-    first_lines: list[int] | None = None  # of each sentence in its file, if it is from one with a word per line
+    first_lines: list[int] | None  # of each sentence in its file, if it is from one with a word per line
 
     def place(self, sentence: int, word: int) -> str:
         """Return where a word is, for messages."""
-        if self.first_lines is None:
-            return self.places[sentence]
-        return f"{self.places[sentence]} (line {self.first_lines[sentence] + word})"
+        line = "" if self.first_lines is None else f" (line {self.first_lines[sentence] + word})"
+        return f"{self.split} data, row {sentence}{line}"
 
     def with_capital_prefixes(self) -> "TaggedSentences":
         """Return the sentences with their tags as `capital_prefix` writes them."""
@@ -157,25 +156,20 @@ def read_sentences(rows: datasets.Dataset, split: str, tokens_column: str, tags_
     """Return words and tags of a split, as text."""
     known = names_of_column(rows, tags_column)
     sentences, all_tags = rows[tokens_column][:], rows[tags_column][:]
-    read = TaggedSentences(
-        sentences,
-        [],
-        [f"{split} data, row {row}" for row in range(len(sentences))],
-        rows["first_line"][:] if "first_line" in rows.column_names else None,
-    )
+    first_lines = rows["first_line"][:] if "first_line" in rows.column_names else None
+    read = TaggedSentences(split, sentences, [], first_lines)
     for row, (words, tags) in enumerate(zip(sentences, all_tags, strict=True)):
+        where = f"{split} data, row {row}"
         if not isinstance(words, list) or not isinstance(tags, list):
-            raise ValueError(
-                f"{read.places[row]}: {tokens_column} and {tags_column} must be lists, one entry per word."
-            )
+            raise ValueError(f"{where}: {tokens_column} and {tags_column} must be lists, one entry per word.")
         if len(words) != len(tags):
             raise ValueError(
-                f"{read.places[row]}: {len(words)} {tokens_column}, but {len(tags)} {tags_column}: give each word one."
+                f"{where}: {len(words)} {tokens_column}, but {len(tags)} {tags_column}: give each word one."
             )
         read.tags.append([])
         for number, (word, tag) in enumerate(zip(words, tags, strict=True)):
             if not isinstance(word, str):
-                raise ValueError(f"{read.places[row]}: {tokens_column} has {word!r}, not text.")
+                raise ValueError(f"{where}: {tokens_column} has {word!r}, not text.")
             name = name_of(tag, known, NO_LABEL_IN_LISTS)
             if name is None:
                 raise ValueError(
