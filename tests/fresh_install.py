@@ -97,7 +97,7 @@ def run_all(folder: Path, python: Path) -> None:
     hf_encoders("adapt bert/model --corpus sample/text/accelerate.txt --output adapted --max-steps 4")
     hf_encoders("finetune text-classification --model adapted/model --train sample/train.csv --test sample/test.csv "
                 "--output topics --max-steps 4 --seeds 0")  # fmt: skip
-    hf_encoders("evaluate --model adapted/model --text sample/text/accelerate.txt --limit 20")
+    hf_encoders("evaluate --model adapted/model --text sample/text/accelerate.txt --limit 20 --skip-long")
     hf_encoders("export adapted/model --to native --output exported")
     hf_encoders("publish adapted/model --repo me/adapted --license apache-2.0 --dry-run")
 
