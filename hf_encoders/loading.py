@@ -3,9 +3,11 @@
 Anything missing, damaged or of another kind is a `ValueError` that names the option, its value and the remedy.
 """
 
+import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import torch
 from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
@@ -16,14 +18,20 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     StrictDataclassError,
 )
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.utils import cached_file, find_adapter_config_file
+from transformers.utils import (
+    SAFE_WEIGHTS_INDEX_NAME,
+    SAFE_WEIGHTS_NAME,
+    cached_file,
+    find_adapter_config_file,
+)
 
 from hf_encoders.errors import first_line
 from hf_encoders.inputs import check_checkpoint
+from hf_encoders.models.encoder_checkpoints import refuse_shards_elsewhere
 from hf_encoders.models.encoder_configuration import EncoderConfig
-from hf_encoders.registration import configurations
+from hf_encoders.registration import configurations, public_names
 
 
 CLASSES = ("hf_encoders", "transformers")
@@ -74,16 +82,58 @@ def read_config(
     for name in ("auto_map", "custom_pipelines"):
         if not isinstance(fields.get(name) or {}, dict):
             raise ValueError(f"{what}: config.json has {name}={fields[name]!r}, which is not an object: {REMEDY}")
-    model_type = str(fields.get("model_type"))
+    model_type = fields.get("model_type") or _unwritten_model_type(source, fields)
+    known = ", ".join(config_class.model_type for config_class in configurations())
+    if model_type is None:
+        raise ValueError(
+            f'{what}: config.json has no model_type: add the line "model_type": "bert", or what it is of {known}, to '
+            "the file (in a copy, for a model on the Hub)."
+        )
     for config_class in configurations():
-        if model_type in (config_class.model_type, f"hfe_{config_class.model_type}"):
+        if model_type in config_class.model_types():
             try:
                 return config_class.from_pretrained(str(source), local_files_only=is_local(source, option))
             except StrictDataclassError as error:
                 said = " ".join(str(error).split())
                 raise ValueError(f"{what}: config.json is not of this kind of model ({said}): {REMEDY}") from error
-    known = ", ".join(config_class.model_type for config_class in configurations())
     raise ValueError(f"{what}: config.json has model_type={model_type!r}; this package has {known}: {other_family}.")
+
+
+def _unwritten_model_type(source: str | Path, fields: dict[str, Any]) -> str | None:
+    """Return the `model_type` of a config.json of before 2020, which has none; None if it cannot be told.
+
+    It is that of the class in `architectures`, or of the only family whose parameters have names like those in the
+    safetensors file.
+    """
+    for config_class in configurations():
+        prefix = config_class.__name__.removeprefix("Hfe").removesuffix("Config")
+        named = re.compile(rf"{prefix}(Model|For[A-Z]\w+|(With)?LMHeadModel)")
+        if any(named.fullmatch(str(name)) for name in fields.get("architectures") or ()):
+            return config_class.model_type
+    names = _weight_names(source)
+    found = [
+        config_class.model_type
+        for config_class in configurations()
+        if any(name.startswith(f"{_base_model(config_class).base_model_prefix}.") for name in names)
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def _base_model(config_class: type[EncoderConfig]) -> type[PreTrainedModel]:
+    return public_names()[config_class.AUTO_MAP["AutoModel"].rpartition(".")[2]]
+
+
+def _weight_names(source: str | Path) -> list[str]:
+    """Names of the weights in a checkpoint's safetensors file, or in its index of shards; none if it has neither."""
+    try:
+        if file := optional_file(source, SAFE_WEIGHTS_NAME):
+            with safe_open(file, framework="pt") as weights:
+                return list(weights.keys())
+        if index := optional_file(source, SAFE_WEIGHTS_INDEX_NAME):
+            return list(json.loads(index.read_bytes())["weight_map"])
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError):
+        pass  # loading says what is wrong with the file
+    return []
 
 
 def _config_fields(source: str | Path, option: str | None) -> dict:
@@ -93,7 +143,7 @@ def _config_fields(source: str | Path, option: str | None) -> dict:
         # Loaders look for an adapter before the model's own weights.
         adapter = find_adapter_config_file(str(source), local_files_only=local)
         fields = {} if adapter else PreTrainedConfig.get_config_dict(str(source), local_files_only=local)[0]
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{what} has no readable config.json ({first_line(error)}): {REMEDY}") from error
     if adapter:
         raise ValueError(
@@ -244,10 +294,12 @@ def load_weights(
     the error names the option `--new-head`; None is for commands that do not have it.
 
     Raises:
-        ValueError: for missing or damaged files, weights of other shapes, and as `check_loaded`.
+        ValueError: for missing or damaged files, weights of other shapes or of fewer layers, and as `check_loaded`.
     """
     cannot = f"{option} {name!r} cannot be loaded as {auto_class.__name__}"
+    _check_layers(name, config, option)
     try:
+        refuse_shards_elsewhere(name)
         model, found = auto_class.from_pretrained(
             name,
             config=config,
@@ -268,6 +320,18 @@ def load_weights(
             raise ValueError(f"{cannot} ({key} has the shape {tuple(saved)}, not {tuple(expected)}): {remedy}.")
     check_loaded(model, found["unexpected_keys"], f"{option} {name!r}")
     return model, sorted(found["missing_keys"]), sorted(found["unexpected_keys"])
+
+
+def _check_layers(name: str, config: PreTrainedConfig, option: str) -> None:
+    """Refuse a number of layers that the weights do not have, before any is built."""
+    # ALBERT's groups of layers, whose weights all its layers share.
+    num_layers = getattr(config, "num_hidden_groups", config.num_hidden_layers)
+    numbers = [int(number) for key in _weight_names(name) for number in re.findall(r"\.(\d+)\.", key)]
+    if numbers and num_layers > max(numbers) + 1:
+        raise ValueError(
+            f"{option} {name!r}: config.json asks for {num_layers} layers, and the weights are of {max(numbers) + 1}: "
+            "correct the number there."
+        )
 
 
 def check_loaded(model: PreTrainedModel, unexpected: Iterable[str], what: str) -> None:

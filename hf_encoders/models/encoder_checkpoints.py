@@ -71,6 +71,7 @@ def load_checked(
     """
     if use_safetensors is False:
         raise ValueError(f"use_safetensors=False asks for a pickle, which is not read: leave it out, and {CONVERT}.")
+    refuse_shards_elsewhere(source, **kwargs)
     try:
         model, report = load(
             source, *args, ignore_mismatched_sizes=True, output_loading_info=True, use_safetensors=True, **kwargs
@@ -102,6 +103,24 @@ def load_checked(
 
 
 # --- files ---
+
+
+def refuse_shards_elsewhere(
+    source: str | os.PathLike | None, variant: str | None = None, subfolder: str | None = None, **_: Any
+) -> None:
+    """Raise OSError for a folder whose index names shards outside of it, which `from_pretrained` would read."""
+    names = (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME)
+    weights, index = (Path(str(source), subfolder or "", _with_variant(name, variant)) for name in names)
+    if weights.exists() or not index.is_file():
+        return
+    try:
+        shards = set(json.loads(index.read_bytes())["weight_map"].values())
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return  # `problem_of_shards` says so
+    if outside := sorted(name for name in map(str, shards) if os.path.isabs(name) or ".." in Path(name).parts):
+        raise OSError(
+            f"{index} names {outside[0]!r}, outside of its folder: put the weights beside it, and correct it."
+        )
 
 
 def problem_of_files(source: str | os.PathLike | None, variant: str | None = None, **kwargs: Any) -> str | None:

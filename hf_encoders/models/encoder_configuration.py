@@ -35,6 +35,7 @@ ANSWERING_PIPELINE = {
 }
 PIPELINE_FILES = ("question_answering_pipeline.py", "encoder_answers.py")  # no modeling file imports them
 POSITION_EMBEDDING_TYPES = ("absolute", "relative_key", "relative_key_query")
+FROM_FILE = "_from_file"  # marks the arguments that a file has
 SAME_WORD = 0.92  # ratio of `difflib`: hiden_size is hidden_size, num_layers is not the name of a field
 FINE_TUNING_HEADS = ("SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice")
 
@@ -75,6 +76,7 @@ class EncoderConfig(transformers.PreTrainedConfig):
     # `{Auto class: file.Class}` of the family, written to every config.json so that each Auto class loads.
     AUTO_MAP: ClassVar[dict[str, str]] = {}
     _auto_class: ClassVar[str | None] = "AutoConfig"  # saving copies the code beside config.json
+    OTHER_MODEL_TYPES: ClassVar[tuple[str, ...]] = ()  # of checkpoints that are of the family in all but name
     TOKENIZER_CLASS: ClassVar[str] = ""
     HEAD_DROPOUT_FIELD: ClassVar[str] = "hidden_dropout_prob"  # of fine-tuning heads; None means `hidden_dropout_prob`
     VOCABULARY_KIND: ClassVar[str] = ""  # wordpiece, bpe (byte-level), suffix-bpe (`</w>` ends a word) or unigram
@@ -110,7 +112,9 @@ class EncoderConfig(transformers.PreTrainedConfig):
         if kwargs.get("model_type") == f"hfe_{type(self).model_type}":
             del kwargs["model_type"]
         own = [*(field.name for field in fields(self)), *self.attribute_map]
-        for name in kwargs.keys() - self.attribute_map:  # others are kept: files of any version of transformers load
+        # What a user types: files of any age load, and what they have beside the fields is kept.
+        typed = set() if kwargs.pop(FROM_FILE, False) else kwargs.keys() - self.attribute_map
+        for name in typed:
             if not name.startswith("_") and (meant := difflib.get_close_matches(name, own, n=1, cutoff=SAME_WORD)):
                 raise ValueError(f"{name} is not a field of {type(self).__name__}: did you mean {meant[0]}?")
         kwargs.setdefault("tokenizer_class", self.TOKENIZER_CLASS)
@@ -214,12 +218,22 @@ class EncoderConfig(transformers.PreTrainedConfig):
                 return
 
     @classmethod
+    def model_types(cls) -> tuple[str, ...]:
+        """The `model_type` of the files that the class reads: `to_dict` writes the second one beyond native."""
+        return (cls.model_type, f"hfe_{cls.model_type}", *cls.OTHER_MODEL_TYPES)
+
+    @classmethod
     def get_config_dict(cls, *args: Any, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """As in transformers; also reads the `model_type` that `to_dict` writes for a configuration beyond native."""
+        """As in transformers; also reads the other `model_types`."""
         config_dict, kwargs = super().get_config_dict(*args, **kwargs)
-        if config_dict.get("model_type") == f"hfe_{cls.model_type}":
+        if config_dict.get("model_type") in cls.model_types():
             config_dict["model_type"] = cls.model_type
         return config_dict, kwargs
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        """As in transformers: names that are no fields are kept, however much they look like one."""
+        return super().from_dict({**config_dict, FROM_FILE: True}, **kwargs)
 
 
 @strict
