@@ -1,6 +1,7 @@
 """Output classes, every field with its shape. Fields of transformers' own outputs come first and in its order."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from transformers.modeling_outputs import MaskedLMOutput
@@ -28,8 +29,30 @@ class FlatEncoderOutput(ModelOutput):
     tokens: FlatTokens | None = None
 
 
+class LogitsOnRequest:
+    """Mixed into outputs whose scores are not computed while training: says so where these are read as in a dict.
+
+    `outputs.logits` and `outputs.get("logits", None)` are None then: copying, pickling and DDP read every attribute.
+    """
+
+    def __getitem__(self, key: Any) -> Any:
+        if key not in self:
+            self._refuse(key)
+        return super().__getitem__(key)
+
+    def get(self, key: str, *default: Any) -> Any:
+        """As in a dict, but scores that were not computed are a KeyError unless there is a default."""
+        if key not in self and not default:
+            self._refuse(key)
+        return super().get(key, *default)
+
+    def _refuse(self, key: Any) -> None:
+        if key in ("logits", "prediction_logits"):
+            raise KeyError(f"{key} are not computed while training with labels: pass return_logits=True to the model.")
+
+
 @dataclass
-class HfeMaskedLMOutput(MaskedLMOutput):
+class HfeMaskedLMOutput(LogitsOnRequest, MaskedLMOutput):
     """Output of the MLM heads.
 
     Args:
@@ -45,7 +68,7 @@ class HfeMaskedLMOutput(MaskedLMOutput):
 
 
 @dataclass
-class HfeForPreTrainingOutput(ModelOutput):
+class HfeForPreTrainingOutput(LogitsOnRequest, ModelOutput):
     """Output of BERT's pre-training head.
 
     Args:

@@ -22,6 +22,7 @@ from .encoder_cpu_kernels import EncoderDropout
 from .encoder_heads import EncoderForMaskedLM, EncoderForPreTraining
 from .encoder_losses import ObjectiveSums
 from .encoder_models import EncoderModel, EncoderPreTrainedModel
+from .encoder_outputs import LogitsOnRequest
 from .encoder_recompute import project
 from .encoder_tasks import (
     EncoderForMultipleChoice,
@@ -33,7 +34,7 @@ from .encoder_tokens import FlatTokens
 
 
 @dataclass
-class HfeAlbertForPreTrainingOutput(ModelOutput):
+class HfeAlbertForPreTrainingOutput(LogitsOnRequest, ModelOutput):
     """Output of ALBERT's pre-training head: as `HfeForPreTrainingOutput`, with transformers' name for the pair scores.
 
     Args:

@@ -29,7 +29,7 @@ from .encoder_heads import EncoderHead
 from .encoder_linear_loss import linear_classification_sums
 from .encoder_losses import IGNORED, ObjectiveSums, classification_sums, normalised
 from .encoder_models import EncoderModel, EncoderPreTrainedModel
-from .encoder_outputs import FlatEncoderOutput
+from .encoder_outputs import FlatEncoderOutput, LogitsOnRequest
 from .encoder_recompute import project
 from .encoder_relative_attention import RelativeAttention, sinusoids
 from .encoder_streams import Streams, make_streams
@@ -267,7 +267,7 @@ def refuse_arguments_elsewhere(given: dict[str, Any]) -> None:
 
 
 @dataclass
-class HfeXLNetLMOutput(MaskedLMOutput):
+class HfeXLNetLMOutput(LogitsOnRequest, MaskedLMOutput):
     """Output of the LM head; fields as in `HfeMaskedLMOutput`, with the sums under another name.
 
     Args:
