@@ -8,6 +8,7 @@ from pathlib import Path
 
 
 NOT_THERE = "does not exist: check the spelling, and the folder it is relative to."
+REMEDY = "give a folder that save_pretrained wrote, or the name of a model on the Hub."
 
 
 def close_names(word: str, names: Iterable[str]) -> list[str]:
@@ -52,6 +53,19 @@ def check_checkpoint(source: str | Path, what: str) -> None:
     check_name_or_path(source, what)
     if Path(source).is_file():
         raise ValueError(f"{what} is a file: give the folder that it is in, as save_pretrained wrote it.")
+
+
+def check_model(source: str | Path, what: str) -> None:
+    """Refuse the name of a model as `check_checkpoint`, and a folder without a configuration.
+
+    An adapter, which has one of its own, passes.
+    """
+    check_checkpoint(source, what)
+    folder = Path(source)
+    if folder.is_dir() and not any((folder / name).exists() for name in ("config.json", "adapter_config.json")):
+        of_run = folder / "model"
+        remedy = f"give {str(of_run)!r}, which has one." if (of_run / "config.json").is_file() else REMEDY
+        raise ValueError(f"{what} has no config.json: {remedy}")
 
 
 def check_packages(names: Iterable[str], what: str, extra: str) -> None:

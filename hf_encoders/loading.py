@@ -28,14 +28,13 @@ from transformers.utils import (
 )
 
 from hf_encoders.errors import first_line
-from hf_encoders.inputs import check_checkpoint
+from hf_encoders.inputs import REMEDY, check_checkpoint, check_model
 from hf_encoders.models.encoder_checkpoints import refuse_shards_elsewhere
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.registration import configurations, public_names
 
 
 CLASSES = ("hf_encoders", "transformers")
-REMEDY = "give a folder that save_pretrained wrote, or the name of a model on the Hub."
 _FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt", "spiece.model")  # one is downloaded
 NOT_HERE = "is not a folder here, has not been downloaded, and the Hub cannot be reached"
 SECONDS_TO_ANSWER = 10  # timeout for the Hub
@@ -139,6 +138,7 @@ def _weight_names(source: str | Path) -> list[str]:
 def _config_fields(source: str | Path, option: str | None) -> dict:
     """The content of config.json."""
     what, local = _named(source, option), is_local(source, option)
+    check_model(source, what)
     try:
         # Loaders look for an adapter before the model's own weights.
         adapter = find_adapter_config_file(str(source), local_files_only=local)
@@ -150,10 +150,6 @@ def _config_fields(source: str | Path, option: str | None) -> dict:
             f"{what} holds a PEFT adapter ({Path(adapter).name}): merge the adapter first "
             "(model.merge_and_unload()), and save the result, with the tokenizer, to another folder."
         )
-    if not fields:  # from transformers, for a folder without the file
-        of_run = Path(source) / "model"
-        remedy = f"give {str(of_run)!r}, which has one." if (of_run / "config.json").is_file() else REMEDY
-        raise ValueError(f"{what} has no config.json: {remedy}")
     if not isinstance(fields, dict):
         raise ValueError(f"{what}: config.json holds a {type(fields).__name__}, not an object: {REMEDY}")
     return fields

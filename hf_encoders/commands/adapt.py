@@ -22,8 +22,6 @@ DOMAIN, GENERAL = "domain", "general"  # names of the sources, with --keep
 
 def run(arguments: argparse.Namespace) -> int:
     """Train on."""
-    if not 0 <= arguments.replay < 1:
-        raise ValueError(f"--replay {arguments.replay}: it is a share in [0, 1).")
     if arguments.max_length is not None and arguments.max_length < SHORTEST:
         raise ValueError(f"--max-length {arguments.max_length} must be at least {SHORTEST} tokens.")
     add_general_text(arguments)

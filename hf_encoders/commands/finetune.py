@@ -47,10 +47,6 @@ def run(arguments: argparse.Namespace) -> int:
     transformers.logging.disable_progress_bar()
     datasets.disable_progress_bars()
     folder = Path(arguments.output)
-    if len(set(arguments.seeds)) < len(arguments.seeds):
-        raise ValueError(f"--seeds {arguments.seeds}: a seed occurs twice; both runs would be the same.")
-    if not all(0 <= seed < 2**32 for seed in arguments.seeds):
-        raise ValueError(f"--seeds {arguments.seeds}: a seed must be from 0 to 2**32 - 1.")
     training = training_options.training_fields(arguments)
     if num_processes() > 1:
         raise ValueError("finetune runs in one process, one seed after the other: start it without torchrun.")

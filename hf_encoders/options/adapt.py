@@ -12,7 +12,7 @@ its --help): --max-steps and --learning-rate are what matters most.
 
 import argparse
 
-from hf_encoders.inputs import check_checkpoint
+from hf_encoders.inputs import check_model
 from hf_encoders.options.names import HEAD_STEPS, POSITIONS, TEXT_OBJECTIVES
 from hf_encoders.options.runs import add_run_arguments, check_run, check_text_or_corpus, recipe_names, recipes_for_help
 
@@ -82,7 +82,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Refuse a recipe and paths that are wrong."""
-    check_checkpoint(arguments.checkpoint, f"CHECKPOINT {arguments.checkpoint!r}")
+    """Refuse a recipe and paths that are wrong, and a share out of range."""
+    if not 0 <= arguments.replay < 1:
+        raise ValueError(f"--replay {arguments.replay}: it is a share in [0, 1).")
+    check_model(arguments.checkpoint, f"CHECKPOINT {arguments.checkpoint!r}")
     check_text_or_corpus(arguments.keep or (), "--keep")
     check_run(arguments)

@@ -1,4 +1,4 @@
-"""`hf-encoders benchmark`: speed and memory of this package and of transformers' own classes on this machine.
+"""`hf-encoders benchmark`: compare speed and memory with those of transformers' own classes on this machine.
 
 All implementations have the same weights, rows and masks, and take turns, round by round. Each combination of the
 settings gives one table; metrics are medians over the rounds, with minimum and maximum in brackets:
@@ -26,7 +26,7 @@ import argparse
 from typing import NamedTuple
 
 from hf_encoders.data.corpus.text_files import check_text_files
-from hf_encoders.inputs import check_checkpoint, check_name_or_path
+from hf_encoders.inputs import check_model, check_name_or_path
 from hf_encoders.options.names import COMPARABLE_OBJECTIVES
 from hf_encoders.registration import family_names
 from hf_encoders.writing import check_file
@@ -166,7 +166,7 @@ def check(arguments: argparse.Namespace) -> None:
     check_numbers(arguments)
     check_text_files(arguments.text or (), "--text")
     if arguments.model is not None:
-        check_checkpoint(arguments.model, f"--model {arguments.model!r}")
+        check_model(arguments.model, f"--model {arguments.model!r}")
     if arguments.tokenizer is not None:
         check_name_or_path(arguments.tokenizer, f"--tokenizer {arguments.tokenizer!r}")
     if arguments.json:

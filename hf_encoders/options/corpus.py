@@ -1,4 +1,4 @@
-"""`hf-encoders corpus`: text files or a dataset to a tokenized corpus in a folder, with a report.
+"""`hf-encoders corpus`: tokenize text files or a dataset into a corpus in a folder, with a report.
 
 Splits documents into sentences, tokenizes them with several processes, drops exact duplicates, and warns of what
 predicts a failed pre-training. Killed and started again with the same arguments, it resumes.

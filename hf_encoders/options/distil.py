@@ -1,4 +1,4 @@
-"""`hf-encoders distil TEACHER --corpus DIR --output DIR`: a smaller encoder that learns from a larger one.
+"""`hf-encoders distil TEACHER --corpus DIR --output DIR`: train a smaller encoder that learns from a larger one.
 
 TEACHER is a folder or a name on the Hub: a masked language model of this package or of transformers, your own or a
 published one. The student begins with some of its layers (--layers), its embeddings and its head, and learns from its
@@ -12,7 +12,7 @@ transformers.TrainingArguments, --plan, resuming and extending are as for `hf-en
 
 import argparse
 
-from hf_encoders.inputs import check_checkpoint
+from hf_encoders.inputs import check_model
 from hf_encoders.options.names import LOSS_WEIGHTS, SOFT_TARGETS, TEMPERATURE
 from hf_encoders.options.runs import add_run_arguments, check_run, recipe_names, recipes_for_help
 from hf_encoders.registration import family_names
@@ -78,5 +78,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def check(arguments: argparse.Namespace) -> None:
     """Refuse a recipe and paths that are wrong."""
-    check_checkpoint(arguments.teacher, f"TEACHER {arguments.teacher!r}")
+    check_model(arguments.teacher, f"TEACHER {arguments.teacher!r}")
     check_run(arguments)

@@ -10,7 +10,7 @@ Both cost one forward pass per token.
 import argparse
 
 from hf_encoders.data.corpus.text_files import check_text_files
-from hf_encoders.inputs import check_checkpoint, check_exists
+from hf_encoders.inputs import check_exists, check_model
 from hf_encoders.options.names import CLASSES, MAX_TOKENS
 from hf_encoders.writing import check_file
 
@@ -51,6 +51,6 @@ def check(arguments: argparse.Namespace) -> None:
     check_text_files(arguments.text or (), "--text")
     for path in arguments.pairs or ():
         check_exists(path, "--pairs")
-    check_checkpoint(arguments.model, f"--model {arguments.model!r}")
+    check_model(arguments.model, f"--model {arguments.model!r}")
     if arguments.json:
         check_file(arguments.json, "--json")

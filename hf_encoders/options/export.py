@@ -10,7 +10,7 @@ The checkpoint may be this package's or transformers' own, in one safetensors fi
 import argparse
 from pathlib import Path
 
-from hf_encoders.inputs import check_checkpoint, check_packages
+from hf_encoders.inputs import check_model, check_packages
 from hf_encoders.options.names import EXPORTS
 from hf_encoders.writing import check_folder
 
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def check(arguments: argparse.Namespace) -> None:
     """Refuse paths that are wrong, and a format whose packages are missing."""
-    check_checkpoint(arguments.directory, f"DIR_OR_NAME {arguments.directory!r}")
+    check_model(arguments.directory, f"DIR_OR_NAME {arguments.directory!r}")
     check_form(arguments.to, arguments.output)
 
 

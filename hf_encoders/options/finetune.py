@@ -10,7 +10,7 @@ from pathlib import Path
 
 import hf_encoders
 from hf_encoders.data.corpus.text_files import check_is_text
-from hf_encoders.inputs import check_checkpoint, check_exists, check_name_or_path
+from hf_encoders.inputs import check_exists, check_model, check_name_or_path
 from hf_encoders.options import finetuning_tasks
 from hf_encoders.options.finetuning import add_data_arguments, add_training_arguments
 from hf_encoders.options.names import CHECKPOINTS, CLASSES
@@ -84,7 +84,7 @@ def docstring_of(module: str) -> str | None:
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Refuse paths that are wrong."""
+    """Refuse paths that are wrong, and seeds that are."""
     if (arguments.train is None) == (arguments.dataset is None):
         raise ValueError("give either --train FILE or --dataset NAME to train on.")
     for name in ("train", "validation", "test"):
@@ -94,5 +94,9 @@ def check(arguments: argparse.Namespace) -> None:
             check_is_text(Path(path), f"--{name}: ")
     if arguments.dataset is not None:
         check_name_or_path(arguments.dataset, f"--dataset {arguments.dataset!r}")
-    check_checkpoint(arguments.model, f"--model {arguments.model!r}")
+    check_model(arguments.model, f"--model {arguments.model!r}")
     check_folder(arguments.output, "--output")
+    if len(set(arguments.seeds)) < len(arguments.seeds):
+        raise ValueError(f"--seeds {arguments.seeds}: a seed occurs twice; both runs would be the same.")
+    if not all(0 <= seed < 2**32 for seed in arguments.seeds):
+        raise ValueError(f"--seeds {arguments.seeds}: a seed must be from 0 to 2**32 - 1.")

@@ -1,4 +1,4 @@
-"""`hf-encoders pretrain RECIPE --corpus DIR --output DIR`: a run from a recipe, planned, resumable, recorded.
+"""`hf-encoders pretrain RECIPE --corpus DIR --output DIR`: train an encoder from a recipe: planned, resumable.
 
 RECIPE is one of those below, or a YAML file of your own. PATH of --corpus is a corpus that `hf-encoders corpus` made
 (with --tokenizer, the one it was made with), or text: files or folders as for `hf-encoders corpus`; then the recipe's
@@ -19,7 +19,7 @@ In several processes: torchrun --nproc_per_node N --no-python hf-encoders pretra
 
 import argparse
 
-from hf_encoders.inputs import check_checkpoint
+from hf_encoders.inputs import check_model
 from hf_encoders.options.runs import add_run_arguments, check_run, recipe_names, recipes_for_help
 
 
@@ -42,5 +42,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def check(arguments: argparse.Namespace) -> None:
     """Refuse a recipe and paths that are wrong."""
     if arguments.initial is not None:
-        check_checkpoint(arguments.initial, f"--from {arguments.initial!r}")
+        check_model(arguments.initial, f"--from {arguments.initial!r}")
     check_run(arguments)

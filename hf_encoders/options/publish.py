@@ -1,4 +1,4 @@
-"""`hf-encoders publish`: a saved directory to the Hub, checked, with its model card, in one commit.
+"""`hf-encoders publish`: push a saved directory to the Hub, checked, with its model card, in one commit.
 
 The directory must load in a process without this package and give the same outputs there. The card is generated from
 training_record.json; a card that was edited by hand is not replaced. Weights, code, configuration, tokenizer, card,

@@ -141,7 +141,13 @@ def recipe_file(name: str | Path) -> Path:
 
 
 def check_run(arguments: argparse.Namespace) -> None:
-    """Refuse a recipe and paths that are wrong."""
+    """Refuse a recipe and paths that are wrong, and options that exclude each other, before anything is removed."""
+    if not 0 < arguments.validation_share < 1:
+        raise ValueError(f"--validation-share {arguments.validation_share}: must be above 0 and below 1.")
+    if arguments.overwrite and arguments.plan:
+        raise ValueError("--overwrite removes a run, and --plan starts none: leave one of them out.")
+    if arguments.measure and not arguments.plan:
+        raise ValueError("--measure is for --plan: add it, or leave --measure out.")
     recipe_file(arguments.recipe)
     for name, paths in named_paths(arguments.corpus, "--corpus").items():
         check_text_or_corpus(paths, f"--corpus {name}=..." if name else "--corpus")

@@ -1,4 +1,4 @@
-"""`hf-encoders tokenizer`: text files or a dataset to a family's kind of tokenizer in a folder, with a report.
+"""`hf-encoders tokenizer`: train a tokenizer of a family's kind on text files or a dataset, with a report.
 
 `--extend CHECKPOINT --add N` adds entries for the words of the text to the tokenizer and the model of CHECKPOINT.
 

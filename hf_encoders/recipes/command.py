@@ -44,7 +44,7 @@ from hf_encoders.saved_files import CARD_FILE, published_files, refuse_secrets
 from hf_encoders.training.faults.out_of_memory import is_out_of_memory
 from hf_encoders.training.head_warm_up import HeadWarmUpCallback
 from hf_encoders.training.trainer import PreTrainingTrainer
-from hf_encoders.writing import check_folder, locked
+from hf_encoders.writing import locked
 
 
 def train_run(arguments: argparse.Namespace, recipe: Recipe, objective: Objective | None = None) -> int:
@@ -54,7 +54,7 @@ def train_run(arguments: argparse.Namespace, recipe: Recipe, objective: Objectiv
         recipe = dataclasses.replace(recipe, optimizer=given["optim"])
     if "max_steps" in given:
         recipe = recipe.of_steps(given["max_steps"])
-    corpus = check_arguments(arguments)
+    corpus = CorpusPaths.of_words(arguments.corpus, arguments.language, arguments.source_options)
     recipe = with_sampling(recipe, arguments, corpus)
     corpus.check_recipe(recipe, objective.model_fields(recipe.config_class) if objective else None)
     output = Path(arguments.output)
@@ -214,18 +214,6 @@ def plan_of_run(
 def plan_of_trainer(run: Run, trainer: PreTrainingTrainer) -> Plan:
     """The plan of a run that has a trainer."""
     return make_plan(run, trainer.train_dataset, trainer.data_collator, trainer.model.config)
-
-
-def check_arguments(arguments: argparse.Namespace) -> CorpusPaths:
-    """Refuse invalid arguments before anything is removed or written; returns the paths of the text."""
-    if not 0 < arguments.validation_share < 1:
-        raise ValueError(f"--validation-share {arguments.validation_share}: must be above 0 and below 1.")
-    if arguments.overwrite and arguments.plan:
-        raise ValueError("--overwrite removes a run, and --plan starts none: leave one of them out.")
-    if arguments.measure and not arguments.plan:
-        raise ValueError("--measure is for --plan: add it, or leave --measure out.")
-    check_folder(arguments.output, "--output")
-    return CorpusPaths.of_words(arguments.corpus, arguments.language, arguments.source_options)
 
 
 def with_sampling(recipe: Recipe, arguments: argparse.Namespace, corpus: CorpusPaths) -> Recipe:

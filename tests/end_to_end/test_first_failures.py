@@ -23,7 +23,7 @@ FAILURES = [
     # Not a model.
     (FINETUNE.replace("MODEL", "FOLDER"), "FOLDER' has no config.json: give a folder that save_pretrained wrote"),
     (EVALUATE.replace("MODEL", "FOLDER"), "FOLDER' has no config.json: give a folder that save_pretrained wrote"),
-    (EXPORT.replace("MODEL", "FOLDER"), "FOLDER has no config.json: give a folder that save_pretrained wrote"),
+    (EXPORT.replace("MODEL", "FOLDER"), "FOLDER' has no config.json: give a folder that save_pretrained wrote"),
     (EVALUATE.replace("MODEL", "RUN"), "RUN' has no config.json: give 'RUN/model', which has one."),
     (PUBLISH.replace("MODEL", "FOLDER"), "not published: 1 error(s) above"),
     (PUBLISH.replace("MODEL", "GONE"), "GONE' does not exist: check the spelling"),

@@ -104,6 +104,10 @@ MISTAKES = [
     ("pretrain", ["--optim", "adafctor"], "did you mean adafactor?"),
     ("pretrain", ["--lr-scheduler-type", "cosin"], "did you mean cosine?"),
     ("pretrain", ["--validation-share", "x"], "argument --validation-share: invalid float value"),
+    ("pretrain", ["--validation-share", "2"], "--validation-share 2.0: must be above 0 and below 1"),
+    ("pretrain", ["--measure"], "--measure is for --plan"),
+    ("adapt", ["--replay", "1"], "--replay 1.0: it is a share in [0, 1)"),
+    ("adapt", {"model": "run"}, "CHECKPOINT 'run' has no config.json: give 'run/model', which has one"),
     ("adapt", {"model": "./no"}, f"CHECKPOINT './no' {NOT_THERE}"),
     ("adapt", {"text.txt": "no.txt"}, f"--corpus: 'no.txt' {NOT_THERE}"),
     ("adapt", {"new": "text.txt"}, "text.txt is a file: name a folder"),
@@ -120,6 +124,8 @@ MISTAKES = [
     ("finetune", {"text-classification": "text-clasification"}, "did you mean text-classification?"),
     ("finetune", {"rows.csv": "no.csv"}, f"--train 'no.csv' {NOT_THERE}"),
     ("finetune", ["--validation", "no.csv"], f"--validation 'no.csv' {NOT_THERE}"),
+    ("finetune", {"model": "tokens"}, "--model 'tokens' has no config.json: give a folder that save_pretrained wrote"),
+    ("finetune", ["--seeds", "1", "1"], "--seeds [1, 1]: a seed occurs twice"),
     ("finetune", {"model": "./no"}, f"--model './no' {NOT_THERE}"),
     ("finetune", {"new": "text.txt"}, "text.txt is a file: name a folder"),
     ("finetune", ["--epochs", "x"], "argument --epochs/--num-train-epochs: invalid float value"),
@@ -161,8 +167,10 @@ def told(tmp_path_factory):
     (folder / "text.txt").write_text("A sentence.\n")
     (folder / "rows.csv").write_text("text,label\ngood,1\nbad,0\n")
     (folder / "book.epub").write_bytes(b"PK\x03\x04" + bytes(26) + b"mimetypeapplication/epub+zip" + b"text " * 500)
-    (folder / "model").mkdir()
-    (folder / "model" / "config.json").write_text("{}")
+    for name in ("model/config.json", "run/model/config.json", "tokens/tokenizer.json"):
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_text("{}")
+    before = sorted(folder.rglob("*"))
     lines = [with_mistake(command, mistake) for command, mistake, _ in MISTAKES]
     lines += [[name, "--help"] for name in COMMANDS] + [["finetune", "question-answering", "--help"]]
     path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path if entry)
@@ -171,7 +179,7 @@ def told(tmp_path_factory):
         input=json.dumps(lines), capture_output=True, text=True, cwd=folder, env={**os.environ, "PYTHONPATH": path},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert {path.name for path in folder.iterdir()} == {"text.txt", "rows.csv", "book.epub", "model"}
+    assert sorted(folder.rglob("*")) == before
     return {tuple(words): found for words, found in zip(lines, json.loads(done.stdout), strict=True)}
 
 

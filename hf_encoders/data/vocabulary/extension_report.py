@@ -90,12 +90,12 @@ class ExtensionReport:
         if len(self.added) < asked:
             warnings.append(
                 f"the text gave {len(self.added):,} new entries of {asked:,}: no other words, or pieces in long ones, "
-                "occur often enough. Give more text, or keep it so."
+                "occur often enough. Give more text, or use the tokenizer as it is."
             )
         if self.text.tokens_after > (1 - FEW_SAVED) * self.text.tokens_before:
             warnings.append(
                 f"the text has {1 - self.text.tokens_after / self.text.tokens_before:.1%} fewer tokens: the old "
-                "vocabulary fits it. Train on without new entries, or add more."
+                "vocabulary fits it. Train with the old tokenizer, or add more entries."
             )
         return warnings
 
