@@ -120,7 +120,9 @@ def recipes_for_help(names: Iterable[str]) -> str:
     lines = []
     for name in names:
         text = (RECIPES / f"{name}.yaml").read_text(encoding="utf-8")
-        comment = " ".join(line.strip("# ") for line in takewhile(lambda line: line[0] == "#", text.splitlines()))
+        comment = " ".join(
+            line.strip("# ") for line in takewhile(lambda line: line.startswith("#"), text.splitlines())
+        )
         comment = re.sub(r" \(https://[^)]*\)|, https://[^\s)]+", "", comment)
         lines.append(f"  {name:20}{re.split(r'(?<! al)[.;:] |[.]$', comment)[0]}")
     return "\n".join(["recipes:", *lines])

@@ -255,7 +255,7 @@ def test_a_shipped_reference_is_of_the_recipe_that_is_shipped():
         (["run", "--output", "nowhere/x.png"], "its folder does not exist"),
         (["run", "--output", "x.docx"], "--output x.docx: must end in one of "),
         (["run", "--output", "x"], "--output x: must end in one of "),
-        (["run", "--output", "empty"], "must end in one of "),
+        (["run", "--output", "empty"], "--output empty: is a folder: name a file"),
         (["run", "--output", "closed/x.png"], "closed/x.png: may not be written: name another file"),
         (["run", "--save-reference", "closed/x.json"], "written to (Permission denied): name another folder"),
         (["run", "run", "--save-reference", "x"], "for one run"),
