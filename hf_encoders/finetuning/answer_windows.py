@@ -188,13 +188,14 @@ def read_questions(
             question, moves = _question(*texts, split)
         except AnswerNotFoundError as error:
             if not skip_invalid:
-                raise
+                remedy = "correct it, or leave out such questions with --skip-invalid."
+                raise ValueError(f"{error}: {remedy}") from None
             skipped.append(str(error))
             continue
         questions.append(question)
         moved += moves
     if not questions:
-        raise ValueError(f"{split} data: no question is left: {skipped[0]}")
+        raise ValueError(f"{split} data: no question is left; the first: {skipped[0]}.")
     without = [one.id for one in questions if not one.golds]
     if without and not allow_no_answer:
         raise ValueError(
@@ -212,7 +213,7 @@ def read_questions(
     return questions, plan
 
 
-class AnswerNotFoundError(ValueError):
+class AnswerNotFoundError(Exception):
     """An answer is not in its context, or at several places of which none is near its position."""
 
 
@@ -231,10 +232,7 @@ def _question(name: str, question: str, context: str, answers: Any, split: str) 
         if positions[-1] is None:
             places = context.count(gold)
             found = f"which occurs {places} times in the context, none near it" if places else "nor in its context"
-            raise AnswerNotFoundError(
-                f"{where}: its answer {gold!r} is not at answer_start={start}, {found}: correct it, or leave out such "
-                "questions with --skip-invalid."
-            )
+            raise AnswerNotFoundError(f"{where}: its answer {gold!r} is not at answer_start={start}, {found}")
         if positions[-1] != start:
             moves.append(f"question {name!r}: {gold!r} from {start} to {positions[-1]}")
     span = trimmed_span(context, positions[0], positions[0] + len(golds[0])) if golds else None
