@@ -19,11 +19,12 @@ from pydoc_data.topics import topics
 from hf_encoders import data
 from hf_encoders.data.labelled_files import read_file
 from hf_encoders.finetuning import token_classification
+from hf_encoders.loading import load_tokenizer
 
 import torch
 from datasets import Dataset, DatasetDict
 from torch import nn
-from transformers import AutoModel, AutoTokenizer, HfArgumentParser, Trainer, TrainingArguments, set_seed
+from transformers import AutoModel, HfArgumentParser, Trainer, TrainingArguments, set_seed
 from transformers.modeling_outputs import TokenClassifierOutput
 
 
@@ -93,7 +94,7 @@ def main() -> None:
         splits = keywords_in_documentation()
 
     # 2. Windows; the first token of each word has its tag.
-    tokenizer = AutoTokenizer.from_pretrained(arguments.model)
+    tokenizer = load_tokenizer(arguments.model)
     max_length = min(arguments.max_length, tokenizer.model_max_length)
     task = token_classification.prepare(splits, tokenizer, max_length=max_length)
 

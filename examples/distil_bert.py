@@ -26,9 +26,10 @@ from hf_encoders.data import (
     train_tokenizer,
 )
 from hf_encoders.distillation import student_from, with_teacher
+from hf_encoders.loading import load_tokenizer
 from hf_encoders.training import PreTrainingTrainer
 
-from transformers import AutoTokenizer, HfArgumentParser, PreTrainedModel, TrainingArguments, set_seed
+from transformers import HfArgumentParser, PreTrainedModel, TrainingArguments, set_seed
 
 
 @dataclass
@@ -67,7 +68,7 @@ def main() -> None:
         sentences = (sentence for document in documents for sentence in document)
         tokenizer = train_tokenizer(sentences, HfeBertConfig, arguments.vocab_size, arguments.max_length)
     else:
-        tokenizer = AutoTokenizer.from_pretrained(arguments.teacher)
+        tokenizer = load_tokenizer(arguments.teacher)
     corpus = tokenize_documents(documents, tokenizer, max_sentence_tokens=arguments.max_length)
     corpus, held_out = split_train_validation(corpus, validation_share=0.1, seed=training.seed)
 

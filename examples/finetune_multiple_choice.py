@@ -19,11 +19,11 @@ from pathlib import Path
 
 from hf_encoders.data.labelled_files import read_file
 from hf_encoders.finetuning import multiple_choice
+from hf_encoders.loading import load_tokenizer
 
 from datasets import Dataset, DatasetDict
 from transformers import (
     AutoModelForMultipleChoice,
-    AutoTokenizer,
     HfArgumentParser,
     Trainer,
     TrainingArguments,
@@ -92,7 +92,7 @@ def main() -> None:
         data = functions_and_choices()
 
     # 2. Token ids, truncated to the model's maximum length, and the index of the right ending.
-    tokenizer = AutoTokenizer.from_pretrained(arguments.model)
+    tokenizer = load_tokenizer(arguments.model)
     max_length = min(arguments.max_length, tokenizer.model_max_length)
     task = multiple_choice.prepare(data, tokenizer, max_length=max_length)
     print(*task.plan, sep="\n")

@@ -19,11 +19,11 @@ from pathlib import Path
 
 from hf_encoders.data.labelled_files import read_file
 from hf_encoders.finetuning import question_answering
+from hf_encoders.loading import load_tokenizer
 
 from datasets import Dataset, DatasetDict
 from transformers import (
     AutoModelForQuestionAnswering,
-    AutoTokenizer,
     HfArgumentParser,
     Trainer,
     TrainingArguments,
@@ -93,7 +93,7 @@ def main() -> None:
         data = questions_on_docstrings()
 
     # 2. Windows of question and context, and the positions of the answers.
-    tokenizer = AutoTokenizer.from_pretrained(arguments.model)
+    tokenizer = load_tokenizer(arguments.model)
     max_length = min(arguments.max_length, tokenizer.model_max_length)
     task = question_answering.prepare(data, tokenizer, max_length=max_length)
     print(*task.plan, sep="\n")

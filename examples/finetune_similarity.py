@@ -19,11 +19,11 @@ from pathlib import Path
 
 from hf_encoders.data.labelled_files import read_file
 from hf_encoders.finetuning import sequence_regression
+from hf_encoders.loading import load_tokenizer
 
 from datasets import Dataset, DatasetDict
 from transformers import (
     AutoModelForSequenceClassification,
-    AutoTokenizer,
     HfArgumentParser,
     Trainer,
     TrainingArguments,
@@ -91,7 +91,7 @@ def main() -> None:
         data = altered_sentences()
 
     # 2. Token ids, truncated to the model's maximum length, and numeric labels.
-    tokenizer = AutoTokenizer.from_pretrained(arguments.model)
+    tokenizer = load_tokenizer(arguments.model)
     max_length = min(arguments.max_length, tokenizer.model_max_length)
     task = sequence_regression.prepare(data, tokenizer, max_length=max_length, text_pair_column="text_pair")
     print(*task.plan, sep="\n")

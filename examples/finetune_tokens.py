@@ -20,11 +20,11 @@ from pathlib import Path
 
 from hf_encoders.data.labelled_files import read_file
 from hf_encoders.finetuning import token_classification
+from hf_encoders.loading import load_tokenizer
 
 from datasets import Dataset, DatasetDict
 from transformers import (
     AutoModelForTokenClassification,
-    AutoTokenizer,
     HfArgumentParser,
     Trainer,
     TrainingArguments,
@@ -93,7 +93,7 @@ def main() -> None:
         data = types_in_docstrings()
 
     # 2. Windows within the model's maximum length; the first token of each word carries its tag.
-    tokenizer = AutoTokenizer.from_pretrained(arguments.model)
+    tokenizer = load_tokenizer(arguments.model)
     max_length = min(arguments.max_length, tokenizer.model_max_length)
     task = token_classification.prepare(data, tokenizer, max_length=max_length)
     print(*task.plan, sep="\n")

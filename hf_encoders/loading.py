@@ -19,12 +19,20 @@ from huggingface_hub.errors import (
     StrictDataclassError,
 )
 from safetensors import SafetensorError, safe_open
-from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
 from transformers.utils import (
     SAFE_WEIGHTS_INDEX_NAME,
     SAFE_WEIGHTS_NAME,
     cached_file,
     find_adapter_config_file,
+    logging,
 )
 
 from hf_encoders.errors import first_line
@@ -34,8 +42,11 @@ from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.registration import configurations, public_names
 
 
+logger = logging.get_logger(__name__)
+
 CLASSES = ("hf_encoders", "transformers")
 _FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt", "spiece.model")  # one is downloaded
+_STEPS = ("model", "pre_tokenizer", "normalizer", "post_processor")  # of text to ids, in tokenizer.json
 NOT_HERE = "is not a folder here, has not been downloaded, and the Hub cannot be reached"
 SECONDS_TO_ANSWER = 10  # timeout for the Hub
 # From this length on there is no limit, and texts are cut to the other one (that of pre-training of XLNet).
@@ -158,27 +169,90 @@ def _config_fields(source: str | Path, option: str | None) -> dict:
 def load_tokenizer(
     source: str | Path, option: str | None = None, config: PreTrainedConfig | None = None
 ) -> PreTrainedTokenizerBase:
-    """The tokenizer of a folder, of the `tokenizer.json` in one, or of a repository; code in it is not run.
+    """Return the tokenizer of a folder, of the `tokenizer.json` in one, or of a repository; code in it is not run.
 
-    Errors name the option that named it. With a `config` transformers does not look for one.
+    Where there is a `tokenizer.json`, the ids are those that `tokenizers.Tokenizer.from_file` gives. If the class in
+    `tokenizer_config.json` or `config.json`, with its settings such as `do_lower_case`, gives others, the file is read
+    as `PreTrainedTokenizerFast`, with the special tokens and the length in `tokenizer_config.json`. Errors name the
+    option that named the source. With a `config` transformers does not look for one.
 
     Raises:
-        ValueError: if none can be loaded, or it has special tokens only.
+        ValueError: If none can be loaded, if it has special tokens only, or if its class is written in Python and the
+            ids of a `tokenizer.json` beside it may be others.
     """
     if Path(source).is_file():
         source = _folder_of_tokenizer(Path(source), option)
     what, local = _named(source, option), is_local(source, option)
     remedy = f"save it there with tokenizer.save_pretrained({str(source)!r}), or give another folder or name."
     try:
-        tokenizer = AutoTokenizer.from_pretrained(
-            str(source), config=config, trust_remote_code=False, local_files_only=local
-        )
+        tokenizer = _read_tokenizer(str(source), config, local)
     except Exception as error:  # those of the tokenizers library have no class of their own
         raise ValueError(f"{what} has no tokenizer that can be loaded ({first_line(error)}): {remedy}") from error
+    if not tokenizer.is_fast and optional_file(source, "tokenizer.json"):
+        raise ValueError(
+            f"{what}: its tokenizer class, {type(tokenizer).__name__}, is written in Python and does not read "
+            "tokenizer.json, which may give other ids: in a copy, remove tokenizer.json or, if it is the right one, "
+            'write "tokenizer_class": "PreTrainedTokenizerFast" into tokenizer_config.json.'
+        )
     # Without files transformers 5 returns a tokenizer with special tokens only.
     if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
         raise ValueError(f"{what} has no tokenizer, or one with special tokens only: {remedy}")
     return tokenizer
+
+
+def _read_tokenizer(source: str, config: PreTrainedConfig | None, local: bool) -> PreTrainedTokenizerBase:
+    """Return the tokenizer of the class that transformers chooses, or of tokenizer.json alone where the two differ.
+
+    transformers 5 reads vocabulary and merges from tokenizer.json, and the class makes the rest anew.
+    """
+    options = {"local_files_only": local}
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, config=config, trust_remote_code=False, **options)
+    except ImportError:  # a class in Python needs a package, and does not read tokenizer.json
+        raise
+    except Exception:
+        if optional_file(source, "tokenizer.json") is None:
+            raise
+        return PreTrainedTokenizerFast.from_pretrained(source, **options)
+    if not tokenizer.is_fast or optional_file(source, "tokenizer.json") is None:
+        return tokenizer
+    of_file = PreTrainedTokenizerFast.from_pretrained(source, **options)
+    if _gives_same_ids(tokenizer, of_file):
+        return tokenizer
+    logger.warning_once(
+        f"{source}: {type(tokenizer).__name__} does not give the ids of tokenizer.json, which is read without it."
+    )
+    vocabulary = of_file.get_vocab()
+    tokens = {name: token for name, token in tokenizer.special_tokens_map.items() if token in vocabulary}
+    for name in ("model_input_names", "padding_side"):  # defaults of the class, as the special tokens may be
+        options[name] = getattr(tokenizer, name)
+    return PreTrainedTokenizerFast.from_pretrained(source, **options, **tokens)
+
+
+def _gives_same_ids(first: PreTrainedTokenizerFast, second: PreTrainedTokenizerFast) -> bool:
+    """Whether two tokenizers give the same ids and token types to every text.
+
+    Normalizers and post-processors may do the same however they are described: that is tried, on every character.
+    """
+    parts = [json.loads(tokenizer.backend_tokenizer.to_str()) for tokenizer in (first, second)]
+    same = {name: parts[0][name] == parts[1][name] for name in _STEPS}
+    if first.get_vocab() != second.get_vocab() or not (same["model"] and same["pre_tokenizer"]):
+        return False
+    if not same["post_processor"]:
+        for texts in (["a"], ["a", "a"]):
+            one, two = (tokenizer(*texts, return_token_type_ids=True) for tokenizer in (first, second))
+            if dict(one) != dict(two):
+                return False
+    starts = (start for start in range(0, 0x10000, 256) if not 0xD800 <= start < 0xE000)  # surrogates are no text
+    lines = ("".join(f"  a{chr(code)}b {chr(code)} ``A''" for code in range(start, start + 256)) for start in starts)
+    return same["normalizer"] or all(_words(first, line) == _words(second, line) for line in lines)
+
+
+def _words(tokenizer: PreTrainedTokenizerFast, text: str) -> list[str]:
+    """Return the words that the model of a tokenizer cuts into tokens."""
+    normalizer, pre_tokenizer = tokenizer.backend_tokenizer.normalizer, tokenizer.backend_tokenizer.pre_tokenizer
+    text = normalizer.normalize_str(text) if normalizer else text
+    return [word for word, _ in pre_tokenizer.pre_tokenize_str(text)] if pre_tokenizer else [text]
 
 
 def optional_file(source: str | Path, name: str) -> Path | None:

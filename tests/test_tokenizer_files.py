@@ -1,0 +1,137 @@
+"""Ids are those of tokenizer.json, whatever class stands beside it, and also once they are saved."""
+
+import json
+import shutil
+
+import pytest
+from tokenizers import Tokenizer, normalizers
+from transformers import AutoTokenizer, BertJapaneseTokenizer
+
+from hf_encoders.cli import main
+from hf_encoders.data import train_tokenizer
+from hf_encoders.loading import load_tokenizer
+from hf_encoders.registration import config_class_of
+from hf_encoders.saved_files import save_tokenizer
+from tests.finetuning.tiny import save_encoder
+from tests.hub.tiny_checkpoints import BERT
+
+
+TRAINED_ON = ["The pump failed, the valve stopped.", "A motor ran; the umbrella isn't here.", "Die Übung läuft."] * 20
+TEXTS = ["The pump failed", "Die Übung isn't 12,345  here.", "a [MASK], a <mask> and a ﬁne Ｔｅｓｔ"]
+# Vocabularies: WordPiece, byte-level BPE, Unigram, Unigram with RoBERTa's special tokens, BPE with a suffix.
+FAMILIES = ("bert", "roberta", "albert", "xlm-roberta", "xlm")
+CLASSES = ("Bert", "Roberta", "Albert", "XLNet", "XLMRoberta", "DistilBert", "Electra", "Camembert", "MPNet")
+
+
+def folder_with_class(family, name, folder, **fields):
+    """A trained tokenizer, in whose tokenizer_config.json another class is written."""
+    train_tokenizer(TRAINED_ON, config_class_of(family), 300, max_length=77).save_pretrained(folder)
+    file = folder / "tokenizer_config.json"
+    kept = {key: value for key, value in json.loads(file.read_text()).items() if key.endswith(("_token", "_length"))}
+    file.write_text(json.dumps({**kept, "tokenizer_class": f"{name}TokenizerFast", **fields}))
+    return folder
+
+
+def assert_as_in_file(tokenizer, file):
+    expected = Tokenizer.from_file(str(file))
+    assert [tokenizer(text).input_ids for text in TEXTS] == [expected.encode(text).ids for text in TEXTS]
+    assert tokenizer(*TEXTS[:2]).input_ids == expected.encode(*TEXTS[:2]).ids
+    assert tokenizer.get_vocab() == expected.get_vocab()
+
+
+@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_ids_are_those_of_the_file_whatever_the_class(family, name, tmp_path):
+    source = folder_with_class(family, name, tmp_path / "source", padding_side="left")
+    tokenizer = load_tokenizer(source)
+    save_tokenizer(tokenizer, tmp_path / "saved")
+    for read in (tokenizer, load_tokenizer(tmp_path / "saved"), AutoTokenizer.from_pretrained(tmp_path / "saved")):
+        assert_as_in_file(read, source / "tokenizer.json")
+        assert (read.model_max_length, read.padding_side) == (77, "left")
+        written = json.loads((source / "tokenizer_config.json").read_text())
+        for role in ("mask_token", "pad_token", "cls_token", "sep_token", "unk_token"):
+            assert getattr(read, role) == written[role]
+
+
+def test_special_tokens_of_old_folders_and_those_of_the_class(tmp_path):
+    source = folder_with_class("bert", "Roberta", tmp_path / "old")
+    written = json.loads((source / "tokenizer_config.json").read_text())
+    tokens = {key: value for key, value in written.items() if key.endswith("_token")}
+    (source / "special_tokens_map.json").write_text(json.dumps(tokens))
+    (source / "tokenizer_config.json").write_text('{"tokenizer_class": "RobertaTokenizer"}')
+    tokenizer = load_tokenizer(source)
+    assert (tokenizer.mask_token, tokenizer.bos_token) == ("[MASK]", None)
+    assert tokenizer.model_input_names == ["input_ids", "attention_mask"]
+    assert_as_in_file(tokenizer, source / "tokenizer.json")
+
+    (source / "special_tokens_map.json").unlink()
+    (source / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')  # strip_accents: another one
+    tokenizer = load_tokenizer(source)
+    assert (tokenizer.mask_token, tokenizer.pad_token_id) == ("[MASK]", 0)
+    assert tokenizer.model_input_names == ["input_ids", "token_type_ids", "attention_mask"]
+    assert_as_in_file(tokenizer, source / "tokenizer.json")
+
+
+def test_settings_that_disagree_with_the_file_have_no_effect(tmp_path):
+    source = folder_with_class("bert", "Bert", tmp_path / "source", do_lower_case=False, strip_accents=False)
+    assert AutoTokenizer.from_pretrained(source)(TEXTS[0]).input_ids.count(1) > 0, "transformers follows the settings"
+    assert_as_in_file(load_tokenizer(source), source / "tokenizer.json")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_class_that_gives_the_same_ids_is_kept(family, tmp_path):
+    saved = train_tokenizer(TRAINED_ON, config_class_of(family), 300)
+    saved.save_pretrained(tmp_path)
+    assert type(load_tokenizer(tmp_path)) is type(saved)
+
+
+def test_a_class_is_kept_where_the_same_steps_are_described_otherwise(tmp_path):
+    saved = train_tokenizer(TRAINED_ON, config_class_of("albert"), 300)
+    saved.save_pretrained(tmp_path)
+    backend = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    # As in the published files of ALBERT and many of XLM-R, although the words are cut at white space anyway.
+    backend.normalizer = normalizers.Sequence([backend.normalizer, normalizers.Replace("  ", " ")])
+    backend.save(str(tmp_path / "tokenizer.json"))
+    assert type(load_tokenizer(tmp_path)) is type(saved)
+
+
+def test_tokens_that_were_added_after_the_file_was_written(tmp_path):
+    source = folder_with_class("bert", "Roberta", tmp_path / "source", extra_special_tokens=["<title>"])
+    size = Tokenizer.from_file(str(source / "tokenizer.json")).get_vocab_size()
+    (source / "added_tokens.json").write_text(json.dumps({"gearbox": size}))
+    tokenizer = load_tokenizer(source)
+    assert tokenizer("gearbox <title>", add_special_tokens=False).input_ids == [size, size + 1]
+    assert tokenizer(TEXTS[0]).input_ids == Tokenizer.from_file(str(source / "tokenizer.json")).encode(TEXTS[0]).ids
+
+
+def test_a_class_in_python_beside_a_tokenizer_json_is_refused_with_both_names(tmp_path):
+    source = folder_with_class("bert", "BertJapanese", tmp_path)
+    fields = json.loads((source / "tokenizer_config.json").read_text())
+    fields |= {"tokenizer_class": "BertJapaneseTokenizer", "word_tokenizer_type": "basic"}
+    (source / "tokenizer_config.json").write_text(json.dumps(fields))
+    vocabulary = json.loads((source / "tokenizer.json").read_text())["model"]["vocab"]
+    (source / "vocab.txt").write_text("\n".join(sorted(vocabulary, key=vocabulary.get)))
+    with pytest.raises(ValueError, match="BertJapaneseTokenizer.*tokenizer.json.*tokenizer_config.json"):
+        load_tokenizer(source)
+    (source / "tokenizer.json").unlink()
+    assert isinstance(load_tokenizer(source), BertJapaneseTokenizer)
+
+
+@pytest.mark.parametrize("damage", [b"{", b'{"version": "1.0", "model": {"type": "Bigram"}}'])
+def test_a_damaged_file_is_refused(damage, tmp_path):
+    source = folder_with_class("bert", "Bert", tmp_path)
+    (source / "tokenizer.json").write_bytes(damage)
+    with pytest.raises(ValueError, match=f"--model '{source}' has no tokenizer that can be loaded"):
+        load_tokenizer(source, "--model")
+
+
+def test_a_fine_tuned_model_has_the_ids_of_the_file(tmp_path):
+    model = save_encoder(BERT, tmp_path / "model", vocab_size=400)
+    for file in model.glob("*token*"):
+        file.unlink()
+    shutil.copytree(folder_with_class("bert", "Roberta", tmp_path / "tokenizer"), model, dirs_exist_ok=True)
+    (tmp_path / "a.csv").write_text("text,label\n" + "The pump failed.,a\nA motor ran.,b\n" * 6)
+    command = ["finetune", "text-classification", "--model", model, "--train", tmp_path / "a.csv", "--max-steps", 1]
+    words = [*command, "--output", tmp_path / "out", "--disable-tqdm", "True"]
+    assert main([str(word) for word in words]) == 0
+    assert_as_in_file(AutoTokenizer.from_pretrained(tmp_path / "out" / "seed-0"), model / "tokenizer.json")
