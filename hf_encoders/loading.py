@@ -336,9 +336,9 @@ def _folder_of_tokenizer(file: Path, option: str | None) -> Path:
     what = _named(file, option)
     if file.suffix in (".model", ".spm", ".spiece"):
         raise ValueError(
-            f"{what} is a bare SentencePiece model: copy it into a folder as spiece.model, write the tokenizer there "
-            "with transformers.AlbertTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) (needs pip install "
-            "'hf_encoders[sentencepiece]'), and give the folder."
+            f"{what} is a bare SentencePiece model: make a tokenizer of it with hf-encoders tokenizer "
+            f"--from-sentencepiece {str(file)!r} --family xlm-roberta --output FOLDER (or albert, or xlnet), and give "
+            "the folder."
         )
     raise ValueError(f"{what} is a file: give the folder of a tokenizer, as tokenizer.save_pretrained wrote it.")
 

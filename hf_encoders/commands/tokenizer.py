@@ -1,6 +1,7 @@
 """Run `hf-encoders tokenizer`; its options are in `hf_encoders/options/tokenizer.py`."""
 
 import argparse
+import json
 import math
 import sys
 import time
@@ -23,6 +24,7 @@ from hf_encoders.data.corpus.sources import TextSource, make_source
 from hf_encoders.data.corpus.text_files import check_text_files
 from hf_encoders.data.corpus.text_options import load_split
 from hf_encoders.data.mixture import Sampling
+from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
 from hf_encoders.data.vocabulary.report import (
     REPORT_FILE,
     TokenizerReport,
@@ -30,6 +32,7 @@ from hf_encoders.data.vocabulary.report import (
     source_statistics,
     tokenizer_statistics,
 )
+from hf_encoders.data.vocabulary.sentencepiece_model import tokenizer_of_sentencepiece
 from hf_encoders.data.vocabulary.source_words import CountedText, count_selected_text
 from hf_encoders.data.vocabulary.text_selection import HELD_OUT_BYTES, SelectedText
 from hf_encoders.data.vocabulary.tokenizer_training import pipeline_options, tokenizer_of_words, untrained_tokenizer
@@ -43,16 +46,11 @@ from hf_encoders.writing import check_folder, holds_files, locked, replaced_file
 
 
 ADDED = 1000  # default number of entries that --extend adds
-# Options without effect on a tokenizer that is extended, with their defaults.
-OF_NEW_TOKENIZERS = {
-    "vocab_size": None,
-    "compare_sizes": None,
-    "lowercase": False,
-    "cased": False,
-    "strip_accents": False,
-    "character_coverage": 1.0,
-    "max_length": 512,
-}
+# Options without effect on a tokenizer whose entries are there already, with their defaults.
+OF_LEARNING = {"vocab_size": None, "compare_sizes": None, "cased": False, "character_coverage": 1.0}
+# Those without effect on a tokenizer that is extended, and on one that is converted.
+OF_NEW_TOKENIZERS = {**OF_LEARNING, "lowercase": False, "strip_accents": False, "max_length": 512}
+OF_TEXT = {"limit": None, "held_out": 0.01, "sampling_alpha": None, "language": []}
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -63,6 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
         if getattr(arguments, name) is not None:
             raise ValueError(f"--{name} is for --extend DIR_OR_NAME: leave it out.")
     config_class = config_class_of(KINDS[arguments.kind][0] if arguments.kind else arguments.family)
+    if arguments.from_sentencepiece is not None:
+        return convert(arguments, config_class)
     arguments.kind = config_class.VOCABULARY_KIND
     one_size = config_class.vocab_size if arguments.vocab_size is None else arguments.vocab_size
     sizes = arguments.compare_sizes or [one_size]
@@ -101,8 +101,31 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def convert(arguments: argparse.Namespace, config_class: type[EncoderConfig]) -> int:
+    """Write the tokenizer of a SentencePiece file."""
+    for name, default in {**OF_LEARNING, **OF_TEXT}.items():
+        if getattr(arguments, name) != default:
+            option = name.replace("_", "-")
+            raise ValueError(f"--{option} has no effect with --from-sentencepiece, which reads no text: leave it out.")
+    output, file = Path(arguments.output), Path(arguments.from_sentencepiece)
+    check_output(output, arguments.overwrite)
+    arguments.until_end.enter_context(locked(output, "--output", wait=False))
+    options = {name: getattr(arguments, name) for name in ("max_length", "lowercase", "strip_accents")}
+    tokenizer = tokenizer_of_sentencepiece(file, config_class, **options)
+    settings = {"from_sentencepiece": file.name, "family": config_class.model_type, **options}
+    report = {"settings": settings, "entries": len(tokenizer), "versions": library_versions()}
+    with replaced_files(output) as unfinished:
+        save_tokenizer(tokenizer, unfinished)
+        (unfinished / REPORT_FILE).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    print(f"{len(tokenizer):,} entries; a model's vocab_size: {padded_vocab_size(tokenizer):,}")
+    print(f"AutoTokenizer.from_pretrained({str(output)!r}) loads it")
+    return 0
+
+
 def extend(arguments: argparse.Namespace) -> int:
     """Add entries to the tokenizer of a checkpoint, and their rows to its model."""
+    if arguments.from_sentencepiece is not None:
+        raise ValueError("--extend adds entries for text, and --from-sentencepiece reads none: give --input instead.")
     number = ADDED if arguments.add is None else arguments.add
     if number < 1:
         raise ValueError(f"--add {number} must be at least 1.")

@@ -1,5 +1,7 @@
 """`hf-encoders tokenizer`: train a tokenizer of a family's kind on text files or a dataset, with a report.
 
+`--from-sentencepiece FILE.model --family FAMILY` converts a SentencePiece file instead.
+
 `--extend CHECKPOINT --add N` adds entries for the words of the text to the tokenizer and the model of CHECKPOINT.
 
 The same text and settings give the same tokenizer. `AutoTokenizer.from_pretrained(DIR)` loads it, also where this
@@ -7,9 +9,10 @@ package is not installed; `hf-encoders corpus` takes it as `--tokenizer DIR`.
 """
 
 import argparse
+from pathlib import Path
 
 from hf_encoders.data.corpus.text_files import check_text_files
-from hf_encoders.inputs import check_name_or_path
+from hf_encoders.inputs import check_name_or_path, check_packages
 from hf_encoders.options.names import HELD_OUT_MEGABYTES, KINDS
 from hf_encoders.options.text import add_text_arguments, check_text
 from hf_encoders.registration import family_names
@@ -107,7 +110,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_text_arguments(parser: argparse.ArgumentParser) -> None:
-    add_text_arguments(parser, takes_names=True)
+    source = add_text_arguments(parser, takes_names=True)
+    source.add_argument(
+        "--from-sentencepiece",
+        metavar="FILE",
+        help="make the tokenizer of --family from this SentencePiece model, such as spiece.model, with its pieces",
+    )
     parser.add_argument(
         "--language",
         action="extend",
@@ -148,4 +156,8 @@ def check(arguments: argparse.Namespace) -> None:
     check_text_files(arguments.keep or (), "--keep")
     if arguments.extend is not None:
         check_name_or_path(arguments.extend, f"--extend {arguments.extend!r}")
+    if (file := arguments.from_sentencepiece) is not None:
+        if not Path(file).is_file():
+            raise ValueError(f"--from-sentencepiece {file!r} is no file: give the .model file.")
+        check_packages(("sentencepiece",), "--from-sentencepiece", "sentencepiece")
     check_folder(arguments.output, "--output")

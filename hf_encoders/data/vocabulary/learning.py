@@ -52,7 +52,7 @@ def learn_vocabulary(
     Raises:
         ValueError: If `vocab_size` has no room for the special tokens and the characters of the words.
     """
-    ends = ([_special_token(tokenizer, role) for role in roles] for roles in (first, last))
+    ends = ([special_token(tokenizer, role) for role in roles] for roles in (first, last))
     model = tokenizer.backend_tokenizer.model
     if isinstance(model, models.BPE) and model.end_of_word_suffix:
         return _suffix_bpe(words, tokenizer, vocab_size, *ends)
@@ -65,7 +65,8 @@ def learn_vocabulary(
     )
 
 
-def _special_token(tokenizer: PreTrainedTokenizerBase, role: str) -> str:
+def special_token(tokenizer: PreTrainedTokenizerBase, role: str) -> str:
+    """Return the token that has a role, such as `mask`; a token in angle brackets is itself."""
     return role if role.startswith("<") else getattr(tokenizer, f"{role}_token")
 
 
@@ -107,7 +108,7 @@ def _byte_level_bpe(
     return {
         "vocab": {piece: number for number, piece in enumerate([*learned, *last])},
         "merges": [tuple(merge) for merge in trained["merges"]],
-        "mask_token": _mask_with_its_space(tokenizer.mask_token),
+        "mask_token": mask_with_its_space(tokenizer.mask_token),
     }
 
 
@@ -155,7 +156,7 @@ def _unigram(
     scored.sort(key=lambda entry: (-entry[1], entry[0]))
     return {
         "vocab": [(token, 0.0) for token in first] + scored + [(token, 0.0) for token in last],
-        "mask_token": _mask_with_its_space(tokenizer.mask_token),
+        "mask_token": mask_with_its_space(tokenizer.mask_token),
     }
 
 
@@ -178,7 +179,7 @@ def _trained(words: dict[str, int], model: models.Model, trainer: trainers.Train
     return json.loads(tokenizer.to_str())["model"]
 
 
-def _mask_with_its_space(mask: str) -> AddedToken:
+def mask_with_its_space(mask: str) -> AddedToken:
     """A mask token that includes the space before it, as in roberta-base and albert-base-v2.
 
     Otherwise `is <mask>.` has a space token before the mask, which no pre-training example has.
