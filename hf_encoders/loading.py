@@ -47,6 +47,7 @@ logger = logging.get_logger(__name__)
 CLASSES = ("hf_encoders", "transformers")
 _FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt", "spiece.model")  # one is downloaded
 _STEPS = ("model", "pre_tokenizer", "normalizer", "post_processor")  # of text to ids, in tokenizer.json
+_MANY_CAPITALS = 0.05  # of a vocabulary; cased ones have a third, and uncased ones hardly any
 NOT_HERE = "is not a folder here, has not been downloaded, and the Hub cannot be reached"
 SECONDS_TO_ANSWER = 10  # timeout for the Hub
 # From this length on there is no limit, and texts are cut to the other one (that of pre-training of XLNet).
@@ -197,6 +198,8 @@ def load_tokenizer(
     # Without files transformers 5 returns a tokenizer with special tokens only.
     if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
         raise ValueError(f"{what} has no tokenizer, or one with special tokens only: {remedy}")
+    if warning := lost_capitals(tokenizer):
+        logger.warning_once(f"{what}: {warning}")
     return tokenizer
 
 
@@ -253,6 +256,29 @@ def _words(tokenizer: PreTrainedTokenizerFast, text: str) -> list[str]:
     normalizer, pre_tokenizer = tokenizer.backend_tokenizer.normalizer, tokenizer.backend_tokenizer.pre_tokenizer
     text = normalizer.normalize_str(text) if normalizer else text
     return [word for word, _ in pre_tokenizer.pre_tokenize_str(text)] if pre_tokenizer else [text]
+
+
+def lost_capitals(tokenizer: PreTrainedTokenizerBase) -> str | None:
+    """Return a warning if a vocabulary has many entries with capitals, and its tokenizer lower-cases the text.
+
+    >>> from transformers import BertTokenizer
+    >>> vocab = {piece: i for i, piece in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "The", "pump"])}
+    >>> lost_capitals(BertTokenizer(vocab=vocab, do_lower_case=True))[:63]
+    '50% of the entries have capitals, and the tokenizer lower-cases'
+    >>> lost_capitals(BertTokenizer(vocab=vocab, do_lower_case=False))
+    """
+    normalizer = tokenizer.backend_tokenizer.normalizer if tokenizer.is_fast else None
+    if normalizer is None or "A" in normalizer.normalize_str("A"):
+        return None
+    entries = tokenizer.get_vocab().keys() - tokenizer.get_added_vocab().keys()
+    share = sum(piece != piece.lower() for piece in entries) / max(len(entries), 1)
+    if share < _MANY_CAPITALS:
+        return None
+    return (
+        f"{share:.0%} of the entries have capitals, and the tokenizer lower-cases the text, so that it never gives "
+        'them. If the model was trained on cased text, set "lowercase" to false in tokenizer.json, or "do_lower_case" '
+        "in tokenizer_config.json where there is no tokenizer.json."
+    )
 
 
 def optional_file(source: str | Path, name: str) -> Path | None:

@@ -11,6 +11,7 @@ import datasets
 import transformers
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
+from hf_encoders.data.special_tokens import unknown_words_refused
 from hf_encoders.finetuning import training_options
 from hf_encoders.finetuning.class_weights import read_class_weights
 from hf_encoders.finetuning.data_files import load_data
@@ -32,7 +33,7 @@ from hf_encoders.finetuning.runs import (
     with_defaults,
 )
 from hf_encoders.finetuning.task import PreparedTask
-from hf_encoders.loading import check_first_position, load_config, load_tokenizer, longest_input
+from hf_encoders.loading import check_first_position, check_rows, load_config, load_tokenizer, longest_input
 from hf_encoders.options.finetuning import OPTIONS, DataSource
 from hf_encoders.recipes.run import num_processes
 from hf_encoders.records.training_record import command_of
@@ -58,11 +59,13 @@ def run(arguments: argparse.Namespace) -> int:
     source = DataSource(**{name: getattr(arguments, name) for name in DataSource.__dataclass_fields__})
     config = load_config(arguments.model, arguments.classes)
     tokenizer = load_tokenizer(arguments.model, "--model", config)
+    check_rows(tokenizer, config, f"--model {arguments.model!r}")
     check_first_position(config, tokenizer, f"--model {arguments.model!r}")
     max_length = chosen_length(arguments, config, tokenizer)
     options = task_options(arguments)
     data, held_out = load_data(source, group_column=options.get("context_column", "context"))
-    task = task_module(arguments).prepare(data, tokenizer, max_length=max_length, **options)
+    with unknown_words_refused():
+        task = task_module(arguments).prepare(data, tokenizer, max_length=max_length, **options)
     if held_out is not None:
         task.plan.insert(0, held_out)
     repeated = repeated_rows(data, task.input_columns)

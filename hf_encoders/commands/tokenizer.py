@@ -37,6 +37,8 @@ from hf_encoders.data.vocabulary.source_words import CountedText, count_selected
 from hf_encoders.data.vocabulary.text_selection import HELD_OUT_BYTES, SelectedText
 from hf_encoders.data.vocabulary.tokenizer_training import pipeline_options, tokenizer_of_words, untrained_tokenizer
 from hf_encoders.data.vocabulary.word_counts import check_coverage
+from hf_encoders.loading import lost_capitals
+from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.options.names import KINDS
 from hf_encoders.options.tokenizer import SIZES_FILE
 from hf_encoders.recipes.command import some_of
@@ -117,6 +119,8 @@ def convert(arguments: argparse.Namespace, config_class: type[EncoderConfig]) ->
     with replaced_files(output) as unfinished:
         save_tokenizer(tokenizer, unfinished)
         (unfinished / REPORT_FILE).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    if warning := lost_capitals(tokenizer):
+        print(f"warning: {warning}")
     print(f"{len(tokenizer):,} entries; a model's vocab_size: {padded_vocab_size(tokenizer):,}")
     print(f"AutoTokenizer.from_pretrained({str(output)!r}) loads it")
     return 0
@@ -139,6 +143,11 @@ def extend(arguments: argparse.Namespace) -> int:
     output, source = Path(arguments.output), arguments.extend
     check_output(output, arguments.overwrite)
     checkpoint = Checkpoint.of(source, "--extend")
+    if not checkpoint.tokenizer.is_fast:
+        raise ValueError(
+            f"--extend {source!r}: {type(checkpoint.tokenizer).__name__} is written in Python, and only "
+            "tokenizers with a tokenizer.json can be extended: use hf-encoders adapt with its own entries."
+        )
     if checkpoint.model is not None and (unused := checkpoint.model.unused_head_weights):
         print(
             f"Weights of the checkpoint that {checkpoint.auto_class} does not have are left out: {some_of(unused)}. "

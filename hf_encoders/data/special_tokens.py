@@ -1,6 +1,8 @@
 """The special tokens that examples are built with, whatever the tokenizer calls them."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from transformers import PreTrainedTokenizerBase
 
@@ -62,3 +64,35 @@ def never_masked(tokenizer: PreTrainedTokenizerBase) -> list[int]:
     [0, 1, 2, 4]
     """
     return sorted(set(tokenizer.all_special_ids) - unknown_ids(tokenizer))
+
+
+def check_offsets(tokenizer: PreTrainedTokenizerBase, what: str, remedy: str) -> None:
+    """Raise ValueError for a tokenizer written in Python, which does not say where its tokens are in the text.
+
+    Args:
+        tokenizer (`PreTrainedTokenizerBase`): The tokenizer.
+        what (`str`): What needs these places, for the message.
+        remedy (`str`): What is possible instead.
+    """
+    if not tokenizer.is_fast:
+        raise ValueError(
+            f"{type(tokenizer).__name__} is written in Python and does not say where its tokens are in the text, "
+            f"which {what} needs: {remedy}, or take a model whose tokenizer has a tokenizer.json."
+        )
+
+
+@contextmanager
+def unknown_words_refused() -> Iterator[None]:
+    """Turn the bare exception of a WordPiece or Unigram model without an unknown token into a ValueError.
+
+    Byte-level vocabularies need none. Others do as soon as the text has a word outside of the vocabulary.
+    """
+    try:
+        yield
+    except Exception as error:
+        if "UNK" not in str(error) and "unk_id" not in str(error):  # the library has no class for it
+            raise
+        raise ValueError(
+            f"the tokenizer has no token for unknown words ({error}), and the text has words outside of its "
+            "vocabulary: give a tokenizer with one, such as [UNK], or text that its vocabulary covers."
+        ) from error

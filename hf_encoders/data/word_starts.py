@@ -17,7 +17,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-from hf_encoders.data.special_tokens import unknown_ids
+from hf_encoders.data.special_tokens import check_offsets, unknown_ids
 
 
 # Endings, one bit each. After a boundary every token begins a word. A part of a character has no ending: it ends in
@@ -89,15 +89,13 @@ class WordStarts:
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase):
-        remedy = "Prepare the corpus with a word segmenter, or mask tokens instead of words."
-        if not tokenizer.is_fast:
-            raise ValueError(f"tokenizer: {type(tokenizer).__name__} does not show where words begin. {remedy}")
+        check_offsets(tokenizer, "masking of whole words", "mask tokens instead of words")
         model, steps = _description(tokenizer)
         rule = self._rule(model, steps)
         if not rule:  # an empty prefix or suffix is none
             raise ValueError(
                 f"tokenizer: {type(self).__name__} finds no words for a {model['type']} model after the steps "
-                f"{sorted(steps)}. {remedy}"
+                f"{sorted(steps)}. Prepare the corpus with a word segmenter, or mask tokens instead of words."
             )
         vocabulary = tokenizer.get_vocab()
         unknown = unknown_ids(tokenizer, model.get("unk_id"), vocabulary.get(model.get("unk_token")))

@@ -19,6 +19,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from hf_encoders.data.special_tokens import check_offsets
 from hf_encoders.finetuning.answer_windows import (
     LabelledWindows,
     Question,
@@ -77,6 +78,7 @@ def prepare(
             raise ValueError(f"{option} {value} must be at least 1.")
     if null_threshold and not allow_no_answer:
         raise ValueError(f"--null-threshold {null_threshold:g} is for --allow-no-answer: add it, or leave it out.")
+    check_offsets(tokenizer, "an answer", "classify whole texts")
     require_columns(
         data, question_column=question_column, context_column=context_column, answers_column=answers_column
     )

@@ -45,11 +45,14 @@ def encode_texts(
     ([[5, 6, 7, 8]], [[0, 0, 1, 1]], 1)
     """
     encoded = tokenizer(texts, pairs, truncation="longest_first", max_length=max_length, return_token_type_ids=True)
-    if encoded.encodings is None:
-        raise ValueError(f"{type(tokenizer).__name__} is not a tokenizer of the library tokenizers: use a fast one.")
+    if encoded.encodings is None:  # a tokenizer written in Python does not say what it cut off
+        whole = tokenizer(texts, pairs, truncation=False, verbose=False)["input_ids"]
+        truncated = sum(len(ids) > max_length for ids in whole)
+    else:
+        truncated = sum(bool(encoding.overflowing) for encoding in encoded.encodings)
     if not any(map(any, encoded["token_type_ids"])):
         del encoded["token_type_ids"]
-    return dict(encoded), sum(bool(encoding.overflowing) for encoding in encoded.encodings)
+    return dict(encoded), truncated
 
 
 def encode_splits(

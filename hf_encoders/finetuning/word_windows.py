@@ -15,6 +15,8 @@ from itertools import accumulate, groupby
 
 from transformers import PreTrainedTokenizerBase
 
+from hf_encoders.data.special_tokens import check_offsets
+
 
 CHUNK = 1000  # sentences tokenized at once
 
@@ -39,8 +41,7 @@ def word_windows(
     >>> [window.words for window in word_windows([["w5", "w6", "w7", "w8"]], doctest_tokenizer(), 3, overlap=1)]
     [{0: [0], 1: [1], 2: [2]}, {3: [1]}]
     """
-    if not tokenizer.is_fast:
-        raise ValueError(f"{type(tokenizer).__name__} has no character offsets: use a fast tokenizer.")
+    check_offsets(tokenizer, "the label of a word", "classify whole texts")
     overlap = max_length // 3 if overlap is None else overlap
     room = max_length - tokenizer.num_special_tokens_to_add(pair=False)
     if not 0 <= overlap < room:

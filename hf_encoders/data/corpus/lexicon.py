@@ -18,6 +18,7 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.data.corpus.text_files import check_is_text
 from hf_encoders.data.ragged import offsets_of
+from hf_encoders.data.special_tokens import check_offsets
 
 
 JIEBA = "jieba"  # in place of a file: the names in jieba's dictionary
@@ -100,8 +101,7 @@ class Lexicon:
 
     def __init__(self, entries: Sequence[str], tokenizer: PreTrainedTokenizerBase, name: str = "lexicon"):
         self.entries = check_entries(entries, name)
-        if not tokenizer.is_fast:
-            raise ValueError(f"{name}: {type(tokenizer).__name__} is a slow tokenizer: use its fast version.")
+        check_offsets(tokenizer, f"a {name}", "leave it out")
         spelled = [{ids for ids in found if ids} for found in spellings(self.entries, tokenizer)]
         self.unspelled = [entry for entry, ids in zip(self.entries, spelled, strict=True) if not ids]
         if len(self.unspelled) == len(self.entries):

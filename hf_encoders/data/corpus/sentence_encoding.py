@@ -14,7 +14,7 @@ from hf_encoders.data.corpus.segmentation import replace_lone_surrogates
 from hf_encoders.data.corpus.unit_marking import EntityMarker, begin_units_at
 from hf_encoders.data.corpus.word_segmentation import word_starts_of_tokens
 from hf_encoders.data.ragged import offsets_of
-from hf_encoders.data.special_tokens import check_tokenizer
+from hf_encoders.data.special_tokens import check_offsets, check_tokenizer, unknown_words_refused
 
 
 SENTENCES_PER_CALL = 2000  # sentences per call of the tokenizer
@@ -73,10 +73,7 @@ def make_encoder(
 
         return encode
     if word_segmenter is not None:
-        raise ValueError(
-            f"word_segmenter: {type(tokenizer).__name__} does not give the offsets of its tokens: use a fast "
-            "tokenizer, or no word_segmenter."
-        )
+        check_offsets(tokenizer, "a word segmenter", "leave word_segmenter out")
     options = {"add_special_tokens": False, "split_special_tokens": True, "truncation": False, "padding": False}
     return lambda sentences: _encoded(tokenizer(sentences, verbose=False, **options)[COLUMN])
 
@@ -103,7 +100,8 @@ def tokenized_blocks(
     """
     for batch in _batches(documents):
         sentences = [replace_lone_surrogates(sentence) for document in batch for sentence in document]
-        encoded = _encode_in_calls(sentences, encode)
+        with unknown_words_refused():
+            encoded = _encode_in_calls(sentences, encode)
         lengths, parts = encoded.lengths, np.ones_like(encoded.lengths)
         if not are_turns:
             lengths, parts = _divided(lengths, max_sentence_tokens)

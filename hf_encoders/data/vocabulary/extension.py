@@ -82,7 +82,9 @@ def extend_vocabulary(
     if least_count < 1:
         raise ValueError(f"least_count={least_count} must be at least 1.")
     if not tokenizer.is_fast:
-        raise ValueError(f"tokenizer is a {type(tokenizer).__name__} without a fast version: convert it first.")
+        raise ValueError(
+            f"tokenizer is a {type(tokenizer).__name__}, written in Python: only those with a tokenizer.json."
+        )
     state = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
     if state["type"] not in RUNS:
         raise ValueError(f"tokenizer has a model of type {state['type']}: entries can be added to {', '.join(RUNS)}.")
