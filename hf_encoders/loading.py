@@ -195,6 +195,7 @@ def load_tokenizer(
             "tokenizer.json, which may give other ids: in a copy, remove tokenizer.json or, if it is the right one, "
             'write "tokenizer_class": "PreTrainedTokenizerFast" into tokenizer_config.json.'
         )
+    tokenizer.init_kwargs.pop("auto_map", None)  # code that was not run, and would be named where it is saved
     # Without files transformers 5 returns a tokenizer with special tokens only.
     if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
         raise ValueError(f"{what} has no tokenizer, or one with special tokens only: {remedy}")

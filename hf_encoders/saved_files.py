@@ -12,6 +12,7 @@ from transformers.dynamic_module_utils import get_relative_import_files
 from hf_encoders import models
 from hf_encoders.records.run_files import RECORD_FILE
 from hf_encoders.redaction import home_folder, homes_in, secrets_in
+from hf_encoders.writing import read_json
 
 
 CARD_FILE = "README.md"
@@ -29,6 +30,7 @@ ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 OTHER_FILES = (CARD_FILE, RECORD_FILE, CURVE_FILE, "results.json", "LICENSE", "LICENSE.txt", "LICENSE.md", "NOTICE")
 # Marks a reference to the code of another repository: "owner/repository--module.Class".
 ELSEWHERE = "--"
+TOKENIZER_PLACE = "auto_map AutoTokenizer"  # in a configuration, the code of a tokenizer; transformers 4 reads both
 
 
 class Finding(NamedTuple):
@@ -42,20 +44,24 @@ class Finding(NamedTuple):
 
 
 def save_tokenizer(tokenizer: PreTrainedTokenizerBase, directory: Path) -> None:
-    """Save a tokenizer that transformers 4 can read too."""
+    """Save a tokenizer that transformers 4 can read too, and that names no code."""
     tokenizer.save_pretrained(directory)
-    name_tokenizer_class(directory)
+    complete_tokenizer_config(directory)
 
 
-def name_tokenizer_class(directory: Path) -> None:
-    """Name the class of a saved tokenizer as transformers 4 knows it too; other classes stay as they are.
+def complete_tokenizer_config(directory: Path) -> None:
+    """Name the class of a saved tokenizer as transformers 4 knows it too, and no code of its origin.
 
-    transformers 5 writes `TokenizersBackend`, its name for `PreTrainedTokenizerFast`, and reads both.
+    transformers 5 writes `TokenizersBackend`, its name for `PreTrainedTokenizerFast`, and reads both. `auto_map` names
+    code that was not run when the tokenizer was loaded, and is not saved with it.
     """
     file = directory / "tokenizer_config.json"
     fields = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    written = dict(fields)
+    fields.pop("auto_map", None)
     if fields.get("tokenizer_class") == "TokenizersBackend":
         fields["tokenizer_class"] = "PreTrainedTokenizerFast"
+    if fields != written:
         file.write_text(json.dumps(fields, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
@@ -113,29 +119,34 @@ def weight_files(directory: Path) -> list[str]:
     return names
 
 
+def code_references(written: dict[str, Any]) -> dict[str, Any]:
+    """The references to code in a config.json or tokenizer_config.json, by their place in it."""
+    auto_map = written.get("auto_map") or {}
+    if not isinstance(auto_map, dict):  # of a tokenizer, by earlier versions of transformers
+        auto_map = {"AutoTokenizer": auto_map}
+    found = {f"auto_map {name}": value for name, value in auto_map.items()}
+    for name, entry in (written.get("custom_pipelines") or {}).items():
+        found[f"custom_pipelines {name}"] = entry.get("impl") if isinstance(entry, dict) else entry
+    return found
+
+
 def code_files(directory: Path, written: dict[str, Any]) -> list[str]:
     """Names of the Python files, present or not, that the classes named in config.json are defined in and import.
 
     Raises:
         ValueError: If a reference is not a `module.Class` of a file in the directory.
     """
-    references = {f"auto_map {name}": value for name, value in (written.get("auto_map") or {}).items()}
-    for name, entry in (written.get("custom_pipelines") or {}).items():
-        references[f"custom_pipelines {name}"] = entry.get("impl") if isinstance(entry, dict) else entry
     names = set()
-    for where, value in references.items():
-        for reference in value if isinstance(value, list) else [value]:
-            if reference is None or (isinstance(reference, str) and ELSEWHERE in reference):
-                continue
-            module, _, kind = str(reference).partition(".")
-            if not module.isidentifier() or not kind.isidentifier():
-                raise ValueError(
-                    f"config.json: {where} is {reference!r}, which is not a module.Class of a file in {directory}: "
-                    "load it with hf_encoders and call save_pretrained again."
-                )
-            # A list holds the two classes of a tokenizer; ours have no code.
-            if not isinstance(value, list):
-                names.add(f"{module}.py")
+    for where, reference in code_references(written).items():
+        if where == TOKENIZER_PLACE or (isinstance(reference, str) and ELSEWHERE in reference):
+            continue
+        module, _, kind = str(reference).partition(".")
+        if not module.isidentifier() or not kind.isidentifier():
+            raise ValueError(
+                f"config.json: {where} is {reference!r}, which is not a module.Class of a file in {directory}: "
+                "load it with hf_encoders and call save_pretrained again."
+            )
+        names.add(f"{module}.py")
     for name in sorted(names):
         if (directory / name).exists() and not leads_out(directory, name):
             try:
@@ -149,13 +160,23 @@ def foreign_code(directory: Path) -> list[str]:
     """Files and references to other repositories whose code `trust_remote_code=True` would run and is not our own."""
     written = written_config(directory)
     own = Path(models.__file__).parent
-    found = [
-        value for value in (written.get("auto_map") or {}).values() if isinstance(value, str) and ELSEWHERE in value
-    ]
+    references = code_references(written).values()
+    found = [reference for reference in references if isinstance(reference, str) and ELSEWHERE in reference]
+    found += tokenizer_code(directory)
     for name in code_files(directory, written):
         path = directory / name
         if path.is_file() and not ((own / name).is_file() and path.read_bytes() == (own / name).read_bytes()):
             found.append(name)
+    return found
+
+
+def tokenizer_code(directory: Path) -> list[str]:
+    """The code that the configurations in a directory name for its tokenizer, which needs none, with the file."""
+    found = []
+    for name in ("config.json", "tokenizer_config.json"):
+        path = directory / name
+        references = code_references(read_json(path, "save it again.")) if path.is_file() else {}
+        found += [f"{name} ({code})" for place, code in references.items() if place == TOKENIZER_PLACE]
     return found
 
 

@@ -28,6 +28,7 @@ from hf_encoders.saved_files import (
     has_generator,
     leads_out,
     published_files,
+    tokenizer_code,
     weight_files,
     written_config,
 )
@@ -71,6 +72,8 @@ def check_files(directory: Path, tokenizer: Path | None = None) -> list[Finding]
         if links:
             return [_error(f"{', '.join(links)}: links out of {directory}: put the files themselves there.")]
         found = check_weights(directory)
+        if code := ", ".join(tokenizer_code(directory)):
+            found.append(_error(f"auto_map names code of a tokenizer, which needs none, in {code}: remove it there."))
     except ValueError as error:
         found = [_error(str(error))]
     return [*found, *check_code(directory, config), *check_tokenizer(tokenizer or directory, config)]

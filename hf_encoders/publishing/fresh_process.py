@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
-from hf_encoders.loading import read_config
+from hf_encoders.loading import load_tokenizer, read_config
 from hf_encoders.publishing.probing import FP32_TOLERANCE, difference, outputs_of, probe_batch
 from hf_encoders.publishing.saved_model import load_source, pooler_arguments, saved_head
 from hf_encoders.redaction import is_secret, without_tokens
@@ -31,9 +31,11 @@ KEPT_VARIABLES = (
     "PROCESSOR_", "LD_", "DYLD_", "PYTHON", "VIRTUAL_ENV", "CONDA", "OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_",
     "CUDA", "NVIDIA_", "ROCR_", "HIP_", "HSA_", "TORCH", "PYTORCH_", "TRANSFORMERS_", "HF_", "COVERAGE_",
 )  # fmt: skip
+# Accents, capitals, letters of other scripts, signs and an unknown word: what tokenizers treat differently.
+PROBED_TEXT = "The Café's naïve ÉLAN, 北京 и Москва: 3.5 % (x_y)\tzqxjk!"
 # The script of the process, in which an import of `hf_encoders` fails.
 LOAD = """
-import json, sys
+import json, os, sys
 given, answer, tensors = sys.argv[1:]
 request = json.load(open(given, encoding="utf-8"))
 sys.modules["hf_encoders"] = None
@@ -51,10 +53,15 @@ for number, load in enumerate(request["loads"]):
         )
         with torch.no_grad():
             computed = model.eval()(**load_file(load["batch"]))
+        tokens = None
+        if os.path.exists(os.path.join(load["directory"], "tokenizer_config.json")):
+            trust = {"trust_remote_code": load["way"] == "remote"}
+            tokenizer = transformers.AutoTokenizer.from_pretrained(load["directory"], **trust)
+            tokens = tokenizer(request["text"])["input_ids"]
     except Exception as error:
-        results.append([f"{type(error).__name__}: {error}", "", []])
+        results.append([f"{type(error).__name__}: {error}", "", [], None])
         continue
-    results.append(["", type(model).__name__, sorted(found["missing_keys"])])
+    results.append(["", type(model).__name__, sorted(found["missing_keys"]), tokens])
     for name, value in computed.items():
         if isinstance(value, torch.Tensor):
             outputs[f"{number}/{name}"] = value.contiguous()
@@ -74,12 +81,20 @@ class Load(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """Error (empty if none), class of the model, parameters not in the weights, and outputs in float32 by field."""
+    """A load: error (empty if none), and what was loaded.
+
+    Attributes:
+        class_name (`str`): Of the model.
+        missing (`list[str]`): Parameters not in the weights.
+        tokens (`list[int]`, *optional*): Ids of `PROBED_TEXT`; None for a folder without a tokenizer.
+        outputs (`dict`): In float32 by field.
+    """
 
     error: str
-    class_name: str
-    missing: list[str]
-    outputs: dict[str, torch.Tensor]
+    class_name: str = ""
+    missing: list[str] = []
+    tokens: list[int] | None = None
+    outputs: dict[str, torch.Tensor] = {}
 
 
 def load_elsewhere(loads: list[Load], trust_remote_code: bool = False) -> list[Loaded]:
@@ -99,7 +114,20 @@ def load_elsewhere(loads: list[Load], trust_remote_code: bool = False) -> list[L
         errors.append(refusal if foreign else "")
     allowed = [load for load, error in zip(loads, errors, strict=True) if not error]
     answers = iter(_ask(allowed) if allowed else [])
-    return [Loaded(error, "", [], {}) if error else next(answers) for error in errors]
+    return [
+        Loaded(error) if error else _with_tokens_compared(next(answers), load.directory)
+        for load, error in zip(loads, errors, strict=True)
+    ]
+
+
+def _with_tokens_compared(loaded: Loaded, directory: Path) -> Loaded:
+    """A load, with an error if its tokenizer gives other ids than the one that is loaded here."""
+    if loaded.error or loaded.tokens is None:
+        return loaded
+    expected = load_tokenizer(directory)(PROBED_TEXT)["input_ids"]
+    if loaded.tokens == expected:
+        return loaded
+    return loaded._replace(error=f"its tokenizer gives the ids {loaded.tokens} for {PROBED_TEXT!r}, not {expected}")
 
 
 def _ask(loads: list[Load]) -> list[Loaded]:
@@ -110,7 +138,7 @@ def _ask(loads: list[Load]) -> list[Loaded]:
             batch = str(Path(folder, f"batch-{number}"))
             save_file({name: value.contiguous() for name, value in load.batch.items()}, batch)
             requests.append({**load._asdict(), "directory": str(Path(load.directory).absolute()), "batch": batch})
-        request = {"threads": torch.get_num_threads(), "loads": requests}
+        request = {"threads": torch.get_num_threads(), "text": PROBED_TEXT, "loads": requests}
         Path(given).write_text(json.dumps(request), encoding="utf-8")
         # Python 3.10 has no -P; there the first entry of the path is `folder`, which holds no code.
         safe_path = ["-P"] if sys.version_info >= (3, 11) else []
@@ -176,7 +204,7 @@ def verify_loading(directory: Path, model: PreTrainedModel) -> None:
     batch = loads[0].batch
     expected = outputs_of(model, batch)
     own = load_source(directory, head)
-    results = {"package": Loaded("", type(own).__name__, [], outputs_of(own, batch))}
+    results = {"package": Loaded("", type(own).__name__, outputs=outputs_of(own, batch))}
     results |= {load.way: loaded for load, loaded in zip(loads, load_elsewhere(loads), strict=True)}
     for way, loaded in results.items():
         if problem := problem_of(loaded, expected, batch):

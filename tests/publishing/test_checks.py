@@ -1,6 +1,5 @@
 """What a directory must hold before it is published: each check finds its fault and names the remedy."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -122,12 +121,6 @@ def test_a_fault_is_one_error(fault, directory):
     break_it(directory)
     found = errors(check_files(directory))
     assert len(found) == 1 and words in found[0], found
-
-
-def test_an_auto_map_may_name_a_tokenizer_by_its_two_classes(directory):
-    auto_map = json.loads((directory / "config.json").read_text())["auto_map"]
-    edit_config(directory, auto_map={**auto_map, "AutoTokenizer": ["tokenization_mine.Mine", None]})
-    assert check_files(directory) == []
 
 
 @pytest.mark.processes

@@ -6,14 +6,16 @@ import shutil
 from pathlib import Path
 
 import pytest
+from transformers import AutoTokenizer
 
+from hf_encoders.loading import load_tokenizer
 from hf_encoders.publishing.checks import check_files, check_loading
 from hf_encoders.publishing.export import export_checkpoint
 from hf_encoders.publishing.fresh_process import Load, environment_without_secrets, load_elsewhere
 from hf_encoders.publishing.probing import probe_batch
 from hf_encoders.publishing.publish import plan_publication
-from hf_encoders.saved_files import foreign_code, published_files
-from tests.hub.tiny_checkpoints import BERT, make_config
+from hf_encoders.saved_files import foreign_code, published_files, save_tokenizer
+from tests.hub.tiny_checkpoints import BERT, ROBERTA, make_config, make_tokenizer
 from tests.publishing.findings import edit_config, errors
 from tests.publishing.saved import save
 
@@ -58,8 +60,56 @@ def test_code_that_is_not_the_package_s_own_is_not_run(directory, name, forked_l
 
 
 def test_code_of_another_repository_is_not_run(directory):
+    edit_config(directory, custom_pipelines={"x": {"impl": "other/repo--pipeline.X", "pt": [MLM]}})
+    assert foreign_code(directory) == ["other/repo--pipeline.X"]
     edit_config(directory, auto_map={"AutoModelForMaskedLM": "other/repo--modeling.Model"})
-    assert foreign_code(directory) == ["other/repo--modeling.Model"]
+    assert foreign_code(directory) == ["other/repo--modeling.Model", "other/repo--pipeline.X"]
+
+
+CODE_OF_TOKENIZERS = [["tokenization_mine.Mine", None], [None, "other/repo--tokenization.Mine"], "other/repo--t.Mine"]
+
+
+@pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json"])
+@pytest.mark.parametrize("code", CODE_OF_TOKENIZERS)
+def test_code_of_a_tokenizer_is_refused(directory, file, code):
+    """Also where it is trusted: it is not published."""
+    path = directory / file
+    fields = json.loads(path.read_text())
+    path.write_text(json.dumps({**fields, "auto_map": {**fields.get("auto_map", {}), "AutoTokenizer": code}}))
+    expected = f"auto_map names code of a tokenizer, which needs none, in {file} ({code}): remove it there."
+    assert plan_publication(directory, "me/encoder", trust_remote_code=True).errors == [expected]
+    (loaded,) = load_elsewhere([Load(directory, "remote", MLM, {})])
+    assert "was not run" in loaded.error
+
+
+def test_a_list_as_auto_map_of_a_tokenizer_is_refused(directory):
+    path = directory / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "auto_map": ["tokenization_mine.Mine", None]}))
+    (text,) = errors(check_files(directory))
+    assert "auto_map names code of a tokenizer" in text
+
+
+def test_code_that_a_tokenizer_names_is_not_carried_into_what_is_saved(directory, tmp_path):
+    path = directory / "tokenizer_config.json"
+    path.write_text(
+        json.dumps({**json.loads(path.read_text()), "auto_map": {"AutoTokenizer": [None, "other/repo--t.Mine"]}})
+    )
+    export_checkpoint(directory, "safetensors-bf16", tmp_path / "exported")
+    load_tokenizer(directory).save_pretrained(tmp_path / "loaded")  # as Trainer does
+    stock = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
+    save_tokenizer(stock, tmp_path / "saved")
+    stock.save_pretrained(tmp_path / "stock")
+    for name, names_code in (("exported", False), ("loaded", False), ("saved", False), ("stock", True)):
+        assert ("auto_map" in (tmp_path / name / "tokenizer_config.json").read_text()) == names_code
+
+
+@pytest.mark.processes
+def test_a_tokenizer_that_reads_otherwise_elsewhere_is_found(directory, monkeypatch, forked_loads):
+    loads = [Load(directory, way, MLM, probe_batch(make_config(BERT), MLM, 8)) for way in ("remote", "plain")]
+    assert [loaded.error for loaded in load_elsewhere(loads)] == ["", ""]
+    monkeypatch.setattr("hf_encoders.publishing.fresh_process.load_tokenizer", lambda _: make_tokenizer(ROBERTA))
+    for loaded in load_elsewhere(loads):
+        assert "its tokenizer gives the ids [" in loaded.error
 
 
 @pytest.mark.processes
