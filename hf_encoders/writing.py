@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from filelock import FileLock, Timeout
 
 LOCK_FILE = "_lock"  # in the locked folder; Trainer does not push names that begin with an underscore
 UNFINISHED = "_unfinished"  # files that are not complete, in the folder that they are for
+# Without the first two no tokenizer is loaded, and without the last one no model.
+ENTRY_FILES = ("tokenizer_config.json", "tokenizer.json", "config.json")
 # Errors of the storage, not of the program. Not every system defines all of them.
 STORAGE_ERRORS = {
     getattr(errno, name, None)
@@ -140,24 +142,28 @@ def replaced_folder(folder: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def replaced_files(folder: Path) -> Iterator[Path]:
+def replaced_files(folder: Path, subfolders: Iterable[str] = ()) -> Iterator[Path]:
     """A new folder whose files become those of `folder`, which is locked, if the block ends without an error.
 
-    JSON and weights of earlier files that are not among them are removed then; other files stay.
+    JSON and weights of earlier files that are not among them are removed then, and so are `subfolders`; other files
+    stay. The folder itself stays too: it may be the root of a file system, which has no other name. A process that is
+    killed meanwhile leaves a folder without config.json, which is refused when it is loaded.
     """
     unfinished = folder / UNFINISHED
     shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed
     unfinished.mkdir(parents=True)
     try:
         yield unfinished
+        for name in reversed(ENTRY_FILES):
+            (folder / name).unlink(missing_ok=True)
+        for name in subfolders:
+            shutil.rmtree(folder / name, ignore_errors=True)
         new = {path.name for path in unfinished.iterdir()}
-        for path in list(unfinished.iterdir()):
-            if path.is_dir():
-                shutil.rmtree(folder / path.name, ignore_errors=True)  # a folder replaces no other one
-            path.replace(folder / path.name)
         for path in list(folder.iterdir()):
             if path.suffix in (".json", ".safetensors") and path.name not in new:
                 path.unlink()
+        for name in sorted(new, key=(*new - {*ENTRY_FILES}, *ENTRY_FILES).index):
+            (unfinished / name).replace(folder / name)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
 

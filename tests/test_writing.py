@@ -2,11 +2,17 @@
 
 import errno
 import os
+import shutil
 
 import pytest
+import torch
+from transformers import AutoModelForMaskedLM, AutoTokenizer, BertTokenizer
 
-from hf_encoders import writing
+from hf_encoders import HfeBertConfig, HfeBertForMaskedLM, writing
+from hf_encoders.loading import load_tokenizer
 from hf_encoders.writing import check_file, check_folder, read_json, replaced_folder, write_whole
+from tests.data.corpora import TINY_MODEL
+from tests.forked_python import python_c
 
 
 def test_a_folder_that_takes_no_file_is_refused_whatever_its_rights_say(tmp_path, monkeypatch):
@@ -76,3 +82,69 @@ def test_damaged_json_is_told_with_the_remedy(tmp_path, text):
         read_json(tmp_path / "x.json", "remove it.")
     (tmp_path / "x.json").write_text('{"a": 1}')
     assert read_json(tmp_path / "x.json", "") == {"a": 1}
+
+
+KILLED = """
+import os, shutil, sys
+from pathlib import Path
+from hf_encoders.writing import replaced_files
+
+new, folder, changes = *map(Path, sys.argv[1:3]), int(sys.argv[3])
+
+def counted(function):
+    def change(*arguments, **options):
+        global changes
+        if changes == 0:
+            os._exit(7)
+        changes -= 1
+        return function(*arguments, **options)
+    return change
+
+with replaced_files(folder, ["generator"]) as unfinished:
+    shutil.copytree(new, unfinished, dirs_exist_ok=True)
+    for owner, name in ((Path, "replace"), (Path, "unlink"), (os, "unlink"), (os, "rmdir")):
+        setattr(owner, name, counted(getattr(owner, name)))
+"""
+
+
+def loaded(folder):
+    """Whether tokenizer (stock and here) and model are the new ones; None where they are refused."""
+    readers = (
+        lambda: "new" in AutoTokenizer.from_pretrained(folder).get_vocab(),
+        lambda: "new" in load_tokenizer(folder).get_vocab(),
+        lambda: AutoModelForMaskedLM.from_pretrained(folder).get_input_embeddings().weight[0, 0].item() == 1,
+    )
+    found = []
+    for read in readers:
+        try:
+            found.append(read())
+        except (OSError, ValueError):
+            found.append(None)
+    return found
+
+
+@pytest.mark.processes
+def test_a_kill_leaves_no_parts_of_two_models(tmp_path):
+    """The process is ended before each of the changes to the folder in turn."""
+    for name, value in (("old", 0.0), ("new", 1.0)):
+        words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", name]
+        BertTokenizer(vocab={word: row for row, word in enumerate(words)}).save_pretrained(tmp_path / name)
+        model = HfeBertForMaskedLM(HfeBertConfig(**TINY_MODEL | {"vocab_size": len(words)}))
+        torch.nn.init.constant_(model.get_input_embeddings().weight, value)
+        model.save_pretrained(tmp_path / name)
+    HfeBertForMaskedLM(HfeBertConfig(**TINY_MODEL)).save_pretrained(tmp_path / "old" / "generator")
+    (tmp_path / "old" / "added_tokens.json").write_text("{}")
+    states = []
+    for changes in range(100):
+        folder = shutil.copytree(tmp_path / "old", tmp_path / "folder")
+        (folder / "notes.txt").write_text("mine")
+        arguments = [str(tmp_path / "new"), str(folder), str(changes)]
+        status = python_c(KILLED, arguments, dict(os.environ), tmp_path).returncode
+        states.append(loaded(folder))
+        assert status in (0, 7) and (folder / "notes.txt").exists()
+        if status == 0:
+            break
+        shutil.rmtree(folder)
+    assert all(len(set(state) - {None}) < 2 for state in states), states
+    assert not (folder / "generator").exists() and not (folder / "added_tokens.json").exists()
+    assert states[0] == [False] * 3 and states[-1] == [True] * 3 and len(states) > 10

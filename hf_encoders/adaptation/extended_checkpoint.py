@@ -1,6 +1,5 @@
 """A checkpoint with new entries for the words of a domain: tokenizer, model and report."""
 
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -108,7 +107,7 @@ def extend_checkpoint(
         versions=library_versions(),
         reading=dict(reading or {}),
     )
-    with replaced_files(output) as folder:
+    with replaced_files(output, [GENERATOR_FOLDER]) as folder:
         if (model := checkpoint.model) is not None:
             add_entries(model, extended.tokenizer, extended.pieces)
             report = replace(report, rows=model.get_input_embeddings().num_embeddings)
@@ -120,6 +119,4 @@ def extend_checkpoint(
         save_tokenizer(extended.tokenizer, folder)
         report.save(folder)
         save_pieces(extended.pieces, folder)
-    if checkpoint.generator is None:  # of an earlier result
-        shutil.rmtree(output / GENERATOR_FOLDER, ignore_errors=True)
     return report

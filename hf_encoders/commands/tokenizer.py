@@ -44,7 +44,7 @@ from hf_encoders.options.tokenizer import SIZES_FILE
 from hf_encoders.recipes.command import some_of
 from hf_encoders.registration import config_class_of
 from hf_encoders.saved_files import save_tokenizer
-from hf_encoders.writing import check_folder, holds_files, locked, replaced_files
+from hf_encoders.writing import UNFINISHED, check_folder, holds_files, locked, replaced_files
 
 
 ADDED = 1000  # default number of entries that --extend adds
@@ -295,7 +295,8 @@ def check_output(folder: Path, overwrite: bool) -> None:
     """Refuse a folder that is not writable, or holds anything but, with --overwrite, a tokenizer of this command."""
     check_folder(folder, "--output")
     if holds_files(folder):
-        if not (folder / REPORT_FILE).exists():
+        # The process of an earlier run may have been killed.
+        if not (folder / REPORT_FILE).exists() and not (folder / UNFINISHED).exists():
             raise ValueError(f"--output '{folder}' holds files that this command did not write: name a new folder.")
         if not overwrite:
             raise ValueError(f"--output '{folder}' holds a tokenizer: name another folder, or add --overwrite.")
