@@ -22,21 +22,22 @@ RANDOM = re.compile(
 )
 # Also after `_` or an encoded character such as `%3D`.
 START = r"(?:(?<![A-Za-z0-9])|(?<=%[0-9A-Fa-f]{2}))"
-# Prefixes that services document for secret scanners.
+# Prefixes that services document for secret scanners: those that no word begins with, and those that a word may.
+CLEAR_PREFIXES = (
+    "gh[opsur]_", "github_pat_", "gl(?:pat|dt|rt|ptt|cbt)-",  # GitHub, GitLab
+    "wandb_v[0-9]_", "tgp_v1_", "pcsk_", "tvly-", "lsv2_[a-z]+_", "sk-lf-",  # W&B, Together, Pinecone, Tavily, Lang...
+    "AIza", r"ya29\.", "GOCSPX-", "do[opr]_v1_", "pscale_(?:tkn|pw)_", "sbp_",  # Google, DigitalOcean, databases
+    "xox[abeoprs]-[0-9]", "xapp-[0-9]", "figd_", "lin_api_", r"SG\.",  # Slack, Figma, Linear, SendGrid
+    "[rs]k_(?:live|test)_", "shp(?:at|ca|pa|ss)_", "pypi-AgE", "dckr_pat_", r"hv[sb]\.", "AGE-SECRET-KEY-1",
+)  # fmt: skip
+# OpenAI, Anthropic, Cerebras, NVIDIA, xAI, Perplexity; npm, Replicate, Groq, Notion, RunPod, Fireworks.
+WORD_PREFIXES = ("sk-", "csk-", "nvapi-", "xai-", "pplx-", "npm_", "r8_", "gsk_", "ntn_", "rpa_", "fw_")
 SERVICE_TOKENS = "|".join(
     (
-        r"gh[opsur]_[A-Za-z0-9]{16,}|github_pat_\w{20,}|gl(?:pat|dt|rt|ptt|cbt)-[\w-]{16,}",  # GitHub, GitLab
-        r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}\b",  # AWS
-        rf"(?:sk|nvapi|xai|pplx)-(?:[\w-]*[_-])?{MIXED}{{20,}}[\w-]*",  # OpenAI, Anthropic, NVIDIA, xAI, Perplexity
-        r"wandb_v\d_\w{16,}|local-[0-9a-f]{40}\b",  # Weights & Biases
-        r"AIza[\w-]{30,}|ya29\.[\w-]{20,}|GOCSPX-[\w-]{20,}",  # Google
-        r"(?:xox[abeoprs]|xapp)-\d[\w-]{10,}|[rs]k_(?:live|test)_[A-Za-z0-9]{16,}",  # Slack, Stripe
-        r"pypi-AgE[\w-]{16,}|npm_[A-Za-z0-9]{30,}",
-        r"SG\.[\w-]{16,}\.[\w-]{16,}|hv[sb]\.[\w-]{20,}",  # SendGrid, Vault
-        r"dapi[0-9a-f]{32}|r8_[A-Za-z0-9]{30,}|gsk_[A-Za-z0-9]{30,}",  # Databricks, Replicate, Groq
-        r"do[opr]_v1_[0-9a-f]{40,}|dckr_pat_[\w-]{20,}",  # DigitalOcean, Docker
-        r"shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}|lin_api_[A-Za-z0-9]{30,}",  # Shopify, Linear
-        r"ntn_[A-Za-z0-9]{30,}|figd_[\w-]{30,}|tgp_v1_[\w-]{20,}",  # Notion, Figma, Together
+        rf"(?:{'|'.join(CLEAR_PREFIXES)})[\w.-]{{12,}}",
+        rf"(?:{'|'.join(WORD_PREFIXES)})(?:[\w-]*[_-])?{MIXED}{{20,}}[\w-]*",
+        r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}\b|(?:dapi|SK|key-)[0-9a-f]{32}\b|local-[0-9a-f]{40}\b",
+        r"\d{8,10}:AA[\w-]{32,}",  # Telegram
         r"eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*",  # JSON web token
     )
 )
@@ -55,7 +56,7 @@ TOKEN_FORMS = {
 TOKENS = {kind: re.compile(form) for kind, form in TOKEN_FORMS.items()}
 # A value after a name: `name=value`, `"name": "value"`, `--name value`.
 ASSIGNED = re.compile(
-    r"(?P<name>(?P<option>--)?[A-Za-z][\w-]*)[\"']?(?:\s*[:=]\s*|(?(option)\s+|(?!)))[\"'`]?(?P<value>[\w+/.~=%-]{16,})"
+    r"(?P<name>(?P<option>--)?[A-Za-z][\w-]*)[\"']?(?:\s*[:=]\s*|(?(option)\s+|(?!)))[\"'`]?(?P<value>[\w+/.:~=%-]{16,})"
 )
 QUERY = re.compile(r"([?&])([\w.-]+)=([^&\s\"'`]+)")
 SECRET_WORDS = {

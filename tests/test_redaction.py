@@ -37,6 +37,19 @@ TOKENS = {
     "Figma": "figd_" + "a1B2c3D4e5" * 4,
     "Together": "tgp_v1_" + "a1B2c3D4e5" * 4,
     "Slack app": "xapp-" + "1-A012B345C-6789012345-0a1b2c3d",
+    "Telegram": "1234567890:" + "AAa1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q",
+    "Pinecone": "pcsk_" + "a1B2c_" + "a1B2c3D4e5" * 6,
+    "Tavily": "tvly-" + "dev-a1B2c3D4e5F6g7H8i9J0",
+    "LangSmith": "lsv2_pt_" + "0123456789abcdef" * 2 + "_0123456789",
+    "Langfuse": "sk-lf-" + "01234567-89ab-cdef-0123-456789abcdef",
+    "RunPod": "rpa_" + "A1B2C3D4E5" * 4,
+    "Fireworks": "fw_" + "a1B2c3D4e5F6g7H8i9J0k1L2",
+    "Cerebras": "csk-" + "a1b2c3d4e5" * 4,
+    "Supabase": "sbp_" + "0123456789abcdef" * 2 + "01234567",
+    "PlanetScale": "pscale_tkn_" + "a1B2-c3D4_e5F6-g7H8_i9J0-k1L2",
+    "Mailgun": "key-" + "0123456789abcdef" * 2,
+    "Twilio": "SK" + "0123456789abcdef" * 2,
+    "age": "AGE-SECRET-KEY-1" + "QPZRY9X8GF2TVDW0S3JN" * 2,
 }
 
 
@@ -67,6 +80,7 @@ def test_a_token_is_known_by_its_form_wherever_it_stands(kind):
         (f"https://bob:{TOKENS['Hugging Face']}@host/x", TOKENS["Hugging Face"]),
         ("https://hooks.slack.com/" + "services/T012AB345/B678CD901/a1B2c3D4e5F6", "a1B2c3D4e5F6"),
         ("https://acme.blob.example/x?sv=2022-11-02&sig=" + "a1B2c3%2Fd4%3D", "a1B2c3%2Fd4%3D"),
+        ("MY_TOKEN=" + "abcd:a1B2c3D4e5F6g7H8", "a1B2c3D4e5F6g7H8"),
         ("Authorization: Basic " + "Ym9iOnBhNTU=", "Ym9iOnBhNTU="),
         ("Authorization: Bearer " + "a1B2c3D4e5F6g7H8i9J0", "a1B2c3D4e5F6g7H8i9J0"),
         ("aws_secret_access_key = " + "wJalrXUtnFEMI/K7MDENG/" + "bPxRfiCYEXAMPLEKEY", "wJalrXUtnFEMI"),
@@ -87,6 +101,8 @@ def test_a_secret_is_found_within_other_text(text, secret):
         "https://a.org/home/about/us", "https://a.org:8080/b/@c", "me/hf_bert2base", "hf_encoders2024",
         "sk-learn-TfidfVectorizer-1234567890", "sk-Slovenia-newspaper-corpus-2019", "xai-explainability-corpus-2019",
         "pypi-package-descriptions-2024", "primary-key: document-id-2019-0001", "Authorization: basic understanding",
+        "fw_regularization_strength_of_2024", "rpa_process-automation-2024", "weights-9f86d081884c7d659a2feaa0c55a",
+        "csk-language-corpus-2019-12", "SKIPGRAM-2019", "0123456789: AAAI-20", "sha256-9f86d081884c7d659a2feaa0c55a",
         "bearer of-the-old-tradition", "see ../notes and ~/x",
     ],
 )  # fmt: skip
