@@ -1,6 +1,8 @@
 """Which files of a saved directory belong to its model. Only these are pushed, and only after a search for secrets."""
 
 import json
+import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, NamedTuple
@@ -10,6 +12,7 @@ from transformers import PreTrainedTokenizerBase
 from transformers.dynamic_module_utils import get_relative_import_files
 
 from hf_encoders import models
+from hf_encoders.loading import optional_file
 from hf_encoders.records.run_files import RECORD_FILE
 from hf_encoders.redaction import home_folder, homes_in, secrets_in
 from hf_encoders.writing import read_json
@@ -25,6 +28,14 @@ GENERATOR_FOLDER = "generator"
 TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt",
     "vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model", "unigram.json",
+)  # fmt: skip
+# Settings of sentence-transformers beside an encoder: its modules, prompts, and lengths (a name for each family).
+MODULES_FILE = "modules.json"
+LENGTHS_FILE = "sentence_bert_config.json"
+MODULE_FILES = (
+    MODULES_FILE, "config_sentence_transformers.json", LENGTHS_FILE, "sentence_roberta_config.json",
+    "sentence_distilbert_config.json", "sentence_camembert_config.json", "sentence_albert_config.json",
+    "sentence_xlm-roberta_config.json", "sentence_xlnet_config.json",
 )  # fmt: skip
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 OTHER_FILES = (CARD_FILE, RECORD_FILE, CURVE_FILE, "results.json", "LICENSE", "LICENSE.txt", "LICENSE.md", "NOTICE")
@@ -69,7 +80,7 @@ def published_files(directory: Path) -> set[str]:
     """Names of the files that belong to the model and its generator, or to the adapter, in a directory.
 
     Raises:
-        ValueError: If an index or config.json names files outside of the directory.
+        ValueError: If an index, config.json or modules.json names files outside of the directory.
     """
     names = {*TOKENIZER_FILES, *OTHER_FILES}
     if (directory / "config.json").is_file():
@@ -79,10 +90,61 @@ def published_files(directory: Path) -> set[str]:
             names.add(INDEX_FILE)
     else:
         names |= set(ADAPTER_FILES)
-    found = {name for name in names if (directory / name).is_file()}
+    found = {name for name in names if (directory / name).is_file()} | set(module_files(directory))
     if has_generator(directory):
         found |= {f"{GENERATOR_FOLDER}/{name}" for name in published_files(directory / GENERATOR_FOLDER)}
     return found
+
+
+def module_files(source: str | Path) -> dict[str, Path]:
+    """The files of sentence-transformers' modules (pooling, normalisation, lengths, prompts), by their names.
+
+    Args:
+        source (`str` or `Path`): A checkpoint in a folder or on the Hub.
+
+    Raises:
+        ValueError: If modules.json is damaged, or names code of others or a file outside of the folder.
+    """
+    if (index := optional_file(source, MODULES_FILE)) is None:
+        return {}
+    names = list(MODULE_FILES)
+    try:
+        for module in json.loads(index.read_text(encoding="utf-8")):
+            folder, kind = module["path"], module["type"]
+            if not kind.startswith("sentence_transformers."):
+                raise ValueError(f"it names {kind}, which is not sentence-transformers' own code")
+            names += [f"{folder}/{name}" for name in ("config.json", WEIGHTS_FILE) if folder]
+        for name in names:
+            if not is_plain(name) or (Path(source).is_dir() and leads_out(Path(source), name)):
+                raise ValueError(f"{name} is outside of the folder")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{MODULES_FILE} of {source} cannot be used ({error}): remove it, or correct it.") from error
+    return {name: file for name in names if (file := optional_file(source, name)) is not None}
+
+
+def copy_modules(source: str | Path, directory: Path) -> None:
+    """Copy sentence-transformers' modules of the checkpoint that a model was made from, or print why not.
+
+    Args:
+        source (`str` or `Path`): The checkpoint, in a folder or on the Hub.
+        directory (`Path`): That of the model, with its tokenizer.
+    """
+    try:
+        files = module_files(source)
+    except ValueError as error:
+        print(f"Modules of sentence-transformers are left out: {error}", file=sys.stderr)
+        return
+    for name, file in files.items():
+        (directory / name).parent.mkdir(exist_ok=True)
+        shutil.copyfile(file, directory / name)
+    # Newer versions take the length from the tokenizer, where training on longer examples has raised it.
+    saved = directory / "tokenizer_config.json"
+    tokenizers = [file for file in (optional_file(source, saved.name), saved) if file is not None]
+    lengths = [read_json(file, "save it again.").get("model_max_length") for file in tokenizers]
+    if LENGTHS_FILE in files and None not in lengths and lengths[0] < lengths[-1]:
+        settings = directory / LENGTHS_FILE
+        fields = {"max_seq_length": lengths[0], **read_json(settings, "save it again.")}
+        settings.write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
 
 
 def has_generator(directory: Path) -> bool:

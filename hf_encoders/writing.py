@@ -156,9 +156,9 @@ def replaced_files(folder: Path, subfolders: Iterable[str] = ()) -> Iterator[Pat
         yield unfinished
         for name in reversed(ENTRY_FILES):
             (folder / name).unlink(missing_ok=True)
-        for name in subfolders:
-            shutil.rmtree(folder / name, ignore_errors=True)
         new = {path.name for path in unfinished.iterdir()}
+        for name in (*subfolders, *(path.name for path in unfinished.iterdir() if path.is_dir())):
+            shutil.rmtree(folder / name, ignore_errors=True)
         for path in list(folder.iterdir()):
             if path.suffix in (".json", ".safetensors") and path.name not in new:
                 path.unlink()

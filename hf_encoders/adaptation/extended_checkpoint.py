@@ -17,7 +17,7 @@ from hf_encoders.data.vocabulary.source_words import CountedText
 from hf_encoders.loading import check_rows, load_tokenizer, optional_file, read_config
 from hf_encoders.publishing.saved_model import load_source, saved_head
 from hf_encoders.records.training_record import TrainingRecord, name_of_checkpoint
-from hf_encoders.saved_files import GENERATOR_FOLDER, has_generator, save_tokenizer
+from hf_encoders.saved_files import GENERATOR_FOLDER, copy_modules, has_generator, save_tokenizer
 from hf_encoders.writing import replaced_files
 
 
@@ -30,6 +30,7 @@ class Checkpoint:
     auto_class: str = "AutoTokenizer"  # what loads it, such as `AutoModelForMaskedLM`
     generator: PreTrainedModel | None = None  # that a discriminator was trained with, from a folder in its own
     record: TrainingRecord = field(default_factory=TrainingRecord)  # what remains true of that of its training
+    source: str = ""  # of the model, in a folder or on the Hub
 
     @classmethod
     def of(cls, source: str, option: str) -> "Checkpoint":
@@ -50,7 +51,7 @@ class Checkpoint:
                 generator = load_source(Path(source, GENERATOR_FOLDER), "AutoModelForMaskedLM")
             elif optional_file(source, f"{GENERATOR_FOLDER}/config.json"):
                 raise ValueError(f"it has a generator, which is extended too: `hf download {source} --local-dir DIR`.")
-            return cls(tokenizer, load_source(source, head), head, generator, remaining_record(source))
+            return cls(tokenizer, load_source(source, head), head, generator, remaining_record(source), source)
         except ValueError as error:
             raise ValueError(f"{option} {source!r}: {error}") from error
 
@@ -117,6 +118,8 @@ def extend_checkpoint(
             add_entries(checkpoint.generator, extended.tokenizer, extended.pieces)
             checkpoint.generator.save_pretrained(folder / GENERATOR_FOLDER)
         save_tokenizer(extended.tokenizer, folder)
+        if checkpoint.model is not None:
+            copy_modules(checkpoint.source, folder)
         report.save(folder)
         save_pieces(extended.pieces, folder)
     return report

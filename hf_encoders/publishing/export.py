@@ -27,7 +27,7 @@ from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.options.export import check_form
 from hf_encoders.publishing.probing import CHOICES, FP32_TOLERANCE, Difference, difference, outputs_of, probe_batch
 from hf_encoders.publishing.saved_model import load_source, native_class, pooler_arguments, saved_head
-from hf_encoders.saved_files import save_tokenizer
+from hf_encoders.saved_files import copy_modules, save_tokenizer
 
 
 ONNX_FILE = "model.onnx"
@@ -75,6 +75,8 @@ def export_checkpoint(
     try:
         WRITERS[form](model, head, folder)
         save_tokenizer(load_tokenizer(source, config=config), folder)
+        if form != "onnx":
+            copy_modules(source, folder)
         seen = check_export(model, head, folder, form)
         folder.chmod(0o755)  # mkdtemp's folders are closed to others
         if output.exists():

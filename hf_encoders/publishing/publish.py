@@ -18,6 +18,7 @@ from hf_encoders.saved_files import (
     CURVE_FILE,
     GENERATOR_FOLDER,
     INDEX_FILE,
+    MODULE_FILES,
     TOKENIZER_FILES,
     Finding,
     is_plain,
@@ -187,8 +188,8 @@ def outdated(there: list[str], new: set[str]) -> list[str]:
     def is_of_a_model(name: str) -> bool:
         if name.startswith(f"{GENERATOR_FOLDER}/"):
             return True
-        is_named = name in TOKENIZER_FILES or name.endswith(".py") or any(Path(name).match(old) for old in OLD_WEIGHTS)
-        return "/" not in name and is_named
+        is_named = name in (*TOKENIZER_FILES, *MODULE_FILES) or name.endswith(".py")
+        return "/" not in name and (is_named or any(Path(name).match(old) for old in OLD_WEIGHTS))
 
     return sorted(name for name in set(there) - new if is_of_a_model(name))
 

@@ -18,7 +18,7 @@ from hf_encoders.records.curves import Curve
 from hf_encoders.records.plots import draw_runs
 from hf_encoders.records.training_record import TrainingRecord, command_of, facts_of_this_process
 from hf_encoders.redaction import published_path
-from hf_encoders.saved_files import CARD_FILE, CURVE_FILE, complete_tokenizer_config
+from hf_encoders.saved_files import CARD_FILE, CURVE_FILE, complete_tokenizer_config, copy_modules
 from hf_encoders.training.optimizers import optimization_facts
 from hf_encoders.training.trainer import PreTrainingTrainer
 from hf_encoders.writing import replaced_folder
@@ -37,6 +37,8 @@ def save_pretrained_folder(run: Run, trainer: PreTrainingTrainer, *facts: Any) -
         # `_internal_call` keeps `Trainer` from pushing a card of its own.
         trainer.save_model(str(folder), _internal_call=True)
         complete_tokenizer_config(folder)
+        if run.objective.initial is not None:
+            copy_modules(run.objective.initial.source, folder)
         record = pretraining_record(run, trainer, *facts)
         record.save(folder)
         draw_runs(
