@@ -18,11 +18,14 @@ def run(arguments: argparse.Namespace) -> int:
     check_branch(arguments.revision)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
+    what = "its files, and whether it loads without hf_encoders. A large model takes minutes."
+    print(f"Checking {arguments.directory}: {what}", file=sys.stderr, flush=True)
     plan = plan_publication(
         arguments.directory,
         arguments.repo,
         license_name=arguments.license,
         language=arguments.language,
+        base_model=arguments.base_model,
         new_card=arguments.new_card,
         trust_remote_code=arguments.trust_remote_code,
     )

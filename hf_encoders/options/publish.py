@@ -24,6 +24,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--language", nargs="+", metavar="CODE", help="languages of the corpus, such as en; recorded")
     parser.add_argument(
+        "--base-model",
+        metavar="NAME",
+        help="the Hub's name of the checkpoint that training began from, where that was a folder; recorded",
+    )
+    parser.add_argument(
         "--new-card", action="store_true", help="generate the card even if README.md was edited, here or on the Hub"
     )
     parser.add_argument(

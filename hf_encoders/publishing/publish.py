@@ -19,6 +19,7 @@ from hf_encoders.saved_files import (
     GENERATOR_FOLDER,
     INDEX_FILE,
     MODULE_FILES,
+    MODULES_FILE,
     TOKENIZER_FILES,
     Finding,
     is_plain,
@@ -67,6 +68,7 @@ def plan_publication(
     *,
     license_name: str | None = None,
     language: list[str] | None = None,
+    base_model: str | None = None,
     new_card: bool = False,
     trust_remote_code: bool = False,
 ) -> Plan:
@@ -77,22 +79,27 @@ def plan_publication(
         repo_id (`str`): `owner/name`.
         license_name (`str`, *optional*): The Hub's identifier of the licence of the weights; recorded.
         language (`list[str]`, *optional*): Codes of the corpus's languages; recorded.
+        base_model (`str`, *optional*): Name on the Hub of the checkpoint that training began from, where the record
+            has a local folder; recorded.
         new_card (`bool`, *optional*, defaults to `False`): Replace a card that was edited by hand. Otherwise an edited
             card in the directory is published as it is, and one on the Hub prevents a push.
         trust_remote_code (`bool`, *optional*, defaults to `False`): Run code in the directory that is not identical to
             this package's, to check it.
 
     Raises:
-        ValueError: For an invalid repository name, or facts that an edited card would not show.
+        ValueError: For an invalid `repo_id` or `base_model`, or facts that an edited card would not show.
     """
     directory = Path(directory)
     if not is_repo_id(repo_id) or "/" not in repo_id:
         raise ValueError(f"repo={repo_id!r} is not a name of a repository: use owner/name (letters, digits, - _ .).")
+    if base_model is not None and not is_repo_id(base_model):
+        raise ValueError(f"base_model={base_model!r} is not a name on the Hub: use owner/name, or leave it out.")
     findings = check_directory(directory, trust_remote_code)
     if any(finding.is_error for finding in findings):
         return Plan(directory, repo_id, {}, [], findings, {})
     record = TrainingRecord.load(directory)
-    stated = {name: value for name, value in (("license", license_name), ("language", language)) if value}
+    stated = {"license": license_name, "language": language, "base_model": base_model}
+    stated = {name: value for name, value in stated.items() if value}
     record = replace(record, **stated)
     card, note = _card(directory, repo_id, record, new_card, bool(stated))
     texts = {CARD_FILE: card}
@@ -220,10 +227,11 @@ def _card(directory: Path, repo_id: str, record: TrainingRecord, new_card: bool,
         if was_edited(text):
             if has_stated:
                 raise ValueError(
-                    f"{path} was edited by hand, so --license and --language would not appear in it: write them "
-                    "there, or have the card generated again with --new-card."
+                    f"{path} was edited by hand, so --license, --language and --base-model would not appear in it: "
+                    "write them there, or have the card generated again with --new-card."
                 )
             return text, f"{CARD_FILE} was edited by hand: published as it is (--new-card replaces it)"
     model = load_source(directory, saved_head(read_config(directory)))
-    card = make_model_card(model, record, repo_id, has_curve=(directory / CURVE_FILE).exists())
+    has_curve, has_modules = ((directory / name).exists() for name in (CURVE_FILE, MODULES_FILE))
+    card = make_model_card(model, record, repo_id, has_curve, has_modules)
     return str(card), f"{CARD_FILE} is generated from {RECORD_FILE} and config.json"

@@ -1,6 +1,7 @@
 """The head of a saved directory and the classes that load it."""
 
 import inspect
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +25,24 @@ def saved_head(config: EncoderConfig, head: str | None = None) -> str:
         if head not in served:
             raise ValueError(f"head={head!r}: {config.model_type} has {', '.join(served)}.")
         return head
-    architectures = [name.removeprefix("Hfe") for name in config.architectures or ()]
-    # If two Auto classes have the same class, the last one is the task and the first one "pre-training".
-    for auto_class in reversed(served):
-        if class_name(config, auto_class).removeprefix("Hfe") in architectures:
-            return auto_class
+    if (auto_class := auto_class_of(config, config.architectures or ())) is not None:
+        return auto_class
     classes = dict.fromkeys(class_name(config, auto_class).removeprefix("Hfe") for auto_class in served)
     raise ValueError(
         f"config.json has architectures={config.architectures!r}, which names no head of {config.model_type}: "
         f"write there which class its weights are of: {', '.join(classes)}."
     )
+
+
+def auto_class_of(config: EncoderConfig, architectures: Iterable[str]) -> str | None:
+    """The Auto class of one of the model classes, with or without `Hfe`; None if the family has none of them.
+
+    If two Auto classes have the same class, it is that of the task, the later one, and not `AutoModelForPreTraining`.
+    The order is the family's own: in a saved config.json `auto_map` is sorted.
+    """
+    names = {name.removeprefix("Hfe") for name in architectures}
+    served = [auto_class for auto_class in type(config).AUTO_MAP if auto_class != "AutoConfig"]
+    return next((one for one in reversed(served) if class_name(config, one).removeprefix("Hfe") in names), None)
 
 
 def class_name(config: EncoderConfig, auto_class: str) -> str:

@@ -18,7 +18,7 @@ from hf_encoders.records.curves import Curve
 from hf_encoders.records.plots import draw_runs
 from hf_encoders.records.training_record import TrainingRecord, command_of, facts_of_this_process
 from hf_encoders.redaction import published_path
-from hf_encoders.saved_files import CARD_FILE, CURVE_FILE, complete_tokenizer_config, copy_modules
+from hf_encoders.saved_files import CARD_FILE, CURVE_FILE, MODULES_FILE, complete_tokenizer_config, copy_modules
 from hf_encoders.training.optimizers import optimization_facts
 from hf_encoders.training.trainer import PreTrainingTrainer
 from hf_encoders.writing import replaced_folder
@@ -50,7 +50,8 @@ def save_pretrained_folder(run: Run, trainer: PreTrainingTrainer, *facts: Any) -
         )
         model = run.objective.saved_model(trainer.accelerator.unwrap_model(trainer.model))
         name = trainer.hub_model_id if trainer.args.push_to_hub else published_path(str(directory))
-        make_model_card(model, record, name=name, has_curve=True).save(folder / CARD_FILE)
+        card = make_model_card(model, record, name, has_curve=True, has_modules=(folder / MODULES_FILE).exists())
+        card.save(folder / CARD_FILE)
 
 
 def pretraining_record(

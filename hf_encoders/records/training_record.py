@@ -5,6 +5,7 @@ docs/publishing.md says how to add one to the model cards.
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
@@ -13,7 +14,7 @@ from typing import Any
 
 from hf_encoders.loading import optional_file
 from hf_encoders.records.hardware import describe_hardware, describe_software
-from hf_encoders.records.run_files import RECORD_FILE
+from hf_encoders.records.run_files import RECORD_FILE, RUN_FILE
 from hf_encoders.records.tables import duration
 from hf_encoders.redaction import base_name, published, published_command
 
@@ -69,7 +70,7 @@ class TrainingRecord:
         warnings (`list` of `str`): What readers of the evaluation must know: metrics no better than their baseline,
             evaluation rows that were trained on.
         new_heads (`list` of `str`): Parameters that were not trained.
-        base_model (`str`, *optional*): Name on the Hub of the checkpoint that was fine-tuned, or see
+        base_model (`str`, *optional*): Name on the Hub of the checkpoint that training began from, or see
             `name_of_checkpoint`.
         dataset_ids (`list` of `str`): Datasets on the Hub that were trained on.
         language (`list` of `str`): Codes of the corpus's languages.
@@ -180,10 +181,31 @@ def command_of(arguments: argparse.Namespace) -> str:
 
 
 def name_of_checkpoint(name: str) -> str:
-    """The name of an initial checkpoint in a record: its name on the Hub, or the base name of its folder.
+    """The name of an initial checkpoint in a record: its name on the Hub, or that of its folder and of its origin.
+
+    The `model` of a run is called after the run.
 
     >>> name_of_checkpoint("google-bert/bert-base-uncased")
     'google-bert/bert-base-uncased'
     """
+    if not Path(name).exists():
+        return name
+    folder = Path(name).absolute()
+    try:
+        base_model = TrainingRecord.load(folder).base_model
+    except ValueError:  # of another program
+        base_model = None
+    run = folder.parent if folder.name == "model" and (folder.parent / RUN_FILE).is_file() else folder
+    origin = f", from {origin_of(base_model) or base_model}" if base_model else ""
     # With a space, which no name on the Hub has: the card must not link to an unrelated model.
-    return f"{base_name(Path(name).absolute())} (a local folder)" if Path(name).exists() else name
+    return f"{base_name(run)} (a local folder{origin})"
+
+
+def origin_of(base_model: str | None) -> str | None:
+    """The name on the Hub that a record's `base_model` is or goes back to; None if there is none.
+
+    >>> origin_of("owner/name"), origin_of("mine (a local folder, from owner/name)"), origin_of("x (a local folder)")
+    ('owner/name', 'owner/name', None)
+    """
+    found = re.fullmatch(r"(?:.* \(a local folder, from )?([^\s()]+)\)?", base_model or "")
+    return found[1] if found else None

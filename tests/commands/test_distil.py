@@ -69,7 +69,7 @@ def test_a_teacher_goes_in_and_a_recorded_student_comes_out(folder: Path) -> Non
     assert set(tokenizer("alpha", "saw")) == {"input_ids", "attention_mask"}  # a BERT's, without token types
     teacher = HfeBertForMaskedLM.from_pretrained(folder / "run" / "model")
     told = TrainingRecord.load(model).objectives["distillation"]
-    assert f"from model (a local folder) (weights {fingerprint(teacher)}), initialised from its layers 0 3" in told
+    assert f"from run (a local folder) (weights {fingerprint(teacher)}), initialised from its layers 0 3" in told
     assert "5 x soft targets of predicted tokens at temperature 2" in told
     card = (model / "README.md").read_text()
     assert fingerprint(teacher) in card and str(folder) not in card

@@ -239,7 +239,7 @@ def test_a_card_edited_by_hand_is_published_as_it_is(hub, api, directory):
     assert "was edited by hand: published as it is" in plan.note
     publish(plan, api=api)
     assert hub.files("user/encoder")["README.md"].decode() == edited
-    with pytest.raises(ValueError, match="edited by hand, so --license and --language.*--new-card"):
+    with pytest.raises(ValueError, match="edited by hand, so --license, --language and --base-model.*--new-card"):
         plan_publication(directory, "user/encoder", license_name="mit")
     plan = plan_publication(directory, "user/encoder", license_name="mit", new_card=True)
     publish(plan, api=api)

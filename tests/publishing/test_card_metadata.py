@@ -1,16 +1,20 @@
 """Cards are refused here for what the Hub refuses, and huggingface_hub reads back what was written."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from huggingface_hub import ModelCard
 from huggingface_hub.repocard_data import eval_results_to_model_index, model_index_to_eval_results
 
+from hf_encoders.loading import read_config
 from hf_encoders.publishing.checks import metadata_problems
 from hf_encoders.publishing.model_card import TASK_OF_HEAD, make_model_card
-from hf_encoders.records.training_record import TrainingRecord
-from tests.hub.tiny_checkpoints import BERT, make_model
-from tests.publishing.saved import ALL_HEADS, RECORD, name_of
+from hf_encoders.publishing.publish import plan_publication
+from hf_encoders.publishing.saved_model import load_source, saved_head
+from hf_encoders.records.training_record import TrainingRecord, name_of_checkpoint
+from tests.hub.tiny_checkpoints import BERT, make_model, save_checkpoint
+from tests.publishing.saved import ALL_HEADS, RECORD, name_of, save
 
 
 @pytest.mark.parametrize(
@@ -53,6 +57,53 @@ def test_cards_of_all_heads_are_valid_and_have_their_task(case):
     assert f"import AutoTokenizer, {case[1]}\n" in str(card)
 
 
+@pytest.mark.parametrize("case", ALL_HEADS, ids=name_of)
+def test_the_card_beside_a_model_is_the_one_that_is_published(case, tmp_path):
+    """A saved `auto_map` is sorted, and two Auto classes may have one model class."""
+    model = make_model(*case)
+    folder = save_checkpoint(model, case[0], tmp_path)
+    loaded = load_source(folder, saved_head(read_config(folder)))
+    assert str(make_model_card(model, RECORD, "me/x")) == str(make_model_card(loaded, RECORD, "me/x"))
+
+
+def first_use(card: str) -> str:
+    """The first block of code on a card."""
+    return card.partition("```python\n")[2].partition("```")[0]
+
+
+@pytest.mark.parametrize(
+    ("head", "result"),
+    [
+        ("AutoModelForMaskedLM", "sequence"),
+        ("AutoModelForPreTraining", "sequence"),
+        ("AutoModelForSequenceClassification", "score"),
+        ("AutoModelForTokenClassification", "entity_group"),
+    ],
+)
+def test_a_card_begins_with_a_use_that_runs(head, result, tmp_path, monkeypatch):
+    folder = save(BERT, head, tmp_path / "model")
+    monkeypatch.chdir(tmp_path)
+    code = first_use(str(make_model_card(make_model(BERT, head), RECORD, "model")))
+    seen = {}
+    exec(code.replace("\npipe(", "\nfound = pipe("), seen)
+    assert result in seen["found"][0] and folder.name in code
+
+
+def test_a_model_that_fills_no_masks_and_one_with_modules_have_another_use(tmp_path, monkeypatch):
+    save(BERT, "AutoModelForMaskedLM", tmp_path / "model")
+    monkeypatch.chdir(tmp_path)
+    model, seen = make_model(BERT, "AutoModelForMaskedLM"), {}
+    record = TrainingRecord(fills_masks=False)
+    exec(first_use(str(make_model_card(model, record, "model"))).replace("\npipe(", "\nfound = pipe("), seen)
+    assert len(seen["found"][0][0]) == 36
+    pytest.importorskip("sentence_transformers")
+    exec(first_use(str(make_model_card(model, record, "model", has_modules=True))), seen)
+    assert seen["embeddings"].shape == (2, 36)
+    # Multiple choice has no pipeline.
+    card = str(make_model_card(make_model(BERT, "AutoModelForMultipleChoice"), RECORD, "model"))
+    assert "import AutoTokenizer" in first_use(card)
+
+
 def test_evaluation_survives_the_hubs_form():
     entry = {"task": "text-classification", "dataset": "Bank 77", "dataset_id": "owner/banking", "split": "test"}
     seeds = {"0": 0.80, "1": 0.84, "2": 0.82}
@@ -88,6 +139,40 @@ def test_a_fine_tuned_model_names_base_model_and_labels(tmp_path, monkeypatch):
     (tmp_path / "runs" / "model").mkdir(parents=True)
     card = make_model_card(model, TrainingRecord(base_model="runs/model"), "me/pets")
     assert card.data.base_model is None and "Fine-tuned from `runs/model`." in str(card)
+
+
+def test_a_card_names_the_origin_of_a_folder(tmp_path):
+    """An extended checkpoint, adapted and then fine-tuned: the Hub's name, and what was done last."""
+    TrainingRecord(base_model="owner/encoder").save(tmp_path)
+    extended = name_of_checkpoint(str(tmp_path))
+    assert extended == f"{tmp_path.name} (a local folder, from owner/encoder)"
+    run = tmp_path / "adapted" / "model"
+    run.mkdir(parents=True)
+    TrainingRecord(base_model=extended).save(run)
+    assert name_of_checkpoint(str(run)) == "model (a local folder, from owner/encoder)"
+    (run.parent / "run.json").write_text("{}")
+    adapted = name_of_checkpoint(str(run))
+    assert adapted == "adapted (a local folder, from owner/encoder)"
+    for head, how in (("AutoModelForMaskedLM", "Adapted"), ("AutoModelForTokenClassification", "Fine-tuned")):
+        card = make_model_card(make_model(BERT, head), TrainingRecord(base_model=adapted), "me/encoder")
+        assert card.data.base_model == "owner/encoder" and f"\n{how} from `{adapted}`.\n" in str(card)
+    TrainingRecord(base_model="start (a local folder)").save(run)
+    local = name_of_checkpoint(str(run))
+    assert local == "adapted (a local folder, from start (a local folder))"
+    card = make_model_card(make_model(BERT, head), TrainingRecord(base_model=local), "me/encoder")
+    assert card.data.base_model is None
+
+
+@pytest.mark.processes
+def test_the_origin_can_be_stated(tmp_path, forked_loads):
+    folder = save(BERT, "AutoModelForMaskedLM", tmp_path / "model")
+    replace(RECORD, base_model="start (a local folder)").save(folder)
+    card, record = (plan_publication(folder, "me/encoder", base_model="owner/encoder").texts[name]
+                    for name in ("README.md", "training_record.json"))  # fmt: skip
+    assert "\nbase_model: owner/encoder\n" in card and "Adapted from `owner/encoder`." in card
+    assert json.loads(record)["base_model"] == "owner/encoder"
+    with pytest.raises(ValueError, match="base_model='not a name' is not a name on the Hub: use owner/name"):
+        plan_publication(folder, "me/encoder", base_model="not a name")
 
 
 def test_missing_facts_are_named():
