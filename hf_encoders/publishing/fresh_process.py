@@ -140,10 +140,8 @@ def _ask(loads: list[Load]) -> list[Loaded]:
             requests.append({**load._asdict(), "directory": str(Path(load.directory).absolute()), "batch": batch})
         request = {"threads": torch.get_num_threads(), "text": PROBED_TEXT, "loads": requests}
         Path(given).write_text(json.dumps(request), encoding="utf-8")
-        # Python 3.10 has no -P; there the first entry of the path is `folder`, which holds no code.
-        safe_path = ["-P"] if sys.version_info >= (3, 11) else []
         child = subprocess.run(
-            [sys.executable, *safe_path, "-c", LOAD, given, answer, tensors],
+            [sys.executable, "-P", "-c", LOAD, given, answer, tensors],
             env=environment_without_secrets(folder),
             cwd=folder,
             stdin=subprocess.DEVNULL,
