@@ -103,7 +103,7 @@ def module_files(source: str | Path) -> dict[str, Path]:
         source (`str` or `Path`): A checkpoint in a folder or on the Hub.
 
     Raises:
-        ValueError: If modules.json is damaged, or names code of others or a file outside of the folder.
+        ValueError: If modules.json is damaged, or names code of others, a pickle or a file outside of the folder.
     """
     if (index := optional_file(source, MODULES_FILE)) is None:
         return {}
@@ -113,7 +113,10 @@ def module_files(source: str | Path) -> dict[str, Path]:
             folder, kind = module["path"], module["type"]
             if not kind.startswith("sentence_transformers."):
                 raise ValueError(f"it names {kind}, which is not sentence-transformers' own code")
-            names += [f"{folder}/{name}" for name in ("config.json", WEIGHTS_FILE) if folder]
+            pickled, weights = (f"{folder}/{name}" for name in ("pytorch_model.bin", WEIGHTS_FILE))
+            if folder and optional_file(source, pickled) and not optional_file(source, weights):
+                raise ValueError(f"{pickled} is a pickle, which is not read: save it again with sentence-transformers")
+            names += [f"{folder}/config.json", weights] if folder else []
         for name in names:
             if not is_plain(name) or (Path(source).is_dir() and leads_out(Path(source), name)):
                 raise ValueError(f"{name} is outside of the folder")

@@ -95,6 +95,14 @@ def test_modules_of_others_are_neither_published_nor_copied(embedder, tmp_path, 
     assert not (exported / "modules.json").exists() and not (exported / "1_Pooling").exists()
 
 
+def test_a_module_whose_weights_are_a_pickle_is_not_copied_without_them(embedder, tmp_path, capsys):
+    folder, exported = Path(shutil.copytree(embedder, tmp_path / "model")), tmp_path / "exported"
+    (folder / "2_Dense" / "model.safetensors").rename(folder / "2_Dense" / "pytorch_model.bin")
+    assert any("2_Dense/pytorch_model.bin is a pickle" in text for text in errors(check_files(folder)))
+    export_checkpoint(folder, "native", exported)
+    assert "left out" in capsys.readouterr().err and not (exported / "modules.json").exists()
+
+
 def test_a_link_out_of_the_folder_is_not_followed(embedder, tmp_path):
     folder = Path(shutil.copytree(embedder, tmp_path / "model"))
     (folder / "1_Pooling" / "config.json").unlink()
