@@ -8,7 +8,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +67,7 @@ def locked(folder: str | Path, option: str, wait: bool) -> Iterator[None]:
         ValueError: If another process has the lock and `wait` is False.
     """
     folder = Path(folder)
-    is_new = not folder.exists()
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / LOCK_FILE)
     try:
@@ -82,11 +82,14 @@ def locked(folder: str | Path, option: str, wait: bool) -> Iterator[None]:
     try:
         yield
     finally:
-        # Not unlinked while others may wait: they have opened this file.
-        if not wait:
+        is_empty = bool(made) and not holds_files(folder)
+        # Not unlinked while others may wait: they have opened this file. In an empty folder, none of them succeeded.
+        if is_empty or not wait:
             (folder / LOCK_FILE).unlink(missing_ok=True)
-            if is_new and not holds_files(folder):
-                folder.rmdir()
+        if is_empty:
+            with suppress(OSError):  # another process has written there
+                for path in made:
+                    path.rmdir()
         lock.release()
 
 

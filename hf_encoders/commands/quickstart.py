@@ -28,11 +28,14 @@ from hf_encoders.recipes.run_folder import (
     IS_FINISHED,
     RunFileCallback,
     begin_or_go_on,
+    check_run,
     choose_threads,
     phases_of,
     read_run_file,
-    remove_run,
+    restored_if_refused,
     run_identity,
+    set_run_aside,
+    settings_facts,
     write_run,
 )
 from hf_encoders.recipes.sources import Source
@@ -59,10 +62,13 @@ def run(arguments: argparse.Namespace) -> int:
     output = Path(arguments.output)
     arguments.until_end.enter_context(locked(output, "--output", wait=False))
     if arguments.overwrite:
-        remove_run(output, arguments.input or [])
+        set_run_aside(output, arguments.input or [])
+    arguments.until_end.enter_context(restored_if_refused(output))
     noted = read_run_file(output)
     if noted is not None:
         recipe = recipe.lengthened(phases_of(noted), is_scaled=arguments.max_steps is not None)
+    run = Run.from_recipe(recipe, output, {"seed": arguments.seed, "save_total_limit": 1})
+    check_run(output, recipe, settings_facts(recipe, run.arguments, HELD_OUT_SHARE))
 
     step(1, "corpus")
     size = f"{recipe.config_class.TOKENIZER_CLASS}, {recipe.tokenizer.vocab_size:,} entries"
@@ -77,7 +83,6 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"  warning: {warning}")
 
     step(3, f"pre-training ({recipe.name}, {recipe.objective})")
-    run = Run.from_recipe(recipe, output, {"seed": arguments.seed, "save_total_limit": 1})
     facts = run_identity(recipe, text.corpus, tokenizer, run.arguments, HELD_OUT_SHARE)
     noted = begin_or_go_on(output, recipe, facts, is_main=True)
     set_seed(arguments.seed)

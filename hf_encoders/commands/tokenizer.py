@@ -83,15 +83,17 @@ def run(arguments: argparse.Namespace) -> int:
     untrained, sampling = untrained_tokenizer(config_class, options), Sampling(arguments.sampling_alpha)
     counted = count_selected_text(sources, documents_of, untrained, arguments.held_out, limit, sampling)
     counting_seconds = time.perf_counter() - began
-    reports = []
-    for size, folder in zip(sizes, folders, strict=True):
+    tokenizers, reports = [], []
+    for size in sizes:
         print(f"learning {size:,} entries from {len(counted.words):,} distinct words", file=sys.stderr)
         began = time.perf_counter()
         coverage = arguments.character_coverage
         learned = tokenizer_of_words(counted.words, config_class, size, arguments.max_length, options, coverage)
         seconds = counting_seconds, time.perf_counter() - began
+        tokenizers.append(learned)
         reports.append(report_of(learned, settings_of(arguments, size, options), sources, counted, seconds))
-        save_with_report(learned, reports[-1], folder)
+    for learned, report, folder in zip(tokenizers, reports, folders, strict=True):  # none, if one size is refused
+        save_with_report(learned, report, folder)
     if arguments.compare_sizes:
         table = sizes_table(reports)
         (output / SIZES_FILE).write_text(table + "\n", encoding="utf-8")

@@ -79,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--workers", type=int, metavar="N", help="processes, one core each (default: as many as there are cores)"
     )
     parser.add_argument(
-        "--overwrite", action="store_true", help="first remove a finished or unfinished corpus from --output"
+        "--overwrite", action="store_true", help="start over, and replace the corpus in --output by the new one"
     )
 
 

@@ -32,11 +32,14 @@ from hf_encoders.recipes.run_folder import (
     BeforeCallback,
     RunFileCallback,
     begin_or_go_on,
+    check_run,
     choose_threads,
     phases_of,
     read_run_file,
-    remove_run,
+    restored_if_refused,
     run_identity,
+    set_run_aside,
+    settings_facts,
     write_run,
 )
 from hf_encoders.recipes.sources import Sources, bytes_per_token, divided
@@ -70,6 +73,8 @@ def train_run(arguments: argparse.Namespace, recipe: Recipe, objective: Objectiv
     transformers.logging.set_verbosity_warning()
     if objective is not None:
         check_given_model(run, arguments.tokenizer)
+    if noted is not None:  # before anything is made
+        check_run(output, recipe, facts_without_text(arguments, run), run.objective.model_fields(recipe.config_class))
     tokenizer, sources, noted = open_run(arguments, run, corpus)
     if noted.get(IS_FINISHED) and (output / "model" / CARD_FILE).is_file() and not arguments.plan:
         if run.arguments.push_to_hub:
@@ -253,7 +258,9 @@ def open_run(
     with training.main_process_first(desc="corpus"):
         if overwrites(arguments) and is_main:
             read = [path for paths in corpus.paths.values() for path in paths]
-            remove_run(output, [*read, arguments.tokenizer, arguments.recipe, arguments.begins_from])
+            set_run_aside(output, [*read, arguments.tokenizer, arguments.recipe, arguments.begins_from])
+        if is_main:
+            arguments.until_end.enter_context(restored_if_refused(output))
         tokenizer, sources = open_sources(recipe, corpus, arguments.tokenizer, output)
         config = run.model_config(tokenizer, sources)  # refuses too few rows of a table
         set_inputs(tokenizer, config)
@@ -261,9 +268,15 @@ def open_run(
         if arguments.plan:
             return tokenizer, sources, {}
         facts = run_identity(recipe, sources, tokenizer, training, arguments.validation_share)
-        facts |= json.loads(json.dumps(run.objective.facts()))
+        facts |= facts_without_text(arguments, run)
         given = run.objective.model_fields(recipe.config_class)
         return tokenizer, sources, begin_or_go_on(output, recipe, facts, is_main, given)
+
+
+def facts_without_text(arguments: argparse.Namespace, run: Run) -> dict[str, Any]:
+    """The facts of `run.json` that are known before there is text, those of a checkpoint or teacher included."""
+    facts = settings_facts(run.recipe, run.arguments, arguments.validation_share)
+    return facts | json.loads(json.dumps(run.objective.facts()))
 
 
 def finish(

@@ -20,6 +20,7 @@ from hf_encoders.data.corpus.text_files import text_files
 from hf_encoders.loading import load_tokenizer
 from hf_encoders.recipes.recipe import Recipe
 from hf_encoders.recipes.run_corpus import recipe_tokenizer
+from hf_encoders.records.run_files import RUN_FILE
 from hf_encoders.saved_files import save_tokenizer
 from hf_encoders.writing import read_json, replaced_folder
 
@@ -47,23 +48,23 @@ def prepared_text(
 ) -> PreparedText:
     """Read, split and tokenize text, atomically, into the output folder, or load what an earlier start left there.
 
+    Text of other arguments is made anew, unless a run has used it, and is refused then.
     `on_read` is called when the text has been read, with how the tokenizer is made.
     """
     folder = output / TEXT
     made_of = description(arguments, recipe)
-    if folder.is_dir():
-        remedy = f"remove {folder} to have it made again."
-        before = read_json(folder / MADE_OF, remedy)
-        others = [name for name, value in made_of.items() if before.get(name) != value]
-        if others:
-            raise ValueError(
-                f"--output {output} holds a quickstart with another {others[0]}: give the same arguments to resume "
-                "it, another folder, or --overwrite to start from scratch."
-            )
+    remedy = f"remove {folder} to have it made again."
+    before = read_json(folder / MADE_OF, remedy) if folder.is_dir() else {}
+    others = [name for name, value in made_of.items() if before.get(name) != value]
+    if others and (output / RUN_FILE).is_file():
+        raise ValueError(
+            f"--output {output} holds a quickstart with another {others[0]}: give the same arguments to resume "
+            "it, another folder, or --overwrite to start from scratch."
+        )
+    if not others:
         print(f"  prepared before, in {folder}")
         on_read("as before")
     else:
-        remedy = ""
         documents = load_documents(arguments)
         training, held_out = hold_out(documents, HELD_OUT_SHARE, arguments.seed)
         on_read("trained on it")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from hf_encoders.data.corpus.named_sources import UNNAMED, in_words, languages_o
 from hf_encoders.data.corpus.parallel import parallel_languages
 from hf_encoders.data.corpus.report import REPORT_FILE, CorpusReport
 from hf_encoders.data.corpus.segmentation import splitter_for
-from hf_encoders.data.corpus.settings import tokenizer_fingerprint
+from hf_encoders.data.corpus.settings import SHARDS, OtherSettingsError, tokenizer_fingerprint
 from hf_encoders.data.corpus.text_files import has_text, text_files
 from hf_encoders.data.vocabulary.tokenizer_training import train_tokenizer
 from hf_encoders.loading import load_tokenizer
@@ -26,6 +27,7 @@ from hf_encoders.recipes.masking_data import check_text, make_similar_words, nee
 from hf_encoders.recipes.model_config import reads_languages
 from hf_encoders.recipes.recipe import Recipe
 from hf_encoders.recipes.sources import Source, Sources
+from hf_encoders.records.run_files import RUN_FILE
 from hf_encoders.redaction import base_name
 from hf_encoders.saved_files import save_tokenizer
 from hf_encoders.writing import read_json, replaced_folder
@@ -34,6 +36,7 @@ from hf_encoders.writing import read_json, replaced_folder
 # `--push-to-hub` uploads the output folder except names with a leading underscore, and the text must stay private.
 CORPUS = "_corpus"
 TOKENIZER_RECIPE = "recipe.json"  # in the folder of a tokenizer trained here: its options and text
+FILES = "files"  # in it: size and modification time of the files of the text
 
 
 @dataclass(frozen=True)
@@ -183,8 +186,11 @@ def open_sources(
     prepared = [part for parts in corpus.parts.values() for part in parts]
     if tokenizer_name is None and prepared:
         raise ValueError(f"--tokenizer is missing: give the one that the corpus {prepared[0]} was made with.")
+    is_used = (output / RUN_FILE).is_file()
+    if not is_used:
+        remove_other_sources(corpus, output / CORPUS)
     if tokenizer_name is None:
-        tokenizer = trained_tokenizer(recipe, corpus, output / "tokenizer")
+        tokenizer = trained_tokenizer(recipe, corpus, output / "tokenizer", is_used)
     else:
         tokenizer = load_tokenizer(tokenizer_name, "--tokenizer")
     fingerprint = tokenizer_fingerprint(tokenizer) if prepared else None
@@ -201,7 +207,7 @@ def open_sources(
                 f"The corpus {part} was made with another tokenizer than {tokenizer_name!r}: prepare it again with "
                 "this one, or give its own with --tokenizer."
             )
-    found = {name: _opened(corpus, name, tokenizer, output, turns_column) for name in corpus.paths}
+    found = {name: _opened(corpus, name, tokenizer, output, turns_column, is_used) for name in corpus.paths}
     for name, language in corpus.languages.items():
         if not corpus.parts[name] and (warning := warning_of_words(recipe, language)):
             print(f"warning: {f'{name}: ' * bool(name)}{warning}", flush=True)
@@ -220,10 +226,22 @@ def open_sources(
     return tokenizer, found
 
 
+def remove_other_sources(corpus: CorpusPaths, folder: Path) -> None:
+    """Remove sources of other names that a plan or a killed command left, and that no run has used."""
+    for path in folder.glob("*"):
+        if path.is_dir() and not path.match(SHARDS) and path.name not in corpus.paths:
+            shutil.rmtree(path)
+
+
 def _opened(
-    corpus: CorpusPaths, name: str, tokenizer: PreTrainedTokenizerBase, output: Path, turns_column: str | None
+    corpus: CorpusPaths,
+    name: str,
+    tokenizer: PreTrainedTokenizerBase,
+    output: Path,
+    turns_column: str | None,
+    is_used: bool,
 ) -> Source:
-    """One source, which is prepared if it is text."""
+    """One source, which is prepared if it is text; `is_used` is whether a run has read what lies in the folder."""
     parts = corpus.parts[name]
     if parts:
         pairs = {parallel_languages(part) for part in parts}
@@ -241,7 +259,13 @@ def _opened(
     paths = list(map(Path, corpus.paths[name]))
     options = {"sentence_splitter": splitter_for(corpus.languages[name]), "turns_column": turns_column}
     try:
-        report = prepare_corpus(paths, folder, tokenizer, **options)
+        try:
+            report = prepare_corpus(paths, folder, tokenizer, **options)
+        except OtherSettingsError:
+            if is_used:
+                raise
+            print(f"{folder} was prepared from other text or settings, and no run has used it: made anew.", flush=True)
+            report = prepare_corpus(paths, folder, tokenizer, overwrite=True, **options)
     except ValueError as error:
         raise ValueError(f"{corpus.options[name]}: {error}") from error
     for warning in report.warnings:
@@ -249,20 +273,31 @@ def _opened(
     return Source(datasets.load_from_disk(str(folder)), (corpus.languages[name],), (folder,), corpus.options[name])
 
 
-def trained_tokenizer(recipe: Recipe, corpus: CorpusPaths, directory: Path) -> PreTrainedTokenizerBase:
-    """The recipe's tokenizer, trained on the text once and kept in the run's folder."""
+def trained_tokenizer(recipe: Recipe, corpus: CorpusPaths, directory: Path, is_used: bool) -> PreTrainedTokenizerBase:
+    """The recipe's tokenizer, trained on the text once and kept in the run's folder.
+
+    One of other text or settings is trained anew, unless a run has used it.
+
+    Raises:
+        ValueError: if it was used, or the folder is not of this command.
+    """
     text = {name: [str(Path(path).resolve()) for path in paths] for name, paths in corpus.paths.items()}
     text = text if corpus.are_named else text[UNNAMED]
     made_of = {"family": recipe.family, **recipe.tokenizer.facts(), "text": text}
+    files = [file for paths in corpus.paths.values() for path in paths for file in text_files(Path(path))]
+    state = {FILES: [[file.stat().st_size, file.stat().st_mtime_ns] for file in files]}
     note = directory / TOKENIZER_RECIPE
     if directory.exists():
         if not note.is_file():
             raise ValueError(
                 f"{directory} was not made by this command: give it as --tokenizer, or give another --output."
             )
-        if read_json(note, f"give {directory} as --tokenizer, or remove it.") != made_of:
+        noted = read_json(note, f"give {directory} as --tokenizer, or remove it.")
+        if is_used and {name: value for name, value in noted.items() if name != FILES} != made_of:
             raise ValueError(f"{directory} was trained for another run: give another --output, or --overwrite.")
-        return load_tokenizer(str(directory))
+        if is_used or noted == made_of | state:
+            return load_tokenizer(str(directory))
+        print(f"{directory} was trained on other text or settings, and no run has used it: made anew.", flush=True)
     print(f"Training a tokenizer of {recipe.tokenizer.vocab_size:,} entries ({directory})", flush=True)
     turns_field, sentences = get_objective(recipe.objective).turns_column, {}
     for name, paths in corpus.paths.items():
@@ -272,7 +307,7 @@ def trained_tokenizer(recipe: Recipe, corpus: CorpusPaths, directory: Path) -> P
     tokenizer = recipe_tokenizer(recipe, sentences if corpus.are_named else sentences[UNNAMED])
     with replaced_folder(directory) as unfinished:
         save_tokenizer(tokenizer, unfinished)
-        (unfinished / TOKENIZER_RECIPE).write_text(json.dumps(made_of, indent=1) + "\n", encoding="utf-8")
+        (unfinished / TOKENIZER_RECIPE).write_text(json.dumps(made_of | state, indent=1) + "\n", encoding="utf-8")
     return tokenizer
 
 

@@ -3,7 +3,8 @@
 import dataclasses
 import json
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from hf_encoders.records.run_files import RUN_FILE
 from hf_encoders.redaction import is_secret
 from hf_encoders.training.faults.checkpoints import UNFINISHED, checkpoints_by_step
 from hf_encoders.training.threads import Work, pass_of, set_threads
-from hf_encoders.writing import read_json, write_whole
+from hf_encoders.writing import read_json, storage_problem, write_whole
 
 
 # Fields of `TrainingArguments` that a checkpoint's optimizer and schedule contain: other values would be ignored.
@@ -56,6 +57,9 @@ RUN_PARTS = (
     UNFINISHED,
     "trainer_state.json",
 )
+REPLACED = "_replaced_run"  # folder of a run that --overwrite replaces, until the new one trains
+# Folders in it that commands prepare from text, `_text` of the quickstart.
+PREPARED = ("tokenizer", CORPUS, f"{CORPUS}/*", "_text")
 # Facts of `run_identity` that depend on the number of steps.
 OF_STEPS = ("warmup_steps", "lr_scheduler_kwargs")
 # Further entries of `run.json`: the number of CPU threads, whether the run is finished, the metrics of the checkpoint
@@ -63,19 +67,67 @@ OF_STEPS = ("warmup_steps", "lr_scheduler_kwargs")
 THREADS, IS_FINISHED, BEFORE, ALONE = "threads", "is_finished", "before", "head_steps"
 
 
-def remove_run(output: Path, read_by_the_next: list[str | None]) -> None:
-    """Remove the files of a run from its folder, except the model, which stays until the next one is complete.
+def set_run_aside(output: Path, read_by_the_next: list[str | None]) -> None:
+    """Move the files of a run into a folder that is removed when the next run begins to train.
+
+    The model stays where it is until the next one is complete.
 
     Raises:
-        ValueError: before anything is removed, if `read_by_the_next`, paths and names, are among the files.
+        ValueError: before anything is moved, if `read_by_the_next`, paths and names, are among the files.
     """
     found = [path for pattern in RUN_PARTS for path in output.glob(pattern)]
     for name in read_by_the_next:
         read = None if name is None else Path(name).resolve()
         if read is not None and any(path.resolve() in (read, *read.parents) for path in found):
             raise ValueError(f"--overwrite would remove {name}, which this run reads: move it out of {output} first.")
+    aside = output / REPLACED
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir()
     for path in found:
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        path.rename(aside / path.name)
+
+
+@contextmanager
+def restored_if_refused(output: Path) -> Iterator[None]:
+    """Leave the folder of a run as it was if a command fails before it trains.
+
+    Tokenizer and text that the command made are removed, and a run that it was to replace is put back.
+
+    Ctrl-C, a kill, and a worker that ran out of memory leave them: the same command goes on with the preparation.
+    """
+    earlier, run_before = prepared_folders(output), _when_written(output / RUN_FILE)
+    try:
+        yield
+    except Exception as error:
+        is_refused = isinstance(error, ValueError | OSError) or storage_problem(error) is not None
+        if is_refused and _when_written(output / RUN_FILE) == run_before:
+            for path in prepared_folders(output) - earlier:
+                shutil.rmtree(path, ignore_errors=True)
+            for path in (output / REPLACED).glob("*"):
+                path.rename(output / path.name)
+            shutil.rmtree(output / REPLACED, ignore_errors=True)
+        raise
+
+
+def prepared_folders(output: Path) -> set[Path]:
+    """The folders of tokenizers and text that commands make in the folder of a run."""
+    return {path for pattern in PREPARED for path in output.glob(pattern) if path.is_dir()}
+
+
+def _when_written(file: Path) -> int | None:
+    return file.stat().st_mtime_ns if file.exists() else None
+
+
+def settings_facts(recipe: Recipe, training: TrainingArguments, validation_share: float) -> dict[str, Any]:
+    """The facts that identify a run and do not depend on its text, as read back from `run.json`."""
+    fields = {name: value for name, value in recipe.training.items() if not is_secret(name, str(value))}
+    facts = {
+        "recipe": {**recipe.facts(), "training": fields},
+        "seed": training.seed,
+        "validation share": validation_share,
+        "training": {name: getattr(training, name) for name in SHAPING},
+    }
+    return json.loads(json.dumps(facts, default=str))
 
 
 def run_identity(
@@ -86,17 +138,12 @@ def run_identity(
     validation_share: float,
 ) -> dict[str, Any]:
     """The facts that identify a run, as read back from `run.json`; without tokens of the Hub."""
-    fields = {name: value for name, value in recipe.training.items() if not is_secret(name, str(value))}
-    facts = {
-        "recipe": {**recipe.facts(), "training": fields},
+    of_text = {
         **corpora_facts(documents),
         **masking_facts(recipe, tokenizer, corpora_of(named_sources(documents))),
         "tokenizer": tokenizer_fingerprint(tokenizer),
-        "seed": training.seed,
-        "validation share": validation_share,
-        "training": {name: getattr(training, name) for name in SHAPING},
     }
-    return json.loads(json.dumps(facts, default=str))
+    return settings_facts(recipe, training, validation_share) | json.loads(json.dumps(of_text, default=str))
 
 
 def read_run_file(output: Path) -> dict[str, Any] | None:
@@ -140,9 +187,35 @@ def begin_or_go_on(
     Raises:
         ValueError: if the folder holds another run, or one that cannot be extended.
     """
-    before = read_run_file(output)
+    before = check_run(output, recipe, facts, given)
     if before is None:
         return facts
+    if not recipe.continues(phases_of(before)):
+        return before
+    if is_main:
+        phases = ", ".join(map(str, recipe.phases))
+        steps = sum(phase.steps for phase in phases_of(before))
+        print(
+            f"This run is extended from {steps:,} to {recipe.steps:,} steps ({phases}): learning rate and mask rate "
+            "follow the longer schedule from now on.",
+            flush=True,
+        )
+    return {**before, **facts, IS_FINISHED: False}
+
+
+def check_run(
+    output: Path, recipe: Recipe, facts: dict[str, Any], given: Collection[str] = ()
+) -> dict[str, Any] | None:
+    """The content of `run.json` of the run that goes on in the folder; None if there is none yet.
+
+    `facts` may be a part of those that identify the run: what is known before there is text.
+
+    Raises:
+        ValueError: if the folder holds another run, or one that cannot be extended.
+    """
+    before = read_run_file(output)
+    if before is None:
+        return None
     if not recipe.continues(phases_of(before)):
         check_same(before, facts, output)
         return before
@@ -160,14 +233,7 @@ def begin_or_go_on(
             f"{output} has, which was made for {longest}: start a new run in another folder, or with --overwrite. "
             "Longer examples can extend only a recipe that sets model: max_position_embeddings."
         )
-    if is_main:
-        phases = ", ".join(map(str, recipe.phases))
-        print(
-            f"This run is extended from {steps:,} to {recipe.steps:,} steps ({phases}): learning rate and mask rate "
-            "follow the longer schedule from now on.",
-            flush=True,
-        )
-    return {**before, **facts, IS_FINISHED: False}
+    return before
 
 
 def without_steps(facts: dict[str, Any]) -> dict[str, Any]:
@@ -220,6 +286,7 @@ class RunFileCallback(TrainerCallback):
         """Write it, in the main process."""
         if state.is_world_process_zero:
             write_run(self.output, self.noted)
+            shutil.rmtree(self.output / REPLACED, ignore_errors=True)
 
 
 class BeforeCallback(TrainerCallback):

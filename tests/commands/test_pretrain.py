@@ -227,8 +227,11 @@ def test_a_tokenizer_of_another_recipe_is_not_taken(folder, tmp_path, capsys):
     other = {**TINY, "tokenizer": {"vocab_size": 151}}
     (folder / "other.yaml").write_text(yaml.safe_dump(other), encoding="utf-8")
     assert pretrain(folder, "begun", "--plan") == 0
-    assert pretrain(folder, "begun", "--plan", recipe="other.yaml") == 2
-    assert "begun/tokenizer was trained for another run" in capsys.readouterr().err
+    assert pretrain(folder, "begun", "--plan", recipe="other.yaml") == 0
+    assert "begun/tokenizer was trained on other text or settings" in capsys.readouterr().out
+    (folder / "text2.txt").write_text((folder / "text.txt").read_text(), encoding="utf-8")
+    assert pretrain(folder, "whole", corpus="text2.txt") == 2
+    assert "whole/tokenizer was trained for another run" in capsys.readouterr().err
 
 
 class Scarce:

@@ -144,7 +144,7 @@ def test_every_run_into_one_folder_ends_well(text, tmp_path, capsys, without_oth
     other = ["--family", "roberta"]
     assert main(quickstart(output, *text, *other)) == 2
     told = capsys.readouterr().err
-    assert "holds a quickstart with another family" in told and "--overwrite" in told and told.count("\n") == 1
+    assert "holds a run with another recipe (family)" in told and "--overwrite" in told and told.count("\n") == 1
     assert {path.name: path.read_bytes() for path in model.iterdir()} == before
     assert main(quickstart(output, *text, *other, "--overwrite")) == 0
     assert names - {path.name for path in model.iterdir()} == {"modeling_bert.py", "configuration_bert.py"}

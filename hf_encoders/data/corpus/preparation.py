@@ -7,7 +7,6 @@ workers, on their speed, or on how often the run was killed. docs/corpus.md comp
 
 import multiprocessing
 import os
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -33,9 +32,10 @@ from hf_encoders.data.corpus.settings import (
     check_output,
     corpus_settings,
     finished_report,
-    remove_corpus,
+    remove_finished,
+    remove_shards,
     report_time,
-    start_shards,
+    shards_until_finished,
 )
 from hf_encoders.data.corpus.shards import ShardWriter, is_finished, start_worker, write_shard
 from hf_encoders.data.corpus.sources import TextSource, Unit, make_source
@@ -105,8 +105,8 @@ def prepare_corpus(
             duplicate with a probability of 3 in a million.
         workers (`int`, *optional*, defaults to the available cores): Processes, each with one core; 1 works in this
             process.
-        overwrite (`bool`, *optional*, defaults to `False`): Whether to remove a finished or unfinished corpus from the
-            folder first.
+        overwrite (`bool`, *optional*, defaults to `False`): Whether to start over in a folder that holds an unfinished
+            corpus, and to replace a finished one once the new one is complete.
 
     Returns:
         `CorpusReport`: Counts, speed, and warnings of what predicts a failed pre-training; printed, a table.
@@ -149,26 +149,27 @@ def prepare_corpus(
         # A corpus that another process has finished meanwhile is used, also with `overwrite`.
         is_new = report_time(output) != before
         if overwrite and not is_new:
-            remove_corpus(output)
-        if report := finished_report(output, settings, is_new):
+            remove_shards(output)
+        elif report := finished_report(output, settings, is_new):
             return report
-        shards = start_shards(output, settings)
-        writer = ShardWriter(
-            shards, source.reader(), encoder, max_sentence_tokens, units.are_marked, bool(turns_column)
-        )
-        with one_core_per_process():
-            progress = _write_shards(source, writer, workers)
-        if source.identity() != settings["source"]:
-            raise ValueError("source: files were changed while they were read: run it again with overwrite=True.")
-        numbers = range(progress.shards)
-        statistics, read = merge_shards(shards, numbers, len(numbers), keep_duplicates, tokenizer, shards, units=units)
-        read["skipped_files"] = source.skipped_files
-        run = run_facts(
-            time.perf_counter() - began, progress.workers, progress.bytes, progress.shards, progress.kept_shards
-        )
-        report = finish_corpus(settings, statistics, read, run, shards, output)
-        shutil.rmtree(shards)
-        return report
+        with shards_until_finished(output, settings) as shards:
+            writer = ShardWriter(
+                shards, source.reader(), encoder, max_sentence_tokens, units.are_marked, bool(turns_column)
+            )
+            with one_core_per_process():
+                progress = _write_shards(source, writer, workers)
+            if source.identity() != settings["source"]:
+                raise ValueError("source: files were changed while they were read: run it again with overwrite=True.")
+            numbers = range(progress.shards)
+            statistics, read = merge_shards(
+                shards, numbers, len(numbers), keep_duplicates, tokenizer, shards, units=units
+            )
+            read["skipped_files"] = source.skipped_files
+            run = run_facts(
+                time.perf_counter() - began, progress.workers, progress.bytes, progress.shards, progress.kept_shards
+            )
+            remove_finished(output)
+            return finish_corpus(settings, statistics, read, run, shards, output)
 
 
 @dataclass

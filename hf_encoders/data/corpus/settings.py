@@ -9,8 +9,8 @@ import platform
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial, reduce
 from importlib.metadata import version
 from inspect import signature
@@ -33,8 +33,12 @@ SETTINGS_FILE = "settings.json"
 # What is written into the folder of a corpus; the last two patterns by `datasets` and `SentenceStore`.
 _OWN_FILES = (REPORT_FILE, ARROW_FILE, "state.json", "dataset_info.json", "phrases.tsv", "similar_words.safetensors")
 _OWN_FILES += ("cache-*.arrow", "corpus-*.arrow")
-_SHARDS = "shards-*"
+SHARDS = "shards-*"
 _NAMES_SHOWN = 3
+
+
+class OtherSettingsError(ValueError):
+    """A folder holds a corpus that was made with other settings."""
 
 
 def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
@@ -132,7 +136,7 @@ def corpus_settings(
 def shards_folder(output: Path, settings: dict[str, Any]) -> Path:
     """Folder of the finished shards of a corpus with these settings."""
     text = json.dumps(_deciding(settings), sort_keys=True)
-    return output / _SHARDS.replace("*", hashlib.blake2b(text.encode(), digest_size=8).hexdigest())
+    return output / SHARDS.replace("*", hashlib.blake2b(text.encode(), digest_size=8).hexdigest())
 
 
 def check_output(output: Path) -> None:
@@ -153,7 +157,8 @@ def finished_report(output: Path, settings: dict[str, Any], is_new: bool = False
 
     `is_new` is whether another process finished the corpus while this one waited.
     """
-    if (output / REPORT_FILE).exists():
+    # Shards of these settings are of a run with `overwrite`, which replaces the corpus when it is finished.
+    if (output / REPORT_FILE).exists() and not shards_folder(output, settings).exists():
         report = CorpusReport.load(output)
         _check_same_settings(output, "a corpus", report.settings, settings)
         if _num_documents(output) != report.statistics.documents:
@@ -168,7 +173,7 @@ def finished_report(output: Path, settings: dict[str, Any], is_new: bool = False
             )
         return report
     check_output(output)
-    for folder in output.glob(_SHARDS):
+    for folder in output.glob(SHARDS):
         if folder != shards_folder(output, settings) and (folder / SETTINGS_FILE).exists() and _holds_text(folder):
             found = json.loads((folder / SETTINGS_FILE).read_text(encoding="utf-8"))
             _check_same_settings(output, "an unfinished corpus", found, settings)
@@ -178,7 +183,7 @@ def finished_report(output: Path, settings: dict[str, Any], is_new: bool = False
 def start_shards(output: Path, settings: dict[str, Any]) -> Path:
     """Make the folder of the shards, or take the one of an earlier run; others without text are removed."""
     shards = shards_folder(output, settings)
-    for folder in output.glob(_SHARDS):
+    for folder in output.glob(SHARDS):
         if folder != shards and not _holds_text(folder):
             shutil.rmtree(folder, ignore_errors=True)
     shards.mkdir(parents=True, exist_ok=True)
@@ -186,15 +191,36 @@ def start_shards(output: Path, settings: dict[str, Any]) -> Path:
     return shards
 
 
-def remove_corpus(output: Path) -> None:
-    """Remove a finished or unfinished corpus, and no other file."""
-    if not _holds_corpus(output):
-        return
-    for pattern in _OWN_FILES:
-        for file in output.glob(pattern):
-            file.unlink()
-    for folder in output.glob(_SHARDS):
+@contextmanager
+def shards_until_finished(output: Path, settings: dict[str, Any]) -> Iterator[Path]:
+    """The folder of `start_shards`, removed at the end of the block.
+
+    If the block refuses the text, a folder that is new is removed too: its shards would only have other text refused.
+    Other errors leave it, to go on from there.
+    """
+    is_new = not shards_folder(output, settings).exists()
+    shards = start_shards(output, settings)
+    try:
+        yield shards
+    except ValueError:
+        if is_new:
+            shutil.rmtree(shards)
+        raise
+    shutil.rmtree(shards)
+
+
+def remove_shards(output: Path) -> None:
+    """Remove an unfinished corpus, and no other file."""
+    for folder in output.glob(SHARDS):
         shutil.rmtree(folder)
+
+
+def remove_finished(output: Path) -> None:
+    """Remove a finished corpus, and no other file."""
+    if (output / REPORT_FILE).exists():
+        for pattern in _OWN_FILES:
+            for file in output.glob(pattern):
+                file.unlink()
 
 
 def _check_same_settings(output: Path, what: str, found: dict[str, Any], wanted: dict[str, Any]) -> None:
@@ -208,7 +234,7 @@ def _check_same_settings(output: Path, what: str, found: dict[str, Any], wanted:
                 f"\n- {name}: " + (f"another one, also {now}" if there == now else f"{there} there, {now} now")
             )
     if lines:
-        raise ValueError(
+        raise OtherSettingsError(
             f"output='{output}' holds {what} made with other settings:{''.join(lines)}\nGive the same settings, name "
             "another folder, or start over with overwrite=True (--overwrite)."
         )
@@ -258,4 +284,4 @@ def _holds_text(shards: Path) -> bool:
 
 
 def _holds_corpus(output: Path) -> bool:
-    return (output / REPORT_FILE).exists() or any(output.glob(_SHARDS))
+    return (output / REPORT_FILE).exists() or any(output.glob(SHARDS))

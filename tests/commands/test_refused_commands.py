@@ -1,0 +1,189 @@
+"""A command that is refused, or fails before it trains, leaves the folders as they were."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hf_encoders.cli import main
+from hf_encoders.data.corpus import preparation
+from hf_encoders.recipes import run_corpus
+from tests.commands.pretrain_runs import TINY, finished_run, pretrain, weights
+from tests.data.corpora import write_corpus
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = finished_run(tmp_path_factory.mktemp("refused"))
+    write_corpus(folder / "other.txt", 60, "gamma")
+    (folder / "short.txt").write_text("One is here. Two is there.\n\nThree is.\n", encoding="utf-8")
+    (folder / "empty.txt").write_text("", encoding="utf-8")
+    recipe = {**TINY, "tokenizer": {"vocab_size": 160}}
+    (folder / "larger.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
+    # A run of a prepared corpus has neither tokenizer nor text in its folder.
+    tokenizer = ("--tokenizer", str(folder / "whole" / "tokenizer"))
+    assert pretrain(folder, "of-corpus", *tokenizer, corpus="whole/_corpus") == 0
+    return folder
+
+
+def tree(folder: Path) -> dict[str, int | None]:
+    """All files below a folder with their modification times, and all folders."""
+    return {
+        str(path.relative_to(folder)): None if path.is_dir() else path.stat().st_mtime_ns for path in folder.rglob("*")
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "recipe", "said"),
+    [
+        (("--seed", "5"), "text.txt", "tiny.yaml", "another seed"),
+        (("--learning_rate", "0.5"), "text.txt", "tiny.yaml", "another training (learning_rate)"),
+        ((), "text.txt", "larger.yaml", "another recipe (tokenizer)"),
+        ((), "other.txt", "tiny.yaml", "holds a run with another corpus"),
+        (("--plan", "--seed", "5"), "text.txt", "tiny.yaml", "another seed"),
+        (("--max_steps", "3"), "text.txt", "tiny.yaml", "another recipe (phases)"),
+    ],
+)
+def test_refused_in_the_folder_of_a_finished_run(folder, words, text, recipe, said, capsys):
+    before = tree(folder)
+    assert pretrain(folder, "of-corpus", *words, corpus=text, recipe=recipe) == 2
+    assert said in capsys.readouterr().err
+    assert tree(folder) == before
+
+
+def test_settings_are_compared_before_anything_is_made(folder, monkeypatch):
+    monkeypatch.setattr(run_corpus, "train_tokenizer", None)
+    assert pretrain(folder, "of-corpus", "--seed", "5") == 2
+
+
+@pytest.mark.parametrize("output", ["new", "new/of it"])
+@pytest.mark.parametrize("text", ["empty.txt", "short.txt"])
+def test_text_that_is_refused_leaves_no_folder(folder, text, output):
+    before = tree(folder)
+    assert pretrain(folder, output, corpus=text) == 2
+    assert tree(folder) == before
+
+
+def test_a_full_disk_leaves_no_folder(folder, monkeypatch, capsys):
+    def full(*arguments, **options):
+        raise OSError(28, "No space left on device", "corpus")
+
+    before = tree(folder)
+    with monkeypatch.context() as disk:
+        disk.setattr(preparation, "merge_shards", full)
+        assert pretrain(folder, "new") == 2
+    assert "free some space" in capsys.readouterr().err
+    assert tree(folder) == before
+
+
+def test_a_stopped_preparation_is_kept_and_gone_on_with(folder, monkeypatch):
+    def stopped(*arguments, **options):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as keys:
+        keys.setattr(preparation, "merge_shards", stopped)
+        assert pretrain(folder, "stopped") == 130
+    assert list((folder / "stopped" / "_corpus").glob("shards-*/*.arrow"))
+    learned = (folder / "stopped" / "tokenizer" / "tokenizer.json").stat().st_mtime_ns
+    assert pretrain(folder, "stopped") == 0
+    assert (folder / "stopped" / "tokenizer" / "tokenizer.json").stat().st_mtime_ns == learned
+
+
+@pytest.mark.parametrize("first", ["other.txt", "other settings", "named", "same path"])
+def test_what_a_plan_made_does_not_block_the_run(folder, first, capsys):
+    """It is made anew where it does not fit, and the run is that of a new folder."""
+    output, text, recipe, words = f"planned {first}", "text.txt", "tiny.yaml", ()
+    if first == "other settings":
+        recipe = "larger.yaml"
+    elif first == "named":
+        words = ("--corpus", f"a={folder / 'text.txt'}", f"b={folder / 'other.txt'}")
+    elif first == "same path":
+        text = "edited.txt"
+        shutil.copy(folder / "other.txt", folder / text)
+    else:
+        text = first
+    assert pretrain(folder, output, "--plan", *words, corpus=text, recipe=recipe) == 0
+    if first == "same path":
+        shutil.copy(folder / "text.txt", folder / "edited.txt")
+    text = text if first == "same path" else "text.txt"
+    capsys.readouterr()
+    assert pretrain(folder, output, corpus=text) == 0
+    assert first == "named" or "no run has used it: made anew" in capsys.readouterr().out
+    expected, found = weights(folder / "whole" / "model"), weights(folder / output / "model")
+    assert all(found[name].equal(value) for name, value in expected.items())
+
+
+def test_a_plan_that_fits_is_used(folder, capsys):
+    assert pretrain(folder, "fitting", "--plan") == 0
+    made = tree(folder / "fitting")
+    assert pretrain(folder, "fitting") == 0
+    assert "made anew" not in capsys.readouterr().out
+    found = tree(folder / "fitting")
+    assert all(found[name] == made[name] for name in ("tokenizer/tokenizer.json", "_corpus/corpus.json"))
+
+
+def test_overwrite_that_is_refused_leaves_the_run(folder):
+    before = tree(folder)
+    assert pretrain(folder, "whole", "--overwrite", corpus="short.txt") == 2
+    assert tree(folder) == before
+    shutil.copytree(folder / "whole", folder / "replaced")
+    assert pretrain(folder, "replaced", "--overwrite", corpus="other.txt") == 0
+    assert not list((folder / "replaced").glob("_replaced*"))
+
+
+@pytest.mark.parametrize("text", ["empty.txt", "other.jsonl"])
+def test_corpus(folder, text):
+    (folder / "other.jsonl").write_text('{"text": "alpha is. Beta is."}\n{"body": "alpha"}\n', encoding="utf-8")
+    words = ["corpus", "--input", str(folder / text), "--tokenizer", str(folder / "whole" / "tokenizer"), "--output"]
+    before = tree(folder)
+    assert main([*words, str(folder / "new" / "corpus")]) == 2
+    assert tree(folder) == before
+    shutil.copytree(folder / "whole" / "_corpus", folder / f"corpus of {text}")
+    before = tree(folder)
+    before.pop(f"corpus of {text}/_lock", None)
+    assert main([*words, str(folder / f"corpus of {text}"), "--overwrite"]) == 2
+    found = tree(folder)
+    found.pop(f"corpus of {text}/_lock", None)
+    assert found == before
+
+
+def test_a_corpus_that_is_replaced_is_there_until_the_new_one_is(folder, monkeypatch):
+    """Also if its preparation is stopped, which goes on without --overwrite."""
+    words = ["corpus", "--tokenizer", str(folder / "whole" / "tokenizer"), "--output", str(folder / "prepared")]
+    assert main([*words, "--input", str(folder / "text.txt")]) == 0
+    first = (folder / "prepared" / "corpus.json").read_text()
+
+    def stopped(*arguments, **options):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as keys:
+        keys.setattr(preparation, "merge_shards", stopped)
+        assert main([*words, "--input", str(folder / "other.txt"), "--overwrite"]) == 130
+    assert (folder / "prepared" / "corpus.json").read_text() == first
+    assert main([*words, "--input", str(folder / "other.txt")]) == 0
+    assert "other.txt" in (folder / "prepared" / "corpus.json").read_text()
+    assert not list((folder / "prepared").glob("shards-*"))
+
+
+def test_tokenizer(folder):
+    words = ["tokenizer", "--family", "bert", "--output", str(folder / "new" / "tokenizer")]
+    before = tree(folder)
+    assert main([*words, "--input", str(folder / "empty.txt")]) == 2
+    assert main([*words, "--input", str(folder / "text.txt"), "--compare-sizes", "150", "10"]) == 2
+    assert tree(folder) == before
+
+
+def test_quickstart(folder, capsys):
+    words = ["quickstart", "--output", str(folder / "new" / "quick"), "--max-steps", "2", "--vocab-size", "150"]
+    before = tree(folder)
+    assert main([*words, "--input", str(folder / "short.txt")]) == 2
+    assert tree(folder) == before
+
+
+def test_finetune(folder):
+    (folder / "rows.csv").write_text("text,label\nalpha,one\n", encoding="utf-8")
+    words = ["finetune", "text-classification", "--model", str(folder / "whole" / "model")]
+    before = tree(folder)
+    assert main([*words, "--train", str(folder / "rows.csv"), "--output", str(folder / "new" / "tuned")]) == 2
+    assert tree(folder) == before
