@@ -3,16 +3,27 @@
 import argparse
 import dataclasses
 import os
+from pathlib import Path
+from typing import Any
+
+import torch
 
 from hf_encoders.adaptation.initial_checkpoint import InitialCheckpoint
 from hf_encoders.adaptation.positions import HOW
 from hf_encoders.data.corpus.named_sources import UNNAMED, named_paths
+from hf_encoders.finetuning.training_options import rate_of_width
 from hf_encoders.loading import read_config
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives import OBJECTIVES, get_objective
-from hf_encoders.recipes.command import begin_from, train_run
+from hf_encoders.options.adapt import EPOCHS, FEW_EXAMPLES, LEAST_STEPS, RECIPE, RECIPE_ON_CPU
+from hf_encoders.options.finetuning import BASE_RATE
+from hf_encoders.options.training_fields import given_fields
+from hf_encoders.recipes.command import begin_from, overwrites, train_run
+from hf_encoders.recipes.plan import in_short
 from hf_encoders.recipes.recipe import Recipe, load_recipe, recipe_names
 from hf_encoders.recipes.recipe_fields import SHORTEST
+from hf_encoders.recipes.run_corpus import CorpusPaths
+from hf_encoders.recipes.run_folder import phases_of, read_run_file
 from hf_encoders.records.training_record import TrainingRecord
 from hf_encoders.training.layer_decay import check_layer_decay
 
@@ -26,13 +37,18 @@ def run(arguments: argparse.Namespace) -> int:
         raise ValueError(f"--max-length {arguments.max_length} must be at least {SHORTEST} tokens.")
     add_general_text(arguments)
     config = read_config(arguments.checkpoint, "CHECKPOINT")
-    wanted = load_recipe(arguments.recipe)
+    noted = None if overwrites(arguments) else read_run_file(Path(arguments.output))
+    wanted = load_recipe(arguments.recipe or default_recipe(noted, given_fields(arguments)))
     name = arguments.objective or objective_of(config, arguments.checkpoint)
-    is_found = arguments.objective is None and arguments.recipe not in recipe_names()
+    is_found = arguments.objective is None and wanted.name not in recipe_names()
     is_first = os.environ.get("RANK", "0") == "0"
     if is_found and wanted.objective != name and is_first:
         print(f"Objective {name}, not {wanted.objective} as in the recipe: --objective sets another.", flush=True)
     recipe = recipe_for(wanted, name, config, arguments)
+    if arguments.recipe is None:
+        recipe = fitted(recipe, config, arguments, noted)
+    elif is_first and (warning := warning_of_rate(recipe, config, arguments)):
+        print(f"warning: {warning}", flush=True)
     objective, positions = recipe.own_objective, arguments.positions or HOW[0]
     if recipe.model and is_first:
         longer = f"{recipe.longest:,} tokens are more than the checkpoint has positions for"
@@ -40,6 +56,57 @@ def run(arguments: argparse.Namespace) -> int:
     initial = InitialCheckpoint(arguments.checkpoint, config, objective.auto_class, positions, arguments.head_steps)
     begin_from(arguments.checkpoint, arguments, "CHECKPOINT")
     return train_run(arguments, recipe, objective.of_checkpoint(initial))
+
+
+def default_recipe(noted: dict[str, Any] | None, given: dict[str, Any]) -> str:
+    """The recipe that the run of the output folder has, if it is one of the two; else that for this machine."""
+    begun = None if noted is None else noted["recipe"]["name"]
+    here = RECIPE if torch.accelerator.is_available() and not given.get("use_cpu") else RECIPE_ON_CPU
+    return begun if begun in (RECIPE, RECIPE_ON_CPU) else here
+
+
+def fitted(
+    recipe: Recipe, config: EncoderConfig, arguments: argparse.Namespace, noted: dict[str, Any] | None
+) -> Recipe:
+    """The recipe with the steps for the size of the text and the learning rate for the width, which are printed.
+
+    A run that goes on keeps those that it began with, in `noted`.
+    """
+    (phase,) = recipe.phases
+    if noted is not None:
+        rate = noted["training"]["learning_rate"]
+        return dataclasses.replace(recipe, phases=phases_of(noted), training=recipe.training | {"learning_rate": rate})
+    corpus = CorpusPaths.of_words(arguments.corpus, arguments.language, arguments.source_options)
+    tokens = sum(corpus.tokens(name) for name in corpus.paths if arguments.keep is None or name != GENERAL)
+    read = EPOCHS * tokens / (1 - arguments.replay)
+    if read < LEAST_STEPS * phase.examples * phase.length:
+        phase = dataclasses.replace(phase, examples=FEW_EXAMPLES)
+    base = BASE_RATE if phase.examples == FEW_EXAMPLES else recipe.training["learning_rate"]
+    steps = round(min(max(read / (phase.examples * phase.length), LEAST_STEPS), phase.steps))
+    rate = rate_of_width(config.hidden_size, base)
+    given = given_fields(arguments)
+    if os.environ.get("RANK", "0") == "0":
+        print(f"Chosen without --recipe: {phase.examples} examples of {phase.length} tokens a step", end="")
+        if "max_steps" not in given:
+            limits = f"from {LEAST_STEPS:,} to {phase.steps:,}"
+            print(f", {steps:,} steps for about {in_short(tokens)} tokens of text ({EPOCHS} times, {limits})", end="")
+        if "learning_rate" not in given:
+            print(f", learning rate {rate:g} for width {config.hidden_size}", end="")
+        print(".", flush=True)
+    phase = dataclasses.replace(phase, steps=steps)
+    return dataclasses.replace(recipe, phases=(phase,), training=recipe.training | {"learning_rate": rate})
+
+
+def warning_of_rate(recipe: Recipe, config: EncoderConfig, arguments: argparse.Namespace) -> str | None:
+    """What to say of a recipe with a learning rate for narrower encoders, unless another is given."""
+    rate = recipe.training.get("learning_rate", 0)
+    usual = rate_of_width(config.hidden_size, load_recipe(RECIPE).training["learning_rate"])
+    if "learning_rate" in given_fields(arguments) or rate <= 2 * usual:
+        return None
+    return (
+        f"the learning rate of --recipe {recipe.name}, {rate:g}, is for narrower encoders: for width "
+        f"{config.hidden_size}, give --learning-rate {rate_of_width(config.hidden_size):g}."
+    )
 
 
 def add_general_text(arguments: argparse.Namespace) -> None:

@@ -44,13 +44,20 @@ def defaults(config: PreTrainedConfig, examples: int, given: dict[str, Any] | No
     128 0.001 3.0
     64 0.001 50.0
     """
-    width = config.hidden_size
-    rate, epochs = BASE_RATE, BASE_EPOCHS
-    if width < BASE_WIDTH:
-        rate = min(HIGHEST_RATE, float(f"{BASE_RATE * (BASE_WIDTH / width) ** 2:.1e}"))
+    epochs = BASE_EPOCHS
+    if config.hidden_size < BASE_WIDTH:
         needed = math.ceil(LEAST_STEPS / steps_per_epoch({**DEFAULTS, **(given or {})}, examples))
         epochs = float(min(max(needed, BASE_EPOCHS), MOST_EPOCHS))
-    return {**DEFAULTS, "learning_rate": rate, "num_train_epochs": epochs}
+    return {**DEFAULTS, "learning_rate": rate_of_width(config.hidden_size), "num_train_epochs": epochs}
+
+
+def rate_of_width(width: int, base: float = BASE_RATE) -> float:
+    """The learning rate for an encoder's hidden size, from that for a width of 768: narrower ones take a higher one.
+
+    >>> rate_of_width(1024), rate_of_width(384), rate_of_width(128)
+    (5e-05, 0.0002, 0.001)
+    """
+    return min(HIGHEST_RATE, float(f"{base * max(1, BASE_WIDTH / width) ** 2:.1e}"))
 
 
 def steps_per_epoch(training: dict[str, Any], examples: int) -> int:

@@ -78,6 +78,11 @@ class Distillation(MaskedLanguageModelling):
             initialise(student, self.teacher, self.layers)
         return with_teacher(student, self.teacher, **dataclasses.asdict(self.options))
 
+    @property
+    def begins_trained(self) -> bool:
+        """Whether students begin with layers of the teacher."""
+        return self.layers is not None
+
     def facts(self) -> dict[str, Any]:
         """The teacher's fingerprint and layers, and the options."""
         if self.teacher is None:

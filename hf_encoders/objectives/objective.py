@@ -112,6 +112,11 @@ class Objective:
         except (TypeError, ValueError) as error:
             raise ValueError(f"options: {error}") from error
 
+    @property
+    def begins_trained(self) -> bool:
+        """Whether new models begin with the weights of a trained encoder."""
+        return self.initial is not None
+
     def of_checkpoint(self, initial: Any) -> "Objective":
         """The same for models that begin as a checkpoint, an `InitialCheckpoint`."""
         found = copy.copy(self)

@@ -6,8 +6,9 @@ before and after; with --keep also general text, which shows what is forgotten, 
 
 For words of the domain, first give the tokenizer entries for them: `hf-encoders tokenizer --extend CHECKPOINT`.
 
-Recipe, fields of transformers.TrainingArguments, --plan, resuming and extending are as for `hf-encoders pretrain` (see
-its --help): --max-steps and --learning-rate are what matters most.
+Without --recipe, the batch is chosen for the device, the number of steps for the size of the text, and the learning
+rate for the width of the encoder; --max-steps and --learning-rate set others. Recipe, fields of
+transformers.TrainingArguments, --plan, resuming and extending are as for `hf-encoders pretrain` (see its --help).
 """
 
 import argparse
@@ -17,7 +18,12 @@ from hf_encoders.options.names import HEAD_STEPS, POSITIONS, TEXT_OBJECTIVES
 from hf_encoders.options.runs import add_run_arguments, check_run, check_text_or_corpus, recipe_names, recipes_for_help
 
 
-RECIPE = "adapt"
+RECIPE, RECIPE_ON_CPU = "adapt", "adapt-minutes"
+# Without --recipe. Text that is read again is worth nearly as much as new text up to 4 times, and little from 16 on
+# (Muennighoff et al. 2023); on the text of a task, 100 times, with new masks, still helped (Gururangan et al. 2020).
+EPOCHS = 10
+LEAST_STEPS = 500  # as in fine-tuning: fewer hardly move a head; at most those of the recipe
+FEW_EXAMPLES = 32  # a step, for text that is too small for so many steps of more
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     names = [name for name in recipe_names() if name.startswith("adapt")]
     parser.epilog = recipes_for_help(names)
     parser.add_argument(
-        "--recipe", default=RECIPE, metavar="RECIPE", help="one of those below, or a YAML file (default: %(default)s)"
+        "--recipe",
+        metavar="RECIPE",
+        help=f"one of those below, or a YAML file (default: {RECIPE}, on a CPU {RECIPE_ON_CPU}, with as many steps as "
+        f"read the text {EPOCHS} times, from {LEAST_STEPS} to the recipe's, and a learning rate for the width)",
     )
     parser.add_argument(
         "--objective",

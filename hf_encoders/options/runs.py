@@ -150,7 +150,8 @@ def check_run(arguments: argparse.Namespace) -> None:
         raise ValueError("--overwrite removes a run, and --plan starts none: leave one of them out.")
     if arguments.measure and not arguments.plan:
         raise ValueError("--measure is for --plan: add it, or leave --measure out.")
-    recipe_file(arguments.recipe)
+    if arguments.recipe is not None:
+        recipe_file(arguments.recipe)
     for name, paths in named_paths(arguments.corpus, "--corpus").items():
         check_text_or_corpus(paths, f"--corpus {name}=..." if name else "--corpus")
     if arguments.tokenizer is not None:

@@ -12,7 +12,7 @@ from typing import Any
 import transformers
 from accelerate.utils import release_memory
 from huggingface_hub import upload_folder
-from transformers import PreTrainedTokenizerBase, set_seed
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 from hf_encoders.data.corpus.named_sources import named_values
 from hf_encoders.data.special_tokens import mask_and_padding, sequence_ends
@@ -183,6 +183,10 @@ def begin_from_checkpoint(run: Run, trainer: PreTrainingTrainer, noted: dict[str
                 f"alone in the first {steps:,} of {total:,} steps" if steps else "with the others from the first step"
             )
             print(f"New weights ({some_of(new_weights)}): they learn {when}.", flush=True)
+            if has_new_token_head(trainer.model):
+                lacking = f"{run.objective.initial.source} has no head for {run.objective.token_term.items}"
+                effect = "takes thousands of steps before the perplexity says anything about the encoder"
+                print(f"{lacking}: the new one {effect}.", flush=True)
     unused_weights = trainer.model.unused_weights
     if unused_weights and run.arguments.process_index == 0:
         left_out = f"Weights of the checkpoint that {run.recipe.objective} does not train are left out"
@@ -191,6 +195,13 @@ def begin_from_checkpoint(run: Run, trainer: PreTrainingTrainer, noted: dict[str
         # Not by `evaluate()`, for which accelerate would have to shard the model before there is an optimizer (FSDP2).
         trainer.args.eval_on_start = True
         trainer.add_callback(BeforeCallback(run.output, noted))
+
+
+def has_new_token_head(model: PreTrainedModel) -> bool:
+    """Whether a weight of the projection onto the vocabulary is new; tied ones are the embeddings'."""
+    head = model.get_output_embeddings()
+    names = {id(value): name for name, value in model.named_parameters() if name in model.new_weights}
+    return head is not None and any(id(value) in names for value in head.parameters())
 
 
 def some_of(names: Collection[str]) -> str:
@@ -311,9 +322,12 @@ def finish(
             revision=trainer.args.hub_revision,
         )
     print()
-    summarised = {} if before is None else {"held-out, before": before}
-    for what, metrics in {**summarised, "held-out": after}.items():
-        print(f"{what}: {run.objective.summary(metrics, trainer.health.unigram_cross_entropy)}")
-        for name, unigram in trainer.health.source_unigrams.items():
+    evaluated = ({} if before is None else {"held-out, before": before}) | {"held-out": after}
+    # What a checkpoint gained on one text and lost on another does not add up.
+    if before is None or not trainer.health.source_unigrams:
+        for what, metrics in evaluated.items():
+            print(f"{what}: {run.objective.summary(metrics, trainer.health.unigram_cross_entropy)}")
+    for name, unigram in trainer.health.source_unigrams.items():
+        for what, metrics in evaluated.items():
             print(f"{what}, {name}: {run.objective.summary(metrics_of_source(metrics, name), unigram)}")
     print(f"model, tokenizer, code, record, card, curve: {directory}")

@@ -243,7 +243,8 @@ class Run:
             processing_class=tokenizer,
             loss_weights=self.objective.loss_weights,
             health=HealthCallback(
-                *unigrams(examples, evaluated, documents, held_out, padded_vocab_size(tokenizer, 1))
+                *unigrams(examples, evaluated, documents, held_out, padded_vocab_size(tokenizer, 1)),
+                is_trained=self.objective.begins_trained,
             ),
             optimizer_cls_and_kwargs=optimizer_class(self.recipe.optimizer, self.arguments),
         )

@@ -35,6 +35,7 @@ from hf_encoders.writing import read_json, replaced_folder
 
 # `--push-to-hub` uploads the output folder except names with a leading underscore, and the text must stay private.
 CORPUS = "_corpus"
+BYTES_PER_TOKEN = 4  # of UTF-8, about, in English and Chinese text
 TOKENIZER_RECIPE = "recipe.json"  # in the folder of a tokenizer trained here: its options and text
 FILES = "files"  # in it: size and modification time of the files of the text
 
@@ -88,6 +89,13 @@ class CorpusPaths:
     def is_prepared(self) -> bool:
         """Whether all of the text is prepared."""
         return all(self.parts.values())
+
+    def tokens(self, name: str) -> float:
+        """Number of tokens of a source: of prepared corpora, or estimated from the bytes of text."""
+        if self.parts[name]:
+            return sum(CorpusReport.load(part).statistics.tokens for part in self.parts[name])
+        files = [file for path in self.paths[name] for file in text_files(Path(path))]
+        return sum(file.stat().st_size for file in files) / BYTES_PER_TOKEN
 
     @property
     def shown(self) -> str:

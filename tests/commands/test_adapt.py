@@ -10,7 +10,9 @@ import yaml
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from hf_encoders.cli import main
+from hf_encoders.commands import adapt as adapt_command
 from hf_encoders.recipes import command
+from hf_encoders.recipes.run_corpus import CorpusPaths
 from hf_encoders.records.training_record import TrainingRecord
 from tests.commands.adapt_runs import RECIPE, adapt, checkpoint, head_of, write_texts
 from tests.commands.pretrain_runs import weights
@@ -100,7 +102,7 @@ def test_a_new_head_learns_alone_at_first(folder, capsys, monkeypatch):
     assert (
         "New weights (bert.pooler.dense.bias, bert.pooler.dense.weight, cls.seq_relationship.bias, ...): " in printed
     )
-    assert "alone in the first 2 of 4 steps" in printed
+    assert "alone in the first 2 of 4 steps" in printed and "has no head for masked tokens" not in printed
     assert seen[0] == seen[1] == {"new"}
     assert len(seen[2]) > 10
 
@@ -115,6 +117,7 @@ def test_a_classifier_s_checkpoint_gets_a_new_head_and_says_so(steps, folder, ca
     when = f"alone in the first {alone} of 4 steps" if alone else "with the others from the first step"
     assert "New weights (cls.predictions.bias, cls.predictions.decoder.bias, cls.predictions" in told.out
     assert f"): they learn {when}." in told.out
+    assert f"{source} has no head for masked tokens: the new one takes thousands of steps" in told.out
     assert "left out: bert.pooler.dense.bias, bert.pooler.dense.weight, classifier.bias, ..." in told.out
     assert "corrupted" not in told.err and "MISSING" not in told.err
     model, found = AutoModelForMaskedLM.from_pretrained(folder / "run" / "model", output_loading_info=True)
@@ -128,7 +131,8 @@ def test_general_text_is_kept_apart_and_replayed(folder, capsys):
     assert adapt(folder, source, "without", *keep) == 0
     printed = capsys.readouterr().out
     for name in LEARNT_AND_KEPT:
-        assert f"held-out, before, {name}: " in printed and f"\nheld-out, {name}: " in printed
+        assert f"\nheld-out, before, {name}: " in printed and f"\nheld-out, {name}: " in printed
+    assert printed.count("\nheld-out") == 4, "the mean over both texts answers no question"
     state = json.loads((folder / "without" / "checkpoint-4" / "trainer_state.json").read_text())
     assert "eval_general_mlm_loss" in state["log_history"][-1]
     record = TrainingRecord.load(folder / "without" / "model")
@@ -301,3 +305,73 @@ def test_new_entries_leave_the_objective_of_the_record(folder, capsys):
 def test_general_text_needs_no_language_where_the_checkpoint_has_no_embeddings_of_any(folder):
     source = checkpoint(folder, "xlm", n_langs=1, lang2id=None, default_lang=None)
     assert adapt(folder, source, "run", "--keep", folder / "general.txt") == 0
+
+
+def adapt_by_default(folder, source, *words):
+    given = [*words, "--validation-share", "0.2", "--disable_tqdm", "True", "--output", str(folder / "run")]
+    assert main(["adapt", str(source), "--corpus", str(folder / "domain.txt"), *given]) == 0
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "is_accelerated", "batch", "steps", "rate"),
+    [
+        (0.01, False, "32 examples of 64", "500", "0.001"),
+        (0.5, False, "32 examples of 64", "610", "0.001"),
+        (50, False, "32 examples of 64", "2,000", "0.001"),
+        (0.5, True, "32 examples of 64", "610", "0.001"),
+        (5, True, "256 examples of 64", "763", "0.001"),
+    ],
+)
+def test_without_a_recipe_steps_follow_the_text(
+    megabytes, is_accelerated, batch, steps, rate, folder, capsys, monkeypatch
+):
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: is_accelerated)
+    source = checkpoint(folder, "bert", hidden_size=128, num_attention_heads=2, max_position_embeddings=64)
+    monkeypatch.setattr(CorpusPaths, "tokens", lambda corpus, name: megabytes * 1e6 / 4)
+    adapt_by_default(folder, source, "--plan", *(["--use-cpu", "True"] if not is_accelerated else []))
+    printed = capsys.readouterr().out
+    assert f"Chosen without --recipe: {batch} tokens a step, {steps} steps for about " in printed
+    assert f"learning rate {rate} for width 128." in printed and f"together {steps} steps" in printed
+
+
+def test_sizes_of_text_are_of_files_and_of_prepared_corpora(folder, capsys):
+    source = checkpoint(folder, "bert")
+    text = CorpusPaths.of_words([str(folder / "domain.txt")], [])
+    assert text.tokens("") == (folder / "domain.txt").stat().st_size / 4
+    words = [
+        "corpus",
+        "--tokenizer",
+        source,
+        "--input",
+        str(folder / "domain.txt"),
+        "--output",
+        str(folder / "corpus"),
+    ]
+    assert main(words) == 0
+    prepared = CorpusPaths.of_words([str(folder / "corpus")], [])
+    assert prepared.tokens("") == json.loads((folder / "corpus" / "corpus.json").read_text())["statistics"]["tokens"]
+
+
+@pytest.mark.parametrize(("width", "rate"), [(768, "5e-05"), (384, "0.0002"), (1024, "5e-05")])
+def test_without_a_recipe_the_rate_is_that_of_the_width(width, rate, folder, capsys):
+    source = checkpoint(folder, "bert", hidden_size=width, num_attention_heads=2)
+    adapt_by_default(folder, source, "--plan")
+    assert f"learning rate {rate} for width {width}." in capsys.readouterr().out
+    assert adapt(folder, source, "run", "--plan", "--recipe", "adapt-minutes") == 0
+    assert f"for width {width}, give --learning-rate {rate}." in capsys.readouterr().out
+    assert adapt(folder, source, "run", "--plan", "--recipe", "adapt-minutes", "--learning-rate", "1e-4") == 0
+    assert "is for narrower encoders" not in capsys.readouterr().out
+
+
+def test_a_run_without_a_recipe_goes_on_as_it_began(folder, capsys):
+    """Also on a machine with an accelerator, and made longer."""
+    source = checkpoint(folder, "bert", hidden_size=128, num_attention_heads=2)
+    adapt_by_default(folder, source, "--max-steps", "6")
+    printed = capsys.readouterr().out
+    assert "Chosen without --recipe: 32 examples of 64 tokens a step, learning rate 0.001 for width 128." in printed
+    with pytest.MonkeyPatch.context() as machine:
+        machine.setattr(adapt_command, "default_recipe", lambda noted, given: noted["recipe"]["name"])
+        adapt_by_default(folder, source)
+    assert "This run is finished" in capsys.readouterr().out
+    adapt_by_default(folder, source, "--max-steps", "8")
+    assert "extended from 6 to 8 steps" in capsys.readouterr().out

@@ -74,20 +74,27 @@ class HealthCallback(TrainerCallback, ExportableState):
             default from the labels, once there are ten per vocabulary entry.
         source_unigrams (`Mapping[str, float]`, *optional*): The same of each source that is evaluated by itself; kept
             for the record.
+        is_trained (`bool`, *optional*, defaults to `False`): Whether the run begins with a trained encoder, for the
+            advice of warnings.
 
     Raises:
         ValueError: for a cross-entropy that is not positive.
         NonFiniteLossError: from `train`, as in `finite_losses.py`.
     """
 
-    def __init__(self, unigram_cross_entropy: float | None = None, source_unigrams: Mapping[str, float] | None = None):
+    def __init__(
+        self,
+        unigram_cross_entropy: float | None = None,
+        source_unigrams: Mapping[str, float] | None = None,
+        is_trained: bool = False,
+    ):
         if unigram_cross_entropy is not None and not unigram_cross_entropy > 0:
             raise ValueError(
                 f"unigram_cross_entropy={unigram_cross_entropy} must be positive, in nats per token: leave it out "
                 "to have it estimated."
             )
         self.unigram_cross_entropy = unigram_cross_entropy
-        self.source_unigrams = dict(source_unigrams or {})
+        self.source_unigrams, self.is_trained = dict(source_unigrams or {}), is_trained
         self._processes = 1
         self._hook = None
         self._begin_training(0, 0.0)
@@ -114,6 +121,7 @@ class HealthCallback(TrainerCallback, ExportableState):
             "args": {
                 "unigram_cross_entropy": self.unigram_cross_entropy,
                 "source_unigrams": self.source_unigrams,
+                "is_trained": self.is_trained,
             },
             "attributes": {
                 "tokens_seen": self.tokens_seen + self._counted().tokens + waiting,
@@ -199,7 +207,8 @@ class HealthCallback(TrainerCallback, ExportableState):
         entry = state.log_history[-1]
         entry.update(found)
         schedule = args.get_warmup_steps(state.max_steps), state.max_steps
-        context = WarningContext(*schedule, self._unigram(), args.dataloader_num_workers, self._token_loss)
+        workers = args.dataloader_num_workers
+        context = WarningContext(*schedule, self._unigram(), workers, self._token_loss, self.is_trained)
         warnings = new_warnings(state.log_history, context)
         if warnings:
             entry[WARNINGS_FIELD] = warnings

@@ -46,6 +46,7 @@ class WarningContext:
     unigram_cross_entropy: float | None = None  # nats per token; without it the MLM loss is not judged
     num_workers: int = 0  # `dataloader_num_workers`
     token_loss: str = "mlm_loss"  # logged loss of predicted tokens
+    is_trained: bool = False  # whether the encoder was trained before: then only its head may be new
 
 
 def new_warnings(log_history: Sequence[dict[str, Any]], context: WarningContext) -> dict[str, str]:
@@ -87,9 +88,14 @@ def stalled_loss(entries: list[dict[str, Any]], context: WarningContext) -> tupl
             f"({context.warmup_steps} of {context.max_steps} steps), or look at the batches: labels are ids of the "
             "tokenizer that the corpus was made with."
         )
+    plateau = f"{loss} is at the unigram plateau {baseline}: the model has learned token frequencies and ignores the "
+    if context.is_trained:
+        return "unigram_plateau", (
+            f"{plateau}context. A new head needs thousands of steps; if no head is new, raise learning_rate (or lower "
+            "it, if grad_norm is large) or the batch size."
+        )
     return "unigram_plateau", (
-        f"{loss} is at the unigram plateau {baseline}: the model has learned token frequencies and ignores the "
-        "context. More steps may be enough; otherwise start with shorter examples (a first phase), raise "
+        f"{plateau}context. More steps may be enough; otherwise start with shorter examples (a first phase), raise "
         "learning_rate (or lower it, if grad_norm is large), initializer_range (0.05 for widths below 512) or the "
         "batch size."
     )

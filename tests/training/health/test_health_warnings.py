@@ -72,6 +72,15 @@ def test_a_loss_that_was_lower_in_warmup_has_risen():
     assert warned_at(log_of(20, 10, mlm_loss=[7.0] * 8 + [10.3] * 12)) == {"rising_loss": 200}
 
 
+@pytest.mark.parametrize("is_trained", [False, True])
+def test_the_advice_for_a_trained_encoder_is_not_that_for_new_weights(is_trained):
+    log = log_of(20, mlm_loss=7.0)
+    context = WarningContext(100, 1000, 7.0, is_trained=is_trained)
+    message = new_warnings(log, context)["unigram_plateau"]
+    assert ("initializer_range" in message) is not is_trained
+    assert ("A new head needs thousands of steps" in message) is is_trained
+
+
 @pytest.mark.parametrize("steps", [12, 30])
 def test_a_short_run_that_has_hardly_begun_is_told_so(steps):
     """Every step logged, ln(30,000) all the way."""
