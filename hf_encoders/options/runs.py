@@ -88,7 +88,22 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--measure", action="store_true", help="with --plan: run a pass of each phase instead of estimating its time"
     )
-    parser.add_argument("--overwrite", action="store_true", help="remove the run that is in --output first")
+    parser.add_argument(
+        "--device",
+        choices=["cuda"],
+        help="with --plan: plan for a GPU that is not here, at 30 %% of its peak rate; precision is that of the run "
+        "(--bf16)",
+    )
+    parser.add_argument(
+        "--device-tflops",
+        type=float,
+        metavar="X",
+        help="with --device: its peak rate in the precision of the run, in TFLOP/s (default: an A100's, 312 with "
+        "--bf16, 19.5 in float32)",
+    )
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace the run that is in --output, once the new one trains"
+    )
     training = parser.add_argument_group(
         "training",
         "Every other field of transformers.TrainingArguments is an option too, such as --bf16, --optim adafactor or "
@@ -150,6 +165,12 @@ def check_run(arguments: argparse.Namespace) -> None:
         raise ValueError("--overwrite removes a run, and --plan starts none: leave one of them out.")
     if arguments.measure and not arguments.plan:
         raise ValueError("--measure is for --plan: add it, or leave --measure out.")
+    if arguments.device and (arguments.measure or not arguments.plan):
+        raise ValueError("--device is for --plan without --measure: a run trains on this machine's device.")
+    if arguments.device_tflops is not None and not (arguments.device and arguments.device_tflops > 0):
+        raise ValueError(
+            f"--device-tflops {arguments.device_tflops:g}: must be above 0, and is for --plan --device cuda."
+        )
     if arguments.recipe is not None:
         recipe_file(arguments.recipe)
     for name, paths in named_paths(arguments.corpus, "--corpus").items():

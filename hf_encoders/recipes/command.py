@@ -12,7 +12,15 @@ from typing import Any
 import transformers
 from accelerate.utils import release_memory
 from huggingface_hub import upload_folder
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
+from transformers import (
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+    set_seed,
+)
 
 from hf_encoders.data.corpus.named_sources import named_values
 from hf_encoders.data.special_tokens import mask_and_padding, sequence_ends
@@ -44,6 +52,7 @@ from hf_encoders.recipes.run_folder import (
 )
 from hf_encoders.recipes.sources import Sources, bytes_per_token, divided
 from hf_encoders.saved_files import CARD_FILE, published_files, refuse_secrets
+from hf_encoders.training.faults.checkpoints import checkpoints_by_step, step_of
 from hf_encoders.training.faults.out_of_memory import is_out_of_memory
 from hf_encoders.training.head_warm_up import HeadWarmUpCallback
 from hf_encoders.training.trainer import PreTrainingTrainer
@@ -90,7 +99,10 @@ def train_run(arguments: argparse.Namespace, recipe: Recipe, objective: Objectiv
     with run.arguments.main_process_first(desc="split of the corpus"):
         parts = divided(sources, run.objective, arguments.validation_share, run.arguments.seed)
     if arguments.plan:
-        print(plan_of_run(run, parts, tokenizer, arguments.measure), flush=True)
+        plan = plan_of_run(run, parts, tokenizer, arguments)
+        print(plan, flush=True)
+        if done := checkpoints_by_step(output):
+            print(f"  {plan.left(step_of(done[0]))}", flush=True)
         if (output / CORPUS).is_dir():
             print(f"  (the prepared corpus is kept for the run: {output / CORPUS})", flush=True)
         return 0
@@ -103,7 +115,9 @@ def train_run(arguments: argparse.Namespace, recipe: Recipe, objective: Objectiv
                 begin_from_checkpoint(run, trainer, noted)
             trainer.add_callback(RunFileCallback(output, noted))
             if run.arguments.process_index == 0:
-                print(plan_of_trainer(run, trainer), flush=True)
+                plan = plan_of_trainer(run, trainer)
+                print(plan, flush=True)
+                trainer.add_callback(LeftCallback(plan))
             how = "give the same command again" + " without --overwrite" * arguments.overwrite
             after = train_to_the_end(trainer, how)
             break
@@ -209,20 +223,35 @@ def some_of(names: Collection[str]) -> str:
     return ", ".join(sorted(names)[:3]) + ", ..." * (len(names) > 3)
 
 
+class LeftCallback(TrainerCallback):
+    """Prints what is left of a run that goes on, once its checkpoint is loaded."""
+
+    def __init__(self, plan: Plan):
+        self.plan = plan
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Print it."""
+        if state.global_step:
+            print(f"  {self.plan.left(state.global_step)}", flush=True)
+
+
 def overwrites(arguments: argparse.Namespace) -> bool:
     """Whether to remove the run in the output folder: once, not when torchrun restarts the command."""
     return arguments.overwrite and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) == 0
 
 
 def plan_of_run(
-    run: Run, parts: tuple[Sources, Sources], tokenizer: PreTrainedTokenizerBase, is_measured: bool
+    run: Run, parts: tuple[Sources, Sources], tokenizer: PreTrainedTokenizerBase, arguments: argparse.Namespace
 ) -> Plan:
     """The plan alone: writes nothing into the output folder, and makes no model unless it is to be measured."""
     with TemporaryDirectory() as elsewhere:
         run = Run.from_recipe(run.recipe, elsewhere, run.options, run.micro_batching, run.given_objective)
-        if not is_measured:
+        if not arguments.measure:
             config = run.model_config(tokenizer, parts[0])
-            return make_plan(run, run.examples(parts[0]), run.collator(tokenizer, parts[0]), config)
+            made = run.examples(parts[0]), run.collator(tokenizer, parts[0]), config
+            return make_plan(run, *made, arguments.device, arguments.device_tflops)
         trainer = run.trainer(*parts, tokenizer)
         return measure_passes(plan_of_trainer(run, trainer), trainer)
 

@@ -7,6 +7,7 @@ second; memory from formulas. `measure_passes` runs a real pass of each phase in
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -45,6 +46,13 @@ BYTES_PER_NUMBER = {torch.float32: 4.0, torch.bfloat16: 2.4, torch.float16: 2.4}
 # its gradient, which matters for small batches; autocast makes slow copies of all.
 BYTES_OF_UPDATE = 32
 BYTES_OF_PASS = {torch.float32: 16, torch.bfloat16: 72, torch.float16: 72}
+# Of a device that is not here: TFLOP/s of an A100 by its data sheet (dense), and the share of them that training
+# reaches: 22 % are published for ModernBERT on an H100, 45 % for BERT large on an A100.
+TFLOPS_ELSEWHERE = {torch.float32: 19.5, torch.bfloat16: 312.0, torch.float16: 312.0}
+SHARE_ELSEWHERE = 0.3
+# BERT read its text 40 times (appendix A.2). Beyond that, repeated text was worth nothing to decoders (Muennighoff et
+# al. 2023); encoders, which see new masks, are given more than twice as much before they are warned.
+MOST_EPOCHS = 100
 
 
 @dataclass(frozen=True)
@@ -76,6 +84,19 @@ class Plan:
         return sum(phase.seconds for phase in self.phases)
 
     @property
+    def epochs(self) -> float:
+        """Passes over the text, of all phases."""
+        return sum(phase.epochs for phase in self.phases)
+
+    def left(self, done: int) -> str:
+        """The steps and time that are left after `done` steps."""
+        ends = accumulate(plan.phase.steps for plan in self.phases)
+        shares = [min(max(end - done, 0) / plan.phase.steps, 1) for end, plan in zip(ends, self.phases, strict=True)]
+        seconds = sum(share * plan.seconds for share, plan in zip(shares, self.phases, strict=True))
+        steps = self.run.recipe.steps
+        return f"{done:,} of {counted(steps, 'step')} are done: {steps - done:,} are left, {duration(seconds)}"
+
+    @property
     def bytes(self) -> int:
         """Memory of one device: weights, gradients, moments, and the largest pass."""
         weights = self.parameters * BYTES_PER_PARAMETER + self.frozen * FROZEN_BYTES
@@ -83,6 +104,7 @@ class Plan:
 
     def __str__(self) -> str:
         recipe, division, arguments = self.run.recipe, self.run.micro_batching, self.run.arguments
+        steps = recipe.steps
         rows = [("steps", "length", "examples per step", "micro-batch", "tokens", "epochs", "time")]
         for plan in self.phases:
             phase = plan.phase
@@ -108,6 +130,11 @@ class Plan:
             *self.sources.splitlines(),
             f"{saving}; evaluation and saving come on top",
         ]
+        if self.epochs > MOST_EPOCHS:
+            lines.append(
+                f"warning: the text is read {self.epochs:,.0f} times, and little is learned after {MOST_EPOCHS}: "
+                f"give more text, or fewer steps ({steps * MOST_EPOCHS / self.epochs:,.0f}: --max-steps)"
+            )
         for name, effect in (("fsdp", "takes less memory"), ("torch_compile", "takes less time")):
             if getattr(arguments, name):
                 lines.append(f"({name} {effect}: not counted)")
@@ -117,18 +144,48 @@ class Plan:
 
 
 def make_plan(
-    run: Run, examples: RunExamples, collator: Callable[[list[Any]], dict[str, Any]], config: EncoderConfig
+    run: Run,
+    examples: RunExamples,
+    collator: Callable[[list[Any]], dict[str, Any]],
+    config: EncoderConfig,
+    elsewhere: str | None = None,
+    tflops: float | None = None,
 ) -> Plan:
-    """Estimate a run, without making its model: in seconds and with little memory for any size."""
+    """Estimate a run, without making its model: in seconds and with little memory for any size.
+
+    Args:
+        run (`Run`), examples (`RunExamples`), collator (`Callable`), config (`EncoderConfig`): What is planned.
+        elsewhere (`str`, *optional*): A device that is not here, `"cuda"`; by default that of this machine.
+        tflops (`float`, *optional*): Its TFLOP/s; by default those of an A100, in the precision of the run.
+    """
     arguments, division = run.arguments, run.micro_batching
     with torch.device("meta"):
         model = run.objective.new_model(config)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     dtype = torch.bfloat16 if arguments.bf16 else torch.float16 if arguments.fp16 else torch.float32
-    highest, half_width = REACHED_SHARES[dtype]
-    share = highest * config.hidden_size / (config.hidden_size + half_width)
-    rate = gemm_rate(dtype, arguments.device, torch.get_num_threads())
-    seconds_per_byte = parameters / memory_rate(arguments.device)  # of each parameter
+    if elsewhere is None:
+        highest, half_width = REACHED_SHARES[dtype]
+        share = highest * config.hidden_size / (config.hidden_size + half_width)
+        rate = gemm_rate(dtype, arguments.device, torch.get_num_threads())
+        seconds_per_byte = parameters / memory_rate(arguments.device)  # of each parameter
+        device = torch.cuda.get_device_name(0) if arguments.device.type == "cuda" else "CPU"
+        how = (
+            f"estimated: {share:.0%} of the {rate / 1e9:,.0f} GFLOP/s that a large matrix product reaches here; "
+            "--plan --measure runs a pass of each phase"
+        )
+    else:
+        share, rate, seconds_per_byte, device = (
+            SHARE_ELSEWHERE,
+            1e12 * (tflops or TFLOPS_ELSEWHERE[dtype]),
+            0.0,
+            elsewhere,
+        )
+        stated = (
+            "--device-tflops"
+            if tflops
+            else f"an A100's in {str(dtype).removeprefix('torch.')}: --device-tflops sets others"
+        )
+        how = f"assumed: {share:.0%} of {rate / 1e12:g} TFLOP/s ({stated})"
     none_special = torch.tensor([])
     configurations = [part.config for part in getattr(model, "parts", (model,))]
     found = []
@@ -154,11 +211,6 @@ def make_plan(
                 ),
             )
         )
-    device = torch.cuda.get_device_name(0) if arguments.device.type == "cuda" else "CPU"
-    how = (
-        f"estimated: {share:.0%} of the {rate / 1e9:,.0f} GFLOP/s that a large matrix product reaches here; "
-        "--plan --measure runs a pass of each phase"
-    )
     sources = passes_table(examples.mixtures) if examples.mixtures else ""
     for place, part in enumerate(examples.phases):
         one_or_more = part.dataset.sources if isinstance(part.dataset, MixedExamples) else {UNNAMED: part.dataset}

@@ -31,6 +31,7 @@ from hf_encoders.training.mask_rate import MaskRate
 from hf_encoders.training.optimizers import OPTIMIZERS
 
 
+MOST_WARMUP = 0.2  # of the steps of a shortened run, where its share would be too short; this package's choice
 # Types of a recipe's fields in YAML; the others are mappings.
 KINDS = {"family": str, "objective": str, "phases": list, "mask_rate": list, "optimizer": str, "layer_decay": float}
 
@@ -213,9 +214,13 @@ class Recipe:
     def of_steps(self, steps: int) -> "Recipe":
         """The same run with another number of steps: phases, warm-up and decay keep their shares.
 
+        Of a shorter run, warm-up has a floor: Adam's averages of squared gradients are of 2 / (1 - beta2) steps, over
+        which the rate should rise (Ma and Yarats 2019, https://arxiv.org/abs/1910.04209), but no longer than in the
+        whole recipe, nor than `MOST_WARMUP` of the steps.
+
         >>> recipe = load_recipe("bert-base").of_steps(1000)
         >>> [phase.steps for phase in recipe.phases], recipe.warmup_steps
-        ([900, 100], 10)
+        ([900, 100], 200)
 
         Raises:
             ValueError: if a phase would have no step.
@@ -227,6 +232,10 @@ class Recipe:
         training = dict(self.training)
         if training.get("warmup_steps", 0) >= 1:
             training["warmup_steps"] = round(training["warmup_steps"] * steps / self.steps)
+        averaged = 2 / (1 - training.get("adam_beta2", TrainingArguments.adam_beta2))
+        floor = round(min(averaged, self.warmup_steps, MOST_WARMUP * steps))
+        if steps < self.steps and floor > self.warmup_steps * steps / self.steps:
+            training["warmup_steps"] = floor
         schedule = dict(training.get("lr_scheduler_kwargs") or {})
         if "num_decay_steps" in schedule:
             schedule["num_decay_steps"] = round(schedule["num_decay_steps"] * steps / self.steps)

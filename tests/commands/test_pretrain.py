@@ -57,7 +57,9 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(folder, capsys):
         shutil.rmtree(folder / "again" / f"checkpoint-{step}")
     shutil.rmtree(folder / "again" / "model")
     assert pretrain(folder, "again") == 0
-    assert re.search(r"Resuming from .*again/checkpoint-2", capsys.readouterr().out)
+    printed = capsys.readouterr().out
+    assert re.search(r"Resuming from .*again/checkpoint-2", printed)
+    assert "2 of 6 steps are done: 4 are left, " in printed
     before, after = weights(folder / "whole" / "model"), weights(folder / "again" / "model")
     assert all(torch.equal(before[name], after[name]) for name in before)
     # Tokens and seconds of the steps before the restart count.
@@ -111,6 +113,21 @@ def test_a_plan_trains_nothing(folder, capsys):
     assert "corpus made for it are kept in --output" in " ".join(capsys.readouterr().out.split())
 
 
+def test_a_plan_for_another_device_in_its_precision(folder, capsys):
+    tokenizer = ("--tokenizer", str(folder / "whole" / "tokenizer"))
+    words = (*tokenizer, "--plan", "--device", "cuda", "--bf16", "True")
+    assert pretrain(folder, "elsewhere", *words, corpus="whole/_corpus") == 0
+    printed = capsys.readouterr().out
+    assert "1 x cuda" in printed and "assumed: 30% of 312 TFLOP/s (an A100's in bfloat16" in printed
+    assert pretrain(folder, "elsewhere", *words, "--device-tflops", "990", corpus="whole/_corpus") == 0
+    assert "assumed: 30% of 990 TFLOP/s (--device-tflops)" in capsys.readouterr().out
+
+
+def test_a_plan_says_what_is_left_of_a_run(folder, capsys):
+    assert pretrain(folder, "whole", "--plan", "--max-steps", "10") == 0
+    assert "6 of 10 steps are done: 4 are left, " in capsys.readouterr().out
+
+
 def test_numbers_of_a_plan_are_rounded_and_grouped(folder, capsys):
     tokenizer = ("--tokenizer", str(folder / "whole" / "tokenizer"))
     assert pretrain(folder, "huge", "--plan", "--max_steps", "6000000000", *tokenizer, corpus="whole/_corpus") == 0
@@ -137,6 +154,8 @@ def test_a_plan_of_a_prepared_corpus_leaves_nothing(folder, words, capsys):
         (("--max_steps", "9", "--learning_rate", "0.02"), r"holds a run with another training \(learning_rate\)"),
         (("--max_steps", "9", "--seed", "5"), "holds a run with another seed"),
         (("--measure",), "--measure is for --plan"),
+        (("--device", "cuda"), "--device is for --plan without --measure"),
+        (("--plan", "--device-tflops", "990"), "--device-tflops 990: .* is for --plan --device cuda"),
         (("--foo", "5"), "unrecognized arguments: --foo 5"),
         (("--num_train_epochs", "5"), r"--num[-_]train[-_]epochs: use --max-steps"),
         (("--optim", "sgd"), r"holds a run with another recipe \(optimizer\)"),

@@ -1,6 +1,7 @@
 """The plan's estimates beside what is measured; the bars and intervals of a run."""
 
 import dataclasses
+from dataclasses import replace
 
 import pytest
 import torch
@@ -57,11 +58,11 @@ def test_estimated_memory_is_what_a_pass_holds(kind, sizes, precision, recompute
     assert activation_bytes(config, counts, precision, recomputes) == pytest.approx(peak_on_cpu(run), rel=0.25)
 
 
-def a_plan(phases, *words, **changed):
+def a_plan(phases, elsewhere=(), **changed):
     recipe = dataclasses.replace(load_recipe("bert-minutes"), phases=phases, **changed)
     tokenizer, documents = make_tokenizer(), make_documents()
     run, config = Run.from_recipe(recipe, "nowhere", {"seed": 0}), recipe.model_config(tokenizer)
-    return make_plan(run, run.examples(documents), run.collator(tokenizer, documents), config), config
+    return make_plan(run, run.examples(documents), run.collator(tokenizer, documents), config, *elsewhere), config
 
 
 def test_estimated_time_is_operations_over_a_rate(monkeypatch, tmp_path):
@@ -92,6 +93,34 @@ def test_a_share_of_the_steps_is_an_interval_too():
     run = Run.from_recipe(recipe, "nowhere", {"seed": 0, "save_steps": 0.11})
     plan = make_plan(run, run.examples(documents), run.collator(tokenizer, documents), recipe.model_config(tokenizer))
     assert "a checkpoint every 5 steps, " in str(plan)
+
+
+def test_a_text_that_is_read_too_often_is_warned_of():
+    documents = len(a_plan((Phase(1, 24, 3),))[0].run.examples(make_documents()).phases[0].dataset)
+    within, beyond = (a_plan((Phase(times * documents, 24, 1),))[0] for times in (100, 250))
+    assert "warning" not in str(within)
+    assert "warning: the text is read 250 times" in str(
+        beyond
+    ) and f"fewer steps ({100 * documents:,}: --max-steps)" in str(beyond)
+
+
+def test_what_is_left_is_of_the_phases_that_are_left():
+    plan, _ = a_plan((Phase(10, 24, 3), Phase(30, 24, 3)))
+    first, second = (replace(one, seconds=seconds) for one, seconds in zip(plan.phases, (600, 6000), strict=True))
+    plan = replace(plan, phases=[first, second])
+    assert plan.left(4) == "4 of 40 steps are done: 36 are left, 106.0 min"
+    assert plan.left(25) == "25 of 40 steps are done: 15 are left, 50.0 min"
+    assert plan.left(40) == "40 of 40 steps are done: 0 are left, 0 s"
+
+
+def test_a_device_that_is_not_here_is_planned_with_a_stated_rate(monkeypatch):
+    """Nothing of this machine is measured."""
+    monkeypatch.setattr(plans, "gemm_rate", None)
+    monkeypatch.setattr(plans, "memory_rate", None)
+    half, usual = (a_plan((Phase(80, 24, 3),), elsewhere=("cuda", tflops))[0] for tflops in (9.75, None))
+    assert half.seconds == pytest.approx(2 * usual.seconds)
+    assert "on each of 1 x cuda" in str(usual) and "assumed: 30% of 19.5 TFLOP/s (an A100's in float32" in str(usual)
+    assert "assumed: 30% of 9.75 TFLOP/s (--device-tflops)" in str(half)
 
 
 def test_one_step_is_not_one_steps(monkeypatch, tmp_path):

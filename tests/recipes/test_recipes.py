@@ -95,10 +95,28 @@ def test_every_shipped_recipe_is_read_and_divided():
 def test_phases_keep_their_shares_in_a_shorter_run():
     recipe = load_recipe("roberta-day").of_steps(300)
     assert [phase.steps for phase in recipe.phases] == [80, 200, 20]
-    assert recipe.warmup_steps == 18
+    assert recipe.warmup_steps == 60  # a share of 6 % would be 18
     assert recipe.training["lr_scheduler_kwargs"] == {"num_decay_steps": 30}
     with pytest.raises(ValueError, match="max_steps=2 leaves a phase of roberta-day without a step"):
         load_recipe("roberta-day").of_steps(2)
+
+
+@pytest.mark.parametrize(
+    ("name", "steps", "warmup"),
+    [
+        ("xlnet-minutes", 60, 12),  # a fifth; its share would be 4, at the rate of the whole run
+        ("xlnet-minutes", 1000, 100),  # 2 / (1 - 0.98)
+        ("xlnet-minutes", 3000, 180),  # its share is longer
+        ("xlnet-minutes", 4000, 240),
+        ("xlnet-minutes", 8000, 480),
+        ("bert-base", 10_000, 2000),  # 2 / (1 - 0.999), and a fifth
+        ("bert-base", 100_000, 2000),
+        ("bert-base", 500_000, 5000),
+        ("albert-minutes", 4, 1),
+    ],
+)
+def test_warm_up_of_a_shorter_run_has_a_floor(name, steps, warmup):
+    assert load_recipe(name).of_steps(steps).warmup_steps == warmup
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,12 @@ def checkpoints_by_step(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
     found = [path for path in folder.iterdir() if CHECKPOINT.fullmatch(path.name) and path.is_dir()]
-    return sorted(found, key=lambda path: int(CHECKPOINT.fullmatch(path.name)[1]), reverse=True)
+    return sorted(found, key=step_of, reverse=True)
+
+
+def step_of(checkpoint: Path) -> int:
+    """Return the step in a checkpoint's name."""
+    return int(CHECKPOINT.fullmatch(checkpoint.name)[1])
 
 
 def checksum(path: str | os.PathLike) -> str:

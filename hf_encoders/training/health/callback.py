@@ -5,6 +5,7 @@ or packed, with accumulation and in several processes. On a GPU nothing waits fo
 Warnings are in `warnings.py`, what stops a run in `finite_losses.py`.
 """
 
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ import torch
 from accelerate.utils import reduce
 from torch import nn
 from torch.utils.data import DataLoader
+from tqdm.auto import tqdm
 from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_callback import DefaultFlowCallback, ExportableState
 from transformers.utils import logging
@@ -213,7 +215,8 @@ class HealthCallback(TrainerCallback, ExportableState):
         if warnings:
             entry[WARNINGS_FIELD] = warnings
         for message in warnings.values() if state.is_world_process_zero else ():
-            logger.warning(f"step {state.global_step}: {message}")
+            with tqdm.external_write_mode(file=sys.stderr):  # on a line of its own, above a progress bar
+                logger.warning(f"step {state.global_step}: {message}")
         self._mark_idle()
 
     def on_evaluate(self, *args: Any, **kwargs: Any) -> None:

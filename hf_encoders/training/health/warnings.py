@@ -4,8 +4,10 @@ A warning depends on the log alone, so it can also be computed for a finished ru
 is given once per run, in the log entry that triggered it.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
@@ -16,9 +18,9 @@ from hf_encoders.records.run_files import WARNINGS_FIELD
 # share from the earlier to the later half of the logs.
 PLATEAU_MARGIN = 0.03
 PLATEAU_FALL = 0.01
-# It has risen if it is this share above the lowest mean of half as many logs before: more than noise, even if a log is
-# of a few hundred tokens.
-RISE = 0.05
+# It has risen if it is this share above the lowest mean of half as many logs before, and so many standard errors: the
+# lowest of many means is low by chance, and logs of single steps differ by their text.
+RISE, RISE_ERRORS = 0.05, 5
 PLATEAU_LOGS = 10  # logs after warm-up
 PLATEAU_SHARE = 0.05  # least share of the run after warm-up, for runs that log every step
 
@@ -74,7 +76,7 @@ def stalled_loss(entries: list[dict[str, Any]], context: WarningContext) -> tupl
     whole, size = [entry[name] for entry in entries if name in entry], len(losses) // 2
     lowest = min(fmean(whole[i : i + size]) for i in range(len(whole) - size + 1))
     loss, baseline = f"{name} {later:.3f} over the last {size} logs", f"({unigram:.3f} nats per token)"
-    if later > (1 + RISE) * lowest:
+    if later > lowest + max(RISE * lowest, RISE_ERRORS * noise(whole) * math.sqrt(2 / size)):
         return "rising_loss", (
             f"{loss} has risen from {lowest:.3f}, and is not below the unigram cross-entropy {baseline}: the run "
             "diverges. Resume from an earlier checkpoint, and lower learning_rate, lengthen the warm-up, or clip "
@@ -125,11 +127,8 @@ def pairs_at_chance(entries: list[dict[str, Any]], context: WarningContext) -> t
     if any(a > chance + CHANCE_MARGIN for a, chance in zip(halves(accuracies), halves(shares), strict=True)):
         return None
     return "pairs_at_chance", (
-        f"pair_accuracy {fmean(accuracies):.3f} over the last {len(accuracies)} logs is chance: {fmean(shares):.3f} "
-        "is the accuracy of always predicting the majority label. The pair head has learned nothing yet, often until "
-        "mlm_loss has left its plateau: give it more steps; otherwise look at the corpus, whose documents must be "
-        "longer than a sentence, in order and separate from each other (hf-encoders corpus reports it), or raise "
-        "learning_rate or the batch size."
+        f"pair_accuracy {fmean(accuracies):.3f} over the last {len(accuracies)} logs is chance ({fmean(shares):.3f}): "
+        "the pair head often learns late, so give more steps; or look at the documents (hf-encoders corpus)."
     )
 
 
@@ -153,6 +152,15 @@ def values_after_warmup(
     if len(later) < number or later[-1]["step"] - context.warmup_steps < share * context.max_steps:
         return []
     return [entry[name] for entry in later[-number:]]
+
+
+def noise(values: list[float]) -> float:
+    """Compute the standard deviation of single logs around their trend, from the mean absolute change.
+
+    >>> round(noise([5.0, 5.2, 5.1, 4.9, 5.2, 5.0]), 2)
+    0.18
+    """
+    return fmean(abs(later - earlier) for earlier, later in pairwise(values)) * math.sqrt(math.pi) / 2
 
 
 def halves(values: list[float]) -> tuple[float, float]:
