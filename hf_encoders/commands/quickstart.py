@@ -18,8 +18,11 @@ from hf_encoders.data.corpus.named_sources import UNNAMED
 from hf_encoders.data.corpus.python_docs import LabelledDocument
 from hf_encoders.evaluation import fill_masks
 from hf_encoders.finetuning import sequence_classification
+from hf_encoders.finetuning.data_files import DataSource
+from hf_encoders.finetuning.report import make_record
 from hf_encoders.finetuning.runs import RunSettings, finetune
 from hf_encoders.publishing.fresh_process import verify_loading
+from hf_encoders.publishing.model_card import make_model_card
 from hf_encoders.recipes.pretrained_folder import save_pretrained_folder
 from hf_encoders.recipes.quickstart_text import HELD_OUT_SHARE, labelled_passages, prepared_text
 from hf_encoders.recipes.recipe import Phase, Recipe, load_recipe
@@ -39,16 +42,20 @@ from hf_encoders.recipes.run_folder import (
     write_run,
 )
 from hf_encoders.recipes.sources import Source
+from hf_encoders.records.hardware import describe_software
 from hf_encoders.records.tables import text_table
-from hf_encoders.redaction import base_name
-from hf_encoders.saved_files import CARD_FILE, CURVE_FILE
-from hf_encoders.writing import locked
+from hf_encoders.records.training_record import command_of
+from hf_encoders.redaction import base_name, published_path
+from hf_encoders.saved_files import CARD_FILE, CURVE_FILE, save_tokenizer
+from hf_encoders.writing import locked, replaced_folder
 
 
 # Fewer steps than the recipes have: until the model uses the neighbours of a token, and little longer.
 PHASES = (Phase(1000, length=32, examples=88), Phase(500, length=64, examples=44))
 # Fine-tuning twice takes less than a minute on a CPU core, and both models learn.
 FINETUNING = {"num_train_epochs": 5.0, "per_device_train_batch_size": 32, "learning_rate": 1e-3, "warmup_steps": 20}
+FINETUNED, TASK = "finetuned", "text-classification"  # folder of the fine-tuned model, and its pipeline
+MASKED_SENTENCES, SHOWN_SENTENCES = 100, 5
 FEWEST_PASSAGES, MOST_PASSAGES = 10, 250  # per label; the latter for training
 
 
@@ -114,10 +121,17 @@ def run(arguments: argparse.Namespace) -> int:
         print("  skipped: too little held-out text from two different sources (files). Give --input more files.")
         accuracies = None
     else:
-        accuracies = finetuned_accuracies(directory, tokenizer, data, recipe.longest, arguments.seed)
+        accuracies = finetuned_accuracies(directory, tokenizer, data, recipe.longest, arguments, name)
 
     print_table(before, after, trainer.health.unigram_cross_entropy, accuracies)
+    versions = ", ".join(f"{name} {version}" for name, version in describe_software().items())
+    print(f"of {name}: {statistics.tokens:,} tokens of training text, seed {arguments.seed}; {versions}")
     print(f"\nmodel, tokenizer, code: {directory}\ncard: {directory / CARD_FILE}\ncurve: {directory / CURVE_FILE}")
+    if accuracies:
+        print(f"fine-tuned model: {output / FINETUNED}. It tells which source a passage is of:")
+        print("  >>> from transformers import pipeline")
+        print(f"  >>> classify = pipeline({TASK!r}, {str(output / FINETUNED)!r})")
+        print(f"  >>> classify({data['test']['text'][0][:60]!r})")
     print(f"all in {(time.perf_counter() - started) / 60:.1f} minutes")
     return 0
 
@@ -148,14 +162,12 @@ def step(number: int, what: str) -> None:
 def show_filled_masks(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, held_out: list[LabelledDocument], seed: int
 ) -> None:
-    """Mask one word in a few sentences and print the model's best guesses."""
+    """Mask a word in each of a hundred sentences, and print the five in which the model is surest of its guess."""
     random = np.random.default_rng(seed)
     sentences = [s for document in held_out[:500] for s in document.sentences[:50]]
     candidates = [s for s in sentences if 8 <= len(tokenizer.tokenize(s)) <= 24]
-    if not candidates:
-        print("  skipped: no held-out sentence of 8 to 24 tokens.")
-        return
-    for sentence in random.choice(candidates, size=min(5, len(candidates)), replace=False):
+    filled = []
+    for sentence in random.permutation(candidates):
         words = str(sentence).split()
         known = [i for i, word in enumerate(words) if word.isalpha() and len(tokenizer.tokenize(f"a {word}")) == 2]
         if not known:
@@ -163,10 +175,20 @@ def show_filled_masks(
         place = int(random.choice(known))
         truth, words[place] = words[place], tokenizer.mask_token
         guesses = [
-            f"{tokenizer.convert_tokens_to_string(found.tokens).strip()} {math.exp(found.log_probability):.0%}"
-            for found in fill_masks(model, tokenizer, " ".join(words), num_beams=3)
+            (math.exp(one.log_probability), tokenizer.convert_tokens_to_string(one.tokens).strip())
+            for one in fill_masks(model, tokenizer, " ".join(words), num_beams=3)
         ]
-        print(f"  {' '.join(words)}\n    {', '.join(guesses)}   (was: {truth})")
+        filled.append((guesses, " ".join(words), truth))
+        if len(filled) == MASKED_SENTENCES:
+            break
+    if not filled:
+        print("  skipped: no held-out sentence of 8 to 24 tokens.")
+        return
+    right = sum(guesses[0][1].lower() == truth.lower() for guesses, _, truth in filled)
+    shown = sorted(filled, key=lambda one: one[0][0], reverse=True)[:SHOWN_SENTENCES]
+    print(f"  {right} of {len(filled)} words are its first guess; the {len(shown)} of which it is surest:")
+    for guesses, sentence, truth in shown:
+        print(f"  {sentence}\n    {', '.join(f'{word} {p:.0%}' for p, word in guesses)}   (was: {truth})")
 
 
 def finetuning_data(held_out: list[LabelledDocument], seed: int) -> datasets.DatasetDict | None:
@@ -187,15 +209,34 @@ def finetuning_data(held_out: list[LabelledDocument], seed: int) -> datasets.Dat
 
 
 def finetuned_accuracies(
-    directory: Path, tokenizer: PreTrainedTokenizerBase, data: datasets.DatasetDict, max_length: int, seed: int
+    directory: Path,
+    tokenizer: PreTrainedTokenizerBase,
+    data: datasets.DatasetDict,
+    max_length: int,
+    arguments: argparse.Namespace,
+    name: str,
 ) -> dict[str, float]:
-    """Accuracy of predicting a passage's source, without and with pre-training, and of the most frequent source."""
+    """Accuracy of predicting a passage's source, without and with pre-training, and of the most frequent source.
+
+    The model with pre-training is saved beside `directory`, with tokenizer, record and card; `name` is the text's.
+    """
     task = sequence_classification.prepare(data, tokenizer, max_length=max_length)
     accuracies = {"majority": task.baseline.metrics("test")["accuracy"]}
-    for name, from_scratch in (("without", True), ("pretrained", False)):
-        settings = RunSettings(str(directory), from_scratch=from_scratch, training=FINETUNING)
-        with TemporaryDirectory() as folder:
-            accuracies[name] = finetune(task, tokenizer, settings, seed, folder).metrics["test"]["accuracy"]
+    settings = RunSettings(str(directory), from_scratch=True, training=FINETUNING)
+    with TemporaryDirectory() as folder:
+        result = finetune(task, tokenizer, settings, arguments.seed, folder)
+    accuracies["without"] = result.metrics["test"]["accuracy"]
+    settings = dataclasses.replace(settings, from_scratch=False)
+    with replaced_folder(directory.with_name(FINETUNED)) as folder:
+        result = finetune(task, tokenizer, settings, arguments.seed, folder)
+        result.model.save_pretrained(folder)
+        save_tokenizer(tokenizer, folder)
+        source = DataSource(data_name=f"held-out passages of {name}, by source")
+        record = make_record(result, [result], task, settings, source, TASK, command_of(arguments))
+        record.save(folder)
+        card = make_model_card(result.model, record, published_path(str(directory.with_name(FINETUNED))))
+        card.save(folder / CARD_FILE)
+    accuracies["pretrained"] = result.metrics["test"]["accuracy"]
     return accuracies
 
 

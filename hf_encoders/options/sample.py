@@ -3,8 +3,8 @@
     DIR/text/LIBRARY.txt     a docstring per line, a blank line between modules
     DIR/train.csv, test.csv  docstrings of modules that are not in text/, in columns text and label (the library)
 
-They are the docstrings of Python's standard library and of the packages installed beside it, so they differ between
-environments. Reading takes about a minute.
+They are the docstrings of Python's standard library and of the packages that this one requires, so they differ between
+versions of these. Reading takes about a minute.
 """
 
 import argparse

@@ -47,6 +47,7 @@ def save_pretrained_folder(run: Run, trainer: PreTrainingTrainer, *facts: Any) -
             run.recipe.name,
             baselines=run.objective.loss_baselines(trainer.health.unigram_cross_entropy),
             phases=[(phase.steps, f"{phase.length} tokens") for phase in run.recipe.phases],
+            evaluated=f"at {run.recipe.longest} tokens" if len({p.length for p in run.recipe.phases}) > 1 else "",
         )
         model = run.objective.saved_model(trainer.accelerator.unwrap_model(trainer.model))
         name = trainer.hub_model_id if trainer.args.push_to_hub else published_path(str(directory))

@@ -53,6 +53,7 @@ RUN_PARTS = (
     "_text",
     "__text",
     "_model",
+    "finetuned",
     "checkpoint-*",
     UNFINISHED,
     "trainer_state.json",

@@ -36,6 +36,7 @@ def draw_runs(
     reference: Curve | None = None,
     baselines: dict[str, tuple[str, float]] | None = None,
     phases: Sequence[tuple[int, str]] = (),
+    evaluated: str = "",
 ) -> Path:
     """Write a picture with a panel for each loss term and one for the speed, with all runs in each.
 
@@ -45,7 +46,8 @@ def draw_runs(
         against (`str`, *optional*, defaults to `"steps"`): `"steps"`, `"tokens"` or `"minutes"`.
         reference (`Curve`, *optional*): Drawn dashed and black.
         baselines (`dict`, *optional*): Name and value of the baseline of each loss term.
-        phases (`Sequence`, *optional*): Steps and name of each phase, whose ends are marked if `against` is `"steps"`.
+        phases (`Sequence`, *optional*): Steps and name of each phase; of several, the beginnings are marked.
+        evaluated (`str`, *optional*): What all evaluations are of, where phases differ.
 
     Raises:
         ValueError: If a run did not log the horizontal axis, or none logged a loss.
@@ -59,11 +61,13 @@ def draw_runs(
         lines = []
         for run, colour, line, point in styles:
             lines.append(Line(run.points(name, against), line, run.name, colour))
-            lines.append(Line(run.points(f"eval_{name}", against), point, f"{run.name}, held-out", colour))
+            held_out = "held-out" if len(styles) == 1 else f"{run.name}, held-out"
+            held_out += f" ({evaluated})" * bool(evaluated)
+            lines.append(Line(run.points(f"eval_{name}", against), point, held_out, colour))
             for number, source in enumerate(run.sources()):
                 marker = SOURCE_MARKERS[number % len(SOURCE_MARKERS)]
                 points = run.points(f"eval_{source}_{name}", against)
-                lines.append(Line(points, f"{marker}:", f"{run.name}, held-out, {source}", colour))
+                lines.append(Line(points, f"{marker}:", f"{held_out}, {source}", colour))
         if name in (baselines or {}):
             baseline, value = baselines[name]
             last = max(x for line in lines for x, _ in line.points)
@@ -74,8 +78,8 @@ def draw_runs(
     drawn = [(label, lines) for label, lines in panels if any(line.points for line in lines)]
     if not drawn:
         raise ValueError(f"{', '.join(run.name for run in runs)}: no loss was logged: set logging_steps in the run.")
-    last_steps = accumulate(steps for steps, _ in phases)
-    changes = list(zip(last_steps, (name for _, name in phases[1:]), strict=False))
+    beginnings = [0, *accumulate(steps for steps, _ in phases)]
+    changes = list(zip(beginnings, (name for _, name in phases), strict=False)) if len(phases) > 1 else []
     return draw(drawn, path, title, AXES[against], changes)
 
 

@@ -1,19 +1,22 @@
 """The quickstart on small and on hostile text, every family and objective; four steps, a tiny vocabulary."""
 
 import json
+import math
 import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import TrainerCallback
+from transformers import TrainerCallback, pipeline
 
 from hf_encoders.cli import main
 from hf_encoders.commands import quickstart as command
+from hf_encoders.data.corpus.python_docs import LabelledDocument
 from hf_encoders.options.names import QUICKSTART_FAMILIES
 from hf_encoders.recipes import quickstart_text
 from hf_encoders.recipes.run import Run
@@ -61,6 +64,48 @@ def test_text_goes_in_and_a_checked_model_comes_out(family, objective, tmp_path,
     assert json.loads((model / "config.json").read_text())["model_type"] == family
     card = (model / "README.md").read_text()
     assert "model-index" in card and "| optimizer steps | 4 |" in card
+    assert re.search(r"of alpha.txt, beta.txt: [\d,]+ tokens of training text, seed 0; python .*, torch ", printed)
+    tuned = tmp_path / "out" / "finetuned"
+    assert f"classify = pipeline('text-classification', '{tuned}')" in printed
+    (found,) = pipeline("text-classification", str(tuned))("The garden was near the river.")
+    assert found["label"] in ("alpha.txt", "beta.txt")
+    names = {path.name for path in tuned.iterdir()}
+    assert {"README.md", "tokenizer.json", "training_record.json", f"modeling_{family}.py"} <= names
+
+
+def test_masks_are_shown_where_the_model_is_surest(monkeypatch, capsys):
+    """And it is said how many it fills right, of a hundred."""
+    words = [f"word{number:03d}" for number in range(150)]
+    sure = {word: math.log(0.9 - number / 200) for number, word in enumerate(words)}
+    asked = []
+
+    class Tokenizer:
+        mask_token = "[MASK]"
+
+        def tokenize(self, text):
+            return text.split()
+
+        def convert_tokens_to_string(self, tokens):
+            return tokens[0]
+
+    def fill(model, tokenizer, text, num_beams):
+        (place,) = (i for i, word in enumerate(text.split()) if word == "[MASK]")
+        number = int(re.search(r"x(\d+)", text)[1])
+        asked.append(number)
+        # Right for even numbers; the first sentences are the surest.
+        guess = ["a", "b", "c", "d", "e", "f", "g", "h"][place] if number % 2 == 0 else "wrong"
+        return [SimpleNamespace(tokens=[guess], log_probability=sure[words[number]])]
+
+    monkeypatch.setattr(command, "fill_masks", fill)
+    sentences = [f"a b c d e f g h x{number}" for number in range(150)]
+    command.show_filled_masks(None, Tokenizer(), [LabelledDocument("a", [sentences[:40]])], seed=0)
+    printed = capsys.readouterr().out
+    assert len(asked) == 40 and "20 of 40 words are its first guess; the 5 of which it is surest:" in printed
+    assert [int(number) for number in re.findall(r"x(\d+)", printed)] == [0, 1, 2, 3, 4]
+    asked.clear()
+    documents = [LabelledDocument("a", [sentences[i : i + 50]]) for i in (0, 50, 100)]
+    command.show_filled_masks(None, Tokenizer(), documents, seed=0)
+    assert len(set(asked)) == 100 and " of 100 words are its first guess" in capsys.readouterr().out
 
 
 def test_each_family_that_is_offered_is_tested_above():

@@ -156,7 +156,8 @@ def test_the_curve_of_a_run_has_a_panel_for_each_loss_its_baselines_and_its_phas
     log = [{**entry, "pair_loss": 0.69} for entry in entries(3)] + [{"step": 30, "eval_mlm_loss": 5.0}]
     phases = [(10, "32 tokens"), (15, "64 tokens"), (5, "128 tokens")]
     baselines = {"mlm_loss": ("unigram cross-entropy", 6.43), "pair_loss": ("chance", math.log(2))}
-    draw_runs([Curve("training", log)], tmp_path / "x.png", "run", baselines=baselines, phases=phases)
+    draw = {"baselines": baselines, "phases": phases, "evaluated": "at 128 tokens"}
+    draw_runs([Curve("training", log)], tmp_path / "x.png", "run", **draw)
     panels, _, _, _, changes = drawn[0]
     assert [label for label, _ in panels] == [
         "mlm_loss (nats per item)",
@@ -164,16 +165,17 @@ def test_the_curve_of_a_run_has_a_panel_for_each_loss_its_baselines_and_its_phas
         "real tokens per second",
     ]
     first, second, _ = ({line.label: line.points for line in lines} for _, lines in panels)
-    assert first["unigram cross-entropy: 6.43"] == [(0, 6.43), (30, 6.43)] and first["training, held-out"] == [
+    assert first["unigram cross-entropy: 6.43"] == [(0, 6.43), (30, 6.43)] and first["held-out (at 128 tokens)"] == [
         (30, 5.0)
     ]
     assert second["training"] == [(10, 0.69), (20, 0.69), (30, 0.69)]
     assert second["chance: 0.69"] == [(0, math.log(2)), (30, math.log(2))]
-    assert changes == [(10, "64 tokens"), (25, "128 tokens")]
+    assert changes == [(0, "32 tokens"), (10, "64 tokens"), (25, "128 tokens")]
     # Without loss terms one panel, without baselines.
     draw_runs([Curve("training", [{"step": 1, "loss": 2.0}])], tmp_path / "x.png", baselines=baselines)
     labels = [line.label for _, lines in drawn[1][0] for line in lines]
-    assert labels == ["training", "training, held-out"]
+    assert labels == ["training", "held-out"]
+    assert drawn[1][4] == []
 
 
 def test_runs_are_named_once_and_a_damaged_run_file_is_told(tmp_path, capsys):
@@ -301,9 +303,9 @@ def test_sources_are_drawn_in_the_panel_of_their_term(tmp_path, monkeypatch):
     (label, lines), _ = panels
     drawn = {line.label: line.points for line in lines}
     assert label == "mlm_loss (nats per item)" and list(drawn) == [
-        "run", "run, held-out", "run, held-out, de", "run, held-out, en", "run, held-out, law_en"
+        "run", "held-out", "held-out, de", "held-out, en", "held-out, law_en"
     ]  # fmt: skip
-    assert drawn["run, held-out, law_en"] == [(20, 4.7), (40, 4.9)]
+    assert drawn["held-out, law_en"] == [(20, 4.7), (40, 4.9)]
     assert len({line.style for line in lines[1:]}) == 4
     headings = format_table([run]).splitlines()[0].split()
     assert "eval_law_en_mlm_loss" in headings and "eval_loss" in headings and "eval_law_en_loss" not in headings

@@ -1,7 +1,8 @@
 """A corpus that every machine has: the documentation inside the Python installation.
 
-The topics of the language reference (`pydoc_data.topics`) and the docstrings of the standard library and the installed
-packages: technical English, one document per module. Sources are parsed, never imported.
+The topics of the language reference (`pydoc_data.topics`) and the docstrings of the standard library and the packages
+that this one requires: technical English, one document per module. Sources are parsed, never imported. Other installed
+packages are left out, so that machines with the same versions have the same text.
 """
 
 import ast
@@ -11,7 +12,9 @@ import sysconfig
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
 
 from tqdm import tqdm
@@ -40,7 +43,7 @@ class LabelledDocument:
 def read_python_documents(
     sentence_splitter: Callable[[str], list[str]], max_characters: int
 ) -> list[LabelledDocument]:
-    """Collect the documentation of this Python installation.
+    """Collect the documentation of this Python installation, as far as this package requires it.
 
     A sentence seen before, in whatever module, is left out: packages repeat themselves, and a model memorizes repeated
     text.
@@ -78,12 +81,32 @@ def _sources() -> Iterator[tuple[str, str | Path]]:
 
     for _, text in sorted(topics.items()):
         yield "python", text
-    paths = sysconfig.get_paths()
+    paths, required = sysconfig.get_paths(), required_packages()
     for folder, is_standard in ((Path(paths["stdlib"]), True), (Path(paths["purelib"]), False)):
         for path in sorted(folder.rglob("*.py")):
             parts = path.relative_to(folder).parts
-            if SKIPPED_FOLDERS.isdisjoint(parts[:-1]) and not parts[-1].startswith("test"):
-                yield "python" if is_standard else parts[0].removesuffix(".py"), path
+            library = "python" if is_standard else parts[0].removesuffix(".py")
+            is_read = is_standard or library in required
+            if is_read and SKIPPED_FOLDERS.isdisjoint(parts[:-1]) and not parts[-1].startswith("test"):
+                yield library, path
+
+
+def required_packages() -> set[str]:
+    """The top-level packages of what this package requires, directly or not, without extras."""
+    required, waiting = set(), ["hf_encoders"]
+    while waiting:
+        with suppress(PackageNotFoundError):  # required on other systems
+            for requirement in requires(waiting.pop()) or ():
+                name = _normalised(re.match(r"[\w.-]+", requirement)[0])
+                if "extra ==" not in requirement and name not in required:
+                    required.add(name)
+                    waiting.append(name)
+    packages = packages_distributions().items()
+    return {package for package, names in packages if any(_normalised(name) in required for name in names)}
+
+
+def _normalised(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _docstrings(path: Path) -> Iterator[str]:

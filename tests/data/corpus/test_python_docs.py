@@ -1,5 +1,7 @@
 """Documentation of installed libraries: what cannot be parsed is left out, and repeated sentences."""
 
+from importlib.metadata import PackageNotFoundError
+
 from hf_encoders.data import split_sentences
 from hf_encoders.data.corpus import python_docs
 
@@ -24,3 +26,31 @@ def test_documentation_of_what_can_be_parsed(tmp_path, monkeypatch):
     assert second.sentences == ["A third line is new here.", "A fourth line is new here."]
     (first,) = python_docs.read_python_documents(split_sentences, max_characters=10)
     assert first.label == "library"
+
+
+def test_the_text_does_not_depend_on_what_else_is_installed(monkeypatch):
+    needs = {
+        "hf_encoders": ["torch>=2", "PyYAML", 'jieba; extra == "chinese"'],
+        "torch": ["sympy <2", "windows-only; sys_platform == 'win32'"],
+        "pyyaml": None,
+        "sympy": ["torch"],
+        "peft": ["accelerate"],
+    }
+
+    def requires(name):
+        if name not in needs:
+            raise PackageNotFoundError(name)
+        return needs[name]
+
+    installed = {"torch": ["torch"], "functorch": ["torch"], "yaml": ["PyYAML"], "sympy": ["sympy"]}
+    monkeypatch.setattr(python_docs, "requires", requires)
+    monkeypatch.setattr(
+        python_docs, "packages_distributions", lambda: {**installed, "peft": ["peft"], "jieba": ["jieba"]}
+    )
+    assert python_docs.required_packages() == set(installed)
+
+
+def test_sources_are_of_python_and_of_required_packages():
+    libraries = {library for library, _ in python_docs._sources()}
+    assert {"python", "torch", "transformers", "sklearn"} <= libraries
+    assert libraries.isdisjoint({"pytest", "_pytest", "pip", "hf_encoders"})
