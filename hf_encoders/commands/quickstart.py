@@ -150,8 +150,7 @@ def recipe_for(arguments: argparse.Namespace) -> Recipe:
         most, longest = arguments.max_length, recipe.longest
         lengths = [most if phase.length == longest else min(most, phase.length) for phase in phases]
         phases = tuple(dataclasses.replace(p, length=n) for p, n in zip(phases, lengths, strict=True))
-    objective = arguments.objective or recipe.objective
-    return dataclasses.replace(recipe, objective=objective, tokenizer=tokenizer, phases=phases)
+    return dataclasses.replace(recipe, objective=arguments.objective, tokenizer=tokenizer, phases=phases)
 
 
 def step(number: int, what: str) -> None:

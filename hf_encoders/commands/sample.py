@@ -9,16 +9,13 @@ from hf_encoders.recipes.quickstart_text import HELD_OUT_SHARE, hold_out, labell
 from hf_encoders.writing import locked, replaced_files
 
 
-FEWEST_WORDS = 8  # of a labelled passage: shorter ones say little about their library
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Read, split, write."""
     output = Path(arguments.output)
     datasets.disable_progress_bars()
     documents = load_documents(argparse.Namespace(input=None, language="en"))
     text, held_out = hold_out(documents, HELD_OUT_SHARE, arguments.seed)
-    data = labelled_passages(held_out, arguments.seed, FEWEST_WORDS)
+    data = labelled_passages(held_out, arguments.seed)
     libraries = sorted({document.label for document in text})
     arguments.until_end.enter_context(locked(output, "--output", wait=False))
     with replaced_files(output) as unfinished:

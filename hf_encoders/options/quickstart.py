@@ -21,7 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     text = "text (documents separated by blank lines), .jsonl or folders of them (default: Python's documentation)"
     add("--input", nargs="+", metavar="PATH", help=text)
-    add("--objective", choices=COMPARABLE_OBJECTIVES, help="default: the recipe's")
+    # In so few steps, sentence pairs are hardly learned, and the encoder is better without them.
+    add("--objective", choices=COMPARABLE_OBJECTIVES, default="mlm", help="(default: %(default)s)")
     add("--family", choices=QUICKSTART_FAMILIES, default="bert")
     add("--output", default="runs/quickstart", metavar="DIR", help="folder of the results (default: %(default)s)")
     add("--max-steps", type=int, metavar="N", help=f"steps of pre-training (default: {STEPS:,})")

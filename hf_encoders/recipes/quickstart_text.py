@@ -30,7 +30,9 @@ MADE_OF, HELD_OUT = "made_of.json", "held_out.json"  # files in it
 HELD_OUT_SHARE = 0.15  # of the documents, for evaluation and fine-tuning
 CHARACTERS_PER_LIBRARY = 300_000  # of this Python's documentation, so that no library dominates the text
 LABELS = 8  # sources with the most held-out passages, to fine-tune on
-TEST_SHARE = 0.3  # of their documents
+FEWEST_WORDS = 8  # of a labelled passage: shorter ones say little about their source
+PASSAGES_PER_DOCUMENT = 20  # so that no long module decides what is measured
+TEST_SHARE = 0.3  # of the documents of each label
 
 
 @dataclass
@@ -150,17 +152,21 @@ def hold_out(
     )
 
 
-def labelled_passages(held_out: list[LabelledDocument], seed: int, fewest_words: int = 1) -> datasets.DatasetDict:
-    """Passages, of `fewest_words` or more, of the most frequent sources, each once, as `text` and `label`.
+def labelled_passages(held_out: list[LabelledDocument], seed: int) -> datasets.DatasetDict:
+    """Passages, of `FEWEST_WORDS` or more, of the most frequent sources, each once, as `text` and `label`.
 
-    `train` and `test` share no document.
+    `train` and `test` share no document; of each source, the same share of the documents is in `test`.
     """
-    counts = Counter(document.label for document in held_out for _ in document.passages)
-    labels = {label for label, _ in counts.most_common(LABELS)}
-    parts = hold_out([one for one in held_out if one.label in labels], TEST_SHARE, seed)
+    counts = Counter(one.label for one in held_out for _ in one.passages[:PASSAGES_PER_DOCUMENT])
+    random, parts = np.random.default_rng(seed), {"train": [], "test": []}
+    for label, _ in counts.most_common(LABELS):
+        documents = [one for one in held_out if one.label == label]
+        order, tested = random.permutation(len(documents)), round(TEST_SHARE * len(documents))
+        for split, places in (("train", order[tested:]), ("test", order[:tested])):
+            parts[split] += [documents[place] for place in places]
     data = datasets.DatasetDict()
-    for split, part in zip(("train", "test"), parts, strict=True):
-        rows = {" ".join(passage): document.label for document in part for passage in document.passages}
-        rows = {text: label for text, label in rows.items() if len(text.split()) >= fewest_words}
+    for split, part in parts.items():
+        rows = {" ".join(passage): one.label for one in part for passage in one.passages[:PASSAGES_PER_DOCUMENT]}
+        rows = {text: label for text, label in rows.items() if len(text.split()) >= FEWEST_WORDS}
         data[split] = datasets.Dataset.from_dict({"text": list(rows), "label": list(rows.values())})
     return data

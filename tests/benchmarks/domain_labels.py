@@ -33,7 +33,7 @@ from hf_encoders.writing import replaced_folder, write_whole
 from tests.benchmarks.linear_baselines import classification_baseline
 
 
-LABELLED_SHARE, FEWEST_WORDS, LENGTH = 0.5, 8, 64
+LABELLED_SHARE, LENGTH = 0.5, 64
 SEEDS = (0, 1, 2)
 STEPS = {100: 200, 1000: 300, None: 400}  # by labels; `None` is all of them
 TRAINING = {"per_device_train_batch_size": 32, "learning_rate": 1e-3, "dataloader_num_workers": 0}
@@ -82,7 +82,7 @@ def write_data(folder: Path) -> None:
     text, held_out = hold_out(load_documents(argparse.Namespace(input=None, language="en")), LABELLED_SHARE, seed=0)
     documents = ("\n".join(map(" ".join, document.passages)) for document in text)
     (folder / "text.txt").write_text("\n\n".join(documents) + "\n", encoding="utf-8")
-    labelled_passages(held_out, 0, FEWEST_WORDS).save_to_disk(folder / "labelled")
+    labelled_passages(held_out, 0).save_to_disk(folder / "labelled")
 
 
 def run(

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -40,7 +41,8 @@ def quickstart(output: Path, *arguments: str) -> list[str]:
 
 @pytest.mark.processes
 @pytest.mark.parametrize(
-    ("family", "objective"), [("bert", "nsp"), ("bert", "sop"), ("roberta", "mlm"), ("albert", "sop")]
+    ("family", "objective"),
+    [("bert", "nsp"), ("bert", "sop"), ("roberta", "mlm"), ("albert", "sop"), ("albert", "mlm")],
 )
 def test_text_goes_in_and_a_checked_model_comes_out(family, objective, tmp_path, capsys, forked_loads):
     files = [write_corpus(tmp_path / f"{topic}.txt", 300, topic) for topic in ("alpha", "beta")]
@@ -71,6 +73,25 @@ def test_text_goes_in_and_a_checked_model_comes_out(family, objective, tmp_path,
     assert found["label"] in ("alpha.txt", "beta.txt")
     names = {path.name for path in tuned.iterdir()}
     assert {"README.md", "tokenizer.json", "training_record.json", f"modeling_{family}.py"} <= names
+
+
+def test_no_long_module_and_no_rare_label_decides_what_is_measured():
+    """Of each label 30 % of the documents, and at most 20 passages of any, are tested on."""
+    long = [LabelledDocument("long", [[f"This is passage {i} of a long module of one library."] for i in range(300)])]
+    others = [
+        LabelledDocument(
+            label, [[f"This is passage {i} of module {n} of library {label}."] for i in range(10)] + [["Too short."]]
+        )
+        for label in ("a", "b", "c")
+        for n in range(20)
+    ]
+    for seed in range(5):
+        data = quickstart_text.labelled_passages(long + others, seed)
+        counts = {split: Counter(rows["label"]) for split, rows in data.items()}
+        assert counts["test"] == dict.fromkeys("abc", 60)
+        assert counts["train"] == {"long": 20} | dict.fromkeys("abc", 140)
+        modules = [set(re.findall(r"module \d+ of library .", " ".join(rows["text"]))) for rows in data.values()]
+        assert not modules[0] & modules[1]
 
 
 def test_masks_are_shown_where_the_model_is_surest(monkeypatch, capsys):
