@@ -265,7 +265,9 @@ def check_same(before: dict[str, Any], facts: dict[str, Any], output: Path) -> N
         if before.get(name) != value:
             where, old, hint = name, before.get(name), ""
             if isinstance(value, dict) and isinstance(old, dict):
-                where = next((f"{name} ({key})" for key in value if key not in old or old[key] != value[key]), name)
+                missing = object()  # a key that one of the two does not have
+                differing = (key for key in {**value, **old} if value.get(key, missing) != old.get(key, missing))
+                where = f"{name} ({next(differing)})"
             if where == "recipe (phases)":
                 phases = ", ".join(map(str, phases_of(before)))
                 hint = f"It has {phases}; a longer run keeps these, and extends the last (--max-steps) or adds others."

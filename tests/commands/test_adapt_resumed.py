@@ -23,7 +23,7 @@ def test_without_its_general_text_it_is_another_run(folder, capsys):
     source = checkpoint(folder, "bert")
     assert adapt(folder, source, "run", "--keep", folder / "general.txt") == 0
     assert adapt(folder, source, "run") == 2
-    assert "holds a run on several texts (domain, general): give the same ones" in capsys.readouterr().err
+    assert "holds a run with another recipe (sources)" in capsys.readouterr().err
 
 
 @pytest.mark.slow
