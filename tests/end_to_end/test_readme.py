@@ -18,7 +18,8 @@ SHORTER = {
     "max_steps=50": "max_steps=2",
     "max_steps=200": "max_steps=2",
     "--max-steps 200": "--max-steps 4",
-    "--recipe adapt-minutes": "--recipe adapt-minutes --max-length 128",  # a token of the stand-in is a letter
+    # A token of the stand-in is a letter.
+    "--output runs/domain": "--output runs/domain --max-steps 4 --max-length 128",
     "hf-encoders quickstart": "hf-encoders quickstart --max-steps 4 --vocab-size 400 --input sample/text",
 }
 
