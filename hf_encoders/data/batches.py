@@ -233,20 +233,43 @@ def count_items(batch: Mapping[str, torch.Tensor], argument: str) -> torch.Tenso
     return torch.ones_like(batch["input_ids"]).sum() if mask is None else mask.ne(0).sum()
 
 
-def keep_on_host(batch: Mapping[str, Any]) -> None:
+def to_device(batch: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
+    """Move the tensors of a batch; integers on an accelerator keep those on the CPU, where models read values.
+
+    A move to CUDA is queued, and from pinned memory not waited for. On MPS one that is not waited for may read memory
+    that was given back (github.com/pytorch/pytorch/issues/189690).
+    """
+    is_queued = device.type == "cuda"
+    moved = {
+        name: value.to(device, non_blocking=is_queued) if torch.is_tensor(value) else value
+        for name, value in batch.items()
+    }
+    keep_on_host(moved, batch)
+    return moved
+
+
+def keep_on_host(batch: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> None:
     """Give the integer tensors of a batch on an accelerator their copies on the CPU, where models read values.
 
-    In one transfer, which waits once for all operations queued on the device. `on_host` in `models/` looks for
+    Those are the tensors in `before`, from which the batch was moved, where they are on the CPU. All others are copied
+    in one transfer, which waits once for all operations queued on the device. `on_host` in `models/` looks for
     `host_copy`: which tensor's it is (`copy.deepcopy` and pickle take the attribute along), its version (after a
     change in place the copy is out of date; one through `.data` is not seen) and the copy.
     """
-    tensors = [value for value in batch.values() if torch.is_tensor(value) and value.device.type != "cpu"]
+    tensors = {name: value for name, value in batch.items() if torch.is_tensor(value) and value.device.type != "cpu"}
     # Tensors made in inference mode have no version.
-    tensors = [value for value in tensors if not value.is_floating_point() and not value.is_inference()]
-    if tensors:
-        together = torch.cat([value.flatten().long() for value in tensors]).cpu()
-        for value, copy in zip(tensors, together.split([value.numel() for value in tensors]), strict=True):
-            value.host_copy = id(value), value._version, copy.view(value.shape).to(value.dtype)
+    tensors = {
+        name: value for name, value in tensors.items() if not value.is_floating_point() and not value.is_inference()
+    }
+    copies = {name: before[name] for name in tensors if before is not None and before[name].device.type == "cpu"}
+    missing = {name: value for name, value in tensors.items() if name not in copies}
+    if missing:
+        together = torch.cat([value.flatten().long() for value in missing.values()]).cpu()
+        parts = together.split([value.numel() for value in missing.values()])
+        for (name, value), part in zip(missing.items(), parts, strict=True):
+            copies[name] = part.view(value.shape).to(value.dtype)
+    for name, value in tensors.items():
+        value.host_copy = id(value), value._version, copies[name]
 
 
 class PaddedLayout:

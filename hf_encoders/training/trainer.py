@@ -6,6 +6,7 @@ adds. Evaluation divides summed losses by summed counts instead of averaging the
 """
 
 import inspect
+import itertools
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -18,7 +19,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 from transformers.trainer_utils import EvalLoopOutput
 
-from hf_encoders.data.batches import IGNORED, count_items, keep_on_host
+from hf_encoders.data.batches import IGNORED, count_items, to_device
 from hf_encoders.data.packing import TokenBudget
 from hf_encoders.data.streaming import StreamedExamples
 from hf_encoders.training.callbacks import EpochCallback, HubCodeCallback, epoch_datasets
@@ -83,10 +84,6 @@ class PreTrainingTrainer(FaultTolerantTrainer):
             self.health.attach(self)
             # It waits for the device twice a step, for what the callback stops at.
             self.args.logging_nan_inf_filter = False
-        # With pinned memory (`dataloader_pin_memory`) no copy of a batch is waited for. On MPS one that is not waited
-        # for may read memory that was given back (github.com/pytorch/pytorch/issues/189690).
-        if self.args.device.type == "cuda":
-            self.accelerator.dataloader_config.non_blocking = True
         self._running = self._no_sums()
         self._evaluated = self._no_sums()  # of all datasets of an evaluation
         self._evaluation_logs: dict[str, float] | None = None  # of those datasets, for the one log of all
@@ -137,14 +134,14 @@ class PreTrainingTrainer(FaultTolerantTrainer):
         self, epoch_iterator: Iterator, num_batches: int, device: torch.device
     ) -> tuple[list[dict[str, Any]], dict[str, torch.Tensor] | torch.Tensor | int | None]:
         """As in `Trainer`; the second value is the number of items of each loss term in the whole step."""
-        batches, num_items_in_batch = super().get_batch_samples(epoch_iterator, num_batches, device)
+        batches = list(itertools.islice(epoch_iterator, num_batches))
         labels = {name: label for name, label in self.loss_terms.items() if batches and label in batches[0]}
         if not labels:
-            return batches, num_items_in_batch
-        counts = torch.stack(
-            [sum(count_items(batch, label) for batch in batches).to(device) for label in labels.values()]
-        )
+            return batches, self._get_num_items_in_batch(batches, device)
+        # On the CPU, like the batches, from where an accelerator divides by a number without a copy of it.
+        counts = torch.stack([sum(count_items(batch, label) for batch in batches) for label in labels.values()])
         if self.args.average_tokens_across_devices and self.args.world_size > 1:
+            counts = counts.to(device, non_blocking=device.type == "cuda")
             counts = self.accelerator.reduce(counts, reduction="sum")
         return batches, dict(zip(labels, counts, strict=True))
 
@@ -170,7 +167,7 @@ class PreTrainingTrainer(FaultTolerantTrainer):
         loss = 0.0
         for name, sums in found.items():
             count = counts.get(name, sums.count).clamp(min=1)
-            loss = loss + self.loss_weights[name] * sums.nll / count.to(sums.nll.device)
+            loss = loss + self.loss_weights[name] * sums.nll / count
             values = sums.nll, sums.correct, sums.count, getattr(sums, "label_1", None)
             values = [sums.nll.new_full((), math.nan) if value is None else value.detach() for value in values]
             values = torch.stack([value.float() for value in values]).to(self._running)
@@ -181,9 +178,7 @@ class PreTrainingTrainer(FaultTolerantTrainer):
 
     def _prepare_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """As in `Trainer`; with copies on the CPU of what the model reads there."""
-        inputs = super()._prepare_inputs(inputs)
-        keep_on_host(inputs)
-        return inputs
+        return super()._prepare_inputs(to_device(inputs, self.args.device))
 
     def autocast_smart_context_manager(self, cache_enabled: bool | None = True) -> AbstractContextManager:
         """As in `Trainer`; with autocast under FSDP2 too, where accelerate has only a policy that rounds more."""
@@ -233,6 +228,12 @@ class PreTrainingTrainer(FaultTolerantTrainer):
         if num_own == 0:
             self._running = before
         return outputs
+
+    def _get_dataloader(self, *args: Any, **kwargs: Any) -> DataLoader:
+        """As in `Trainer`; batches stay on the CPU until `_prepare_inputs` moves them and keeps what it had there."""
+        loader = super()._get_dataloader(*args, **kwargs)
+        loader.device = None
+        return loader
 
     def get_train_dataloader(self) -> DataLoader:
         """As in `Trainer`; of a `StreamedChunks` or `StreamedBlocks` each process makes only its own part.

@@ -1,7 +1,7 @@
 """Tensors on the CPU that say they are on CUDA, and a count of what would wait for it.
 
 What is on the device stays marked through every operation; reading a marked value is a wait: `.item()`, `.tolist()`,
-`bool()`, a copy to the CPU or from it, results whose size depends on values.
+`bool()`, a copy to the CPU or from it, results whose size depends on values, checks of values.
 """
 
 from collections import Counter
@@ -45,6 +45,8 @@ class CountedWaits(TorchFunctionMode):
         kwargs, name = dict(kwargs or {}), func.__name__
         if not torch.cuda.is_available():
             kwargs.pop("pin_memory", None)
+        if name == "pin_memory":
+            return args[0]
         if name in ("to", "cuda", "cpu"):
             return self.moved(func, name, args, kwargs)
         on_device = device_of(kwargs.get("device")) == "cuda"
@@ -65,7 +67,8 @@ class CountedWaits(TorchFunctionMode):
             torch.is_tensor(index) and index.dtype == torch.bool
             for index in (args[1] if isinstance(args[1], tuple) else (args[1],))
         )
-        if name in READS and is_marked(args[0]) or name in SIZED_BY_VALUES or is_sized or by_flags:
+        is_checked = name == "segment_reduce" and not kwargs.get("unsafe")
+        if name in READS and is_marked(args[0]) or name in SIZED_BY_VALUES or is_sized or by_flags or is_checked:
             self.waits[name] += 1
 
     def moved(self, func: Any, name: str, args: tuple, kwargs: dict) -> torch.Tensor:
@@ -76,9 +79,11 @@ class CountedWaits(TorchFunctionMode):
         source = "cuda" if is_marked(tensor) else "cpu"
         dtypes = [v.dtype if torch.is_tensor(v) else v for v in (*args[1:], kwargs.get("dtype"))]
         dtype = next((one for one in dtypes if isinstance(one, torch.dtype)), None)
+        target = target or source
+        if target == source and dtype in (None, tensor.dtype):
+            return tensor
         plain = tensor.as_subclass(torch.Tensor) if is_marked(tensor) else tensor
         found = plain if dtype is None else plain.to(dtype)
-        target = target or source
         if target != source and not kwargs.get("non_blocking"):
             self.waits[f"to {target}"] += 1
         return found.as_subclass(OnDevice) if target == "cuda" and not is_marked(found) else found

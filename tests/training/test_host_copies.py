@@ -9,11 +9,11 @@ import torch
 from torch._dynamo.utils import counters
 
 from hf_encoders import HfeBertForMaskedLM
-from hf_encoders.data.batches import keep_on_host
+from hf_encoders.data.batches import keep_on_host, to_device
 from hf_encoders.models.encoder_arguments import on_host
 from hf_encoders.models.encoder_tokens import flat_tokens, places_of
 from tests.models.tiny import right_padded, tiny_model
-from tests.training.on_cuda import CountedWaits, OnDevice
+from tests.training.on_cuda import CUDA, CountedWaits, OnDevice
 
 
 def kept() -> OnDevice:
@@ -52,6 +52,20 @@ def test_a_deep_copy_has_a_copy_of_its_own() -> None:
     tensor[1] = -100
     duplicate = copy.deepcopy(tensor)
     assert duplicate._version == duplicate.host_copy[1] and on_host(duplicate)[1] == -100
+
+
+def test_a_batch_is_kept_as_it_was_before_it_was_moved() -> None:
+    """A batch that comes on the device is copied from there, in one transfer."""
+    batch = {"input_ids": torch.arange(6), "labels": torch.arange(2), "weights": torch.rand(2), "max_length_q": 3}
+    with CountedWaits() as mode:
+        moved = to_device(batch, CUDA)
+        assert on_host(moved["input_ids"]) is batch["input_ids"] and on_host(moved["labels"]) is batch["labels"]
+        assert not hasattr(moved["weights"], "host_copy") and moved["max_length_q"] == 3
+        assert mode.waits == {}
+        there = {name: moved[name].clone() for name in ("input_ids", "labels")}
+        again = to_device(there, CUDA)
+        assert on_host(again["input_ids"]).tolist() == list(range(6)) and on_host(again["labels"]).tolist() == [0, 1]
+        assert mode.waits == {"to cpu": 1}
 
 
 def test_tensors_of_inference_mode_have_no_version_and_no_copy() -> None:

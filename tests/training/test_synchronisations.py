@@ -5,7 +5,6 @@
 
 from collections import Counter
 
-import accelerate.data_loader
 import pytest
 import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments
@@ -18,11 +17,6 @@ from tests.training.on_cuda import CUDA, CountedWaits, OnDevice
 
 
 STEPS = 4
-
-
-def marked(batch: dict, *_: object, **__: object) -> dict:
-    """What accelerate does with a batch: without waiting, since the copies are asked for."""
-    return {name: v.as_subclass(OnDevice) if torch.is_tensor(v) else v for name, v in batch.items()}
 
 
 def sequence_by_sequence(query, key, value, tokens, scaling, dropout):
@@ -53,9 +47,7 @@ class CountSteps(TrainerCallback):
 def on_cuda(monkeypatch):
     """Batches, counts and sums are on CUDA; parameters and gradients stay where they are."""
     monkeypatch.setattr(TrainingArguments, "device", property(lambda self: self._setup_devices and CUDA))
-    monkeypatch.setattr(Trainer, "_prepare_inputs", lambda self, inputs: inputs)
     monkeypatch.setattr(Trainer, "_move_model_to_device", lambda *_: None)
-    monkeypatch.setattr(accelerate.data_loader, "send_to_device", marked)
     monkeypatch.setattr(encoder_attention, "attend_jagged", sequence_by_sequence)
     monkeypatch.setattr(torch.cuda, "Event", Event)
     with CountedWaits() as mode:
@@ -73,14 +65,13 @@ def waits_of(trainer: Trainer, mode: CountedWaits) -> list[Counter]:
 
 
 @pytest.mark.parametrize("case", ["nsp", "mlm packed", "dialogue packed accumulated"])
-def test_a_micro_batch_waits_once_for_the_device(on_cuda, tmp_path, case):
-    """For the copy of the batch from which lengths, checks and numbers of predicted tokens are read."""
-    micro_batches = 2 if "accumulated" in case else 1
+def test_no_step_waits_for_the_device(on_cuda, tmp_path, case):
+    """Lengths, checks and numbers of predicted tokens are read from the batch as it was on the CPU."""
     trainer = launched_steps.make_trainer(case, "alone", tmp_path)
-    assert waits_of(trainer, on_cuda) == [{"to cpu": micro_batches}] * (STEPS - 1)
+    assert waits_of(trainer, on_cuda) == [{}] * (STEPS - 1)
 
 
-@pytest.mark.parametrize(("examples", "most"), [("replaced tokens", 2), ("permutations", 6)])
+@pytest.mark.parametrize(("examples", "most"), [("replaced tokens", 1), ("permutations", 5)])
 def test_what_is_made_on_the_device_is_waited_for_too(on_cuda, tmp_path, examples, most):
     """The tokens that a discriminator reads; of permutations, the query rows."""
     for waits in waits_of(killed_run.make_trainer(examples, 0, str(tmp_path)), on_cuda):
@@ -104,6 +95,6 @@ def test_what_does_not_wait_finds_the_same():
 
 def test_without_the_copy_each_reading_waits(on_cuda, tmp_path, monkeypatch):
     """So the count counts."""
-    monkeypatch.setattr("hf_encoders.training.trainer.keep_on_host", lambda batch: None)
+    monkeypatch.setattr("hf_encoders.data.batches.keep_on_host", lambda *batches: None)
     for waits in waits_of(launched_steps.make_trainer("nsp", "alone", tmp_path), on_cuda):
         assert waits["to cpu"] > 5
