@@ -15,6 +15,7 @@ import torch
 from tqdm import tqdm
 from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
 
+from hf_encoders.data.batches import to_device
 from hf_encoders.data.corpus.segmentation import replace_lone_surrogates
 from hf_encoders.data.ragged import offsets_of
 from hf_encoders.data.special_tokens import mask_and_padding
@@ -68,7 +69,7 @@ def token_log_probabilities(
     found = np.empty(len(copies.text))
     with evaluating(model), tqdm(total=len(found), disable=not progress, unit="copy", leave=False) as bar:
         for chosen in copies.batches(max_tokens):
-            batch = {name: tensor.to(model.device) for name, tensor in copies.make_batch(chosen).items()}
+            batch = to_device(copies.make_batch(chosen), model.device)
             scores = masked_token_scores(model, **batch)
             targets = torch.from_numpy(copies.targets[chosen]).to(scores.device)
             found[chosen] = -torch.nn.functional.cross_entropy(scores, targets, reduction="none").cpu().numpy()

@@ -5,7 +5,7 @@ into batches. Models of this package read several texts in one row (`cu_seq_lens
 as a budget of tokens holds.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -103,17 +103,40 @@ def run_packed(
         delay=SECONDS_WITHOUT_BAR,
         disable=None if progress else True,
     )
-    found = []
     # A graph of a checkpoint's own code, which is compiled whole, would have the lengths of the texts as constants.
     compiles_layers = hasattr(type(getattr(encoder, "_orig_mod", encoder)).forward, "around_layers")
     stance = "default" if compiles_layers else "force_eager"
-    with evaluating(model, stance=stance), packed_weights(encoder, num_tokens), bar:
+
+    def results() -> Iterator[torch.Tensor]:
         for chosen in packed.batches(max_tokens):
             batch = packed.make_batch(chosen, device)
             states = encoder(**batch, flat_output=True, return_dict=True).last_hidden_state
-            found.append(pool(states, batch["cu_seq_lens_q"].to(states.device)).float().cpu())
+            yield pool(states, batch["cu_seq_lens_q"].to(states.device)).float()
             bar.update(batch["input_ids"].numel())
-    return torch.cat(found)
+
+    with evaluating(model, stance=stance), packed_weights(encoder, num_tokens), bar:
+        return torch.cat(list(on_cpu(results())))
+
+
+def on_cpu(results: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
+    """Copy results to the CPU; those on CUDA one later, so that it has the next one to compute during the wait."""
+    waiting = None
+    for result in results:
+        copy, arrived = result.to("cpu", non_blocking=result.is_cuda), None
+        if result.is_cuda:
+            arrived = torch.cuda.current_stream(result.device).record_event()
+        if waiting is not None:
+            yield _arrived(*waiting)
+        waiting = copy, arrived
+    yield _arrived(*waiting)
+
+
+def _arrived(copy: torch.Tensor, event: Any) -> torch.Tensor:
+    """The copy, after the event; then not in pinned memory, of which there is little."""
+    if event is None:
+        return copy
+    event.synchronize()
+    return copy.clone()
 
 
 def keep_all(states: torch.Tensor, bounds: torch.Tensor) -> torch.Tensor:
@@ -133,7 +156,8 @@ def pooled(states: torch.Tensor, bounds: torch.Tensor, place: int | None = None)
     if place is None:
         if states.device.type == "mps":  # has no kernel (github.com/pytorch/pytorch/issues/197880)
             states, bounds = states.cpu(), bounds.cpu()
-        return torch.segment_reduce(states.float(), "mean", lengths=bounds.diff())
+        # Without its check of the lengths, which waits for the device.
+        return torch.segment_reduce(states.float(), "mean", lengths=bounds.diff(), unsafe=True)
     return states.index_select(0, bounds[:-1] if place == 0 else bounds[1:] - 1)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from hf_encoders.data.batches import to_device
 from hf_encoders.data.corpus.segmentation import replace_lone_surrogates
 from hf_encoders.data.ragged import offsets_of
 
@@ -61,7 +62,11 @@ class PackedTexts:
         tokens = slice(bounds[0], bounds[-1])
         batch = {name: values[None, tokens].astype(np.int64) for name, values in self.inputs.items()}
         batch["cu_seq_lens_q"] = bounds - bounds[0]
-        return {name: torch.from_numpy(values).to(device) for name, values in batch.items()}
+        tensors = {name: torch.from_numpy(values) for name, values in batch.items()}
+        device = torch.device(device)
+        if device.type == "cuda":  # from pinned memory no copy waits for what is queued
+            tensors = {name: tensor.pin_memory() for name, tensor in tensors.items()}
+        return to_device(tensors, device)
 
 
 def tokenized(tokenizer: PreTrainedTokenizerBase, texts: Any, max_length: int | None = None) -> PackedTexts:

@@ -17,6 +17,7 @@ from hf_encoders.inference.encoding import pooled
 from tests.evaluation.models import SENTENCES
 from tests.hub.tiny_checkpoints import BERT, FAMILIES, ROBERTA, TEXTS, Family, built_in, make_model, make_tokenizer
 from tests.models.tiny import LANGUAGES
+from tests.training.on_cuda import CUDA, CountedWaits
 
 
 ALL = [*SENTENCES, "A long, long day.", "The mat, a cat and a dog."]  # not sorted by length
@@ -207,6 +208,37 @@ def test_means_are_computed_on_the_cpu_for_mps() -> None:
     states, bounds = torch.rand(5, 3), torch.tensor([0, 2, 5])
     found = pooled(states.as_subclass(OnMPS), bounds.as_subclass(OnMPS))
     torch.testing.assert_close(found, torch.stack([states[:2].mean(dim=0), states[2:].mean(dim=0)]))
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "tokens"])
+@each_family
+def test_a_batch_on_cuda_is_waited_for_when_the_next_one_is_queued(
+    family: Family, pooling: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tensors on the CPU say that they are on CUDA."""
+    model, tokenizer = make_pair(family)
+    model.set_attn_implementation("eager")
+    options = {"pooling": pooling, "max_tokens": 30, "progress": False}
+    expected, happened = encode(model, tokenizer, ALL, **options), []
+
+    class Stream:
+        def __init__(self, device: torch.device):
+            happened.append("queued")
+
+        def record_event(self) -> "Stream":
+            return self
+
+        def synchronize(self) -> None:
+            happened.append("waited for")
+
+    monkeypatch.setattr(torch.cuda, "current_stream", Stream)
+    monkeypatch.setattr(type(model), "device", CUDA)
+    with CountedWaits() as mode:
+        found = encode(model, tokenizer, ALL, **options)
+    assert mode.waits == {}
+    batches = len(happened) // 2
+    assert batches > 2 and happened == ["queued", *["queued", "waited for"] * (batches - 1), "waited for"]
+    assert_equal(found, list(expected))
 
 
 def num_packed_linears(model: PreTrainedModel, num_tokens: int = packed_weights.LEAST_TOKENS) -> int:
