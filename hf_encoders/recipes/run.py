@@ -300,6 +300,8 @@ def training_arguments(
         "per_device_eval_batch_size": micro_batching.examples,
         "report_to": "none",
         "dataloader_pin_memory": torch.cuda.is_available(),
+        # A GPU computes while they make the next batches; a CPU's cores compute.
+        "dataloader_num_workers": 2 if torch.cuda.is_available() else 0,
         "use_cpu": not torch.accelerator.is_available(),
         "disable_tqdm": False,
         "ddp_find_unused_parameters": False,

@@ -295,6 +295,20 @@ def test_checkpoints_are_a_tenth_of_the_run_apart_and_at_most_a_billion_tokens(t
         assert training_arguments(recipe, divide(recipe, 1), tmp_path, {"use_cpu": True}).save_steps == steps
 
 
+def test_two_workers_make_the_batches_of_a_gpu(tmp_path, monkeypatch):
+    recipe = load_recipe("bert-minutes")
+
+    def num_workers(**options):
+        return training_arguments(
+            recipe, divide(recipe, 1), tmp_path, {"use_cpu": True, **options}
+        ).dataloader_num_workers
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert num_workers() == 0
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert (num_workers(), num_workers(dataloader_num_workers=5)) == (2, 5)
+
+
 def test_a_file_of_ones_own(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("family: bert\nobjective: [", encoding="utf-8")
