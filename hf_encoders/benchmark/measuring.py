@@ -16,6 +16,7 @@ from tqdm import tqdm
 from hf_encoders.benchmark.implementations import Implementation
 from hf_encoders.benchmark.rows import Batch
 from hf_encoders.benchmark.settings import Setting
+from hf_encoders.data.batches import to_device
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.records.flops import forward_flops, wait_for
 from hf_encoders.records.hardware import peak_on_cpu, peak_on_cuda
@@ -136,11 +137,6 @@ def needed_flops(config: EncoderConfig, batch: Batch, setting: Setting) -> int:
         return forward_flops(config, batch.lengths)
     pairs = len(batch.rows) if setting.training_objective.has_example_labels else 0
     return 3 * forward_flops(config, batch.lengths, batch.predicted, pairs)
-
-
-def to_device(tensors: dict[str, torch.Tensor], device: torch.device) -> dict[str, torch.Tensor]:
-    """Copy tensors to a device."""
-    return {name: tensor.to(device) for name, tensor in tensors.items()}
 
 
 def training_pass(implementation: Implementation, tensors: dict[str, torch.Tensor], setting: Setting) -> torch.Tensor:
