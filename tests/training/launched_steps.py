@@ -45,6 +45,7 @@ STEPS = 4
 STEP_EXAMPLES = 8  # of an optimizer step, over all processes
 SIZES = {
     **TINY_MODEL,
+    "hidden_size": 24,  # heads of 8, which flash attention takes
     **NO_DROPOUT,  # its masks are drawn by process
     "initializer_range": 0.2,
 }
@@ -155,9 +156,10 @@ def run(case: str, mode: str, folder: Path) -> dict:
 
 def run_and_resume(mode: str, folder: Path) -> list[dict[str, torch.Tensor]]:
     """The parameters after a run with AdamW, and after one that goes on from its second step."""
+    settings = {"optim": "adamw_torch", "adam_epsilon": 1e-4, "save_strategy": "steps", "save_steps": 2}
     parameters = []
     for checkpoint in (None, str(folder / "checkpoint-2")):
-        trainer = make_trainer("nsp", mode, folder, optim="adamw_torch", save_strategy="steps", save_steps=2)
+        trainer = make_trainer("nsp", mode, folder, learning_rate=0.01, **settings)
         trainer.train(resume_from_checkpoint=checkpoint)
         parameters.append(whole_parameters(trainer.model))
     return parameters
