@@ -13,7 +13,9 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_encoders.loading import longest_input
+from hf_encoders.models.encoder_arguments import on_host
 from hf_encoders.models.encoder_heads import EncoderForMaskedLM
+from hf_encoders.models.encoder_tokens import places_of
 
 
 _LOCK = threading.RLock()
@@ -33,7 +35,8 @@ def masked_token_scores(
     """
     if isinstance(model, EncoderForMaskedLM):
         outputs = model.encode(input_ids, attention_mask)
-        return model.mlm_head(outputs.last_hidden_state[outputs.tokens.flatten(is_wanted)]).float()
+        wanted = places_of(outputs.tokens.flatten(is_wanted), on_host(is_wanted))
+        return model.mlm_head(outputs.last_hidden_state.index_select(0, wanted)).float()
     if model.get_output_embeddings() is None:
         raise ValueError(f"a {type(model).__name__} has no MLM head: load it with AutoModelForMaskedLM.")
 

@@ -69,9 +69,11 @@ def token_log_probabilities(
     found = np.empty(len(copies.text))
     with evaluating(model), tqdm(total=len(found), disable=not progress, unit="copy", leave=False) as bar:
         for chosen in copies.batches(max_tokens):
-            batch = to_device(copies.make_batch(chosen), model.device)
+            targets = torch.from_numpy(copies.targets[chosen])
+            batch = to_device({**copies.make_batch(chosen), "targets": targets}, model.device)
+            targets = batch.pop("targets")
             scores = masked_token_scores(model, **batch)
-            targets = torch.from_numpy(copies.targets[chosen]).to(scores.device)
+            targets = targets.to(scores.device)
             found[chosen] = -torch.nn.functional.cross_entropy(scores, targets, reduction="none").cpu().numpy()
             bar.update(len(chosen))
     bounds = offsets_of(np.array([len(text.places) for text in distinct]))

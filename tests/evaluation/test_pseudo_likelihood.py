@@ -15,6 +15,7 @@ from hf_encoders.evaluation.pseudo_likelihood import (
 )
 from tests.evaluation.models import SENTENCES, make_pair, naive_log_probabilities
 from tests.hub.tiny_checkpoints import BERT, FILL_MASKS, ROBERTA, make_config, make_model, make_tokenizer
+from tests.training.on_cuda import CUDA, CountedWaits
 
 
 TOLERANCE = 1e-5  # float32, a few nats
@@ -34,6 +35,21 @@ def test_equal_to_a_naive_loop(family, is_stock, mask_rest_of_word):
             np.testing.assert_allclose(scores, naive, rtol=0, atol=TOLERANCE)
         sums = pseudo_log_likelihoods(model, tokenizer, SENTENCES, mask_rest_of_word, max_tokens)
         np.testing.assert_allclose(sums, [scores.sum() for scores in found], rtol=0, atol=0)
+
+
+def test_a_batch_waits_once_for_a_device(monkeypatch):
+    """Tensors on the CPU say that they are on CUDA."""
+    model, tokenizer = make_pair(BERT, False)
+    model.set_attn_implementation("eager")
+    expected = pseudo_log_likelihoods(model, tokenizer, SENTENCES, max_tokens=100)
+    batches = []
+    batch_of = MaskedCopies.make_batch
+    monkeypatch.setattr(MaskedCopies, "make_batch", lambda *args: batches.append(args) or batch_of(*args))
+    monkeypatch.setattr(type(model), "device", CUDA)
+    with CountedWaits() as mode:
+        found = pseudo_log_likelihoods(model, tokenizer, SENTENCES, max_tokens=100)
+    assert mode.waits == {"to cpu": len(batches)} and len(batches) > 2
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 def test_words_are_masked_from_the_predicted_token_on():
