@@ -16,7 +16,7 @@ from hf_encoders.recipes.run_corpus import CorpusPaths
 from hf_encoders.records.training_record import TrainingRecord
 from tests.commands.adapt_runs import RECIPE, adapt, checkpoint, head_of, write_texts
 from tests.commands.pretrain_runs import weights
-from tests.data.corpora import write_corpus
+from tests.data.corpora import NOUNS, write_corpus
 from tests.data.vocabulary.test_extension import domain_lines
 from tests.data.vocabulary.trained import FAMILIES
 
@@ -57,6 +57,9 @@ def test_a_family_without_masked_tokens_has_its_own_objective(auto_class, folder
 @pytest.mark.slow
 @pytest.mark.parametrize("family", WITH_PAIRS)
 def test_the_objective_is_that_of_the_heads(family, folder, capsys):
+    # No two sentences are equal, so that held-out documents can exchange theirs for negatives.
+    documents = ["\n".join(f"{one} saw {two} {i}." for two in NOUNS[:4]) for i, one in enumerate(NOUNS * 4)]
+    (folder / "domain.txt").write_text("\n\n".join(documents), encoding="utf-8")
     assert adapt(folder, checkpoint(folder, family, "AutoModelForPreTraining"), "pairs") == 0
     printed = capsys.readouterr().out
     assert "sentence pairs loss" in printed and "New weights" not in printed and "left out" not in printed
