@@ -22,20 +22,23 @@ RANDOM = re.compile(
 )
 # Also after `_` or an encoded character such as `%3D`.
 START = r"(?:(?<![A-Za-z0-9])|(?<=%[0-9A-Fa-f]{2}))"
-# Prefixes that services document for secret scanners: those that no word begins with, and those that a word may.
+# Prefixes that services document for secret scanners. No name of the user begins with these.
 CLEAR_PREFIXES = (
-    "gh[opsur]_", "github_pat_", "gl(?:pat|dt|rt|ptt|cbt)-",  # GitHub, GitLab
-    "wandb_v[0-9]_", "tgp_v1_", "pcsk_", "tvly-", "lsv2_[a-z]+_", "sk-lf-",  # W&B, Together, Pinecone, Tavily, Lang...
-    "AIza", r"ya29\.", "GOCSPX-", "do[opr]_v1_", "pscale_(?:tkn|pw)_", "sbp_",  # Google, DigitalOcean, databases
-    "xox[abeoprs]-[0-9]", "xapp-[0-9]", "figd_", "lin_api_", r"SG\.",  # Slack, Figma, Linear, SendGrid
-    "[rs]k_(?:live|test)_", "shp(?:at|ca|pa|ss)_", "pypi-AgE", "dckr_pat_", r"hv[sb]\.", "AGE-SECRET-KEY-1",
+    "github_pat_[0-9]", "gl(?:pat|dt|rt|ptt|cbt)-", "AIza", r"ya29\.", "GOCSPX-",  # GitHub, GitLab, Google
+    "xox[abeoprs]-[0-9]", "xapp-[0-9]", "pypi-AgE", "dckr_pat_", "pscale_(?:tkn|pw)_", "AGE-SECRET-KEY-1",
 )  # fmt: skip
-# OpenAI, Anthropic, Cerebras, NVIDIA, xAI, Perplexity; npm, Replicate, Groq, Notion, RunPod, Fireworks.
-WORD_PREFIXES = ("sk-", "csk-", "nvapi-", "xai-", "pplx-", "npm_", "r8_", "gsk_", "ntn_", "rpa_", "fw_")
+# A name may begin with these, such as ghs_hazard_labels, so that a part of what follows has to look random.
+NAME_PREFIXES = (
+    "c?sk-", "nvapi-", "xai-", "pplx-", "gsk_", "fw_", "r8_", "wandb_v[0-9]_", "lsv2_[a-z]+_", "tvly-", "pcsk_",  # AI
+    "rpa_", "do[opr]_v1_", "sbp_", "gh[opsur]_", "npm_", r"hv[sb]\.", "lin_api_", "ntn_", "shp(?:at|ca|pa|ss)_",
+)  # fmt: skip
 SERVICE_TOKENS = "|".join(
     (
         rf"(?:{'|'.join(CLEAR_PREFIXES)})[\w.-]{{12,}}",
-        rf"(?:{'|'.join(WORD_PREFIXES)})(?:[\w-]*[_-])?{MIXED}{{20,}}[\w-]*",
+        rf"(?:{'|'.join(NAME_PREFIXES)})(?:[\w-]*[_-])?(?:{MIXED}{{20,}}|[A-Za-z0-9]{{30,}})[\w-]*",
+        # SendGrid, Figma, Together, Stripe, Langfuse: of fixed lengths, some with many hyphens.
+        r"SG\.[\w-]{22}\.[\w-]{20,}|(?:figd|tgp_v1)_[\w-]{40,}|[rs]k_(?:live|test)_[A-Za-z0-9]{24,}",
+        r"sk-lf-[0-9a-f]{8}-[0-9a-f-]{27}",
         r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}\b|(?:dapi|SK|key-)[0-9a-f]{32}\b|local-[0-9a-f]{40}\b",
         r"\d{8,10}:AA[\w-]{32,}",  # Telegram
         r"eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*",  # JSON web token

@@ -35,7 +35,10 @@ TOKENS = {
     "Linear": "lin_api_" + "a1B2c3D4e5" * 4,
     "Notion": "ntn_" + "a1B2c3D4e5" * 4,
     "Figma": "figd_" + "a1B2c3D4e5" * 4,
+    "Figma, with hyphens": "figd_" + "a1B2-c3D4_" * 4,
     "Together": "tgp_v1_" + "a1B2c3D4e5" * 4,
+    "Together, with hyphens": "tgp_v1_" + "a1B2-c3D4_" * 4,
+    "Stripe": "sk_live_" + "abCDefGHijKLmnOPqrSTuvWX",
     "Slack app": "xapp-" + "1-A012B345C-6789012345-0a1b2c3d",
     "Telegram": "1234567890:" + "AAa1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q",
     "Pinecone": "pcsk_" + "a1B2c_" + "a1B2c3D4e5" * 6,
@@ -104,6 +107,10 @@ def test_a_secret_is_found_within_other_text(text, secret):
         "fw_regularization_strength_of_2024", "rpa_process-automation-2024", "weights-9f86d081884c7d659a2feaa0c55a",
         "csk-language-corpus-2019-12", "SKIPGRAM-2019", "0123456789: AAAI-20", "sha256-9f86d081884c7d659a2feaa0c55a",
         "bearer of-the-old-tradition", "see ../notes and ~/x",
+        "sk_test_sentences.txt", "sbp_prediction_model", "runs/sbp_measurements_v2", "SG.engineering.docs",
+        "hvs.something_else", "ghs_hazard_labels", "gho_measurements_x", "pcsk_inhibitor_trials",
+        "figd_figure_descriptions", "sk=data/sk_test_sentences.txt", "wandb_v1_results_of_today", "rk_live_recordings",
+        "lin_api_descriptions.jsonl", "github_pat_guidelines.md", "lsv2_pt_translations_2024", "tvly-search-results",
     ],
 )  # fmt: skip
 def test_names_and_labels_of_the_user_stay(text):
