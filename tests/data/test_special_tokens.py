@@ -6,7 +6,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import CanineTokenizer, PreTrainedTokenizerFast
 
 from hf_encoders.data.collators import DataCollatorForMaskedLM
-from hf_encoders.data.special_tokens import never_masked, unknown_ids
+from hf_encoders.data.special_tokens import never_masked, unknown_ids, unknown_words_refused
 from hf_encoders.data.word_starts import WordStarts
 
 
@@ -56,3 +56,26 @@ def test_tokenizers_without_an_unknown_token():
     tokenizer = CanineTokenizer()
     assert unknown_ids(tokenizer) == set()
     assert never_masked(tokenizer) == sorted(tokenizer.all_special_ids)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        models.WordPiece({"a": 0}, unk_token="[UNK]"),
+        models.WordLevel({"a": 0}, unk_token="[UNK]"),
+        models.Unigram([("a", 0.0)]),
+        models.BPE({"a": 0}, [], unk_token="<unk>"),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_a_vocabulary_without_its_unknown_token_is_named(model):
+    tokenizer = Tokenizer(model)
+    with pytest.raises(ValueError, match="the tokenizer has no token for unknown words"), unknown_words_refused():
+        tokenizer.encode("b")
+
+
+@pytest.mark.parametrize("error", [ValueError("the label FUNK is new"), KeyError("CHUNK"), Exception("no memory")])
+def test_other_errors_are_not_taken_for_an_unknown_word(error):
+    with pytest.raises(type(error)) as raised, unknown_words_refused():
+        raise error
+    assert raised.value is error

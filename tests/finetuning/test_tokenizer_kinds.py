@@ -109,6 +109,14 @@ def test_words_outside_a_vocabulary_without_unknown_token(tmp_path, capsys):
     assert "the tokenizer has no token for unknown words" in capsys.readouterr().err
 
 
+def test_names_of_the_user_are_not_taken_for_unknown_tokens(tmp_path, capsys):
+    model = encoder_with(wordpiece_without_unknown(["[PAD]", "[CLS]", "[SEP]", "[MASK]", "pump", "ran"]), tmp_path)
+    data, options = csv_of(["pump ran", "ran"], tmp_path), ["--text-column", "CHUNK"]
+    assert finetune("text-classification", model, data, tmp_path / "out", *options) == 2
+    error = capsys.readouterr().err
+    assert "--text-column CHUNK: the train data has no such column" in error and "unknown words" not in error
+
+
 def test_byte_level_vocabularies_need_no_unknown_token(tmp_path):
     words = ["[PAD]", "[CLS]", "[SEP]", "[MASK]", *sorted(pre_tokenizers.ByteLevel.alphabet())]
     backend = Tokenizer(models.BPE({word: i for i, word in enumerate(words)}, []))
