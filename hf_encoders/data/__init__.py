@@ -34,6 +34,8 @@ __all__ = ["presets", *_MODULES]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "presets":
+        return importlib.import_module("hf_encoders.data.presets")
     if name in _MODULES:
         return getattr(importlib.import_module(f"hf_encoders.data.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

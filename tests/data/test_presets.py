@@ -14,6 +14,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import BertTokenizer, PreTrainedTokenizerFast
 
+from hf_encoders import data
 from hf_encoders.data import presets
 from hf_encoders.data.blocks import SentenceBlocks
 from hf_encoders.data.chunks import DocumentChunks
@@ -249,3 +250,8 @@ def test_roberta_blocks(word_pieces, cross_documents):
         assert rows == [[CLS, 10, 11, SEP, 12, SEP, SEP, 20, 21, 22, SEP, SEP], *long]
     else:
         assert rows == [[CLS, 10, 11, SEP, 12, SEP], [CLS, 20, 21, 22, SEP], *long]
+
+
+def test_the_presets_are_an_attribute_before_they_are_imported(monkeypatch):
+    monkeypatch.delattr(data, "presets")  # as after `import hf_encoders.data` alone
+    assert data.presets is presets
