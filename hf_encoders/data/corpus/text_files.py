@@ -114,7 +114,7 @@ def check_is_text(path: Path, option: str = "paths: ") -> None:
         if beginning.startswith(mark.lower()):
             if mark == _ZIP:
                 name, remedy = ZIP_FORMATS.get(path.suffix.lower(), (name, remedy))
-            raise ValueError(f"{option}'{path}' is {name}, not text: {remedy}.")
+            raise ValueError(f"{option}'{path}' is {name}, not text: {remedy}, or leave it out.")
     controls = len(sample) - len(sample.translate(None, _CONTROLS))
     if controls > max(MOST_CONTROLS * len(sample), FEW):
         raise ValueError(
