@@ -30,7 +30,7 @@ from hf_encoders.data.corpus.text_files import check_is_text
 FORMS = ("csv", "tsv", "jsonl", "conll", "squad")
 FORM_OF_SUFFIX = {
     ".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".conll": "conll", ".iob": "conll",
-    ".iob2": "conll", ".bio": "conll",
+    ".iob2": "conll", ".bio": "conll", ".json": "json",
 }  # fmt: skip
 DOCUMENT_START = "-DOCSTART-"  # between documents of CoNLL-2003
 # Comments before a sentence's words: "# key = value", "# newdoc" or "# newpar" of CoNLL-U, "#begin document (NAME)"
@@ -75,8 +75,8 @@ def read_file(
             raise ValueError(f"--columns is for CSV and TSV files; {path} is read as {form}: leave it out.")
         if form == "conll":
             rows = read_conll(path, *conll_columns)
-        elif form in ("squad", "jsonl"):
-            rows = read_squad(path) if form == "squad" else read_json_rows(path)
+        elif form in ("squad", "jsonl", "json"):
+            rows = {"squad": read_squad, "jsonl": read_json_rows, "json": read_json}[form](path)
         else:
             quotes = form == "csv" if quotes is None else quotes
             rows = read_separated(path, "," if form == "csv" else "\t", columns, quotes)
@@ -88,14 +88,8 @@ def read_file(
 
 
 def form_of(path: Path) -> str:
-    """Return the form of a file by its suffix; `.json` is SQuAD if it is an object with a list `data`."""
+    """Return the form of a file by its suffix; `json` is told apart by `read_json`."""
     suffix = path.suffix.lower()
-    if suffix == ".json":
-        try:
-            content = json.loads(path.read_text(encoding="utf-8-sig"))
-        except json.JSONDecodeError:  # JSON lines
-            return "jsonl"
-        return "squad" if isinstance(content, dict) and isinstance(content.get("data"), list) else "jsonl"
     if suffix not in FORM_OF_SUFFIX:
         raise ValueError(f"{path}: unknown suffix: give the form with --format {'|'.join(FORMS)}.")
     return FORM_OF_SUFFIX[suffix]
@@ -127,8 +121,32 @@ def read_separated(path: Path, delimiter: str, columns: list[str] | None, quotes
     return datasets.Dataset.from_dict({name: [row[i] for _, row in rows] for i, name in enumerate(names)})
 
 
+def read_json(path: Path) -> datasets.Dataset:
+    """Read SQuAD, if the file is one object with a list `data`; else JSON lines, or one list of objects.
+
+    Only the first of several lines is parsed twice: files may have gigabytes.
+    """
+    with path.open(encoding="utf-8-sig") as file:
+        filled = (line for line in file if line.strip())
+        first = next(filled, "")
+        if any(filled) and _is_json(first):
+            return read_json_rows(path)
+    content = _parsed(path.read_text(encoding="utf-8-sig"), f"{path}")
+    if isinstance(content, dict) and isinstance(content.get("data"), list):
+        return squad_rows(content, path)
+    return rows_of_objects(content if isinstance(content, list) else [content], path)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except json.JSONDecodeError:
+        return False
+    return True
+
+
 def read_json_rows(path: Path) -> datasets.Dataset:
-    """Read JSON lines, or one list of objects; a missing field is `None`."""
+    """Read JSON lines, or one list of objects."""
     with path.open(encoding="utf-8-sig") as file:
         if file.read(64).lstrip().startswith("["):
             file.seek(0)
@@ -138,6 +156,11 @@ def read_json_rows(path: Path) -> datasets.Dataset:
             rows = [
                 _parsed(line, f"{path}, line {i}") for i, line in enumerate(without_marks(file), 1) if line.strip()
             ]
+    return rows_of_objects(rows, path)
+
+
+def rows_of_objects(rows: list[Any], path: Path) -> datasets.Dataset:
+    """Return a row for each object; a missing field is `None`."""
     for i, row in enumerate(rows, 1):
         if not isinstance(row, dict):
             raise ValueError(f"{path}, row {i}: is not an object: write one {{...}} with the column names per row.")
@@ -209,7 +232,11 @@ def conll_sentences(path: Path, word_column: int, tag_column: int) -> Iterator[t
 
 def read_squad(path: Path) -> datasets.Dataset:
     """Read questions with their contexts; an impossible one (v2.0) has no answers."""
-    content = _parsed(path.read_text(encoding="utf-8-sig"), f"{path}")
+    return squad_rows(_parsed(path.read_text(encoding="utf-8-sig"), f"{path}"), path)
+
+
+def squad_rows(content: Any, path: Path) -> datasets.Dataset:
+    """Return a row for each question of the parsed file."""
     rows = []
     try:
         for document in content["data"]:

@@ -133,6 +133,19 @@ def test_rows_with_a_list_called_data_are_rows(tmp_path):
     assert read_file(path)["data"][:] == [[1], [2]]
 
 
+@pytest.mark.parametrize(
+    "text",
+    ['{"a": 1}\n' * 50, json.dumps([{"a": 1}] * 50), json.dumps(squad()), json.dumps(squad(), indent=1)],
+    ids=["lines", "list", "squad", "squad in lines"],
+)
+def test_no_more_than_the_first_line_of_a_json_file_is_parsed_twice(tmp_path, monkeypatch, text):
+    parsed, loads = [], json.loads
+    monkeypatch.setattr(json, "loads", lambda part: parsed.append(part) or loads(part))
+    read_file(write(tmp_path, "a.json", text))
+    first, *others = text.splitlines(keepends=True)
+    assert sum(len(part) for part in parsed if part in text) <= len(text) + len(first) * bool(others)
+
+
 def test_squad_impossible_questions_have_no_answers(tmp_path):
     path = write(tmp_path, "a.json", json.dumps(squad(is_impossible=True)))
     assert read_file(path)[0]["answers"] == {"text": [], "answer_start": []}
