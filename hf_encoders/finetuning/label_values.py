@@ -5,7 +5,7 @@ import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -15,7 +15,6 @@ from hf_encoders.finetuning.data_files import require_columns
 
 
 NO_LABEL = ("", "-100")  # -100 is what losses ignore
-NO_LABEL_IN_LISTS = (*NO_LABEL, "-1")  # -1 may be a class of its own where a row has one label: bad, neutral, good
 # A list, tuple or set as Python or JSON writes it; "(a)" and "{a}" are names.
 LIST_IN_TEXT = re.compile(r"""\[.*\]|\(\s*['"].*\)|\{\s*['"].*\}|set\(\)""", re.DOTALL)
 BINARY = {"0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
@@ -45,10 +44,11 @@ def names_of_column(rows: datasets.Dataset, column: str) -> list[str] | None:
     return list(map(class_name, feature.names)) if isinstance(feature, datasets.ClassLabel) else None
 
 
-def name_of(label: Any, known: list[str] | None, no_label: Collection[str] = NO_LABEL) -> str | None:
-    """Return the name of a label; None if there is none: `None`, NaN, or a text among `no_label`.
+def name_of(label: Any, known: list[str] | None) -> str | None:
+    """Return the name of a label; None if there is none: `None`, NaN, no text, or -100.
 
-    With the names `known` of a `ClassLabel` column, labels are their numbers.
+    With the names `known` of a `ClassLabel` column, labels are their numbers, and -1 is none. Elsewhere it may be a
+    class: bad, neutral, good.
 
     >>> name_of(" good", None), name_of(1, ["no", "yes"]), name_of(-1, ["no", "yes"]), name_of(float("nan"), None)
     ('good', 'yes', None, None)
@@ -58,7 +58,7 @@ def name_of(label: Any, known: list[str] | None, no_label: Collection[str] = NO_
     if known is not None:
         return known[label] if 0 <= label < len(known) else None
     name = class_name(label)
-    return None if name in no_label else name
+    return None if name in NO_LABEL else name
 
 
 def read_labels(data: datasets.DatasetDict, column: str) -> tuple[dict[str, list[str]], list[str]]:
@@ -71,20 +71,41 @@ def read_labels(data: datasets.DatasetDict, column: str) -> tuple[dict[str, list
     """
     labels: dict[str, list[str]] = {}
     for split, rows in data.items():
-        known, labels[split] = names_of_column(rows, column), []
-        for row, label in enumerate(rows[column]):
-            where = f"{split} data, row {row}: {column}"
-            if isinstance(label, list | dict) or (isinstance(label, str) and list_in_text(label) is not None):
-                raise ValueError(f"{where} is {label!r}: for several labels use --multi-label.")
+        known, labels[split], values = names_of_column(rows, column), [], rows[column][:]
+        row = row_of_several(values)
+        if row is not None:
+            raise ValueError(
+                f"{split} data, row {row}: {column} is {values[row]!r}: for several labels use --multi-label."
+            )
+        for row, label in enumerate(values):
             name = name_of(label, known)
             if name is None:
                 raise ValueError(
-                    f"{where} is empty ({label!r}). Label the row or leave it out"
-                    f"{'; --test-split none leaves a test set without labels out' * (split == 'test')}."
+                    f"{split} data, row {row}: {column} is {label!r}, which marks no label: give the row one, or "
+                    f"leave it out{'; --test-split none leaves out a test set without labels' * (split == 'test')}."
                 )
             labels[split].append(name)
     names = names_of_column(data["train"], column) or class_names(labels["train"])
     return labels, checked_names(names, labels, column)
+
+
+def row_of_several(labels: Sequence[Any]) -> int | None:
+    """Return the first row of a column that has a list of labels, also in text; None without one.
+
+    A text such as `[1, 5]` may be an interval, the name of a label, unless all rows are lists of 0 and 1.
+
+    >>> row_of_several(["a", "['b', 'c']"]), row_of_several(["[1, 0]", "[0, 1]"]), row_of_several(["[1, 5]", "[5]"])
+    (1, 0, None)
+    """
+    lists = [label if isinstance(label, list | dict) else list_in_text(str(label)) for label in labels]
+    if None not in lists and are_binary(lists):
+        return 0
+    for row, (label, elements) in enumerate(zip(labels, lists, strict=True)):
+        if elements is not None:
+            has_numbers = any(isinstance(element, int | float) for element in elements)
+            if not (isinstance(label, str) and has_numbers):
+                return row
+    return None
 
 
 def read_label_lists(
@@ -113,7 +134,8 @@ def read_label_lists(
             )
         labels[split] = []
         for row, elements in enumerate(lists):
-            labels[split].append([name_of(element, known, NO_LABEL_IN_LISTS) for element in elements])
+            # The number -1 fills up lists; as text it may be a class.
+            labels[split].append([None if element == -1 else name_of(element, known) for element in elements])
             if None in labels[split][row]:
                 missing = elements[labels[split][row].index(None)]
                 raise ValueError(

@@ -25,7 +25,6 @@ from hf_encoders.data.batches import IGNORED
 from hf_encoders.finetuning.baselines import Baseline
 from hf_encoders.finetuning.data_files import require_columns
 from hf_encoders.finetuning.label_values import (
-    NO_LABEL_IN_LISTS,
     class_fields,
     class_names,
     describe_names,
@@ -58,8 +57,8 @@ def prepare(
 ) -> PreparedTask:
     """Tokenize sentences to windows with token labels.
 
-    Metrics are those of entities if tags have prefixes (`B-PER`, also `b-PER`), else accuracy and macro-averaged F1
-    over words; the plan says which, and why.
+    Metrics are those of entities if most of the different tags are `O` or have prefixes (`B-PER`, also `b-PER`), else
+    accuracy and macro-averaged F1 over words; the plan says which, and why.
     A word without a token is predicted as `O`, or, if there is no such tag, as the most frequent one.
 
     Args:
@@ -72,16 +71,16 @@ def prepare(
         window_overlap (`int`, *optional*): Tokens shared by windows of a sentence, defaults to a third of the length.
 
     Raises:
-        ValueError: For a word without a tag (-1 and -100 are none), and for a tag without a prefix among others with
-            one, unless `word_metrics` is true.
+        ValueError: For a word without a tag (`None`, NaN, no text, -100), and for a tag without a prefix if most have
+            one or are `O`, unless `word_metrics` is true.
     """
     require_columns(data, tokens_column=tokens_column, tags_column=tags_column)
     splits = {split: read_sentences(rows, split, tokens_column, tags_column) for split, rows in data.items()}
     known = names_of_column(data["train"], tags_column) or []
     as_written = known or class_names(tag for rows in splits.values() for tags in rows.tags for tag in tags)
-    has_entities = not word_metrics and any(map(PREFIXED_TAG.fullmatch, as_written))
+    has_entities = not word_metrics and are_entity_tags(as_written)
     if has_entities:
-        check_entity_tags(splits, known, tags_column)
+        check_entity_tags(splits, tags_column)
         splits = {split: rows.with_capital_prefixes() for split, rows in splits.items()}
     written = capital_prefix if has_entities else str
     names = list(dict.fromkeys(map(written, known))) or class_names(map(written, as_written))
@@ -170,7 +169,7 @@ def read_sentences(rows: datasets.Dataset, split: str, tokens_column: str, tags_
         for number, (word, tag) in enumerate(zip(words, tags, strict=True)):
             if not isinstance(word, str):
                 raise ValueError(f"{where}: {tokens_column} has {word!r}, not text.")
-            name = name_of(tag, known, NO_LABEL_IN_LISTS)
+            name = name_of(tag, known)
             if name is None:
                 raise ValueError(
                     f"{read.place(row, number)}: the word {word!r} has no tag in {tags_column} ({tag!r}): give it "
@@ -180,21 +179,27 @@ def read_sentences(rows: datasets.Dataset, split: str, tokens_column: str, tags_
     return read
 
 
-def check_entity_tags(splits: dict[str, TaggedSentences], known: list[str], tags_column: str) -> None:
-    """Refuse a tag that is neither `O` nor has a prefix, as others do; `known` are the names of a `ClassLabel`."""
-    problem = (
-        f"which is no tag of entities (B-PER, I-PER, {OUTSIDE}), while others are: correct it, perhaps to {OUTSIDE}, "
-        "or use --word-metrics for accuracy over words."
-    )
+def are_entity_tags(tags: list[str]) -> bool:
+    """Return whether most of different tags are those of entities: with a prefix, or `O`.
+
+    >>> are_entity_tags(["O", "B-PER", "0"]), are_entity_tags(["NN", "s-attr"]), are_entity_tags(["O"])
+    (True, False, False)
+    """
+    return any(map(PREFIXED_TAG.fullmatch, tags)) and 2 * sum(map(bool, map(ENTITY_TAG.fullmatch, tags))) > len(tags)
+
+
+def check_entity_tags(splits: dict[str, TaggedSentences], tags_column: str) -> None:
+    """Refuse a word's tag that is neither `O` nor has a prefix, as others do."""
     for rows in splits.values():
         for sentence, tags in enumerate(rows.tags):
             for word, tag in enumerate(tags):
                 if not ENTITY_TAG.fullmatch(tag):
                     place, text = rows.place(sentence, word), rows.words[sentence][word]
-                    raise ValueError(f"{place}: the word {text!r} has {tag!r} in {tags_column}, {problem}")
-    for name in known:
-        if not ENTITY_TAG.fullmatch(name):
-            raise ValueError(f"{tags_column} has the class {name!r}, {problem}")
+                    raise ValueError(
+                        f"{place}: the word {text!r} has {tag!r} in {tags_column}, which is no tag of entities "
+                        f"(B-PER, I-PER, {OUTSIDE}), while others are: correct it, perhaps to {OUTSIDE}, or use "
+                        "--word-metrics for accuracy over words."
+                    )
 
 
 def capital_prefix(tag: str) -> str:
@@ -214,7 +219,9 @@ def describe_metrics(tags: list[str], has_entities: bool, word_metrics: bool) ->
         return f"metrics: precision, recall and F1 of entities, since the tags have prefixes{read_as}"
     why = "as --word-metrics says"
     if not word_metrics:
-        why = f"since no tag has a prefix; tags such as B-PER, I-PER and {OUTSIDE} would give F1 of entities"
+        prefixed = next(filter(PREFIXED_TAG.fullmatch, tags), None)
+        has = "no tag has a prefix" if prefixed is None else f"few tags have a prefix, such as {prefixed!r}"
+        why = f"since {has}; tags such as B-PER, I-PER and {OUTSIDE} would give F1 of entities"
     return f"metrics: accuracy over words and macro-averaged F1 over tags, {why}"
 
 
@@ -287,8 +294,10 @@ def entity_metrics(predicted: list[list[str]], gold: list[list[str]], names: Ite
     `Seqeval` leaves out types that are neither predicted nor true; here they are 0, so that all runs have the same
     metrics.
     """
+    # A class that no word has, such as `_` of a `ClassLabel`, may be predicted all the same.
+    predicted = [[tag if ENTITY_TAG.fullmatch(tag) else OUTSIDE for tag in tags] for tags in predicted]
     metrics = Seqeval(keep_in_memory=True).compute(predictions=predicted, references=gold)
-    for kind in sorted({name[2:] for name in names if name != OUTSIDE}):
+    for kind in sorted({name[2:] for name in names if PREFIXED_TAG.fullmatch(name)}):
         for name, nothing in (("precision", 0.0), ("recall", 0.0), ("f1", 0.0), ("number", 0)):
             metrics.setdefault(f"{name_in_metrics(kind)}_{name}", nothing)
     return metrics

@@ -48,7 +48,7 @@ def test_what_is_no_list_is_refused(cell):
         prepare(["['valve', 'fault']", cell], multi_label=True)
 
 
-@pytest.mark.parametrize("label", ["['pump', 'fault']", '["pump"]', ["pump"]])
+@pytest.mark.parametrize("label", ["['pump', 'fault']", '["pump"]', ["pump"], "[]", "[1, 0, 1]", [1, 5]])
 def test_several_labels_need_the_option(label):
     with pytest.raises(ValueError, match="row 0: label is .*: for several labels use --multi-label"):
         prepare([label, label])
@@ -78,7 +78,7 @@ def test_classes_may_be_called_0_and_1():
     assert task.eval_sets["test"]["labels"][:] == [[1.0, 1.0, 0.0]]
 
 
-@pytest.mark.parametrize("element", [None, float("nan"), "", " ", -1, -100])
+@pytest.mark.parametrize("element", [None, float("nan"), "", " ", "-100", -1, -1.0, -100])
 def test_a_missing_label_in_a_list_is_refused(element):
     other = "a" if element is None or isinstance(element, str) else 2
     with pytest.raises(ValueError, match=r"train data, row 1: label is \[.*and .* is no label: leave it out"):
@@ -95,14 +95,21 @@ def test_a_missing_label_in_a_list_of_class_labels_is_not_the_last_class():
         )
 
 
+def test_intervals_are_labels():
+    assert prepare(["[1]", "[1,5]", "[0, 1]"]).label_names == ["[0, 1]", "[1,5]", "[1]"]
+
+
 @pytest.mark.parametrize("label", [" ", "-100"])
 def test_a_missing_label_is_refused(label):
-    with pytest.raises(ValueError, match="train data, row 1: label is empty"):
+    with pytest.raises(ValueError, match=f"train data, row 1: label is '{label}', which marks no label: give the row"):
         prepare(["a", label])
 
 
 def test_minus_one_may_be_a_class():
     assert prepare([-1, 0, 1]).label_names == ["-1", "0", "1"]
+    task = prepare(["-1,1", "0", "-1", ""], multi_label=True)
+    assert task.label_names == ["-1", "0", "1"]
+    assert task.train_set["labels"][:] == [[1.0, 0.0, 1.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
 
 
 @pytest.mark.parametrize("columns", ["pump,valve, fault", ["pump", "valve", "fault"]])

@@ -163,9 +163,9 @@ CHOICES = {"prompt": ["the", "cat"], "endings": [["a", "dog"], ["on", "mat"]], "
     [
         (sequence_classification, {"txt": ["the"], "label": ["x"]}, None, "--text-column text: .* it has txt, label"),
         (sequence_classification, {**TEXTS, "text": ["the", None]}, None, "train data, row 1: text is None"),
-        (sequence_classification, {**TEXTS, "label": ["x", ""]}, None, "train data, row 1: label is empty"),
+        (sequence_classification, {**TEXTS, "label": ["x", ""]}, None, "train data, row 1: label is ''"),
         (sequence_classification, {**TEXTS, "label": ["x", "x"]}, None, r"label has one class \('x'\); at least two"),
-        (sequence_classification, {**TEXTS, "label": [1.0, float("nan")]}, None, "row 1: label is empty"),
+        (sequence_classification, {**TEXTS, "label": [1.0, float("nan")]}, None, "row 1: label is nan"),
         (sequence_classification, {**TEXTS, "label": [["x"], ["x", "y"]]}, None, r"row 0: label is \['x'\].*--multi"),
         (
             sequence_classification,

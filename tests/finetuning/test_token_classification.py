@@ -211,6 +211,7 @@ def test_the_plan_says_which_metrics_there_are_and_why() -> None:
     assert line(["O", "B-X"]) == "metrics: precision, recall and F1 of entities, since the tags have prefixes"
     assert line(["O", "PER"]).startswith("metrics: accuracy over words and macro-averaged F1 over tags, since no tag ")
     assert line(["O", "PER"]).endswith("tags such as B-PER, I-PER and O would give F1 of entities")
+    assert "since few tags have a prefix, such as 's-attr'; " in line(["NN", "s-attr"])
     assert line(["O", "B-X"], word_metrics=True).endswith("as --word-metrics says")
 
 
@@ -247,19 +248,54 @@ def test_a_wrong_tag_of_a_file_has_a_line(tmp_path) -> None:
         prepare(datasets.DatasetDict(train=read_file(path)), tokenizer_of(BERT), max_length=LENGTH)
 
 
-def test_a_wrong_name_of_a_class_is_refused() -> None:
+def test_a_tag_that_looks_like_one_of_entities_does_not_make_the_others_wrong() -> None:
+    rows = tagged((["a", "dog", "ran"], ["DT", "NN", "s-attr"]), (["O"], ["O"]))
+    task = prepare(splits(train=rows, test=rows), tokenizer_of(BERT), max_length=LENGTH)
+    assert (task.main_metric, task.label_names) == ("accuracy", ["DT", "NN", "O", "s-attr"])
+
+
+def test_a_wrong_tag_that_is_on_most_words_is_refused_too() -> None:
+    rows = tagged((["a", "dog", "cat", "ran", "on"], ["0", "B-X", "I-X", "0", "0"]))
+    with pytest.raises(ValueError, match="train data, row 0: the word 'a' has '0' in ner_tags"):
+        prepare(splits(train=rows), tokenizer_of(BERT), max_length=LENGTH)
+
+
+def test_a_class_that_no_word_has_needs_no_prefix() -> None:
     features = datasets.Features(
         {
             "tokens": datasets.List(datasets.Value("string")),
-            "ner_tags": datasets.List(datasets.ClassLabel(names=["O", "B-X", "PAD"])),
+            "ner_tags": datasets.List(datasets.ClassLabel(names=["O", "B-X", "I-X", "_"])),
         }
     )
     rows = datasets.Dataset.from_dict({"tokens": [["a", "dog"]], "ner_tags": [[0, 1]]}, features=features)
-    with pytest.raises(ValueError, match="ner_tags has the class 'PAD', which is no tag of entities"):
+    task = prepare(datasets.DatasetDict(train=rows, test=rows), tokenizer_of(BERT), max_length=LENGTH)
+    assert (task.main_metric, task.label_names) == ("overall_f1", ["O", "B-X", "I-X", "_"])
+    scores = perfect_scores(task, "test")
+    right = metrics_of(task, "test", scores)
+    assert right["overall_f1"] == 1.0 and {name.rpartition("_")[0] for name in right} == {"overall", "X"}
+    scores[0, 1] = [0, 0, 0, 1]  # predicted all the same
+    assert metrics_of(task, "test", scores).keys() == right.keys()
+
+
+def test_minus_one_may_be_a_tag() -> None:
+    for tags in ([-1, 0, 1], ["-1", "0", "1"]):
+        task = prepare(splits(train=tagged((["a", "dog", "cat"], tags))), tokenizer_of(BERT), max_length=LENGTH)
+        assert (task.main_metric, task.label_names) == ("accuracy", ["-1", "0", "1"])
+
+
+def test_minus_one_is_no_class_of_a_data_set_with_names() -> None:
+    features = datasets.Features(
+        {
+            "tokens": datasets.List(datasets.Value("string")),
+            "ner_tags": datasets.List(datasets.ClassLabel(names=["O", "B-X"])),
+        }
+    )
+    rows = datasets.Dataset.from_dict({"tokens": [["a", "dog"]], "ner_tags": [[0, -1]]}, features=features)
+    with pytest.raises(ValueError, match=r"row 0: the word 'dog' has no tag in ner_tags \(-1\)"):
         prepare(datasets.DatasetDict(train=rows), tokenizer_of(BERT), max_length=LENGTH)
 
 
-@pytest.mark.parametrize("tag", [-100, -1, None, "-100", " ", float("nan")])
+@pytest.mark.parametrize("tag", [-100, None, "-100", " ", float("nan")])
 def test_a_word_without_a_tag_is_refused(tag: Any) -> None:
     tags = ["0", tag, "1"] if tag is None or isinstance(tag, str) else [0, tag, 1]
     with pytest.raises(ValueError, match="train data, row 0: the word 'dog' has no tag in ner_tags"):
