@@ -19,7 +19,7 @@ def run(arguments: argparse.Namespace) -> int:
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     what = "its files, and whether it loads without hf_encoders. A large model takes minutes."
-    print(f"Checking {arguments.directory}: {what}", file=sys.stderr, flush=True)
+    print(f"Checking {arguments.directory}: {what}", flush=True)
     plan = plan_publication(
         arguments.directory,
         arguments.repo,

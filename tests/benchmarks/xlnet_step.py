@@ -16,9 +16,9 @@ import transformers
 
 from hf_encoders import HfeXLNetConfig, HfeXLNetLMHeadModel
 from hf_encoders.data import DataCollatorForPermutationLM
+from hf_encoders.data.permutation_collator import with_matrices
 from tests.benchmarks.distillation_step import step_of
 from tests.hub.tiny_checkpoints import FAMILIES, make_tokenizer
-from tests.parity.test_xlnet_parity import arguments_of_transformers
 
 
 def make_batch(options: argparse.Namespace) -> dict[str, torch.Tensor]:
@@ -36,7 +36,6 @@ def make_batch(options: argparse.Namespace) -> dict[str, torch.Tensor]:
     shift = torch.randint(0, options.vocab_size - len(tokenizer), ids.shape)
     batch["input_ids"] = batch["input_ids"] + shift
     batch["labels"] = batch["labels"].where(batch["labels"] < 0, batch["input_ids"])
-    del batch["is_reversed"], batch["attention_mask"]
     return batch
 
 
@@ -58,8 +57,8 @@ def main() -> None:
     stock = transformers.XLNetLMHeadModel(transformers.XLNetConfig.from_dict(config.to_dict()))
     stock.load_state_dict(ours.state_dict())
     batch = make_batch(options)
-    of_stock = {name: batch[name] for name in ("input_ids", "token_type_ids")}
-    of_stock |= arguments_of_transformers(batch["order"], batch["labels"])
+    of_stock = with_matrices(batch)
+    del batch["is_reversed"], batch["attention_mask"], of_stock["attention_mask"]  # rows are full
     batch, of_stock = ({n: v.to(options.device) for n, v in one.items()} for one in (batch, of_stock))
     ours, stock = (model.to(options.device).eval() for model in (ours, stock))
     with torch.no_grad():

@@ -218,7 +218,7 @@ def test_damaged_and_unfitting_weights_are_refused(encoders, tmp_path, classes):
     for absent in ("bert.", "bert.encoder.layer.1."):
         kept = {name: value for name, value in weights.items() if not name.startswith(absent)}
         save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
-        with pytest.raises(ValueError, match=r"bert\."):
+        with pytest.raises(ValueError, match=r"bert\.|asks for 2 layers"):
             load()
     (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:1000])
     with pytest.raises(ValueError, match="--model .* cannot be loaded as AutoModelForSequenceClassification"):

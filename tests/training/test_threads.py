@@ -1,9 +1,6 @@
 """The number of threads: the user's is left alone, a resumed run's stays, else the fastest by what passes took."""
 
 import json
-import os
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -156,20 +153,3 @@ def test_a_run_notes_its_threads_and_measuring_does_not_change_it(tmp_path, monk
         torch.set_num_threads(now)
     one, other = weights(tmp_path / "measured" / "model"), weights(tmp_path / "unmeasured" / "model")
     assert all(torch.equal(one[name], other[name]) for name in one)
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize(
-    ("started_as", "policy", "expected"),
-    [("/bin/hf-encoders", None, "PASSIVE"), ("/bin/hf-encoders", "ACTIVE", "ACTIVE"), ("train.py", None, "None")],
-)
-def test_threads_that_wait_sleep_under_the_command_and_nowhere_else(started_as, policy, expected):
-    """Decided before torch is imported, which reads it once: so in a process of its own, up to there."""
-    source = (
-        f"import os, sys; sys.argv = [{started_as!r}]; sys.modules['torch'] = None  # no import of it passes\n"
-        "import hf_encoders; print(os.environ.get('OMP_WAIT_POLICY'))"
-    )
-    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
-    environment |= {} if policy is None else {"OMP_WAIT_POLICY": policy}
-    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True, env=environment)
-    assert done.stdout == f"{expected}\n"
