@@ -1,6 +1,6 @@
 """Output classes, every field with its shape. Fields of transformers' own outputs come first and in its order."""
 
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from typing import Any
 
 import torch
@@ -36,17 +36,19 @@ class LogitsOnRequest:
     """
 
     def __getitem__(self, key: Any) -> Any:
-        if key not in self:
+        if isinstance(key, str) and key not in self:  # slices have no hash before Python 3.12
             self._refuse(key)
         return super().__getitem__(key)
 
-    def get(self, key: str, *default: Any) -> Any:
-        """As in a dict, but scores that were not computed are a KeyError unless there is a default."""
-        if key not in self and not default:
-            self._refuse(key)
-        return super().get(key, *default)
+    def get(self, key: str, default: Any = MISSING) -> Any:
+        """As in a dict, but scores that were not computed are a KeyError unless a default is given, also None."""
+        if default is MISSING:
+            default = None
+            if key not in self:
+                self._refuse(key)
+        return super().get(key, default)
 
-    def _refuse(self, key: Any) -> None:
+    def _refuse(self, key: str) -> None:
         if key in ("logits", "prediction_logits"):
             raise KeyError(f"{key} are not computed while training with labels: pass return_logits=True to the model.")
 

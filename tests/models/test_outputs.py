@@ -59,7 +59,9 @@ def test_everything_else_reads_the_output_as_before(model_class: type[PreTrained
     with pytest.raises(KeyError, match="return_logits=True"):
         output[name]
     assert getattr(output, name) is None and name not in output
-    assert output.get(name, None) is None and output.get("other") is None
+    assert output.get(name, None) is None and output.get(name, default=0) == 0 and output.get("other") is None
+    assert output.get("loss", default=None) is output.loss
+    assert output[:1] == (output.loss,) and output[1:] == output.to_tuple()[1:]
     with pytest.raises(KeyError, match="'other'"):
         output["other"]
     assert torch.equal(output["loss"], output.loss) and torch.equal(output[0], output.get("loss"))
@@ -69,4 +71,6 @@ def test_everything_else_reads_the_output_as_before(model_class: type[PreTrained
     detached = type(output)(**{key: value.detach() for key, value in output.items() if torch.is_tensor(value)})
     for one in (pickle.loads(pickle.dumps(detached)), copy.deepcopy(detached)):
         assert type(one) is type(output) and torch.equal(one.loss, output.loss) and one.get(name, None) is None
-    assert model.eval()(**batch)[name].shape == (3, 7, model.config.vocab_size)
+    output = model.eval()(**batch)
+    assert output[name].shape == (3, 7, model.config.vocab_size)
+    assert output.get(name) is output[name] and output[:1] == (output.loss,) and output.get("other", default=0) == 0
