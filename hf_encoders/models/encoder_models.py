@@ -182,7 +182,8 @@ class EncoderModel:
             raise ValueError(
                 f"input_ids has shape {tuple(input_ids.shape)}: pass a batch of shape (batch_size, sequence_length)."
             )
-        width = self.get_input_embeddings().embedding_dim
+        config = self.config  # not the embedding, which may be an adapter, or sharded
+        width = getattr(config, "embedding_size", config.hidden_size)
         if inputs_embeds is not None and (inputs_embeds.dim() != 3 or inputs_embeds.shape[-1] != width):
             raise ValueError(
                 f"inputs_embeds has shape {tuple(inputs_embeds.shape)}: pass (batch_size, sequence_length, {width})."
@@ -192,9 +193,9 @@ class EncoderModel:
         for name, ids in ids_per_token.items():
             if ids is not None and ids.shape not in (rows, (1, rows[1]), rows[1:]):
                 raise ValueError(f"{name} has shape {tuple(ids.shape)}: pass one per token, of shape {tuple(rows)}.")
-        check_ids("input_ids", input_ids, self.get_input_embeddings().num_embeddings, "vocab_size")
-        check_ids("token_type_ids", token_type_ids, self.config.type_vocab_size, "type_vocab_size")
-        check_ids("position_ids", position_ids, self.config.max_position_embeddings, "max_position_embeddings")
+        check_ids("input_ids", input_ids, config.vocab_size, "vocab_size")
+        check_ids("token_type_ids", token_type_ids, config.type_vocab_size, "type_vocab_size")
+        check_ids("position_ids", position_ids, config.max_position_embeddings, "max_position_embeddings")
 
     def _check_length(
         self, tokens: FlatTokens, input_ids: torch.Tensor | None, position_ids: torch.Tensor | None

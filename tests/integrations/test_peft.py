@@ -14,7 +14,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from hf_encoders import HfeAlbertForPreTraining
-from tests.models.tiny import CLASSIFIERS, MASKED_LM, NO_DROPOUT, PRETRAINING, right_padded, tiny_model
+from tests.models.tiny import BASE_MODELS, CLASSIFIERS, MASKED_LM, NO_DROPOUT, PRETRAINING, right_padded, tiny_model
 
 
 PRETRAINED = (*MASKED_LM, *PRETRAINING)
@@ -175,3 +175,26 @@ def test_an_adapter_folder_is_loaded_by_name(tmp_path: Path) -> None:
         (folder / "base/model.safetensors").write_bytes(b"")
         with pytest.raises(OSError, match="base/model.safetensors is empty"):
             model_class.from_pretrained(folder / "adapter")
+
+
+@pytest.mark.parametrize("adapted", ["rank", "tokens", "copy"])
+@pytest.mark.parametrize("model_class", BASE_MODELS)
+def test_an_adapter_of_the_word_embedding(model_class: type[PreTrainedModel], adapted: str) -> None:
+    model = tiny_model(model_class)
+    batch = right_padded(model.config)
+    expected = model(**batch).last_hidden_state
+    (name,) = (name for name, module in model.named_modules() if module is model.get_input_embeddings())
+    layers = linear_names(model)[-1:]
+    options = {
+        "rank": {"target_modules": [name], "init_lora_weights": False},
+        "tokens": {"target_modules": layers, "trainable_token_indices": {name: [3, 4]}},
+        "copy": {"target_modules": layers, "modules_to_save": [name]},
+    }
+    model = get_peft_model(model, LoraConfig(r=2, **options[adapted]))
+    outputs = model(**batch).last_hidden_state
+    assert outputs.shape == expected.shape and torch.equal(outputs, expected) == (adapted != "rank")
+    outputs.sum().backward()
+    with pytest.raises(ValueError, match="input_ids holds .*vocab_size"):
+        model(batch["input_ids"] + model.config.vocab_size)
+    with pytest.raises(ValueError, match="inputs_embeds has shape"):
+        model(inputs_embeds=torch.zeros(1, 2, 3))

@@ -16,7 +16,6 @@ class Wrapper(nn.Module):
     def __init__(self, embedding: nn.Embedding):
         super().__init__()
         self.embedding, self.shapes = embedding, []
-        self.embedding_dim, self.num_embeddings = embedding.embedding_dim, embedding.num_embeddings
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         self.shapes.append(ids.shape)
