@@ -221,7 +221,10 @@ def check_loading(directories: list[Path], trust_remote_code: bool = False) -> l
             )
     for load, loaded, outputs in zip(loads, load_elsewhere(loads, trust_remote_code), expected, strict=True):
         if problem := problem_of(loaded, outputs, load.batch):
-            remedy = "load the model with hf_encoders and call save_pretrained again"
+            remedy = (
+                "load the model with hf_encoders and call save_pretrained again, or, for the tokenizer, "
+                "hf_encoders.saved_files.save_tokenizer(hf_encoders.loading.load_tokenizer(folder), folder)"
+            )
             found.append(_error(f"{load.directory}, loaded {WAYS[load.way]}: {problem}: {remedy}."))
     return found
 

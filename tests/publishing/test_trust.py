@@ -113,6 +113,17 @@ def test_a_tokenizer_that_reads_otherwise_elsewhere_is_found(directory, monkeypa
 
 
 @pytest.mark.processes
+def test_the_remedy_for_a_tokenizer_that_reads_otherwise_elsewhere_works(directory, forked_loads):
+    path = directory / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "do_lower_case": False}))
+    texts = errors(check_loading([directory]))
+    assert texts and all("its tokenizer gives the ids [" in text for text in texts)
+    assert all("save_tokenizer(hf_encoders.loading.load_tokenizer(folder), folder)" in text for text in texts)
+    save_tokenizer(load_tokenizer(directory), directory)
+    assert errors(check_loading([directory])) == []
+
+
+@pytest.mark.processes
 def test_trusted_code_gets_no_token_and_nothing_of_the_current_directory(directory, tmp_path, monkeypatch):
     home = tmp_path / "home"
     (home / ".cache" / "huggingface").mkdir(parents=True)
