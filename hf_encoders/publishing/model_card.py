@@ -75,7 +75,7 @@ def make_model_card(
         # Not a local folder with a name like a repository's.
         base_model=base if is_repo_id(base := origin_of(record.base_model)) and not Path(base).exists() else None,
         datasets=record.dataset_ids or None,
-        pipeline_tag=task,
+        pipeline_tag="sentence-similarity" if has_modules else task,
         tags=["hf_encoders", config.model_type],
         model_name=name,
         eval_results=[_eval_result(entry) for entry in record.evaluation] or None,

@@ -198,7 +198,7 @@ def name_of_checkpoint(name: str) -> str:
     run = folder.parent if folder.name == "model" and (folder.parent / RUN_FILE).is_file() else folder
     origin = f", from {origin_of(base_model) or base_model}" if base_model else ""
     # With a space, which no name on the Hub has: the card must not link to an unrelated model.
-    return f"{base_name(run)} (a local folder{origin})"
+    return f"{base_name(run)} (a local {'file' if folder.is_file() else 'folder'}{origin})"
 
 
 def origin_of(base_model: str | None) -> str | None:

@@ -96,8 +96,10 @@ def test_a_model_that_fills_no_masks_and_one_with_modules_have_another_use(tmp_p
     record = TrainingRecord(fills_masks=False)
     exec(first_use(str(make_model_card(model, record, "model"))).replace("\npipe(", "\nfound = pipe("), seen)
     assert len(seen["found"][0][0]) == 36
+    card = make_model_card(model, TrainingRecord(), "model", has_modules=True)
+    assert card.data.pipeline_tag == "sentence-similarity"
     pytest.importorskip("sentence_transformers")
-    exec(first_use(str(make_model_card(model, record, "model", has_modules=True))), seen)
+    exec(first_use(str(card)), seen)
     assert seen["embeddings"].shape == (2, 36)
     # Multiple choice has no pipeline.
     card = str(make_model_card(make_model(BERT, "AutoModelForMultipleChoice"), RECORD, "model"))
@@ -161,6 +163,8 @@ def test_a_card_names_the_origin_of_a_folder(tmp_path):
     assert local == "adapted (a local folder, from start (a local folder))"
     card = make_model_card(make_model(BERT, head), TrainingRecord(base_model=local), "me/encoder")
     assert card.data.base_model is None
+    (tmp_path / "x.csv").write_text("text,label\n")
+    assert name_of_checkpoint(str(tmp_path / "x.csv")) == "x.csv (a local file)"
 
 
 @pytest.mark.processes
