@@ -81,6 +81,7 @@ def test_fields_of_2020_load_and_are_kept(config_class: type, tmp_path: Path) ->
     config.save_pretrained(tmp_path / "again")
     assert read_config(tmp_path / "again").xla_device is True
     assert config_class.from_dict(fields).hidden_acts == "gelu"
+    assert config_class(**config.to_dict()).to_dict() == config.to_dict()
 
 
 def test_what_a_user_types_is_still_checked(tmp_path: Path) -> None:

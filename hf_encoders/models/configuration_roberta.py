@@ -24,7 +24,7 @@ class HfeRobertaConfig(BertFieldsConfig):
     """
 
     model_type = "roberta"
-    OTHER_MODEL_TYPES: ClassVar[tuple[str, ...]] = ("camembert",)
+    OTHER_MODEL_TYPES: ClassVar[dict[str, str]] = {"camembert": "CamembertTokenizer"}
     TOKENIZER_CLASS: ClassVar[str] = "RobertaTokenizer"
     HEAD_DROPOUT_FIELD: ClassVar[str] = "classifier_dropout"
     VOCABULARY_KIND: ClassVar[str] = "bpe"

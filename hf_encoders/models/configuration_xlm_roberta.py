@@ -18,7 +18,7 @@ class HfeXLMRobertaConfig(HfeRobertaConfig):
     """
 
     model_type = "xlm-roberta"
-    OTHER_MODEL_TYPES: ClassVar[tuple[str, ...]] = ()
+    OTHER_MODEL_TYPES: ClassVar[dict[str, str]] = {}
     TOKENIZER_CLASS: ClassVar[str] = "XLMRobertaTokenizer"
     VOCABULARY_KIND: ClassVar[str] = "unigram"
     AUTO_MAP: ClassVar[dict[str, str]] = auto_map("xlm_roberta", "HfeXLMRoberta", pretraining="MaskedLM")

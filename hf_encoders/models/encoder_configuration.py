@@ -76,7 +76,8 @@ class EncoderConfig(transformers.PreTrainedConfig):
     # `{Auto class: file.Class}` of the family, written to every config.json so that each Auto class loads.
     AUTO_MAP: ClassVar[dict[str, str]] = {}
     _auto_class: ClassVar[str | None] = "AutoConfig"  # saving copies the code beside config.json
-    OTHER_MODEL_TYPES: ClassVar[tuple[str, ...]] = ()  # of checkpoints that are of the family in all but name
+    # Of checkpoints that are of the family in all but name and tokenizer, with its class.
+    OTHER_MODEL_TYPES: ClassVar[dict[str, str]] = {}
     TOKENIZER_CLASS: ClassVar[str] = ""
     HEAD_DROPOUT_FIELD: ClassVar[str] = "hidden_dropout_prob"  # of fine-tuning heads; None means `hidden_dropout_prob`
     VOCABULARY_KIND: ClassVar[str] = ""  # wordpiece, bpe (byte-level), suffix-bpe (`</w>` ends a word) or unigram
@@ -112,8 +113,9 @@ class EncoderConfig(transformers.PreTrainedConfig):
         if kwargs.get("model_type") == f"hfe_{type(self).model_type}":
             del kwargs["model_type"]
         own = [*(field.name for field in fields(self)), *self.attribute_map]
-        # What a user types: files of any age load, and what they have beside the fields is kept.
-        typed = set() if kwargs.pop(FROM_FILE, False) else kwargs.keys() - self.attribute_map
+        # What a user types: files of any age load, and what they and `to_dict` have beside the fields is kept.
+        is_written = kwargs.pop(FROM_FILE, False) or self.transformers_version is not None
+        typed = set() if is_written else kwargs.keys() - self.attribute_map
         for name in typed:
             if not name.startswith("_") and (meant := difflib.get_close_matches(name, own, n=1, cutoff=SAME_WORD)):
                 raise ValueError(f"{name} is not a field of {type(self).__name__}: did you mean {meant[0]}?")
@@ -226,7 +228,10 @@ class EncoderConfig(transformers.PreTrainedConfig):
     def get_config_dict(cls, *args: Any, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """As in transformers; also reads the other `model_types`."""
         config_dict, kwargs = super().get_config_dict(*args, **kwargs)
-        if config_dict.get("model_type") in cls.model_types():
+        model_type = config_dict.get("model_type")
+        if model_type in cls.OTHER_MODEL_TYPES:
+            config_dict.setdefault("tokenizer_class", cls.OTHER_MODEL_TYPES[model_type])
+        if model_type in cls.model_types():
             config_dict["model_type"] = cls.model_type
         return config_dict, kwargs
 
