@@ -3,8 +3,10 @@
 Anything missing, damaged or of another kind is a `ValueError` that names the option, its value and the remedy.
 """
 
+import functools
 import json
 import re
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from huggingface_hub.errors import (
     StrictDataclassError,
 )
 from safetensors import SafetensorError, safe_open
+from tokenizers import Tokenizer
 from transformers import (
     AutoConfig,
     AutoTokenizer,
@@ -46,7 +49,6 @@ logger = logging.get_logger(__name__)
 
 CLASSES = ("hf_encoders", "transformers")
 _FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt", "spiece.model")  # one is downloaded
-_STEPS = ("model", "pre_tokenizer", "normalizer", "post_processor")  # of text to ids, in tokenizer.json
 _MANY_CAPITALS = 0.05  # of a vocabulary; cased ones have a third, and uncased ones hardly any
 NOT_HERE = "is not a folder here, has not been downloaded, and the Hub cannot be reached"
 SECONDS_TO_ANSWER = 10  # timeout for the Hub
@@ -174,12 +176,12 @@ def load_tokenizer(
 
     Where there is a `tokenizer.json`, the ids are those that `tokenizers.Tokenizer.from_file` gives. If the class in
     `tokenizer_config.json` or `config.json`, with its settings such as `do_lower_case`, gives others, the file is read
-    as `PreTrainedTokenizerFast`, with the special tokens and the length in `tokenizer_config.json`. Errors name the
-    option that named the source. With a `config` transformers does not look for one.
+    as `PreTrainedTokenizerFast`, with the special tokens and the length in `tokenizer_config.json`. Only a class in
+    Python is kept, with a warning. Errors name the option that named the source. With a `config` transformers does not
+    look for one.
 
     Raises:
-        ValueError: If none can be loaded, if it has special tokens only, or if its class is written in Python and the
-            ids of a `tokenizer.json` beside it may be others.
+        ValueError: If none can be loaded, or if it has special tokens only.
     """
     if Path(source).is_file():
         source = _folder_of_tokenizer(Path(source), option)
@@ -190,14 +192,11 @@ def load_tokenizer(
     except Exception as error:  # those of the tokenizers library have no class of their own
         raise ValueError(f"{what} has no tokenizer that can be loaded ({first_line(error)}): {remedy}") from error
     if not tokenizer.is_fast and optional_file(source, "tokenizer.json"):
-        raise ValueError(
-            f"{what}: its tokenizer class, {type(tokenizer).__name__}, is written in Python and does not read "
-            "tokenizer.json, which may give other ids: in a copy, remove tokenizer.json or, if it is the right one, "
-            'write "tokenizer_class": "PreTrainedTokenizerFast" into tokenizer_config.json.'
-        )
+        kind = type(tokenizer).__name__
+        logger.warning_once(f"{what}: the ids are those of {kind}, written in Python: tokenizer.json is not read.")
     tokenizer.init_kwargs.pop("auto_map", None)  # code that was not run, and would be named where it is saved
     # Without files transformers 5 returns a tokenizer with special tokens only.
-    if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
+    if len(tokenizer) <= len(set(tokenizer.all_special_tokens)):
         raise ValueError(f"{what} has no tokenizer, or one with special tokens only: {remedy}")
     if warning := lost_capitals(tokenizer):
         logger.warning_once(f"{what}: {warning}")
@@ -205,58 +204,63 @@ def load_tokenizer(
 
 
 def _read_tokenizer(source: str, config: PreTrainedConfig | None, local: bool) -> PreTrainedTokenizerBase:
-    """Return the tokenizer of the class that transformers chooses, or of tokenizer.json alone where the two differ.
-
-    transformers 5 reads vocabulary and merges from tokenizer.json, and the class makes the rest anew.
-    """
-    options = {"local_files_only": local}
+    """Return the tokenizer of the class that transformers chooses, or of tokenizer.json alone where the two differ."""
+    options, file = {"local_files_only": local}, optional_file(source, "tokenizer.json")
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, config=config, trust_remote_code=False, **options)
-    except ImportError:  # a class in Python needs a package, and does not read tokenizer.json
-        raise
-    except Exception:
-        if optional_file(source, "tokenizer.json") is None:
+    except Exception as error:
+        if file is None or isinstance(error, ImportError):  # a class in Python needs a package, and not the file
             raise
-        return PreTrainedTokenizerFast.from_pretrained(source, **options)
-    if not tokenizer.is_fast or optional_file(source, "tokenizer.json") is None:
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(source, **options)
+    if file is None or not tokenizer.is_fast:
         return tokenizer
-    of_file = PreTrainedTokenizerFast.from_pretrained(source, **options)
-    if _gives_same_ids(tokenizer, of_file):
-        return tokenizer
-    logger.warning_once(
-        f"{source}: {type(tokenizer).__name__} does not give the ids of tokenizer.json, which is read without it."
-    )
-    vocabulary = of_file.get_vocab()
-    tokens = {name: token for name, token in tokenizer.special_tokens_map.items() if token in vocabulary}
-    for name in ("model_input_names", "padding_side"):  # defaults of the class, as the special tokens may be
-        options[name] = getattr(tokenizer, name)
-    return PreTrainedTokenizerFast.from_pretrained(source, **options, **tokens)
+    in_file = Tokenizer.from_file(str(file))  # of which transformers 5 reads the vocabulary, and makes the rest anew
+    if type(tokenizer) is not PreTrainedTokenizerFast and not _gives_same_ids(tokenizer, in_file):
+        logger.warning_once(
+            f"{source}: {type(tokenizer).__name__} does not give the ids of tokenizer.json, which is read without it."
+        )
+        # Defaults of the class, as the special tokens may be.
+        options |= {name: getattr(tokenizer, name) for name in ("model_input_names", "padding_side")}
+        tokens = tokenizer.special_tokens_map.items()
+        options |= {role: token for role, token in tokens if in_file.token_to_id(token) is not None}
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(source, **options)
+    # tokenizer_config.json may say something else about the space around them.
+    tokenizer.add_tokens(list(in_file.get_added_tokens_decoder().values()))
+    return tokenizer
 
 
-def _gives_same_ids(first: PreTrainedTokenizerFast, second: PreTrainedTokenizerFast) -> bool:
-    """Whether two tokenizers give the same ids and token types to every text.
-
-    Normalizers and post-processors may do the same however they are described: that is tried, on every character.
-    """
-    parts = [json.loads(tokenizer.backend_tokenizer.to_str()) for tokenizer in (first, second)]
-    same = {name: parts[0][name] == parts[1][name] for name in _STEPS}
-    if first.get_vocab() != second.get_vocab() or not (same["model"] and same["pre_tokenizer"]):
+def _gives_same_ids(tokenizer: PreTrainedTokenizerFast, in_file: Tokenizer) -> bool:
+    """Whether a tokenizer gives the ids and token types of its file; steps described otherwise are tried."""
+    backend, added = tokenizer.backend_tokenizer, in_file.get_added_tokens_decoder().items()
+    if any(backend.token_to_id(token.content) != token_id for token_id, token in added):
+        return False
+    if any(in_file.token_to_id(token) is None for token in tokenizer.all_special_tokens):  # that the class has added
+        return False
+    steps = ("model", "pre_tokenizer", "normalizer", "post_processor")
+    same = {name: _described(getattr(backend, name)) == _described(getattr(in_file, name)) for name in steps}
+    if not (same["model"] and same["pre_tokenizer"]):
         return False
     if not same["post_processor"]:
+        in_file.no_truncation()
+        in_file.no_padding()
         for texts in (["a"], ["a", "a"]):
-            one, two = (tokenizer(*texts, return_token_type_ids=True) for tokenizer in (first, second))
-            if dict(one) != dict(two):
+            encoded, expected = tokenizer(*texts, return_token_type_ids=True), in_file.encode(*texts)
+            if (encoded["input_ids"], encoded["token_type_ids"]) != (expected.ids, expected.type_ids):
                 return False
     starts = (start for start in range(0, 0x10000, 256) if not 0xD800 <= start < 0xE000)  # surrogates are no text
     lines = ("".join(f"  a{chr(code)}b {chr(code)} ``A''" for code in range(start, start + 256)) for start in starts)
-    return same["normalizer"] or all(_words(first, line) == _words(second, line) for line in lines)
+    return same["normalizer"] or all(_words(backend, line) == _words(in_file, line) for line in lines)
 
 
-def _words(tokenizer: PreTrainedTokenizerFast, text: str) -> list[str]:
+def _described(step: Any) -> bytes:
+    """Return a step of text to ids as JSON; no prefix or suffix may be null or an empty string."""
+    return step.__getstate__().replace(b":null", b':""') if step else b""
+
+
+def _words(backend: Tokenizer, text: str) -> list[str]:
     """Return the words that the model of a tokenizer cuts into tokens."""
-    normalizer, pre_tokenizer = tokenizer.backend_tokenizer.normalizer, tokenizer.backend_tokenizer.pre_tokenizer
-    text = normalizer.normalize_str(text) if normalizer else text
-    return [word for word, _ in pre_tokenizer.pre_tokenize_str(text)] if pre_tokenizer else [text]
+    text = backend.normalizer.normalize_str(text) if backend.normalizer else text
+    return [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)] if backend.pre_tokenizer else [text]
 
 
 def lost_capitals(tokenizer: PreTrainedTokenizerBase) -> str | None:
@@ -333,22 +337,31 @@ def is_local(source: str | Path, option: str | None = None) -> bool:
 
 
 def why_unreachable(name: str, what: str, repo_type: str | None = None) -> str | None:
-    """Why the Hub cannot be asked for a repository, found with one request; None if it answers.
+    """Why the Hub cannot be asked for a repository, found with one request a minute; None if it answers.
 
     Raises:
         ValueError: if the name is invalid, or the Hub does not have it.
     """
     try:
-        get_hf_file_metadata(hf_hub_url(name, "README.md", repo_type=repo_type), timeout=SECONDS_TO_ANSWER)
+        return _failed_request(name, repo_type, minute=int(time.monotonic() / 60))
     except HFValidationError as error:
         raise ValueError(f"{what} is neither a folder nor a valid Hub name ({first_line(error)}): {REMEDY}") from error
+    except GatedRepoError:
+        return None
     except RepositoryNotFoundError as error:
-        if isinstance(error, GatedRepoError):
-            return None
         raise ValueError(
             f"{what} is not a folder here, and the Hub has no such repository that you can read: check the spelling; "
             "for a private one, log in (hf auth login)."
         ) from error
+
+
+@functools.lru_cache
+def _failed_request(name: str, repo_type: str | None, minute: int) -> str | None:
+    """Why the Hub does not answer; many files are asked for at once, and a network comes back within minutes."""
+    try:
+        get_hf_file_metadata(hf_hub_url(name, "README.md", repo_type=repo_type), timeout=SECONDS_TO_ANSWER)
+    except (HFValidationError, RepositoryNotFoundError):
+        raise
     except HfHubHTTPError:
         return None  # it answers: no such file, or an error that transformers retries
     except Exception as error:  # offline mode, and whatever the HTTP library in use calls a failed connection

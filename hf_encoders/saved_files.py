@@ -27,16 +27,12 @@ GENERATOR_FOLDER = "generator"
 # Tokenizer files of transformers 5 and earlier.
 TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt",
-    "vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model", "unigram.json",
+    "vocab.json", "merges.txt", "bpe.codes", "spiece.model", "sentencepiece.bpe.model", "unigram.json",
 )  # fmt: skip
-# Settings of sentence-transformers beside an encoder: its modules, prompts, and lengths (a name for each family).
+# Settings of sentence-transformers beside an encoder: its modules, prompts and length.
 MODULES_FILE = "modules.json"
 LENGTHS_FILE = "sentence_bert_config.json"
-MODULE_FILES = (
-    MODULES_FILE, "config_sentence_transformers.json", LENGTHS_FILE, "sentence_roberta_config.json",
-    "sentence_distilbert_config.json", "sentence_camembert_config.json", "sentence_albert_config.json",
-    "sentence_xlm-roberta_config.json", "sentence_xlnet_config.json",
-)  # fmt: skip
+MODULE_FILES = (MODULES_FILE, "config_sentence_transformers.json", LENGTHS_FILE)
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 OTHER_FILES = (CARD_FILE, RECORD_FILE, CURVE_FILE, "results.json", "LICENSE", "LICENSE.txt", "LICENSE.md", "NOTICE")
 # Marks a reference to the code of another repository: "owner/repository--module.Class".

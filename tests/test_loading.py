@@ -1,5 +1,7 @@
 """What the user names is found at once, or told at once with the remedy."""
 
+import itertools
+import json
 from types import SimpleNamespace
 
 import datasets
@@ -11,6 +13,10 @@ from hf_encoders import HfeXLMConfig, loading
 from hf_encoders.cli import main
 from hf_encoders.commands import corpus as command
 from hf_encoders.loading import is_local, load_config, load_tokenizer, read_config
+from hf_encoders.saved_files import module_files
+
+
+NEW_HOURS = itertools.count(10**9, 3600)
 
 
 @pytest.fixture
@@ -29,7 +35,9 @@ def hub(monkeypatch):
             raise answer.error
 
     answer.urls, answer.error = [], None
+    answer.seconds = next(NEW_HOURS)  # answers are remembered for a minute
     monkeypatch.setattr(loading, "get_hf_file_metadata", answer)
+    monkeypatch.setattr(loading, "time", SimpleNamespace(monotonic=lambda: answer.seconds))
     return answer
 
 
@@ -82,7 +90,21 @@ def test_what_was_downloaded_is_loaded_without_a_network(hub, monkeypatch):
     monkeypatch.setattr(loading, "try_to_load_from_cache", lambda name, file: "x" if file == "vocab.txt" else None)
     assert is_local("org/name") is True
     hub.error = None
+    hub.seconds += 60
     assert is_local("org/name") is False
+
+
+@pytest.mark.parametrize("error", [None, OSError("no network")])
+def test_the_hub_is_asked_once_for_many_files(hub, monkeypatch, saved, error):
+    hub.error = error
+    (saved / "modules.json").write_text(json.dumps([{"path": "1_Pooling", "type": "sentence_transformers.models.X"}]))
+    downloaded = {file.name: str(file) for file in saved.iterdir()}
+    monkeypatch.setattr(loading, "try_to_load_from_cache", lambda _, file: downloaded.get(file))
+    monkeypatch.setattr(loading, "cached_file", lambda _, file, **__: downloaded.get(file))
+    assert set(module_files("me/st")) == {"modules.json"}
+    assert is_local("me/st", "--model") is (error is not None) and len(hub.urls) == 1
+    hub.seconds += 60
+    assert is_local("me/st") is (error is not None) and len(hub.urls) == 2
 
 
 def test_what_the_hub_says_is_told(hub):

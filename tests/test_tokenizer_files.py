@@ -1,17 +1,19 @@
 """Ids are those of tokenizer.json, whatever class stands beside it, and also once they are saved."""
 
+import io
 import json
 import shutil
 
 import pytest
-from tokenizers import Tokenizer, normalizers
-from transformers import AutoTokenizer, BertJapaneseTokenizer
+from tokenizers import AddedToken, Tokenizer, normalizers
+from transformers import AutoTokenizer, BertJapaneseTokenizer, CamembertTokenizer
 
+from hf_encoders import HfeRobertaConfig, loading
 from hf_encoders.cli import main
 from hf_encoders.data import train_tokenizer
-from hf_encoders.loading import load_tokenizer
+from hf_encoders.loading import load_tokenizer, read_config
 from hf_encoders.registration import config_class_of
-from hf_encoders.saved_files import save_tokenizer
+from hf_encoders.saved_files import published_files, save_tokenizer
 from tests.finetuning.tiny import save_encoder
 from tests.hub.tiny_checkpoints import BERT
 
@@ -104,17 +106,19 @@ def test_tokens_that_were_added_after_the_file_was_written(tmp_path):
     assert tokenizer(TEXTS[0]).input_ids == Tokenizer.from_file(str(source / "tokenizer.json")).encode(TEXTS[0]).ids
 
 
-def test_a_class_in_python_beside_a_tokenizer_json_is_refused_with_both_names(tmp_path):
+def test_a_class_in_python_beside_a_tokenizer_json_is_kept_and_said(tmp_path, caplog):
     source = folder_with_class("bert", "BertJapanese", tmp_path)
     fields = json.loads((source / "tokenizer_config.json").read_text())
     fields |= {"tokenizer_class": "BertJapaneseTokenizer", "word_tokenizer_type": "basic"}
     (source / "tokenizer_config.json").write_text(json.dumps(fields))
     vocabulary = json.loads((source / "tokenizer.json").read_text())["model"]["vocab"]
     (source / "vocab.txt").write_text("\n".join(sorted(vocabulary, key=vocabulary.get)))
-    with pytest.raises(ValueError, match="BertJapaneseTokenizer.*tokenizer.json.*tokenizer_config.json"):
-        load_tokenizer(source)
+    tokenizer = load_tokenizer(source)
+    assert "BertJapaneseTokenizer, written in Python: tokenizer.json is not read" in caplog.text
     (source / "tokenizer.json").unlink()
-    assert isinstance(load_tokenizer(source), BertJapaneseTokenizer)
+    alone = load_tokenizer(source)
+    assert type(tokenizer) is type(alone) is BertJapaneseTokenizer
+    assert [tokenizer(text).input_ids for text in TEXTS] == [alone(text).input_ids for text in TEXTS]
 
 
 @pytest.mark.parametrize("damage", [b"{", b'{"version": "1.0", "model": {"type": "Bigram"}}'])
@@ -135,3 +139,82 @@ def test_a_fine_tuned_model_has_the_ids_of_the_file(tmp_path):
     words = [*command, "--output", tmp_path / "out", "--disable-tqdm", "True"]
     assert main([str(word) for word in words]) == 0
     assert_as_in_file(AutoTokenizer.from_pretrained(tmp_path / "out" / "seed-0"), model / "tokenizer.json")
+
+
+def test_added_tokens_are_those_of_the_file(tmp_path):
+    """tokenizer_config.json says otherwise about the space before the mask, and is saved without that."""
+    for family, name in (("roberta", "Roberta"), ("bert", "Roberta")):
+        source = folder_with_class(family, name, tmp_path / family)
+        backend = Tokenizer.from_file(str(source / "tokenizer.json"))
+        fields = json.loads((source / "tokenizer_config.json").read_text())
+        mask, mask_id = fields["mask_token"], backend.token_to_id(fields["mask_token"])
+        backend.add_special_tokens([AddedToken(mask, lstrip=True, special=True)])
+        backend.save(str(source / "tokenizer.json"))
+        fields["added_tokens_decoder"] = {str(mask_id): {"content": mask, "lstrip": False, "special": True}}
+        (source / "tokenizer_config.json").write_text(json.dumps(fields))
+        save_tokenizer(load_tokenizer(source), tmp_path / family / "saved")
+        saved = tmp_path / family / "saved"
+        for read in (load_tokenizer(source), load_tokenizer(saved), AutoTokenizer.from_pretrained(saved)):
+            text = f"The pump  {mask} failed"
+            assert read(text).input_ids == backend.encode(text).ids
+            assert_as_in_file(read, source / "tokenizer.json")
+
+
+def test_a_null_prefix_is_an_empty_one(tmp_path, caplog):
+    saved = train_tokenizer(TRAINED_ON, config_class_of("roberta"), 300)
+    saved.save_pretrained(tmp_path)
+    fields = json.loads((tmp_path / "tokenizer.json").read_text())
+    names = ("continuing_subword_prefix", "end_of_word_suffix")
+    for value in (None, ""):
+        fields["model"] |= dict.fromkeys(names, value)
+        (tmp_path / "tokenizer.json").write_text(json.dumps(fields))
+        tokenizer = load_tokenizer(tmp_path)
+        assert type(tokenizer) is type(saved) and "does not give the ids" not in caplog.text
+        assert_as_in_file(tokenizer, tmp_path / "tokenizer.json")
+
+
+def test_the_file_is_not_made_a_second_tokenizer_for_comparison(tmp_path, monkeypatch):
+    saved = train_tokenizer(TRAINED_ON, config_class_of("bert"), 300)
+    saved.save_pretrained(tmp_path)
+    monkeypatch.setattr(loading, "PreTrainedTokenizerFast", None)
+    assert type(load_tokenizer(tmp_path)) is type(saved)
+
+
+@pytest.mark.parametrize("kind", ["Bertweet", "Phobert"])
+def test_published_tokenizers_in_python_are_loaded_beside_a_tokenizer_json(kind, tmp_path, caplog):
+    """BERTweet and PhoBERT, which are RoBERTa models."""
+    source = tmp_path / "published"
+    folder_with_class("roberta", kind, source)
+    (source / "vocab.txt").write_text("the 9\nt@@ 5\nh@@ 5\ne 5\n")
+    (source / "bpe.codes").write_text("#version: 0.2\nt h 5\nth e</w> 5\n")
+    fields = {"tokenizer_class": f"{kind}Tokenizer", "model_max_length": 77}
+    (source / "tokenizer_config.json").write_text(json.dumps(fields))
+    tokenizer = load_tokenizer(source, "--model")
+    assert type(tokenizer).__name__ == f"{kind}Tokenizer"
+    assert f"--model '{source}': the ids are those of {kind}Tokenizer, written in Python" in caplog.text
+    save_tokenizer(tokenizer, tmp_path / "saved")
+    assert {file.name for file in (tmp_path / "saved").iterdir()} <= published_files(tmp_path / "saved")
+    if kind == "Bertweet":  # transformers 5 saves the merges without their counts, and reads them with these
+        shutil.copy(source / "bpe.codes", tmp_path / "saved")
+    assert load_tokenizer(tmp_path / "saved")("the thee").input_ids == tokenizer("the thee").input_ids
+
+
+def test_camembert_without_a_tokenizer_json(tmp_path):
+    """Also where the configuration has been read as RoBERTa's before, as every command does."""
+    spm = pytest.importorskip("sentencepiece", reason="pip install 'hf_encoders[sentencepiece]'")
+    model = io.BytesIO()
+    spm.SentencePieceTrainer.train(
+        sentence_iterator=iter(TRAINED_ON), model_writer=model, vocab_size=34, minloglevel=2
+    )
+    (tmp_path / "sentencepiece.bpe.model").write_bytes(model.getvalue())
+    fields = HfeRobertaConfig(vocab_size=70).to_dict() | {"model_type": "camembert"}
+    del fields["tokenizer_class"], fields["auto_map"]
+    (tmp_path / "config.json").write_text(json.dumps(fields))
+    (tmp_path / "tokenizer_config.json").write_text('{"model_max_length": 512}')
+    config = read_config(tmp_path)
+    tokenizer = load_tokenizer(tmp_path, config=config)
+    assert type(tokenizer) is type(load_tokenizer(tmp_path)) is CamembertTokenizer
+    ids = tokenizer("The pump failed").input_ids
+    assert ids == load_tokenizer(tmp_path)("The pump failed").input_ids and tokenizer.unk_token_id not in ids
+    config.save_pretrained(tmp_path / "saved")
+    assert read_config(tmp_path / "saved").tokenizer_class == "CamembertTokenizer"
