@@ -175,10 +175,9 @@ def load_tokenizer(
     """Return the tokenizer of a folder, of the `tokenizer.json` in one, or of a repository; code in it is not run.
 
     Where there is a `tokenizer.json`, the ids are those that `tokenizers.Tokenizer.from_file` gives. If the class in
-    `tokenizer_config.json` or `config.json`, with its settings such as `do_lower_case`, gives others, the file is read
-    as `PreTrainedTokenizerFast`, with the special tokens and the length in `tokenizer_config.json`. Only a class in
-    Python is kept, with a warning. Errors name the option that named the source. With a `config` transformers does not
-    look for one.
+    `tokenizer_config.json` or `config.json` gives others, the file is read as `PreTrainedTokenizerFast`, with the
+    special tokens and the length in `tokenizer_config.json`. Only a class in Python is kept, with a warning. Errors
+    name the option that named the source. With a `config` transformers does not look for one.
 
     Raises:
         ValueError: If none can be loaded, or if it has special tokens only.
@@ -224,8 +223,7 @@ def _read_tokenizer(source: str, config: PreTrainedConfig | None, local: bool) -
         tokens = tokenizer.special_tokens_map.items()
         options |= {role: token for role, token in tokens if in_file.token_to_id(token) is not None}
         tokenizer = PreTrainedTokenizerFast.from_pretrained(source, **options)
-    # tokenizer_config.json may say something else about the space around them.
-    tokenizer.add_tokens(list(in_file.get_added_tokens_decoder().values()))
+    tokenizer.add_tokens(list(in_file.get_added_tokens_decoder().values()))  # whatever tokenizer_config.json says
     return tokenizer
 
 
