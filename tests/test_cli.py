@@ -15,12 +15,12 @@ from safetensors import SafetensorError
 
 from hf_encoders import cli
 from hf_encoders.commands import export, finetune, pretrain
+from hf_encoders.finetuning.shared_options import SET_BY_COMMAND, add_training_arguments
 from hf_encoders.option_names import NAMES
 from hf_encoders.options import finetune as finetune_options
 from hf_encoders.options import pretrain as pretrain_options
-from hf_encoders.options.finetuning import SET_BY_COMMAND, add_training_arguments
-from hf_encoders.options.runs import SET_BY_RUN
-from hf_encoders.options.training_fields import field_options, given_fields
+from hf_encoders.recipes.run_options import SET_BY_RUN
+from hf_encoders.training_fields import field_options, given_fields
 
 
 @pytest.fixture

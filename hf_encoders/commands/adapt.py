@@ -11,13 +11,12 @@ import torch
 from hf_encoders.adaptation.initial_checkpoint import InitialCheckpoint
 from hf_encoders.adaptation.positions import HOW
 from hf_encoders.data.corpus.named_sources import UNNAMED, named_paths
+from hf_encoders.finetuning.shared_options import BASE_RATE
 from hf_encoders.finetuning.training_options import rate_of_width
 from hf_encoders.loading import read_config
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives import OBJECTIVES, get_objective
 from hf_encoders.options.adapt import EPOCHS, FEW_EXAMPLES, LEAST_STEPS, RECIPE, RECIPE_ON_CPU
-from hf_encoders.options.finetuning import BASE_RATE
-from hf_encoders.options.training_fields import given_fields
 from hf_encoders.recipes.command import begin_from, overwrites, train_run
 from hf_encoders.recipes.plan import in_short
 from hf_encoders.recipes.recipe import Recipe, load_recipe, recipe_names
@@ -26,6 +25,7 @@ from hf_encoders.recipes.run_corpus import CorpusPaths
 from hf_encoders.recipes.run_folder import phases_of, read_run_file
 from hf_encoders.records.training_record import TrainingRecord
 from hf_encoders.training.layer_decay import check_layer_decay
+from hf_encoders.training_fields import given_fields
 
 
 DOMAIN, GENERAL = "domain", "general"  # names of the sources, with --keep

@@ -32,9 +32,9 @@ from hf_encoders.finetuning.runs import (
     training_arguments,
     with_defaults,
 )
+from hf_encoders.finetuning.shared_options import OPTIONS, DataSource
 from hf_encoders.finetuning.task import PreparedTask
 from hf_encoders.loading import check_first_position, check_rows, load_config, load_tokenizer, longest_input
-from hf_encoders.options.finetuning import OPTIONS, DataSource
 from hf_encoders.recipes.run import num_processes
 from hf_encoders.records.training_record import command_of
 from hf_encoders.saved_files import save_tokenizer

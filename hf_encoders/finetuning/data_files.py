@@ -11,7 +11,7 @@ import numpy as np
 
 from hf_encoders.data.labelled_files import read_file
 from hf_encoders.errors import first_line
-from hf_encoders.options.finetuning import HELD_OUT_SHARE, NO_SPLIT, SPLITS, DataSource
+from hf_encoders.finetuning.shared_options import HELD_OUT_SHARE, NO_SPLIT, SPLITS, DataSource
 
 
 def load_data(source: DataSource, group_column: str = "context") -> tuple[datasets.DatasetDict, str | None]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 
-from hf_encoders.options.finetuning import (
+from hf_encoders.finetuning.shared_options import (
     BASE_EPOCHS,
     BASE_RATE,
     BASE_WIDTH,
@@ -16,8 +16,8 @@ from hf_encoders.options.finetuning import (
     MOST_EPOCHS,
     OPTIONS,
 )
-from hf_encoders.options.training_fields import given_fields
 from hf_encoders.training.hyperparameters import check_ranges
+from hf_encoders.training_fields import given_fields
 
 
 FAR_ABOVE = 30  # multiple of the default learning rate above which a warning is printed

@@ -15,7 +15,13 @@ import argparse
 
 from hf_encoders.inputs import check_model
 from hf_encoders.options.names import HEAD_STEPS, POSITIONS, TEXT_OBJECTIVES
-from hf_encoders.options.runs import add_run_arguments, check_run, check_text_or_corpus, recipe_names, recipes_for_help
+from hf_encoders.recipes.run_options import (
+    add_run_arguments,
+    check_run,
+    check_text_or_corpus,
+    recipe_names,
+    recipes_for_help,
+)
 
 
 RECIPE, RECIPE_ON_CPU = "adapt", "adapt-minutes"

@@ -7,8 +7,8 @@ predicts a failed pre-training. Killed and started again with the same arguments
 
 import argparse
 
+from hf_encoders.data.corpus.text_options import add_text_arguments, check_text
 from hf_encoders.inputs import check_exists, check_name_or_path, check_packages
-from hf_encoders.options.text import add_text_arguments, check_text
 from hf_encoders.writing import check_folder
 
 

@@ -14,7 +14,7 @@ import argparse
 
 from hf_encoders.inputs import check_model
 from hf_encoders.options.names import LOSS_WEIGHTS, SOFT_TARGETS, TEMPERATURE
-from hf_encoders.options.runs import add_run_arguments, check_run, recipe_names, recipes_for_help
+from hf_encoders.recipes.run_options import add_run_arguments, check_run, recipe_names, recipes_for_help
 from hf_encoders.registration import family_names
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import hf_encoders
 from hf_encoders.data.corpus.text_files import check_is_text
+from hf_encoders.finetuning.shared_options import add_data_arguments, add_training_arguments
 from hf_encoders.inputs import check_exists, check_model, check_name_or_path
 from hf_encoders.options import finetuning_tasks
-from hf_encoders.options.finetuning import add_data_arguments, add_training_arguments
 from hf_encoders.options.names import CHECKPOINTS, CLASSES
 from hf_encoders.writing import check_folder
 

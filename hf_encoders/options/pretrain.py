@@ -20,7 +20,7 @@ In several processes: torchrun --nproc_per_node N --no-python hf-encoders pretra
 import argparse
 
 from hf_encoders.inputs import check_model
-from hf_encoders.options.runs import add_run_arguments, check_run, recipe_names, recipes_for_help
+from hf_encoders.recipes.run_options import add_run_arguments, check_run, recipe_names, recipes_for_help
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -12,9 +12,9 @@ import argparse
 from pathlib import Path
 
 from hf_encoders.data.corpus.text_files import check_text_files
+from hf_encoders.data.corpus.text_options import add_text_arguments, check_text
 from hf_encoders.inputs import check_name_or_path, check_packages
 from hf_encoders.options.names import HELD_OUT_MEGABYTES, KINDS
-from hf_encoders.options.text import add_text_arguments, check_text
 from hf_encoders.registration import family_names
 from hf_encoders.writing import check_folder
 

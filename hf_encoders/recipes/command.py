@@ -26,8 +26,6 @@ from hf_encoders.data.corpus.named_sources import named_values
 from hf_encoders.data.special_tokens import mask_and_padding, sequence_ends
 from hf_encoders.loading import check_first_position, check_rows, load_tokenizer, set_inputs, set_length
 from hf_encoders.objectives import Objective
-from hf_encoders.options.runs import OWN
-from hf_encoders.options.training_fields import given_fields
 from hf_encoders.recipes.plan import Plan, make_plan, measure_passes
 from hf_encoders.recipes.pretrained_folder import metrics_of_source, save_pretrained_folder, with_nats_per_byte
 from hf_encoders.recipes.recipe import Recipe
@@ -50,12 +48,14 @@ from hf_encoders.recipes.run_folder import (
     settings_facts,
     write_run,
 )
+from hf_encoders.recipes.run_options import OWN
 from hf_encoders.recipes.sources import Sources, bytes_per_token, divided
 from hf_encoders.saved_files import CARD_FILE, published_files, refuse_secrets
 from hf_encoders.training.faults.checkpoints import checkpoints_by_step, step_of
 from hf_encoders.training.faults.out_of_memory import is_out_of_memory
 from hf_encoders.training.head_warm_up import HeadWarmUpCallback
 from hf_encoders.training.trainer import PreTrainingTrainer
+from hf_encoders.training_fields import given_fields
 from hf_encoders.writing import locked
 
 

@@ -11,7 +11,7 @@ from hf_encoders.data.corpus.named_sources import named_paths
 from hf_encoders.data.corpus.text_files import text_files
 from hf_encoders.inputs import check_name_or_path, did_you_mean
 from hf_encoders.option_names import NOTHING
-from hf_encoders.options.training_fields import add_field_arguments
+from hf_encoders.training_fields import add_field_arguments
 from hf_encoders.writing import check_folder
 
 

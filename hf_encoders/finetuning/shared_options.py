@@ -7,7 +7,7 @@ from typing import Any
 
 from hf_encoders.option_names import NOTHING
 from hf_encoders.options.names import FORMS
-from hf_encoders.options.training_fields import add_field_arguments
+from hf_encoders.training_fields import add_field_arguments
 
 
 SPLITS = ("train", "validation", "test")
