@@ -54,7 +54,7 @@ def run_command(words: list[str]) -> int:
     try:
         with contextlib.ExitStack() as arguments.until_end:  # released when the command ends
             arguments.check(arguments)  # before torch and transformers are imported
-            return importlib.import_module(f"hf_encoders.commands.{arguments.command}").run(arguments)
+            return arguments.run(arguments)
     except Exception as error:
         from hf_encoders.writing import storage_problem
 
@@ -69,7 +69,7 @@ def run_command(words: list[str]) -> int:
 
 
 def parse(words: list[str]) -> argparse.Namespace:
-    """The arguments of a command line; only the options of the command that it names are imported."""
+    """The arguments of a command line; only the command that it names is imported."""
     parser = _Parser(prog="hf-encoders", description="Pre-train, fine-tune and publish encoder-only language models.")
     parser.add_argument("--version", action="version", version=f"hf_encoders {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -77,10 +77,10 @@ def parse(words: list[str]) -> argparse.Namespace:
     for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter)
         if name == named:
-            options = importlib.import_module(f"hf_encoders.options.{name}")
-            command.description = options.__doc__
-            options.add_arguments(command)
-            command.set_defaults(check=options.check, parser=command)
+            module = importlib.import_module(f"hf_encoders.commands.{name}")
+            command.description = module.__doc__
+            module.add_arguments(command)
+            command.set_defaults(check=module.check, run=module.run, parser=command)
     arguments, unknown = parser.parse_known_args(with_hyphens(words))
     if unknown:
         typed = dict(zip(with_hyphens(words), words, strict=True))

@@ -8,6 +8,8 @@ process stays transformers' own. It happens at the first use of a public name of
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from hf_encoders.source_literals import literals
+
 
 if TYPE_CHECKING:
     from hf_encoders.models.encoder_configuration import EncoderConfig
@@ -30,6 +32,19 @@ def family_names() -> list[str]:
     """The `model_type` of each family, also of your own ones; imports none of them."""
     added = (config_class.model_type for config_class in _registered)
     return list(dict.fromkeys([*(name.replace("_", "-") for name in FAMILIES), *added]))
+
+
+def vocabulary_kinds() -> dict[str, tuple[str, int]]:
+    """The first family with each kind of vocabulary, and its default number of entries; imports none of them.
+
+    >>> vocabulary_kinds()["bpe"]
+    ('roberta', 50265)
+    """
+    kinds: dict[str, tuple[str, int]] = {}
+    for family in FAMILIES:
+        fields = {**literals("models.encoder_configuration"), **literals(f"models.configuration_{family}")}
+        kinds.setdefault(fields["VOCABULARY_KIND"], (fields["model_type"], fields["vocab_size"]))
+    return kinds
 
 
 def config_class_of(family: str) -> type["EncoderConfig"]:

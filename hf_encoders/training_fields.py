@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_encoders.option_names import NAMES
+from hf_encoders.source_literals import literal
 
 
 # Modules of transformers with the class, and with the enumerations of its fields.
@@ -57,9 +58,9 @@ def field_options() -> dict[str, dict[str, Any]]:
     for node in classes["TrainingArguments"].body:
         if isinstance(node, ast.AnnAssign):
             field = {keyword.arg: keyword.value for keyword in getattr(node.value, "keywords", ())}
-            default = _literal(field.get("default"))
+            default = literal(field.get("default"))
             option = _option(ast.unparse(node.annotation).split(" | "), default, choices)
-            if option is not None and _literal(field.get("init")) is not False:
+            if option is not None and literal(field.get("init")) is not False:
                 options[node.target.id] = option | _metadata(field.get("metadata"))
     options["optim"]["choices"] = [*OWN_OPTIMIZERS, *options["optim"]["choices"]]
     return options
@@ -68,21 +69,13 @@ def field_options() -> dict[str, dict[str, Any]]:
 def _metadata(node: ast.expr | None) -> dict[str, Any]:
     """What a field's metadata says about its option, as far as it is written out."""
     pairs = zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ()
-    said = {_literal(key): _literal(value) for key, value in pairs}
+    said = {literal(key): literal(value) for key, value in pairs}
     return {name: said[name] for name in ("nargs", "const", "choices") if said.get(name) is not None}
-
-
-def _literal(node: ast.expr | None) -> Any:
-    """The value of an expression that is written out; None for another one."""
-    try:
-        return None if node is None else ast.literal_eval(node)
-    except ValueError:
-        return None
 
 
 def _values(node: ast.ClassDef) -> list[str]:
     """The values of an enumeration of str."""
-    return [_literal(line.value) for line in node.body if isinstance(line, ast.Assign)]
+    return [literal(line.value) for line in node.body if isinstance(line, ast.Assign)]
 
 
 def _option(kinds: list[str], default: Any, choices: Mapping[str, list[str]]) -> dict[str, Any] | None:

@@ -17,8 +17,6 @@ from hf_encoders import cli
 from hf_encoders.commands import export, finetune, pretrain
 from hf_encoders.finetuning.shared_options import SET_BY_COMMAND, add_training_arguments
 from hf_encoders.option_names import NAMES
-from hf_encoders.options import finetune as finetune_options
-from hf_encoders.options import pretrain as pretrain_options
 from hf_encoders.recipes.run_options import SET_BY_RUN
 from hf_encoders.training_fields import field_options, given_fields
 
@@ -26,7 +24,7 @@ from hf_encoders.training_fields import field_options, given_fields
 @pytest.fixture
 def unchecked(monkeypatch):
     """Accept paths of nothing."""
-    for module in (finetune_options, pretrain_options):
+    for module in (finetune, pretrain):
         monkeypatch.setattr(module, "check", lambda arguments: None)
 
 
@@ -174,7 +172,7 @@ def test_fields_are_options_of_pretrain_and_finetune_alike(called):
 
 def test_every_field_is_an_option_unless_the_command_sets_it():
     for add, set_by_command in (
-        (pretrain_options.add_arguments, SET_BY_RUN),
+        (pretrain.add_arguments, SET_BY_RUN),
         (add_training_arguments, SET_BY_COMMAND),
     ):
         parser = argparse.ArgumentParser()

@@ -22,11 +22,11 @@ from transformers import (
 )
 from transformers.utils import is_flash_attn_2_available
 
+from hf_encoders.benchmark.choices import BASELINES
 from hf_encoders.benchmark.rows import Batch, Pool, original_ids
 from hf_encoders.benchmark.settings import Setting
 from hf_encoders.compilation import has_operator
 from hf_encoders.models.encoder_configuration import EncoderConfig
-from hf_encoders.options.benchmark import BASELINES
 from hf_encoders.publishing.saved_model import may_have_pooler
 
 

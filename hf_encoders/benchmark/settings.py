@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from hf_encoders.benchmark.choices import LONG, SIZES
 from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives import Objective, get_objective
-from hf_encoders.options.benchmark import LONG, SIZES
 from hf_encoders.recipes.model_config import tokenizer_fields
 from hf_encoders.registration import config_class_of
 

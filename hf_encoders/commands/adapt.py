@@ -1,40 +1,131 @@
-"""Run `hf-encoders adapt`; its options are in `hf_encoders/options/adapt.py`."""
+"""`hf-encoders adapt CHECKPOINT --corpus TEXT --output DIR`: continue the pre-training of an encoder on your text.
+
+CHECKPOINT is a folder or a name on the Hub, of this package or of transformers: family, tokenizer, sizes and objective
+are read from it. Heads that it does not have are new, and learn alone in the first steps. Held-out text is evaluated
+before and after; with --keep also general text, which shows what is forgotten, and --replay mixes it in against that.
+
+For words of the domain, first give the tokenizer entries for them: `hf-encoders tokenizer --extend CHECKPOINT`.
+
+Without --recipe, the batch is chosen for the device, the number of steps for the size of the text, and the learning
+rate for the width of the encoder; --max-steps and --learning-rate set others. Recipe, fields of
+transformers.TrainingArguments, --plan, resuming and extending are as for `hf-encoders pretrain` (see its --help).
+"""
 
 import argparse
-import dataclasses
 import os
 from pathlib import Path
-from typing import Any
 
-import torch
-
-from hf_encoders.adaptation.initial_checkpoint import InitialCheckpoint
-from hf_encoders.adaptation.positions import HOW
-from hf_encoders.data.corpus.named_sources import UNNAMED, named_paths
-from hf_encoders.finetuning.shared_options import BASE_RATE
-from hf_encoders.finetuning.training_options import rate_of_width
-from hf_encoders.loading import read_config
-from hf_encoders.models.encoder_configuration import EncoderConfig
-from hf_encoders.objectives import OBJECTIVES, get_objective
-from hf_encoders.options.adapt import EPOCHS, FEW_EXAMPLES, LEAST_STEPS, RECIPE, RECIPE_ON_CPU
-from hf_encoders.recipes.command import begin_from, overwrites, train_run
-from hf_encoders.recipes.plan import in_short
-from hf_encoders.recipes.recipe import Recipe, load_recipe, recipe_names
-from hf_encoders.recipes.recipe_fields import SHORTEST
-from hf_encoders.recipes.run_corpus import CorpusPaths
-from hf_encoders.recipes.run_folder import phases_of, read_run_file
-from hf_encoders.records.training_record import TrainingRecord
-from hf_encoders.training.layer_decay import check_layer_decay
+from hf_encoders.inputs import check_model
+from hf_encoders.recipes.run_options import (
+    EPOCHS,
+    LEAST_STEPS,
+    RECIPE,
+    RECIPE_ON_CPU,
+    add_run_arguments,
+    check_run,
+    check_text_or_corpus,
+)
+from hf_encoders.recipes.shipped import recipe_names, recipes_for_help, text_objectives
+from hf_encoders.source_literals import constant
 from hf_encoders.training_fields import given_fields
 
 
-DOMAIN, GENERAL = "domain", "general"  # names of the sources, with --keep
+POSITIONS = constant("adaptation.positions", "HOW")
+HEAD_STEPS = constant("adaptation.initial_checkpoint", "HEAD_STEPS")
+SHORTEST = constant("recipes.recipe_fields", "SHORTEST")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
+    parser.add_argument("checkpoint", metavar="CHECKPOINT", help="folder, or name on the Hub, of an encoder")
+    names = [name for name in recipe_names() if name.startswith("adapt")]
+    parser.epilog = recipes_for_help(names)
+    parser.add_argument(
+        "--recipe",
+        metavar="RECIPE",
+        help=f"one of those below, or a YAML file (default: {RECIPE}, on a CPU {RECIPE_ON_CPU}, with as many steps as "
+        f"read the text {EPOCHS} times, from {LEAST_STEPS} to the recipe's, and a learning rate for the width)",
+    )
+    parser.add_argument(
+        "--objective",
+        choices=text_objectives(),
+        help="(default: that of the model class in the checkpoint's config.json, `architectures`: BertForPreTraining "
+        "trains sentence pairs too, BertForMaskedLM does not)",
+    )
+    parser.add_argument(
+        "--max-length",
+        type=int,
+        metavar="TOKENS",
+        help="longest examples, special tokens included; more than the checkpoint has positions for extends their "
+        "table (default: the recipe's, or the checkpoint's if it is shorter)",
+    )
+    parser.add_argument(
+        "--positions",
+        choices=POSITIONS,
+        help="how a longer table of positions begins: as copies of the old ones, or stretched (default: "
+        f"{POSITIONS[0]})",
+    )
+    parser.add_argument(
+        "--keep",
+        action="extend",
+        nargs="+",
+        metavar="PATH",
+        help="general text, evaluated too; a prepared corpus or files",
+    )
+    parser.add_argument(
+        "--replay",
+        type=float,
+        default=0.0,
+        metavar="SHARE",
+        help="share of the examples that are of --keep, in [0, 1): against forgetting (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--head-steps",
+        type=float,
+        metavar="X",
+        help="steps in which new heads learn alone, before the learning rate is warmed up once more; below 1 a share "
+        f"of all steps (default: {HEAD_STEPS})",
+    )
+    parser.add_argument(
+        "--layer-decay",
+        type=float,
+        metavar="X",
+        help="each layer's learning rate as a share of that of the layer above, in (0, 1] (default: the recipe's, or "
+        "1: one rate for all)",
+    )
+    parser.add_argument(
+        "--tokenizer", metavar="DIR_OR_NAME", help="the checkpoint's, if it is elsewhere (default: in CHECKPOINT)"
+    )
+    add_run_arguments(parser)
+
+
+def check(arguments: argparse.Namespace) -> None:
+    """Refuse a recipe and paths that are wrong, and numbers out of range."""
+    if not 0 <= arguments.replay < 1:
+        raise ValueError(f"--replay {arguments.replay}: it is a share in [0, 1).")
+    if arguments.max_length is not None and arguments.max_length < SHORTEST:
+        raise ValueError(f"--max-length {arguments.max_length} must be at least {SHORTEST} tokens.")
+    check_model(arguments.checkpoint, f"CHECKPOINT {arguments.checkpoint!r}")
+    check_text_or_corpus(arguments.keep or (), "--keep")
+    check_run(arguments)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Train on."""
-    if arguments.max_length is not None and arguments.max_length < SHORTEST:
-        raise ValueError(f"--max-length {arguments.max_length} must be at least {SHORTEST} tokens.")
+    from hf_encoders.adaptation.initial_checkpoint import InitialCheckpoint
+    from hf_encoders.loading import read_config
+    from hf_encoders.recipes.adapted import (
+        add_general_text,
+        default_recipe,
+        fitted,
+        objective_of,
+        recipe_for,
+        warning_of_rate,
+    )
+    from hf_encoders.recipes.command import begin_from, overwrites, train_run
+    from hf_encoders.recipes.recipe import load_recipe
+    from hf_encoders.recipes.run_folder import read_run_file
+
     add_general_text(arguments)
     config = read_config(arguments.checkpoint, "CHECKPOINT")
     noted = None if overwrites(arguments) else read_run_file(Path(arguments.output))
@@ -49,151 +140,10 @@ def run(arguments: argparse.Namespace) -> int:
         recipe = fitted(recipe, config, arguments, noted)
     elif is_first and (warning := warning_of_rate(recipe, config, arguments)):
         print(f"warning: {warning}", flush=True)
-    objective, positions = recipe.own_objective, arguments.positions or HOW[0]
+    objective, positions = recipe.own_objective, arguments.positions or POSITIONS[0]
     if recipe.model and is_first:
         longer = f"{recipe.longest:,} tokens are more than the checkpoint has positions for"
         print(f"{longer}: its table is extended (--positions {positions}).", flush=True)
     initial = InitialCheckpoint(arguments.checkpoint, config, objective.auto_class, positions, arguments.head_steps)
     begin_from(arguments.checkpoint, arguments, "CHECKPOINT")
     return train_run(arguments, recipe, objective.of_checkpoint(initial))
-
-
-def default_recipe(noted: dict[str, Any] | None, given: dict[str, Any]) -> str:
-    """The recipe that the run of the output folder has, if it is one of the two; else that for this machine."""
-    begun = None if noted is None else noted["recipe"]["name"]
-    here = RECIPE if torch.accelerator.is_available() and not given.get("use_cpu") else RECIPE_ON_CPU
-    return begun if begun in (RECIPE, RECIPE_ON_CPU) else here
-
-
-def fitted(
-    recipe: Recipe, config: EncoderConfig, arguments: argparse.Namespace, noted: dict[str, Any] | None
-) -> Recipe:
-    """The recipe with the steps for the size of the text and the learning rate for the width, which are printed.
-
-    A run that goes on keeps those that it began with, in `noted`.
-    """
-    (phase,) = recipe.phases
-    if noted is not None:
-        rate = noted["training"]["learning_rate"]
-        return dataclasses.replace(recipe, phases=phases_of(noted), training=recipe.training | {"learning_rate": rate})
-    corpus = CorpusPaths.of_words(arguments.corpus, arguments.language, arguments.source_options)
-    tokens = sum(corpus.tokens(name) for name in corpus.paths if arguments.keep is None or name != GENERAL)
-    read = EPOCHS * tokens / (1 - arguments.replay)
-    if read < LEAST_STEPS * phase.examples * phase.length:
-        phase = dataclasses.replace(phase, examples=FEW_EXAMPLES)
-    base = BASE_RATE if phase.examples == FEW_EXAMPLES else recipe.training["learning_rate"]
-    steps = round(min(max(read / (phase.examples * phase.length), LEAST_STEPS), phase.steps))
-    rate = rate_of_width(config.hidden_size, base)
-    given = given_fields(arguments)
-    if os.environ.get("RANK", "0") == "0":
-        print(f"Chosen without --recipe: {phase.examples} examples of {phase.length} tokens a step", end="")
-        if "max_steps" not in given:
-            limits = f"from {LEAST_STEPS:,} to {phase.steps:,}"
-            print(f", {steps:,} steps for about {in_short(tokens)} tokens of text ({EPOCHS} times, {limits})", end="")
-        if "learning_rate" not in given:
-            print(f", learning rate {rate:g} for width {config.hidden_size}", end="")
-        print(".", flush=True)
-    phase = dataclasses.replace(phase, steps=steps)
-    return dataclasses.replace(recipe, phases=(phase,), training=recipe.training | {"learning_rate": rate})
-
-
-def warning_of_rate(recipe: Recipe, config: EncoderConfig, arguments: argparse.Namespace) -> str | None:
-    """What to say of a recipe with a learning rate for narrower encoders, unless another is given."""
-    rate = recipe.training.get("learning_rate", 0)
-    usual = rate_of_width(config.hidden_size, load_recipe(RECIPE).training["learning_rate"])
-    if "learning_rate" in given_fields(arguments) or rate <= 2 * usual:
-        return None
-    return (
-        f"the learning rate of --recipe {recipe.name}, {rate:g}, is for narrower encoders: for width "
-        f"{config.hidden_size}, give --learning-rate {rate_of_width(config.hidden_size):g}."
-    )
-
-
-def add_general_text(arguments: argparse.Namespace) -> None:
-    """Make the text of --keep a source of the run, drawn as often as --replay says."""
-    if arguments.keep is None:
-        if arguments.replay:
-            raise ValueError(f"--replay {arguments.replay} is of general text: give it with --keep.")
-        return
-    paths = named_paths(arguments.corpus, "--corpus")
-    if UNNAMED not in paths or arguments.sampling_alpha is not None or arguments.corpus_weights is not None:
-        raise ValueError(
-            "--keep goes with one --corpus without names: with several, name the general text too, and set its share "
-            "with --corpus-weights (0: for evaluation only)."
-        )
-    general = [f"{GENERAL}={path}" for path in arguments.keep]
-    arguments.corpus = [*(f"{DOMAIN}={path}" for path in arguments.corpus), *general]
-    arguments.source_options = {DOMAIN: "--corpus", GENERAL: "--keep"}
-    arguments.corpus_weights = [f"{DOMAIN}={1 - arguments.replay}", f"{GENERAL}={arguments.replay}"]
-
-
-def recipe_for(recipe: Recipe, objective: str, config: EncoderConfig, arguments: argparse.Namespace) -> Recipe:
-    """The recipe for the checkpoint's family and lengths, and an objective."""
-    if recipe.model:
-        raise ValueError(f"--recipe {recipe.name}: model: is the checkpoint's: leave its fields out.")
-    get_objective(objective).model_class(type(config))
-    rows = config.max_position_embeddings - type(config).position_rows(0, config.pad_token_id or 0)
-    longest = min(recipe.longest, rows) if arguments.max_length is None else arguments.max_length
-    phases = [dataclasses.replace(one, length=min(one.length, longest)) for one in recipe.phases]
-    if arguments.max_length is not None:
-        phases[-1] = dataclasses.replace(phases[-1], length=longest)
-    model = position_fields(config, longest, rows, arguments.positions)
-    fields = {"family": config.model_type, "objective": objective, "phases": tuple(phases), "model": model}
-    if arguments.layer_decay is not None:
-        check_layer_decay(arguments.layer_decay, "--layer-decay")
-        fields["layer_decay"] = arguments.layer_decay
-    return dataclasses.replace(recipe, **fields)
-
-
-def position_fields(config: EncoderConfig, longest: int, rows: int, how: str | None) -> dict[str, int]:
-    """The field of a model with positions for `longest` tokens, if the checkpoint, with those for `rows`, has fewer.
-
-    Raises:
-        ValueError: if `how` they begin was given and there are enough, and for a model without a table of them.
-    """
-    has_table = config.position_embedding_type == "absolute"
-    if how is not None and not has_table:
-        raise ValueError(
-            f"--positions {how}: the checkpoint has distances ({config.position_embedding_type}) and no table of "
-            "positions: leave it out."
-        )
-    if longest <= rows:
-        if how is not None:
-            raise ValueError(
-                f"--positions {how} is for longer texts than the checkpoint has positions for: give --max-length too, "
-                "or leave it out."
-            )
-        return {}
-    if not has_table:
-        raise ValueError(
-            f"--max-length {longest}: the checkpoint has distances of up to {rows} tokens "
-            f"({config.position_embedding_type}) and no table of positions that could become longer: give at most "
-            f"{rows}."
-        )
-    return {"max_position_embeddings": type(config).position_rows(longest, config.pad_token_id or 0)}
-
-
-def objective_of(config: EncoderConfig, source: str) -> str:
-    """The family's own recipe's, if the checkpoint was saved with its heads or no model has an MLM head; else mlm.
-
-    Where the checkpoint's training record names another objective of sentence pairs (MacBERT's), it is that.
-
-    Raises:
-        ValueError: for a record that cannot be read.
-    """
-    names = (name for name in recipe_names() if name.endswith("-minutes") and not name.startswith("adapt"))
-    recipes = (load_recipe(name) for name in names)
-    # Of several recipes of one family, the first by name is its own: bert-minutes; ernie-, macbert-minutes follow.
-    own = next((one.own_objective for one in recipes if one.family == config.model_type), None)
-    saved = {name.removeprefix("Hfe") for name in config.architectures or ()}
-    if own is None or own.needs:
-        return "mlm"
-    has_heads = own.model_class(type(config)).__name__.removeprefix("Hfe") in saved
-    if not has_heads and "AutoModelForMaskedLM" in config.AUTO_MAP:
-        return "mlm"
-    try:
-        recorded = TrainingRecord.of_checkpoint(source).objectives
-    except ValueError as error:
-        raise ValueError(f"CHECKPOINT {source!r}: {error} Or give --objective.") from error
-    same = (one for one in OBJECTIVES.values() if one.terms == own.terms and one.turns_column is None)
-    return next((one.name for one in same if getattr(one, "title", None) in dict(recorded)), own.name)

@@ -1,161 +1,91 @@
-"""Run `hf-encoders evaluate`; its options are in `hf_encoders/options/evaluate.py`."""
+"""`hf-encoders evaluate`: score sentences with a masked language model, without any training.
+
+--text computes the pseudo-perplexity of the sentences in text files: exp of the mean negative log-probability of a
+token given all others (Salazar et al. 2020). It compares only models with the same tokenizer.
+--pairs computes the accuracy on minimal pairs in BLiMP's format: a pair is right if the acceptable sentence has the
+higher pseudo-log-likelihood, so chance is 50 %.
+Both cost one forward pass per token.
+"""
 
 import argparse
-import itertools
 import json
-import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-import transformers
-from transformers import AutoModelForMaskedLM, PreTrainedModel, PreTrainedTokenizerBase
-
-from hf_encoders.data import read_documents
-from hf_encoders.data.corpus.segmentation import splitter_for
-from hf_encoders.data.special_tokens import unknown_ids
-from hf_encoders.evaluation.minimal_pairs import MinimalPair, compare_pairs, read_minimal_pairs
-from hf_encoders.evaluation.pseudo_likelihood import (
-    pseudo_log_likelihoods,
-    pseudo_perplexity,
-    token_log_probabilities,
-)
-from hf_encoders.loading import load_config, load_tokenizer, load_weights, longest_input
-from hf_encoders.records.hardware import describe_hardware, describe_software
-from hf_encoders.records.tables import text_table
+from hf_encoders.data.corpus.text_files import check_text_files
+from hf_encoders.inputs import check_exists, check_model
+from hf_encoders.source_literals import constant
+from hf_encoders.writing import check_file
 
 
-MUCH_DAMAGED = 0.01  # share of sentences with invalid UTF-8 above which the file has another encoding
-MUCH_UNKNOWN = 0.01  # share of unknown tokens above which a warning is printed
+CLASSES = constant("loading", "CLASSES")
+MAX_TOKENS = constant("evaluation.pseudo_likelihood", "MAX_TOKENS")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    add = parser.add_argument
+    add("--model", required=True, metavar="DIR_OR_NAME", help="encoder with an MLM head")
+    add("--classes", choices=CLASSES, default=CLASSES[0], help="model classes (default: %(default)s)")
+    add("--text", nargs="+", metavar="PATH", help="text files, .jsonl files (field text) or folders of them")
+    splitting = parser.add_mutually_exclusive_group()
+    splitting.add_argument(
+        "--language", default="en", metavar="CODE", help="of --text, for sentence splitting (default: %(default)s)"
+    )
+    splitting.add_argument("--one-sentence-per-line", action="store_true", help="lines of --text are sentences")
+    add("--skip-long", action="store_true", help="skip sentences of --text that are too long (default: refuse them)")
+    add(
+        "--pairs",
+        nargs="+",
+        metavar="PATH",
+        help=".jsonl files, or folders of them, with sentence_good, sentence_bad and optionally UID (the paradigm; "
+        "default: the file's name)",
+    )
+    add("--limit", type=int, metavar="N", help="first N pairs of each file, and sentences of --text (default: all)")
+    add("--mask-rest-of-word", action="store_true", help="also mask the later tokens of the predicted token's word")
+    add("--max-tokens", type=int, default=MAX_TOKENS, metavar="N", help="per batch (default: %(default)s)")
+    add("--device", choices=["cpu", "cuda"], help="default: cuda if available, else cpu")
+    add("--json", metavar="FILE", help="also write the results to this file")
+
+
+def check(arguments: argparse.Namespace) -> None:
+    """Refuse paths that are wrong, and numbers out of range."""
+    if not arguments.text and not arguments.pairs:
+        raise ValueError("neither --text nor --pairs is given: name what to evaluate on.")
+    for name, value in (("limit", arguments.limit), ("max-tokens", arguments.max_tokens)):
+        if value is not None and value < 1:
+            raise ValueError(f"--{name} {value}: must be at least 1.")
+    check_text_files(arguments.text or (), "--text")
+    for path in arguments.pairs or ():
+        check_exists(path, "--pairs")
+    check_model(arguments.model, f"--model {arguments.model!r}")
+    if arguments.json:
+        check_file(arguments.json, "--json")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Compute and print what was asked for."""
-    check_device(arguments)
+    import transformers
+
+    from hf_encoders.evaluation import scores
+    from hf_encoders.evaluation.minimal_pairs import read_minimal_pairs
+    from hf_encoders.records.hardware import describe_hardware, describe_software
+
+    scores.check_device(arguments)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     # Input first: a wrong file is refused before anything is loaded.
     pairs = read_minimal_pairs(arguments.pairs, arguments.limit) if arguments.pairs else []
-    sentences = read_sentences(arguments) if arguments.text else []
-    tokenizer, model = load_encoder(arguments)
+    sentences = scores.read_sentences(arguments) if arguments.text else []
+    tokenizer, model = scores.load_encoder(arguments)
     results: dict[str, Any] = {"model": arguments.model, "mask_rest_of_word": arguments.mask_rest_of_word}
     if sentences:
-        results["text"] = evaluate_text(model, tokenizer, sentences, arguments)
-        print(format_text(results["text"]), flush=True)
+        results["text"] = scores.evaluate_text(model, tokenizer, sentences, arguments)
+        print(scores.format_text(results["text"]), flush=True)
     if pairs:
-        results["pairs"] = evaluate_pairs(model, tokenizer, pairs, arguments)
-        print(format_pairs(results["pairs"]), flush=True)
+        results["pairs"] = scores.evaluate_pairs(model, tokenizer, pairs, arguments)
+        print(scores.format_pairs(results["pairs"]), flush=True)
     if arguments.json:
         results["machine"] = {"hardware": describe_hardware(), **describe_software()}
         Path(arguments.json).write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     return 0
-
-
-def check_device(arguments: argparse.Namespace) -> None:
-    """Refuse CUDA where there is none."""
-    if arguments.device == "cuda" and not torch.cuda.is_available():
-        raise ValueError("--device cuda: torch finds no CUDA device here: use --device cpu.")
-
-
-def read_sentences(arguments: argparse.Namespace) -> list[str]:
-    """The sentences of --text."""
-    splitter = splitter_for(None if arguments.one_sentence_per_line else arguments.language)
-    documents = read_documents(arguments.text, sentence_splitter=splitter)
-    sentences = list(itertools.islice(itertools.chain.from_iterable(documents), arguments.limit))
-    if not sentences:
-        raise ValueError(f"--text {' '.join(arguments.text)}: has no sentence: name files with text.")
-    damaged = sum("\ufffd" in sentence for sentence in sentences)  # replaces invalid UTF-8
-    if damaged > MUCH_DAMAGED * len(sentences):
-        raise ValueError(
-            f"--text: {damaged} of {len(sentences)} sentences are not UTF-8: convert the files with iconv."
-        )
-    return sentences
-
-
-def load_encoder(arguments: argparse.Namespace) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
-    """The tokenizer, and the model on its device; refuses weights without an MLM head, which would be random."""
-    config = load_config(arguments.model, arguments.classes)
-    if type(config) not in AutoModelForMaskedLM._model_mapping:
-        raise ValueError(
-            f"--model {arguments.model!r} is a {config.model_type}, which has no head for masked tokens: give a model "
-            "with an MLM head."
-        )
-    tokenizer = load_tokenizer(arguments.model, "--model", config)
-    model, missing, _ = load_weights(arguments.model, AutoModelForMaskedLM, config)
-    if missing:
-        raise ValueError(
-            f"--model {arguments.model!r} has no weights for {missing[0]}: give one saved with its MLM head."
-        )
-    return tokenizer, model.to(arguments.device or ("cuda" if torch.cuda.is_available() else "cpu"))
-
-
-def evaluate_text(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, sentences: list[str], arguments: argparse.Namespace
-) -> dict[str, Any]:
-    """Pseudo-perplexity of sentences, with counts."""
-    num_sentences = len(sentences)
-    encoded = tokenizer(sentences, verbose=False)["input_ids"]
-    longest = longest_input(model.config, tokenizer)
-    kept = [i for i, ids in enumerate(encoded) if len(ids) <= longest]
-    texts = [sentences[i] for i in kept]
-    if len(kept) < num_sentences and not arguments.skip_long:
-        raise ValueError(
-            f"--text: {num_sentences - len(kept)} of {num_sentences} sentences are longer than the {longest} tokens "
-            "that the model takes: skip them with --skip-long."
-        )
-    if not kept:
-        raise ValueError(f"--skip-long: all {num_sentences} sentences are longer than {longest} tokens: shorten them.")
-    began = time.perf_counter()
-    scores = token_log_probabilities(
-        model, tokenizer, texts, arguments.mask_rest_of_word, arguments.max_tokens, progress=True
-    )
-    seconds = time.perf_counter() - began
-    tokens = sum(map(len, scores))
-    unknown = unknown_ids(tokenizer)
-    return {
-        "pseudo_perplexity": pseudo_perplexity(scores),
-        "log_likelihood_per_token": float(sum(text.sum() for text in scores) / tokens),
-        "sentences": len(kept),
-        "skipped_sentences": num_sentences - len(kept),
-        "tokens": tokens,
-        "unknown_share": sum(one in unknown for i in kept for one in encoded[i]) / tokens,
-        "seconds": seconds,
-    }
-
-
-def evaluate_pairs(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, pairs: list[MinimalPair], arguments: argparse.Namespace
-) -> dict[str, Any]:
-    """Accuracy on minimal pairs, overall and by paradigm."""
-    sentences = [pair.sentence_good for pair in pairs] + [pair.sentence_bad for pair in pairs]
-    began = time.perf_counter()
-    scores = pseudo_log_likelihoods(
-        model, tokenizer, sentences, arguments.mask_rest_of_word, arguments.max_tokens, progress=True
-    )
-    seconds = time.perf_counter() - began
-    overall, by_paradigm = compare_pairs(*np.split(scores, 2), [pair.paradigm for pair in pairs])
-    paradigms = {name: result._asdict() for name, result in by_paradigm.items()}
-    return {**overall._asdict(), "paradigms": paradigms, "seconds": seconds}
-
-
-def format_text(result: dict[str, Any]) -> str:
-    """The result of --text as lines to print."""
-    nats = result["log_likelihood_per_token"]
-    lines = [
-        f"pseudo-perplexity {result['pseudo_perplexity']:,.2f}, log-likelihood {nats:.3f} nats per token",
-        f"{result['sentences']:,} sentences, {result['tokens']:,} tokens, {result['seconds']:.1f} s",
-    ]
-    if result["skipped_sentences"]:
-        lines.append(f"{result['skipped_sentences']:,} sentences were too long and skipped")
-    if result["unknown_share"] > MUCH_UNKNOWN:
-        lines.append(f"warning: {result['unknown_share']:.1%} of tokens are unknown, which lowers the perplexity")
-    return "\n".join(lines)
-
-
-def format_pairs(result: dict[str, Any]) -> str:
-    """The result of --pairs as a table to print."""
-    rows = [["paradigm", "accuracy", "pairs", "ties"]]
-    for name, one in {**result["paradigms"], "all": result}.items():
-        rows.append([name, f"{one['accuracy']:.1%}", f"{one['pairs']:,}", f"{one['ties']:,}"])
-    return f"{text_table(rows, '<>')}\n{result['seconds']:.1f} s"

@@ -1,11 +1,35 @@
-"""Run `hf-encoders export`; its options are in `hf_encoders/options/export.py`."""
+"""`hf-encoders export`: convert a checkpoint to another format and verify that the outputs are the same.
+
+  native            transformers' own class: plain transformers, sentence-transformers, embedding servers
+  onnx              model.onnx for ONNX Runtime: any batch size, any length up to the model's
+  safetensors-bf16  this package's format in half the size
+
+The checkpoint may be this package's or transformers' own, in one safetensors file or in shards.
+"""
 
 import argparse
 import sys
 
-import transformers
+from hf_encoders.inputs import check_model
+from hf_encoders.publishing.export_forms import FORMS, check_form
 
-from hf_encoders.publishing.export import export_checkpoint
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.add_argument("directory", metavar="DIR_OR_NAME", help="folder of a checkpoint, or its name on the Hub")
+    parser.add_argument("--to", required=True, choices=FORMS, help="format")
+    parser.add_argument("--output", required=True, metavar="DIR", help="folder to create")
+    parser.add_argument(
+        "--head",
+        metavar="AUTO_CLASS",
+        help="a head in the weights, AutoModel for the encoder alone (default: the one that was saved)",
+    )
+
+
+def check(arguments: argparse.Namespace) -> None:
+    """Refuse paths that are wrong, and a format whose packages are missing."""
+    check_model(arguments.directory, f"DIR_OR_NAME {arguments.directory!r}")
+    check_form(arguments.to, arguments.output)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -14,6 +38,10 @@ def run(arguments: argparse.Namespace) -> int:
     Returns:
         `int`: 0 on success, 1 if the outputs differ, 2 if the weights cannot be read.
     """
+    import transformers
+
+    from hf_encoders.publishing.export import export_checkpoint
+
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     try:

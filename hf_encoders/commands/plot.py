@@ -1,23 +1,72 @@
-"""Run `hf-encoders plot`; its options are in `hf_encoders/options/plot.py`."""
+"""Compare the curves of runs with each other and with the reference of a shipped recipe.
+
+Draws a panel for each loss term and one for the speed. Prints a table of last values, the health warnings, and each
+run's difference from the reference at the same number of tokens. docs/health.md says how to read it.
+"""
 
 import argparse
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from hf_encoders.records.curves import Curve, compare, read_reference, read_run, reference_file, save_reference
-from hf_encoders.records.hardware import describe_hardware, describe_software
-from hf_encoders.records.plots import check_picture, draw_runs
+from hf_encoders.inputs import check_exists
 from hf_encoders.records.tables import text_table
-from hf_encoders.writing import check_folder
+from hf_encoders.source_literals import constant
+from hf_encoders.writing import check_file, check_folder
 
 
+if TYPE_CHECKING:
+    from hf_encoders.records.curves import Curve
+
+
+AXES = list(constant("records.plots", "AXES"))
 # Metric, heading and format of the columns around those of losses and accuracies.
 FIRST = (("step", "steps", ",.0f"), ("tokens_seen", "tokens", ",.0f"), ("training_seconds", "minutes", ".1f"))
 LAST = (("tokens_per_second", "tokens/s", ",.0f"), ("mfu", "MFU", ".1%"))
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.add_argument(
+        "runs",
+        nargs="+",
+        metavar="RUN",
+        help="output folder of a run, one of its checkpoints, or a file with its log (trainer_state.json)",
+    )
+    parser.add_argument("--reference", metavar="NAME", help="a shipped curve, or a .json file of --save-reference")
+    parser.add_argument(
+        "--output", metavar="FILE", help="picture to write: .png, .svg, .pdf ... (default: only the table is printed)"
+    )
+    parser.add_argument(
+        "--against",
+        choices=list(constant("records.plots", "AXES")),
+        default="steps",
+        help="horizontal axis (default: steps)",
+    )
+    parser.add_argument("--title", default="", help="title of the picture")
+    parser.add_argument(
+        "--save-reference",
+        metavar="NAME",
+        help="write the curve of a single RUN as a reference: a name, to keep it in the package, or a .json file",
+    )
+
+
+def check(arguments: argparse.Namespace) -> None:
+    """Refuse paths that are wrong."""
+    for path in arguments.runs:
+        check_exists(path, "RUN")
+    if arguments.save_reference and len(arguments.runs) > 1:
+        raise ValueError(f"--save-reference is for one run, but {len(arguments.runs)} were given: give one.")
+    if arguments.output:
+        check_file(arguments.output, "--output")
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Draw the runs, and print table and comparisons."""
+    from hf_encoders.records.curves import compare, read_reference, read_run, reference_file, save_reference
+    from hf_encoders.records.hardware import describe_hardware, describe_software
+    from hf_encoders.records.plots import check_picture, draw_runs
+
     if arguments.output:
         check_picture(arguments.output, "--output")
     if arguments.save_reference:
@@ -42,9 +91,10 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def format_table(curves: list[Curve]) -> str:
+def format_table(curves: "list[Curve]") -> str:
     """Last values with a row per run, without metrics that no run logged.
 
+    >>> from hf_encoders.records.curves import Curve
     >>> print(format_table([Curve("a", [{"step": 1000, "mlm_loss": 5.5, "training_seconds": 90}]), Curve("bb", [])]))
         steps  minutes  mlm_loss
     a   1,000      1.5     5.500

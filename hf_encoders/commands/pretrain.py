@@ -1,16 +1,60 @@
-"""Run `hf-encoders pretrain`; its options are in `hf_encoders/options/pretrain.py`."""
+"""`hf-encoders pretrain RECIPE --corpus DIR --output DIR`: train an encoder from a recipe: planned, resumable.
+
+RECIPE is one of those below, or a YAML file of your own. PATH of --corpus is a corpus that `hf-encoders corpus` made
+(with --tokenizer, the one it was made with), or text: files or folders as for `hf-encoders corpus`; then the recipe's
+tokenizer is trained on it, if none is given, and the corpus is prepared in the output folder.
+
+--corpus de=PATH en=PATH names sources (languages, domains): each is drawn as often as its size to the power
+--sampling-alpha says, or its weight in --corpus-weights, and is evaluated by itself too.
+
+Every field of transformers.TrainingArguments is an option too and takes precedence over the recipe: --learning-rate
+1e-4 --bf16 --optim adafactor --report-to tensorboard --push-to-hub ... --max-steps N makes the recipe's run one of N
+steps: phases and warm-up keep their shares. --per-device-train-batch-size N is how many examples of the longest phase
+a device takes at once; steps keep the recipe's number of examples, by accumulation.
+
+With the same arguments, an interrupted run resumes from its newest complete checkpoint. A larger --max-steps, or a
+recipe with a longer last phase or further phases, extends a run, also a finished one.
+In several processes: torchrun --nproc_per_node N --no-python hf-encoders pretrain ...
+"""
 
 import argparse
 import dataclasses
 
-from hf_encoders.adaptation.initial_checkpoint import InitialCheckpoint
-from hf_encoders.loading import read_config
-from hf_encoders.recipes.command import begin_from, train_run
-from hf_encoders.recipes.recipe import load_recipe
+from hf_encoders.inputs import check_model
+from hf_encoders.recipes.run_options import add_run_arguments, check_run
+from hf_encoders.recipes.shipped import recipe_names, recipes_for_help
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
+    names = [name for name in recipe_names() if not name.startswith("adapt")]
+    parser.epilog = recipes_for_help(names)
+    parser.add_argument("recipe", metavar="RECIPE", help="one of those below, or a YAML file")
+    parser.add_argument("--tokenizer", metavar="DIR_OR_NAME", help="default, for text: trained as the recipe says")
+    parser.add_argument(
+        "--from",
+        dest="initial",
+        metavar="DIR_OR_NAME",
+        help="begin as this checkpoint, with its sizes and tokenizer, instead of randomly initialised (of the "
+        "recipe's model:, dropout alone is used); `hf-encoders adapt` has settings for that",
+    )
+    add_run_arguments(parser)
+
+
+def check(arguments: argparse.Namespace) -> None:
+    """Refuse a recipe and paths that are wrong."""
+    if arguments.initial is not None:
+        check_model(arguments.initial, f"--from {arguments.initial!r}")
+    check_run(arguments)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Train a new model."""
+    from hf_encoders.adaptation.initial_checkpoint import InitialCheckpoint
+    from hf_encoders.loading import read_config
+    from hf_encoders.recipes.command import begin_from, train_run
+    from hf_encoders.recipes.recipe import load_recipe
+
     recipe = load_recipe(arguments.recipe)
     objective = recipe.own_objective
     if objective.needs:

@@ -1,68 +1,204 @@
-"""Run `hf-encoders tokenizer`; its options are in `hf_encoders/options/tokenizer.py`."""
+"""`hf-encoders tokenizer`: train a tokenizer of a family's kind on text files or a dataset, with a report.
+
+`--from-sentencepiece FILE.model --family FAMILY` converts a SentencePiece file instead.
+
+`--extend CHECKPOINT --add N` adds entries for the words of the text to the tokenizer and the model of CHECKPOINT.
+
+The same text and settings give the same tokenizer. `AutoTokenizer.from_pretrained(DIR)` loads it, also where this
+package is not installed; `hf-encoders corpus` takes it as `--tokenizer DIR`.
+"""
 
 import argparse
-import json
-import math
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import transformers
-from tqdm.auto import tqdm
-from transformers import PreTrainedTokenizerBase
-
-from hf_encoders.adaptation.extended_checkpoint import Checkpoint, extend_checkpoint
-from hf_encoders.data.corpus.documents import DocumentReader
-from hf_encoders.data.corpus.named_sources import UNNAMED, languages_of, named_paths
-from hf_encoders.data.corpus.segmentation import splitter_for
-from hf_encoders.data.corpus.settings import library_versions
-from hf_encoders.data.corpus.shards import Reading
-from hf_encoders.data.corpus.sources import TextSource, make_source
 from hf_encoders.data.corpus.text_files import check_text_files
-from hf_encoders.data.corpus.text_options import load_split
-from hf_encoders.data.mixture import Sampling
-from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
-from hf_encoders.data.vocabulary.report import (
-    REPORT_FILE,
-    TokenizerReport,
-    sizes_table,
-    source_statistics,
-    tokenizer_statistics,
-)
-from hf_encoders.data.vocabulary.sentencepiece_model import tokenizer_of_sentencepiece
-from hf_encoders.data.vocabulary.source_words import CountedText, count_selected_text
-from hf_encoders.data.vocabulary.text_selection import HELD_OUT_BYTES, SelectedText
-from hf_encoders.data.vocabulary.tokenizer_training import pipeline_options, tokenizer_of_words, untrained_tokenizer
-from hf_encoders.data.vocabulary.word_counts import check_coverage
-from hf_encoders.loading import lost_capitals
-from hf_encoders.models.encoder_configuration import EncoderConfig
-from hf_encoders.options.names import KINDS
-from hf_encoders.options.tokenizer import SIZES_FILE
-from hf_encoders.recipes.command import some_of
-from hf_encoders.registration import config_class_of
-from hf_encoders.saved_files import save_tokenizer
-from hf_encoders.writing import UNFINISHED, check_folder, holds_files, locked, replaced_files
+from hf_encoders.data.corpus.text_options import add_text_arguments, check_text
+from hf_encoders.inputs import check_name_or_path, check_packages
+from hf_encoders.registration import config_class_of, family_names, vocabulary_kinds
+from hf_encoders.source_literals import constant
+from hf_encoders.writing import check_folder, locked
 
 
+SIZES_FILE = constant("data.vocabulary.command", "SIZES_FILE")
+HELD_OUT_BYTES = constant("data.vocabulary.text_selection", "HELD_OUT_BYTES")
 ADDED = 1000  # default number of entries that --extend adds
-# Options without effect on a tokenizer whose entries are there already, with their defaults.
-OF_LEARNING = {"vocab_size": None, "compare_sizes": None, "cased": False, "character_coverage": 1.0}
-# Those without effect on a tokenizer that is extended, and on one that is converted.
-OF_NEW_TOKENIZERS = {**OF_LEARNING, "lowercase": False, "strip_accents": False, "max_length": 512}
-OF_TEXT = {"limit": None, "held_out": 0.01, "sampling_alpha": None, "language": []}
+# Options without effect on a tokenizer that is extended, besides those of learning, with their defaults.
+OF_PIPELINE = {"lowercase": False, "strip_accents": False, "max_length": 512}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    _add_text_arguments(parser)
+    kinds = vocabulary_kinds()
+    # The configurations' defaults. BERT: vocab.txt of the release (the paper, section 3, rounds to 30,000). RoBERTa:
+    # dict.txt of fairseq and the mask ("50K", section 4.4). ALBERT: section 4.1.
+    sizes = ", ".join(f"{kind} {size:,}" for kind, (_, size) in kinds.items())
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument(
+        "--kind",
+        choices=list(kinds),
+        help="vocabulary and special tokens of "
+        f"{', '.join(f'{family} ({kind})' for kind, (family, _) in kinds.items())}",
+    )
+    which.add_argument(
+        "--family",
+        choices=family_names(),
+        help="vocabulary and special tokens of this family",
+    )
+    which.add_argument(
+        "--extend",
+        metavar="DIR_OR_NAME",
+        help="add entries to the tokenizer of this checkpoint, and rows to its model; or to a tokenizer alone",
+    )
+    parser.add_argument(
+        "--output",
+        required=True,
+        metavar="DIR",
+        help="folder of the tokenizer and its report; with --extend, of the checkpoint",
+    )
+    parser.add_argument(
+        "--add",
+        type=int,
+        metavar="N",
+        help="with --extend: entries to add at most, those that save most tokens of the text (default: 1000)",
+    )
+    parser.add_argument(
+        "--keep",
+        action="extend",
+        nargs="+",
+        metavar="PATH",
+        help="with --extend: other text, of which the report says how much is cut differently (default: none)",
+    )
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument(
+        "--vocab-size",
+        type=int,
+        metavar="N",
+        help=f"largest number of entries, special tokens included (default: {sizes})",
+    )
+    size.add_argument(
+        "--compare-sizes",
+        type=int,
+        action="extend",
+        nargs="+",
+        metavar="N",
+        help=f"train one of each size into DIR/N, counting words once, and print a table ({SIZES_FILE})",
+    )
+    case = parser.add_mutually_exclusive_group()
+    case.add_argument(
+        "--lowercase",
+        action="store_true",
+        help="lower-case the text (default, except for bpe and xlm-roberta, which never do)",
+    )
+    case.add_argument("--cased", action="store_true", help="keep upper case")
+    parser.add_argument(
+        "--strip-accents",
+        action="store_true",
+        help="remove combining marks, as the published uncased models do; not in bpe (default: keep them)",
+    )
+    parser.add_argument(
+        "--character-coverage",
+        type=float,
+        default=1.0,
+        metavar="SHARE",
+        help="share of the characters of the text in the vocabulary, in (0, 1]; no effect on bpe (default: "
+        "%(default)s; SentencePiece's is 0.9995)",
+    )
+    parser.add_argument(
+        "--max-length",
+        type=int,
+        default=512,
+        metavar="TOKENS",
+        help="longest sequence, recorded as model_max_length (default: %(default)s)",
+    )
+    parser.add_argument("--overwrite", action="store_true", help="first remove the tokenizer in --output")
+
+
+def _add_text_arguments(parser: argparse.ArgumentParser) -> None:
+    source = add_text_arguments(parser, takes_names=True)
+    source.add_argument(
+        "--from-sentencepiece",
+        metavar="FILE",
+        help="make the tokenizer of --family from this SentencePiece model, such as spiece.model, with its pieces",
+    )
+    parser.add_argument(
+        "--language",
+        action="extend",
+        nargs="+",
+        default=[],
+        metavar="[NAME=]CODE",
+        help="split the lines into sentences by the rules of this language, as `corpus` does; only bpe treats the "
+        "first word of a sentence differently (default: the name of a source, if it is a code of two letters; "
+        "otherwise take lines as they are)",
+    )
+    parser.add_argument(
+        "--sampling-alpha",
+        type=float,
+        metavar="X",
+        help="of sources named by --input NAME=PATH: each counts as much as its share of the bytes to the power X, in "
+        "(0, 1]; lower values give small sources more entries (default: 1)",
+    )
+    parser.add_argument(
+        "--limit",
+        type=float,
+        metavar="MEGABYTES",
+        help="text to train on at most, 10**6 bytes of UTF-8, evenly spread over the input; the beginning of a "
+        "--streaming dataset (default: all)",
+    )
+    parser.add_argument(
+        "--held-out",
+        type=float,
+        default=0.01,
+        metavar="SHARE",
+        help="share of the documents to measure instead of train on, in [0, 0.5]; at most "
+        f"{HELD_OUT_BYTES // 10**6} MB (default: %(default)s)",
+    )
+
+
+def check(arguments: argparse.Namespace) -> None:
+    """Refuse paths that are wrong."""
+    check_text(arguments, takes_names=True)
+    check_text_files(arguments.keep or (), "--keep")
+    if arguments.extend is not None:
+        check_name_or_path(arguments.extend, f"--extend {arguments.extend!r}")
+    if (file := arguments.from_sentencepiece) is not None:
+        if not Path(file).is_file():
+            raise ValueError(f"--from-sentencepiece {file!r} is no file: give the .model file.")
+        check_packages(("sentencepiece",), "--from-sentencepiece", "sentencepiece")
+    check_folder(arguments.output, "--output")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Train, measure and save."""
+    import transformers
+
+    from hf_encoders.data.mixture import Sampling
+    from hf_encoders.data.vocabulary.command import (
+        check_arguments,
+        check_output,
+        convert,
+        documents_of,
+        report_of,
+        save_with_report,
+        settings_of,
+        sources_of,
+    )
+    from hf_encoders.data.vocabulary.report import sizes_table
+    from hf_encoders.data.vocabulary.source_words import count_selected_text
+    from hf_encoders.data.vocabulary.tokenizer_training import (
+        pipeline_options,
+        tokenizer_of_words,
+        untrained_tokenizer,
+    )
+
     if arguments.extend is not None:
         return extend(arguments)
     for name in ("add", "keep"):
         if getattr(arguments, name) is not None:
             raise ValueError(f"--{name} is for --extend DIR_OR_NAME: leave it out.")
-    config_class = config_class_of(KINDS[arguments.kind][0] if arguments.kind else arguments.family)
+    config_class = config_class_of(vocabulary_kinds()[arguments.kind][0] if arguments.kind else arguments.family)
     if arguments.from_sentencepiece is not None:
         return convert(arguments, config_class)
     arguments.kind = config_class.VOCABULARY_KIND
@@ -105,43 +241,35 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def convert(arguments: argparse.Namespace, config_class: type[EncoderConfig]) -> int:
-    """Write the tokenizer of a SentencePiece file."""
-    for name, default in {**OF_LEARNING, **OF_TEXT}.items():
-        if getattr(arguments, name) != default:
-            option = name.replace("_", "-")
-            raise ValueError(f"--{option} has no effect with --from-sentencepiece, which reads no text: leave it out.")
-    output, file = Path(arguments.output), Path(arguments.from_sentencepiece)
-    check_output(output, arguments.overwrite)
-    arguments.until_end.enter_context(locked(output, "--output", wait=False))
-    options = {name: getattr(arguments, name) for name in ("max_length", "lowercase", "strip_accents")}
-    tokenizer = tokenizer_of_sentencepiece(file, config_class, **options)
-    settings = {"from_sentencepiece": file.name, "family": config_class.model_type, **options}
-    report = {"settings": settings, "entries": len(tokenizer), "versions": library_versions()}
-    with replaced_files(output) as unfinished:
-        save_tokenizer(tokenizer, unfinished)
-        (unfinished / REPORT_FILE).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-    if warning := lost_capitals(tokenizer):
-        print(f"warning: {warning}")
-    print(f"{len(tokenizer):,} entries; a model's vocab_size: {padded_vocab_size(tokenizer):,}")
-    print(f"AutoTokenizer.from_pretrained({str(output)!r}) loads it")
-    return 0
-
-
 def extend(arguments: argparse.Namespace) -> int:
     """Add entries to the tokenizer of a checkpoint, and their rows to its model."""
+    import transformers
+
+    from hf_encoders.adaptation.extended_checkpoint import Checkpoint, extend_checkpoint
+    from hf_encoders.data.mixture import Sampling
+    from hf_encoders.data.vocabulary.command import (
+        OF_LEARNING,
+        check_limit,
+        check_output,
+        documents_of,
+        reading_of,
+        settings_of,
+        some_lines,
+        sources_of,
+    )
+    from hf_encoders.data.vocabulary.source_words import count_selected_text
+    from hf_encoders.recipes.command import some_of
+
     if arguments.from_sentencepiece is not None:
         raise ValueError("--extend adds entries for text, and --from-sentencepiece reads none: give --input instead.")
     number = ADDED if arguments.add is None else arguments.add
     if number < 1:
         raise ValueError(f"--add {number} must be at least 1.")
-    for name, default in OF_NEW_TOKENIZERS.items():
+    for name, default in {**OF_LEARNING, **OF_PIPELINE}.items():
         if getattr(arguments, name) != default:
             option = name.replace("_", "-")
             raise ValueError(f"--{option} is for a new tokenizer, and --extend keeps the checkpoint's: leave it out.")
     check_limit(arguments)
-    if arguments.keep is not None:
-        check_text_files(arguments.keep, "--keep")
     output, source = Path(arguments.output), arguments.extend
     check_output(output, arguments.overwrite)
     checkpoint = Checkpoint.of(source, "--extend")
@@ -163,7 +291,7 @@ def extend(arguments: argparse.Namespace) -> int:
     sources = sources_of(arguments)
     limit = None if arguments.limit is None else max(int(arguments.limit * 1e6), 1)
     sampling = Sampling(arguments.sampling_alpha)
-    kept = None if arguments.keep is None else _some_lines(arguments)
+    kept = None if arguments.keep is None else some_lines(arguments)
     text = count_selected_text(sources, documents_of, checkpoint.tokenizer, arguments.held_out, limit, sampling)
     print(f"choosing {number:,} entries from {len(text.words):,} distinct words", file=sys.stderr)
     name = Path(source).name if Path(source).is_dir() else source  # the folder may be pushed: no paths
@@ -172,150 +300,3 @@ def extend(arguments: argparse.Namespace) -> int:
     print(report)
     print(f"{checkpoint.auto_class}.from_pretrained({str(output)!r}) loads it")
     return 0
-
-
-def _some_lines(arguments: argparse.Namespace) -> list[str]:
-    """Lines of --keep to measure, 10 MB at most, evenly from all of it.
-
-    Raises:
-        ValueError: If there is none.
-    """
-    source = make_source(arguments.keep, reader_for(None, arguments))
-    text = SelectedText(documents_of(source), 0.0, HELD_OUT_BYTES)
-    lines = list(text)
-    if not lines:
-        raise ValueError(f"--keep {' '.join(arguments.keep)}: there is no text: give other files, or leave it out.")
-    return lines
-
-
-def sources_of(arguments: argparse.Namespace) -> dict[str, TextSource]:
-    """The text by source; under `""` where it has no names."""
-    given = {UNNAMED: None} if arguments.input is None else named_paths(arguments.input, "--input")
-    if arguments.sampling_alpha is not None and UNNAMED in given:
-        raise ValueError("--sampling-alpha is for sources with names: give --input NAME=PATH for each.")
-    for paths in given.values():
-        check_text_files(paths or (), "--input")
-    found = {}
-    for name, code in languages_of(arguments.language, given, None).items():
-        text = load_split(arguments) if given[name] is None else given[name]
-        found[name] = make_source(text, reader_for(code, arguments))
-    return found
-
-
-def reader_for(language: str | None, arguments: argparse.Namespace) -> DocumentReader:
-    """What reads the documents of text in a language, from the columns that were given."""
-    columns = arguments.text_column, arguments.sentences_column, arguments.turns_column
-    return DocumentReader(splitter_for(language), *columns)
-
-
-def report_of(
-    learned: PreTrainedTokenizerBase,
-    settings: dict[str, Any],
-    sources: dict[str, TextSource],
-    counted: CountedText,
-    seconds: tuple[float, float],
-) -> TokenizerReport:
-    """The report on a tokenizer; `seconds` to count and to learn."""
-    texts = counted.sources
-    of_sources = {
-        name: source_statistics(
-            learned,
-            one.measured,
-            one.words,
-            megabytes=round(one.text.trained_bytes / 1e6, 3),
-            share=counted.shares[name],
-            is_held_out=bool(one.text.held_out),
-        )
-        for name, one in texts.items()
-        if name
-    }
-    return TokenizerReport(
-        settings=settings,
-        statistics=tokenizer_statistics(
-            learned, [line for one in texts.values() for line in one.measured], counted.words
-        ),
-        is_held_out=all(one.text.held_out for one in texts.values()),
-        run={
-            "megabytes": round(sum(one.text.trained_bytes for one in texts.values()) / 1e6, 3),
-            "held_out_megabytes": round(sum(one.text.held_out_bytes for one in texts.values()) / 1e6, 3),
-            "distinct_words": len(counted.words),
-            "counting_seconds": round(seconds[0], 2),
-            "learning_seconds": round(seconds[1], 2),
-        },
-        versions=library_versions(),
-        reading=reading_of(sources, counted),
-        sources=of_sources,
-    )
-
-
-def reading_of(sources: dict[str, TextSource], counted: CountedText) -> dict[str, Any]:
-    """Sentences that were read, damaged ones among them, and skipped files, for a report."""
-    skipped = sum((Counter(source.skipped_files) for source in sources.values()), Counter())
-    counts = sum((Counter(one.text.reading._asdict()) for one in counted.sources.values()), Counter())
-    return {**Reading()._asdict(), **counts, "skipped_files": dict(skipped.most_common())}
-
-
-def settings_of(arguments: argparse.Namespace, vocab_size: int, options: dict[str, bool]) -> dict[str, Any]:
-    """The settings for the report; files without their folders."""
-    source = arguments.dataset or named_paths(arguments.input, "--input")
-    if not arguments.dataset:
-        source = {name: [Path(path).name for path in paths] for name, paths in source.items()}
-        source = source.get(UNNAMED, source)
-    names = ("kind", "language", "limit", "held_out", "character_coverage", "max_length", "sampling_alpha")
-    return {"source": source, "vocab_size": vocab_size, **options} | {name: getattr(arguments, name) for name in names}
-
-
-def check_limit(arguments: argparse.Namespace) -> None:
-    """Refuse a limit of the text that is out of range."""
-    if arguments.limit is not None and not 0 < arguments.limit < math.inf:
-        raise ValueError(
-            f"--limit {arguments.limit} must be a number of megabytes above 0: leave it out to train on all text."
-        )
-
-
-def check_arguments(arguments: argparse.Namespace, sizes: list[int], options: dict[str, bool]) -> None:
-    """Refuse options without effect or out of range, before anything is read."""
-    check_limit(arguments)
-    Sampling(arguments.sampling_alpha)
-    for name, understood in (("lowercase", "do_lower_case" in options), ("strip_accents", len(options) > 1)):
-        if getattr(arguments, name) and not understood:
-            raise ValueError(
-                f"--{name.replace('_', '-')} has no effect with --{'family' if arguments.family else 'kind'} "
-                f"{arguments.family or arguments.kind}, whose tokenizer cannot do it: leave it out."
-            )
-    check_coverage(arguments.character_coverage)
-    if arguments.max_length < 1:
-        raise ValueError(f"--max-length {arguments.max_length} must be at least 1.")
-    for size in sizes:
-        if size < 1:
-            raise ValueError(f"--vocab-size {size} must be at least 1.")
-    if len(set(sizes)) < len(sizes):
-        raise ValueError(f"--compare-sizes {' '.join(map(str, sizes))} names a size twice: name each once.")
-
-
-def check_output(folder: Path, overwrite: bool) -> None:
-    """Refuse a folder that is not writable, or holds anything but, with --overwrite, a tokenizer of this command."""
-    check_folder(folder, "--output")
-    if holds_files(folder):
-        # The process of an earlier run may have been killed.
-        if not (folder / REPORT_FILE).exists() and not (folder / UNFINISHED).exists():
-            raise ValueError(f"--output '{folder}' holds files that this command did not write: name a new folder.")
-        if not overwrite:
-            raise ValueError(f"--output '{folder}' holds a tokenizer: name another folder, or add --overwrite.")
-
-
-def save_with_report(tokenizer: PreTrainedTokenizerBase, report: TokenizerReport, folder: Path) -> None:
-    """Write tokenizer and report into a folder; those of an earlier run are replaced once these are complete."""
-    with replaced_files(folder) as unfinished:
-        save_tokenizer(tokenizer, unfinished)
-        report.save(unfinished)
-
-
-def documents_of(source: TextSource) -> Iterator[list[str]]:
-    """The documents of a source, with a progress bar."""
-    read = source.reader()
-    unit_scale = source.progress_unit == "B"
-    with tqdm(total=source.total, desc="Counting words", unit=source.progress_unit, unit_scale=unit_scale) as progress:
-        for unit in source.units():
-            yield from read(unit.part)
-            progress.update(unit.size)

@@ -9,7 +9,7 @@ from typing import Any
 import datasets
 import numpy as np
 import torch
-from transformers import PreTrainedTokenizerBase
+from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
 
 from hf_encoders.models.encoder_answers import Answer, AnswerWindow, answer_windows, best_answers, trimmed_span
 
@@ -271,3 +271,14 @@ def _golds(answers: Any, where: str) -> tuple[list[str], list[int]]:
             f"{where}: its answers are {answers!r}: give {{'text': [...], 'answer_start': [...]}}, of equal length."
         )
     return golds, starts
+
+
+class WindowCollator(DataCollatorWithPadding):
+    """Pads windows to a batch whose loss excludes padding, so that it does not depend on the batch's composition.
+
+    transformers' own heads ignore `span_loss_over_padding`: their softmax includes padding.
+    """
+
+    def __call__(self, features: list[dict[str, Any]]) -> dict[str, Any]:
+        """Collate rows to `(B, T)` and `(B,)`."""
+        return {**super().__call__(features), "span_loss_over_padding": False}

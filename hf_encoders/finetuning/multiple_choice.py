@@ -3,21 +3,28 @@
 Every ending is a pair with its prompt; the head scores each pair, with a softmax over the endings of a row.
 """
 
+from __future__ import annotations
+
+import argparse
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import datasets
-import sklearn.metrics
-from transformers import (
-    AutoModelForMultipleChoice,
-    DataCollatorForMultipleChoice,
-    EvalPrediction,
-    PreTrainedTokenizerBase,
-)
 
-from hf_encoders.finetuning.baselines import Baseline, constant_metrics, most_frequent
-from hf_encoders.finetuning.data_files import require_columns
-from hf_encoders.finetuning.sequence_inputs import describe_lengths, encode_texts, require_text
-from hf_encoders.finetuning.task import PreparedTask
+if TYPE_CHECKING:
+    import datasets
+    from transformers import EvalPrediction, PreTrainedTokenizerBase
+
+    from hf_encoders.finetuning.task import PreparedTask
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the task's options: the keyword parameters of `prepare`."""
+    add = parser.add_argument
+    add("--prompt-column", default="prompt", metavar="NAME", help="column of the prompt or question (default: prompt)")
+    add(
+        "--ending-columns", nargs="+", default=["endings"], metavar="NAME", help="one of lists, or one for each ending"
+    )
+    add("--label-column", default="label", metavar="NAME", help="number of the right ending, from 0 (default: label)")
 
 
 def prepare(
@@ -37,6 +44,14 @@ def prepare(
         ending_columns (`Sequence` of `str`, *optional*): A column for each ending, or one with lists of endings, the
             same number in every row.
     """
+    import datasets
+    from transformers import AutoModelForMultipleChoice, DataCollatorForMultipleChoice
+
+    from hf_encoders.finetuning.baselines import Baseline, constant_metrics, most_frequent
+    from hf_encoders.finetuning.data_files import require_columns
+    from hf_encoders.finetuning.sequence_inputs import describe_lengths, encode_texts, require_text
+    from hf_encoders.finetuning.task import PreparedTask
+
     require_columns(data, prompt_column=prompt_column, label_column=label_column)
     for column in ending_columns:
         require_columns(data, ending_columns=column)
@@ -107,5 +122,7 @@ def grouped(values: list, size: int) -> list[list]:
 
 def choice_accuracy(prediction: EvalPrediction) -> dict[str, float]:
     """Share of rows whose right ending has the highest score."""
+    import sklearn.metrics
+
     chosen = prediction.predictions.argmax(axis=-1)
     return {"accuracy": float(sklearn.metrics.accuracy_score(prediction.label_ids, chosen))}

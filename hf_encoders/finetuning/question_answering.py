@@ -5,34 +5,47 @@ Rows have SQuAD's format: `id`, `question`, `context`, and `answers` with the li
 windows are compared. In a window without the whole answer, the first special token is the answer.
 """
 
+from __future__ import annotations
+
+import argparse
 import json
 from bisect import bisect_right
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import datasets
-from transformers import (
-    AutoModelForQuestionAnswering,
-    DataCollatorWithPadding,
-    EvalPrediction,
-    PreTrainedTokenizerBase,
-)
+from hf_encoders.source_literals import constant
 
-from hf_encoders.data.special_tokens import check_offsets
-from hf_encoders.finetuning.answer_windows import (
-    LabelledWindows,
-    Question,
-    decode_answers,
-    label_windows,
-    read_questions,
-)
-from hf_encoders.finetuning.baselines import Baseline
-from hf_encoders.finetuning.data_files import require_columns
-from hf_encoders.finetuning.sequence_inputs import right_padding
-from hf_encoders.finetuning.task import PreparedTask
-from hf_encoders.metrics import Squad, SquadV2
-from hf_encoders.models.encoder_answers import MAX_ANSWER_TOKENS, N_BEST, Answer, window_lengths
+
+if TYPE_CHECKING:
+    import datasets
+    from transformers import EvalPrediction, PreTrainedTokenizerBase
+
+    from hf_encoders.finetuning.answer_windows import LabelledWindows, Question
+    from hf_encoders.finetuning.task import PreparedTask
+    from hf_encoders.models.encoder_answers import Answer
+
+
+MAX_ANSWER_TOKENS = constant("models.encoder_answers", "MAX_ANSWER_TOKENS")
+N_BEST = constant("models.encoder_answers", "N_BEST")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the task's options: the keyword parameters of `prepare`."""
+    add = parser.add_argument
+    for name in ("id", "question", "context", "answers"):
+        add(f"--{name}-column", default=name, metavar="NAME", help=f"column of the {name} (default: {name})")
+    default = "or a third of the longest input if that is less"
+    add("--doc-stride", type=int, metavar="TOKENS", help=f"shared by neighbouring windows (default: 128, {default})")
+    add("--max-question-length", type=int, metavar="TOKENS", help=f"the rest is cut off (default: 64, {default})")
+    text = "longest predicted answer (default: %(default)s)"
+    add("--max-answer-length", type=int, default=MAX_ANSWER_TOKENS, metavar="TOKENS", help=text)
+    add("--n-best", type=int, default=N_BEST, metavar="N", help="candidates per question (default: %(default)s)")
+    text = "leave out questions whose answer is not found in the context (default: an error)"
+    add("--skip-invalid", action="store_true", help=text)
+    add("--allow-no-answer", action="store_true", help="questions may have no answer, as in SQuAD 2.0")
+    text = "predict 'no answer' if it scores this much more than the best answer (default: %(default)s)"
+    add("--null-threshold", type=float, default=0.0, metavar="X", help=text)
 
 
 def prepare(
@@ -73,6 +86,16 @@ def prepare(
         null_threshold (`float`, *optional*, defaults to 0.0): Predict "no answer" if it scores this much more than the
             best answer.
     """
+    from transformers import AutoModelForQuestionAnswering
+
+    from hf_encoders.data.special_tokens import check_offsets
+    from hf_encoders.finetuning.answer_windows import WindowCollator, decode_answers, label_windows, read_questions
+    from hf_encoders.finetuning.baselines import Baseline
+    from hf_encoders.finetuning.data_files import require_columns
+    from hf_encoders.finetuning.sequence_inputs import right_padding
+    from hf_encoders.finetuning.task import PreparedTask
+    from hf_encoders.models.encoder_answers import window_lengths
+
     for option, value in (("--max-answer-length", max_answer_length), ("--n-best", n_best)):
         if value < 1:
             raise ValueError(f"{option} {value} must be at least 1.")
@@ -133,17 +156,6 @@ def prepare(
     )
 
 
-class WindowCollator(DataCollatorWithPadding):
-    """Pads windows to a batch whose loss excludes padding, so that it does not depend on the batch's composition.
-
-    transformers' own heads ignore `span_loss_over_padding`: their softmax includes padding.
-    """
-
-    def __call__(self, features: list[dict[str, Any]]) -> dict[str, Any]:
-        """Collate rows to `(B, T)` and `(B,)`."""
-        return {**super().__call__(features), "span_loss_over_padding": False}
-
-
 def null_odds(answers: list[Answer]) -> float:
     """The score of "no answer" minus that of the best answer, or its own score without another candidate."""
     null = next(answer for answer in answers if not answer.text)
@@ -157,6 +169,8 @@ def answer_metrics(
 
     A threshold is below all of these if it is best never to answer.
     """
+    from hf_encoders.metrics import Squad, SquadV2
+
     references = [
         {"id": one.id, "answers": {"text": one.golds, "answer_start": [0] * len(one.golds)}} for one in questions
     ]

@@ -10,15 +10,18 @@ from typing import Any
 
 import datasets
 import numpy as np
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from hf_encoders.data.batches import IGNORED
 from hf_encoders.finetuning.baselines import compared
 from hf_encoders.finetuning.data_files import DataSource
 from hf_encoders.finetuning.runs import RunResult, RunSettings
 from hf_encoders.finetuning.task import PreparedTask
+from hf_encoders.finetuning.training_options import FAR_ABOVE, defaults
 from hf_encoders.records.tables import mean_and_deviation, text_table
 from hf_encoders.records.training_record import TrainingRecord, facts_of_this_process, name_of_checkpoint
 from hf_encoders.redaction import published, published_path
+from hf_encoders.saved_files import save_tokenizer
 from hf_encoders.writing import write_whole
 
 
@@ -218,3 +221,55 @@ def _evaluation(
                 seeds = (str(one.seed) for one in results)
                 entry["seeds"] = {seed: round(value, DIGITS) for seed, value in zip(seeds, values, strict=True)}
             yield entry
+
+
+def print_plan(task: PreparedTask, settings: RunSettings, max_length: int, steps: int, seeds: list[int]) -> None:
+    """Print what the runs will do."""
+    training = settings.training
+    rows = training["per_device_train_batch_size"] * training["gradient_accumulation_steps"]
+    print(f"model: {settings.model}, classes of {settings.classes}{', from scratch' * settings.from_scratch}")
+    for line in (f"longest input: {max_length} tokens", *task.plan):
+        print(f"  {line}")
+    print(f"  {steps:,} steps of {rows} rows per device, learning rate {training['learning_rate']:g}, seeds {seeds}")
+    if settings.layer_decay != 1:
+        print(f"  learning rate of each layer: {settings.layer_decay:g} times the next one's")
+    if settings.class_weights is not None:
+        shown = zip(task.label_names, settings.class_weights, strict=True)
+        print(f"  class weights: {', '.join(f'{name} {weight:.3g}' for name, weight in shown)}")
+
+
+def print_choices(given: dict[str, Any], chosen: dict[str, Any], config: PreTrainedConfig, examples: int) -> None:
+    """Print the learning rate and epochs if they are defaults, and a warning if the rate is unusually high."""
+    usual = defaults(config, examples, chosen)
+    options = [("learning_rate", "learning rate")]
+    if chosen["max_steps"] == -1:
+        options.append(("num_train_epochs", "epochs"))
+    made = [f"{name} {chosen[field]:g}" for field, name in options if field not in given]
+    if made:
+        print(f"  chosen for width {config.hidden_size} and {examples:,} training examples: {', '.join(made)}")
+    if chosen["learning_rate"] > FAR_ABOVE * usual["learning_rate"]:
+        print(
+            f"WARNING: --learning-rate {chosen['learning_rate']:g} is far above {usual['learning_rate']:g}, the "
+            "default for an encoder of this width: training may diverge."
+        )
+
+
+def save_run(result: RunResult, task: PreparedTask, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    """Write model, code, tokenizer and, if the task has a format for them, predictions."""
+    result.model.save_pretrained(folder)
+    save_tokenizer(tokenizer, folder)
+    if task.write_predictions is not None:
+        for name, predictions in result.predictions.items():
+            task.write_predictions(folder / f"predictions-{name}", name, predictions)
+
+
+def print_outcome(results: list[RunResult], task: PreparedTask, path: Path) -> None:
+    """Print the table, and what limits its meaning."""
+    print(f"\n{format_table(results, task)}")
+    if "validation" in task.eval_sets and results[0].best_step is not None:
+        print("the validation set chose the weights: its metrics are better than those on new data")
+    for result in results:
+        for warning in baseline_warnings(result, task):
+            print(f"WARNING: seed {result.seed}, {warning}")
+    seconds = sum(result.seconds for result in results)
+    print(f"{seconds:.0f} s of training, {results[0].tokens_per_second:,.0f} tokens/s; {path}")

@@ -3,30 +3,36 @@
 The head reads the pooled output at the first token (BERT, section 4.1). The longer text of a pair is truncated first.
 """
 
+from __future__ import annotations
+
+import argparse
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import datasets
-import sklearn.metrics
-from transformers import (
-    AutoModelForSequenceClassification,
-    DataCollatorWithPadding,
-    EvalPrediction,
-    PreTrainedTokenizerBase,
-)
+from hf_encoders.finetuning.shared_options import add_text_columns
 
-from hf_encoders.finetuning.baselines import Baseline, constant_metrics, most_frequent, most_frequent_set
-from hf_encoders.finetuning.label_values import (
-    class_fields,
-    describe_names,
-    label_columns,
-    read_label_lists,
-    read_labels,
-)
-from hf_encoders.finetuning.sequence_inputs import encode_splits, text_columns
-from hf_encoders.finetuning.task import PreparedTask
+
+if TYPE_CHECKING:
+    import datasets
+    from transformers import EvalPrediction, PreTrainedTokenizerBase
+
+    from hf_encoders.finetuning.task import PreparedTask
 
 
 SINGLE_LABEL_METRICS = ("accuracy", "f1_macro", "matthews_correlation")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the task's options: the keyword parameters of `prepare`."""
+    add_text_columns(
+        parser, "column of the label: text or a whole number; with --multi-label also A,B,...: a column of 0 or 1 each"
+    )
+    add = parser.add_argument
+    text = "any number of labels: a list, text with --label-separator, or one column per label"
+    add("--multi-label", action="store_true", help=text)
+    add("--label-separator", default=",", metavar="TEXT", help="between the labels of a row (default: %(default)s)")
+    text = "chooses the best checkpoint (default: accuracy; with --multi-label always f1_micro)"
+    add("--best-metric", choices=SINGLE_LABEL_METRICS, help=text)
 
 
 def prepare(
@@ -54,6 +60,19 @@ def prepare(
         best_metric (`str`, *optional*): `accuracy`, the default, `f1_macro` or `matthews_correlation`; with
             `multi_label` it is always `f1_micro`.
     """
+    from transformers import AutoModelForSequenceClassification, DataCollatorWithPadding
+
+    from hf_encoders.finetuning.baselines import Baseline, constant_metrics, most_frequent, most_frequent_set
+    from hf_encoders.finetuning.label_values import (
+        class_fields,
+        describe_names,
+        label_columns,
+        read_label_lists,
+        read_labels,
+    )
+    from hf_encoders.finetuning.sequence_inputs import encode_splits, text_columns
+    from hf_encoders.finetuning.task import PreparedTask
+
     if multi_label and best_metric is not None:
         raise ValueError(f"--best-metric {best_metric} is for one label per row, not for --multi-label: leave it out.")
     if multi_label and not label_separator:
@@ -98,6 +117,8 @@ def prepare(
 
 def single_label_metrics(prediction: EvalPrediction) -> dict[str, float]:
     """Accuracy, macro-averaged F1 and Matthews correlation of the classes with the highest score."""
+    import sklearn.metrics
+
     pairs = prediction.label_ids, prediction.predictions.argmax(axis=-1)
     return {
         "accuracy": float(sklearn.metrics.accuracy_score(*pairs)),
@@ -111,6 +132,8 @@ def multi_label_metrics(prediction: EvalPrediction) -> dict[str, float]:
 
     A label is predicted if its probability is above one half, its score above 0.
     """
+    import sklearn.metrics
+
     pairs = prediction.label_ids.astype(int), (prediction.predictions > 0).astype(int)
     return {
         "f1_micro": float(sklearn.metrics.f1_score(*pairs, average="micro", zero_division=0.0)),

@@ -4,24 +4,28 @@ The loss is the mean squared error on the numbers as they are in the data (STS-B
 Pearson's and Spearman's correlation of predictions and numbers.
 """
 
+from __future__ import annotations
+
+import argparse
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import datasets
-import scipy.stats
-from transformers import (
-    AutoModelForSequenceClassification,
-    DataCollatorWithPadding,
-    EvalPrediction,
-    PreTrainedTokenizerBase,
-)
+from hf_encoders.finetuning.shared_options import add_text_columns
 
-from hf_encoders.finetuning.baselines import Baseline, constant_metrics
-from hf_encoders.finetuning.sequence_inputs import encode_splits, text_columns
-from hf_encoders.finetuning.task import PreparedTask
+
+if TYPE_CHECKING:
+    import datasets
+    from transformers import EvalPrediction, PreTrainedTokenizerBase
+
+    from hf_encoders.finetuning.task import PreparedTask
 
 
 HIDDEN = -1.0  # stands for labels that are not published, in datasets of the Hub
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the task's options: the keyword parameters of `prepare`."""
+    add_text_columns(parser, "column of the number")
 
 
 def prepare(
@@ -39,6 +43,12 @@ def prepare(
         data, tokenizer, max_length: See `task.py`.
         text_column, text_pair_column, label_column (`str`, *optional*): Columns; by default without a second text.
     """
+    from transformers import AutoModelForSequenceClassification, DataCollatorWithPadding
+
+    from hf_encoders.finetuning.baselines import Baseline, constant_metrics
+    from hf_encoders.finetuning.sequence_inputs import encode_splits, text_columns
+    from hf_encoders.finetuning.task import PreparedTask
+
     columns = text_columns(data, text_column, text_pair_column, label_column)
     numbers = {split: read_numbers(rows[label_column], split, label_column) for split, rows in data.items()}
     if len(set(numbers["train"])) < 2:
@@ -79,6 +89,8 @@ def read_numbers(labels: Any, split: str, column: str) -> list[float]:
 
 def correlations(prediction: EvalPrediction) -> dict[str, float]:
     """Pearson's and Spearman's correlation, 0 if all predictions or all numbers are equal, and squared error."""
+    import scipy.stats
+
     predicted, numbers = prediction.predictions.reshape(-1), prediction.label_ids.reshape(-1)
     metrics = {"pearsonr": 0.0, "spearmanr": 0.0, "mse": float(((predicted - numbers) ** 2).mean())}
     # An untrained model may predict the same number for every row, and NaN cannot choose a checkpoint.

@@ -1,4 +1,4 @@
-"""Options of all fine-tuning tasks: the data, and how is trained on it."""
+"""Options of all fine-tuning tasks: the data, and how is trained on it; nothing here imports torch."""
 
 import argparse
 from dataclasses import dataclass
@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from hf_encoders.option_names import NOTHING
-from hf_encoders.options.names import FORMS
+from hf_encoders.source_literals import constant
 from hf_encoders.training_fields import add_field_arguments
 
 
+FORMS = constant("data.labelled_files", "FORMS")
 SPLITS = ("train", "validation", "test")
 NO_SPLIT = "none"  # instead of a split's name: do not use one
 HELD_OUT_SHARE = 0.1  # without evaluation files
@@ -160,3 +161,11 @@ def add_training_arguments(parser: argparse.ArgumentParser) -> None:
         "--eval-steps", type=int, metavar="N", help="evaluate every N optimizer steps (default: after every epoch)"
     )
     add_field_arguments(parser, SET_BY_COMMAND)
+
+
+def add_text_columns(parser: argparse.ArgumentParser, label: str) -> None:
+    """Add options for the columns; `label` describes the label column."""
+    add = parser.add_argument
+    add("--text-column", default="text", metavar="NAME", help="column of the text (default: text)")
+    add("--text-pair-column", metavar="NAME", help="column of the second text of a pair (default: none)")
+    add("--label-column", default="label", metavar="NAME", help=f"{label} (default: label)")

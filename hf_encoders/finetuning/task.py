@@ -1,11 +1,13 @@
 """The interface between the modules of the tasks and the training loop in `runs.py`.
 
-A task is a module with a docstring, the help of its command, and a function `prepare(data, tokenizer, *, max_length,
-...)`, which returns a `PreparedTask`. `data` is a `datasets.DatasetDict` of raw rows with `train` and optionally
-`validation` and `test`, in the formats of `labelled_files.py`; `tokenizer` is the encoder's. `max_length` is the
-longest input in tokens, with special tokens, at most what model and tokenizer take. All other keyword-only parameters
-are the task's options under the same names, with the same defaults; `options/finetuning_tasks.py` adds them, such as
-`--text-column`. Those that all tasks share, such as `--model`, `--train` and `--max-length`, belong to the command.
+A task is a module with a docstring, the help of its command, and two functions. `add_arguments(group)` adds the task's
+options, such as `--text-column`; those that all tasks share, such as `--model` and `--max-length`, belong to the
+command. `prepare(data, tokenizer, *, max_length, ...)` returns a `PreparedTask`; its other keyword-only parameters
+are the options under the same names, with the same defaults. `data` is a `datasets.DatasetDict` of raw rows with
+`train` and optionally `validation` and `test`, in the formats of `labelled_files.py`; `tokenizer` is the encoder's.
+`max_length` is the longest input in tokens, with special tokens, at most what model and tokenizer take.
+
+The module is imported for its options and its help: it imports transformers, datasets and numpy inside of functions.
 
 Errors in the user's data are `ValueError`s of `prepare` that name column, row or label.
 """

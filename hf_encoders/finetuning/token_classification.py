@@ -5,43 +5,41 @@ and special tokens are ignored in loss and metrics. Sentences longer than the en
 in which every word counts once.
 """
 
+from __future__ import annotations
+
+import argparse
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import datasets
-import numpy as np
-import sklearn.metrics
-from transformers import (
-    AutoModelForTokenClassification,
-    DataCollatorForTokenClassification,
-    EvalPrediction,
-    PreTrainedTokenizerBase,
-)
 
-from hf_encoders.data.batches import IGNORED
-from hf_encoders.finetuning.baselines import Baseline
-from hf_encoders.finetuning.data_files import require_columns
-from hf_encoders.finetuning.label_values import (
-    class_fields,
-    class_names,
-    describe_names,
-    name_of,
-    names_of_column,
-)
-from hf_encoders.finetuning.sequence_inputs import right_padding
-from hf_encoders.finetuning.task import PreparedTask
-from hf_encoders.finetuning.word_windows import WordWindow, word_windows
-from hf_encoders.metrics import Seqeval
-from hf_encoders.metrics.seqeval import name_in_metrics
+if TYPE_CHECKING:
+    import datasets
+    import numpy as np
+    from transformers import EvalPrediction, PreTrainedTokenizerBase
+
+    from hf_encoders.finetuning.task import PreparedTask
+    from hf_encoders.finetuning.word_windows import WordWindow
 
 
 OUTSIDE = "O"
 # Of IOB1, IOB2, IOE, IOBES, BILOU.
 PREFIXED_TAG = re.compile("[BIESLUM]-.+", re.IGNORECASE)
 ENTITY_TAG = re.compile(f"{OUTSIDE}|{PREFIXED_TAG.pattern}", re.IGNORECASE)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the task's options: the keyword parameters of `prepare`."""
+    add = parser.add_argument
+    add("--tokens-column", default="tokens", metavar="NAME", help="column with lists of words (default: tokens)")
+    add("--tags-column", default="ner_tags", metavar="NAME", help="column with lists of tags (default: ner_tags)")
+    text = "accuracy over words as the metric, whatever the tags (default: entity F1 if they are B-X, I-X and O)"
+    add("--word-metrics", action="store_true", help=text)
+    add("--label-all-tokens", action="store_true", help="label all tokens of a word, B-X as I-X after the first")
+    text = "shared by windows of a long sentence (default: a third of the longest input)"
+    add("--window-overlap", type=int, metavar="TOKENS", help=text)
 
 
 def prepare(
@@ -74,6 +72,16 @@ def prepare(
         ValueError: For a word without a tag (`None`, NaN, no text, -100), and for a tag without a prefix if most have
             one or are `O`, unless `word_metrics` is true.
     """
+    from transformers import AutoModelForTokenClassification, DataCollatorForTokenClassification
+
+    from hf_encoders.data.batches import IGNORED
+    from hf_encoders.finetuning.baselines import Baseline
+    from hf_encoders.finetuning.data_files import require_columns
+    from hf_encoders.finetuning.label_values import class_fields, class_names, describe_names, names_of_column
+    from hf_encoders.finetuning.sequence_inputs import right_padding
+    from hf_encoders.finetuning.task import PreparedTask
+    from hf_encoders.finetuning.word_windows import word_windows
+
     require_columns(data, tokens_column=tokens_column, tags_column=tags_column)
     splits = {split: read_sentences(rows, split, tokens_column, tags_column) for split, rows in data.items()}
     known = names_of_column(data["train"], tags_column) or []
@@ -146,13 +154,15 @@ class TaggedSentences(NamedTuple):
         line = "" if self.first_lines is None else f" (line {self.first_lines[sentence] + word})"
         return f"{self.split} data, row {sentence}{line}"
 
-    def with_capital_prefixes(self) -> "TaggedSentences":
+    def with_capital_prefixes(self) -> TaggedSentences:
         """Return the sentences with their tags as `capital_prefix` writes them."""
         return self._replace(tags=[list(map(capital_prefix, tags)) for tags in self.tags])
 
 
 def read_sentences(rows: datasets.Dataset, split: str, tokens_column: str, tags_column: str) -> TaggedSentences:
     """Return words and tags of a split, as text."""
+    from hf_encoders.finetuning.label_values import name_of, names_of_column
+
     known = names_of_column(rows, tags_column)
     sentences, all_tags = rows[tokens_column][:], rows[tags_column][:]
     first_lines = rows["first_line"][:] if "first_line" in rows.column_names else None
@@ -235,6 +245,10 @@ def label_windows(
         tokens; `sentence`, its index; `words`
         and `word_columns`, the indices of its words in the sentence and of their first tokens in the window.
     """
+    import datasets
+
+    from hf_encoders.data.batches import IGNORED
+
     ids = {name: number for number, name in enumerate(names)}
     rows = []
     for window in windows:
@@ -280,7 +294,7 @@ def predicted_tags(
     if len(predictions) != len(rows):
         raise ValueError(f"predictions has {len(predictions)} rows for {len(rows)} windows: predict on this split.")
     tags = [[default] * len(words) for words in sentences]
-    best = np.asarray(predictions).argmax(axis=-1)
+    best = predictions.argmax(axis=-1)
     columns = (rows[name] for name in ("sentence", "words", "word_columns"))
     for found, sentence, words, word_columns in zip(best, *columns, strict=True):
         for word, column in zip(words, word_columns, strict=True):
@@ -294,6 +308,9 @@ def entity_metrics(predicted: list[list[str]], gold: list[list[str]], names: Ite
     `Seqeval` leaves out types that are neither predicted nor true; here they are 0, so that all runs have the same
     metrics.
     """
+    from hf_encoders.metrics import Seqeval
+    from hf_encoders.metrics.seqeval import name_in_metrics
+
     # A class that no word has, such as `_` of a `ClassLabel`, may be predicted all the same.
     predicted = [[tag if ENTITY_TAG.fullmatch(tag) else OUTSIDE for tag in tags] for tags in predicted]
     metrics = Seqeval(keep_in_memory=True).compute(predictions=predicted, references=gold)
@@ -305,6 +322,8 @@ def entity_metrics(predicted: list[list[str]], gold: list[list[str]], names: Ite
 
 def metrics_of_words(predicted: list[list[str]], gold: list[list[str]], names: Iterable[str]) -> dict[str, float]:
     """Share of words with the right tag, and F1 averaged over tags."""
+    import sklearn.metrics
+
     pairs = [[tag for tags in rows for tag in tags] for rows in (gold, predicted)]
     return {
         "accuracy": float(sklearn.metrics.accuracy_score(*pairs)),

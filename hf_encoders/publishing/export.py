@@ -24,7 +24,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from hf_encoders.loading import load_tokenizer, read_config
 from hf_encoders.models.encoder_configuration import EncoderConfig
-from hf_encoders.options.export import check_form
+from hf_encoders.publishing.export_forms import FORMS, check_form
 from hf_encoders.publishing.probing import CHOICES, FP32_TOLERANCE, Difference, difference, outputs_of, probe_batch
 from hf_encoders.publishing.saved_model import load_source, native_class, pooler_arguments, saved_head
 from hf_encoders.saved_files import copy_modules, save_tokenizer
@@ -57,8 +57,6 @@ def export_checkpoint(
         ValueError: If the checkpoint does not have the form or head, the output exists, or a package is missing.
         RuntimeError: If the outputs of the export differ; it is removed.
     """
-    if form not in WRITERS:
-        raise ValueError(f"form={form!r}: choose one of {', '.join(WRITERS)}.")
     check_form(form, output)
     output, config = Path(output), read_config(source)
     if form == "native" and not config.is_native:
@@ -177,11 +175,9 @@ def _trace_to_onnx(
         model.config.return_dict = before
 
 
-WRITERS: dict[str, Callable[[PreTrainedModel, str, Path], None]] = {
-    "native": write_native,
-    "onnx": write_onnx,
-    "safetensors-bf16": write_bf16,
-}
+WRITERS: dict[str, Callable[[PreTrainedModel, str, Path], None]] = dict(
+    zip(FORMS, (write_native, write_onnx, write_bf16), strict=True)
+)
 
 
 def check_export(model: PreTrainedModel, head: str, folder: Path, form: str) -> Difference:

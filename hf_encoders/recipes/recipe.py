@@ -24,7 +24,8 @@ from hf_encoders.objectives import Objective, get_objective
 from hf_encoders.option_names import advice
 from hf_encoders.recipes.model_config import config_of_fields, language_fields, tokenizer_fields
 from hf_encoders.recipes.recipe_fields import Phase, TokenizerRecipe, sampling_of, with_preset
-from hf_encoders.recipes.run_options import RECIPES, SET_BY_RUN, recipe_file, recipe_names
+from hf_encoders.recipes.run_options import SET_BY_RUN
+from hf_encoders.recipes.shipped import RECIPES, recipe_file, recipe_names
 from hf_encoders.registration import config_class_of
 from hf_encoders.training.layer_decay import check_layer_decay
 from hf_encoders.training.mask_rate import MaskRate

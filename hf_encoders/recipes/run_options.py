@@ -1,21 +1,18 @@
-"""Options of the commands that train from a recipe: `pretrain`, `adapt` and `distil`."""
+"""Options of the commands that train from a recipe: `pretrain`, `adapt` and `distil`; nothing here imports torch."""
 
 import argparse
-import re
 from collections.abc import Iterable
-from itertools import takewhile
 from pathlib import Path
 
-import hf_encoders
 from hf_encoders.data.corpus.named_sources import named_paths
 from hf_encoders.data.corpus.text_files import text_files
-from hf_encoders.inputs import check_name_or_path, did_you_mean
+from hf_encoders.inputs import check_name_or_path
 from hf_encoders.option_names import NOTHING
+from hf_encoders.recipes.shipped import recipe_file
 from hf_encoders.training_fields import add_field_arguments
 from hf_encoders.writing import check_folder
 
 
-RECIPES = Path(hf_encoders.__file__).parent / "recipes"
 # Fields of `TrainingArguments` that the run sets itself -> what to use instead, as in `option_names.NAMES`.
 SET_BY_RUN = {
     "per_device_train_batch_size": "phases: examples; the command chooses the micro-batch size",
@@ -30,6 +27,13 @@ SET_BY_RUN = {
 # Fields of `TrainingArguments` that change the recipe or the micro-batches.
 OWN = ("max_steps", "optim", "per_device_train_batch_size", "gradient_accumulation_steps", "auto_find_batch_size")
 VALIDATION_SHARE = 0.02
+# Of `adapt` without --recipe.
+RECIPE, RECIPE_ON_CPU = "adapt", "adapt-minutes"
+# Text that is read again is worth nearly as much as new text up to 4 times, and little from 16 on
+# (Muennighoff et al. 2023); on the text of a task, 100 times, with new masks, still helped (Gururangan et al. 2020).
+EPOCHS = 10
+LEAST_STEPS = 500  # as in fine-tuning: fewer hardly move a head; at most those of the recipe
+FEW_EXAMPLES = 32  # a step, for text that is too small for so many steps of more
 
 
 def add_run_arguments(parser: argparse.ArgumentParser) -> None:
@@ -123,38 +127,6 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
         training.add_argument(option, type=kind, metavar=metavar, default=argparse.SUPPRESS, help=text)
     own = {name: remedy for name, remedy in SET_BY_RUN.items() if name not in OWN}
     add_field_arguments(parser, own | {"num_train_epochs": "--max-steps"})
-
-
-def recipe_names() -> list[str]:
-    """Return the names of the shipped recipes."""
-    return sorted(file.stem for file in RECIPES.glob("*.yaml"))
-
-
-def recipes_for_help(names: Iterable[str]) -> str:
-    """Return a line for each recipe, with what the comment at the beginning of its file says first."""
-    lines = []
-    for name in names:
-        text = (RECIPES / f"{name}.yaml").read_text(encoding="utf-8")
-        comment = " ".join(
-            line.strip("# ") for line in takewhile(lambda line: line.startswith("#"), text.splitlines())
-        )
-        comment = re.sub(r" \(https://[^)]*\)|, https://[^\s)]+", "", comment)
-        lines.append(f"  {name:20}{re.split(r'(?<! al)[.;:] |[.]$', comment)[0]}")
-    return "\n".join(["recipes:", *lines])
-
-
-def recipe_file(name: str | Path) -> Path:
-    """Return the file of a shipped recipe by its name, or the file of this name.
-
-    Raises:
-        ValueError: if there is none; it asks for the recipe with the most similar name, and names all.
-    """
-    shipped = RECIPES / f"{name}.yaml"
-    path = shipped if shipped.is_file() else Path(name)
-    if not path.is_file():
-        choices = did_you_mean(str(name), recipe_names())
-        raise ValueError(f"recipe {str(name)!r}: no such file, nor one of the shipped recipes: {choices}.")
-    return path
 
 
 def check_run(arguments: argparse.Namespace) -> None:

@@ -10,8 +10,7 @@ import yaml
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from hf_encoders.cli import main
-from hf_encoders.commands import adapt as adapt_command
-from hf_encoders.recipes import command
+from hf_encoders.recipes import adapted, command
 from hf_encoders.recipes.run_corpus import CorpusPaths
 from hf_encoders.records.training_record import TrainingRecord
 from tests.commands.adapt_runs import RECIPE, adapt, checkpoint, head_of, write_texts
@@ -373,7 +372,7 @@ def test_a_run_without_a_recipe_goes_on_as_it_began(folder, capsys):
     printed = capsys.readouterr().out
     assert "Chosen without --recipe: 32 examples of 64 tokens a step, learning rate 0.001 for width 128." in printed
     with pytest.MonkeyPatch.context() as machine:
-        machine.setattr(adapt_command, "default_recipe", lambda noted, given: noted["recipe"]["name"])
+        machine.setattr(adapted, "default_recipe", lambda noted, given: noted["recipe"]["name"])
         adapt_by_default(folder, source)
     assert "This run is finished" in capsys.readouterr().out
     adapt_by_default(folder, source, "--max-steps", "8")

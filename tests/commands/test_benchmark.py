@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from hf_encoders import HfeBertConfig
+from hf_encoders.benchmark import command as work
 from hf_encoders.benchmark import implementations
 from hf_encoders.benchmark.settings import Setting
 from hf_encoders.cli import main
 from hf_encoders.commands import benchmark as command
 from hf_encoders.data.corpus.python_docs import LabelledDocument
-from hf_encoders.options import benchmark as options
 from hf_encoders.records.flops import GEMM_SIDES
 from tests.benchmark.tiny import tiny_config, tiny_text
 
@@ -81,8 +81,8 @@ def test_without_text_the_python_documentation_is_read_once(folder, capsys, monk
     sentences = [sentence.split() for sentence in tiny_text().splitlines() if sentence]
     documents = [LabelledDocument("python", [[" ".join(words)] * 3]) for words in sentences]
     calls = []
-    monkeypatch.setattr(command, "read_python_documents", lambda *_: calls.append(1) or documents)
-    monkeypatch.setattr(command, "read_documents", lambda *_, **__: pytest.fail("no files were given"))
+    monkeypatch.setattr(work, "read_python_documents", lambda *_: calls.append(1) or documents)
+    monkeypatch.setattr(work, "read_documents", lambda *_, **__: pytest.fail("no files were given"))
     threads = torch.get_num_threads()
     arguments = ["--family", "bert", "roberta", "--vocab-size", "300", "--threads", "2", "--length", "16"]
     arguments += ["--batch-size", "2", "--rounds", "1", "--steps", "1", "--against", "--task", "inference"]
@@ -114,11 +114,11 @@ def settings_of(monkeypatch, *arguments: str) -> tuple[list[Setting], list[str]]
     """Settings and implementations where there is CUDA."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     parser = argparse.ArgumentParser()
-    options.add_arguments(parser)
+    command.add_arguments(parser)
     given = parser.parse_args(arguments)
-    command.set_defaults(given)
-    command.check_arguments(given)
-    return command.make_settings(given), given.against
+    work.set_defaults(given)
+    work.check_arguments(given)
+    return work.make_settings(given), given.against
 
 
 def test_on_cuda_the_defaults_are_the_whole_table(monkeypatch, capsys):
@@ -148,7 +148,7 @@ def test_memory_that_is_not_enough_says_what_to_lower(folder, capsys, monkeypatc
     def fail(*_):
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    monkeypatch.setattr(command, "measure", fail)
+    monkeypatch.setattr(work, "measure", fail)
     assert benchmark(folder) == 2
     assert re.search("--batch-size 4: .* does not fit into the device's memory: lower it", capsys.readouterr().err)
 
@@ -183,7 +183,7 @@ def test_cuda_that_is_not_there_is_refused(folder, capsys, monkeypatch):
     ],
 )
 def test_wrong_input_is_told_before_anything_is_measured(folder, capsys, monkeypatch, arguments, message):
-    monkeypatch.setattr("hf_encoders.commands.benchmark.measure", lambda *_: pytest.fail("it was measured"))
+    monkeypatch.setattr("hf_encoders.benchmark.command.measure", lambda *_: pytest.fail("it was measured"))
     assert benchmark(folder, *arguments) == 2
     error = capsys.readouterr().err
     assert re.search(message, error)

@@ -15,9 +15,8 @@ from transformers import AutoTokenizer, BertTokenizer
 
 from hf_encoders import writing
 from hf_encoders.cli import main
-from hf_encoders.commands import corpus as command
 from hf_encoders.data import prepare_corpus, split_sentences
-from hf_encoders.data.corpus import arrow_file, sources
+from hf_encoders.data.corpus import arrow_file, sources, word_segmentation
 from hf_encoders.data.corpus.report import CorpusReport
 from hf_encoders.data.corpus.shards import ShardWriter
 from hf_encoders.data.similar_words import SimilarWords
@@ -136,7 +135,7 @@ def test_a_dataset(tokenizer_folder, tmp_path, streaming):
 
 
 def test_word_segmenter(tokenizer_folder, text, tmp_path, monkeypatch):
-    monkeypatch.setattr(command, "jieba_segmenter", lambda entries: lambda sentence: sentence.split())
+    monkeypatch.setattr(word_segmentation, "jieba_segmenter", lambda entries: lambda sentence: sentence.split())
     common = ["--input", text, "--tokenizer", tokenizer_folder, "--output", tmp_path / "out"]
     assert corpus(*common, "--word-segmenter", "jieba") == 0
     assert datasets.load_from_disk(str(tmp_path / "out"))["word_starts"][:] == [[[1, 1], [1], [1]], [[1, 1]]]

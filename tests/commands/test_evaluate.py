@@ -10,12 +10,12 @@ from transformers import MPNetConfig, MPNetForMaskedLM
 
 import hf_encoders
 from hf_encoders.commands import evaluate as command
+from hf_encoders.evaluation import scores
 from hf_encoders.evaluation.pseudo_likelihood import (
     pseudo_log_likelihoods,
     pseudo_perplexity,
     token_log_probabilities,
 )
-from hf_encoders.options import evaluate as options
 from tests.hub.tiny_checkpoints import BERT, FAMILIES, make_model, make_tokenizer, save_checkpoint
 
 
@@ -37,9 +37,9 @@ def evaluate(folder, *arguments: str, family=BERT) -> int:
     if not model.exists():
         save_checkpoint(make_model(family, "AutoModelForMaskedLM"), family, model)
     parser = argparse.ArgumentParser()
-    options.add_arguments(parser)
+    command.add_arguments(parser)
     given = parser.parse_args(["--model", str(model), "--device", "cpu", *map(str, arguments)])
-    options.check(given)
+    command.check(given)
     return command.run(given)
 
 
@@ -76,7 +76,7 @@ def test_classes_decide_whose_model_runs(folder, monkeypatch):
         seen.append(type(model))
         return token_log_probabilities(model, *given, **named)
 
-    monkeypatch.setattr(command, "token_log_probabilities", recording)
+    monkeypatch.setattr(scores, "token_log_probabilities", recording)
     for classes in ("hf_encoders", "transformers"):
         evaluate(folder, "--text", folder / "text.txt", "--classes", classes)
     assert seen == [hf_encoders.HfeBertForMaskedLM, transformers.BertForMaskedLM]
@@ -154,6 +154,6 @@ def test_another_architecture_needs_the_classes_of_transformers(folder):
 def test_wrong_arguments_are_told_before_anything_is_loaded(folder, monkeypatch, arguments, message):
     monkeypatch.chdir(folder)
     (folder / "empty.txt").write_text("\n")
-    monkeypatch.setattr(command, "load_encoder", lambda *given: pytest.fail("loaded"))
+    monkeypatch.setattr(scores, "load_encoder", lambda *given: pytest.fail("loaded"))
     with pytest.raises(ValueError, match=message):
         evaluate(folder, *arguments)

@@ -11,8 +11,8 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from hf_encoders.commands import finetune as command
+from hf_encoders.finetuning import report, runs
 from hf_encoders.loading import load_config
-from hf_encoders.options import finetune as options
 from hf_encoders.records.training_record import TrainingRecord
 from tests.finetuning.tiny import labelled, save_encoder, sentences
 from tests.hub.remote_process import run_without_package
@@ -24,9 +24,9 @@ QUICK = ("--max-steps", "3", "--batch-size", "8", "--learning-rate", "1e-3", "--
 
 def finetune(*words):
     parser = argparse.ArgumentParser(prog="hf-encoders finetune")
-    options.add_arguments(parser)
+    command.add_arguments(parser)
     arguments = parser.parse_args([str(word) for word in words])
-    options.check(arguments)
+    command.check(arguments)
     with contextlib.ExitStack() as arguments.until_end:
         return command.run(arguments)
 
@@ -208,7 +208,7 @@ def test_results_are_not_overwritten_unasked(bert, files, tmp_path, monkeypatch)
         finetune(*words, "--overwrite", "--label-column", "lable")
     assert (tmp_path / "out" / "seed-0" / "old").exists()
     with monkeypatch.context() as patch:
-        patch.setattr(command, "make_record", lambda *arguments: (_ for _ in ()).throw(OSError("full")))
+        patch.setattr(report, "make_record", lambda *arguments: (_ for _ in ()).throw(OSError("full")))
         with pytest.raises(OSError, match="full"):
             finetune(*words, "--overwrite")
     assert (tmp_path / "out" / "seed-0" / "old").exists() and not (tmp_path / "out" / "_seed-0").exists()
@@ -219,14 +219,14 @@ def test_results_are_not_overwritten_unasked(bert, files, tmp_path, monkeypatch)
 def test_what_is_finished_is_kept_when_a_later_seed_fails(bert, files, tmp_path, monkeypatch):
     words = ("text-classification", "--model", bert, "--train", files["train"], "--output", tmp_path / "out", *QUICK)
     finetune(*words)
-    train = command.finetune
+    train = runs.finetune
 
     def fail_at_one(task, tokenizer, settings, seed, folder):
         if seed == 1:
             raise ValueError("training diverged")
         return train(task, tokenizer, settings, seed, folder)
 
-    monkeypatch.setattr(command, "finetune", fail_at_one)
+    monkeypatch.setattr(runs, "finetune", fail_at_one)
     with pytest.raises(ValueError, match="diverged"):
         finetune(*words, "--seeds", 1, "--overwrite")
     results = json.loads((tmp_path / "out" / "results.json").read_text())
@@ -244,15 +244,15 @@ def test_several_processes_are_refused(bert, files, tmp_path, monkeypatch):
 
 def test_two_commands_do_not_write_into_one_folder(bert, files, tmp_path, monkeypatch):
     words = ("text-classification", "--model", bert, "--train", files["train"], "--output", tmp_path / "out")
-    train = command.finetune
+    train = runs.finetune
 
     def train_while_another_is_started(*arguments):
-        monkeypatch.setattr(command, "finetune", lambda *_: pytest.fail("trained beside the other"))
+        monkeypatch.setattr(runs, "finetune", lambda *_: pytest.fail("trained beside the other"))
         with pytest.raises(ValueError, match="--output .*out': another process writes there"):
             finetune(*words, *QUICK, "--overwrite")
         return train(*arguments)
 
-    monkeypatch.setattr(command, "finetune", train_while_another_is_started)
+    monkeypatch.setattr(runs, "finetune", train_while_another_is_started)
     assert finetune(*words, *QUICK) == 0
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["results.json", "seed-0"]
 
@@ -294,7 +294,7 @@ def test_two_commands_do_not_write_into_one_folder(bert, files, tmp_path, monkey
     ],
 )
 def test_wrong_options_are_refused_before_a_model_is_loaded(bert, files, tmp_path, monkeypatch, words, message):
-    monkeypatch.setattr(command, "finetune", lambda *_: pytest.fail("trained"))
+    monkeypatch.setattr(runs, "finetune", lambda *_: pytest.fail("trained"))
     with pytest.raises(ValueError, match=message):
         finetune(
             "text-classification", "--model", bert, "--train", files["train"], "--output", tmp_path / "out", *words
@@ -309,7 +309,7 @@ def test_an_encoder_without_tokenizer_is_refused(bert, files, tmp_path):
         finetune("text-classification", "--model", folder, "--train", files["train"], "--output", tmp_path / "out")
 
 
-@pytest.mark.parametrize("name", [name for name, *_ in options.TASKS])
+@pytest.mark.parametrize("name", [name for name, *_ in command.TASKS])
 def test_help_names_defaults_and_units(name, capsys):
     with pytest.raises(SystemExit):
         finetune(name, "--help")

@@ -5,8 +5,8 @@ import csv
 import pytest
 
 from hf_encoders.cli import main
-from hf_encoders.commands import sample as sample_command
 from hf_encoders.data.corpus.python_docs import LabelledDocument
+from hf_encoders.recipes import quickstart_text
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def documents(monkeypatch):
         )
         for i in range(60)
     ]
-    monkeypatch.setattr(sample_command, "load_documents", lambda arguments: found)
+    monkeypatch.setattr(quickstart_text, "load_documents", lambda arguments: found)
     return found
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from hf_encoders import HfeBertConfig, HfeBertForMaskedLM
 from hf_encoders.cli import main
+from hf_encoders.commands.finetune import TASKS
 from hf_encoders.data import tokenize_documents, train_tokenizer
-from hf_encoders.options.finetune import TASKS
 from hf_encoders.recipes.recipe import recipe_names
 
 

@@ -18,7 +18,8 @@ from transformers import TrainerCallback, pipeline
 from hf_encoders.cli import main
 from hf_encoders.commands import quickstart as command
 from hf_encoders.data.corpus.python_docs import LabelledDocument
-from hf_encoders.options.names import QUICKSTART_FAMILIES
+from hf_encoders.publishing import fresh_process
+from hf_encoders.recipes import quickstart as quickstart_steps
 from hf_encoders.recipes import quickstart_text
 from hf_encoders.recipes.run import Run
 from tests.data.corpora import NOUNS, write_corpus
@@ -117,21 +118,21 @@ def test_masks_are_shown_where_the_model_is_surest(monkeypatch, capsys):
         guess = ["a", "b", "c", "d", "e", "f", "g", "h"][place] if number % 2 == 0 else "wrong"
         return [SimpleNamespace(tokens=[guess], log_probability=sure[words[number]])]
 
-    monkeypatch.setattr(command, "fill_masks", fill)
+    monkeypatch.setattr(quickstart_steps, "fill_masks", fill)
     sentences = [f"a b c d e f g h x{number}" for number in range(150)]
-    command.show_filled_masks(None, Tokenizer(), [LabelledDocument("a", [sentences[:40]])], seed=0)
+    quickstart_steps.show_filled_masks(None, Tokenizer(), [LabelledDocument("a", [sentences[:40]])], seed=0)
     printed = capsys.readouterr().out
     assert len(asked) == 40 and "20 of 40 words are its first guess; the 5 of which it is surest:" in printed
     assert [int(number) for number in re.findall(r"x(\d+)", printed)] == [0, 1, 2, 3, 4]
     asked.clear()
     documents = [LabelledDocument("a", [sentences[i : i + 50]]) for i in (0, 50, 100)]
-    command.show_filled_masks(None, Tokenizer(), documents, seed=0)
+    quickstart_steps.show_filled_masks(None, Tokenizer(), documents, seed=0)
     assert len(set(asked)) == 100 and " of 100 words are its first guess" in capsys.readouterr().out
 
 
 def test_each_family_that_is_offered_is_tested_above():
     """Recipes for several texts, as those of XLM, cannot train on the one text of a quickstart."""
-    assert QUICKSTART_FAMILIES == ("bert", "roberta", "albert")
+    assert command.families() == ["bert", "roberta", "albert"]
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +146,7 @@ def text(tmp_path_factory):
 @pytest.fixture
 def without_other_processes(monkeypatch):
     """Loading in fresh processes is tested above."""
-    monkeypatch.setattr(command, "verify_loading", lambda *arguments: None)
+    monkeypatch.setattr(fresh_process, "verify_loading", lambda *arguments: None)
 
 
 @pytest.mark.slow

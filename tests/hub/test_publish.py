@@ -13,7 +13,6 @@ from safetensors.torch import load_file, save_file
 from transformers.modelcard import TrainingSummary
 
 from hf_encoders.commands import publish as publish_command
-from hf_encoders.options import publish as publish_options
 from hf_encoders.publishing import publish as publishing
 from hf_encoders.publishing.checks import check_files
 from hf_encoders.publishing.model_card import signed
@@ -293,7 +292,7 @@ def test_an_encoder_without_pooler_is_published(hub, api, tmp_path, unloaded):
 
 def run(*arguments: str) -> int:
     parser = argparse.ArgumentParser()
-    publish_options.add_arguments(parser)
+    publish_command.add_arguments(parser)
     return publish_command.run(parser.parse_args(arguments))
 
 

@@ -145,7 +145,7 @@ def test_the_user_names_the_corpus(home, monkeypatch):
 
 @pytest.mark.slow
 def test_quickstart(home, monkeypatch):
-    monkeypatch.setattr("hf_encoders.commands.quickstart.verify_loading", lambda *arguments: None)
+    monkeypatch.setattr("hf_encoders.publishing.fresh_process.verify_loading", lambda *arguments: None)
     text = write_corpus(home / "more.txt", 200, "beta")
     text.write_text(text.read_text() + f"\n\n{SENTENCE}.\nIt was found.\n")
     words = ["--input", str(home / "text.txt"), str(text), "--output", str(home / "out"), "--max-steps", "4"]

@@ -1,0 +1,46 @@
+"""Values that are written out in modules which import torch, read from their source: an import takes seconds."""
+
+import ast
+from functools import cache
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+
+PACKAGE = Path(__file__).parent
+
+
+@cache
+def literals(module: str) -> dict[str, Any]:
+    """Return the literals that a module of this package assigns to names, at its top and in its classes.
+
+    >>> literals("objectives.plm")["name"]
+    'plm'
+    """
+    tree = ast.parse(PACKAGE.joinpath(*module.split(".")).with_suffix(".py").read_text(encoding="utf-8"))
+    classes = (node.body for node in tree.body if isinstance(node, ast.ClassDef))
+    values = {}
+    for node in chain(tree.body, *classes):
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                value = literal(node.value)
+                if isinstance(target, ast.Name) and value is not None:
+                    values[target.id] = value
+    return values
+
+
+def constant(module: str, name: str) -> Any:
+    """Return a constant of a module of this package, which the module writes out as a literal.
+
+    >>> constant("adaptation.positions", "HOW")
+    ('copy', 'interpolate')
+    """
+    return literals(module)[name]
+
+
+def literal(node: ast.expr | None) -> Any:
+    """Return the value of an expression that is written out; None for another one."""
+    try:
+        return None if node is None else ast.literal_eval(node)
+    except ValueError:
+        return None
