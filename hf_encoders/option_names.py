@@ -59,10 +59,11 @@ def names_here(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
 
 def closest_options(words: list[str], parser: argparse.ArgumentParser) -> str:
     """Return, in brackets, the option that is closest to each one in `words` that the parser does not have."""
-    options = parser._option_string_actions
-    unknown = [word.partition("=")[0] for word in words if word.startswith("--")]
-    closest = {word: close_names(word, options)[:1] for word in unknown if word not in options}
-    asked = [f"{word}: did you mean {name}?" for word, names in closest.items() for name in names]
+    # Without the hyphens that all begin with, which would make any two short names similar.
+    names = [option.removeprefix("--") for option in parser._option_string_actions if option.startswith("--")]
+    unknown = [word.partition("=")[0].removeprefix("--") for word in words if word.startswith("--")]
+    closest = {word: close_names(word, names)[:1] for word in unknown if word not in names}
+    asked = [f"--{word}: did you mean --{name}?" for word, close in closest.items() for name in close]
     return f" ({' '.join(asked)})" if asked else ""
 
 
