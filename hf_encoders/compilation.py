@@ -10,7 +10,7 @@ sequences, in which attention is one operator that reads the bounds of the seque
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import wraps
+from functools import cache, wraps
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from torch._dynamo.decorators import skip
 from torch._dynamo.eval_frame import set_eval_frame, skip_code
 from transformers import PreTrainedModel
 
+from hf_encoders.cuda_kernels import bounds_of, flash_attention, one_copy_of_each_parameter, padded_heads
 from hf_encoders.models import encoder_blocks
 from hf_encoders.models.encoder_attention import EncoderSelfAttention
 from hf_encoders.models.encoder_cpu_kernels import (
@@ -30,6 +31,9 @@ from hf_encoders.models.encoder_cpu_kernels import (
 from hf_encoders.models.encoder_tokens import FlatTokens
 
 
+# Devices on which training in 16 bits compiles layers without being asked. ("cuda",) would fuse what is not a matrix
+# product, 40 % of the time by a model of it, and needs triton and a C compiler; to be decided by a measurement.
+COMPILED_DEVICES: tuple[str, ...] = ()
 REASON = "the tokens of a batch are counted outside of a graph: compile the model itself, or pass keep_padding=True"
 _compiler: ContextVar[Callable | None] = ContextVar("compiler", default=None)
 
@@ -72,15 +76,29 @@ def has_operator(model: PreTrainedModel) -> bool:
 def _run_eagerly(
     forward: Callable, compiles_layers: bool, model: PreTrainedModel, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Any:
-    compiler = set_eval_frame(None)
+    asked = set_eval_frame(None)
+    compiler = default_compiler() if asked is None and _is_compiled_unasked(model) else asked
     if compiler is None:
-        return forward(model, *args, **kwargs)
+        with one_copy_of_each_parameter(model):
+            return forward(model, *args, **kwargs)
     token = _compiler.set(compiler if compiles_layers else None)
     try:
         return forward(model, *args, **kwargs)
     finally:
         _compiler.reset(token)
-        set_eval_frame(compiler)
+        set_eval_frame(asked)
+
+
+def _is_compiled_unasked(model: PreTrainedModel) -> bool:
+    if model.device.type not in COMPILED_DEVICES or not model.training:
+        return False
+    return torch.finfo(matmul_dtype(next(model.parameters()))).bits == 16
+
+
+@cache
+def default_compiler() -> Callable:
+    """What `torch.compile` without options hands its graphs to."""
+    return torch._dynamo.optimize().callback
 
 
 def run_layer(
@@ -126,9 +144,7 @@ class CompiledTokens(FlatTokens):
     @classmethod
     def of(cls, tokens: FlatTokens, device: torch.device) -> "CompiledTokens":
         """Those of a full, ragged or packed layout."""
-        bounds = tokens.cu_seq_lens
-        if bounds is None:
-            bounds = torch.arange(tokens.batch_size + 1, device=device) * tokens.row_length
+        bounds, _ = bounds_of(tokens, device)
         torch._dynamo.maybe_mark_dynamic(bounds, 0)
         return cls(tokens.batch_size, tokens.longest, cu_seq_lens=bounds)
 
@@ -139,12 +155,8 @@ class CompiledTokens(FlatTokens):
         if query.device.type == "cpu":
             seed = torch.randint(2**32, ()) if dropout > 0 else self.cu_seq_lens[0]
             return _attend(query, key, value, self.cu_seq_lens, seed, scaling, dropout)
-        bounds, longest, width = self.cu_seq_lens.int(), self.row_length, query.shape[-1]
-        heads = (nn.functional.pad(x, (0, -width % 8)) for x in (query, key, value))  # what the kernel takes
-        context, *_ = torch.ops.aten._flash_attention_forward(
-            *heads, bounds, bounds, longest, longest, dropout, False, False, scale=scaling
-        )
-        return context[..., :width]
+        heads = padded_heads((query, key, value))
+        return flash_attention(heads, self.cu_seq_lens, self.row_length, scaling, dropout)[..., : query.shape[-1]]
 
 
 INPUTS = "Tensor query, Tensor key, Tensor value, Tensor bounds, Tensor seed, float scaling, float dropout"

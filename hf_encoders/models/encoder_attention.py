@@ -2,25 +2,27 @@
 
 With the trainable relative positions of Shaw et al. 2018 and Huang et al. 2020 (https://arxiv.org/abs/2009.13658), as
 in transformers 4. The kernel is `config._attn_implementation` (`attn_implementation=`, `set_attn_implementation`):
-  * `sdpa`, the default: on a CPU one call per sequence, without padding; on CUDA torch's kernels for sequences of any
-    length; for batches without padding, and on other devices, one call for all sequences;
+  * `sdpa`, the default: on a CPU one call per sequence, without padding; on CUDA, with `hf_encoders`, kernels
+    for sequences of any length; elsewhere, and where padding is kept, one call for all sequences;
   * `eager`: explicit softmax, also whenever `output_attentions=True`: no other kernel returns the weights;
   * `flash_attention_2` and the like, where installed: without padding;
   * any other name known to transformers (`flex_attention`, your own): transformers' attention interface, over
     sequences padded to equal length; not with relative positions or 4D masks.
 """
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import ClassVar
 
 import torch
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .encoder_configuration import EncoderConfig
 from .encoder_cpu_kernels import Heads, attend_with_dropout, is_eager, matmul_dtype, padded_to, samples_16_bits
-from .encoder_recompute import project
-from .encoder_tokens import FlatTokens
+from .encoder_recompute import project_each
+from .encoder_tokens import FlatTokens, first_rows
 
 
 class EncoderSelfAttention(nn.Module):
@@ -54,10 +56,11 @@ class EncoderSelfAttention(nn.Module):
         # Cast once instead of in each of the three projections, and likewise in the backward pass.
         hidden_states = hidden_states.to(matmul_dtype(hidden_states))
         shape = (hidden_states.shape[0], self.num_attention_heads, self.attention_head_size)
-        heads = tuple(project(getattr(self, name), hidden_states).view(shape) for name in self.projections)
+        projections = [getattr(self, name) for name in self.projections]
+        heads = tuple(x.view(shape) for x in project_each(projections, hidden_states))
         if tokens.attend is not None:
             return tokens.attend(*heads, self.scaling, self._dropout).reshape(hidden_states.shape), None
-        heads = tuple(x[: tokens.num_tokens] for x in heads)  # without the padding rows
+        heads = tuple(first_rows(x, tokens.num_tokens) for x in heads)  # without the padding rows
         context, weights = self._attend(heads, tokens, output_attentions)
         return padded_to(context, hidden_states.shape[0]).reshape(hidden_states.shape), weights
 
@@ -72,10 +75,12 @@ class EncoderSelfAttention(nn.Module):
             # Rows without padding are one call; while weights are dropped, torch has no fast kernel for it.
             if is_ragged or (tokens.is_full and self._drops_by_mask(query)):
                 return self._attend_per_sequence(heads, tokens), None
-        elif is_ragged and not self._has_distances:
-            if implementation == "sdpa" and query.device.type == "cuda" and is_eager():
-                return attend_jagged(*heads, tokens, self.scaling, self._dropout), None
-            if implementation.startswith("flash_attention"):
+        elif tokens.attention_mask is None and not self._has_distances:
+            if implementation == "sdpa" and is_eager():
+                context = attend_without_padding(heads, tokens, self.scaling, self._dropout)
+                if context is not None:
+                    return context, None
+            if is_ragged and implementation.startswith("flash_attention"):
                 return self._attend_with_flash(heads, tokens, implementation), None
         return self._attend_padded(heads, tokens, implementation)
 
@@ -123,7 +128,8 @@ class EncoderSelfAttention(nn.Module):
         if self._has_distances:
             bias = self._distance_scores(query, key, tokens.to_sequences(tokens.columns(query.device)))
             mask = _add_mask(bias, mask)
-        context, weights = kernel(self, query, key, value, mask, dropout=self._dropout, scaling=self.scaling)
+        with without_cudnn(query):
+            context, weights = kernel(self, query, key, value, mask, dropout=self._dropout, scaling=self.scaling)
         return tokens.from_sequences(context), weights
 
     @property
@@ -152,22 +158,18 @@ class EncoderSelfAttention(nn.Module):
         return scores * self.scaling
 
 
-def attend_jagged(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, tokens: FlatTokens, scaling: float, dropout: float
-) -> torch.Tensor:
-    """Attention with torch's kernels for jagged tensors: `(N, A, H)` each -> `(N, A, H)`.
+def attend_without_padding(heads: Heads, tokens: FlatTokens, scaling: float, dropout: float) -> torch.Tensor | None:
+    """`(N, A, H)` each -> `(N, A, H)`, or None; `hf_encoders.cuda_kernels` has another function for CUDA."""
+    return None
 
-    On CUDA these are flash attention in 16 bits and memory-efficient attention in float32, with dropout.
+
+def without_cudnn(query: torch.Tensor) -> AbstractContextManager:
+    """Leave out cuDNN, which rounds dropout to sixteenths, and can give NaN gradients to long masked rows.
+
+    https://github.com/pytorch/pytorch/pull/174245, https://github.com/pytorch/pytorch/issues/196678
     """
-    lengths = tokens.sequence_lengths
-    jagged = (
-        torch.nested.nested_tensor_from_jagged(
-            x.contiguous(), tokens.cu_seq_lens, min_seqlen=min(lengths), max_seqlen=max(lengths)
-        ).transpose(1, 2)  # (S, A, length of each, H)
-        for x in (query, key, value)
-    )
-    context = nn.functional.scaled_dot_product_attention(*jagged, dropout_p=dropout, scale=scaling)
-    return context.transpose(1, 2).contiguous().values()
+    kernels = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+    return sdpa_kernel(kernels) if query.device.type == "cuda" and is_eager() else nullcontext()
 
 
 def eager_attention(

@@ -12,7 +12,7 @@ from .encoder_attention import EncoderSelfAttention
 from .encoder_configuration import EncoderConfig
 from .encoder_cpu_kernels import EncoderDropout, with_padding_rows
 from .encoder_recompute import is_bare, project
-from .encoder_tokens import FlatTokens, HiddenStateRecorder
+from .encoder_tokens import FlatTokens, HiddenStateRecorder, first_rows
 
 
 def activation(name: str) -> nn.Module:
@@ -202,7 +202,7 @@ def through_layers(
         hidden_states = with_padding_rows(hidden_states)
         for layer in layers:
             hidden_states = run_layer(layer, hidden_states, tokens, output_attentions)
-        return hidden_states[: tokens.num_tokens]
+        return first_rows(hidden_states, tokens.num_tokens)
     padded = tokens.pad(hidden_states)
     for layer in layers:
         hidden_states = run_layer(layer, tokens.to(padded.device).flatten(padded), tokens, output_attentions)

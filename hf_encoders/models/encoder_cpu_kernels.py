@@ -216,8 +216,6 @@ def num_padding_rows(tensor: torch.Tensor) -> int:
 
     >>> [rows + num_padding_rows(torch.zeros(rows, 1, dtype=torch.bfloat16)) for rows in (20, 100, 1090, 1100, 2300)]
     [20, 100, 1120, 1120, 2304]
-    >>> num_padding_rows(torch.zeros(1090, 1))
-    0
     """
     is_16_bit = torch.finfo(matmul_dtype(tensor)).bits == 16
     if tensor.device.type != "cpu" or not is_16_bit or not is_eager():

@@ -1,5 +1,6 @@
 """Linear layers that save less for the backward pass, and recompute what is fast to compute."""
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -19,12 +20,27 @@ def project(linear: nn.Module, hidden_states: torch.Tensor, activation: nn.Modul
     pass, which recomputes the activation (without parameters or random numbers) and, under autocast, the 16-bit
     weights. Any other `linear` (an adapter, quantised or offloaded weights) is called as it is.
     """
-    if not _can_recompute(linear, hidden_states, activation):
+    if not can_recompute(linear, hidden_states, activation):
         return linear(hidden_states if activation is None else activation(hidden_states))
-    return _Projection.apply(hidden_states.to(matmul_dtype(hidden_states)), linear.weight, linear.bias, activation)
+    return multiply(hidden_states, *parameters_of(linear, matmul_dtype(hidden_states)), activation)
 
 
-def _can_recompute(linear: nn.Module, hidden_states: torch.Tensor, activation: nn.Module | None) -> bool:
+def project_each(linears: Sequence[nn.Module], hidden_states: torch.Tensor) -> Sequence[torch.Tensor]:
+    """`project` by each of several layers; `hf_encoders.cuda_kernels` has another function for CUDA."""
+    return [project(linear, hidden_states) for linear in linears]
+
+
+def parameters_of(linear: nn.Module, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """Weight and bias of a layer; `hf_encoders.cuda_kernels` has another function for CUDA."""
+    return linear.weight, linear.bias
+
+
+def multiply(hidden_states: torch.Tensor, *arguments: Any) -> torch.Tensor:
+    """`project` by a weight, a bias and an activation that `can_recompute`."""
+    return _Projection.apply(hidden_states.to(matmul_dtype(hidden_states)), *arguments)
+
+
+def can_recompute(linear: nn.Module, hidden_states: torch.Tensor, activation: nn.Module | None) -> bool:
     """Whether `_Projection` computes what the modules would."""
     if not is_eager() or not torch.is_grad_enabled() or not is_bare_linear(linear) or linear.bias is None:
         return False

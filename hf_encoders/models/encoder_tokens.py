@@ -166,6 +166,11 @@ class FlatTokens:
         return grid.index_copy(0, places, flat).view(rows, width, *flat.shape[1:])
 
 
+def first_rows(tensor: torch.Tensor, rows: int) -> torch.Tensor:
+    """The first rows of a tensor; a slice of all would cost two kernels in the backward pass."""
+    return tensor if tensor.shape[0] == rows else tensor[:rows]
+
+
 def places_of(flags: torch.Tensor, same_on_host: torch.Tensor) -> torch.Tensor:
     """Indices of the true ones of `(N,)` flags, as many as in flags on the CPU: no accelerator is waited for."""
     if flags.device.type == "cpu" or torch.compiler.is_compiling() or torch.jit.is_tracing():

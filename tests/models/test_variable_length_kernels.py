@@ -1,5 +1,6 @@
 """Attention kernels for sequences of any length: their arguments and results, as far as a CPU goes."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,8 +9,8 @@ from torch import nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from hf_encoders import HfeBertConfig, HfeBertModel
+from hf_encoders.cuda_kernels import attend_without_padding
 from hf_encoders.models import encoder_attention
-from hf_encoders.models.encoder_attention import attend_jagged
 from hf_encoders.models.encoder_tokens import flat_tokens
 
 
@@ -29,14 +30,86 @@ def sequence_by_sequence(query: torch.Tensor, key: torch.Tensor, value: torch.Te
     )
 
 
-def test_jagged_attention_and_its_gradients_are_those_of_each_sequence_alone() -> None:
-    states = [torch.randn(14, 3, 8, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+class Kernels:
+    """In the place of torch's: the arguments that they take, and attention to each sequence alone."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, usable: tuple[str, ...] = ("flash", "efficient")) -> None:
+        self.calls: list[tuple[str, int, float, bool]] = []
+        monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", self.flash)
+        monkeypatch.setattr(torch.ops.aten, "_efficient_attention_forward", self.efficient)
+
+        def can_use(name: str) -> Callable[[torch.backends.cuda.SDPAParams], bool]:
+            is_flash = name == "flash"
+            return lambda params: name in usable and (params.query.element_size() == 2) == is_flash
+
+        for name in ("flash", "efficient"):
+            monkeypatch.setattr(torch.backends.cuda, f"can_use_{name}_attention", can_use(name))
+
+    def flash(self, *arguments: Any, scale: float) -> tuple[torch.Tensor, ...]:
+        *heads, bounds, same, longest, _, dropout, is_causal, returns_mask = arguments
+        assert not is_causal and not returns_mask and heads[0].element_size() == 2
+        return self.attend("flash", heads, bounds, same, longest, dropout, scale, False), None
+
+    def efficient(self, *arguments: Any, scale: float) -> tuple[torch.Tensor, ...]:
+        *heads, bias, bounds, same, longest, _, dropout, mask_type, needs_gradients = arguments
+        assert bias is None and mask_type == 0 and heads[0].shape[0] == 1
+        heads = [x.squeeze(0) for x in heads]
+        context = self.attend("efficient", heads, bounds, same, longest, dropout, scale, needs_gradients)
+        return context.unsqueeze(0), None
+
+    def attend(
+        self, name: str, heads: list, bounds: Any, same: Any, longest: int, dropout: float, scale: float, needs
+    ):
+        assert bounds is same and bounds.dtype == torch.int32 and bounds.tolist() == BOUNDS.tolist() and longest == 7
+        self.calls.append((name, heads[0].shape[-1], dropout, needs))
+        return sequence_by_sequence(*heads, scale)
+
+
+@pytest.mark.parametrize("width", [8, 6])
+@pytest.mark.parametrize(("dtype", "kernel"), [(torch.float32, "efficient"), (torch.bfloat16, "flash")])
+def test_kernels_for_cuda_attend_to_each_sequence_alone(dtype, kernel, width, monkeypatch) -> None:
+    """With gradients; heads get columns of zeros up to a multiple of 8, which the context is without."""
+    kernels = Kernels(monkeypatch)
+    states = [torch.randn(14, 3, width, dtype=dtype, requires_grad=True) for _ in range(3)]
+    on_cuda = tuple(x.as_subclass(OnCuda) for x in states)
     tokens = flat_tokens(1, 14, torch.device("cpu"), cu_seq_lens=BOUNDS)
-    results = [attend_jagged(*states, tokens, 0.3, 0.0), sequence_by_sequence(*states, 0.3)]
-    torch.testing.assert_close(*results, atol=1e-12, rtol=1e-12)
+    results = [
+        attend_without_padding(on_cuda, tokens, 0.3, 0.25).as_subclass(torch.Tensor),
+        sequence_by_sequence(*states, 0.3),
+    ]
+    assert kernels.calls == [(kernel, 8, 0.25, kernel == "efficient")]
+    tolerance = {"atol": 1e-6, "rtol": 1e-6} if dtype == torch.float32 else {"atol": 2e-2, "rtol": 2e-2}
+    torch.testing.assert_close(*results, **tolerance)
     upstream = torch.randn_like(results[0])
     for got, expected in zip(*(torch.autograd.grad(result, states, upstream) for result in results), strict=True):
-        torch.testing.assert_close(got, expected, atol=1e-12, rtol=1e-12)
+        torch.testing.assert_close(got, expected, **tolerance)
+
+
+def test_where_torch_has_no_kernel_sequences_are_padded(monkeypatch) -> None:
+    kernels = Kernels(monkeypatch, usable=())
+    states = tuple(torch.randn(14, 3, 8) for _ in range(3))
+    tokens = flat_tokens(1, 14, torch.device("cpu"), cu_seq_lens=BOUNDS)
+    assert attend_without_padding(states, tokens, 0.3, 0.0) is None and not kernels.calls
+    attention = attention_of_3_heads()
+    got, _ = attention._attend(tuple(x.as_subclass(OnCuda) for x in states), tokens, output_attentions=False)
+    expected = sequence_by_sequence(*states, attention.scaling)
+    torch.testing.assert_close(got.as_subclass(torch.Tensor), expected, atol=1e-6, rtol=1e-6)
+
+
+def test_the_arguments_are_those_of_torch() -> None:
+    """As in torch 2.8: what follows them has a default."""
+    forward = ("query", "key", "value")
+    lengths = ("cum_seq_q", "cum_seq_k", "max_q", "max_k")
+    needed = {
+        torch.ops.aten._flash_attention_forward: [*forward, *lengths, "dropout_p", "is_causal", "return_debug_mask"],
+        torch.ops.aten._efficient_attention_forward: [*forward, "bias", "cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q"]
+        + ["max_seqlen_k", "dropout_p", "custom_mask_type", "compute_log_sumexp"],
+    }
+    for kernel, names in needed.items():
+        arguments = kernel.default._schema.arguments
+        assert [one.name for one in arguments[: len(names)]] == names
+        assert all(one.kwarg_only for one in arguments[len(names) :])
+        assert "scale" in {one.name for one in arguments}
 
 
 @pytest.mark.parametrize("packed", [True, False])
@@ -76,16 +149,40 @@ def test_flash_attention_gets_flat_tokens_and_bounds(packed: bool, monkeypatch: 
         torch.testing.assert_close(got[name], expected[name], atol=1e-5, rtol=1e-5)
 
 
-def test_on_cuda_ragged_batches_go_to_the_jagged_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The choice alone: a tensor that says it is on CUDA, and a stand-in for the kernel."""
+class OnCuda(torch.Tensor):
+    """Says that it is on CUDA."""
 
-    class OnCuda(torch.Tensor):
-        device = torch.device("cuda")
+    device = torch.device("cuda")
 
-    config = HfeBertConfig(hidden_size=24, num_attention_heads=3)
-    attention = encoder_attention.EncoderSelfAttention(config).eval()
+
+def attention_of_3_heads() -> encoder_attention.EncoderSelfAttention:
+    attention = encoder_attention.EncoderSelfAttention(HfeBertConfig(hidden_size=24, num_attention_heads=3)).eval()
     attention.config._attn_implementation_internal = "sdpa"
-    monkeypatch.setattr(encoder_attention, "attend_jagged", lambda *arguments: "jagged")
+    return attention
+
+
+@pytest.mark.parametrize(
+    ("layout", "goes_there"),
+    [
+        ({"batch_size": 1, "row_length": 14, "cu_seq_lens": BOUNDS}, True),
+        ({"batch_size": 2, "row_length": 7}, True),
+        ({"batch_size": 2, "row_length": 7, "attention_mask": torch.zeros(2, 1, 7, 7)}, False),
+    ],
+    ids=["packed", "full", "mask"],
+)
+def test_on_cuda_sequences_go_to_kernels_for_any_length(layout, goes_there, monkeypatch) -> None:
+    """So that cuDNN's kernels are not chosen, with their dropout in sixteenths; where there is a mask they are off."""
+    cudnn = []
+
+    def padded(module: nn.Module, query: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, None]:
+        cudnn.append(torch.backends.cuda.cudnn_sdp_enabled())
+        return query.transpose(1, 2), None
+
+    monkeypatch.setattr(encoder_attention, "attend_without_padding", lambda *arguments: "context")
+    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._global_mapping, "sdpa", padded)
     states = [torch.randn(14, 3, 8).as_subclass(OnCuda) for _ in range(3)]
-    tokens = flat_tokens(1, 14, torch.device("cpu"), cu_seq_lens=BOUNDS)
-    assert attention._attend(tuple(states), tokens, output_attentions=False) == ("jagged", None)
+    tokens = flat_tokens(device=torch.device("cpu"), **layout)
+    context, _ = attention_of_3_heads()._attend(tuple(states), tokens, output_attentions=False)
+    assert context == "context" if goes_there else context.shape == (14, 3, 8)
+    assert cudnn == [False] * (not goes_there)
+    assert torch.backends.cuda.cudnn_sdp_enabled()

@@ -1,0 +1,123 @@
+"""Kernels for CUDA, and fewer of them: attention to sequences of any length, one product for queries, keys and values.
+
+Takes the place of functions of `models/`. A checkpoint's own code (`trust_remote_code`) does without: there, sequences
+are padded for attention, and each projection is a product of its own.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from hf_encoders.models import encoder_attention, encoder_recompute
+from hf_encoders.models.encoder_cpu_kernels import Heads, matmul_dtype
+from hf_encoders.models.encoder_recompute import can_recompute, multiply, project
+from hf_encoders.models.encoder_tokens import FlatTokens
+
+
+# --- attention ---
+
+
+def attend_without_padding(heads: Heads, tokens: FlatTokens, scaling: float, dropout: float) -> torch.Tensor | None:
+    """Attention within sequences of any length: `(N, A, H)` each -> `(N, A, H)`; None if torch has no kernel for them.
+
+    Flash attention in 16 bits, memory-efficient attention in float32. torch's tensors of nested sequences lead to the
+    same kernels, by way of more Python than the GPU needs time.
+    """
+    width = heads[0].shape[-1]
+    if heads[0].device.type != "cuda":
+        return None
+    heads = padded_heads(tuple(x.to(matmul_dtype(x)) for x in heads))
+    batches_of_one = (x.transpose(0, 1).unsqueeze(0) for x in heads)  # (1, A, N, H)
+    conditions = torch.backends.cuda.SDPAParams(*batches_of_one, None, dropout, False, False)
+    bounds, longest = bounds_of(tokens, heads[0].device)
+    if torch.backends.cuda.can_use_flash_attention(conditions):
+        context = flash_attention(heads, bounds, longest, scaling, dropout)
+    elif torch.backends.cuda.can_use_efficient_attention(conditions):
+        needs_gradients = torch.is_grad_enabled() and any(x.requires_grad for x in heads)
+        arguments = (None, bounds, bounds, longest, longest, dropout, 0, needs_gradients)
+        inputs = (x.unsqueeze(0) for x in heads)  # (1, N, A, H)
+        context, *_ = torch.ops.aten._efficient_attention_forward(*inputs, *arguments, scale=scaling)
+        context = context.squeeze(0)
+    else:
+        return None
+    return context if context.shape[-1] == width else context[..., :width]
+
+
+def bounds_of(tokens: FlatTokens, device: torch.device) -> tuple[torch.Tensor, int]:
+    """Start of each sequence and N, `(S + 1,)` of int32, and the length of the longest; once per forward pass."""
+    if "bounds" not in tokens.derived:
+        bounds = tokens.cu_seq_lens
+        if bounds is None:
+            bounds = torch.arange(tokens.batch_size + 1, device=device) * tokens.row_length
+        tokens.derived["bounds"] = bounds.int(), max(tokens.lengths())
+    return tokens.derived["bounds"]
+
+
+def padded_heads(heads: Heads) -> Heads:
+    """Columns of zeros up to a width that the kernels take, a multiple of 8: `(N, A, H)` each."""
+    padding = -heads[0].shape[-1] % 8
+    return tuple(nn.functional.pad(x, (0, padding)) for x in heads) if padding else heads
+
+
+def flash_attention(heads: Heads, bounds: torch.Tensor, longest: int, scaling: float, dropout: float) -> torch.Tensor:
+    """Torch's flash attention, in 16 bits: `(N, A, H)` each, the bounds of sequences as int32 -> `(N, A, H)`."""
+    lengths = (bounds, bounds, longest, longest)
+    context, *_ = torch.ops.aten._flash_attention_forward(*heads, *lengths, dropout, False, False, scale=scaling)
+    return context
+
+
+# --- projections ---
+
+_copies: ContextVar[dict[tuple, torch.Tensor] | None] = ContextVar("copies", default=None)
+
+
+@contextmanager
+def one_copy_of_each_parameter(model: PreTrainedModel) -> Iterator[None]:
+    """Cast each parameter once in a forward pass on CUDA, for layers that share theirs."""
+    keeps_copies = model.device.type == "cuda" and torch.is_grad_enabled() and not model.is_gradient_checkpointing
+    token = _copies.set({} if keeps_copies and _copies.get() is None else _copies.get())
+    try:
+        yield
+    finally:
+        _copies.reset(token)
+
+
+def parameters_of(linear: nn.Module, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """Weight and bias of a layer; in `dtype` on CUDA.
+
+    A cast weight stays for the backward pass there: memory is less scarce than launches.
+    """
+    if linear.weight.device.type != "cuda":
+        return linear.weight, linear.bias
+    return _joined((linear.weight,), dtype), _joined((linear.bias,), dtype)
+
+
+def _joined(parameters: tuple[torch.Tensor, ...], dtype: torch.dtype) -> torch.Tensor:
+    """Parameters one below the other, in `dtype`."""
+    copies, name = _copies.get(), (dtype, *map(id, parameters))
+    if copies is not None and name in copies:
+        return copies[name]
+    joined = (parameters[0] if len(parameters) == 1 else torch.cat(parameters)).to(dtype)
+    if copies is not None:
+        copies[name] = joined
+    return joined
+
+
+def project_each(linears: Sequence[nn.Module], hidden_states: torch.Tensor) -> Sequence[torch.Tensor]:
+    """`project` by each of several layers; on CUDA in one product, of which the results are views."""
+    is_on_cuda = hidden_states.device.type == "cuda"
+    if not is_on_cuda or not all(can_recompute(linear, hidden_states, None) for linear in linears):
+        return [project(linear, hidden_states) for linear in linears]
+    weights, biases = zip(*((linear.weight, linear.bias) for linear in linears), strict=True)
+    dtype = matmul_dtype(hidden_states)
+    joined = multiply(hidden_states, _joined(weights, dtype), _joined(biases, dtype), None)
+    return joined.split([linear.out_features for linear in linears], dim=-1)
+
+
+encoder_attention.attend_without_padding = attend_without_padding
+encoder_attention.project_each = project_each
+encoder_recompute.parameters_of = parameters_of
