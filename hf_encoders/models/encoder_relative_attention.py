@@ -8,9 +8,10 @@ import torch
 from torch import nn
 
 from .configuration_xlnet import HfeXLNetConfig
-from .encoder_attention import eager_attention
+from .encoder_attention import eager_attention, without_cudnn
 from .encoder_cpu_kernels import EncoderDropout, padded_to, with_padding_rows
 from .encoder_streams import Streams
+from .encoder_tokens import first_rows
 
 
 def sinusoids(longest: int, width: int, clamp_len: int, like: torch.Tensor) -> torch.Tensor:
@@ -52,7 +53,7 @@ class RelativeAttention(nn.Module):
         self, hidden_states: torch.Tensor, distances: torch.Tensor, streams: Streams, output_attentions: bool = False
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """`(N + P, D)` and the encodings `(2 * L - 1, D)` -> `(N + P, D)`, and weights `(S, A, L, L)` if asked for."""
-        content = with_padding_rows(hidden_states[: streams.tokens.num_tokens])
+        content = with_padding_rows(first_rows(hidden_states, streams.tokens.num_tokens))
         heads = self._heads(hidden_states, self.q), self._heads(content, self.k), self._heads(content, self.v)
         context, weights = self._attend(*heads, self._heads(distances, self.r), streams, output_attentions)
         context = padded_to(context.flatten(1), hidden_states.shape[0])
@@ -80,23 +81,22 @@ class RelativeAttention(nn.Module):
             )
         num_tokens = streams.tokens.num_tokens
         query = streams.of_sequences(query).transpose(1, 2)  # (S, A, n, H)
-        key, value = (streams.tokens.to_sequences(x[:num_tokens]).transpose(1, 2) for x in (key, value))
+        key, value = (streams.tokens.to_sequences(first_rows(x, num_tokens)).transpose(1, 2) for x in (key, value))
         bias = self._bias(query, distance_key, streams)
         query = query + self.r_w_bias.to(query.dtype)[:, None]
         dropout = self.dropout.p if self.training else 0.0
         if implementation == "sdpa":
             weights = None
-            context = nn.functional.scaled_dot_product_attention(
-                query, key, value, attn_mask=bias, dropout_p=dropout, scale=self.scaling
-            ).transpose(1, 2)
+            with without_cudnn(query):
+                context = nn.functional.scaled_dot_product_attention(
+                    query, key, value, attn_mask=bias, dropout_p=dropout, scale=self.scaling
+                ).transpose(1, 2)
         else:
             context, weights = eager_attention(self, query, key, value, bias, self.scaling, dropout)
             if streams.most_queries:  # weights of the content rows; without other rows, those that the context is of
                 weights = weights[:, :, : streams.tokens.longest]
-        if streams.visible is not None:
-            # A row that sees nothing, the first of the order, has a context of zero; any mask would give it all keys.
-            sees_some = streams.visible.any(dim=-1).transpose(1, 2)[..., None]
-            context = context.masked_fill(~sees_some, 0.0)
+        if streams.sees_nothing is not None:  # such as the first of an order: its context is zero
+            context = context.masked_fill(streams.sees_nothing, 0.0)
         return streams.from_sequences(context), weights
 
     def _bias(self, query: torch.Tensor, distance_key: torch.Tensor, streams: Streams) -> torch.Tensor:
@@ -114,7 +114,8 @@ class RelativeAttention(nn.Module):
             # A softmax does not change by a constant: what the same segment adds over another one is enough.
             direction = (self.seg_embed[0] - self.seg_embed[1]).to(query.dtype)
             by_segment = ((scaled + self._scaled(self.r_s_bias, query)) * direction[:, None]).sum(dim=-1, keepdim=True)
-            bias = bias + by_segment * streams.same_segment
+            # CUDA's autocast makes sums float32: the bias would be, twice as large, and its lowest value infinite.
+            bias = bias + by_segment.to(query.dtype) * streams.same_segment
         if streams.visible is not None:
             bias = bias.masked_fill(~streams.visible, torch.finfo(bias.dtype).min)
         return bias

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from .encoder_tokens import FlatTokens
+from .encoder_tokens import FlatTokens, first_rows
 
 
 @dataclass
@@ -24,7 +24,9 @@ class Streams:
         query_places (`torch.LongTensor` of shape `(P,)`, *optional*): Of each query row in the `S * Q` grid.
         most_queries (`int`): Q.
         distances (`torch.LongTensor` of shape `(S, n, L)`): Row of the table of distances, for each row and key.
-        visible (`torch.BoolTensor` of shape `(S, 1, n, L)`, *optional*): Whether a row sees a key; None: all do.
+        visible (`torch.BoolTensor` of shape `(S, 1, n, L)`, *optional*): Whether a row sees a key; None: all do. A row
+            that sees nothing is marked as seeing the first key: no kernel knows what the mean of nothing is.
+        sees_nothing (`torch.BoolTensor` of shape `(S, n, 1, 1)`, *optional*): The rows of which that is true.
         same_segment (`torch.BoolTensor` of shape `(S, 1, n, L)`, *optional*): Whether they have one token type.
     """
 
@@ -33,6 +35,7 @@ class Streams:
     most_queries: int
     distances: torch.Tensor
     visible: torch.Tensor | None
+    sees_nothing: torch.Tensor | None
     same_segment: torch.Tensor | None
 
     @property
@@ -47,7 +50,7 @@ class Streams:
 
     def of_sequences(self, rows: torch.Tensor) -> torch.Tensor:
         """`(N + P, ...)` -> `(S, n, ...)`."""
-        content = self.tokens.to_sequences(rows[: self.tokens.num_tokens])
+        content = self.tokens.to_sequences(first_rows(rows, self.tokens.num_tokens))
         if self.query_places is None:
             return content
         queries = rows[self.tokens.num_tokens : self.num_rows]
@@ -71,21 +74,22 @@ def make_streams(
     order: torch.Tensor | None,
     is_reversed: torch.Tensor | None,
     queries: torch.Tensor | None,
+    query_counts: torch.Tensor | None,
 ) -> Streams:
     """The streams of a batch; arguments as in `HfeXLNetModel.forward`, `token_type_ids` and `order` flat, `(N,)`.
 
-    `queries` are the content rows that have a query row, `(P,)`, in their order.
+    `queries` are the content rows that have a query row, `(P,)`, in their order; `query_counts` how many they are in
+    each sequence, `(S,)` on the CPU, so that no accelerator is waited for.
     """
     longest = tokens.longest
     columns = tokens.columns(device)
-    places, counts, most = None, None, 0
+    places, most = None, 0
     if queries is not None and len(queries):
         sequences = _sequence_of_tokens(tokens, device).index_select(0, queries)
-        counts = torch.bincount(sequences, minlength=tokens.num_sequences)
-        most = int(counts.max())
-        first = counts.cumsum(0) - counts
+        most = int(query_counts.max())
+        first = (query_counts.cumsum(0) - query_counts).to(device, non_blocking=device.type == "cuda")
         places = sequences * most + torch.arange(len(queries), device=device) - first.index_select(0, sequences)
-    streams = Streams(tokens, places, most, columns, None, None)
+    streams = Streams(tokens, places, most, columns, None, None, None)
 
     def both(values: torch.Tensor, of_queries: torch.Tensor | None = None) -> torch.Tensor:
         if places is None:
@@ -105,8 +109,20 @@ def make_streams(
     same = None
     if token_type_ids is not None:
         same = (both(token_type_ids)[:, :, None] == tokens.to_sequences(token_type_ids)[:, None])[:, None]
-    visible = None if visible is None else visible[:, None]
-    return replace(streams, distances=distances + longest - 1, visible=visible, same_segment=same)
+    sees_nothing = None
+    if visible is not None:
+        is_blind = ~visible.any(dim=-1, keepdim=True)
+        is_first = torch.arange(longest, device=device) == 0
+        visible, sees_nothing = (visible | (is_blind & is_first))[:, None], is_blind[..., None]
+    masks = {"visible": visible, "sees_nothing": sees_nothing, "same_segment": same}
+    return replace(streams, distances=distances + longest - 1, **masks)
+
+
+def count_queries(tokens: FlatTokens, queries: torch.Tensor) -> torch.Tensor:
+    """Number of queries in each sequence, of flags at the border on the CPU: `(B, T)` -> `(S,)`."""
+    if not tokens.is_packed:
+        return queries.sum(dim=1)
+    return torch.stack([flags.sum() for flags in queries.flatten().split(tokens.sequence_lengths)])
 
 
 def _sequence_of_tokens(tokens: FlatTokens, device: torch.device) -> torch.Tensor:

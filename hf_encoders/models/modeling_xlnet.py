@@ -32,14 +32,14 @@ from .encoder_models import EncoderModel, EncoderPreTrainedModel
 from .encoder_outputs import FlatEncoderOutput, LogitsOnRequest
 from .encoder_recompute import project
 from .encoder_relative_attention import RelativeAttention, sinusoids
-from .encoder_streams import Streams, make_streams
+from .encoder_streams import Streams, count_queries, make_streams
 from .encoder_tasks import (
     EncoderForMultipleChoice,
     EncoderForQuestionAnswering,
     EncoderForSequenceClassification,
     EncoderForTokenClassification,
 )
-from .encoder_tokens import FlatTokens, HiddenStateRecorder, places_of
+from .encoder_tokens import FlatTokens, HiddenStateRecorder, first_rows, places_of
 
 
 INSTEAD = {
@@ -159,7 +159,8 @@ class HfeXLNetModel(EncoderModel, HfeXLNetPreTrainedModel):
             is_reversed (`torch.BoolTensor` of shape `(S,)`, *optional*): sequences that are read in reverse: their
                 distances are negated.
             queries (`torch.BoolTensor` of shape `(B, T)`, *optional*): tokens that have a query row too, whose states
-                stand behind those of all tokens; with `order` and `flat_output=True`. For heads.
+                stand behind those of all tokens; with `order` and `flat_output=True`. For heads. On the CPU if no
+                accelerator is to be waited for.
 
         Raises:
             ValueError: as in `EncoderModel`; for arguments of transformers' XLNet that have other names or are not
@@ -192,14 +193,18 @@ class HfeXLNetModel(EncoderModel, HfeXLNetPreTrainedModel):
             words = embed_words(self.word_embedding, tokens, input_ids)
         else:
             words = tokens.flatten(inputs_embeds)
+        counts = None
         if queries is not None:
-            queries = flat(queries).nonzero().squeeze(1)
+            is_query = on_host(queries).expand(tokens.batch_size, -1)
+            counts = count_queries(tokens, is_query)
+            on_device = is_query.to(words.device, non_blocking=words.device.type == "cuda")
+            queries = places_of(flat(on_device), is_query)
         if is_reversed is not None and is_reversed.shape != (tokens.num_sequences,):
             raise ValueError(
                 f"is_reversed has shape {tuple(is_reversed.shape)}: pass one flag per sequence, "
                 f"{tokens.num_sequences}."
             )
-        parts = (flat(token_type_ids), flat(order), is_reversed, queries)
+        parts = (flat(token_type_ids), flat(order), is_reversed, queries, counts)
         tokens.derived["streams"] = make_streams(tokens, words.device, *parts)
         hidden_states = self.dropout(words)
         if queries is None and not self.training:
@@ -228,7 +233,7 @@ class HfeXLNetModel(EncoderModel, HfeXLNetPreTrainedModel):
         if padded is not None:
             content = tokens.to(padded.device).flatten(padded)
             hidden_states = torch.cat([content, hidden_states[num_tokens:]])
-        return self.dropout(hidden_states[: streams.num_rows])
+        return self.dropout(first_rows(hidden_states, streams.num_rows))
 
     def longest_row(self) -> int:
         """Tokens of the longest sequence: any number."""
@@ -249,7 +254,7 @@ class HfeXLNetModel(EncoderModel, HfeXLNetPreTrainedModel):
             return
         if order.is_floating_point():
             raise ValueError(f"order has dtype {order.dtype}: pass integers.")
-        if queries is not None and bool((order.expand_as(queries)[queries] < 1).any()):
+        if queries is not None and ((on_host(order) < 1) & on_host(queries)).any():
             raise ValueError(
                 "labels ask for the prediction of tokens of order 0, before which there is nothing: give them an "
                 "order of at least 1, or the label -100."
@@ -331,7 +336,7 @@ class HfeXLNetLMHeadModel(XLNetHead, EncoderHead, HfeXLNetPreTrainedModel):
                 training and has labels. With `order` and labels they are zero where nothing is predicted.
         """
         inputs = (input_ids, attention_mask, token_type_ids, None, inputs_embeds)
-        queries = None if order is None or labels is None else labels != IGNORED
+        queries = None if order is None or labels is None else on_host(labels) != IGNORED
         own = {"order": order, "is_reversed": is_reversed, "queries": queries}
         outputs = self.encode(*inputs, token_labels=labels, **own, **kwargs)
         if return_logits is None:
