@@ -17,7 +17,13 @@ from .encoder_recompute import is_bare_linear, without_autocast
 
 
 CHUNK_SCORES = 2**24  # 549 items with a vocabulary of 30,522
-VOCABULARY_BLOCK = 2**12  # 16-bit products of a base model: 6 MB instead of 47
+CHUNK_SCORES_ON_CUDA = 2**27  # 4,397 items; 0.8 GB in 16 bits and float32, and an eighth of the launches
+VOCABULARY_BLOCK = 2**12  # 16-bit products of a base model on a CPU: 6 MB instead of 47
+
+
+def chunk_scores(device: torch.device) -> int:
+    """How many scores, items times classes, are held at once."""
+    return CHUNK_SCORES_ON_CUDA if device.type == "cuda" else CHUNK_SCORES
 
 
 def linear_classification_sums(hidden_states: torch.Tensor, linear: nn.Module, labels: torch.Tensor) -> ObjectiveSums:
@@ -36,10 +42,8 @@ def linear_loss(
     hidden_states: torch.Tensor, linear: nn.Linear, targets: torch.Tensor, become_gradients_: Callable
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The loss that `become_gradients_` computes of `linear(hidden_states)` and `targets`, `(P, ...)`, in chunks."""
-    dtype, wants_gradients = matmul_dtype(hidden_states), torch.is_grad_enabled()
-    return _LinearLoss.apply(
-        hidden_states, linear.weight, linear.bias, targets, become_gradients_, dtype, wants_gradients
-    )
+    settings = (become_gradients_, matmul_dtype(hidden_states), torch.is_grad_enabled())
+    return _LinearLoss.apply(hidden_states, linear.weight, linear.bias, targets, *settings)
 
 
 class _LinearLoss(torch.autograd.Function):
@@ -60,7 +64,7 @@ class _LinearLoss(torch.autograd.Function):
         dtype: torch.dtype,
         wants_gradients: bool,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        cast_weight, chunk_size = weight.to(dtype), max(1, CHUNK_SCORES // weight.shape[0])
+        cast_weight, chunk_size = weight.to(dtype), max(1, chunk_scores(weight.device) // weight.shape[0])
         chunks, chunk_targets = hidden_states.to(dtype).split(chunk_size), targets.split(chunk_size)
         bias_gradient = torch.zeros_like(bias, dtype=torch.promote_types(dtype, torch.float32))
         nll, correct, hidden_gradients, weight_gradient = 0, 0, [], None
@@ -91,10 +95,12 @@ class _LinearLoss(torch.autograd.Function):
             scores, chunk, weight, weight_gradient, bias_gradient, *hidden_gradients = ctx.saved_tensors
             of_hidden = of_weight = of_bias = None
             hidden_dtype, bias_dtype = ctx.input_dtypes
+            # CUDA would round a scalar to 16 bits: float16 has no 65,536, with which `GradScaler` begins.
+            factor = gradient.view(1)
             if ctx.needs_input_grad[0]:
-                of_hidden = (torch.cat(hidden_gradients) * gradient).to(hidden_dtype)
+                of_hidden = (torch.cat(hidden_gradients) * factor).to(chunk.dtype).to(hidden_dtype)
             if ctx.needs_input_grad[1]:
-                of_weight = _add_products(None, scores, (chunk * gradient).to(chunk.dtype), weight)
+                of_weight = _add_products(None, scores, (chunk * factor).to(chunk.dtype), weight)
                 if weight_gradient is not None:
                     of_weight.addcmul_(weight_gradient, gradient.to(weight.dtype))
             if ctx.needs_input_grad[2]:
@@ -140,13 +146,14 @@ def _add_products(
 ) -> torch.Tensor:
     """`scores.T @ hidden_states`, `(V, D)`, in the dtype of `weight`, added to `total` if there is one.
 
-    One block of the vocabulary at a time where the dtypes differ, so that no second full product is held.
+    One block of the vocabulary at a time where the dtypes differ on a CPU, so that no second full product is held.
     """
     if scores.dtype == weight.dtype:
         products = scores.t() @ hidden_states
         return products if total is None else total.add_(products)
     gradient = torch.empty_like(weight) if total is None else total
-    for rows, columns in zip(gradient.split(VOCABULARY_BLOCK), scores.split(VOCABULARY_BLOCK, dim=1), strict=True):
+    size = VOCABULARY_BLOCK if scores.device.type == "cpu" else len(gradient)
+    for rows, columns in zip(gradient.split(size), scores.split(size, dim=1), strict=True):
         products = columns.t() @ hidden_states
         rows.copy_(products) if total is None else rows.add_(products)
     return gradient

@@ -20,7 +20,7 @@ from hf_encoders.data.replaced_tokens import REPLACEMENT, DataCollatorForReplace
 from hf_encoders.errors import first_line
 from hf_encoders.models.encoder_arguments import check_ids, on_host
 from hf_encoders.models.encoder_configuration import EncoderConfig
-from hf_encoders.models.encoder_linear_loss import CHUNK_SCORES
+from hf_encoders.models.encoder_linear_loss import chunk_scores
 from hf_encoders.models.encoder_losses import ObjectiveSums, normalised, pair_share_of_batch
 from hf_encoders.models.encoder_tokens import places_of
 from hf_encoders.objectives.mlm import MASKED_TOKENS, MaskedLanguageModelling
@@ -158,7 +158,7 @@ class ReplacedTokenDetectionModel(PreTrainedModel):
         predicted = places_of(outputs.tokens.flatten(labels != IGNORED), on_host(labels) != IGNORED)
         hidden_states = outputs.last_hidden_state.index_select(0, predicted)
         random_bits = outputs.tokens.flatten(random_bits).index_select(0, predicted)
-        head, size = self.generator.mlm_head, max(1, CHUNK_SCORES // self.config.vocab_size)
+        head, size = self.generator.mlm_head, max(1, chunk_scores(labels.device) // self.config.vocab_size)
         found = []
         for states, bits in zip(hidden_states.split(size), random_bits.split(size), strict=True):
             scores = head(states)

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 from hf_encoders.data.corpus.named_sources import UNNAMED
 from hf_encoders.data.mixture import MixedExamples, passes_table
 from hf_encoders.models.encoder_configuration import EncoderConfig
-from hf_encoders.models.encoder_linear_loss import CHUNK_SCORES
+from hf_encoders.models.encoder_linear_loss import chunk_scores
 from hf_encoders.recipes.phases import RunExamples
 from hf_encoders.recipes.recipe import Phase
 from hf_encoders.recipes.run import Run
@@ -32,6 +32,7 @@ from hf_encoders.training.trainer import PreTrainingTrainer
 
 BYTES_PER_PARAMETER = 16  # float32 weight, gradient, and Adam's two moments
 FROZEN_BYTES = 4  # float32 weight alone
+COPY_BYTES = 2  # 16-bit weight that CUDA keeps from the forward pass to the backward pass
 SAMPLED_MICRO_BATCHES = 32
 # Share of the rate of a large matrix product that training reaches, by width: the limit, and the width of half of it.
 # Between measurements on a quiet core (docs/performance.md: float32 57 % at width 128, 82 % at 768; 16 bits 17 % at
@@ -40,6 +41,7 @@ REACHED_SHARES = {torch.float32: (0.8, 100), torch.bfloat16: (0.6, 640), torch.f
 # Numbers that a layer saves per token for backward, and further ones at the peak: multiples of its width and of its
 # feed-forward width. Fitted to measurements, within 10 % for widths of 128 to 768.
 KEPT_NUMBERS, FURTHER_NUMBERS = (8, 1), (5, 3)
+FLASH_ROWS = 128  # further ones of each sequence in the backward pass of flash attention for any length
 # Bytes of such a number on average: under autocast, part of them stays float32.
 BYTES_PER_NUMBER = {torch.float32: 4.0, torch.bfloat16: 2.4, torch.float16: 2.4}
 # Bytes read and written per parameter: in an update weight, gradient and two moments; in a pass the weight twice and
@@ -188,18 +190,22 @@ def make_plan(
         how = f"assumed: {share:.0%} of {rate / 1e12:g} TFLOP/s ({stated})"
     none_special = torch.tensor([])
     configurations = [part.config for part in getattr(model, "parts", (model,))]
+    is_16_bit_on_cuda = arguments.device.type == "cuda" and dtype != torch.float32
+    copies = COPY_BYTES * parameters if is_16_bit_on_cuda and not recomputes(arguments) else 0
     found = []
     for place, part in enumerate(examples.phases):
+        sampled = sampled_items(examples.items_of(place), division.micro_batches)
+        batches = [collator(examples[item]) for item in sampled]
         counts = [
-            BatchCounts.of(count_batch(collator(examples[item]), none_special, model.loss_terms), model.loss_terms)
-            for item in sampled_items(examples.items_of(place), division.micro_batches)
+            BatchCounts.of(count_batch(batch, none_special, model.loss_terms), model.loss_terms) for batch in batches
         ]
         names = ("tokens", "squared_lengths", "predicted", "labelled")
         sums = [sum(getattr(count, name) for count in counts) for name in names]
         flops = training_flops(model, *sums)
         pass_seconds = flops / len(counts) / (share * rate) + BYTES_OF_PASS[dtype] * seconds_per_byte
         seconds = pass_seconds * division.accumulation + BYTES_OF_UPDATE * seconds_per_byte
-        largest = max(counts, key=lambda count: count.tokens)
+        largest, batch = max(zip(counts, batches, strict=True), key=lambda pair: pair[0].tokens)
+        sequences = len(batch["cu_seq_lens_q"]) - 1 if "cu_seq_lens_q" in batch else len(batch["input_ids"])
         found.append(
             PhasePlan(
                 part.phase,
@@ -207,8 +213,10 @@ def make_plan(
                 epochs=part.phase.steps * part.phase.examples / len(part.dataset),
                 seconds=seconds * part.phase.steps,
                 activation_bytes=sum(
-                    activation_bytes(one, largest, dtype, recomputes(arguments)) for one in configurations
-                ),
+                    activation_bytes(one, largest, dtype, recomputes(arguments), arguments.device, sequences)
+                    for one in configurations
+                )
+                + copies,
             )
         )
     sources = passes_table(examples.mixtures) if examples.mixtures else ""
@@ -222,22 +230,35 @@ def make_plan(
     return Plan(run, parameters, device, how, found, frozen, sources)
 
 
-def activation_bytes(config: EncoderConfig, counts: BatchCounts, dtype: torch.dtype, recomputes_layers: bool) -> int:
+def activation_bytes(
+    config: EncoderConfig,
+    counts: BatchCounts,
+    dtype: torch.dtype,
+    recomputes_layers: bool,
+    device: torch.device,
+    sequences: int,
+) -> int:
     """Peak memory of a pass in addition to weights and gradients, in bytes, by formula.
 
-    `dtype` is that of matrix products; with `recomputes_layers`, layers save only their inputs.
+    `dtype` is that of matrix products; with `recomputes_layers`, layers save only their inputs. `sequences` are those
+    of the batch: on CUDA flash attention takes memory for each in its backward pass.
     """
+    size = BYTES_PER_NUMBER[dtype]
+    uses_flash = device.type == "cuda" and dtype != torch.float32
     layers = config.num_layers_passed
     widths = config.hidden_size, config.intermediate_size
     kept, further = (sum(n * w for n, w in zip(m, widths, strict=True)) for m in (KEPT_NUMBERS, FURTHER_NUMBERS))
     of_layers = layers * config.hidden_size + kept if recomputes_layers else layers * kept
     # The head's backward pass ends before those of the layers start: the larger of both counts.
     embedding_width = getattr(config, "embedding_size", None) or config.hidden_size
-    scores = min(counts.predicted * config.vocab_size, CHUNK_SCORES)
+    scores = min(counts.predicted * config.vocab_size, chunk_scores(device))
     table = config.vocab_size * embedding_width * (1 if dtype == torch.float32 else 2)  # and its 16-bit copies
+    if uses_flash:
+        scores *= 1.5  # also in 16 bits, a whole chunk instead of what fits into a cache
     head = 4 * (scores + table + FURTHER_NUMBERS[0] * counts.tokens * config.hidden_size)
-    size = BYTES_PER_NUMBER[dtype]
-    return round(size * counts.tokens * of_layers + max(size * counts.tokens * further, head))
+    # The float32 gradient of the queries, which `dq_accum` of flash_api.cpp holds with a block behind each sequence.
+    of_flash = 4 * (counts.tokens + FLASH_ROWS * sequences) * config.hidden_size if uses_flash else 0
+    return round(size * counts.tokens * of_layers + max(size * counts.tokens * further + of_flash, head))
 
 
 def memory_rate(device: torch.device) -> float:

@@ -14,6 +14,7 @@ from hf_encoders import HfeBertConfig, HfeElectraConfig, HfeElectraForMaskedLM, 
 from hf_encoders.data import DataCollatorForMaskedLM, SentenceBlocks, presets
 from hf_encoders.data.masking import Masking
 from hf_encoders.data.replaced_tokens import REPLACEMENT, DataCollatorForReplacedTokenDetection
+from hf_encoders.models import encoder_linear_loss
 from hf_encoders.models.modeling_electra import detection_sums
 from hf_encoders.objectives import get_objective, rtd
 from hf_encoders.objectives.rtd import ReplacedTokenDetectionModel, sampled_tokens
@@ -86,7 +87,7 @@ def test_samples_take_the_places_of_all_predicted_tokens():
 def test_scores_are_held_a_chunk_at_a_time(monkeypatch):
     model, batch = make_model(), make_batch()
     expected, sizes = model(**batch).corrupted_ids, []
-    monkeypatch.setattr(rtd, "CHUNK_SCORES", 60 * 7)
+    monkeypatch.setattr(encoder_linear_loss, "CHUNK_SCORES", 60 * 7)
 
     def recorded(scores: torch.Tensor, random_bits: torch.Tensor) -> torch.Tensor:
         sizes.append(scores.numel())

@@ -55,7 +55,18 @@ def test_estimated_memory_is_what_a_pass_holds(kind, sizes, precision, recompute
 
     run()
     counts = BatchCounts(tokens=960, predicted=int((labels != -100).sum()))
-    assert activation_bytes(config, counts, precision, recomputes) == pytest.approx(peak_on_cpu(run), rel=0.25)
+    estimated = activation_bytes(config, counts, precision, recomputes, torch.device("cpu"), 24)
+    assert estimated == pytest.approx(peak_on_cpu(run), rel=0.25)
+
+
+def test_short_sequences_take_memory_of_their_own_on_cuda():
+    """Flash attention's backward pass holds a float32 block of 128 rows for each: 0.8 GB of 2,000 at width 768."""
+    config, counts = HfeBertConfig(), BatchCounts(tokens=32_000)
+    few, many = (activation_bytes(config, counts, torch.bfloat16, False, torch.device("cuda"), n) for n in (63, 2000))
+    assert many - few == 1937 * 128 * 768 * 4
+    assert activation_bytes(config, counts, torch.float32, False, torch.device("cuda"), 2000) == activation_bytes(
+        config, counts, torch.float32, False, torch.device("cuda"), 63
+    )
 
 
 def a_plan(phases, elsewhere=(), **changed):
