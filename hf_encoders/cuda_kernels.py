@@ -27,16 +27,14 @@ def attend_without_padding(heads: Heads, tokens: FlatTokens, scaling: float, dro
     Flash attention in 16 bits, memory-efficient attention in float32. torch's tensors of nested sequences lead to the
     same kernels, by way of more Python than the GPU needs time.
     """
-    width = heads[0].shape[-1]
-    if heads[0].device.type != "cuda":
+    width, device = heads[0].shape[-1], heads[0].device
+    if device.type != "cuda":
         return None
     heads = padded_heads(tuple(x.to(matmul_dtype(x)) for x in heads))
-    batches_of_one = (x.transpose(0, 1).unsqueeze(0) for x in heads)  # (1, A, N, H)
-    conditions = torch.backends.cuda.SDPAParams(*batches_of_one, None, dropout, False, False)
-    bounds, longest = bounds_of(tokens, heads[0].device)
-    if torch.backends.cuda.can_use_flash_attention(conditions):
+    bounds, longest = bounds_of(tokens, device)
+    if has_flash_attention(heads[0].dtype, width):
         context = flash_attention(heads, bounds, longest, scaling, dropout)
-    elif torch.backends.cuda.can_use_efficient_attention(conditions):
+    elif has_efficient_attention(heads[0].dtype):
         needs_gradients = torch.is_grad_enabled() and any(x.requires_grad for x in heads)
         arguments = (None, bounds, bounds, longest, longest, dropout, 0, needs_gradients)
         inputs = (x.unsqueeze(0) for x in heads)  # (1, N, A, H)
@@ -45,6 +43,24 @@ def attend_without_padding(heads: Heads, tokens: FlatTokens, scaling: float, dro
     else:
         return None
     return context if context.shape[-1] == width else context[..., :width]
+
+
+def has_flash_attention(dtype: torch.dtype, width: int) -> bool:
+    """Whether torch has flash attention for heads of this type and width, and it is not switched off."""
+    is_in_16_bits = dtype in (torch.float16, torch.bfloat16)
+    # Wider heads have no backward pass on some devices.
+    return is_in_16_bits and width <= 192 and torch.backends.cuda.flash_sdp_enabled() and computes_bfloat16()
+
+
+def has_efficient_attention(dtype: torch.dtype) -> bool:
+    """Whether torch has memory-efficient attention for heads of this type, and it is not switched off."""
+    has_kernel = dtype in (torch.float32, torch.float16) or (dtype == torch.bfloat16 and computes_bfloat16())
+    return has_kernel and torch.backends.cuda.mem_efficient_sdp_enabled()
+
+
+def computes_bfloat16() -> bool:
+    """Whether the device computes in bfloat16, as those since Ampere do, which flash attention needs too."""
+    return torch.cuda.is_bf16_supported(including_emulation=False)
 
 
 def bounds_of(tokens: FlatTokens, device: torch.device) -> tuple[torch.Tensor, int]:
@@ -78,7 +94,9 @@ _copies: ContextVar[dict[tuple, torch.Tensor] | None] = ContextVar("copies", def
 @contextmanager
 def one_copy_of_each_parameter(model: PreTrainedModel) -> Iterator[None]:
     """Cast each parameter once in a forward pass on CUDA, for layers that share theirs."""
-    keeps_copies = model.device.type == "cuda" and torch.is_grad_enabled() and not model.is_gradient_checkpointing
+    keeps_copies = model.device.type == "cuda" and torch.is_grad_enabled()
+    if keeps_copies and any(getattr(module, "gradient_checkpointing", False) for module in model.modules()):
+        keeps_copies = False  # layers run again in the backward pass, where there are none
     token = _copies.set({} if keeps_copies and _copies.get() is None else _copies.get())
     try:
         yield

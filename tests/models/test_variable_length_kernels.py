@@ -1,6 +1,5 @@
 """Attention kernels for sequences of any length: their arguments and results, as far as a CPU goes."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -38,12 +37,9 @@ class Kernels:
         monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", self.flash)
         monkeypatch.setattr(torch.ops.aten, "_efficient_attention_forward", self.efficient)
 
-        def can_use(name: str) -> Callable[[torch.backends.cuda.SDPAParams], bool]:
-            is_flash = name == "flash"
-            return lambda params: name in usable and (params.query.element_size() == 2) == is_flash
-
-        for name in ("flash", "efficient"):
-            monkeypatch.setattr(torch.backends.cuda, f"can_use_{name}_attention", can_use(name))
+        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: True)
+        monkeypatch.setattr(torch.backends.cuda, "flash_sdp_enabled", lambda: "flash" in usable)
+        monkeypatch.setattr(torch.backends.cuda, "mem_efficient_sdp_enabled", lambda: "efficient" in usable)
 
     def flash(self, *arguments: Any, scale: float) -> tuple[torch.Tensor, ...]:
         *heads, bounds, same, longest, _, dropout, is_causal, returns_mask = arguments
@@ -94,6 +90,16 @@ def test_where_torch_has_no_kernel_sequences_are_padded(monkeypatch) -> None:
     got, _ = attention._attend(tuple(x.as_subclass(OnCuda) for x in states), tokens, output_attentions=False)
     expected = sequence_by_sequence(*states, attention.scaling)
     torch.testing.assert_close(got.as_subclass(torch.Tensor), expected, atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("dtype", "calls"), [(torch.float16, ["efficient"]), (torch.bfloat16, [])])
+def test_devices_before_ampere_have_no_flash_attention(dtype, calls, monkeypatch) -> None:
+    kernels = Kernels(monkeypatch)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: including_emulation)
+    states = tuple(torch.randn(14, 3, 8, dtype=dtype).as_subclass(OnCuda) for _ in range(3))
+    tokens = flat_tokens(1, 14, torch.device("cpu"), cu_seq_lens=BOUNDS)
+    context = attend_without_padding(states, tokens, 0.3, 0.0)
+    assert [name for name, *_ in kernels.calls] == calls and (context is None) == (not calls)
 
 
 def test_the_arguments_are_those_of_torch() -> None:

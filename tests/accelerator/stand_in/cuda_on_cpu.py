@@ -161,10 +161,8 @@ KERNELS = {
 }
 # What Python asks before it makes or casts a tensor there.
 torch.cuda._lazy_init = lambda: None
-torch.cuda.is_bf16_supported = lambda: True
+torch.cuda.is_bf16_supported = lambda **_: True
 torch.cuda.amp.common.amp_definitely_not_available = lambda: False
-torch.backends.cuda.can_use_flash_attention = lambda params: params.query.element_size() == 2
-torch.backends.cuda.can_use_efficient_attention = lambda params: params.query.dtype == torch.float32
 _on_cpu = nn.functional.scaled_dot_product_attention
 
 
