@@ -90,7 +90,7 @@ def _run_eagerly(
 
 
 def _is_compiled_unasked(model: PreTrainedModel) -> bool:
-    if model.device.type not in COMPILED_DEVICES or not model.training:
+    if not COMPILED_DEVICES or not model.training or model.device.type not in COMPILED_DEVICES:
         return False
     return torch.finfo(matmul_dtype(next(model.parameters()))).bits == 16
 

@@ -47,9 +47,10 @@ def attend_without_padding(heads: Heads, tokens: FlatTokens, scaling: float, dro
 
 def has_flash_attention(dtype: torch.dtype, width: int) -> bool:
     """Whether torch has flash attention for heads of this type and width, and it is not switched off."""
-    is_in_16_bits = dtype in (torch.float16, torch.bfloat16)
     # Wider heads have no backward pass on some devices.
-    return is_in_16_bits and width <= 192 and torch.backends.cuda.flash_sdp_enabled() and computes_bfloat16()
+    has_kernel = dtype in (torch.float16, torch.bfloat16) and width <= 192 and computes_bfloat16()
+    is_built = torch.version.hip is None or torch.backends.cuda.is_flash_attention_available()
+    return has_kernel and is_built and torch.backends.cuda.flash_sdp_enabled()
 
 
 def has_efficient_attention(dtype: torch.dtype) -> bool:
@@ -65,12 +66,13 @@ def computes_bfloat16() -> bool:
 
 def bounds_of(tokens: FlatTokens, device: torch.device) -> tuple[torch.Tensor, int]:
     """Start of each sequence and N, `(S + 1,)` of int32, and the length of the longest; once per forward pass."""
-    if "bounds" not in tokens.derived:
+    name = "bounds", device  # of a model in parts on several devices
+    if name not in tokens.derived:
         bounds = tokens.cu_seq_lens
         if bounds is None:
             bounds = torch.arange(tokens.batch_size + 1, device=device) * tokens.row_length
-        tokens.derived["bounds"] = bounds.int(), max(tokens.lengths())
-    return tokens.derived["bounds"]
+        tokens.derived[name] = bounds.int(), max(tokens.lengths(), default=0)
+    return tokens.derived[name]
 
 
 def padded_heads(heads: Heads) -> Heads:
@@ -88,16 +90,21 @@ def flash_attention(heads: Heads, bounds: torch.Tensor, longest: int, scaling: f
 
 # --- projections ---
 
-_copies: ContextVar[dict[tuple, torch.Tensor] | None] = ContextVar("copies", default=None)
+# Of parameters, with these, so that no other tensor takes their id.
+_copies: ContextVar[dict[tuple, tuple[tuple[torch.Tensor, ...], torch.Tensor]] | None] = ContextVar(
+    "copies", default=None
+)
 
 
 @contextmanager
 def one_copy_of_each_parameter(model: PreTrainedModel) -> Iterator[None]:
     """Cast each parameter once in a forward pass on CUDA, for layers that share theirs."""
-    keeps_copies = model.device.type == "cuda" and torch.is_grad_enabled()
+    parameter = next(model.parameters(), None)  # replicas of DataParallel have none
+    keeps_copies = parameter is not None and parameter.device.type == "cuda" and torch.is_grad_enabled()
+    keeps_copies = keeps_copies and _copies.get() is None  # a head and its encoder share them
     if keeps_copies and any(getattr(module, "gradient_checkpointing", False) for module in model.modules()):
         keeps_copies = False  # layers run again in the backward pass, where there are none
-    token = _copies.set({} if keeps_copies and _copies.get() is None else _copies.get())
+    token = _copies.set({} if keeps_copies else _copies.get())
     try:
         yield
     finally:
@@ -118,10 +125,10 @@ def _joined(parameters: tuple[torch.Tensor, ...], dtype: torch.dtype) -> torch.T
     """Parameters one below the other, in `dtype`."""
     copies, name = _copies.get(), (dtype, *map(id, parameters))
     if copies is not None and name in copies:
-        return copies[name]
+        return copies[name][1]
     joined = (parameters[0] if len(parameters) == 1 else torch.cat(parameters)).to(dtype)
     if copies is not None:
-        copies[name] = joined
+        copies[name] = parameters, joined
     return joined
 
 

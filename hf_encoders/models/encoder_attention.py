@@ -10,12 +10,12 @@ in transformers 4. The kernel is `config._attn_implementation` (`attn_implementa
     sequences padded to equal length; not with relative positions or 4D masks.
 """
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import ClassVar
 
 import torch
 from torch import nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
@@ -168,8 +168,17 @@ def without_cudnn(query: torch.Tensor) -> AbstractContextManager:
 
     https://github.com/pytorch/pytorch/pull/174245, https://github.com/pytorch/pytorch/issues/196678
     """
-    kernels = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-    return sdpa_kernel(kernels) if query.device.type == "cuda" and is_eager() else nullcontext()
+    on_cuda = query.device.type == "cuda" and is_eager() and torch.backends.cuda.cudnn_sdp_enabled()
+    return _cudnn_switched_off() if on_cuda else nullcontext()
+
+
+@contextmanager
+def _cudnn_switched_off() -> Iterator[None]:
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(True)
 
 
 def eager_attention(

@@ -118,9 +118,7 @@ def refuse_shards_elsewhere(
     except (ValueError, KeyError, TypeError, AttributeError):
         return  # `problem_of_shards` says so
     if outside := sorted(name for name in map(str, shards) if os.path.isabs(name) or ".." in Path(name).parts):
-        raise OSError(
-            f"{index} names {outside[0]!r}, outside of its folder: put the weights beside it, and correct it."
-        )
+        raise OSError(f"{index} names {outside[0]!r}, outside of its folder: put the weights beside the index.")
 
 
 def problem_of_files(source: str | os.PathLike | None, variant: str | None = None, **kwargs: Any) -> str | None:

@@ -36,21 +36,15 @@ class LogitsOnRequest:
     """
 
     def __getitem__(self, key: Any) -> Any:
-        if isinstance(key, str) and key not in self:  # slices have no hash before Python 3.12
-            self._refuse(key)
+        if key in ("logits", "prediction_logits") and key not in self:
+            raise KeyError(f"{key} are not computed while training with labels: pass return_logits=True to the model.")
         return super().__getitem__(key)
 
     def get(self, key: str, default: Any = MISSING) -> Any:
         """As in a dict, but scores that were not computed are a KeyError unless a default is given, also None."""
-        if default is MISSING:
-            default = None
-            if key not in self:
-                self._refuse(key)
-        return super().get(key, default)
-
-    def _refuse(self, key: str) -> None:
-        if key in ("logits", "prediction_logits"):
-            raise KeyError(f"{key} are not computed while training with labels: pass return_logits=True to the model.")
+        if default is MISSING and key in ("logits", "prediction_logits"):
+            return self[key]
+        return super().get(key, None if default is MISSING else default)
 
 
 @dataclass

@@ -18,7 +18,7 @@ def project(linear: nn.Module, hidden_states: torch.Tensor, activation: nn.Modul
 
     Where gradients are computed, a bare `nn.Linear` saves only `hidden_states` and its parameters for the backward
     pass, which recomputes the activation (without parameters or random numbers) and, under autocast, the 16-bit
-    weights. Any other `linear` (an adapter, quantised or offloaded weights) is called as it is.
+    weights (kept on CUDA). Any other `linear` (an adapter, quantised or offloaded weights) is called as it is.
     """
     if not can_recompute(linear, hidden_states, activation):
         return linear(hidden_states if activation is None else activation(hidden_states))
@@ -103,8 +103,7 @@ def without_autocast(tensor: torch.Tensor) -> AbstractContextManager:
 
 def is_bare(module: nn.Module) -> bool:
     """Whether calling the module runs only its class's `forward`: no hooks, no `forward` of the instance."""
-    # Private names of torch, but the same ones in all its versions; those of hooks on every module of the process are
-    # in its file.
+    # Private names of torch, the same in all its versions; hooks on every module of the process are in its file.
     hooks = [getattr(module, f"_{kind}_hooks") for kind in HOOKS]
     hooks += [getattr(nn.modules.module, f"_global_{kind}_hooks", None) for kind in HOOKS]
     return not any(hooks) and "forward" not in vars(module)

@@ -9,6 +9,7 @@ Who sees whom is one integer per token, its `order`, instead of a matrix for eac
 from dataclasses import dataclass, replace
 
 import torch
+from torch import nn
 
 from .encoder_tokens import FlatTokens, first_rows
 
@@ -122,7 +123,8 @@ def count_queries(tokens: FlatTokens, queries: torch.Tensor) -> torch.Tensor:
     """Number of queries in each sequence, of flags at the border on the CPU: `(B, T)` -> `(S,)`."""
     if not tokens.is_packed:
         return queries.sum(dim=1)
-    return torch.stack([flags.sum() for flags in queries.flatten().split(tokens.sequence_lengths)])
+    before = nn.functional.pad(queries.flatten().cumsum(0), (1, 0))
+    return before[nn.functional.pad(torch.tensor(tokens.sequence_lengths).cumsum(0), (1, 0))].diff()
 
 
 def _sequence_of_tokens(tokens: FlatTokens, device: torch.device) -> torch.Tensor:

@@ -167,6 +167,8 @@ class PreTrainingTrainer(FaultTolerantTrainer):
         loss = 0.0
         for name, sums in found.items():
             count = counts.get(name, sums.count).clamp(min=1)
+            # A number on the CPU divides as it is; one of another device waits for nothing.
+            count = count if count.device.type == "cpu" else count.to(sums.nll.device)
             loss = loss + self.loss_weights[name] * sums.nll / count
             values = sums.nll, sums.correct, sums.count, getattr(sums, "label_1", None)
             values = [sums.nll.new_full((), math.nan) if value is None else value.detach() for value in values]

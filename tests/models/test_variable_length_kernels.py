@@ -7,9 +7,10 @@ import torch
 from torch import nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from hf_encoders import HfeBertConfig, HfeBertModel
-from hf_encoders.cuda_kernels import attend_without_padding
+from hf_encoders import HfeBertConfig, HfeBertForMaskedLM, HfeBertModel
+from hf_encoders.cuda_kernels import attend_without_padding, bounds_of
 from hf_encoders.models import encoder_attention
+from hf_encoders.models.encoder_attention import without_cudnn
 from hf_encoders.models.encoder_tokens import flat_tokens
 
 
@@ -100,6 +101,45 @@ def test_devices_before_ampere_have_no_flash_attention(dtype, calls, monkeypatch
     tokens = flat_tokens(1, 14, torch.device("cpu"), cu_seq_lens=BOUNDS)
     context = attend_without_padding(states, tokens, 0.3, 0.0)
     assert [name for name, *_ in kernels.calls] == calls and (context is None) == (not calls)
+
+
+def test_bounds_are_on_the_device_of_each_part_of_a_model() -> None:
+    tokens = flat_tokens(2, 5, torch.device("cpu"))
+    for device in (torch.device("cpu"), torch.device("meta")):
+        bounds, longest = bounds_of(tokens.to(device), device)
+        assert bounds.device == device and bounds.dtype == torch.int32 and longest == 5
+
+
+def test_only_cudnn_is_left_out(monkeypatch) -> None:
+    """Kernels that are switched off stay so, and cuDNN is back afterwards, also after an error."""
+    query = torch.randn(1).as_subclass(OnCuda)
+    torch.backends.cuda.enable_flash_sdp(False)
+    try:
+        with pytest.raises(RuntimeError), without_cudnn(query):
+            assert not torch.backends.cuda.cudnn_sdp_enabled() and not torch.backends.cuda.flash_sdp_enabled()
+            raise RuntimeError
+        assert torch.backends.cuda.cudnn_sdp_enabled()
+    finally:
+        torch.backends.cuda.enable_flash_sdp(True)
+
+
+def test_a_replica_of_data_parallel_runs_though_it_has_no_parameters() -> None:
+    config = HfeBertConfig(
+        vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8
+    )
+    model = HfeBertForMaskedLM(config).eval()
+
+    def replica_of(module: nn.Module) -> nn.Module:
+        replica = module._replicate_for_data_parallel()
+        for name, child in module._modules.items():
+            setattr(replica, name, replica_of(child))
+        for name, parameter in module._parameters.items():
+            setattr(replica, name, None if parameter is None else parameter.clone())
+        return replica
+
+    replica, ids = replica_of(model), torch.tensor([[5, 6, 7]])
+    assert not list(replica.parameters())
+    assert torch.equal(replica(ids).logits, model(ids).logits)
 
 
 def test_the_arguments_are_those_of_torch() -> None:
