@@ -30,7 +30,7 @@ from hf_encoders.recipes.plan import Plan, make_plan, measure_passes
 from hf_encoders.recipes.pretrained_folder import metrics_of_source, save_pretrained_folder, with_nats_per_byte
 from hf_encoders.recipes.recipe import Recipe
 from hf_encoders.recipes.run import Run, divide, num_processes, train_to_the_end
-from hf_encoders.recipes.run_corpus import CORPUS, CorpusPaths, open_sources
+from hf_encoders.recipes.run_corpus import CORPUS, CorpusPaths, open_sources, remove_other_sources
 from hf_encoders.recipes.run_folder import (
     ALONE,
     BEFORE,
@@ -301,6 +301,7 @@ def open_run(
             set_run_aside(output, [*read, arguments.tokenizer, arguments.recipe, arguments.begins_from])
         if is_main:
             arguments.until_end.enter_context(restored_if_refused(output))
+            remove_other_sources(corpus, output)
         tokenizer, sources = open_sources(recipe, corpus, arguments.tokenizer, output)
         config = run.model_config(tokenizer, sources)  # refuses too few rows of a table
         set_inputs(tokenizer, config)

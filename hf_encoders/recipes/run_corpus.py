@@ -195,8 +195,6 @@ def open_sources(
     if tokenizer_name is None and prepared:
         raise ValueError(f"--tokenizer is missing: give the one that the corpus {prepared[0]} was made with.")
     is_used = (output / RUN_FILE).is_file()
-    if not is_used:
-        remove_other_sources(corpus, output / CORPUS)
     if tokenizer_name is None:
         tokenizer = trained_tokenizer(recipe, corpus, output / "tokenizer", is_used)
     else:
@@ -234,9 +232,14 @@ def open_sources(
     return tokenizer, found
 
 
-def remove_other_sources(corpus: CorpusPaths, folder: Path) -> None:
-    """Remove sources of other names that a plan or a killed command left, and that no run has used."""
-    for path in folder.glob("*"):
+def remove_other_sources(corpus: CorpusPaths, output: Path) -> None:
+    """Remove sources of other names that a plan or a killed command left, and that no run has used.
+
+    In one process only, before the others: in a run of several, the first goes on to divide the corpus in this folder.
+    """
+    if (output / RUN_FILE).is_file():
+        return
+    for path in (output / CORPUS).glob("*"):
         if path.is_dir() and not path.match(SHARDS) and path.name not in corpus.paths:
             shutil.rmtree(path)
 

@@ -9,6 +9,7 @@ import yaml
 from hf_encoders.cli import main
 from hf_encoders.data.corpus import preparation
 from hf_encoders.recipes import run_corpus
+from hf_encoders.recipes.recipe import load_recipe
 from tests.commands.pretrain_runs import TINY, finished_run, pretrain, weights
 from tests.data.corpora import write_corpus
 
@@ -55,6 +56,16 @@ def test_refused_in_the_folder_of_a_finished_run(folder, words, text, recipe, sa
 def test_settings_are_compared_before_anything_is_made(folder, monkeypatch):
     monkeypatch.setattr(run_corpus, "train_tokenizer", None)
     assert pretrain(folder, "of-corpus", "--seed", "5") == 2
+
+
+def test_a_process_that_opens_the_text_removes_nothing_of_one_that_is_ahead(folder, tmp_path):
+    """The first process of several divides the corpus in this folder while the others open it."""
+    divided = tmp_path / "_corpus" / "tmp1" / "part.arrow"
+    divided.parent.mkdir(parents=True)
+    divided.touch()
+    corpus = run_corpus.CorpusPaths.of_words([f"a={folder / 'text.txt'}"], ["en"])
+    run_corpus.open_sources(load_recipe(folder / "tiny.yaml"), corpus, None, tmp_path)
+    assert divided.exists()
 
 
 @pytest.mark.parametrize("output", ["new", "new/of it"])

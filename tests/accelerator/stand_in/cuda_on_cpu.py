@@ -159,10 +159,6 @@ KERNELS = {
     "_efficient_attention_forward": _efficient,
     "_efficient_attention_backward": _efficient_backward,
 }
-# What Python asks before it makes or casts a tensor there.
-torch.cuda._lazy_init = lambda: None
-torch.cuda.is_bf16_supported = lambda **_: True
-torch.cuda.amp.common.amp_definitely_not_available = lambda: False
 _on_cpu = nn.functional.scaled_dot_product_attention
 
 
@@ -182,7 +178,12 @@ def dense_attention(
     return nn.functional.dropout(scores.float().softmax(dim=-1), dropout_p).to(dtype) @ value.to(dtype)
 
 
-nn.functional.scaled_dot_product_attention = dense_attention
+def install() -> None:
+    """Answer what Python asks before it makes or casts a tensor there, for the rest of the process."""
+    torch.cuda._lazy_init = lambda: None
+    torch.cuda.is_bf16_supported = lambda **_: True
+    torch.cuda.amp.common.amp_definitely_not_available = lambda: False
+    nn.functional.scaled_dot_product_attention = dense_attention
 
 
 def move(model: nn.Module) -> None:

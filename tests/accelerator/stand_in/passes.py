@@ -124,6 +124,7 @@ def error_of_scaled_float16() -> float:
 
 def main(*names: str) -> None:
     torch.set_num_threads(1)
+    cuda_on_cpu.install()
     encoder_recompute.is_bare_linear = encoder_linear_loss.is_bare_linear = is_bare_linear
 
     def report(name: str, *case: Any, **fields: Any) -> None:
