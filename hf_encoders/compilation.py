@@ -97,7 +97,7 @@ def _is_compiled_unasked(model: PreTrainedModel) -> bool:
 
 @cache
 def default_compiler() -> Callable:
-    """What `torch.compile` without options hands its graphs to."""
+    """Return the compiler that `torch.compile` has without options."""
     return torch._dynamo.optimize().callback
 
 

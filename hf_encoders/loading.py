@@ -113,7 +113,7 @@ def read_config(
 
 
 def _unwritten_model_type(source: str | Path, fields: dict[str, Any]) -> str | None:
-    """Return the `model_type` of a config.json of before 2020, which has none; None if it cannot be told.
+    """Return the `model_type` of a config.json of before 2020, which has none; None if that is ambiguous.
 
     It is that of the class in `architectures`, or of the only family whose parameters have names like those in the
     safetensors file.
@@ -213,7 +213,7 @@ def _read_tokenizer(source: str, config: PreTrainedConfig | None, local: bool) -
         tokenizer = PreTrainedTokenizerFast.from_pretrained(source, **options)
     if file is None or not tokenizer.is_fast:
         return tokenizer
-    in_file = Tokenizer.from_file(str(file))  # of which transformers 5 reads the vocabulary, and makes the rest anew
+    in_file = Tokenizer.from_file(str(file))  # transformers 5 reads its vocabulary, and rebuilds the rest
     if type(tokenizer) is not PreTrainedTokenizerFast and not _gives_same_ids(tokenizer, in_file):
         logger.warning_once(
             f"{source}: {type(tokenizer).__name__} does not give the ids of tokenizer.json, which is read without it."
@@ -413,7 +413,7 @@ def load_weights(
             config=config,
             dtype=torch.float32,
             output_loading_info=True,
-            ignore_mismatched_sizes=True,  # told below
+            ignore_mismatched_sizes=True,  # reported below
             trust_remote_code=False,
             local_files_only=is_local(name, option),
         )

@@ -67,7 +67,7 @@ def field_options() -> dict[str, dict[str, Any]]:
 
 
 def _metadata(node: ast.expr | None) -> dict[str, Any]:
-    """What a field's metadata says about its option, as far as it is written out."""
+    """Return what a field's metadata says about its option, where it is a literal."""
     pairs = zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ()
     said = {literal(key): literal(value) for key, value in pairs}
     return {name: said[name] for name in ("nargs", "const", "choices") if said.get(name) is not None}

@@ -1,4 +1,4 @@
-"""What the benchmark can measure, and what it does by default; nothing here imports torch."""
+"""List what the benchmark can measure, with its defaults; nothing here imports torch."""
 
 from typing import NamedTuple
 

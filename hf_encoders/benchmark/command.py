@@ -1,4 +1,4 @@
-"""What `hf-encoders benchmark` does with its options: the settings, their text, and a table of each."""
+"""Run `hf-encoders benchmark`: make the settings and their text, measure each, and print its table."""
 
 import argparse
 import gc
@@ -66,14 +66,14 @@ def run_setting(
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="torch.profiler")
         try:
-            found = measure(implementations, config, setting)
+            rounds = measure(implementations, config, setting)
         except torch.OutOfMemoryError as error:
             raise ValueError(
                 f"--batch-size {setting.batch_size}: {setting} does not fit into the device's memory: lower it, or "
                 "measure fewer with --against and --size."
             ) from error
     rate = max(gemm_before, measure_gemm_rate(setting.torch_dtype, device))
-    measured = {one.name: measurements for one, measurements in zip(implementations, found, strict=True)}
+    measured = {one.name: measurements for one, measurements in zip(implementations, rounds, strict=True)}
     table = table_of(setting, measured, implementations[-1].model.num_parameters(), rate)
     print(f"\n{format_table(setting, table)}", flush=True)
     del implementations

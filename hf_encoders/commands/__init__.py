@@ -4,5 +4,5 @@ Its docstring is the command's help, `add_arguments` its options, `check` refuse
 wrong, and `run` does the work.
 """
 
-# torch, transformers and datasets are imported inside of `run`: that takes seconds, and help and mistakes are told
-# before. What a module that imports them writes out is read from its source, by `source_literals.constant`.
+# torch, transformers and datasets are imported inside `run`: importing them takes seconds, for which help and mistakes
+# need not wait. Literals of modules that import them are read from their source, by `source_literals.constant`.

@@ -88,7 +88,7 @@ def read_file(
 
 
 def form_of(path: Path) -> str:
-    """Return the form of a file by its suffix; `json` is told apart by `read_json`."""
+    """Return the form of a file by its suffix; `read_json` distinguishes the forms of `json`."""
     suffix = path.suffix.lower()
     if suffix not in FORM_OF_SUFFIX:
         raise ValueError(f"{path}: unknown suffix: give the form with --format {'|'.join(FORMS)}.")

@@ -141,8 +141,8 @@ def _exchanged(
     documents = np.searchsorted(corpus.document_starts, begin[chunks], "right")
     lengths = np.stack([middle - begin, end - middle], axis=1)[chunks]
     order = random_bits(keys[chunks], RandomStream.PARTNER_ORDER, 0)
-    found = partners(lengths, documents, order, capacity, corpus.tokens, middle[chunks])
-    first, second = (chunks[members] for members in found)
+    pairs = partners(lengths, documents, order, capacity, corpus.tokens, middle[chunks])
+    first, second = (chunks[members] for members in pairs)
     has_partner = np.zeros(len(begin), dtype=bool)
     has_partner[first] = has_partner[second] = True
     is_exchanged = uniforms(keys[first], RandomStream.NEGATIVE_PAIR, 0) < 0.5

@@ -1,4 +1,4 @@
-"""What `hf-encoders evaluate` computes and prints: scores of sentences and of minimal pairs."""
+"""Compute and print the scores of `hf-encoders evaluate`: of sentences and of minimal pairs."""
 
 import argparse
 import itertools

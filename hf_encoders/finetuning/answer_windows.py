@@ -240,7 +240,7 @@ def _question(name: str, question: str, context: str, answers: Any, split: str) 
 
 
 def position_of(answer: str, start: int, context: str) -> int | None:
-    """Return the position of an answer in its context, `start` if it is there; None if that cannot be told.
+    """Return the position of an answer in its context, `start` if it is there; None if it is ambiguous or absent.
 
     Elsewhere it is its only place, or the nearest one if that is at most `NEAR` characters away.
 

@@ -1,4 +1,4 @@
-"""What `hf-encoders adapt` makes of its options and the checkpoint: the recipe of the run."""
+"""Make the recipe of `hf-encoders adapt` from its options and the checkpoint."""
 
 import argparse
 import dataclasses
@@ -65,7 +65,7 @@ def fitted(
 
 
 def warning_of_rate(recipe: Recipe, config: EncoderConfig, arguments: argparse.Namespace) -> str | None:
-    """What to say of a recipe with a learning rate for narrower encoders, unless another is given."""
+    """Return a warning for a recipe whose learning rate is for narrower encoders, unless another is given."""
     rate = recipe.training.get("learning_rate", 0)
     usual = rate_of_width(config.hidden_size, load_recipe(RECIPE).training["learning_rate"])
     if "learning_rate" in given_fields(arguments) or rate <= 2 * usual:

@@ -50,7 +50,7 @@ def prepared_text(
 ) -> PreparedText:
     """Read, split and tokenize text, atomically, into the output folder, or load what an earlier start left there.
 
-    Text of other arguments is made anew, unless a run has used it, and is refused then.
+    Text of other arguments is rebuilt, unless a run has used it; then it is refused.
     `on_read` is called when the text has been read, with how the tokenizer is made.
     """
     folder = output / TEXT

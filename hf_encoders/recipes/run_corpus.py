@@ -275,7 +275,10 @@ def _opened(
         except OtherSettingsError:
             if is_used:
                 raise
-            print(f"{folder} was prepared from other text or settings, and no run has used it: made anew.", flush=True)
+            print(
+                f"{folder} was prepared from other text or settings, and no run has used it: it is rebuilt.",
+                flush=True,
+            )
             report = prepare_corpus(paths, folder, tokenizer, overwrite=True, **options)
     except ValueError as error:
         raise ValueError(f"{corpus.options[name]}: {error}") from error
@@ -287,7 +290,7 @@ def _opened(
 def trained_tokenizer(recipe: Recipe, corpus: CorpusPaths, directory: Path, is_used: bool) -> PreTrainedTokenizerBase:
     """The recipe's tokenizer, trained on the text once and kept in the run's folder.
 
-    One of other text or settings is trained anew, unless a run has used it.
+    Train it again where text or settings differ, unless a run has used it.
 
     Raises:
         ValueError: if it was used, or the folder is not of this command.
@@ -308,7 +311,7 @@ def trained_tokenizer(recipe: Recipe, corpus: CorpusPaths, directory: Path, is_u
             raise ValueError(f"{directory} was trained for another run: give another --output, or --overwrite.")
         if is_used or noted == made_of | state:
             return load_tokenizer(str(directory))
-        print(f"{directory} was trained on other text or settings, and no run has used it: made anew.", flush=True)
+        print(f"{directory} was trained on other text or settings, and no run has used it: it is rebuilt.", flush=True)
     print(f"Training a tokenizer of {recipe.tokenizer.vocab_size:,} entries ({directory})", flush=True)
     turns_field, sentences = get_objective(recipe.objective).turns_column, {}
     for name, paths in corpus.paths.items():

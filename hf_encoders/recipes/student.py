@@ -1,4 +1,4 @@
-"""What `hf-encoders distil` makes of its options: the teacher, and the recipe of the student."""
+"""Load the teacher and make the recipe of the student, from the options of `hf-encoders distil`."""
 
 import argparse
 import dataclasses

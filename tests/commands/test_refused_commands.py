@@ -103,7 +103,7 @@ def test_a_stopped_preparation_is_kept_and_gone_on_with(folder, monkeypatch):
 
 @pytest.mark.parametrize("first", ["other.txt", "other settings", "named", "same path"])
 def test_what_a_plan_made_does_not_block_the_run(folder, first, capsys):
-    """It is made anew where it does not fit, and the run is that of a new folder."""
+    """It is rebuilt where it does not fit, and the run is that of a new folder."""
     output, text, recipe, words = f"planned {first}", "text.txt", "tiny.yaml", ()
     if first == "other settings":
         recipe = "larger.yaml"
@@ -120,7 +120,7 @@ def test_what_a_plan_made_does_not_block_the_run(folder, first, capsys):
     text = text if first == "same path" else "text.txt"
     capsys.readouterr()
     assert pretrain(folder, output, corpus=text) == 0
-    assert first == "named" or "no run has used it: made anew" in capsys.readouterr().out
+    assert first == "named" or "it is rebuilt" in capsys.readouterr().out
     expected, found = weights(folder / "whole" / "model"), weights(folder / output / "model")
     assert all(found[name].equal(value) for name, value in expected.items())
 
@@ -129,7 +129,7 @@ def test_a_plan_that_fits_is_used(folder, capsys):
     assert pretrain(folder, "fitting", "--plan") == 0
     made = tree(folder / "fitting")
     assert pretrain(folder, "fitting") == 0
-    assert "made anew" not in capsys.readouterr().out
+    assert "rebuilt" not in capsys.readouterr().out
     found = tree(folder / "fitting")
     assert all(found[name] == made[name] for name in ("tokenizer/tokenizer.json", "_corpus/corpus.json"))
 

@@ -1,4 +1,4 @@
-"""The head of a fine-tuned model: it is kept, put into another order, or made anew."""
+"""The head of a fine-tuned model: it is kept, put into another order, or initialised again."""
 
 import json
 

@@ -22,8 +22,8 @@ NOT_TEXT_SUFFIXES = {
 SAMPLE_BYTES = 2**14
 _ZIP = b"PK\x03\x04"
 _PANDOC = "extract its text, for example with pandoc --to plain"
-# Formats by their first bytes, and the remedy. Those of ZIP archives, whose files may be stored as they are, are told
-# apart by their suffix.
+# Formats by their first bytes, and the remedy. ZIP archives, whose files may be stored uncompressed, are
+# distinguished by their suffix.
 FORMATS = {
     _ZIP: ("a ZIP archive", "decompress it first"),
     b"%PDF-": ("a PDF", "extract its text, for example with pdftotext"),

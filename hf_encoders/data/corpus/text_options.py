@@ -70,8 +70,8 @@ def check_text(arguments: argparse.Namespace, takes_names: bool = False) -> None
     check_text_arguments(arguments)
     if arguments.dataset:
         check_name_or_path(arguments.dataset, f"--dataset {arguments.dataset!r}")
-    given = named_paths(arguments.input or (), "--input") if takes_names else {"": arguments.input or ()}
-    for paths in given.values():
+    sources = named_paths(arguments.input or (), "--input") if takes_names else {"": arguments.input or ()}
+    for paths in sources.values():
         check_text_files(paths, "--input")
 
 

@@ -1,4 +1,4 @@
-"""What `hf-encoders tokenizer` does with its options: the text, the checks, the report, and converting."""
+"""Run `hf-encoders tokenizer`: check, read the text, train, extend or convert, and report."""
 
 import argparse
 import json
@@ -81,18 +81,18 @@ def some_lines(arguments: argparse.Namespace) -> list[str]:
 
 def sources_of(arguments: argparse.Namespace) -> dict[str, TextSource]:
     """The text by source; under `""` where it has no names."""
-    given = {UNNAMED: None} if arguments.input is None else named_paths(arguments.input, "--input")
-    if arguments.sampling_alpha is not None and UNNAMED in given:
+    paths = {UNNAMED: None} if arguments.input is None else named_paths(arguments.input, "--input")
+    if arguments.sampling_alpha is not None and UNNAMED in paths:
         raise ValueError("--sampling-alpha is for sources with names: give --input NAME=PATH for each.")
-    found = {}
-    for name, code in languages_of(arguments.language, given, None).items():
-        text = load_split(arguments) if given[name] is None else given[name]
-        found[name] = make_source(text, reader_for(code, arguments))
-    return found
+    sources = {}
+    for name, code in languages_of(arguments.language, paths, None).items():
+        text = load_split(arguments) if paths[name] is None else paths[name]
+        sources[name] = make_source(text, reader_for(code, arguments))
+    return sources
 
 
 def reader_for(language: str | None, arguments: argparse.Namespace) -> DocumentReader:
-    """What reads the documents of text in a language, from the columns that were given."""
+    """Return the reader of documents in a language, from the columns that the options name."""
     columns = arguments.text_column, arguments.sentences_column, arguments.turns_column
     return DocumentReader(splitter_for(language), *columns)
 
