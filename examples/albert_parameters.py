@@ -16,10 +16,20 @@ from dataclasses import dataclass, field
 from itertools import chain, product
 from pydoc_data.topics import topics
 
-from hf_encoders import HfeAlbertConfig, HfeAlbertForPreTraining, data
-from hf_encoders.recipes.model_config import tokenizer_fields
-from hf_encoders.records.plots import logged_points, write_comparison
-from hf_encoders.training import PreTrainingTrainer
+from hf_encoders import (
+    DataCollatorForSentenceOrderPrediction,
+    DocumentChunks,
+    HfeAlbertConfig,
+    HfeAlbertForPreTraining,
+    PreTrainingTrainer,
+    read_documents,
+    split_sentences,
+    split_train_validation,
+    tokenize_documents,
+    train_tokenizer,
+)
+from hf_encoders.publishing.plots import logged_points, write_comparison
+from hf_encoders.runs.model_config import tokenizer_fields
 
 import numpy as np
 from torch.utils.data import Subset
@@ -52,17 +62,17 @@ def main() -> None:
 
     # 1. Data: documents of sentences.
     if arguments.text_files:
-        texts = list(data.read_documents(arguments.text_files, sentence_splitter=lambda line: [line]))
+        texts = list(read_documents(arguments.text_files, sentence_splitter=lambda line: [line]))
     else:
         texts = [[text] for text in topics.values()]
-    documents = [[*chain.from_iterable(map(data.split_sentences, text))] for text in texts[:: arguments.take_every]]
+    documents = [[*chain.from_iterable(map(split_sentences, text))] for text in texts[:: arguments.take_every]]
 
     # 2. Tokenizer: Unigram, as ALBERT's; a share of the documents is held out.
     length = arguments.max_length
-    tokenizer = data.train_tokenizer(chain(*documents), HfeAlbertConfig, arguments.vocab_size, length)
-    corpus = data.tokenize_documents(documents, tokenizer, max_sentence_tokens=length)
-    corpus, held_out = data.split_train_validation(corpus, validation_share=0.1, seed=0)
-    eval_set = data.DocumentChunks(held_out, length, redraw=False)
+    tokenizer = train_tokenizer(chain(*documents), HfeAlbertConfig, arguments.vocab_size, length)
+    corpus = tokenize_documents(documents, tokenizer, max_sentence_tokens=length)
+    corpus, held_out = split_train_validation(corpus, validation_share=0.1, seed=0)
+    eval_set = DocumentChunks(held_out, length, redraw=False)
     eval_set = Subset(eval_set, np.linspace(0, len(eval_set) - 1, min(len(eval_set), 600)).astype(int).tolist())
 
     # 3. Models: small; narrow ones need a larger initializer_range than the papers' wide ones.
@@ -89,8 +99,8 @@ def main() -> None:
     metrics, curves = {}, {}
     for (size, shared), seed in product(variants, range(arguments.seeds)):
         # 4. Examples and collator.
-        train_set = data.DocumentChunks(corpus, length, seed=seed + 1)
-        collator = data.DataCollatorForSentenceOrderPrediction(tokenizer, length)
+        train_set = DocumentChunks(corpus, length, seed=seed + 1)
+        collator = DataCollatorForSentenceOrderPrediction(tokenizer, length)
 
         # 5. Train, and evaluate on held-out text.
         set_seed(seed)

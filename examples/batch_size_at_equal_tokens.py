@@ -17,10 +17,20 @@ from dataclasses import dataclass, field
 from itertools import chain, product
 from pydoc_data.topics import topics
 
-from hf_encoders import HfeBertConfig, HfeBertForMaskedLM, data
-from hf_encoders.recipes.model_config import tokenizer_fields
-from hf_encoders.records.plots import write_comparison
-from hf_encoders.training import PreTrainingTrainer
+from hf_encoders import (
+    DataCollatorForMaskedLM,
+    HfeBertConfig,
+    HfeBertForMaskedLM,
+    PreTrainingTrainer,
+    SentenceBlocks,
+    read_documents,
+    split_sentences,
+    split_train_validation,
+    tokenize_documents,
+    train_tokenizer,
+)
+from hf_encoders.publishing.plots import write_comparison
+from hf_encoders.runs.model_config import tokenizer_fields
 
 import numpy as np
 from torch.utils.data import Subset
@@ -51,17 +61,17 @@ def main() -> None:
 
     # 1. Data: documents of sentences.
     if arguments.text_files:
-        texts = list(data.read_documents(arguments.text_files, sentence_splitter=lambda line: [line]))
+        texts = list(read_documents(arguments.text_files, sentence_splitter=lambda line: [line]))
     else:
         texts = [[text] for text in topics.values()]
-    documents = [[*chain.from_iterable(map(data.split_sentences, text))] for text in texts[:: arguments.take_every]]
+    documents = [[*chain.from_iterable(map(split_sentences, text))] for text in texts[:: arguments.take_every]]
 
     # 2. Tokenizer: WordPiece, as BERT's; a share of the documents is held out.
     length = arguments.max_length
-    tokenizer = data.train_tokenizer(chain(*documents), HfeBertConfig, arguments.vocab_size, length)
-    corpus = data.tokenize_documents(documents, tokenizer, max_sentence_tokens=length)
-    corpus, held_out = data.split_train_validation(corpus, validation_share=0.1, seed=0)
-    eval_set = data.SentenceBlocks(held_out, length, redraw=False)
+    tokenizer = train_tokenizer(chain(*documents), HfeBertConfig, arguments.vocab_size, length)
+    corpus = tokenize_documents(documents, tokenizer, max_sentence_tokens=length)
+    corpus, held_out = split_train_validation(corpus, validation_share=0.1, seed=0)
+    eval_set = SentenceBlocks(held_out, length, redraw=False)
     eval_set = Subset(eval_set, np.linspace(0, len(eval_set) - 1, min(len(eval_set), 500)).astype(int).tolist())
 
     # 3. Model: small; a narrow model needs a larger initializer_range than the papers' wide ones.
@@ -84,8 +94,8 @@ def main() -> None:
         settings.per_device_train_batch_size, settings.learning_rate = size, rate
         settings.max_steps = math.ceil(arguments.examples / size)
         settings.warmup_steps = math.ceil(settings.max_steps / 10)
-        train_set = data.SentenceBlocks(corpus, length, seed=seed + 1)
-        collator = data.DataCollatorForMaskedLM(tokenizer)
+        train_set = SentenceBlocks(corpus, length, seed=seed + 1)
+        collator = DataCollatorForMaskedLM(tokenizer)
 
         # 5. Train, and evaluate on held-out text.
         set_seed(seed)

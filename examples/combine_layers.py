@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pydoc_data.topics import topics
 
-from hf_encoders import data
-from hf_encoders.data.labelled_files import read_file
+from hf_encoders import split_sentences
+from hf_encoders.corpus.labelled_files import read_file
 from hf_encoders.finetuning import token_classification
 from hf_encoders.loading import load_tokenizer
 
@@ -73,7 +73,7 @@ def keywords_in_documentation() -> DatasetDict:
     """Sentences of Python's documentation with a keyword in them; every fourth topic is for the test."""
     rows = {"train": [], "test": []}
     for number, text in enumerate(topics.values()):
-        for words in (sentence.split() for sentence in chain.from_iterable(map(data.split_sentences, [text]))):
+        for words in (sentence.split() for sentence in chain.from_iterable(map(split_sentences, [text]))):
             tags = ["B-KEYWORD" if word.strip("`.,:;()\"'*") in keyword.kwlist else "O" for word in words]
             if "B-KEYWORD" in tags:
                 rows["test" if number % 4 == 0 else "train"].append({"tokens": words, "ner_tags": tags})

@@ -15,19 +15,21 @@ held-out losses of the student. `hf-encoders distil` does the same, planned, res
 from dataclasses import dataclass, field
 from pydoc_data.topics import topics
 
-from hf_encoders import HfeBertConfig, HfeBertForMaskedLM
-from hf_encoders.data import (
+from hf_encoders import (
     DataCollatorForMaskedLM,
+    HfeBertConfig,
+    HfeBertForMaskedLM,
+    PreTrainingTrainer,
     SentenceBlocks,
     read_documents,
     split_sentences,
     split_train_validation,
+    student_from,
     tokenize_documents,
     train_tokenizer,
+    with_teacher,
 )
-from hf_encoders.distillation import student_from, with_teacher
 from hf_encoders.loading import load_tokenizer
-from hf_encoders.training import PreTrainingTrainer
 
 from transformers import HfArgumentParser, PreTrainedModel, TrainingArguments, set_seed
 

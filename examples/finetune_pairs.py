@@ -17,7 +17,7 @@ import sysconfig
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hf_encoders.data.labelled_files import read_file
+from hf_encoders.corpus.labelled_files import read_file
 from hf_encoders.finetuning import sequence_classification
 from hf_encoders.loading import load_tokenizer
 

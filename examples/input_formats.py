@@ -17,11 +17,24 @@ from dataclasses import dataclass, field
 from itertools import chain, product
 from pydoc_data.topics import topics
 
-from hf_encoders import HfeBertConfig, HfeBertForPreTraining, data
-from hf_encoders.data.examples import TextExamples
-from hf_encoders.recipes.model_config import tokenizer_fields
-from hf_encoders.records.plots import logged_points, write_comparison
-from hf_encoders.training import PreTrainingTrainer
+from hf_encoders import (
+    DataCollatorForMaskedLM,
+    DataCollatorForNextSentencePrediction,
+    DocumentChunks,
+    HfeBertConfig,
+    HfeBertForPreTraining,
+    PreTrainingTrainer,
+    SentenceBlocks,
+    TokenBudget,
+    read_documents,
+    split_sentences,
+    split_train_validation,
+    tokenize_documents,
+    train_tokenizer,
+)
+from hf_encoders.objectives.examples import TextExamples
+from hf_encoders.publishing.plots import logged_points, write_comparison
+from hf_encoders.runs.model_config import tokenizer_fields
 
 import numpy as np
 from torch.utils.data import Subset
@@ -42,10 +55,10 @@ class Arguments:
 
 # Format -> dataset, whether it has NSP pairs, arguments of the dataset.
 VARIANTS = {
-    "SEGMENT-PAIR, NSP": (data.DocumentChunks, True, {}),
-    "SENTENCE-PAIR, NSP": (data.DocumentChunks, True, {"segments": "sentences"}),
-    "FULL-SENTENCES": (data.SentenceBlocks, False, {}),
-    "DOC-SENTENCES": (data.SentenceBlocks, False, {"cross_documents": False}),
+    "SEGMENT-PAIR, NSP": (DocumentChunks, True, {}),
+    "SENTENCE-PAIR, NSP": (DocumentChunks, True, {"segments": "sentences"}),
+    "FULL-SENTENCES": (SentenceBlocks, False, {}),
+    "DOC-SENTENCES": (SentenceBlocks, False, {"cross_documents": False}),
 }
 
 
@@ -60,17 +73,17 @@ def main() -> None:
 
     # 1. Data: documents of sentences.
     if arguments.text_files:
-        texts = list(data.read_documents(arguments.text_files, sentence_splitter=lambda line: [line]))
+        texts = list(read_documents(arguments.text_files, sentence_splitter=lambda line: [line]))
     else:
         texts = [[text] for text in topics.values()]
-    documents = [[*chain.from_iterable(map(data.split_sentences, text))] for text in texts[:: arguments.take_every]]
+    documents = [[*chain.from_iterable(map(split_sentences, text))] for text in texts[:: arguments.take_every]]
 
     # 2. Tokenizer: WordPiece, as BERT's; a share of the documents is held out.
     length = arguments.max_length
-    tokenizer = data.train_tokenizer(chain(*documents), HfeBertConfig, arguments.vocab_size, length)
-    corpus = data.tokenize_documents(documents, tokenizer, max_sentence_tokens=length)
-    corpus, held_out = data.split_train_validation(corpus, validation_share=0.1, seed=0)
-    eval_set = data.SentenceBlocks(held_out, length, redraw=False)
+    tokenizer = train_tokenizer(chain(*documents), HfeBertConfig, arguments.vocab_size, length)
+    corpus = tokenize_documents(documents, tokenizer, max_sentence_tokens=length)
+    corpus, held_out = split_train_validation(corpus, validation_share=0.1, seed=0)
+    eval_set = SentenceBlocks(held_out, length, redraw=False)
     eval_set = Subset(eval_set, np.linspace(0, len(eval_set) - 1, min(len(eval_set), 500)).astype(int).tolist())
 
     # 3. Model: small; a narrow model needs a larger initializer_range than the papers' wide ones.
@@ -88,10 +101,10 @@ def main() -> None:
     for variant, seed in product(VARIANTS, range(arguments.seeds)):
         # 4. Examples and collators: as many examples as fit into the tokens of a step, packed.
         dataset, is_paired, options = VARIANTS[variant]
-        mlm = data.DataCollatorForMaskedLM(tokenizer, packed=True)
-        collator = data.DataCollatorForNextSentencePrediction(tokenizer, packed=True) if is_paired else mlm
+        mlm = DataCollatorForMaskedLM(tokenizer, packed=True)
+        collator = DataCollatorForNextSentencePrediction(tokenizer, packed=True) if is_paired else mlm
         examples = dataset(corpus, length, seed=seed + 1, **options)
-        train_set = data.TokenBudget(examples, collator, arguments.tokens_per_step)
+        train_set = TokenBudget(examples, collator, arguments.tokens_per_step)
         own = dataset(held_out, length, redraw=False, **options)
         own = Subset(own, np.linspace(0, len(own) - 1, min(len(own), 1000)).astype(int).tolist())
 

@@ -14,17 +14,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from pydoc_data.topics import topics
 
-from hf_encoders import HfeAlbertConfig, HfeAlbertForPreTraining
-from hf_encoders.data import (
+from hf_encoders import (
     DataCollatorForSentenceOrderPrediction,
     DocumentChunks,
+    EpochCallback,
+    HfeAlbertConfig,
+    HfeAlbertForPreTraining,
     read_documents,
     split_sentences,
     split_train_validation,
     tokenize_documents,
     train_tokenizer,
 )
-from hf_encoders.training import EpochCallback
 
 from transformers import HfArgumentParser, Trainer, TrainingArguments, set_seed
 

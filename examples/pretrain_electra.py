@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from pydoc_data.topics import topics
 
-from hf_encoders import HfeElectraConfig
-from hf_encoders.data import (
+from hf_encoders import (
+    HfeElectraConfig,
+    PreTrainingTrainer,
     SentenceBlocks,
     read_documents,
     split_sentences,
@@ -23,9 +24,8 @@ from hf_encoders.data import (
     tokenize_documents,
     train_tokenizer,
 )
-from hf_encoders.data.replaced_tokens import DataCollatorForReplacedTokenDetection
+from hf_encoders.objectives.replaced_tokens import DataCollatorForReplacedTokenDetection
 from hf_encoders.objectives.rtd import ReplacedTokenDetectionModel
-from hf_encoders.training import PreTrainingTrainer
 
 from transformers import HfArgumentParser, TrainingArguments, set_seed
 

@@ -14,20 +14,21 @@ Similar words are learned from the text itself, in any language; for Chinese (--
 from dataclasses import dataclass, field
 from functools import partial
 
-from hf_encoders import HfeBertConfig, HfeBertForPreTraining
-from hf_encoders.data import (
+from hf_encoders import (
     DataCollatorForSentenceOrderPrediction,
     DocumentChunks,
-    presets,
+    EpochCallback,
+    HfeBertConfig,
+    HfeBertForPreTraining,
     read_documents,
     split_sentences,
     split_train_validation,
     tokenize_documents,
     train_tokenizer,
 )
-from hf_encoders.data.corpus.similar_words import build_similar_words
-from hf_encoders.data.corpus.word_segmentation import jieba_segmenter
-from hf_encoders.training import EpochCallback
+from hf_encoders.corpus.similar_words import build_similar_words
+from hf_encoders.corpus.word_segmentation import jieba_segmenter
+from hf_encoders.objectives import presets
 
 import numpy as np
 from transformers import HfArgumentParser, Trainer, TrainingArguments, set_seed

@@ -15,9 +15,11 @@ import random
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hf_encoders import HfeXLMConfig, HfeXLMWithLMHeadModel
-from hf_encoders.data import (
+from hf_encoders import (
     DataCollatorForMaskedLM,
+    EpochCallback,
+    HfeXLMConfig,
+    HfeXLMWithLMHeadModel,
     MixedExamples,
     ParallelPairs,
     SentenceBlocks,
@@ -25,7 +27,6 @@ from hf_encoders.data import (
     tokenize_documents,
     train_tokenizer,
 )
-from hf_encoders.training import EpochCallback
 
 from datasets import Dataset
 from transformers import HfArgumentParser, Trainer, TrainingArguments, set_seed

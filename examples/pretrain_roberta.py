@@ -14,9 +14,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from pydoc_data.topics import topics
 
-from hf_encoders import HfeRobertaConfig, HfeRobertaForMaskedLM
-from hf_encoders.data import (
+from hf_encoders import (
     DataCollatorForMaskedLM,
+    EpochCallback,
+    HfeRobertaConfig,
+    HfeRobertaForMaskedLM,
     SentenceBlocks,
     read_documents,
     split_sentences,
@@ -24,7 +26,6 @@ from hf_encoders.data import (
     tokenize_documents,
     train_tokenizer,
 )
-from hf_encoders.training import EpochCallback
 
 from transformers import HfArgumentParser, Trainer, TrainingArguments, set_seed
 

@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from pydoc_data.topics import topics
 
-from hf_encoders import HfeXLNetConfig, HfeXLNetLMHeadModel
-from hf_encoders.data import (
+from hf_encoders import (
     DataCollatorForPermutationLM,
+    HfeXLNetConfig,
+    HfeXLNetLMHeadModel,
+    PreTrainingTrainer,
     ReusedChunks,
     read_documents,
     split_sentences,
@@ -23,7 +25,6 @@ from hf_encoders.data import (
     tokenize_documents,
     train_tokenizer,
 )
-from hf_encoders.training import PreTrainingTrainer
 
 from transformers import HfArgumentParser, TrainingArguments, set_seed
 

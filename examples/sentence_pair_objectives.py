@@ -16,10 +16,23 @@ import time
 from dataclasses import dataclass, field
 from itertools import chain
 
-from hf_encoders import HfeBertConfig, HfeBertForPreTraining, data
-from hf_encoders.data.corpus.python_docs import read_python_documents
-from hf_encoders.records.plots import logged_points, write_comparison
-from hf_encoders.training import PreTrainingTrainer
+from hf_encoders import (
+    DataCollatorForMaskedLM,
+    DataCollatorForNextSentencePrediction,
+    DataCollatorForSentenceOrderPrediction,
+    DocumentChunks,
+    HfeBertConfig,
+    HfeBertForPreTraining,
+    PreTrainingTrainer,
+    SentenceBlocks,
+    read_documents,
+    split_sentences,
+    split_train_validation,
+    tokenize_documents,
+    train_tokenizer,
+)
+from hf_encoders.corpus.python_docs import read_python_documents
+from hf_encoders.publishing.plots import logged_points, write_comparison
 
 import torch
 from datasets import Dataset
@@ -36,7 +49,7 @@ class Arguments:
     max_length: int = field(default=96, metadata={"help": "maximum length of a pair in tokens"})
 
 
-def probe(model: HfeBertForPreTraining, collator: data.DataCollatorForMaskedLM, *sets: data.DocumentChunks) -> float:
+def probe(model: HfeBertForPreTraining, collator: DataCollatorForMaskedLM, *sets: DocumentChunks) -> float:
     """Train a new pooler and classifier on the frozen [CLS] of the first set; its accuracy on the second set."""
     pairs = []
     for chunks in sets:
@@ -68,23 +81,23 @@ def main() -> None:
 
     # 1. Data, tokenizer. A document is a paragraph: in long texts, so small a model learns no order.
     if arguments.text_files:
-        lines = data.read_documents(arguments.text_files, sentence_splitter=lambda line: [line])
-        texts = [[data.split_sentences(line) for line in text] for text in lines]
+        lines = read_documents(arguments.text_files, sentence_splitter=lambda line: [line])
+        texts = [[split_sentences(line) for line in text] for text in lines]
     else:
-        texts = [module.passages for module in read_python_documents(data.split_sentences, max_characters=1_200_000)]
-    parts = data.split_train_validation(Dataset.from_dict({"text": texts}), validation_share=0.1, seed=seed)
+        texts = [module.passages for module in read_python_documents(split_sentences, max_characters=1_200_000)]
+    parts = split_train_validation(Dataset.from_dict({"text": texts}), validation_share=0.1, seed=seed)
     parts = [[paragraph for text in part["text"] for paragraph in text if paragraph] for part in parts]
-    tokenizer = data.train_tokenizer(chain.from_iterable(parts[0]), HfeBertConfig, arguments.vocab_size, length)
-    corpus, held_out = (data.tokenize_documents(part, tokenizer, max_sentence_tokens=length) for part in parts)
-    train_set = data.DocumentChunks(corpus, length, seed=seed)
-    probe_set = data.DocumentChunks(corpus, length, seed=seed + 1, redraw=False)
+    tokenizer = train_tokenizer(chain.from_iterable(parts[0]), HfeBertConfig, arguments.vocab_size, length)
+    corpus, held_out = (tokenize_documents(part, tokenizer, max_sentence_tokens=length) for part in parts)
+    train_set = DocumentChunks(corpus, length, seed=seed)
+    probe_set = DocumentChunks(corpus, length, seed=seed + 1, redraw=False)
     probe_set = torch.utils.data.Subset(probe_set, range(0, len(probe_set), max(1, len(probe_set) // 20_000)))
-    eval_set = data.DocumentChunks(held_out, length, seed=seed, redraw=False)
-    blocks = data.SentenceBlocks(held_out, length, seed=seed, redraw=False)
+    eval_set = DocumentChunks(held_out, length, seed=seed, redraw=False)
+    blocks = SentenceBlocks(held_out, length, seed=seed, redraw=False)
 
     # 2. Collators: one name for both pair labels, so that only labels and second segments differ.
-    nsp = data.DataCollatorForNextSentencePrediction(tokenizer, length)
-    sop = data.DataCollatorForSentenceOrderPrediction(tokenizer, length, label_name=nsp.label_name)
+    nsp = DataCollatorForNextSentencePrediction(tokenizer, length)
+    sop = DataCollatorForSentenceOrderPrediction(tokenizer, length, label_name=nsp.label_name)
     mlm = {"mlm": lambda rows: {name: x for name, x in sop(rows).items() if name != nsp.label_name}}
 
     # 3. Models with the same initial weights. Relative positions shorten the plateau at the unigram cross-entropy.
@@ -103,7 +116,7 @@ def main() -> None:
         row = {"minutes": (time.perf_counter() - started) / 60}
 
         # 4. Held-out metrics: MLM on running text; pairs, with the model's own head and with a new one.
-        trainer.data_collator = data.DataCollatorForMaskedLM(tokenizer)
+        trainer.data_collator = DataCollatorForMaskedLM(tokenizer)
         row |= {name[5:]: value for name, value in trainer.evaluate(blocks).items() if name.startswith("eval_mlm")}
         model.eval().requires_grad_(False)
         for task, task_collator in {"nsp": nsp, "sop": sop}.items():

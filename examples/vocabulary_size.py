@@ -17,11 +17,21 @@ from dataclasses import dataclass, field
 from itertools import chain, product
 from pydoc_data.topics import topics
 
-from hf_encoders import HfeRobertaConfig, HfeRobertaForMaskedLM, data
+from hf_encoders import (
+    DataCollatorForMaskedLM,
+    HfeRobertaConfig,
+    HfeRobertaForMaskedLM,
+    PreTrainingTrainer,
+    SentenceBlocks,
+    read_documents,
+    split_sentences,
+    split_train_validation,
+    tokenize_documents,
+    train_tokenizer,
+)
 from hf_encoders.evaluation.pseudo_likelihood import token_log_probabilities
-from hf_encoders.recipes.model_config import tokenizer_fields
-from hf_encoders.records.plots import write_comparison
-from hf_encoders.training import PreTrainingTrainer
+from hf_encoders.publishing.plots import write_comparison
+from hf_encoders.runs.model_config import tokenizer_fields
 
 import numpy as np
 from datasets import Dataset
@@ -51,13 +61,13 @@ def main() -> None:
 
     # 1. Data: documents of sentences.
     if arguments.text_files:
-        texts = list(data.read_documents(arguments.text_files, sentence_splitter=lambda line: [line]))
+        texts = list(read_documents(arguments.text_files, sentence_splitter=lambda line: [line]))
     else:
         texts = [[text] for text in topics.values()]
     documents = [
-        {"text": [*chain.from_iterable(map(data.split_sentences, text))]} for text in texts[:: arguments.take_every]
+        {"text": [*chain.from_iterable(map(split_sentences, text))]} for text in texts[:: arguments.take_every]
     ]
-    documents, held_out = data.split_train_validation(Dataset.from_list(documents), validation_share=0.1, seed=0)
+    documents, held_out = split_train_validation(Dataset.from_list(documents), validation_share=0.1, seed=0)
     # At most as many bytes as an example has tokens, so that every sentence fits with every vocabulary.
     length = arguments.max_length
     sentences = [text for text in chain(*held_out["text"]) if length // 3 <= len(text.encode()) <= length - 2]
@@ -67,12 +77,11 @@ def main() -> None:
     metrics, curves = {}, {"RoBERTa, 2 layers × 128": []}
     for vocab_size, seed in product(arguments.vocab_sizes, range(arguments.seeds)):
         # 2. Tokenizer: byte-level BPE, as RoBERTa's.
-        tokenizer = data.train_tokenizer(chain(*documents["text"]), HfeRobertaConfig, vocab_size, length)
+        tokenizer = train_tokenizer(chain(*documents["text"]), HfeRobertaConfig, vocab_size, length)
         corpus, blocks = (
-            data.tokenize_documents(part["text"], tokenizer, max_sentence_tokens=length)
-            for part in (documents, held_out)
+            tokenize_documents(part["text"], tokenizer, max_sentence_tokens=length) for part in (documents, held_out)
         )
-        blocks = data.SentenceBlocks(blocks, length, redraw=False)
+        blocks = SentenceBlocks(blocks, length, redraw=False)
         blocks = Subset(blocks, np.linspace(0, len(blocks) - 1, min(len(blocks), 500)).astype(int).tolist())
 
         # 3. Model: small; a narrow model needs a larger initializer_range than the papers' wide ones.
@@ -88,8 +97,8 @@ def main() -> None:
         )
 
         # 4. Examples and collator.
-        train_set = data.SentenceBlocks(corpus, length, seed=seed + 1)
-        collator = data.DataCollatorForMaskedLM(tokenizer)
+        train_set = SentenceBlocks(corpus, length, seed=seed + 1)
+        collator = DataCollatorForMaskedLM(tokenizer)
 
         # 5. Train, and evaluate on held-out text.
         set_seed(seed)

@@ -1,13 +1,15 @@
 """Pre-train, adapt, fine-tune and publish encoder-only language models with the Hugging Face stack.
 
-The public names are the configuration and model classes of every family, such as `HfeBertForMaskedLM`, `encode`, and
-`take_over_auto_classes`. They are imported, and registered with transformers' Auto classes, when one is first used:
-`import hf_encoders` alone imports neither torch nor transformers. It sets `OMP_WAIT_POLICY=PASSIVE` unless it is set.
+All public names are imported from here, such as `HfeBertForMaskedLM`, `DataCollatorForMaskedLM` and `encode`;
+`public_names.py` lists them. They are imported, and the families registered with transformers' Auto classes, when one
+is first used: `import hf_encoders` alone imports neither torch nor transformers. It sets `OMP_WAIT_POLICY=PASSIVE`
+unless it is set.
 """
 
-import importlib
 import os
 from typing import Any
+
+from hf_encoders.public_names import public_names, public_value
 
 
 __version__ = "0.1.0"
@@ -19,18 +21,11 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 def __getattr__(name: str) -> Any:
     """Import a public name at its first use."""
-    if name == "encode":
-        return importlib.import_module("hf_encoders.inference").encode
-    if name == "__all__" or name == "take_over_auto_classes" or name.startswith("Hfe"):
-        registration = importlib.import_module("hf_encoders.registration")
-        values = registration.public_names()
-        if name == "__all__":
-            return ["__version__", "encode", *values]
-        if name in values:
-            globals().update(values)
-            return values[name]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "__all__":
+        return public_names()
+    value = globals()[name] = public_value(name)
+    return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__getattr__("__all__")})
+    return sorted({*globals(), *public_names()})

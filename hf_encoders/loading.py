@@ -42,7 +42,7 @@ from hf_encoders.errors import first_line
 from hf_encoders.inputs import REMEDY, check_checkpoint, check_model
 from hf_encoders.models.encoder_checkpoints import refuse_shards_elsewhere
 from hf_encoders.models.encoder_configuration import EncoderConfig
-from hf_encoders.registration import configurations, public_names
+from hf_encoders.registration import configurations, family_classes
 
 
 logger = logging.get_logger(__name__)
@@ -133,7 +133,7 @@ def _unwritten_model_type(source: str | Path, fields: dict[str, Any]) -> str | N
 
 
 def _base_model(config_class: type[EncoderConfig]) -> type[PreTrainedModel]:
-    return public_names()[config_class.AUTO_MAP["AutoModel"].rpartition(".")[2]]
+    return family_classes()[config_class.AUTO_MAP["AutoModel"].rpartition(".")[2]]
 
 
 def _weight_names(source: str | Path) -> list[str]:

@@ -6,7 +6,7 @@ process stays transformers' own. It happens at the first use of a public name of
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hf_encoders.source_literals import literals
 
@@ -60,9 +60,9 @@ def config_class_of(family: str) -> type["EncoderConfig"]:
     raise ValueError(f"family {family!r}: it must be one of {known}.")
 
 
-def public_names() -> dict[str, Any]:
-    """Every class of every family, and `take_over_auto_classes`, by name."""
-    names: dict[str, Any] = {"take_over_auto_classes": take_over_auto_classes}
+def family_classes() -> dict[str, type]:
+    """Return every class of every family by name."""
+    names: dict[str, type] = {}
     for config_class in configurations():
         model_classes = _model_classes(config_class).values()
         names |= {public_class.__name__: public_class for public_class in (config_class, *model_classes)}

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch.utils.data import _utils as data_loading
 
-from hf_encoders.records import plots
+from hf_encoders.publishing import plots
 from tests.forked_python import Forked, python_c
 
 

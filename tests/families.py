@@ -5,7 +5,7 @@ from typing import Any
 from transformers import PreTrainedConfig
 
 from hf_encoders.models.encoder_configuration import EncoderConfig
-from hf_encoders.registration import configurations, public_names
+from hf_encoders.registration import configurations, family_classes
 
 
 # Small and uneven, for the fields that not every configuration has.
@@ -35,7 +35,7 @@ def own_sizes(config_class: type[EncoderConfig]) -> dict[str, Any]:
 
 
 def model_class(config_class: type[EncoderConfig], auto_class: str) -> type:
-    return public_names()[config_class.AUTO_MAP[auto_class].rpartition(".")[2]]
+    return family_classes()[config_class.AUTO_MAP[auto_class].rpartition(".")[2]]
 
 
 def model_classes(auto_class: str) -> tuple[type, ...]:

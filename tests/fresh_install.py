@@ -90,7 +90,7 @@ def run_all(folder: Path, python: Path) -> None:
     run(python, "-c", VERSIONS)
     hf_encoders("sample --output sample")
     for family in FAMILIES:
-        recipe = yaml.safe_load((ROOT / f"hf_encoders/recipes/{family}-minutes.yaml").read_text(encoding="utf-8"))
+        recipe = yaml.safe_load((ROOT / f"hf_encoders/runs/{family}-minutes.yaml").read_text(encoding="utf-8"))
         (folder / f"{family}.yaml").write_text(yaml.safe_dump(recipe | SHORT), encoding="utf-8")
         hf_encoders(f"pretrain {family}.yaml --corpus sample/text/numpy.txt --output {family}")
         run(python, "-c", COMPARE, f"{family}/model")

@@ -18,7 +18,7 @@ import torch
 
 LONGEST = 240  # seconds; nothing here takes more than a few, but on a machine with much else to do, or if it hangs
 context = multiprocessing.get_context("forkserver")
-context.set_forkserver_preload(["tests.training.faults.tiny_run"])
+context.set_forkserver_preload(["tests.training.tiny_run"])
 
 
 @dataclass(frozen=True)

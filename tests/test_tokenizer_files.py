@@ -8,12 +8,11 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, normalizers
 from transformers import AutoTokenizer, BertJapaneseTokenizer, CamembertTokenizer
 
-from hf_encoders import HfeRobertaConfig, loading
+from hf_encoders import HfeRobertaConfig, loading, train_tokenizer
 from hf_encoders.cli import main
-from hf_encoders.data import train_tokenizer
 from hf_encoders.loading import load_tokenizer, read_config
+from hf_encoders.publishing.saved_files import published_files, save_tokenizer
 from hf_encoders.registration import config_class_of
-from hf_encoders.saved_files import published_files, save_tokenizer
 from tests.finetuning.tiny import save_encoder
 from tests.hub.tiny_checkpoints import BERT
 

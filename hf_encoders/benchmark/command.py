@@ -19,13 +19,14 @@ from hf_encoders.benchmark.measuring import measure
 from hf_encoders.benchmark.report import format_table, table_of
 from hf_encoders.benchmark.rows import make_pool
 from hf_encoders.benchmark.settings import Setting, default_batch_size, make_config
-from hf_encoders.data import read_documents, tokenize_documents
-from hf_encoders.data.corpus.python_docs import read_python_documents
-from hf_encoders.data.corpus.segmentation import splitter_for
-from hf_encoders.data.vocabulary.tokenizer_training import train_tokenizer
+from hf_encoders.corpus.documents import read_documents
+from hf_encoders.corpus.python_docs import read_python_documents
+from hf_encoders.corpus.segmentation import splitter_for
+from hf_encoders.corpus.tokenized import tokenize_documents
+from hf_encoders.corpus.tokenizer_training import train_tokenizer
 from hf_encoders.loading import load_tokenizer, read_config
-from hf_encoders.objectives import get_objective
-from hf_encoders.records.flops import measure_gemm_rate
+from hf_encoders.objectives.objective import get_objective
+from hf_encoders.publishing.flops import measure_gemm_rate
 from hf_encoders.registration import config_class_of
 
 

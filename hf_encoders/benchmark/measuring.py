@@ -16,11 +16,11 @@ from tqdm import tqdm
 from hf_encoders.benchmark.implementations import Implementation
 from hf_encoders.benchmark.rows import Batch
 from hf_encoders.benchmark.settings import Setting
-from hf_encoders.data.batches import to_device
 from hf_encoders.models.encoder_configuration import EncoderConfig
-from hf_encoders.records.flops import forward_flops, wait_for
-from hf_encoders.records.hardware import peak_on_cpu, peak_on_cuda
-from hf_encoders.records.tables import duration
+from hf_encoders.objectives.batches import to_device
+from hf_encoders.publishing.flops import forward_flops, wait_for
+from hf_encoders.publishing.hardware import peak_on_cpu, peak_on_cuda
+from hf_encoders.publishing.tables import duration
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Turn:
     Args:
         tokens (`int`): Real tokens.
         positions (`int`): Computed positions including padding.
-        flops (`int`): Operations needed for the real tokens, as in `hf_encoders/records/flops.py`.
+        flops (`int`): Operations needed for the real tokens, as in `hf_encoders/publishing/flops.py`.
         collate_seconds, pass_seconds, update_seconds (`float`): Collating and copying to the device; forward and, in
             training, backward; optimizer.
     """
@@ -132,7 +132,7 @@ def clock(turn: Turn, name: str, device: torch.device) -> Iterator[None]:
 
 
 def needed_flops(config: EncoderConfig, batch: Batch, setting: Setting) -> int:
-    """Operations needed for a batch, as in `hf_encoders/records/flops.py`."""
+    """Operations needed for a batch, as in `hf_encoders/publishing/flops.py`."""
     if not setting.trains:
         return forward_flops(config, batch.lengths)
     pairs = len(batch.rows) if setting.training_objective.has_example_labels else 0

@@ -16,11 +16,11 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.benchmark.settings import Setting
-from hf_encoders.data.batches import IGNORED, Segments
-from hf_encoders.data.collators import DataCollatorForMaskedLM
-from hf_encoders.data.corpus.sentence_store import SentenceStore
-from hf_encoders.data.examples import TextExamples
-from hf_encoders.data.randomness import example_keys
+from hf_encoders.corpus.randomness import example_keys
+from hf_encoders.corpus.sentence_store import SentenceStore
+from hf_encoders.objectives.batches import IGNORED, Segments
+from hf_encoders.objectives.collators import DataCollatorForMaskedLM
+from hf_encoders.objectives.examples import TextExamples
 from hf_encoders.registration import config_class_of
 
 

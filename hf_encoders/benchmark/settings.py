@@ -6,11 +6,11 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.benchmark.choices import LONG, SIZES
-from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
+from hf_encoders.corpus.padded_size import padded_vocab_size
 from hf_encoders.models.encoder_configuration import EncoderConfig
-from hf_encoders.objectives import Objective, get_objective
-from hf_encoders.recipes.model_config import tokenizer_fields
+from hf_encoders.objectives.objective import Objective, get_objective
 from hf_encoders.registration import config_class_of
+from hf_encoders.runs.model_config import tokenizer_fields
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import os
 from pathlib import Path
 
 from hf_encoders.inputs import check_model
-from hf_encoders.recipes.run_options import (
+from hf_encoders.runs.run_options import (
     EPOCHS,
     LEAST_STEPS,
     RECIPE,
@@ -25,14 +25,14 @@ from hf_encoders.recipes.run_options import (
     check_run,
     check_text_or_corpus,
 )
-from hf_encoders.recipes.shipped import recipe_names, recipes_for_help, text_objectives
+from hf_encoders.runs.shipped import recipe_names, recipes_for_help, text_objectives
 from hf_encoders.source_literals import constant
 from hf_encoders.training_fields import given_fields
 
 
-POSITIONS = constant("adaptation.positions", "HOW")
-HEAD_STEPS = constant("adaptation.initial_checkpoint", "HEAD_STEPS")
-SHORTEST = constant("recipes.recipe_fields", "SHORTEST")
+POSITIONS = constant("runs.positions", "HOW")
+HEAD_STEPS = constant("runs.initial_checkpoint", "HEAD_STEPS")
+SHORTEST = constant("runs.recipe_fields", "SHORTEST")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -112,9 +112,8 @@ def check(arguments: argparse.Namespace) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Train on."""
-    from hf_encoders.adaptation.initial_checkpoint import InitialCheckpoint
     from hf_encoders.loading import read_config
-    from hf_encoders.recipes.adapted import (
+    from hf_encoders.runs.adapted import (
         add_general_text,
         default_recipe,
         fitted,
@@ -122,9 +121,10 @@ def run(arguments: argparse.Namespace) -> int:
         recipe_for,
         warning_of_rate,
     )
-    from hf_encoders.recipes.command import begin_from, overwrites, train_run
-    from hf_encoders.recipes.recipe import load_recipe
-    from hf_encoders.recipes.run_folder import read_run_file
+    from hf_encoders.runs.command import begin_from, overwrites, train_run
+    from hf_encoders.runs.initial_checkpoint import InitialCheckpoint
+    from hf_encoders.runs.recipe import load_recipe
+    from hf_encoders.runs.run_folder import read_run_file
 
     add_general_text(arguments)
     config = read_config(arguments.checkpoint, "CHECKPOINT")

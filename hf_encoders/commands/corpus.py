@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hf_encoders.data.corpus.text_options import add_text_arguments, check_text, load_split
+from hf_encoders.corpus.text_options import add_text_arguments, check_text, load_split
 from hf_encoders.inputs import check_exists, check_name_or_path, check_packages
 from hf_encoders.source_literals import constant
 from hf_encoders.writing import check_folder
@@ -18,12 +18,12 @@ from hf_encoders.writing import check_folder
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from hf_encoders.data.corpus.report import CorpusReport
+    from hf_encoders.corpus.report import CorpusReport
 
 
 LEARN = ""  # --phrases without a file
 ENGLISH = "en"
-JIEBA, BUILD = constant("data.corpus.lexicon", "JIEBA"), constant("data.corpus.similar_words", "BUILD")
+JIEBA, BUILD = constant("corpus.lexicon", "JIEBA"), constant("corpus.similar_words", "BUILD")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -138,7 +138,7 @@ def run(arguments: argparse.Namespace) -> int:
     import datasets
     import transformers
 
-    from hf_encoders.data.corpus.similar_words import build_similar_words, describe_similar_words, read_similar_words
+    from hf_encoders.corpus.similar_words import build_similar_words, describe_similar_words, read_similar_words
     from hf_encoders.loading import load_tokenizer
 
     transformers.logging.set_verbosity_error()
@@ -158,11 +158,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 def prepare(arguments: argparse.Namespace, tokenizer: "PreTrainedTokenizerBase") -> "CorpusReport":
     """Prepare the corpus."""
-    from hf_encoders.data.corpus.lexicon import read_entries
-    from hf_encoders.data.corpus.parallel import prepare_parallel_corpus
-    from hf_encoders.data.corpus.preparation import prepare_corpus
-    from hf_encoders.data.corpus.segmentation import splitter_for
-    from hf_encoders.data.corpus.word_segmentation import jieba_segmenter
+    from hf_encoders.corpus.lexicon import read_entries
+    from hf_encoders.corpus.parallel import prepare_parallel_corpus
+    from hf_encoders.corpus.preparation import prepare_corpus
+    from hf_encoders.corpus.segmentation import splitter_for
+    from hf_encoders.corpus.word_segmentation import jieba_segmenter
 
     if arguments.parallel:
         return prepare_parallel_corpus(
@@ -200,7 +200,7 @@ def prepare(arguments: argparse.Namespace, tokenizer: "PreTrainedTokenizerBase")
 
 def lexicon_of(arguments: argparse.Namespace) -> tuple[list[str] | None, list[str]]:
     """All entries of --lexicon; and those of files, which the word segmenter does not have."""
-    from hf_encoders.data.corpus.lexicon import jieba_entries, read_entries
+    from hf_encoders.corpus.lexicon import jieba_entries, read_entries
 
     if not arguments.lexicon:
         return None, []

@@ -13,16 +13,16 @@ transformers.TrainingArguments, --plan, resuming and extending are as for `hf-en
 import argparse
 
 from hf_encoders.inputs import check_model
-from hf_encoders.recipes.run_options import add_run_arguments, check_run
-from hf_encoders.recipes.shipped import recipe_names, recipes_for_help
 from hf_encoders.registration import family_names
+from hf_encoders.runs.run_options import add_run_arguments, check_run
+from hf_encoders.runs.shipped import recipe_names, recipes_for_help
 from hf_encoders.source_literals import constant
 
 
 RECIPE = "distilbert-base"
-LOSS_WEIGHTS = constant("distillation.teacher", "LOSS_WEIGHTS")
-SOFT_TARGETS = constant("distillation.teacher", "SOFT_TARGETS")
-TEMPERATURE = constant("distillation.teacher", "TEMPERATURE")
+LOSS_WEIGHTS = constant("objectives.teacher", "LOSS_WEIGHTS")
+SOFT_TARGETS = constant("objectives.teacher", "SOFT_TARGETS")
+TEMPERATURE = constant("objectives.teacher", "TEMPERATURE")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -87,15 +87,14 @@ def check(arguments: argparse.Namespace) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Train a student."""
-    from hf_encoders.distillation import student_family
-    from hf_encoders.distillation.student import check_layers
     from hf_encoders.loading import check_first_position, check_rows, load_tokenizer, read_config
-    from hf_encoders.objectives import get_objective
     from hf_encoders.objectives.distillation import Distillation
-    from hf_encoders.recipes.command import begin_from, train_run
-    from hf_encoders.recipes.recipe import load_recipe
-    from hf_encoders.recipes.student import check_student, default_layers, load_teacher, recipe_for
-    from hf_encoders.records.training_record import name_of_checkpoint
+    from hf_encoders.objectives.objective import get_objective
+    from hf_encoders.objectives.student import check_layers, student_family
+    from hf_encoders.publishing.training_record import name_of_checkpoint
+    from hf_encoders.runs.command import begin_from, train_run
+    from hf_encoders.runs.recipe import load_recipe
+    from hf_encoders.runs.student import check_student, default_layers, load_teacher, recipe_for
 
     recipe = load_recipe(arguments.recipe)
     if not isinstance(get_objective(recipe.objective), Distillation):

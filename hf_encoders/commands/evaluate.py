@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from hf_encoders.data.corpus.text_files import check_text_files
+from hf_encoders.corpus.text_files import check_text_files
 from hf_encoders.inputs import check_exists, check_model
 from hf_encoders.source_literals import constant
 from hf_encoders.writing import check_file
@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     from hf_encoders.evaluation import scores
     from hf_encoders.evaluation.minimal_pairs import read_minimal_pairs
-    from hf_encoders.records.hardware import describe_hardware, describe_software
+    from hf_encoders.publishing.hardware import describe_hardware, describe_software
 
     scores.check_device(arguments)
     transformers.logging.set_verbosity_error()

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from hf_encoders.data.corpus.text_files import check_is_text
+from hf_encoders.corpus.text_files import check_is_text
 from hf_encoders.finetuning.shared_options import OPTIONS, DataSource, add_data_arguments, add_training_arguments
 from hf_encoders.inputs import check_exists, check_model, check_name_or_path
 from hf_encoders.source_literals import constant
@@ -110,7 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
     import datasets
     import transformers
 
-    from hf_encoders.data.special_tokens import unknown_words_refused
+    from hf_encoders.corpus.special_tokens import unknown_words_refused
     from hf_encoders.finetuning.class_weights import read_class_weights
     from hf_encoders.finetuning.data_files import load_data
     from hf_encoders.finetuning.report import (
@@ -127,8 +127,8 @@ def run(arguments: argparse.Namespace) -> int:
     from hf_encoders.finetuning.runs import RunSettings, finetune, num_steps, training_arguments, with_defaults
     from hf_encoders.finetuning.training_options import training_fields
     from hf_encoders.loading import check_first_position, check_rows, load_config, load_tokenizer, longest_input
-    from hf_encoders.recipes.run import num_processes
-    from hf_encoders.records.training_record import command_of
+    from hf_encoders.publishing.training_record import command_of
+    from hf_encoders.runs.run import num_processes
     from hf_encoders.training.hyperparameters import check_training_arguments
 
     transformers.logging.set_verbosity_error()

@@ -21,8 +21,8 @@ import argparse
 import dataclasses
 
 from hf_encoders.inputs import check_model
-from hf_encoders.recipes.run_options import add_run_arguments, check_run
-from hf_encoders.recipes.shipped import recipe_names, recipes_for_help
+from hf_encoders.runs.run_options import add_run_arguments, check_run
+from hf_encoders.runs.shipped import recipe_names, recipes_for_help
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,10 +50,10 @@ def check(arguments: argparse.Namespace) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Train a new model."""
-    from hf_encoders.adaptation.initial_checkpoint import InitialCheckpoint
     from hf_encoders.loading import read_config
-    from hf_encoders.recipes.command import begin_from, train_run
-    from hf_encoders.recipes.recipe import load_recipe
+    from hf_encoders.runs.command import begin_from, train_run
+    from hf_encoders.runs.initial_checkpoint import InitialCheckpoint
+    from hf_encoders.runs.recipe import load_recipe
 
     recipe = load_recipe(arguments.recipe)
     objective = recipe.own_objective

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import yaml
 
-from hf_encoders.data.corpus.text_files import check_text_files
-from hf_encoders.recipes.shipped import recipe_file, recipe_names, text_objectives
+from hf_encoders.corpus.text_files import check_text_files
 from hf_encoders.registration import family_names
+from hf_encoders.runs.shipped import recipe_file, recipe_names, text_objectives
 from hf_encoders.source_literals import constant
 from hf_encoders.writing import check_folder, locked
 
 
-STEPS = constant("recipes.quickstart", "STEPS")
-FINETUNED = constant("recipes.quickstart", "FINETUNED")
+STEPS = constant("runs.quickstart", "STEPS")
+FINETUNED = constant("runs.quickstart", "FINETUNED")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,11 +63,14 @@ def run(arguments: argparse.Namespace) -> int:
     import datasets
     import transformers
 
-    from hf_encoders.data import corpus_statistics, warnings_for
-    from hf_encoders.data.corpus.named_sources import UNNAMED
+    from hf_encoders.corpus.named_sources import UNNAMED
+    from hf_encoders.corpus.report import corpus_statistics, warnings_for
     from hf_encoders.publishing.fresh_process import verify_loading
-    from hf_encoders.recipes.pretrained_folder import save_pretrained_folder
-    from hf_encoders.recipes.quickstart import (
+    from hf_encoders.publishing.hardware import describe_software
+    from hf_encoders.publishing.redaction import base_name
+    from hf_encoders.publishing.saved_files import CARD_FILE, CURVE_FILE
+    from hf_encoders.runs.pretrained_folder import save_pretrained_folder
+    from hf_encoders.runs.quickstart import (
         TASK,
         finetuned_accuracies,
         finetuning_data,
@@ -76,9 +79,9 @@ def run(arguments: argparse.Namespace) -> int:
         show_filled_masks,
         step,
     )
-    from hf_encoders.recipes.quickstart_text import HELD_OUT_SHARE, prepared_text
-    from hf_encoders.recipes.run import Run, train_to_the_end
-    from hf_encoders.recipes.run_folder import (
+    from hf_encoders.runs.quickstart_text import HELD_OUT_SHARE, prepared_text
+    from hf_encoders.runs.run import Run, train_to_the_end
+    from hf_encoders.runs.run_folder import (
         IS_FINISHED,
         RunFileCallback,
         begin_or_go_on,
@@ -92,10 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
         settings_facts,
         write_run,
     )
-    from hf_encoders.recipes.sources import Source
-    from hf_encoders.records.hardware import describe_software
-    from hf_encoders.redaction import base_name
-    from hf_encoders.saved_files import CARD_FILE, CURVE_FILE
+    from hf_encoders.runs.sources import Source
 
     started = time.perf_counter()
     transformers.logging.set_verbosity_error()

@@ -13,16 +13,16 @@ import sys
 import time
 from pathlib import Path
 
-from hf_encoders.data.corpus.text_files import check_text_files
-from hf_encoders.data.corpus.text_options import add_text_arguments, check_text
+from hf_encoders.corpus.text_files import check_text_files
+from hf_encoders.corpus.text_options import add_text_arguments, check_text
 from hf_encoders.inputs import check_name_or_path, check_packages
 from hf_encoders.registration import config_class_of, family_names, vocabulary_kinds
 from hf_encoders.source_literals import constant
 from hf_encoders.writing import check_folder, locked
 
 
-SIZES_FILE = constant("data.vocabulary.command", "SIZES_FILE")
-HELD_OUT_BYTES = constant("data.vocabulary.text_selection", "HELD_OUT_BYTES")
+SIZES_FILE = constant("corpus.tokenizer_command", "SIZES_FILE")
+HELD_OUT_BYTES = constant("corpus.text_selection", "HELD_OUT_BYTES")
 ADDED = 1000  # default number of entries that --extend adds
 # Options without effect on a tokenizer that is extended, besides those of learning, with their defaults.
 OF_PIPELINE = {"lowercase": False, "strip_accents": False, "max_length": 512}
@@ -174,8 +174,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Train, measure and save."""
     import transformers
 
-    from hf_encoders.data.mixture import Sampling
-    from hf_encoders.data.vocabulary.command import (
+    from hf_encoders.corpus.source_words import count_selected_text
+    from hf_encoders.corpus.tokenizer_command import (
         check_arguments,
         check_output,
         convert,
@@ -185,13 +185,13 @@ def run(arguments: argparse.Namespace) -> int:
         settings_of,
         sources_of,
     )
-    from hf_encoders.data.vocabulary.report import sizes_table
-    from hf_encoders.data.vocabulary.source_words import count_selected_text
-    from hf_encoders.data.vocabulary.tokenizer_training import (
+    from hf_encoders.corpus.tokenizer_report import sizes_table
+    from hf_encoders.corpus.tokenizer_training import (
         pipeline_options,
         tokenizer_of_words,
         untrained_tokenizer,
     )
+    from hf_encoders.objectives.mixture import Sampling
 
     if arguments.extend is not None:
         return extend(arguments)
@@ -245,9 +245,8 @@ def extend(arguments: argparse.Namespace) -> int:
     """Add entries to the tokenizer of a checkpoint, and their rows to its model."""
     import transformers
 
-    from hf_encoders.adaptation.extended_checkpoint import Checkpoint, extend_checkpoint
-    from hf_encoders.data.mixture import Sampling
-    from hf_encoders.data.vocabulary.command import (
+    from hf_encoders.corpus.source_words import count_selected_text
+    from hf_encoders.corpus.tokenizer_command import (
         OF_LEARNING,
         check_limit,
         check_output,
@@ -257,8 +256,9 @@ def extend(arguments: argparse.Namespace) -> int:
         some_lines,
         sources_of,
     )
-    from hf_encoders.data.vocabulary.source_words import count_selected_text
-    from hf_encoders.recipes.command import some_of
+    from hf_encoders.objectives.mixture import Sampling
+    from hf_encoders.runs.command import some_of
+    from hf_encoders.runs.extended_checkpoint import Checkpoint, extend_checkpoint
 
     if arguments.from_sentencepiece is not None:
         raise ValueError("--extend adds entries for text, and --from-sentencepiece reads none: give --input instead.")

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_encoders.data.corpus.segmentation import replace_lone_surrogates
-from hf_encoders.data.special_tokens import mask_and_padding
+from hf_encoders.corpus.segmentation import replace_lone_surrogates
+from hf_encoders.corpus.special_tokens import mask_and_padding
 from hf_encoders.evaluation.masked_scores import check_length, evaluating, masked_token_scores
 
 

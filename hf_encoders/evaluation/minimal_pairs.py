@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hf_encoders.data.labelled_files import read_file
+from hf_encoders.corpus.labelled_files import read_file
 
 
 class MinimalPair(NamedTuple):

@@ -15,11 +15,11 @@ import torch
 from tqdm import tqdm
 from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_encoders.data.batches import to_device
-from hf_encoders.data.corpus.segmentation import replace_lone_surrogates
-from hf_encoders.data.ragged import offsets_of
-from hf_encoders.data.special_tokens import mask_and_padding
+from hf_encoders.corpus.ragged import offsets_of
+from hf_encoders.corpus.segmentation import replace_lone_surrogates
+from hf_encoders.corpus.special_tokens import mask_and_padding
 from hf_encoders.evaluation.masked_scores import check_length, evaluating, masked_token_scores
+from hf_encoders.objectives.batches import to_device
 
 
 # Per batch. Smaller ones suit a CPU's caches (2048 took a tenth less time than 8192 there), larger ones a GPU.

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from transformers import AutoModelForMaskedLM, PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_encoders.data import read_documents
-from hf_encoders.data.corpus.segmentation import splitter_for
-from hf_encoders.data.special_tokens import unknown_ids
+from hf_encoders.corpus.documents import read_documents
+from hf_encoders.corpus.segmentation import splitter_for
+from hf_encoders.corpus.special_tokens import unknown_ids
 from hf_encoders.evaluation.minimal_pairs import MinimalPair, compare_pairs
 from hf_encoders.evaluation.pseudo_likelihood import (
     pseudo_log_likelihoods,
@@ -19,7 +19,7 @@ from hf_encoders.evaluation.pseudo_likelihood import (
     token_log_probabilities,
 )
 from hf_encoders.loading import load_config, load_tokenizer, load_weights, longest_input
-from hf_encoders.records.tables import text_table
+from hf_encoders.publishing.tables import text_table
 
 
 MUCH_DAMAGED = 0.01  # share of sentences with invalid UTF-8 above which the file has another encoding

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from hf_encoders.data.batches import IGNORED
 from hf_encoders.finetuning.task import PreparedTask
 from hf_encoders.models.encoder_losses import normalised
+from hf_encoders.objectives.batches import IGNORED
 
 
 def read_class_weights(words: list[str], task: PreparedTask) -> list[float] | None:

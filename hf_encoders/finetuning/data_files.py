@@ -9,7 +9,7 @@ from pathlib import Path
 import datasets
 import numpy as np
 
-from hf_encoders.data.labelled_files import read_file
+from hf_encoders.corpus.labelled_files import read_file
 from hf_encoders.errors import first_line
 from hf_encoders.finetuning.shared_options import HELD_OUT_SHARE, NO_SPLIT, SPLITS, DataSource
 

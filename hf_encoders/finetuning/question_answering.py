@@ -88,7 +88,7 @@ def prepare(
     """
     from transformers import AutoModelForQuestionAnswering
 
-    from hf_encoders.data.special_tokens import check_offsets
+    from hf_encoders.corpus.special_tokens import check_offsets
     from hf_encoders.finetuning.answer_windows import WindowCollator, decode_answers, label_windows, read_questions
     from hf_encoders.finetuning.baselines import Baseline
     from hf_encoders.finetuning.data_files import require_columns
@@ -169,7 +169,8 @@ def answer_metrics(
 
     A threshold is below all of these if it is best never to answer.
     """
-    from hf_encoders.metrics import Squad, SquadV2
+    from hf_encoders.evaluation.metrics.squad import Squad
+    from hf_encoders.evaluation.metrics.squad_v2 import SquadV2
 
     references = [
         {"id": one.id, "answers": {"text": one.golds, "answer_start": [0] * len(one.golds)}} for one in questions

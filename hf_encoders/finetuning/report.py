@@ -12,16 +12,16 @@ import datasets
 import numpy as np
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
-from hf_encoders.data.batches import IGNORED
 from hf_encoders.finetuning.baselines import compared
 from hf_encoders.finetuning.data_files import DataSource
 from hf_encoders.finetuning.runs import RunResult, RunSettings
 from hf_encoders.finetuning.task import PreparedTask
 from hf_encoders.finetuning.training_options import FAR_ABOVE, defaults
-from hf_encoders.records.tables import mean_and_deviation, text_table
-from hf_encoders.records.training_record import TrainingRecord, facts_of_this_process, name_of_checkpoint
-from hf_encoders.redaction import published, published_path
-from hf_encoders.saved_files import save_tokenizer
+from hf_encoders.objectives.batches import IGNORED
+from hf_encoders.publishing.redaction import published, published_path
+from hf_encoders.publishing.saved_files import save_tokenizer
+from hf_encoders.publishing.tables import mean_and_deviation, text_table
+from hf_encoders.publishing.training_record import TrainingRecord, facts_of_this_process, name_of_checkpoint
 from hf_encoders.writing import write_whole
 
 

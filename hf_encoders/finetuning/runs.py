@@ -24,13 +24,13 @@ from transformers import (
     set_seed,
 )
 
-from hf_encoders.data.batches import IGNORED
 from hf_encoders.finetuning.class_weights import class_weighted_loss
 from hf_encoders.finetuning.task import PreparedTask
 from hf_encoders.finetuning.training_options import defaults, steps_per_epoch
 from hf_encoders.loading import load_config, load_weights, set_inputs
 from hf_encoders.models.encoder_configuration import EncoderConfig
-from hf_encoders.training import CompactProgressCallback
+from hf_encoders.objectives.batches import IGNORED
+from hf_encoders.training.callbacks import CompactProgressCallback
 from hf_encoders.training.hyperparameters import check_precision
 from hf_encoders.training.layer_decay import check_layer_decay, set_layer_decay
 from hf_encoders.training.optimizers import optim_field, optimization_facts, optimizer_class

@@ -10,7 +10,7 @@ from hf_encoders.source_literals import constant
 from hf_encoders.training_fields import add_field_arguments
 
 
-FORMS = constant("data.labelled_files", "FORMS")
+FORMS = constant("corpus.labelled_files", "FORMS")
 SPLITS = ("train", "validation", "test")
 NO_SPLIT = "none"  # instead of a split's name: do not use one
 HELD_OUT_SHARE = 0.1  # without evaluation files

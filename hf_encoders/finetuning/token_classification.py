@@ -74,13 +74,13 @@ def prepare(
     """
     from transformers import AutoModelForTokenClassification, DataCollatorForTokenClassification
 
-    from hf_encoders.data.batches import IGNORED
     from hf_encoders.finetuning.baselines import Baseline
     from hf_encoders.finetuning.data_files import require_columns
     from hf_encoders.finetuning.label_values import class_fields, class_names, describe_names, names_of_column
     from hf_encoders.finetuning.sequence_inputs import right_padding
     from hf_encoders.finetuning.task import PreparedTask
     from hf_encoders.finetuning.word_windows import word_windows
+    from hf_encoders.objectives.batches import IGNORED
 
     require_columns(data, tokens_column=tokens_column, tags_column=tags_column)
     splits = {split: read_sentences(rows, split, tokens_column, tags_column) for split, rows in data.items()}
@@ -247,7 +247,7 @@ def label_windows(
     """
     import datasets
 
-    from hf_encoders.data.batches import IGNORED
+    from hf_encoders.objectives.batches import IGNORED
 
     ids = {name: number for number, name in enumerate(names)}
     rows = []
@@ -308,8 +308,7 @@ def entity_metrics(predicted: list[list[str]], gold: list[list[str]], names: Ite
     `Seqeval` leaves out types that are neither predicted nor true; here they are 0, so that all runs have the same
     metrics.
     """
-    from hf_encoders.metrics import Seqeval
-    from hf_encoders.metrics.seqeval import name_in_metrics
+    from hf_encoders.evaluation.metrics.seqeval import Seqeval, name_in_metrics
 
     # A class that no word has, such as `_` of a `ClassLabel`, may be predicted all the same.
     predicted = [[tag if ENTITY_TAG.fullmatch(tag) else OUTSIDE for tag in tags] for tags in predicted]

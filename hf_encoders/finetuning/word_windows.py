@@ -15,7 +15,7 @@ from itertools import accumulate, groupby
 
 from transformers import PreTrainedTokenizerBase
 
-from hf_encoders.data.special_tokens import check_offsets
+from hf_encoders.corpus.special_tokens import check_offsets
 
 
 CHUNK = 1000  # sentences tokenized at once

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from hf_encoders.data.dialogues import DataCollatorForDialogueLM, DialogueRule, Dialogues
+from hf_encoders.objectives.dialogues import DataCollatorForDialogueLM, DialogueRule, Dialogues
 from hf_encoders.objectives.mlm import MASKED_TOKENS
 from hf_encoders.objectives.pairs import SENTENCE_PAIRS, SentencePairObjective
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from hf_encoders.distillation.student import fields_of, initialise, student_config
-from hf_encoders.distillation.teacher import DistillationOptions, class_with_teacher, fingerprint, with_teacher
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.models.encoder_heads import EncoderForMaskedLM
 from hf_encoders.objectives.mlm import MASKED_TOKENS, MaskedLanguageModelling
 from hf_encoders.objectives.objective import LossTerm
+from hf_encoders.objectives.student import fields_of, initialise, student_config
+from hf_encoders.objectives.teacher import DistillationOptions, class_with_teacher, fingerprint, with_teacher
 
 
 TERMS = {

@@ -4,11 +4,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hf_encoders.data.blocks import SentenceBlocks
-from hf_encoders.data.collators import DataCollatorForMaskedLM
-from hf_encoders.data.masking import describe_masking
-from hf_encoders.data.parallel import ParallelPairs
+from hf_encoders.objectives.blocks import SentenceBlocks
+from hf_encoders.objectives.collators import DataCollatorForMaskedLM
+from hf_encoders.objectives.masking import describe_masking
 from hf_encoders.objectives.objective import LossTerm, Objective
+from hf_encoders.objectives.parallel import ParallelPairs
 
 
 MASKED_TOKENS = LossTerm("mlm", "masked tokens")

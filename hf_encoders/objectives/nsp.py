@@ -1,6 +1,6 @@
 """Masked language modelling and next-sentence prediction (BERT, section 3.1)."""
 
-from hf_encoders.data.pair_collators import DataCollatorForNextSentencePrediction
+from hf_encoders.objectives.pair_collators import DataCollatorForNextSentencePrediction
 from hf_encoders.objectives.pairs import SentencePairObjective
 
 

@@ -6,11 +6,11 @@ from typing import Any, ClassVar
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_encoders.data.chunk_examples import ChunkRule
-from hf_encoders.data.chunks import DocumentChunks
-from hf_encoders.data.pair_collators import SentencePairCollator
+from hf_encoders.objectives.chunk_examples import ChunkRule
+from hf_encoders.objectives.chunks import DocumentChunks
 from hf_encoders.objectives.mlm import MASKED_TOKENS, MaskedLanguageModelling
 from hf_encoders.objectives.objective import LossTerm
+from hf_encoders.objectives.pair_collators import SentencePairCollator
 
 
 SENTENCE_PAIRS = LossTerm(

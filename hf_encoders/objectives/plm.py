@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hf_encoders.data.chunk_examples import ChunkRule
-from hf_encoders.data.permutation import Permutation
-from hf_encoders.data.permutation_collator import DataCollatorForPermutationLM, ReusedChunks
+from hf_encoders.objectives.chunk_examples import ChunkRule
 from hf_encoders.objectives.mlm import MaskedLanguageModelling
 from hf_encoders.objectives.objective import LossTerm
+from hf_encoders.objectives.permutation import Permutation
+from hf_encoders.objectives.permutation_collator import DataCollatorForPermutationLM, ReusedChunks
 
 
 PREDICTED_TOKENS = LossTerm("plm", "predicted tokens", task="text-generation")

@@ -15,18 +15,18 @@ from transformers.modeling_utils import load_state_dict
 from transformers.utils import ModelOutput
 from transformers.utils.generic import can_return_tuple
 
-from hf_encoders.data.batches import IGNORED, keep_on_host
-from hf_encoders.data.replaced_tokens import REPLACEMENT, DataCollatorForReplacedTokenDetection
 from hf_encoders.errors import first_line
 from hf_encoders.models.encoder_arguments import check_ids, on_host
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.models.encoder_linear_loss import chunk_scores
 from hf_encoders.models.encoder_losses import ObjectiveSums, normalised, pair_share_of_batch
 from hf_encoders.models.encoder_tokens import places_of
+from hf_encoders.objectives.batches import IGNORED, keep_on_host
 from hf_encoders.objectives.mlm import MASKED_TOKENS, MaskedLanguageModelling
 from hf_encoders.objectives.objective import LossTerm
+from hf_encoders.objectives.replaced_tokens import REPLACEMENT, DataCollatorForReplacedTokenDetection
+from hf_encoders.publishing.saved_files import GENERATOR_FOLDER, WEIGHTS_FILE
 from hf_encoders.registration import config_class_of
-from hf_encoders.saved_files import GENERATOR_FOLDER, WEIGHTS_FILE
 
 
 # The weight of the discriminator's loss beside the generator's (paper, section 3.2 and table 6).

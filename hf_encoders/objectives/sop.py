@@ -1,6 +1,6 @@
 """Masked language modelling and sentence-order prediction (ALBERT, section 3.1)."""
 
-from hf_encoders.data.pair_collators import DataCollatorForSentenceOrderPrediction
+from hf_encoders.objectives.pair_collators import DataCollatorForSentenceOrderPrediction
 from hf_encoders.objectives.pairs import SentencePairObjective
 
 

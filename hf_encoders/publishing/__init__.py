@@ -1,1 +1,1 @@
-"""What makes a trained model presentable: its record, its card, its curve."""
+"""What tells about a model: its record, curves, card, checks, publication and export."""

@@ -26,8 +26,8 @@ from hf_encoders.loading import load_tokenizer, read_config
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.publishing.export_forms import FORMS, check_form
 from hf_encoders.publishing.probing import CHOICES, FP32_TOLERANCE, Difference, difference, outputs_of, probe_batch
+from hf_encoders.publishing.saved_files import copy_modules, save_tokenizer
 from hf_encoders.publishing.saved_model import load_source, native_class, pooler_arguments, saved_head
-from hf_encoders.saved_files import copy_modules, save_tokenizer
 
 
 ONNX_FILE = "model.onnx"

@@ -15,9 +15,9 @@ from transformers import PreTrainedModel
 
 from hf_encoders.loading import load_tokenizer, read_config
 from hf_encoders.publishing.probing import FP32_TOLERANCE, difference, outputs_of, probe_batch
+from hf_encoders.publishing.redaction import is_secret, without_tokens
+from hf_encoders.publishing.saved_files import foreign_code
 from hf_encoders.publishing.saved_model import load_source, pooler_arguments, saved_head
-from hf_encoders.redaction import is_secret, without_tokens
-from hf_encoders.saved_files import foreign_code
 
 
 WAYS = {

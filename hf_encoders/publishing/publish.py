@@ -10,10 +10,8 @@ from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 from hf_encoders.loading import read_config
 from hf_encoders.publishing.checks import check_card, check_directory, shown_files
 from hf_encoders.publishing.model_card import is_repo_id, make_model_card, was_edited
-from hf_encoders.publishing.saved_model import load_source, saved_head
-from hf_encoders.records.run_files import RECORD_FILE
-from hf_encoders.records.training_record import TrainingRecord
-from hf_encoders.saved_files import (
+from hf_encoders.publishing.run_files import RECORD_FILE
+from hf_encoders.publishing.saved_files import (
     CARD_FILE,
     CURVE_FILE,
     GENERATOR_FOLDER,
@@ -27,6 +25,8 @@ from hf_encoders.saved_files import (
     published_files,
     secrets_of_files,
 )
+from hf_encoders.publishing.saved_model import load_source, saved_head
+from hf_encoders.publishing.training_record import TrainingRecord
 from hf_encoders.writing import check_folder, write_whole
 
 

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from hf_encoders.loading import check_loaded, read_config
 from hf_encoders.models.encoder_configuration import EncoderConfig
-from hf_encoders.saved_files import INDEX_FILE, weight_files
+from hf_encoders.publishing.saved_files import INDEX_FILE, weight_files
 
 
 def saved_head(config: EncoderConfig, head: str | None = None) -> str:

@@ -19,14 +19,14 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 from transformers.trainer_utils import EvalLoopOutput
 
-from hf_encoders.data.batches import IGNORED, count_items, to_device
-from hf_encoders.data.packing import TokenBudget
-from hf_encoders.data.streaming import StreamedExamples
+from hf_encoders.objectives.batches import IGNORED, count_items, to_device
+from hf_encoders.objectives.packing import TokenBudget
+from hf_encoders.objectives.streaming import StreamedExamples
 from hf_encoders.training.callbacks import EpochCallback, HubCodeCallback, epoch_datasets
 from hf_encoders.training.distributed import check_launch, shard
-from hf_encoders.training.faults.fault_tolerance import FaultTolerantTrainer
+from hf_encoders.training.fault_tolerance import FaultTolerantTrainer
 from hf_encoders.training.head_warm_up import HeadWarmUpCallback
-from hf_encoders.training.health.callback import HealthCallback
+from hf_encoders.training.health import HealthCallback
 from hf_encoders.training.longer_schedule import take_longer_schedule
 
 

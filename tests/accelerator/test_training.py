@@ -17,9 +17,9 @@ from torch import nn
 from torch._dynamo.utils import counters
 from transformers import TrainerCallback
 
+from hf_encoders import PreTrainingTrainer
 from hf_encoders.cli import main
 from hf_encoders.models.encoder_attention import EncoderSelfAttention
-from hf_encoders.training import PreTrainingTrainer
 from tests.training import launched_steps
 from tests.training.launched_steps import CASES, STEPS, whole_parameters
 from tests.training.test_launched import ROOT, SCRIPT, largest_difference

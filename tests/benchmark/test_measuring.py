@@ -13,7 +13,7 @@ from hf_encoders.benchmark.measuring import (
 )
 from hf_encoders.benchmark.report import format_summary, metrics_of, table_of
 from hf_encoders.benchmark.rows import make_pool
-from hf_encoders.records.hardware import peak_on_cpu
+from hf_encoders.publishing.hardware import peak_on_cpu
 from tests.benchmark.tiny import tiny_config, tiny_corpus, tiny_setting
 
 

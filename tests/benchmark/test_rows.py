@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from hf_encoders.benchmark.rows import Row, make_batch, make_pool, spans
-from hf_encoders.data.corpus.sentence_store import SentenceStore
+from hf_encoders.corpus.sentence_store import SentenceStore
 from tests.benchmark.tiny import tiny_corpus, tiny_setting
 
 

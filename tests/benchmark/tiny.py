@@ -5,7 +5,7 @@ import datasets
 from hf_encoders.benchmark.settings import Setting
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.registration import config_class_of
-from tests.data.corpora import make_dataset, random_documents
+from tests.corpus.corpora import make_dataset, random_documents
 from tests.families import fields_of, own_sizes
 
 

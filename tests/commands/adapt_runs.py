@@ -7,9 +7,9 @@ import transformers
 import yaml
 
 from hf_encoders.cli import main
-from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
-from tests.data.corpora import write_corpus
-from tests.data.vocabulary.trained import FAMILIES, train
+from hf_encoders.corpus.padded_size import padded_vocab_size
+from tests.corpus.corpora import write_corpus
+from tests.corpus.trained import FAMILIES, train
 from tests.families import model_class
 from tests.models.tiny import NO_DROPOUT, tiny_config
 

@@ -4,7 +4,7 @@ import yaml
 from safetensors.torch import load_file
 
 from hf_encoders.cli import main
-from tests.data.corpora import write_corpus
+from tests.corpus.corpora import write_corpus
 
 
 TINY = {

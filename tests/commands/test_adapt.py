@@ -10,14 +10,14 @@ import yaml
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from hf_encoders.cli import main
-from hf_encoders.recipes import adapted, command
-from hf_encoders.recipes.run_corpus import CorpusPaths
-from hf_encoders.records.training_record import TrainingRecord
+from hf_encoders.publishing.training_record import TrainingRecord
+from hf_encoders.runs import adapted, command
+from hf_encoders.runs.run_corpus import CorpusPaths
 from tests.commands.adapt_runs import RECIPE, adapt, checkpoint, head_of, write_texts
 from tests.commands.pretrain_runs import weights
-from tests.data.corpora import NOUNS, write_corpus
-from tests.data.vocabulary.test_extension import domain_lines
-from tests.data.vocabulary.trained import FAMILIES
+from tests.corpus.corpora import NOUNS, write_corpus
+from tests.corpus.test_extension import domain_lines
+from tests.corpus.trained import FAMILIES
 
 
 WITH_PAIRS = ("bert", "albert")

@@ -12,8 +12,8 @@ from hf_encoders.benchmark import implementations
 from hf_encoders.benchmark.settings import Setting
 from hf_encoders.cli import main
 from hf_encoders.commands import benchmark as command
-from hf_encoders.data.corpus.python_docs import LabelledDocument
-from hf_encoders.records.flops import GEMM_SIDES
+from hf_encoders.corpus.python_docs import LabelledDocument
+from hf_encoders.publishing.flops import GEMM_SIDES
 from tests.benchmark.tiny import tiny_config, tiny_text
 
 

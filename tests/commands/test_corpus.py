@@ -13,20 +13,19 @@ import datasets
 import pytest
 from transformers import AutoTokenizer, BertTokenizer
 
-from hf_encoders import writing
+from hf_encoders import prepare_corpus, split_sentences, writing
 from hf_encoders.cli import main
-from hf_encoders.data import prepare_corpus, split_sentences
-from hf_encoders.data.corpus import arrow_file, sources, word_segmentation
-from hf_encoders.data.corpus.report import CorpusReport
-from hf_encoders.data.corpus.shards import ShardWriter
-from hf_encoders.data.similar_words import SimilarWords
+from hf_encoders.corpus import arrow_file, sources, word_segmentation
+from hf_encoders.corpus.report import CorpusReport
+from hf_encoders.corpus.shards import ShardWriter
+from hf_encoders.corpus.similar_word_table import SimilarWords
 
 
 # The command, with units so small that many shards are finished when it is killed.
 COMMAND = """
 import sys
 from hf_encoders.cli import main
-from hf_encoders.data.corpus import sources
+from hf_encoders.corpus import sources
 sources.BYTES_PER_UNIT = 20_000
 sys.exit(main(sys.argv[1:]))
 """
@@ -119,7 +118,7 @@ def test_options(tokenizer_folder, text, tmp_path):
     assert corpus(*common, "--max-sentence-tokens", "1", "--language", "de") == 0
     assert rows(tmp_path / "out") == [[[5], [3], [7], [8]], [[9], [3]]]
     settings = json.loads((tmp_path / "out" / "corpus.json").read_text())["settings"]
-    assert settings["sentence_splitter"] == "hf_encoders.data.corpus.segmentation.split_sentences(language='de')"
+    assert settings["sentence_splitter"] == "hf_encoders.corpus.segmentation.split_sentences(language='de')"
 
 
 @pytest.mark.parametrize("streaming", [[], ["--streaming"]])

@@ -11,15 +11,20 @@ import transformers
 import yaml
 from safetensors.torch import load_file, save_file
 
-from hf_encoders import HfeBertForMaskedLM, HfeBertModel, HfeDistilBertForMaskedLM, HfeXLNetConfig
+from hf_encoders import (
+    HfeBertForMaskedLM,
+    HfeBertModel,
+    HfeDistilBertForMaskedLM,
+    HfeXLNetConfig,
+    fingerprint,
+    prepare_corpus,
+)
 from hf_encoders.cli import main
-from hf_encoders.data import prepare_corpus
-from hf_encoders.distillation import fingerprint
 from hf_encoders.loading import load_tokenizer
-from hf_encoders.recipes.recipe import load_recipe
-from hf_encoders.records.training_record import TrainingRecord
+from hf_encoders.publishing.training_record import TrainingRecord
+from hf_encoders.runs.recipe import load_recipe
 from tests.commands.adapt_runs import checkpoint, write_texts
-from tests.data.corpora import write_corpus
+from tests.corpus.corpora import write_corpus
 
 
 TEACHER = {

@@ -12,15 +12,15 @@ import torch
 import yaml
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
+from hf_encoders import prepare_corpus
 from hf_encoders.cli import main
-from hf_encoders.data import prepare_corpus
-from hf_encoders.data.corpus import arrow_file, sentence_encoding, sentence_store
+from hf_encoders.corpus import arrow_file, sentence_encoding, sentence_store
 from hf_encoders.loading import load_tokenizer
-from hf_encoders.recipes import command as pretrain_command
-from hf_encoders.recipes.run import Run
-from hf_encoders.recipes.run_corpus import open_parts
-from hf_encoders.records.training_record import TrainingRecord
-from hf_encoders.training.faults.checkpoints import facts_of_checkpoint
+from hf_encoders.publishing.training_record import TrainingRecord
+from hf_encoders.runs import command as pretrain_command
+from hf_encoders.runs.run import Run
+from hf_encoders.runs.run_corpus import open_parts
+from hf_encoders.training.checkpoints import facts_of_checkpoint
 from tests.commands.pretrain_runs import TINY, finished_run, pretrain, weights
 
 

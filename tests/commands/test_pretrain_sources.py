@@ -9,14 +9,15 @@ import pytest
 import torch
 import yaml
 
-from hf_encoders.data import mixture, prepare_corpus
-from hf_encoders.data.corpus.parallel import prepare_parallel_corpus
+from hf_encoders import prepare_corpus
+from hf_encoders.corpus.parallel import prepare_parallel_corpus
 from hf_encoders.loading import load_tokenizer
-from hf_encoders.records.curves import read_run
-from hf_encoders.records.training_record import TrainingRecord
-from hf_encoders.training.faults.checkpoints import facts_of_checkpoint
+from hf_encoders.objectives import mixture
+from hf_encoders.publishing.curves import read_run
+from hf_encoders.publishing.training_record import TrainingRecord
+from hf_encoders.training.checkpoints import facts_of_checkpoint
 from tests.commands.pretrain_runs import TINY, pretrain, weights
-from tests.data.corpora import write_corpus
+from tests.corpus.corpora import write_corpus
 
 
 RECIPE = {

@@ -7,11 +7,11 @@ import pytest
 import yaml
 
 from hf_encoders.cli import main
-from hf_encoders.data.corpus import preparation
-from hf_encoders.recipes import run_corpus
-from hf_encoders.recipes.recipe import load_recipe
+from hf_encoders.corpus import preparation
+from hf_encoders.runs import run_corpus
+from hf_encoders.runs.recipe import load_recipe
 from tests.commands.pretrain_runs import TINY, finished_run, pretrain, weights
-from tests.data.corpora import write_corpus
+from tests.corpus.corpora import write_corpus
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ import csv
 import pytest
 
 from hf_encoders.cli import main
-from hf_encoders.data.corpus.python_docs import LabelledDocument
-from hf_encoders.recipes import quickstart_text
+from hf_encoders.corpus.python_docs import LabelledDocument
+from hf_encoders.runs import quickstart_text
 
 
 @pytest.fixture

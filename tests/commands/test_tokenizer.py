@@ -5,10 +5,10 @@ import pytest
 from transformers import AutoTokenizer, BertTokenizer
 
 from hf_encoders.cli import main
-from hf_encoders.data.vocabulary.report import TokenizerReport
-from hf_encoders.data.vocabulary.text_selection import SelectedText
+from hf_encoders.corpus.text_selection import SelectedText
+from hf_encoders.corpus.tokenizer_report import TokenizerReport
 from hf_encoders.writing import locked
-from tests.data.vocabulary.trained import lines
+from tests.corpus.trained import lines
 
 
 @pytest.fixture

@@ -10,14 +10,14 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 
 from hf_encoders import HfeBertConfig, HfeElectraConfig
-from hf_encoders.adaptation import extended_checkpoint
 from hf_encoders.cli import main
-from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
+from hf_encoders.corpus.padded_size import padded_vocab_size
 from hf_encoders.objectives.rtd import ReplacedTokenDetectionModel
+from hf_encoders.runs import extended_checkpoint
 from hf_encoders.writing import UNFINISHED
 from tests.commands.adapt_runs import head_of
-from tests.data.vocabulary.test_extension import domain_lines
-from tests.data.vocabulary.trained import FAMILIES, lines, train
+from tests.corpus.test_extension import domain_lines
+from tests.corpus.trained import FAMILIES, lines, train
 from tests.families import model_class
 from tests.models.tiny import tiny_config
 

@@ -8,11 +8,10 @@ from pathlib import Path
 import datasets
 import pytest
 
-from hf_encoders import HfeBertConfig, HfeBertForMaskedLM
+from hf_encoders import HfeBertConfig, HfeBertForMaskedLM, tokenize_documents, train_tokenizer
 from hf_encoders.cli import main
 from hf_encoders.commands.finetune import TASKS
-from hf_encoders.data import tokenize_documents, train_tokenizer
-from hf_encoders.recipes.recipe import recipe_names
+from hf_encoders.runs.recipe import recipe_names
 
 
 ROOT = Path(__file__).parents[2]

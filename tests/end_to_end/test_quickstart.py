@@ -17,12 +17,12 @@ from transformers import TrainerCallback, pipeline
 
 from hf_encoders.cli import main
 from hf_encoders.commands import quickstart as command
-from hf_encoders.data.corpus.python_docs import LabelledDocument
+from hf_encoders.corpus.python_docs import LabelledDocument
 from hf_encoders.publishing import fresh_process
-from hf_encoders.recipes import quickstart as quickstart_steps
-from hf_encoders.recipes import quickstart_text
-from hf_encoders.recipes.run import Run
-from tests.data.corpora import NOUNS, write_corpus
+from hf_encoders.runs import quickstart as quickstart_steps
+from hf_encoders.runs import quickstart_text
+from hf_encoders.runs.run import Run
+from tests.corpus.corpora import NOUNS, write_corpus
 
 
 def quickstart(output: Path, *arguments: str) -> list[str]:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from hf_encoders.evaluation import fill_masks, pseudo_log_likelihoods
+from hf_encoders import fill_masks, pseudo_log_likelihoods
 from tests.evaluation.models import make_pair
 from tests.hub.tiny_checkpoints import BERT, FILL_MASKS
 

@@ -5,7 +5,7 @@ import json
 import datasets
 import pytest
 
-from hf_encoders.data.labelled_files import read_file
+from hf_encoders.corpus.labelled_files import read_file
 from hf_encoders.finetuning import sequence_classification
 from tests.finetuning.tiny import LENGTH, splits, tokenizer_of
 from tests.hub.tiny_checkpoints import BERT

@@ -8,7 +8,7 @@ import pytest
 from tokenizers import normalizers
 from transformers import EvalPrediction, PreTrainedTokenizerBase
 
-from hf_encoders.data.labelled_files import read_file
+from hf_encoders.corpus.labelled_files import read_file
 from hf_encoders.finetuning.runs import RunSettings, finetune
 from hf_encoders.finetuning.token_classification import entity_metrics, prepare
 from hf_encoders.finetuning.word_windows import word_windows

@@ -18,7 +18,7 @@ import contextlib, io, shutil
 from pathlib import Path
 import torch, transformers
 from huggingface_hub import HfApi
-from hf_encoders.records.training_record import TrainingRecord
+from hf_encoders.publishing.training_record import TrainingRecord
 from tests.commands.adapt_runs import adapt
 
 torch.set_num_threads(1)
@@ -76,9 +76,9 @@ from pathlib import Path
 import transformers
 from hf_encoders import HfeElectraConfig
 from hf_encoders.cli import main
-from hf_encoders.data.vocabulary.padded_size import padded_vocab_size
+from hf_encoders.corpus.padded_size import padded_vocab_size
 from hf_encoders.objectives.rtd import ReplacedTokenDetectionModel
-from tests.data.vocabulary.trained import train
+from tests.corpus.trained import train
 from tests.models.tiny import tiny_config
 
 folder, result = Path(argument), []

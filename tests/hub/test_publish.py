@@ -17,7 +17,7 @@ from hf_encoders.publishing import publish as publishing
 from hf_encoders.publishing.checks import check_files
 from hf_encoders.publishing.model_card import signed
 from hf_encoders.publishing.publish import plan_publication, publish
-from hf_encoders.records.training_record import TrainingRecord
+from hf_encoders.publishing.training_record import TrainingRecord
 
 # All by one name: the families are compared by identity, and `.tiny_checkpoints` would be another module.
 from tests.hub.auto_class_loads import LOAD, Job, ask_other_process

@@ -22,7 +22,7 @@ from transformers import (
     pipeline,
 )
 
-from hf_encoders.metrics import Squad, SquadV2
+from hf_encoders import Squad, SquadV2
 from hf_encoders.models.question_answering_pipeline import HfeQuestionAnsweringPipeline
 from tests.hub.loopback_hub import LoopbackHub
 from tests.hub.remote_process import run_with_package, run_without_package

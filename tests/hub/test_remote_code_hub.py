@@ -17,8 +17,8 @@ import torch
 from huggingface_hub import CommitOperationAdd, HfApi
 from transformers import BertConfig, BertModel, TrainerControl, TrainerState, TrainingArguments
 
-from hf_encoders.saved_files import published_files
-from hf_encoders.training import HubCodeCallback
+from hf_encoders import HubCodeCallback
+from hf_encoders.publishing.saved_files import published_files
 from hf_encoders.training.model_uploads import ModelUploads, watch_pushes
 from tests.hub.auto_class_loads import LOAD, TOKENIZERS, Answers, Job, ask_other_process
 from tests.hub.loopback_hub import LoopbackHub
@@ -66,7 +66,7 @@ load(source, auto_class, arguments)[0].save_pretrained(argument["target"])
 TRAIN = """
 import hf_encoders
 import torch
-from hf_encoders.training import HubCodeCallback, PreTrainingTrainer
+from hf_encoders import HubCodeCallback, PreTrainingTrainer
 from transformers import AutoTokenizer, Trainer, TrainerCallback, TrainingArguments
 
 

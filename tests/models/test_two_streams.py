@@ -10,9 +10,9 @@ from transformers import DataCollatorForPermutationLanguageModeling
 
 import hf_encoders
 from hf_encoders import HfeXLNetLMHeadModel, HfeXLNetModel
-from hf_encoders.data.permutation import TokenPermuter
-from hf_encoders.data.randomness import example_keys
+from hf_encoders.corpus.randomness import example_keys
 from hf_encoders.models.encoder_losses import IGNORED
+from hf_encoders.objectives.permutation import TokenPermuter
 from tests.hub.tiny_checkpoints import FAMILIES, make_tokenizer
 from tests.models.test_errors import assert_refused
 from tests.models.tiny import NO_DROPOUT, packed, right_padded, tiny_model, token_ids

@@ -9,11 +9,11 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
+from hf_encoders import get_objective
 from hf_encoders.cli import main
-from hf_encoders.objectives import get_objective
-from hf_encoders.recipes.recipe import recipe_of
-from hf_encoders.recipes.run import Run, divide
-from tests.data.corpora import make_dataset, random_documents, write_corpus
+from hf_encoders.runs.recipe import recipe_of
+from hf_encoders.runs.run import Run, divide
+from tests.corpus.corpora import make_dataset, random_documents, write_corpus
 from tests.training.tiny import NO_DROPOUT, make_tokenizer
 
 

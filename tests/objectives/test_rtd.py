@@ -10,16 +10,23 @@ import torch
 import transformers
 from torch import nn
 
-from hf_encoders import HfeBertConfig, HfeElectraConfig, HfeElectraForMaskedLM, HfeElectraForPreTraining
-from hf_encoders.data import DataCollatorForMaskedLM, SentenceBlocks, presets
-from hf_encoders.data.masking import Masking
-from hf_encoders.data.replaced_tokens import REPLACEMENT, DataCollatorForReplacedTokenDetection
+from hf_encoders import (
+    DataCollatorForMaskedLM,
+    HfeBertConfig,
+    HfeElectraConfig,
+    HfeElectraForMaskedLM,
+    HfeElectraForPreTraining,
+    SentenceBlocks,
+    get_objective,
+)
 from hf_encoders.models import encoder_linear_loss
 from hf_encoders.models.modeling_electra import detection_sums
-from hf_encoders.objectives import get_objective, rtd
+from hf_encoders.objectives import presets, rtd
+from hf_encoders.objectives.masking import Masking
+from hf_encoders.objectives.replaced_tokens import REPLACEMENT, DataCollatorForReplacedTokenDetection
 from hf_encoders.objectives.rtd import ReplacedTokenDetectionModel, sampled_tokens
-from hf_encoders.saved_files import GENERATOR_FOLDER, published_files
-from tests.data.corpora import TINY_MODEL, make_dataset, random_documents
+from hf_encoders.publishing.saved_files import GENERATOR_FOLDER, published_files
+from tests.corpus.corpora import TINY_MODEL, make_dataset, random_documents
 from tests.training.tiny import NO_DROPOUT, make_tokenizer
 
 

@@ -6,16 +6,15 @@ import pytest
 import torch
 import yaml
 
-from hf_encoders import registration
+from hf_encoders import PreTrainingTrainer, get_objective, registration
 from hf_encoders.cli import main
-from hf_encoders.objectives import OBJECTIVES, get_objective
-from hf_encoders.recipes.recipe import recipe_of
-from hf_encoders.recipes.run import Run, divide
-from hf_encoders.training import PreTrainingTrainer
-from tests.data.corpora import write_corpus
+from hf_encoders.objectives import OBJECTIVES
+from hf_encoders.runs.recipe import recipe_of
+from hf_encoders.runs.run import Run, divide
+from tests.corpus.corpora import write_corpus
 from tests.objectives.modeling_toy import ToyForPreTraining
 from tests.objectives.toy import add_toys
-from tests.recipes.test_phases import make_documents
+from tests.runs.test_phases import make_documents
 from tests.training.tiny import make_tokenizer
 
 

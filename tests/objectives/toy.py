@@ -3,8 +3,7 @@
 import numpy as np
 import torch
 
-from hf_encoders.data import DataCollatorForMaskedLM, SentenceBlocks
-from hf_encoders.objectives import LossTerm, Objective, register_objective
+from hf_encoders import DataCollatorForMaskedLM, LossTerm, Objective, SentenceBlocks, register_objective
 from hf_encoders.registration import add_family
 from tests.objectives.configuration_toy import ToyConfig
 

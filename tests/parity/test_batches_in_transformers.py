@@ -5,7 +5,7 @@ import torch
 import transformers
 
 import hf_encoders
-from hf_encoders.data import (
+from hf_encoders import (
     DataCollatorForDialogueLM,
     DataCollatorForMaskedLM,
     DataCollatorForNextSentencePrediction,
@@ -15,7 +15,7 @@ from hf_encoders.data import (
     ParallelPairs,
     SentenceBlocks,
 )
-from tests.data.corpora import make_dataset, random_documents
+from tests.corpus.corpora import make_dataset, random_documents
 from tests.parity.family_parity import NO_DROPOUT
 from tests.parity.parity_with_transformers import make_config, make_pair
 from tests.parity.test_distilbert_parity import DistilBertParity

@@ -7,10 +7,10 @@ import torch
 import transformers
 
 import hf_encoders
-from hf_encoders.data import DataCollatorForPermutationLM
-from hf_encoders.data.permutation_collator import with_matrices
+from hf_encoders import DataCollatorForPermutationLM
 from hf_encoders.models.encoder_losses import IGNORED
-from tests.data.test_permutation import TOKENIZER, make_chunks
+from hf_encoders.objectives.permutation_collator import with_matrices
+from tests.objectives.test_permutation import TOKENIZER, make_chunks
 from tests.parity import parity_with_transformers
 from tests.parity.family_parity import NO_DROPOUT, FamilyParity
 from tests.parity.parity_with_transformers import (

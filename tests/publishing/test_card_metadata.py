@@ -12,7 +12,7 @@ from hf_encoders.publishing.checks import metadata_problems
 from hf_encoders.publishing.model_card import TASK_OF_HEAD, make_model_card
 from hf_encoders.publishing.publish import plan_publication
 from hf_encoders.publishing.saved_model import load_source, saved_head
-from hf_encoders.records.training_record import TrainingRecord, name_of_checkpoint
+from hf_encoders.publishing.training_record import TrainingRecord, name_of_checkpoint
 from tests.hub.tiny_checkpoints import BERT, make_model, save_checkpoint
 from tests.publishing.saved import ALL_HEADS, RECORD, name_of, save
 

@@ -12,7 +12,7 @@ from hf_encoders.publishing.checks import check_card, check_directory, check_fil
 from hf_encoders.publishing.model_card import make_model_card
 from hf_encoders.publishing.probing import difference
 from hf_encoders.publishing.saved_model import may_have_pooler
-from hf_encoders.records.training_record import TrainingRecord
+from hf_encoders.publishing.training_record import TrainingRecord
 from tests.hub.tiny_checkpoints import (
     ALBERT,
     BERT,

@@ -14,11 +14,11 @@ from hf_encoders import (
     HfeXLMConfig,
     HfeXLMWithLMHeadModel,
 )
+from hf_encoders.publishing.curves import Curve
 from hf_encoders.publishing.model_card import make_model_card
-from hf_encoders.records.curves import Curve
-from hf_encoders.records.plots import draw_runs
-from hf_encoders.records.training_record import NOT_RECORDED, TrainingRecord
-from tests.data.corpora import TINY_MODEL
+from hf_encoders.publishing.plots import draw_runs
+from hf_encoders.publishing.training_record import NOT_RECORDED, TrainingRecord
+from tests.corpus.corpora import TINY_MODEL
 
 
 GOLDEN = Path(__file__).with_name("golden_card.md")

@@ -15,14 +15,13 @@ from huggingface_hub.utils import filter_repo_objects
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, Trainer, TrainingArguments
 
-from hf_encoders import HfeBertForMaskedLM
+from hf_encoders import HealthCallback, HfeBertForMaskedLM, HubCodeCallback, PreTrainingTrainer
 from hf_encoders.cli import main
 from hf_encoders.publishing.publish import plan_publication, publish
-from hf_encoders.recipes import command as pretrain_command
-from hf_encoders.records.training_record import TrainingRecord
-from hf_encoders.saved_files import published_files
-from hf_encoders.training import HealthCallback, HubCodeCallback, PreTrainingTrainer
-from tests.data.corpora import write_corpus
+from hf_encoders.publishing.saved_files import published_files
+from hf_encoders.publishing.training_record import TrainingRecord
+from hf_encoders.runs import command as pretrain_command
+from tests.corpus.corpora import write_corpus
 from tests.hub.test_pretraining_push import RECIPE
 from tests.hub.tiny_checkpoints import BERT
 from tests.publishing.saved import RECORD, save

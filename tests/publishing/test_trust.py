@@ -14,7 +14,7 @@ from hf_encoders.publishing.export import export_checkpoint
 from hf_encoders.publishing.fresh_process import Load, environment_without_secrets, load_elsewhere
 from hf_encoders.publishing.probing import probe_batch
 from hf_encoders.publishing.publish import plan_publication
-from hf_encoders.saved_files import foreign_code, published_files, save_tokenizer
+from hf_encoders.publishing.saved_files import foreign_code, published_files, save_tokenizer
 from tests.hub.tiny_checkpoints import BERT, ROBERTA, make_config, make_tokenizer
 from tests.publishing.findings import edit_config, errors
 from tests.publishing.saved import save

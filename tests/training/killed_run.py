@@ -9,31 +9,29 @@ import torch
 from transformers import TrainerCallback, set_seed
 
 from hf_encoders import (
-    HfeBertConfig,
-    HfeBertForMaskedLM,
-    HfeBertForPreTraining,
-    HfeElectraConfig,
-    HfeXLNetConfig,
-    HfeXLNetLMHeadModel,
-)
-from hf_encoders.data import (
     DataCollatorForDialogueLM,
     DataCollatorForMaskedLM,
     DataCollatorForNextSentencePrediction,
     DataCollatorForPermutationLM,
     Dialogues,
     DocumentChunks,
+    HfeBertConfig,
+    HfeBertForMaskedLM,
+    HfeBertForPreTraining,
+    HfeElectraConfig,
+    HfeXLNetConfig,
+    HfeXLNetLMHeadModel,
     MixedExamples,
     ParallelPairs,
+    PreTrainingTrainer,
     ReusedChunks,
     SentenceBlocks,
     TokenBudget,
 )
-from hf_encoders.data.replaced_tokens import DataCollatorForReplacedTokenDetection
-from hf_encoders.data.streaming import StreamedChunks
+from hf_encoders.objectives.replaced_tokens import DataCollatorForReplacedTokenDetection
 from hf_encoders.objectives.rtd import ReplacedTokenDetectionModel
-from hf_encoders.training import PreTrainingTrainer
-from tests.data.corpora import TINY_MODEL, equal_documents
+from hf_encoders.objectives.streaming import StreamedChunks
+from tests.corpus.corpora import TINY_MODEL, equal_documents
 from tests.families import fields_of
 from tests.training.tiny import make_tokenizer, training_arguments
 

@@ -18,25 +18,23 @@ from torch.distributed.tensor import DTensor
 from transformers import set_seed
 
 from hf_encoders import (
-    HfeAlbertConfig,
-    HfeAlbertForPreTraining,
-    HfeBertConfig,
-    HfeBertForPreTraining,
-    HfeRobertaConfig,
-    HfeRobertaForMaskedLM,
-)
-from hf_encoders.data import (
     DataCollatorForDialogueLM,
     DataCollatorForMaskedLM,
     DataCollatorForNextSentencePrediction,
     DataCollatorForSentenceOrderPrediction,
     Dialogues,
     DocumentChunks,
+    HfeAlbertConfig,
+    HfeAlbertForPreTraining,
+    HfeBertConfig,
+    HfeBertForPreTraining,
+    HfeRobertaConfig,
+    HfeRobertaForMaskedLM,
+    PreTrainingTrainer,
     SentenceBlocks,
 )
-from hf_encoders.data.streaming import StreamedBlocks, StreamedChunks
-from hf_encoders.training import PreTrainingTrainer
-from tests.data.corpora import TINY_MODEL, random_documents
+from hf_encoders.objectives.streaming import StreamedBlocks, StreamedChunks
+from tests.corpus.corpora import TINY_MODEL, random_documents
 from tests.training.tiny import NO_DROPOUT, make_tokenizer, training_arguments
 
 

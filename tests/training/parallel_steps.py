@@ -5,11 +5,17 @@ from pathlib import Path
 import torch
 from transformers import set_seed
 
-from hf_encoders import HfeRobertaConfig, HfeRobertaForMaskedLM
-from hf_encoders.data import DataCollatorForMaskedLM, MixedExamples, ParallelPairs, SentenceBlocks
-from hf_encoders.training import PreTrainingTrainer
+from hf_encoders import (
+    DataCollatorForMaskedLM,
+    HfeRobertaConfig,
+    HfeRobertaForMaskedLM,
+    MixedExamples,
+    ParallelPairs,
+    PreTrainingTrainer,
+    SentenceBlocks,
+)
 from tests import processes
-from tests.data.corpora import TINY_MODEL, make_dataset, random_documents
+from tests.corpus.corpora import TINY_MODEL, make_dataset, random_documents
 from tests.training.three_steps import Split
 from tests.training.tiny import NO_DROPOUT, make_tokenizer, training_arguments
 

@@ -5,11 +5,15 @@ from pathlib import Path
 import torch
 from transformers import set_seed
 
-from hf_encoders import HfeXLNetConfig, HfeXLNetLMHeadModel
-from hf_encoders.data import DataCollatorForPermutationLM, ReusedChunks
-from hf_encoders.training import PreTrainingTrainer
+from hf_encoders import (
+    DataCollatorForPermutationLM,
+    HfeXLNetConfig,
+    HfeXLNetLMHeadModel,
+    PreTrainingTrainer,
+    ReusedChunks,
+)
 from tests import processes
-from tests.data.corpora import TINY_MODEL, make_dataset, random_documents
+from tests.corpus.corpora import TINY_MODEL, make_dataset, random_documents
 from tests.families import fields_of
 from tests.training.three_steps import Split
 from tests.training.tiny import NO_DROPOUT, make_tokenizer, training_arguments

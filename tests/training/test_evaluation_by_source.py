@@ -4,11 +4,16 @@ import pytest
 import torch
 from transformers import set_seed
 
-from hf_encoders import HfeBertConfig, HfeBertForMaskedLM
-from hf_encoders.data import DataCollatorForMaskedLM, MixedExamples, SentenceBlocks
-from hf_encoders.training import PreTrainingTrainer
+from hf_encoders import (
+    DataCollatorForMaskedLM,
+    HfeBertConfig,
+    HfeBertForMaskedLM,
+    MixedExamples,
+    PreTrainingTrainer,
+    SentenceBlocks,
+)
 from tests import processes
-from tests.data.corpora import TINY_MODEL, make_dataset, random_documents
+from tests.corpus.corpora import TINY_MODEL, make_dataset, random_documents
 from tests.training.tiny import NO_DROPOUT, make_tokenizer, training_arguments
 
 

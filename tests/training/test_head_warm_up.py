@@ -2,10 +2,9 @@
 
 import pytest
 
-from hf_encoders import HfeBertConfig, HfeBertForPreTraining
-from hf_encoders.training import PreTrainingTrainer
+from hf_encoders import HfeBertConfig, HfeBertForPreTraining, PreTrainingTrainer
 from hf_encoders.training.head_warm_up import HeadWarmUpCallback
-from tests.data.corpora import TINY_MODEL
+from tests.corpus.corpora import TINY_MODEL
 from tests.training.tiny import training_arguments
 
 

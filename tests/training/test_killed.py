@@ -8,8 +8,7 @@ import torch
 from transformers import TrainerState
 from transformers.trainer_utils import get_last_checkpoint
 
-from hf_encoders.data import DocumentChunks
-from hf_encoders.training import EpochCallback
+from hf_encoders import DocumentChunks, EpochCallback
 from tests import processes
 from tests.training import killed_run
 from tests.training.killed_run import LENGTH, make_documents, make_trainer

@@ -6,12 +6,17 @@ import numpy as np
 import pytest
 import torch
 
-from hf_encoders import HfeBertConfig, HfeBertForMaskedLM
-from hf_encoders.data import DataCollatorForMaskedLM, SentenceBlocks
-from hf_encoders.recipes.phases import PhaseExamples, RunExamples
-from hf_encoders.recipes.recipe import Phase
-from hf_encoders.training import MaskRate, PreTrainingTrainer
-from tests.data.corpora import TINY_MODEL, make_dataset, random_documents
+from hf_encoders import (
+    DataCollatorForMaskedLM,
+    HfeBertConfig,
+    HfeBertForMaskedLM,
+    MaskRate,
+    PreTrainingTrainer,
+    SentenceBlocks,
+)
+from hf_encoders.runs.phases import PhaseExamples, RunExamples
+from hf_encoders.runs.recipe import Phase
+from tests.corpus.corpora import TINY_MODEL, make_dataset, random_documents
 from tests.training.tiny import NO_DROPOUT, training_arguments
 
 

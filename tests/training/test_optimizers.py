@@ -6,7 +6,7 @@ from transformers import Trainer
 
 from hf_encoders import HfeBertConfig, HfeBertForMaskedLM
 from hf_encoders.training.optimizers import optimization_facts, optimizer_class
-from tests.data.corpora import TINY_MODEL
+from tests.corpus.corpora import TINY_MODEL
 from tests.training.tiny import training_arguments
 
 

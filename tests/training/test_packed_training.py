@@ -5,6 +5,14 @@ import torch
 from transformers import Trainer
 
 from hf_encoders import (
+    DataCollatorForDialogueLM,
+    DataCollatorForMaskedLM,
+    DataCollatorForNextSentencePrediction,
+    DataCollatorForPermutationLM,
+    DataCollatorForSentenceOrderPrediction,
+    Dialogues,
+    DocumentChunks,
+    EpochCallback,
     HfeAlbertConfig,
     HfeAlbertForPreTraining,
     HfeBertConfig,
@@ -13,21 +21,12 @@ from hf_encoders import (
     HfeRobertaForMaskedLM,
     HfeXLNetConfig,
     HfeXLNetLMHeadModel,
-)
-from hf_encoders.data import (
-    DataCollatorForDialogueLM,
-    DataCollatorForMaskedLM,
-    DataCollatorForNextSentencePrediction,
-    DataCollatorForPermutationLM,
-    DataCollatorForSentenceOrderPrediction,
-    Dialogues,
-    DocumentChunks,
+    PreTrainingTrainer,
     ReusedChunks,
     SentenceBlocks,
     TokenBudget,
 )
-from hf_encoders.training import EpochCallback, PreTrainingTrainer
-from tests.data.corpora import TINY_MODEL, make_dataset, random_documents
+from tests.corpus.corpora import TINY_MODEL, make_dataset, random_documents
 from tests.families import fields_of
 from tests.training.tiny import NO_DROPOUT, training_arguments
 

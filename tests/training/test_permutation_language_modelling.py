@@ -6,11 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from hf_encoders import HfeXLNetConfig, HfeXLNetLMHeadModel
-from hf_encoders.data import DataCollatorForPermutationLM, ReusedChunks
-from hf_encoders.training import PreTrainingTrainer
+from hf_encoders import (
+    DataCollatorForPermutationLM,
+    HfeXLNetConfig,
+    HfeXLNetLMHeadModel,
+    PreTrainingTrainer,
+    ReusedChunks,
+)
 from tests import processes
-from tests.data.corpora import make_dataset
+from tests.corpus.corpora import make_dataset
 from tests.training import permutation_steps
 from tests.training.permutation_steps import ONE_PROCESS, TWO_PROCESSES, train
 from tests.training.test_translation_language_modelling import largest_difference

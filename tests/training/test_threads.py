@@ -7,11 +7,11 @@ import pytest
 import torch
 import yaml
 
-from hf_encoders.recipes import command as pretrain_command
+from hf_encoders.runs import command as pretrain_command
 from hf_encoders.training import threads
 from hf_encoders.training.threads import Work, fastest_threads, set_threads
 from tests.commands.pretrain_runs import TINY, pretrain, weights
-from tests.data.corpora import write_corpus
+from tests.corpus.corpora import write_corpus
 
 
 class Clock:

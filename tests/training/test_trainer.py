@@ -8,17 +8,21 @@ import torch
 from torch.utils.data import Subset
 from transformers import Trainer
 
-from hf_encoders import HfeBertConfig, HfeBertForMaskedLM, HfeBertForPreTraining, HfeElectraConfig
-from hf_encoders.data import (
+from hf_encoders import (
     DataCollatorForMaskedLM,
     DataCollatorForNextSentencePrediction,
     DocumentChunks,
+    EpochCallback,
+    HfeBertConfig,
+    HfeBertForMaskedLM,
+    HfeBertForPreTraining,
+    HfeElectraConfig,
+    PreTrainingTrainer,
     SentenceBlocks,
 )
-from hf_encoders.data.replaced_tokens import DataCollatorForReplacedTokenDetection
+from hf_encoders.objectives.replaced_tokens import DataCollatorForReplacedTokenDetection
 from hf_encoders.objectives.rtd import ReplacedTokenDetectionModel
-from hf_encoders.training import EpochCallback, PreTrainingTrainer
-from tests.data.corpora import TINY_MODEL, equal_documents
+from tests.corpus.corpora import TINY_MODEL, equal_documents
 from tests.training.tiny import NO_DROPOUT, training_arguments
 
 

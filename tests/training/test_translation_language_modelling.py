@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from hf_encoders import HfeBertConfig, HfeBertForMaskedLM
-from hf_encoders.data import DataCollatorForMaskedLM, ParallelPairs
-from hf_encoders.training import PreTrainingTrainer
+from hf_encoders import DataCollatorForMaskedLM, HfeBertConfig, HfeBertForMaskedLM, ParallelPairs, PreTrainingTrainer
 from tests import processes
-from tests.data.corpora import make_dataset
+from tests.corpus.corpora import make_dataset
 from tests.training import parallel_steps
 from tests.training.parallel_steps import ONE_PROCESS, TWO_PROCESSES, make_trainer, train
 from tests.training.tiny import NO_DROPOUT, training_arguments

@@ -13,10 +13,10 @@ from hf_encoders import (
     HfeBertConfig,
     HfeBertForMaskedLM,
     HfeBertForPreTraining,
+    PreTrainingTrainer,
 )
-from hf_encoders.training import PreTrainingTrainer
 from tests import processes
-from tests.data.corpora import TINY_MODEL
+from tests.corpus.corpora import TINY_MODEL
 from tests.training.tiny import NO_DROPOUT, training_arguments
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast, TrainingArguments
 
-from tests.data.corpora import TINY_MODEL
+from tests.corpus.corpora import TINY_MODEL
 
 
 VOCABULARY = TINY_MODEL["vocab_size"]

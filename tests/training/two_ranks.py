@@ -6,12 +6,18 @@ import datasets
 import torch
 from transformers import Trainer
 
-from hf_encoders import HfeBertConfig, HfeBertForPreTraining
-from hf_encoders.data import DataCollatorForNextSentencePrediction, DocumentChunks, TokenBudget
-from hf_encoders.data.streaming import StreamedChunks
-from hf_encoders.training import EpochCallback, PreTrainingTrainer
+from hf_encoders import (
+    DataCollatorForNextSentencePrediction,
+    DocumentChunks,
+    EpochCallback,
+    HfeBertConfig,
+    HfeBertForPreTraining,
+    PreTrainingTrainer,
+    TokenBudget,
+)
+from hf_encoders.objectives.streaming import StreamedChunks
 from tests import processes
-from tests.data.corpora import TINY_MODEL, equal_documents
+from tests.corpus.corpora import TINY_MODEL, equal_documents
 from tests.training.tiny import make_tokenizer, training_arguments
 
 

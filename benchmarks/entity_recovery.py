@@ -1,0 +1,92 @@
+"""How well models fill in names: whole entities of held-out documents are masked, and all models see the same masks.
+
+    python benchmarks/entity_recovery.py runs/ernie/model runs/bert/model --corpus units --lexicon jieba
+
+CORPUS is the prepared corpus that the models were trained on; the documents are those that `hf-encoders pretrain` held
+out. Prints a Markdown table: perplexity and accuracy of tokens that are masked one by one (80/10/10), accuracy of the
+tokens of masked entities, and the share of entities of which all tokens are right.
+"""
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+import datasets
+import numpy as np
+import torch
+from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel
+
+import hf_encoders  # noqa: F401  registers the classes
+from hf_encoders import DataCollatorForMaskedLM, SentenceBlocks, split_train_validation
+from hf_encoders.corpus.lexicon import JIEBA, Lexicon, jieba_entries, read_entries
+from hf_encoders.corpus.ragged import offsets_of, ranges
+from hf_encoders.corpus.word_starts import UnitStart
+from hf_encoders.objectives.batches import IGNORED, PaddedLayout, TokenRows
+from hf_encoders.publishing.tables import markdown_table
+
+
+BATCH = 64  # examples
+MASKED_ENTITIES = 0.5  # share of an example's entities, so that most of the text around each is there
+
+
+def main() -> None:
+    """Evaluate and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="+", type=Path, help="folders of models with one tokenizer")
+    parser.add_argument("--corpus", required=True, help="the corpus that they were trained on, with its words")
+    parser.add_argument("--lexicon", default=JIEBA, help="names, one a line, or jieba (default)")
+    parser.add_argument("--length", type=int, default=64, help="of the examples in tokens (default: 64)")
+    parser.add_argument("--validation-share", type=float, default=0.02, help="as in the runs (default: 0.02)")
+    parser.add_argument("--seed", type=int, default=42, help="as in the runs (default: 42)")
+    given = parser.parse_args()
+    tokenizer = AutoTokenizer.from_pretrained(given.models[0])
+    lexicon = Lexicon(jieba_entries() if given.lexicon == JIEBA else read_entries(given.lexicon), tokenizer)
+    _, held_out = split_train_validation(datasets.load_from_disk(given.corpus), given.validation_share, given.seed)
+    examples, collator = SentenceBlocks(held_out, given.length, redraw=False), DataCollatorForMaskedLM(tokenizer)
+    parts = [examples[i : i + BATCH] for i in range(0, len(examples), BATCH)]
+    plain = [collator([part]) for part in parts]
+    random = np.random.default_rng(0)
+    entities = [with_masked_entities(collator.make_rows([part])[0], lexicon, tokenizer, random) for part in parts]
+    lengths = np.concatenate([sizes for _, sizes in entities])
+    print(f"{len(examples):,} examples; {len(lengths):,} masked entities of {lengths.sum():,} tokens\n")
+    rows = [("model", "perplexity", "accuracy", "tokens of entities", "whole entities")]
+    for folder in given.models:
+        model = AutoModelForMaskedLM.from_pretrained(folder).eval()
+        nll, right = (np.concatenate(values) for values in zip(*scores(model, plain), strict=True))
+        _, found = map(np.concatenate, zip(*scores(model, [batch for batch, _ in entities]), strict=True))
+        whole = np.minimum.reduceat(found, offsets_of(lengths)[:-1])
+        shares = (f"{values.mean():.1%}" for values in (right, found, whole))
+        rows.append((str(folder), f"{np.exp(nll.mean()):.1f}", *shares))
+    print(markdown_table(rows))
+
+
+def with_masked_entities(
+    rows: TokenRows, lexicon: Lexicon, tokenizer: object, random: np.random.Generator
+) -> tuple[dict[str, torch.Tensor], np.ndarray]:
+    """A batch in which whole entities are masked, and their lengths in tokens, in the order of the batch."""
+    begins_word = (rows.word_starts & UnitStart.WORD) != 0
+    special = np.isin(rows.ids, tokenizer.all_special_ids)
+    begin, end = lexicon.find(rows.ids, begins_word, special, ~special)
+    chosen = random.random(len(begin)) < MASKED_ENTITIES
+    begin, end = begin[chosen], end[chosen]
+    places = ranges(begin, end)
+    ids, labels = rows.ids.copy(), np.full(len(rows.ids), IGNORED)
+    ids[places], labels[places] = tokenizer.mask_token_id, rows.ids[places]
+    layout = PaddedLayout(rows.lengths, None)
+    batch = {"input_ids": layout.fill(ids, tokenizer.pad_token_id), "labels": layout.fill(labels, IGNORED)}
+    return batch | layout.structure(), end - begin
+
+
+@torch.no_grad()
+def scores(model: PreTrainedModel, batches: list[dict[str, torch.Tensor]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Cross-entropy in nats, and whether the best token is right, of the predicted tokens of each batch."""
+    for batch in batches:
+        inputs = {name: values for name, values in batch.items() if name != "labels"}
+        is_predicted = batch["labels"] != IGNORED
+        logits, labels = model(**inputs).logits[is_predicted], batch["labels"][is_predicted]
+        nll = torch.nn.functional.cross_entropy(logits, labels, reduction="none")
+        yield nll.numpy(), (logits.argmax(-1) == labels).numpy()
+
+
+if __name__ == "__main__":
+    main()

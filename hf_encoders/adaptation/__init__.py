@@ -1,1 +1,0 @@
-"""Changes to a published encoder before it is trained further: words of a domain, longer texts."""

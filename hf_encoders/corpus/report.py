@@ -1,0 +1,260 @@
+"""Report on a corpus: counts, warnings of what predicts a failed pre-training, a table and a JSON file."""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from hf_encoders.corpus.arrow_file import SentenceBatch
+from hf_encoders.corpus.ragged import offsets_of
+from hf_encoders.corpus.sentence_store import SentenceStore
+from hf_encoders.corpus.unit_statistics import UnitCounter, unit_rows
+from hf_encoders.publishing.tables import text_table
+from hf_encoders.writing import read_json
+
+
+REPORT_FILE = "corpus.json"
+TOKENS_PER_STEP = 2**18  # tokens counted at once
+KINDS_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class CorpusStatistics:
+    """Counts of a corpus."""
+
+    documents: int
+    sentences: int
+    tokens: int
+    one_sentence_documents: int  # which give no sentence pair
+    longest_sentence_tokens: int
+    duplicate_documents: int  # with the tokens of an earlier one (64-bit hashes are compared)
+    unknown_share: float | None = None  # of the tokens, in [0, 1]; `None` without a tokenizer
+    dropped_duplicates: int = 0  # with the tokens of an earlier one, left out; not in `documents`
+    # "entities" and "phrases", where the corpus has them, to `number`, `distinct`, `token_share` in [0, 1],
+    # `by_tokens` (length to number) and `most_frequent` (text and number)
+    units: dict[str, Any] = field(default_factory=dict)
+
+
+def corpus_statistics(dataset: datasets.Dataset, tokenizer: PreTrainedTokenizerBase | None = None) -> CorpusStatistics:
+    """Counts of a corpus; the tokenizer that it was made with defines the unknown token."""
+    store = SentenceStore(dataset)
+    counter = StatisticsCounter(tokenizer)
+    block = SentenceBatch(store.tokens, store.sentence_lengths, np.diff(store.document_offsets), store.word_starts)
+    counter.add(block)
+    hashes = document_hashes(block)
+    return counter.statistics(duplicate_documents=len(hashes) - len(np.unique(hashes)))
+
+
+class StatisticsCounter:
+    """Counts the blocks of a corpus one by one; the tokenizer defines the unknown token."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase | None = None):
+        self.tokenizer = tokenizer
+        self.counts: Counter[str] = Counter()
+        self.unknown = self.longest_sentence_tokens = 0
+        self.units = UnitCounter()
+
+    def add(self, block: SentenceBatch) -> None:
+        """Count one block."""
+        self.counts.update(
+            documents=len(block.document_lengths),
+            sentences=int(np.count_nonzero(block.sentence_lengths)),  # others hold the places of turns
+            tokens=len(block.tokens),
+            one_sentence_documents=int(np.count_nonzero(block.document_lengths == 1)),
+        )
+        self.units.add(block)
+        self.longest_sentence_tokens = max(self.longest_sentence_tokens, int(block.sentence_lengths.max(initial=0)))
+        if self.tokenizer is not None and self.tokenizer.unk_token_id is not None:
+            for tokens in _in_steps(block.tokens):
+                self.unknown += int(np.count_nonzero(tokens == self.tokenizer.unk_token_id))
+
+    def statistics(self, *, duplicate_documents: int, dropped_duplicates: int = 0) -> CorpusStatistics:
+        """The counts so far."""
+        return CorpusStatistics(
+            **self.counts,
+            longest_sentence_tokens=self.longest_sentence_tokens,
+            duplicate_documents=duplicate_documents,
+            unknown_share=None if self.tokenizer is None else self.unknown / max(self.counts["tokens"], 1),
+            dropped_duplicates=dropped_duplicates,
+            units=self.units.statistics(self.tokenizer),
+        )
+
+
+def document_hashes(block: SentenceBatch) -> np.ndarray:
+    """64-bit hash of the tokens of each document, whatever its sentences; `(D,)`."""
+    data = memoryview(np.ascontiguousarray(block.tokens, dtype=np.int32))
+    starts = offsets_of(block.sentence_lengths)[offsets_of(block.document_lengths)].tolist()
+    digests = (
+        hashlib.blake2b(data[begin:end], digest_size=8).digest()
+        for begin, end in zip(starts[:-1], starts[1:], strict=True)
+    )
+    return np.frombuffer(b"".join(digests), dtype=np.uint64)
+
+
+def warnings_for(statistics: CorpusStatistics) -> list[str]:
+    """Warnings of what predicts a failed pre-training, each with the remedy; the limits are this package's choice."""
+    warnings = []
+    documents = max(statistics.documents, 1)
+    if statistics.documents <= 1:
+        warnings.append(
+            f"The corpus has {statistics.documents} document(s): none can be held out for evaluation, and "
+            "next-sentence prediction has no other one to sample from. Put a blank line between documents, or one "
+            "document per line into a .jsonl file."
+        )
+    elif statistics.documents < 100 and statistics.tokens >= 50_000 * statistics.documents:
+        warnings.append(
+            f"The corpus has only {statistics.documents} documents, of {statistics.tokens // documents:,} tokens on "
+            "average: boundaries between documents are probably missing, and few documents make next-sentence "
+            "prediction easy. Put a blank line between documents, or one document per line into a .jsonl file."
+        )
+    if statistics.one_sentence_documents / documents > 0.5:
+        warnings.append(
+            f"{statistics.one_sentence_documents:,} of {statistics.documents:,} documents have a single sentence, "
+            "which gives no sentence pair. If there are blank lines within documents, remove them; if paragraphs were "
+            "not split, use split_sentences with the language of the text; otherwise train without a pair objective "
+            "(mlm)."
+        )
+    if statistics.duplicate_documents / documents > 0.1:
+        warnings.append(
+            f"{statistics.duplicate_documents:,} of {statistics.documents:,} documents repeat an earlier one: a model "
+            "memorizes them, and validation measures what was trained on. Remove duplicates before tokenizing; "
+            "prepare_corpus and `hf-encoders corpus` do so by default."
+        )
+    if statistics.unknown_share is not None and statistics.unknown_share > 0.05:
+        warnings.append(
+            f"{statistics.unknown_share:.1%} of the tokens are unknown to the tokenizer: its vocabulary does not "
+            "fit the text. Train a tokenizer on the text, or use a byte-level one."
+        )
+    return warnings
+
+
+def reading_warnings(reading: Mapping[str, Any]) -> list[str]:
+    """A warning if more than 1 % of the sentences are damaged (this package's choice), from `CorpusReport.reading`."""
+    damaged, sentences = reading["damaged_sentences"], reading["sentences"]
+    if damaged <= 0.01 * sentences:
+        return []
+    return [
+        f"{damaged:,} of {sentences:,} sentences read have a character U+FFFD or NUL: the text is probably not UTF-8, "
+        "or was damaged before. Convert it from its encoding, for example with iconv -f WINDOWS-1252 -t UTF-8."
+    ]
+
+
+@dataclass(frozen=True)
+class CorpusReport:
+    """Contents and making of a prepared corpus, `corpus.json` in its folder; printed, a table."""
+
+    settings: dict[str, Any]  # everything that decides what is in the corpus: input, tokenizer, options, libraries
+    statistics: CorpusStatistics
+    warnings: list[str]  # from `warnings_for`, `reading_warnings` and `unit_warnings`
+    # `seconds`, `workers`, `megabytes` (10**6 bytes of sentences in UTF-8 that this run tokenized),
+    # `megabytes_per_second`, `shards`, `kept_shards` (finished by an earlier run)
+    run: dict[str, Any]
+    versions: dict[str, str] = field(default_factory=dict)  # Python and libraries
+    # `sentences`; `damaged_sentences`, those with U+FFFD (bytes that are not UTF-8 become it) or NUL; `skipped_files`,
+    # number of files in folders that were not read, by kind; `unspelled`, entries of `Units` without a spelling
+    reading: dict[str, Any] = field(default_factory=dict)
+
+    def save(self, directory: Path) -> None:
+        """Write `corpus.json`."""
+        text = json.dumps(asdict(self), indent=2, ensure_ascii=False)
+        (directory / REPORT_FILE).write_text(text + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, directory: str | Path) -> "CorpusReport":
+        """Read the `corpus.json` of a folder; a damaged one is a `ValueError`."""
+        file, remedy = Path(directory) / REPORT_FILE, "restore it, or prepare the corpus again with --overwrite."
+        found = read_json(file, remedy)
+        try:
+            report = cls(**found | {"statistics": CorpusStatistics(**found["statistics"])})
+            report.settings["tokenizer"]["fingerprint"], {**report.settings["source"]}
+            str(report)  # reads the rest
+        except KeyError as error:
+            raise ValueError(f"{file} is damaged ({error.args[0]} is missing): {remedy}") from error
+        except (AttributeError, TypeError, ValueError) as error:
+            raise ValueError(f"{file} is damaged ({error}): {remedy}") from error
+        return report
+
+    def __repr__(self) -> str:
+        counts = self.statistics
+        return (
+            f"CorpusReport({counts.documents:,} documents, {counts.sentences:,} sentences, {counts.tokens:,} tokens, "
+            f"{len(self.warnings)} warnings)"
+        )
+
+    def __str__(self) -> str:
+        counts, run, speed = self.statistics, self.run, self.run["megabytes_per_second"]
+        read = counts.documents + counts.dropped_duplicates
+        rows = [
+            ("documents", f"{counts.documents:,}"),
+            ("sentences", f"{counts.sentences:,}"),
+            ("tokens", f"{counts.tokens:,}"),
+            ("one-sentence documents", _with_share(counts.one_sentence_documents, counts.documents)),
+            ("duplicates dropped", _with_share(counts.dropped_duplicates, read, "of the documents read")),
+            ("longest sentence", f"{counts.longest_sentence_tokens:,} tokens"),
+            ("unknown tokens", f"{counts.unknown_share:.2%}"),
+            ("text tokenized", f"{run['megabytes']:,.1f} MB in {run['seconds']:,.1f} s"),
+            ("speed", f"{speed:,.2f} MB/s with {run['workers']} worker(s), {speed / run['workers']:,.2f} MB/s each"),
+        ]
+        if counts.duplicate_documents:
+            rows.insert(5, ("duplicates kept", _with_share(counts.duplicate_documents, counts.documents)))
+        if kept := run.get("kept_shards"):
+            rows.append(("kept from an earlier run", f"{kept:,} of {run['shards']:,} shards"))
+        rows += unit_rows(counts.units) + reading_rows(self.reading)
+        return "\n".join([text_table(rows), *(f"warning: {warning}" for warning in self.warnings)])
+
+
+def reading_rows(reading: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Table rows for damaged sentences and skipped files; `reading` as in `CorpusReport`."""
+    rows = []
+    if damaged := reading.get("damaged_sentences"):
+        rows.append(("with U+FFFD or NUL", _with_share(damaged, reading["sentences"], "of the sentences read")))
+    if skipped := reading.get("skipped_files"):
+        kinds = [f"{number:,} {kind}" for kind, number in skipped.items()]
+        more = [f"{len(kinds) - KINDS_SHOWN} other kinds"] if len(kinds) > KINDS_SHOWN else []
+        rows.append(("skipped", ", ".join(kinds[:KINDS_SHOWN] + more)))
+    return rows
+
+
+def _with_share(count: int, total: int, of: str = "") -> str:
+    return f"{count:,} ({count / max(total, 1):.1%}{' ' + of if of else ''})"
+
+
+def unigram_cross_entropy(corpus: datasets.Dataset, held_out: datasets.Dataset, vocab_size: int) -> float:
+    """Cross-entropy in nats per held-out token under the token frequencies of a corpus, with add-one smoothing.
+
+    A model that has learned token frequencies and nothing else reaches this loss: the plateau that a healthy run
+    leaves.
+    """
+    return cross_entropy(token_counts(corpus, vocab_size), held_out)
+
+
+def cross_entropy(counts: np.ndarray, held_out: datasets.Dataset) -> float:
+    """Nats per held-out token under counts of tokens, `(vocab_size,)`, each plus one."""
+    counts = counts + 1.0
+    nats = -np.log(counts / counts.sum())
+    tokens = SentenceStore(held_out).tokens
+    return sum(float(nats[step].sum()) for step in _in_steps(tokens)) / len(tokens)
+
+
+def token_counts(corpus: datasets.Dataset, vocab_size: int) -> np.ndarray:
+    """How often each id of a tokenizer occurs in a corpus, `int64` of shape `(vocab_size,)`.
+
+    >>> token_counts(datasets.Dataset.from_dict({"input_ids": [[[5, 6], [5]], [[2]]]}), 7).tolist()
+    [0, 0, 1, 0, 0, 2, 1]
+    """
+    counts = np.zeros(vocab_size, dtype=np.int64)
+    for tokens in _in_steps(SentenceStore(corpus).tokens):
+        counts += np.bincount(tokens, minlength=vocab_size)
+    return counts
+
+
+def _in_steps(tokens: np.ndarray) -> Iterator[np.ndarray]:
+    """Parts of all tokens: counting converts them to 64 bits."""
+    return (tokens[begin : begin + TOKENS_PER_STEP] for begin in range(0, len(tokens), TOKENS_PER_STEP))

@@ -1,0 +1,256 @@
+"""Which tokens begin a word, from token ids alone: for whole-word masking.
+
+Whether a token begins a word depends on it and on the token before it. So a table says of each token after which
+endings (a letter, a digit, ...) it begins a word, and what it ends in itself. The rules follow the tokenizer's marks
+(`##` of WordPiece, `Ġ` of byte-level BPE, `▁` of SentencePiece). In scripts without spaces each token is a word; a
+corpus prepared with a word segmenter has their words in a column of its own.
+"""
+
+import json
+import unicodedata
+from collections.abc import Callable
+from enum import IntFlag
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+from hf_encoders.corpus.special_tokens import check_offsets, unknown_ids
+
+
+# Endings, one bit each. After a boundary every token begins a word. A part of a character has no ending: it ends in
+# whatever the token before it does.
+BOUNDARY, LETTER, DIGIT, OTHER, UNSPACED, SPACE = (1 << bit for bit in range(6))
+ANYTHING, NOTHING, PART = 63, 0, 0
+
+# Scripts written without spaces, by the Unicode names of their letters.
+UNSPACED_NAMES = tuple(
+    f"{script} " for script in ("CJK", "IDEOGRAPHIC", "HIRAGANA", "HALFWIDTH", "THAI", "LAO", "KHMER", "MYANMAR")
+) + ("KATAKANA",)
+JOINERS = "\u200c\u200d"
+# Most characters whose UTF-8 begins with these bytes: symbols, full-width punctuation, emoji, CJK. Others: letters.
+FIRST_BYTES = {0xE2: OTHER, 0xEF: OTHER, 0xF0: OTHER} | dict.fromkeys(range(0xE3, 0xEA), UNSPACED)
+BYTES = {character: byte for byte, character in bytes_to_unicode().items()}
+# `special_pieces` in `create_pretraining_data.py` of google-research/albert: no apostrophe, no `<`, `=` and `>`.
+ALBERT_PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
+ALBERT_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz")
+
+
+class UnitStart(IntFlag):
+    """What a token begins, as bits of a corpus's column `word_starts`.
+
+    The units of each level partition the text: a token inside a longer unit lacks that unit's bit, and every other
+    word begins a phrase and an entity of its own. A sentence begins with the bits of all levels that the corpus has.
+    """
+
+    WORD = 1
+    PHRASE = 2  # such as a collocation
+    ENTITY = 4  # such as a name
+    LISTED = 8  # an entity of the corpus's lexicon, where other words only begin with the bit ENTITY
+
+
+class Joint(NamedTuple):
+    """How a token joins its neighbours: the endings after which it begins a word, and its own ending."""
+
+    begins_after: int
+    ends_in: int
+
+
+WORD = Joint(ANYTHING, BOUNDARY)
+
+
+class WordStarts:
+    """The tokenizer's own words.
+
+    A token begins a word, by kind of tokenizer:
+        - WordPiece (`##`): without the prefix.
+        - Byte-level BPE (`Ġ`): with the marker, or where letters, digits and other characters change.
+        - Unigram or BPE with `▁`: with the marker, or where word characters (letters, digits) and others change.
+        - BPE with a suffix (`</w>`): after a token with the suffix.
+        - WordLevel: always.
+
+    The first token of a text begins a word, special and added tokens are words of their own, and an unknown token
+    begins a word, which may continue. A space marker on its own begins the word that follows it.
+
+    These are the words of the pre-tokenizer (`word_ids()`), except that punctuation is separate from words with `▁`
+    too; that each token is a word in Chinese, Japanese, Thai, Lao, Khmer and Burmese; that combining marks and joiners
+    belong to the character before them (rule WB4 of Unicode's annex 29); that a contraction spelled in several tokens
+    (`'`, `s`) is several words; and that a character divided into several tokens is classified by its first byte.
+    Tokenizers of another kind, and slow ones, are a `ValueError`.
+
+    >>> from transformers import BertTokenizer
+    >>> pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "play", "##ing"]
+    >>> word_starts = WordStarts(BertTokenizer(vocab={piece: i for i, piece in enumerate(pieces)}))
+    >>> ids = np.array([2, 5, 6, 3, 6, 5, 6])  # [CLS] play ##ing [SEP] ##ing, play ##ing
+    >>> word_starts(ids, np.array([True, False, False, False, False, True, False])).astype(int)
+    array([1, 1, 0, 1, 1, 1, 0])
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase):
+        check_offsets(tokenizer, "masking of whole words", "mask tokens instead of words")
+        model, steps = _description(tokenizer)
+        rule = self._rule(model, steps)
+        if not rule:  # an empty prefix or suffix is none
+            raise ValueError(
+                f"tokenizer: {type(self).__name__} finds no words for a {model['type']} model after the steps "
+                f"{sorted(steps)}. Prepare the corpus with a word segmenter, or mask tokens instead of words."
+            )
+        vocabulary = tokenizer.get_vocab()
+        unknown = unknown_ids(tokenizer, model.get("unk_id"), vocabulary.get(model.get("unk_token")))
+        apart = {*tokenizer.added_tokens_decoder, *tokenizer.all_special_ids} - unknown
+        size = max(len(tokenizer), max(vocabulary.values()) + 1)
+        # `begins_after << 8 | ends_in`: with 16 bits, the table of a large vocabulary stays in the cache.
+        self.table = np.full(size, WORD.begins_after << 8 | WORD.ends_in, dtype=np.uint16)
+        for piece, index in vocabulary.items():
+            if index not in apart:
+                joint = Joint(ANYTHING, LETTER) if index in unknown else rule(piece)
+                self.table[index] = joint.begins_after << 8 | joint.ends_in
+        self.has_parts = bool(np.any(self.table & 255 == PART))
+
+    def _rule(self, model: dict, steps: dict[str, dict]) -> Callable[[str], Joint] | None:
+        """How a token joins its neighbours, for a tokenizer so described; `None` for other kinds."""
+        if model["type"] == "WordLevel":
+            return lambda piece: WORD
+        # The suffix first: CLIP's tokenizer is byte-level and has a suffix in place of the marker.
+        if suffix := model.get("end_of_word_suffix"):
+            return lambda piece: _with_suffix(piece, suffix)
+        if prefix := model.get("continuing_subword_prefix"):
+            return lambda piece: _with_prefix(piece, prefix)
+        if "ByteLevel" in steps:
+            return lambda piece: _by_classes(*_edges_of_bytes(piece))
+        if marker := _space_marker(steps):
+            return lambda piece: _by_classes(
+                *(LETTER if one == DIGIT else one for one in _edges(piece.replace(marker, " ")))
+            )
+        return None
+
+    def __call__(self, ids: np.ndarray, begins_text: np.ndarray) -> np.ndarray:
+        """True where a token begins a word, from the ids of several texts and True at the first token of each; `(N,)`.
+
+        A word never continues in the next text; nor, unless a rule says so, after a special token.
+        """
+        joints = self.table.take(ids)
+        endings = joints & 255
+        if self.has_parts:
+            endings[(endings == PART) & begins_text] = LETTER  # a text may begin within a character
+            endings = endings[np.maximum.accumulate(np.where(endings != PART, np.arange(len(ids)), 0))]
+        begins = np.array(begins_text, dtype=bool)
+        begins[:1] = True
+        begins[1:] |= (joints[1:] >> 8 & endings[:-1]) != 0
+        return begins
+
+
+class ContinuationStarts(WordStarts):
+    """The words of the original BERT code: a token with the prefix `##` joins whatever comes before it.
+
+    From `create_masked_lm_predictions` in `create_pretraining_data.py` of google-research/bert. So a run of kana or
+    Thai is one word of many tokens. A token with the prefix joins special tokens too.
+    """
+
+    def _rule(self, model: dict, steps: dict[str, dict]) -> Callable[[str], Joint] | None:
+        prefix = model.get("continuing_subword_prefix")
+        return prefix and (lambda piece: Joint(NOTHING if piece.startswith(prefix) else ANYTHING, LETTER))
+
+
+class SentencePieceStarts(WordStarts):
+    """The words of the original ALBERT code, artefact included.
+
+    A token begins a word if it begins with `▁` or `<`, is a punctuation mark, or has a character other than English
+    letters and that punctuation (`_is_start_piece_sp` in `create_pretraining_data.py` of google-research/albert). So
+    every token with another letter, a digit or an apostrophe is a word: words of most languages are never masked as a
+    whole. Unlike there, a word ends at a special token.
+    """
+
+    def _rule(self, model: dict, steps: dict[str, dict]) -> Callable[[str], Joint] | None:
+        def joint(piece: str) -> Joint:
+            is_english = all(character.lower() in ALBERT_LETTERS | ALBERT_PUNCTUATION for character in piece)
+            return Joint(ANYTHING if piece in ALBERT_PUNCTUATION or not is_english else BOUNDARY, LETTER)
+
+        return joint if "Metaspace" in steps else None
+
+
+class SpaceMarkedStarts(WordStarts):
+    """The words between spaces, as in fairseq: "dog." is one word, and so is a Chinese or Japanese sentence.
+
+    A token begins a word if it begins with the space marker (`is_beginning_of_word` in `gpt2_bpe.py` and
+    `sentencepiece_bpe.py` of fairseq's `data/encoders`), and so does a special token. A token without the marker joins
+    what comes before it, also a special token: if special tokens are masked like others, the first word of a sentence
+    is one with the `</s>` before it, for a tokenizer that puts no space before a text (RoBERTa's).
+    """
+
+    def _rule(self, model: dict, steps: dict[str, dict]) -> Callable[[str], Joint] | None:
+        marker = _space_marker(steps)
+        return marker and (lambda piece: Joint(ANYTHING if piece.startswith(marker) else NOTHING, LETTER))
+
+
+def _description(tokenizer: PreTrainedTokenizerBase) -> tuple[dict, dict[str, dict]]:
+    """The tokenizer's model, and its normalizers and pre-tokenizers by type, as in `tokenizer.json`."""
+    description = json.loads(tokenizer.backend_tokenizer.to_str())
+    steps, waiting = {}, [description["normalizer"], description["pre_tokenizer"]]
+    while waiting:
+        step = waiting.pop()
+        if step is not None:
+            steps[step["type"]] = step
+            waiting += step.get("pretokenizers", []) + step.get("normalizers", [])
+    return description["model"], steps
+
+
+def _space_marker(steps: dict[str, dict]) -> str | None:
+    return "Ġ" if "ByteLevel" in steps else steps.get("Metaspace", {}).get("replacement")
+
+
+def _with_prefix(piece: str, prefix: str) -> Joint:
+    first, last = _edges(piece.removeprefix(prefix))
+    return Joint(_continues(first) if piece.startswith(prefix) else ANYTHING, last or LETTER)
+
+
+def _with_suffix(piece: str, suffix: str) -> Joint:
+    first, last = _edges(piece.removesuffix(suffix))
+    return Joint(_continues(first), BOUNDARY if piece.endswith(suffix) else last or LETTER)
+
+
+def _continues(first: int) -> int:
+    """The endings after which a token that continues words begins one nevertheless."""
+    if first == UNSPACED:
+        return ANYTHING
+    return BOUNDARY if first == PART else BOUNDARY | UNSPACED
+
+
+def _by_classes(first: int, last: int) -> Joint:
+    """A token that begins a word where the class of characters changes."""
+    begins_after = {SPACE: ANYTHING, PART: BOUNDARY, UNSPACED: ANYTHING & ~SPACE}
+    return Joint(begins_after.get(first, ANYTHING & ~(first | SPACE)), last)
+
+
+def _edges(text: str) -> tuple[int, int]:
+    """Classes of the first and the last character; a mark at the end belongs to the character before it."""
+    classes = [_class(character) for character in text] or [PART]
+    return classes[0], next((one for one in reversed(classes) if one != PART), PART)
+
+
+def _edges_of_bytes(piece: str) -> tuple[int, int]:
+    """`_edges` of a byte-level token, which may begin and end within a character."""
+    is_bytes = all(character in BYTES for character in piece)
+    data = bytes(BYTES[character] for character in piece) if is_bytes else piece.encode()
+    text = data.decode(errors="replace")
+    first, last = _edges(text)
+    if text.startswith("\ufffd"):
+        first = PART if data[0] < 0xC0 else FIRST_BYTES.get(data[0], LETTER)
+    if text.endswith("\ufffd"):
+        first_bytes = [byte for byte in data if byte >= 0xC0]
+        last = FIRST_BYTES.get(first_bytes[-1], LETTER) if first_bytes else PART
+    return first, last
+
+
+@cache
+def _class(character: str) -> int:
+    if character == " ":
+        return SPACE
+    category = unicodedata.category(character)[0]
+    if category == "M" or character in JOINERS:
+        return PART
+    if category == "L":
+        return UNSPACED if unicodedata.name(character, "").startswith(UNSPACED_NAMES) else LETTER
+    return DIGIT if category == "N" else OTHER

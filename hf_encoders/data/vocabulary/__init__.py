@@ -1,1 +1,0 @@
-"""Training and measuring a tokenizer of a family's kind."""

@@ -1,0 +1,277 @@
+"""Examples of several corpora in one dataset: languages, or domains, each as often as its size or a weight says.
+
+Sources: XLM (arXiv 1901.07291, section 3.1) and XLM-R (arXiv 1911.02116, section 2), which sample languages
+by their share of the text to a power below 1, so that small ones come more often; `set_sampling_probs` in
+facebookresearch/XLM `xlm/utils.py`, `MultiLingualMaskedLMTask` in fairseq. Differs from them in: they draw with
+replacement, so that of an example that should come three times one comes never and another eight times; here an epoch
+takes whole passes over a source and a part of the next. Batches mix the sources, as in XLM-R; in XLM each has one.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from transformers.utils import logging
+
+from hf_encoders.corpus.ragged import offsets_of
+from hf_encoders.corpus.randomness import RandomStream, example_keys, random_bits
+from hf_encoders.corpus.sampling import Sampling
+from hf_encoders.corpus.sentence_store import SentenceStore
+from hf_encoders.objectives.chunk_examples import ChunkExamples, join_chunks
+from hf_encoders.objectives.examples import CorpusDataset, EpochDataset, TextExamples
+from hf_encoders.objectives.packing import TokenBudget
+from hf_encoders.publishing.tables import text_table
+
+
+logger = logging.get_logger(__name__)
+
+# Passes over a source in an epoch of the mixture above which it is warned of; this package's choice.
+MANY_PASSES = 10
+
+
+class MixedExamples(EpochDataset):
+    """Examples of several datasets, each as often as its size to a power, or its weight, says.
+
+    An epoch has as many examples as the sources together, without those of share 0, or `examples_per_epoch`. A source
+    that is drawn more often than it has examples is read again: the epoch takes a whole pass over it in random order,
+    and then a part of the next one, where the following epoch goes on. So over the run all examples of a source come
+    equally often, to within one. Each pass is a new epoch of the source: its examples are sampled and masked again.
+
+    Every choice is a function of the seed and of the source's *name* (`source_seed`): adding, removing or reordering
+    sources changes no random number of the others, and two sources never share one. Pairs of sentences stay within a
+    source.
+
+    An example of the mixture belongs to one source, examples `0, 1, 2, ...` to the first by name, and so on: give them
+    in random order, as `Trainer` does. A batch is one object for each source in it, which the collators join. A slice
+    is a list of such objects.
+
+    References only: beside the sources, 8 bytes for each example of those passes that an epoch has a part of, and what
+    a `DocumentChunks` needs for the chunks of each pass (64 bytes per chunk).
+
+    Args:
+        sources (`Mapping[str, EpochDataset]`): Name -> dataset: `SentenceBlocks`, `DocumentChunks`, `ParallelPairs`.
+            Their seeds are replaced.
+        weights (`Mapping[str, float]`, *optional*): As in `Sampling`.
+        alpha (`float`, *optional*): As in `Sampling`.
+        languages (`Mapping[str, str]`, *optional*): Name of a source -> its language, which its examples carry to the
+            collator unless they know it themselves; a source that is not named here has its own name.
+        examples_per_epoch (`int`, *optional*): Length of the dataset.
+        seed (`int`, *optional*, defaults to 0): Seed of all random choices.
+        redraw (`bool`, *optional*, defaults to `True`): As in `EpochDataset`; the sources have True.
+
+    Raises:
+        ValueError: as `Sampling`; for a source of another kind, or one that would have no example in an epoch.
+
+    Two languages of six and two blocks of one token, in equal shares. The four examples of `gsw` in an epoch are two
+    passes over it; the next epoch goes on with the two examples of `en` that are left, and a new pass:
+
+    >>> from datasets import Dataset
+    >>> from hf_encoders.objectives.blocks import SentenceBlocks
+    >>> texts = {"en": [[[i]] for i in range(10, 16)], "gsw": [[[20]], [[21]]]}
+    >>> blocks = {name: SentenceBlocks(Dataset.from_dict({"input_ids": text}), 3) for name, text in texts.items()}
+    >>> mixed = MixedExamples(blocks, weights={"en": 1, "gsw": 1})
+    >>> mixed.set_epoch(0)
+    >>> [[int(part.token_ids(i)[0][0]) for i in range(len(part))] for part in mixed[:]]
+    [[13, 15, 11, 12], [21, 20, 21, 20]]
+    >>> mixed.set_epoch(1)
+    >>> [[int(part.token_ids(i)[0][0]) for i in range(len(part))] for part in mixed[:4]]
+    [[14, 10, 11, 13]]
+    """
+
+    def __init__(
+        self,
+        sources: Mapping[str, EpochDataset],
+        weights: Mapping[str, float] | None = None,
+        alpha: float | None = None,
+        languages: Mapping[str, str] | None = None,
+        examples_per_epoch: int | None = None,
+        seed: int = 0,
+        redraw: bool = True,
+    ):
+        super().__init__(seed, redraw)
+        _check(sources, languages or {})
+        # In the order of their names, so that another order of the same sources is the same mixture.
+        self.sources = {name: _with_seed(sources[name], source_seed(seed, name)) for name in sorted(sources)}
+        self.languages = {name: (languages or {}).get(name, name) for name in self.sources}
+        if examples_per_epoch is not None and (not isinstance(examples_per_epoch, int) or examples_per_epoch < 1):
+            raise ValueError(f"examples_per_epoch={examples_per_epoch!r} must be a whole number of at least 1.")
+        self.sampling = Sampling(alpha, weights)
+        self.sizes = {name: len(dataset) for name, dataset in self.sources.items()}
+        self.shares = self.sampling.shares(self.sizes)
+        drawn = sum(size for name, size in self.sizes.items() if self.shares[name])
+        self.num_examples = drawn if examples_per_epoch is None else examples_per_epoch
+        for name, share in self.shares.items():
+            if 0 < share * self.num_examples < 1:
+                raise ValueError(
+                    f"source {name!r} has {share * self.num_examples:.2g} of the {self.num_examples:,} examples of an "
+                    "epoch: raise its weight or examples_per_epoch, or leave it out."
+                )
+        self._opened: tuple[int, dict[tuple[str, int], Any]] = (-1, {})
+        for warning in passes_warnings(self.passes):
+            logger.warning_once(warning)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_opened": (-1, {})}
+
+    def __len__(self) -> int:
+        return self.num_examples
+
+    def __getitem__(self, index: int | slice | Sequence[int]) -> Any:
+        """The example as a batch of one; for a slice or several indices, a list of one batch for each source."""
+        if isinstance(index, slice):
+            index = range(*index.indices(len(self)))
+        return self.__getitems__([index])[0] if np.ndim(index) == 0 else self.__getitems__(index)
+
+    def facts(self) -> list[str]:
+        """Contents and options for `repr`."""
+        of_sources = (f"{name}: {self.shares[name]:.1%}, {self.passes[name]:.3g} passes" for name in self.sources)
+        return [f"{len(self):,} examples of {'; '.join(of_sources)}"]
+
+    @property
+    def stores(self) -> list[SentenceStore]:
+        """The corpora of the sources, which checkpoints record."""
+        return [dataset.store for dataset in self.sources.values() if isinstance(dataset, CorpusDataset)]
+
+    @property
+    def passes(self) -> dict[str, float]:
+        """How often an epoch of the mixture reads each source."""
+        return {name: self.shares[name] * len(self) / size for name, size in self.sizes.items()}
+
+    def counts_before(self, epoch: int) -> np.ndarray:
+        """Examples of each source in the epochs before one, `int64` of shape `(sources,)`.
+
+        What the shares say, rounded by largest remainders, so that the counts of all sources are those of the epochs.
+        """
+        exact = np.array(list(self.shares.values())) * (len(self) * epoch)
+        counts = np.floor(exact).astype(np.int64)
+        missing = len(self) * epoch - int(counts.sum())
+        counts[np.argsort(counts - exact, kind="stable")[:missing]] += 1
+        return counts
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        """All examples of a batch, as a list of one object for each source in it."""
+        indices = self.checked(indices)
+        before = self.counts_before(self.epoch)
+        offsets = offsets_of(self.counts_before(self.epoch + 1) - before)
+        found = []
+        for i, name in enumerate(self.sources):
+            chosen = indices[(indices >= offsets[i]) & (indices < offsets[i + 1])] - offsets[i]
+            if len(chosen):
+                found += self._examples_of(name, before[i] + chosen)
+        return found
+
+    def _examples_of(self, name: str, positions: np.ndarray) -> list[Any]:
+        """Examples of a source at positions in all its passes, one behind the other."""
+        passes, places = np.divmod(positions, self.sizes[name])
+        found = []
+        for number in np.unique(passes).tolist():
+            dataset, order = self._pass(name, number)
+            found += dataset.__getitems__(order[places[passes == number]])
+        return [self._with_language(part, name) for part in _joined(found)]
+
+    def _pass(self, name: str, number: int) -> tuple[EpochDataset, np.ndarray]:
+        """A source in one of its passes, and the order of its examples in it."""
+        if self._opened[0] != self.epoch:
+            self._opened = (self.epoch, {})
+        opened = self._opened[1]
+        if (name, number) not in opened:
+            dataset = self.sources[name].at_epoch(number)
+            keys = example_keys(dataset.seed, number, np.arange(self.sizes[name]))
+            order = np.argsort(random_bits(keys, RandomStream.PASS_ORDER, 0), kind="stable")
+            opened[name, number] = dataset, order
+        return opened[name, number]
+
+    def _with_language(self, part: Any, name: str) -> Any:
+        if not isinstance(part, TextExamples) or part.languages is not None:
+            return part
+        return replace(part, languages=np.full(len(part.segments.begin), self.languages[name]))
+
+
+def source_seed(seed: int, name: str) -> int:
+    """The seed of a source in a mixture: a function of the mixture's seed and the source's name."""
+    digest = hashlib.blake2b(name.encode(), digest_size=7).digest()
+    bits = random_bits(example_keys(seed, 0, int.from_bytes(digest, "big")), RandomStream.SOURCE_SEED, 0)
+    return int(bits >> np.uint64(1))
+
+
+def passes_warnings(passes: Mapping[str, float]) -> list[str]:
+    """A sentence for each source that an epoch of a mixture reads very often; `passes` as in `MixedExamples`."""
+    return [
+        f"Source {name} is read {number:.1f} times in an epoch of the mixture: a model memorizes text that it sees so "
+        "often. Raise alpha, lower its weight, or add text."
+        for name, number in passes.items()
+        if number > MANY_PASSES
+    ]
+
+
+def passes_table(phases: Sequence[tuple[MixedExamples, float]]) -> str:
+    """Shares and passes of each source in the phases of a run: mixtures of the same sources, and epochs of each.
+
+    >>> class Sized(EpochDataset):
+    ...     def __init__(self, size):
+    ...         super().__init__(seed=0, redraw=True)
+    ...         self.size = size
+    ...     def __len__(self):
+    ...         return self.size
+    >>> mixed = MixedExamples({"de": Sized(900), "gsw": Sized(100)}, alpha=0.5)
+    >>> print(passes_table([(mixed, 4.0)]))
+    source  share  passes an epoch  passes in all
+    de      75.0%            0.833           3.33
+    gsw     25.0%             2.50           10.0
+    """
+    names = list(phases[0][0].sizes)
+    found = [[(f"{mixed.shares[n]:.1%}", _few_digits(mixed.passes[n])) for n in names] for mixed, _ in phases]
+    found = found[:1] if all(columns == found[0] for columns in found) else found
+    headings = ["share" if len(found) == 1 else f"phase {number + 1}: share" for number in range(len(found))]
+    rows = [["source", *(word for heading in headings for word in (heading, "passes an epoch")), "passes in all"]]
+    for place, name in enumerate(names):
+        total = sum(mixture.passes[name] * epochs for mixture, epochs in phases)
+        rows.append([name, *(word for columns in found for word in columns[place]), _few_digits(total)])
+    return text_table(rows, "<>")
+
+
+def _few_digits(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:#.3g}"
+
+
+def _check(sources: Mapping[str, EpochDataset], languages: Mapping[str, str]) -> None:
+    if not isinstance(sources, Mapping) or not sources:
+        raise ValueError("sources: give one dataset for each name, such as {'en': SentenceBlocks(...)}.")
+    for name, dataset in sources.items():
+        if not isinstance(name, str):
+            raise ValueError(f"sources: the name {name!r} must be a str.")
+        is_one = isinstance(dataset, EpochDataset) and not isinstance(dataset, (TokenBudget, MixedExamples))
+        if not is_one or not hasattr(dataset, "__len__") or len(dataset) == 0:
+            raise ValueError(
+                f"sources: {name!r} is a {type(dataset).__name__}: give datasets of this package with examples, such "
+                "as SentenceBlocks, DocumentChunks or ParallelPairs; streams, groups and mixtures cannot be sources."
+            )
+        if not dataset.redraw:
+            raise ValueError(
+                f"sources: {name!r} has redraw=False, so all passes over it would have the same masks: leave it out "
+                "there, and give redraw=False to MixedExamples to evaluate."
+            )
+    for name in languages:
+        if name not in sources:
+            raise ValueError(f"languages: there is no source {name!r}: the sources are {', '.join(sources)}.")
+
+
+def _with_seed(dataset: EpochDataset, seed: int) -> EpochDataset:
+    return dataset if dataset.seed == seed else dataset.with_seed(seed)
+
+
+def _joined(parts: list[Any]) -> list[Any]:
+    """Examples of one source in several passes, as one object where their kind is known."""
+    if len(parts) > 1 and isinstance(parts[0], ChunkExamples):
+        return join_chunks(parts)
+    if len(parts) > 1 and type(parts[0]) is TextExamples:  # others have arrays of their own, such as labels
+        names = ("begin", "end", "counts")
+        arrays = {name: np.concatenate([getattr(part.segments, name) for part in parts]) for name in names}
+        languages = [part.languages for part in parts]
+        languages = None if languages[0] is None else np.concatenate(languages)
+        keys = np.concatenate([part.keys for part in parts])
+        segments = parts[0].segments._replace(**arrays)
+        return [replace(parts[0], segments=segments, keys=keys, languages=languages)]
+    return parts

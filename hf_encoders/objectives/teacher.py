@@ -1,0 +1,321 @@
+"""A model with a teacher: the three losses of DistilBERT (Sanh et al. 2019, section 3) in the student's forward pass.
+
+The teacher is no part of the student: not of its parameters, state dict, optimizer, checkpoints or saved folder. It
+runs without gradients and dropout on the student's own flat tokens.
+"""
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs
+from transformers.utils.generic import can_return_tuple
+
+from hf_encoders.models.encoder_heads import EncoderForMaskedLM
+from hf_encoders.models.encoder_losses import IGNORED, ObjectiveSums, normalised, pair_share_of_batch
+from hf_encoders.models.encoder_outputs import FlatEncoderOutput, HfeMaskedLMOutput
+from hf_encoders.models.encoder_recompute import is_bare
+from hf_encoders.models.encoder_tokens import FlatTokens
+from hf_encoders.objectives.soft_targets import linear_soft_target_sums, soft_target_sums
+
+
+# `train.py` of the original's README: soft targets, masked tokens, hidden states.
+LOSS_WEIGHTS = {"ce": 5.0, "mlm": 2.0, "cos": 1.0}
+TEMPERATURE = 2.0
+SOFT_TARGETS = ("predicted", "all")
+
+
+@dataclass(frozen=True)
+class DistillationOptions:
+    """What a student learns from its teacher.
+
+    Args:
+        soft_targets (`str`, *optional*, defaults to `"predicted"`): Tokens whose scores are compared: `"predicted"`,
+            those with a label, or `"all"` that are not padding, as in the original without `--restrict_ce_to_mask`.
+        temperature (`float`, *optional*, defaults to 2.0): T of the soft targets, above 0.
+        loss_weights (`Mapping[str, float]`, *optional*): Weights, at least 0, of `ce` (soft targets, default 5), `mlm`
+            (masked tokens, 2) and `cos` (cosine of hidden states, 1); a term of weight 0 is not computed, except
+            `mlm`, which is measured.
+
+    Raises:
+        ValueError: naming the option.
+    """
+
+    soft_targets: str = "predicted"
+    temperature: float = TEMPERATURE
+    loss_weights: Mapping[str, float] | None = None
+
+    def __post_init__(self):
+        if self.soft_targets not in SOFT_TARGETS:
+            raise ValueError(f"soft_targets={self.soft_targets!r} must be one of {', '.join(SOFT_TARGETS)}.")
+        if not (_is_number(self.temperature) and self.temperature > 0):
+            raise ValueError(f"temperature={self.temperature!r} must be a number above 0; DistilBERT uses 2.")
+        given = self.loss_weights
+        if given is not None and not (isinstance(given, Mapping) and given.keys() <= LOSS_WEIGHTS.keys()):
+            raise ValueError(f"loss_weights={given!r} must name terms of {', '.join(LOSS_WEIGHTS)}.")
+        for name, weight in (given or {}).items():
+            if not (_is_number(weight) and weight >= 0):
+                raise ValueError(f"loss_weights: {name}={weight!r} must be a number of at least 0.")
+        if not any(self.weights.values()):
+            raise ValueError(f"loss_weights={given!r} leave nothing to learn: give at least one above 0.")
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Weights of the terms that are computed: the student's own one always, its figures are those of any run.
+
+        >>> DistillationOptions(loss_weights={"cos": 0}).weights
+        {'mlm': 2.0, 'ce': 5.0}
+        """
+        weights = {**LOSS_WEIGHTS, **(self.loss_weights or {})}
+        own = EncoderForMaskedLM.loss_terms
+        return {name: float(weights[name]) for name in dict.fromkeys([*own, *weights]) if weights[name] or name in own}
+
+    @property
+    def loss_terms(self) -> dict[str, str]:
+        """The argument of `forward` with the items of each term."""
+        items = {**EncoderForMaskedLM.loss_terms, "ce": "labels" if self.soft_targets == "predicted" else "input_ids"}
+        return {name: items.get(name, "input_ids") for name in self.weights}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+@dataclass
+class DistillationOutput(HfeMaskedLMOutput):
+    """Output of a student with its teacher.
+
+    Args:
+        loss (`torch.Tensor` of shape `()`, *optional*): the weighted sum of the terms, each over the items of this
+            call, or with `num_items_in_batch` over those of the whole batch; when `labels` are given.
+        logits, hidden_states, attentions: the student's, as in `HfeMaskedLMOutput`.
+        mlm, ce, cos (`ObjectiveSums`, *optional*): sums over this call's items, in nats for `ce` (times T^2) and in
+            [0, 2] an item for `cos`; no item is correct or wrong in the latter two.
+    """
+
+    ce: ObjectiveSums | None = None
+    cos: ObjectiveSums | None = None
+
+
+def with_teacher(student: PreTrainedModel, teacher: PreTrainedModel, **options: Any) -> PreTrainedModel:
+    """Give a model with an MLM head a teacher to learn from, and the loss terms of `options`.
+
+    The student is changed in place: its class is a subclass with the same name, which is saved as before. In
+    `PreTrainingTrainer` each term is divided by its own items in the whole batch. The stock `Trainer` counts labels
+    only: there `ce` of predicted tokens and `mlm` are exact too, and terms over all tokens are means of micro-batches,
+    weighted by their labels.
+
+    Args:
+        student (`PreTrainedModel`): From `student_from`, or any other of this package.
+        teacher (`PreTrainedModel`): Of the same vocabulary. It is frozen, and stays in eval mode.
+        options: As of `DistillationOptions`.
+
+    Returns:
+        `PreTrainedModel`: The student.
+
+    Raises:
+        ValueError: for models without an MLM head here, of other vocabularies, of other widths (with the cosine term),
+            or that do not take the same sequences; and as `DistillationOptions`.
+
+    Example:
+    ```python
+    teacher = HfeBertForMaskedLM.from_pretrained("google-bert/bert-base-uncased")
+    student = with_teacher(student_from(teacher, [0, 2, 4, 7, 9, 11]), teacher, soft_targets="all")
+    trainer = PreTrainingTrainer(model=student, ...)
+    ```
+    """
+    options = DistillationOptions(**options)
+    check_pair(student, teacher, options)
+    student.__class__ = class_with_teacher(type(student))
+    teacher.requires_grad_(False).eval()
+    # Not by `nn.Module.__setattr__`, which would make the teacher a part of the student.
+    vars(student)["teacher"] = teacher
+    student.distillation, student.loss_terms, student.loss_weights = options, options.loss_terms, options.weights
+    return student
+
+
+def check_pair(student: PreTrainedModel, teacher: PreTrainedModel, options: DistillationOptions) -> None:
+    """Refuse two models that do not fit, as `with_teacher` says."""
+    for name, model in (("student", student), ("teacher", teacher)):
+        if not isinstance(model, EncoderForMaskedLM):
+            raise ValueError(
+                f"{name} is a {type(model).__name__}, which has no masked-LM head of this package: load it with "
+                "hf_encoders' class for masked LM, such as HfeBertForMaskedLM.from_pretrained(...)."
+            )
+    if student is teacher:
+        raise ValueError("student and teacher are the same model: make the student with student_from(teacher, ...).")
+    own, teachers = student.config, teacher.config
+    for name in ("vocab_size", "pad_token_id"):
+        if getattr(own, name) != getattr(teachers, name):
+            raise ValueError(
+                f"{name} is {getattr(own, name)} in the student and {getattr(teachers, name)} in the teacher: both "
+                "need the same tokenizer and the same rows."
+            )
+    if "cos" in options.weights and own.hidden_size != teachers.hidden_size:
+        raise ValueError(
+            f"{own.own_name('hidden_size')}: hidden states of width {own.hidden_size} (student) and "
+            f"{teachers.hidden_size} (teacher) cannot be compared: leave that term out with "
+            "loss_weights={'cos': 0}."
+        )
+    longest = {name: model.base_model.longest_row() for name, model in (("student", student), ("teacher", teacher))}
+    if longest["student"] > longest["teacher"]:
+        raise ValueError(
+            f"max_position_embeddings: the student takes sequences of {longest['student']} tokens, the teacher of "
+            f"{longest['teacher']}: give the student no more."
+        )
+
+
+@cache
+def class_with_teacher(student_class: type) -> type:
+    """The subclass of a model's class that computes the losses of distillation, under the same name."""
+    if issubclass(student_class, StudentWithTeacher):
+        return student_class
+    # `save_pretrained` writes the name of the class and copies the file of its module.
+    names = {"__module__": student_class.__module__, "__doc__": student_class.__doc__}
+    return type(student_class.__name__, (StudentWithTeacher, student_class), names)
+
+
+class StudentWithTeacher:
+    """Mixed into a model with an MLM head by `with_teacher`."""
+
+    teacher: PreTrainedModel
+    distillation: DistillationOptions
+    loss_terms = DistillationOptions().loss_terms  # an instance has those of its options
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        return_logits: bool | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> DistillationOutput:
+        r"""Predict masked tokens, and compare with the teacher where there are labels.
+
+        Args:
+            input_ids, attention_mask, token_type_ids, position_ids, labels, return_logits, kwargs: as in
+                `EncoderForMaskedLM`; the inputs are the teacher's too.
+            inputs_embeds: not with labels, since the teacher's embeddings are others.
+            num_items_in_batch (*optional*): predicted tokens in the whole batch.
+        """
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        outputs = self.encode(*inputs, token_labels=labels, **kwargs)
+        found: dict[str, ObjectiveSums] = {}
+        if labels is not None:
+            if inputs_embeds is not None:
+                raise ValueError("inputs_embeds are the student's, and the teacher needs input_ids: pass those.")
+            found = self.compare(outputs, self.ask_teacher(*inputs, token_labels=labels, **kwargs), labels)
+        logits, mlm = self.predict_tokens(outputs.last_hidden_state, outputs.tokens, labels, return_logits)
+        if mlm is not None:
+            found["mlm"] = mlm
+        return DistillationOutput(
+            loss=self._weighted_loss(found, labels, num_items_in_batch) if found else None,
+            logits=logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+            **found,
+        )
+
+    @torch.no_grad()
+    def ask_teacher(self, *inputs: torch.Tensor | None, **kwargs: Any) -> FlatEncoderOutput:
+        """The teacher's hidden states of the same flat tokens."""
+        device = self.device
+        if self.teacher.device != device:
+            self.teacher.to(device)
+        recorded = ("output_attentions", "output_hidden_states")  # of the student only
+        return self.teacher.encode(*inputs, **{name: one for name, one in kwargs.items() if name not in recorded})
+
+    def compare(
+        self, outputs: FlatEncoderOutput, teachers: FlatEncoderOutput, labels: torch.Tensor
+    ) -> dict[str, ObjectiveSums]:
+        """The sums of the soft targets and of the cosine, by name; of both models' flat tokens `(N, ...)`."""
+        states, teacher_states = outputs.last_hidden_state, teachers.last_hidden_state
+        is_real = real_tokens(outputs.tokens)
+        found = {}
+        if "ce" in self.loss_terms:
+            is_item = is_real
+            if self.distillation.soft_targets == "predicted":
+                is_item = outputs.tokens.flatten(labels.to(states.device)) != IGNORED
+            found["ce"] = self._soft_target_sums(states, teacher_states, is_item)
+        if "cos" in self.loss_terms:
+            found["cos"] = cosine_sums(states, teacher_states, is_real)
+        return found
+
+    def _soft_target_sums(
+        self, states: torch.Tensor, teacher_states: torch.Tensor, is_item: torch.Tensor | None
+    ) -> ObjectiveSums:
+        """Of the flat tokens in `is_item`, `(N,)`, or of all of them."""
+        temperature, teacher = self.distillation.temperature, self.teacher
+        if torch.compiler.is_compiling():
+            # A graph of fixed shapes cannot select tokens.
+            with torch.no_grad():
+                targets = teacher.mlm_head(teacher_states)
+            return soft_target_sums(self.mlm_head(states), targets, temperature, is_item)
+        if is_item is not None:
+            items = is_item.nonzero().squeeze(1)
+            states, teacher_states = states.index_select(0, items), teacher_states.index_select(0, items)
+        with torch.no_grad():
+            teacher_states = teacher.mlm_head.transform(teacher_states)
+        if not is_bare(self.mlm_head):
+            targets = teacher.get_output_embeddings()(teacher_states)
+            return soft_target_sums(self.mlm_head(states), targets, temperature)
+        projections = self.get_output_embeddings(), teacher.get_output_embeddings()
+        transformed = self.mlm_head.transform(states)
+        return linear_soft_target_sums(transformed, projections[0], teacher_states, projections[1], temperature)
+
+    def _weighted_loss(
+        self, found: dict[str, ObjectiveSums], labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None
+    ) -> torch.Tensor:
+        """The loss without `PreTrainingTrainer`, whose `num_items_in_batch` are labels."""
+        predicted = ObjectiveSums(None, None, (labels != IGNORED).sum())
+        total = 0.0
+        for name, sums in found.items():
+            if self.loss_terms[name] == "labels":
+                share = normalised(sums.nll, sums.count, num_items_in_batch)
+            else:
+                share = pair_share_of_batch(sums, predicted, num_items_in_batch)
+            total = total + self.loss_weights[name] * share
+        return total
+
+
+def real_tokens(tokens: FlatTokens) -> torch.Tensor | None:
+    """Which flat tokens are no padding, `(N,)`; None if padding is left out."""
+    mask = tokens.attention_mask
+    return None if mask is None or mask.dim() != 2 else mask.reshape(-1)
+
+
+def cosine_sums(
+    hidden_states: torch.Tensor, teacher_states: torch.Tensor, is_item: torch.Tensor | None = None
+) -> ObjectiveSums:
+    """One minus the cosine of two models' hidden states `(N, D)`, in [0, 2], summed over tokens.
+
+    >>> round(float(cosine_sums(torch.tensor([[0.0, 1.0]]), torch.tensor([[3.0, 4.0]])).nll), 4)
+    0.2
+    """
+    exact = torch.promote_types(hidden_states.dtype, torch.float32)
+    distances = 1 - nn.functional.cosine_similarity(hidden_states.to(exact), teacher_states.to(exact), dim=-1)
+    if is_item is not None:
+        distances = distances * is_item
+    count = torch.tensor(len(distances), device=distances.device) if is_item is None else is_item.sum()
+    return ObjectiveSums(distances.sum(), None, count)
+
+
+def fingerprint(model: PreTrainedModel) -> str:
+    """16 hexadecimal digits that differ where a weight does; the same for every file format and device."""
+    found = hashlib.sha256()
+    for name, value in sorted(model.state_dict().items()):
+        found.update(name.encode())
+        found.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+    return found.hexdigest()[:16]

@@ -1,0 +1,107 @@
+"""The one list of public names beside those of the families, and the module of each.
+
+`hf_encoders.<name>` imports the module when the name is first used. The classes of a family (`HfeBertForMaskedLM`) are
+public by being registered. A name that is in neither is private.
+"""
+
+import importlib
+from typing import Any
+
+
+PUBLIC_NAMES = {  # module -> its public names
+    "corpus.datatrove": ["CorpusTasks"],
+    "corpus.documents": ["documents_from_dataset", "read_documents"],
+    "corpus.labelled_files": ["read_file"],
+    "corpus.lexicon": ["jieba_entries", "read_entries"],
+    "corpus.padded_size": ["padded_vocab_size"],
+    "corpus.parallel": ["parallel_languages", "prepare_parallel_corpus"],
+    "corpus.preparation": ["prepare_corpus"],
+    "corpus.python_docs": ["read_python_documents"],
+    "corpus.report": ["CorpusReport", "corpus_statistics", "token_counts", "warnings_for"],
+    "corpus.segmentation": ["one_sentence_per_line", "split_sentences"],
+    "corpus.similar_word_table": ["SimilarWords"],
+    "corpus.similar_words": ["build_similar_words", "read_similar_words"],
+    "corpus.tokenized": ["split_train_validation", "tokenize_documents"],
+    "corpus.tokenizer_training": ["train_tokenizer"],
+    "corpus.word_segmentation": ["jieba_segmenter"],
+    "evaluation.encoding": ["encode"],
+    "evaluation.fill_masks": ["FilledText", "fill_masks"],
+    "evaluation.metrics.accuracy": ["Accuracy"],
+    "evaluation.metrics.f1": ["F1"],
+    "evaluation.metrics.matthews_correlation": ["MatthewsCorrelation"],
+    "evaluation.metrics.minimal_pair_accuracy": ["MinimalPairAccuracy"],
+    "evaluation.metrics.pair_accuracy": ["PairAccuracy"],
+    "evaluation.metrics.pearson_correlation": ["PearsonCorrelation"],
+    "evaluation.metrics.pseudo_perplexity": ["PseudoPerplexity"],
+    "evaluation.metrics.seqeval": ["Seqeval"],
+    "evaluation.metrics.spearman_correlation": ["SpearmanCorrelation"],
+    "evaluation.metrics.squad": ["Squad"],
+    "evaluation.metrics.squad_v2": ["SquadV2"],
+    "evaluation.pseudo_likelihood": ["pseudo_log_likelihoods", "pseudo_perplexity", "token_log_probabilities"],
+    "evaluation.sentences": ["encode_sentences"],
+    "loading": ["load_tokenizer"],
+    "objectives.blocks": ["SentenceBlocks"],
+    "objectives.chunks": ["DocumentChunks"],
+    "objectives.collators": ["DataCollatorForMaskedLM"],
+    "objectives.dialogue": ["DialogueLanguageModelling"],
+    "objectives.dialogues": ["DataCollatorForDialogueLM", "Dialogues"],
+    "objectives.distillation": ["Distillation"],
+    "objectives.examples": ["TextExamples"],
+    "objectives.masking": ["Masking"],
+    "objectives.mixture": ["MixedExamples"],
+    "objectives.mlm": ["MaskedLanguageModelling"],
+    "objectives.nsp": ["NextSentencePrediction"],
+    "objectives.objective": ["LossTerm", "Objective", "get_objective", "register_objective"],
+    "objectives.packing": ["TokenBudget"],
+    "objectives.pair_collators": ["DataCollatorForNextSentencePrediction", "DataCollatorForSentenceOrderPrediction"],
+    "objectives.parallel": ["ParallelPairs"],
+    "objectives.permutation_collator": ["DataCollatorForPermutationLM", "ReusedChunks"],
+    "objectives.plm": ["PermutationLanguageModelling"],
+    "objectives.replaced_tokens": ["DataCollatorForReplacedTokenDetection"],
+    "objectives.rtd": ["ReplacedTokenDetection", "ReplacedTokenDetectionModel"],
+    "objectives.sop": ["SentenceOrderPrediction"],
+    "objectives.streaming": ["StreamedBlocks", "StreamedChunks"],
+    "objectives.student": ["spread_layers", "student_config", "student_family", "student_from"],
+    "objectives.teacher": ["DistillationOptions", "fingerprint", "with_teacher"],
+    "publishing.export": ["export_checkpoint"],
+    "publishing.plots": ["write_comparison"],
+    "publishing.publish": ["plan_publication", "publish"],
+    "publishing.training_record": ["TrainingRecord"],
+    "runs.recipe": ["load_recipe"],
+    "training.callbacks": ["CompactProgressCallback", "EpochCallback", "HubCodeCallback"],
+    "training.checkpoints": ["newest_good_checkpoint"],
+    "training.fault_tolerance": ["FaultTolerantTrainer"],
+    "training.finite_losses": ["NonFiniteLossError"],
+    "training.health": ["HealthCallback"],
+    "training.interruption": ["InterruptionCallback"],
+    "training.mask_rate": ["MaskRate"],
+    "training.trainer": ["PreTrainingTrainer"],
+    "registration": ["add_family", "take_over_auto_classes"],
+}
+MODULES = {name: module for module, names in PUBLIC_NAMES.items() for name in names}
+
+
+def public_names() -> list[str]:
+    """Return all public names, those of the families included; imports torch."""
+    from hf_encoders.registration import family_classes
+
+    return ["__version__", "presets", *MODULES, *family_classes()]
+
+
+def public_value(name: str) -> Any:
+    """Return what `hf_encoders.<name>` is.
+
+    Raises:
+        AttributeError: if it is not public.
+    """
+    if name == "presets":
+        return importlib.import_module("hf_encoders.objectives.presets")
+    if name in MODULES:
+        return getattr(importlib.import_module(f"hf_encoders.{MODULES[name]}"), name)
+    if name.startswith("Hfe"):
+        from hf_encoders.registration import family_classes
+
+        classes = family_classes()
+        if name in classes:
+            return classes[name]
+    raise AttributeError(f"module 'hf_encoders' has no attribute {name!r}")

@@ -1,0 +1,299 @@
+"""Curves of runs from what `Trainer` logged, reference curves of the shipped recipes, and comparisons of the two."""
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+
+from hf_encoders.publishing.run_files import HEALTH_STATE, RECORD_FILE, RUN_FILE, WARNINGS_FIELD
+from hf_encoders.publishing.training_record import NOT_RECORDED, TrainingRecord
+from hf_encoders.writing import read_json
+
+
+REFERENCES = Path(__file__).parents[1] / "recipes" / "curves"
+# Logged values that a reference curve keeps, besides losses and accuracies.
+KEPT = ("step", "tokens_seen", "training_seconds", "tokens_per_second", "mfu", "mask_rate", "pair_label_1_share")
+MAX_ENTRIES = 100  # of a reference curve: a few kilobytes
+DIGITS = 5  # significant ones
+SMOOTHED = 5  # logs that a comparison averages
+SAME_LOSS = 0.02  # relative difference between the losses of two seeds
+SAME_TEXT = 0.01  # relative difference of unigram cross-entropies up to which two texts count as the same
+UNIGRAM = "unigram_cross_entropy"
+UNIGRAM_LOSSES = ("mlm_loss", "plm_loss")  # the loss terms whose baseline it is
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The log of one run.
+
+    Args:
+        name (`str`): Name in pictures and tables.
+        entries (`list[dict]`): `log_history` of `Trainer`.
+        about (`dict`, *optional*): Known facts of the run: `hardware`, `software`, `recipe`, `seed`, `training`
+            (options of the command line that override the recipe), `corpus` and `unigram_cross_entropy` (nats per
+            token).
+    """
+
+    name: str
+    entries: list[dict[str, Any]]
+    about: dict[str, Any] = field(default_factory=dict)
+
+    def losses(self) -> list[str]:
+        """Names of the logged loss terms, such as `mlm_loss`; `["loss"]` for a run with none.
+
+        >>> Curve("", [{"step": 1, "loss": 7.5, "mlm_loss": 7.0}, {"step": 1, "eval_pair_loss": 0.5}]).losses()
+        ['mlm_loss', 'pair_loss']
+        """
+        names, sources = self._logged_losses(), self.sources()
+        of_sources = {f"{source}_{name}" for source in sources for name in ("loss", *names)}
+        return [name for name in names if name not in of_sources] or ["loss"]
+
+    def sources(self) -> list[str]:
+        """Names of the sources of text that were evaluated each by itself; terms are those that training logged.
+
+        >>> log = [{"step": 1, "mlm_loss": 2.0}, {"step": 1, "eval_mlm_loss": 2.5, "eval_de_mlm_loss": 3.0}]
+        >>> Curve("", log).sources()
+        ['de']
+        """
+        names = self._logged_losses()
+        terms = [name for name in names if any(name in entry for entry in self.entries)]
+        found = (name.removesuffix(f"_{term}") for term in terms for name in names if name.endswith(f"_{term}"))
+        return list(dict.fromkeys(found))
+
+    def _logged_losses(self) -> list[str]:
+        names = [name.removeprefix("eval_") for entry in self.entries for name in entry if is_number(entry[name])]
+        return list(dict.fromkeys(name for name in names if name.endswith("_loss") and name != "train_loss"))
+
+    def points(self, metric: str, against: str = "steps") -> list[tuple[float, float]]:
+        """The finite values of a metric, `(x, value)` in the order of x.
+
+        Args:
+            metric (`str`): Name in the log, such as `mlm_loss` or `eval_mlm_loss`.
+            against (`str`, *optional*, defaults to `"steps"`): `"steps"` of the optimizer, real `"tokens"`, or
+                `"minutes"` of training.
+
+        Raises:
+            ValueError: If the run did not log tokens or minutes.
+        """
+        # A resumed run may have logged a step twice; the later value counts.
+        found = {entry["step"]: entry[metric] for entry in self.entries if is_number(entry.get(metric))}
+        steps = sorted(found)
+        if not steps:
+            return []
+        return list(zip(self._axis(steps, against), (found[step] for step in steps), strict=True))
+
+    def last(self, metric: str) -> float | None:
+        """The last finite value of a metric."""
+        return next((entry[metric] for entry in reversed(self.entries) if is_number(entry.get(metric))), None)
+
+    def warnings(self) -> list[str]:
+        """Names of the run's health warnings in their order."""
+        return [name for entry in self.entries for name in entry.get(WARNINGS_FIELD, ())]
+
+    def _axis(self, steps: list[int], against: str) -> list[float]:
+        if against == "steps":
+            return [float(step) for step in steps]
+        # Evaluations are logged with their step only.
+        name, unit = {"tokens": ("tokens_seen", 1.0), "minutes": ("training_seconds", 60.0)}[against]
+        known = {entry["step"]: entry[name] / unit for entry in self.entries if is_number(entry.get(name))}
+        if not known:
+            raise ValueError(f"--against {against}: {self.name} has no {name} in its log: use --against steps.")
+        at = sorted(known)
+        return np.interp(steps, [0, *at], [0.0, *(known[step] for step in at)]).tolist()
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a finite number."""
+    return isinstance(value, (int, float)) and math.isfinite(value)
+
+
+def read_run(path: Path) -> Curve:
+    """Read the log of a run: its output folder, one of its checkpoints, a `trainer_state.json` or a curve.
+
+    Of several checkpoints, the one with the most steps is read.
+
+    Raises:
+        ValueError: If there is no log, or a file is damaged.
+    """
+    if not path.is_dir():
+        entries, about = read_log(path)
+        return Curve(str(path), entries, {**about_run(path.parent), **about})
+    files = [path / TRAINER_STATE_NAME, *path.glob(f"{PREFIX_CHECKPOINT_DIR}-*/{TRAINER_STATE_NAME}")]
+    logs = [read_log(file) for file in files if file.is_file()]
+    if not logs:
+        raise ValueError(f"{path} holds no {TRAINER_STATE_NAME}: give the output of a run that saved (save_strategy).")
+    entries, about = max(logs, key=lambda log: log[0][-1]["step"])
+    return Curve(str(path), entries, {**about_run(path), **about})
+
+
+def about_run(folder: Path) -> dict[str, Any]:
+    """Recorded facts in the output folder of a run, or in the parent folder of a checkpoint; may be empty."""
+    if folder.name.startswith(f"{PREFIX_CHECKPOINT_DIR}-"):
+        folder = folder.parent
+    found = {}
+    if (folder / RUN_FILE).is_file():
+        noted = read_json(folder / RUN_FILE, "restore it, or give a trainer_state.json copied to another folder.")
+        found = {name: noted[name] for name in ("recipe", "seed", "training") if name in noted}
+    model = next((place for place in (folder, folder / "model") if (place / RECORD_FILE).is_file()), None)
+    if model is not None:
+        record = TrainingRecord.load(model)
+        found.update(hardware=record.hardware, software=record.software)
+        if record.corpus:
+            # Names of files, without their folders.
+            names = str(record.corpus.get("name", NOT_RECORDED)).split(", ")
+            found["corpus"] = {**record.corpus, "name": ", ".join(Path(name).name for name in names)}
+    return found
+
+
+def read_log(file: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Entries and known facts in a file: those of a reference, or the unigram cross-entropy in a `trainer_state.json`.
+
+    Raises:
+        ValueError: If there is no such file, or it is not a log or empty.
+    """
+    if not file.is_file():
+        raise ValueError(f"{file} does not exist: give the folder of a run, or a file with its log.")
+    content = read_json(file, "use an earlier checkpoint's.")
+    entries = content.get("log_history", content.get("entries"))
+    if not entries or not all(is_number(entry.get("step")) for entry in entries):
+        raise ValueError(f"{file} holds no log, or entries without a step: give a {TRAINER_STATE_NAME}.")
+    if "about" in content:
+        return entries, content["about"]
+    health = (content.get("stateful_callbacks") or {}).get(HEALTH_STATE)
+    unigram = health["args"].get(UNIGRAM) if isinstance(health, dict) else None
+    return entries, {} if unigram is None else {UNIGRAM: unigram}
+
+
+def reference_names() -> list[str]:
+    """Names of the shipped reference curves."""
+    return sorted(file.stem for file in REFERENCES.glob("*.json"))
+
+
+def read_reference(name: str) -> Curve:
+    """Read a shipped reference curve by its name, or one from a file by its path.
+
+    Raises:
+        ValueError: If it does not exist.
+    """
+    file = reference_file(name)
+    if not file.is_file():
+        there = ", ".join(reference_names()) or "none yet"
+        raise ValueError(f"--reference {name}: does not exist; choose one of {there}, or give a .json file.")
+    return Curve(f"reference {file.stem}", *read_log(file))
+
+
+def save_reference(curve: Curve, name: str) -> Path:
+    """Write the curve and the known facts of a run as a reference, by its name or a path that ends in `.json`.
+
+    Raises:
+        ValueError: If the name is invalid or taken.
+    """
+    file = reference_file(name)
+    if not re.fullmatch(r"[\w.-]+", file.stem):
+        raise ValueError(f"--save-reference {name}: use letters, digits, '-', '_' and '.' only.")
+    if file.exists():
+        raise ValueError(f"--save-reference {name}: {file} exists: remove it, or choose another name.")
+    entries = [kept_metrics(entry) for entry in with_fewer_logs(curve.entries)]
+    lines = ",\n".join(json.dumps(entry) for entry in entries)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f'{{"about": {json.dumps(curve.about)},\n"entries": [\n{lines}\n]}}\n', encoding="utf-8")
+    return file
+
+
+def reference_file(name: str) -> Path:
+    """Path of a reference."""
+    return Path(name) if name.endswith(".json") else REFERENCES / f"{name}.json"
+
+
+def kept_metrics(entry: dict[str, Any]) -> dict[str, Any]:
+    """Metrics of an entry that a reference keeps, floats rounded."""
+    found = {
+        name: value
+        for name, value in entry.items()
+        if (name in KEPT or name.endswith(("loss", "_accuracy"))) and is_number(value)
+    }
+    return {name: value if isinstance(value, int) else float(f"{value:.{DIGITS}g}") for name, value in found.items()}
+
+
+def with_fewer_logs(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """At most 100 evenly spaced entries of training, including the first and the last, and all evaluations."""
+    training = [i for i, entry in enumerate(entries) if "loss" in entry]
+    places = np.linspace(0, len(training) - 1, min(len(training), MAX_ENTRIES)).round().astype(int)
+    chosen = {training[place] for place in places} | {i for i, entry in enumerate(entries) if "eval_loss" in entry}
+    return [entries[i] for i in sorted(chosen)]
+
+
+def compare(run: Curve, reference: Curve) -> list[str]:
+    """Compare each loss that both logged at the same number of tokens; a sentence for each.
+
+    Both are means of five logs. Runs that did not count tokens are compared at the same step, and longer runs at the
+    reference's end. The unigram cross-entropy of each text is subtracted from the loss of masked tokens if both are
+    known. If recipe or text differ, a further sentence says so, and no verdict is given.
+    """
+    is_counted = run.last("tokens_seen") is not None and reference.last("tokens_seen") is not None
+    against = "tokens" if is_counted else "steps"
+    others_are = other_things(run.about, reference.about)
+    unigrams = [curve.about.get(UNIGRAM) for curve in (run, reference)]
+    sentences = []
+    for name in run.losses():
+        points, others = run.points(name, against), smooth(reference.points(name, against))
+        if name == "loss" or not points or not others:
+            continue
+        # The reference's last mean is at the middle of its last five logs.
+        last = smooth([(x, y) for x, y in points if x <= reference.points(name, against)[-1][0]])
+        if not last or last[-1][0] < others[0][0]:
+            sentences.append(f"{run.name}: {name} cannot be compared yet: {reference.name} has no log so early.")
+            continue
+        at, value = last[-1]
+        expected = float(np.interp(at, *zip(*others, strict=True)))
+        subtracted = unigrams if name in UNIGRAM_LOSSES and None not in unigrams else (0.0, 0.0)
+        less = " less unigram cross-entropy" if any(subtracted) else ""
+        difference = (value - subtracted[0]) - (expected - subtracted[1])
+        sentences.append(
+            f"{run.name}: {name}{less} {value - subtracted[0]:.3f} at {at:,.0f} {against}, {reference.name} "
+            f"{expected - subtracted[1]:.3f}: {relation(difference, expected, has_verdict=not others_are)}"
+        )
+    if others_are:
+        what = " and ".join(others_are)
+        sentences.append(f"{run.name}: different {what} from {reference.name}: only the shape can be compared.")
+    return sentences
+
+
+def other_things(about: dict[str, Any], reference: dict[str, Any]) -> list[str]:
+    """Known differences between two runs in words: their recipes with the fields that differ, and their texts.
+
+    Texts count as different if their unigram cross-entropies differ by more than those of two splits of one text.
+    """
+
+    def settings(of: dict[str, Any]) -> dict[str, Any]:
+        found = {name: value for name, value in of.get("recipe", {}).items() if name != "name"}
+        return {**found, "options": of["training"]} if "training" in of else found
+
+    found = []
+    own, other = settings(about), settings(reference)
+    if fields := [name for name in own if name in other and own[name] != other[name]]:
+        found.append(f"recipe ({', '.join(fields)})")
+    unigrams = about.get(UNIGRAM), reference.get(UNIGRAM)
+    if None not in unigrams and abs(unigrams[0] - unigrams[1]) > SAME_TEXT * unigrams[1]:
+        found.append(f"text or vocabulary (unigram cross-entropy {unigrams[0]:.3f}, not {unigrams[1]:.3f})")
+    return found
+
+
+def relation(difference: float, expected: float, has_verdict: bool = True) -> str:
+    """The relation of a loss to another one, such as "0.050 (1.0 %) above, about equal"."""
+    side = "below" if difference < 0 else "above"
+    level = ", about equal" if has_verdict and abs(difference) < SAME_LOSS * expected else ""
+    return f"{abs(difference):.3f} ({100 * abs(difference) / expected:.1f} %) {side}{level}"
+
+
+def smooth(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Moving average over five points, of x and of y; over all points if there are fewer."""
+    size = min(SMOOTHED, len(points))
+    return [tuple(np.mean(points[i : i + size], axis=0)) for i in range(len(points) - size + 1 if size else 0)]

@@ -1,0 +1,298 @@
+"""Which files of a saved directory belong to its model. Only these are pushed, and only after a search for secrets."""
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any, NamedTuple
+
+from safetensors import SafetensorError, safe_open
+from transformers import PreTrainedTokenizerBase
+from transformers.dynamic_module_utils import get_relative_import_files
+
+from hf_encoders import models
+from hf_encoders.loading import optional_file
+from hf_encoders.publishing.redaction import home_folder, homes_in, secrets_in
+from hf_encoders.publishing.run_files import RECORD_FILE
+from hf_encoders.writing import read_json
+
+
+CARD_FILE = "README.md"
+CURVE_FILE = "loss_curve.png"
+WEIGHTS_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+# Subfolder with the model that a discriminator was trained with, a checkpoint of its own.
+GENERATOR_FOLDER = "generator"
+# Tokenizer files of transformers 5 and earlier.
+TOKENIZER_FILES = (
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt",
+    "vocab.json", "merges.txt", "bpe.codes", "spiece.model", "sentencepiece.bpe.model", "unigram.json",
+)  # fmt: skip
+# Settings of sentence-transformers beside an encoder: its modules, prompts and length.
+MODULES_FILE = "modules.json"
+LENGTHS_FILE = "sentence_bert_config.json"
+MODULE_FILES = (MODULES_FILE, "config_sentence_transformers.json", LENGTHS_FILE)
+ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
+OTHER_FILES = (CARD_FILE, RECORD_FILE, CURVE_FILE, "results.json", "LICENSE", "LICENSE.txt", "LICENSE.md", "NOTICE")
+# Marks a reference to the code of another repository: "owner/repository--module.Class".
+ELSEWHERE = "--"
+TOKENIZER_PLACE = "auto_map AutoTokenizer"  # in a configuration, the code of a tokenizer; transformers 4 reads both
+
+
+class Finding(NamedTuple):
+    """A problem of a saved directory with its remedy: an error, which prevents publication, or a warning."""
+
+    is_error: bool
+    text: str
+
+    def __str__(self) -> str:
+        return f"{'error' if self.is_error else 'warning'}: {self.text}"
+
+
+def save_tokenizer(tokenizer: PreTrainedTokenizerBase, directory: Path) -> None:
+    """Save a tokenizer that transformers 4 can read too, and that names no code."""
+    tokenizer.save_pretrained(directory)
+    complete_tokenizer_config(directory)
+
+
+def complete_tokenizer_config(directory: Path) -> None:
+    """Name the class of a saved tokenizer as transformers 4 knows it too, and no code of its origin.
+
+    transformers 5 writes `TokenizersBackend`, its name for `PreTrainedTokenizerFast`, and reads both. `auto_map` names
+    code that was not run when the tokenizer was loaded, and is not saved with it.
+    """
+    file = directory / "tokenizer_config.json"
+    fields = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    written = dict(fields)
+    fields.pop("auto_map", None)
+    if fields.get("tokenizer_class") == "TokenizersBackend":
+        fields["tokenizer_class"] = "PreTrainedTokenizerFast"
+    if fields != written:
+        file.write_text(json.dumps(fields, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def published_files(directory: Path) -> set[str]:
+    """Names of the files that belong to the model and its generator, or to the adapter, in a directory.
+
+    Raises:
+        ValueError: If an index, config.json or modules.json names files outside of the directory.
+    """
+    names = {*TOKENIZER_FILES, *OTHER_FILES}
+    if (directory / "config.json").is_file():
+        weights = weight_files(directory)
+        names |= {"config.json", *weights, *code_files(directory, written_config(directory))}
+        if weights != [WEIGHTS_FILE]:
+            names.add(INDEX_FILE)
+    else:
+        names |= set(ADAPTER_FILES)
+    found = {name for name in names if (directory / name).is_file()} | set(module_files(directory))
+    if has_generator(directory):
+        found |= {f"{GENERATOR_FOLDER}/{name}" for name in published_files(directory / GENERATOR_FOLDER)}
+    return found
+
+
+def module_files(source: str | Path) -> dict[str, Path]:
+    """The files of sentence-transformers' modules (pooling, normalisation, lengths, prompts), by their names.
+
+    Args:
+        source (`str` or `Path`): A checkpoint in a folder or on the Hub.
+
+    Raises:
+        ValueError: If modules.json is damaged, or names code of others, a pickle or a file outside of the folder.
+    """
+    if (index := optional_file(source, MODULES_FILE)) is None:
+        return {}
+    names = list(MODULE_FILES)
+    try:
+        for module in json.loads(index.read_text(encoding="utf-8")):
+            folder, kind = module["path"], module["type"]
+            if not kind.startswith("sentence_transformers."):
+                raise ValueError(f"it names {kind}, which is not sentence-transformers' own code")
+            pickled, weights = (f"{folder}/{name}" for name in ("pytorch_model.bin", WEIGHTS_FILE))
+            if folder and optional_file(source, pickled) and not optional_file(source, weights):
+                raise ValueError(f"{pickled} is a pickle, which is not read: save it again with sentence-transformers")
+            names += [f"{folder}/config.json", weights] if folder else []
+        for name in names:
+            if not is_plain(name) or (Path(source).is_dir() and leads_out(Path(source), name)):
+                raise ValueError(f"{name} is outside of the folder")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{MODULES_FILE} of {source} cannot be used ({error}): remove it, or correct it.") from error
+    return {name: file for name in names if (file := optional_file(source, name)) is not None}
+
+
+def copy_modules(source: str | Path, directory: Path) -> None:
+    """Copy sentence-transformers' modules of the checkpoint that a model was made from, or print why not.
+
+    Args:
+        source (`str` or `Path`): The checkpoint, in a folder or on the Hub.
+        directory (`Path`): That of the model, with its tokenizer.
+    """
+    try:
+        files = module_files(source)
+    except ValueError as error:
+        print(f"Modules of sentence-transformers are left out: {error}", file=sys.stderr)
+        return
+    for name, file in files.items():
+        (directory / name).parent.mkdir(exist_ok=True)
+        shutil.copyfile(file, directory / name)
+    # Newer versions take the length from the tokenizer, where training on longer examples has raised it.
+    saved = directory / "tokenizer_config.json"
+    tokenizers = [file for file in (optional_file(source, saved.name), saved) if file is not None]
+    lengths = [read_json(file, "save it again.").get("model_max_length") for file in tokenizers]
+    if LENGTHS_FILE in files and None not in lengths and lengths[0] < lengths[-1]:
+        settings = directory / LENGTHS_FILE
+        fields = {"max_seq_length": lengths[0], **read_json(settings, "save it again.")}
+        settings.write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
+
+
+def has_generator(directory: Path) -> bool:
+    """Whether a directory has a model in the folder for generators."""
+    return (directory / "config.json").is_file() and (directory / GENERATOR_FOLDER / "config.json").is_file()
+
+
+def written_config(directory: Path) -> dict[str, Any]:
+    """The content of config.json; a configuration object would complete `auto_map` when it is made."""
+    return json.loads((directory / "config.json").read_text(encoding="utf-8"))
+
+
+def weight_files(directory: Path) -> list[str]:
+    """Names of the safetensors files that loaders read: one, or the shards of the index.
+
+    Raises:
+        ValueError: If there are none, or the index cannot be read or names files outside of the directory.
+    """
+    index = directory / INDEX_FILE
+    # As in transformers, the single file is read where both exist.
+    if (directory / WEIGHTS_FILE).exists():
+        return [WEIGHTS_FILE]
+    if not index.exists():
+        raise ValueError(f"{directory} has no {WEIGHTS_FILE}: save the model with save_pretrained.")
+    try:
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    except (json.JSONDecodeError, KeyError, AttributeError, TypeError) as error:
+        raise ValueError(f"{index} is not an index of shards ({error!r}): save the model again.") from error
+    for name in names:
+        if not is_plain(name) or not name.endswith(".safetensors"):
+            raise ValueError(
+                f"{index} names {name!r}, which is not a safetensors file of the directory: save the model again."
+            )
+    return names
+
+
+def code_references(written: dict[str, Any]) -> dict[str, Any]:
+    """The references to code in a config.json or tokenizer_config.json, by their place in it."""
+    auto_map = written.get("auto_map") or {}
+    if not isinstance(auto_map, dict):  # of a tokenizer, by earlier versions of transformers
+        auto_map = {"AutoTokenizer": auto_map}
+    found = {f"auto_map {name}": value for name, value in auto_map.items()}
+    for name, entry in (written.get("custom_pipelines") or {}).items():
+        found[f"custom_pipelines {name}"] = entry.get("impl") if isinstance(entry, dict) else entry
+    return found
+
+
+def code_files(directory: Path, written: dict[str, Any]) -> list[str]:
+    """Names of the Python files, present or not, that the classes named in config.json are defined in and import.
+
+    Raises:
+        ValueError: If a reference is not a `module.Class` of a file in the directory.
+    """
+    names = set()
+    for where, reference in code_references(written).items():
+        if where == TOKENIZER_PLACE or (isinstance(reference, str) and ELSEWHERE in reference):
+            continue
+        module, _, kind = str(reference).partition(".")
+        if not module.isidentifier() or not kind.isidentifier():
+            raise ValueError(
+                f"config.json: {where} is {reference!r}, which is not a module.Class of a file in {directory}: "
+                "load it with hf_encoders and call save_pretrained again."
+            )
+        names.add(f"{module}.py")
+    for name in sorted(names):
+        if (directory / name).exists() and not leads_out(directory, name):
+            try:
+                names |= {Path(path).name for path in get_relative_import_files(str(directory / name))}
+            except FileNotFoundError as error:
+                names.add(Path(error.filename).name)
+    return sorted(names)
+
+
+def foreign_code(directory: Path) -> list[str]:
+    """Files and references to other repositories whose code `trust_remote_code=True` would run and is not our own."""
+    written = written_config(directory)
+    own = Path(models.__file__).parent
+    references = code_references(written).values()
+    found = [reference for reference in references if isinstance(reference, str) and ELSEWHERE in reference]
+    found += tokenizer_code(directory)
+    for name in code_files(directory, written):
+        path = directory / name
+        if path.is_file() and not ((own / name).is_file() and path.read_bytes() == (own / name).read_bytes()):
+            found.append(name)
+    return found
+
+
+def tokenizer_code(directory: Path) -> list[str]:
+    """The code that the configurations in a directory name for its tokenizer, which needs none, with the file."""
+    found = []
+    for name in ("config.json", "tokenizer_config.json"):
+        path = directory / name
+        references = code_references(read_json(path, "save it again.")) if path.is_file() else {}
+        found += [f"{name} ({code})" for place, code in references.items() if place == TOKENIZER_PLACE]
+    return found
+
+
+def is_plain(name: Any) -> bool:
+    r"""Whether a name is a relative path without `..`, on every operating system.
+
+    >>> [is_plain(name) for name in ("a/b.py", "../b.py", "/b.py", "C:\\b.py", "", 3)]
+    [True, False, False, False, False, False]
+    """
+    if not isinstance(name, str) or not name or "\\" in name or "\0" in name:
+        return False
+    is_absolute = PurePosixPath(name).is_absolute() or PureWindowsPath(name).drive
+    return not is_absolute and ".." not in PurePosixPath(name).parts
+
+
+def leads_out(directory: Path, name: str) -> bool:
+    """Whether a file is a link out of the directory; the links within the Hub's cache are not."""
+    directory = Path(directory).absolute()
+    target = (directory / name).resolve()
+    allowed = [directory.resolve()]
+    if directory.parent.name == "snapshots":
+        allowed.append((directory.parent.parent / "blobs").resolve())
+    return not any(target.is_relative_to(place) for place in allowed)
+
+
+def secrets_of_files(directory: Path, names: set[str], texts: dict[str, str] | None = None) -> Iterator[Finding]:
+    """Tokens and home folders in files, of weights in metadata and names. Tokens and this user's home are errors.
+
+    Some of the files may have new content, given in `texts`.
+    """
+    own_home = home_folder()
+    for name in sorted(names):
+        text = texts[name] if texts and name in texts else _text_of(directory / name)
+        for line, what in secrets_in(text):
+            yield Finding(True, f"{name}, line {line}, has what looks like {what}: remove it, and revoke it.")
+        for line, home in homes_in(text):
+            whose = "this" if home == own_home else "a"
+            yield Finding(home == own_home, f"{name}, line {line}, has a path of {whose} machine: shorten it.")
+
+
+def refuse_secrets(directory: Path, names: set[str]) -> None:
+    """Raise before a push whose files hold a secret.
+
+    Raises:
+        ValueError: With file, line and remedy.
+    """
+    if found := [finding.text for finding in secrets_of_files(directory, names) if finding.is_error]:
+        raise ValueError(f"{directory} was not pushed: {' '.join(found)}")
+
+
+def _text_of(path: Path) -> str:
+    if path.suffix != ".safetensors":
+        return path.read_bytes().decode("utf-8", errors="replace")
+    try:
+        with safe_open(path, framework="pt") as file:
+            return json.dumps([file.metadata(), list(file.keys())], indent=0)
+    except (SafetensorError, OSError):
+        return ""  # reported by `check_weights`

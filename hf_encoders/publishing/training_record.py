@@ -1,0 +1,211 @@
+"""The facts of a training run, recorded when they are known and kept beside the weights.
+
+docs/publishing.md says how to add one to the model cards.
+"""
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from hf_encoders.loading import optional_file
+from hf_encoders.publishing.hardware import describe_hardware, describe_software
+from hf_encoders.publishing.redaction import base_name, published, published_command
+from hf_encoders.publishing.run_files import RECORD_FILE, RUN_FILE
+from hf_encoders.publishing.tables import duration
+
+
+NOT_RECORDED = "not recorded"
+
+
+def shown(value: Any) -> str:
+    r"""A value in a cell of the card's tables.
+
+    >>> shown(1234), shown(0.000123456), shown("a|b"), shown(None)
+    ('1,234', '0.0001235', 'a\\|b', 'not recorded')
+    """
+    if value is None:
+        return NOT_RECORDED
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _fact(label: str, show: Callable[[Any], str] = shown, entry: str = "{}", default: Any = None) -> Any:
+    """A field with a row in the card's table of the training, or a row for each `entry` of a dictionary."""
+    about = {"label": label, "show": show, "entry": entry}
+    if isinstance(default, type):
+        return field(default_factory=default, metadata=about)
+    return field(default=default, metadata=about)
+
+
+@dataclass
+class TrainingRecord:
+    """The facts that a model card is made of; an empty field reads "not recorded" there.
+
+    Records are published: known forms of tokens are removed from all fields, and paths below a home folder become base
+    names. Other paths out of the working directory become base names in `command`, `base_model`, `dataset_ids` and
+    fields named like a path (`publishing/redaction.py`), but not in texts and names. Relative paths stay.
+
+    Args:
+        objectives (`dict`): Each objective, or the task of a fine-tuning, and its settings.
+        corpus (`dict`): Facts of the corpus or dataset: name, documents, sentences, tokens, licence.
+        schedule (`dict`): Steps, batch, learning rate, seed and so on.
+        losses (`dict`): Last losses by name, in nats per item: `{"masked tokens, held-out": 2.31}`.
+        hardware (`str`): Hardware of the run.
+        seconds (`float`): Training time including restarts; evaluating and saving may be left out.
+        tokens_per_second (`float`): Real tokens, without padding.
+        software (`dict`): Versions.
+        command (`str`): Command that started the run.
+        license (`str`, *optional*): The Hub's identifier of the licence of the weights, as stated by the user.
+        evaluation (`list` of `dict`): Entries with `task` (a task of the Hub, such as `text-classification`),
+            `dataset` (its name in words), `metric` (`accuracy`, `f1` ...) and `value`; optionally `dataset_id` (on the
+            Hub), `config`, `split`, `baseline` (in words) and `seeds` (values of models of several seeds by seed, of
+            which `value` is this one's).
+        warnings (`list` of `str`): What readers of the evaluation must know: metrics no better than their baseline,
+            evaluation rows that were trained on.
+        new_heads (`list` of `str`): Parameters that were not trained.
+        base_model (`str`, *optional*): Name on the Hub of the checkpoint that training began from, or see
+            `name_of_checkpoint`.
+        dataset_ids (`list` of `str`): Datasets on the Hub that were trained on.
+        language (`list` of `str`): Codes of the corpus's languages.
+        fills_masks (`bool`): Whether tokens became the mask token in training; False for MacBERT.
+
+    Raises:
+        ValueError: If an entry of `evaluation` lacks one of the four.
+    """
+
+    objectives: dict[str, str] = field(default_factory=dict)
+    corpus: dict[str, Any] = _fact("corpus", entry="corpus: {}", default=dict)
+    schedule: dict[str, Any] = _fact("schedule", default=dict)
+    losses: dict[str, float] = _fact("last losses", entry="last loss: {}", default=dict)
+    hardware: str = _fact("hardware", default=NOT_RECORDED)
+    seconds: float | None = _fact("duration", duration)
+    tokens_per_second: float | None = _fact("real tokens per second", "{:,.0f}".format)
+    software: dict[str, str] = _fact("software", default=dict)
+    command: str = _fact("command", "`{}`".format, default=NOT_RECORDED)
+    license: str | None = _fact("licence of the weights")
+    evaluation: list[dict[str, Any]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    new_heads: list[str] = field(default_factory=list)
+    base_model: str | None = None
+    dataset_ids: list[str] = field(default_factory=list)
+    language: list[str] = field(default_factory=list)
+    fills_masks: bool = True
+
+    def __post_init__(self) -> None:
+        """Redact all fields, and check the entries of `evaluation`."""
+        for name, value in vars(self).items():
+            setattr(self, name, published_command(value) if name == "command" else published(value, name))
+        for entry in self.evaluation:
+            given = entry if isinstance(entry, dict) else {}
+            missing = [name for name in ("task", "dataset", "metric", "value") if given.get(name) is None]
+            if missing:
+                raise ValueError(f"evaluation has an entry without {', '.join(missing)}: {entry}. Record them too.")
+
+    def training_facts(self) -> list[tuple[str, str]]:
+        """Rows of the card's table of the training."""
+        rows = []
+        for one in fields(self):
+            if not one.metadata:
+                continue
+            value, show = getattr(self, one.name), one.metadata["show"]
+            if isinstance(value, dict) and value:
+                rows += [(one.metadata["entry"].format(name), show(inner)) for name, inner in value.items()]
+            else:
+                rows.append((one.metadata["label"], NOT_RECORDED if value in (None, {}) else show(value)))
+        return rows
+
+    def missing_facts(self) -> list[str]:
+        """Names of the fields that the card reports as "not recorded"."""
+        return [
+            one.name
+            for one in fields(self)
+            if (one.metadata or one.name in ("objectives", "evaluation", "language"))
+            and getattr(self, one.name) in (None, {}, [], NOT_RECORDED)
+        ]
+
+    def save(self, directory: Path) -> Path:
+        """Write the record as JSON beside the weights."""
+        path = Path(directory) / RECORD_FILE
+        path.write_text(self.to_json(), encoding="utf-8")
+        return path
+
+    def to_json(self) -> str:
+        """Content of the file."""
+        return json.dumps(asdict(self), indent=2) + "\n"
+
+    @classmethod
+    def of_checkpoint(cls, source: str) -> "TrainingRecord":
+        """The record of a checkpoint in a folder or on the Hub, or an empty one.
+
+        Raises:
+            ValueError: As `load`.
+        """
+        file = optional_file(source, RECORD_FILE)
+        return cls() if file is None else cls.load(file.parent)
+
+    @classmethod
+    def load(cls, directory: Path) -> "TrainingRecord":
+        """Read the record beside the weights, or return an empty one.
+
+        Raises:
+            ValueError: If the file is not a record.
+        """
+        path = Path(directory) / RECORD_FILE
+        if not path.exists():
+            return cls()
+        try:
+            written = json.loads(path.read_text(encoding="utf-8"))
+            return cls(**{name: value for name, value in dict(written).items() if value is not None})
+        except (ValueError, TypeError) as error:
+            raise ValueError(
+                f"{path} is not a training record ({error}): restore the file, or remove it to have a card that says "
+                f"{NOT_RECORDED!r}."
+            ) from error
+
+
+def facts_of_this_process() -> dict[str, Any]:
+    """Fields of `TrainingRecord` that are the same for every training on this machine."""
+    return {"hardware": describe_hardware(), "software": describe_software()}
+
+
+def command_of(arguments: argparse.Namespace) -> str:
+    """The command line of the parsed arguments, redacted."""
+    return published_command(["hf-encoders", *getattr(arguments, "typed", sys.argv[1:])])
+
+
+def name_of_checkpoint(name: str) -> str:
+    """The name of an initial checkpoint in a record: its name on the Hub, or that of its folder and of its origin.
+
+    The `model` of a run is called after the run.
+
+    >>> name_of_checkpoint("google-bert/bert-base-uncased")
+    'google-bert/bert-base-uncased'
+    """
+    if not Path(name).exists():
+        return name
+    folder = Path(name).absolute()
+    try:
+        base_model = TrainingRecord.load(folder).base_model
+    except ValueError:  # of another program
+        base_model = None
+    run = folder.parent if folder.name == "model" and (folder.parent / RUN_FILE).is_file() else folder
+    origin = f", from {origin_of(base_model) or base_model}" if base_model else ""
+    # With a space, which no name on the Hub has: the card must not link to an unrelated model.
+    return f"{base_name(run)} (a local {'file' if folder.is_file() else 'folder'}{origin})"
+
+
+def origin_of(base_model: str | None) -> str | None:
+    """The name on the Hub that a record's `base_model` is or goes back to; None if there is none.
+
+    >>> origin_of("owner/name"), origin_of("mine (a local folder, from owner/name)"), origin_of("x (a local folder)")
+    ('owner/name', 'owner/name', None)
+    """
+    found = re.fullmatch(r"(?:.* \(a local folder, from )?([^\s()]+)\)?", base_model or "")
+    return found[1] if found else None

@@ -1,1 +1,0 @@
-"""Recipes: what a pre-training run trains on, with and for how long; and the run itself."""

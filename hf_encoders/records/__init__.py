@@ -1,1 +1,0 @@
-"""Records of runs: facts, curves, pictures, tables, hardware and floating-point operations."""

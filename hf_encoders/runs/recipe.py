@@ -1,0 +1,355 @@
+"""Recipes: everything that shapes a pre-training run except the text and the machine, read from one YAML file.
+
+A recipe names the family, the objective, the model, the tokenizer, how examples are made and masked, the phases, the
+optimizer, and any field of `transformers.TrainingArguments`. The shipped ones are in `hf_encoders/runs/`.
+"""
+
+import dataclasses
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from transformers import PreTrainedTokenizerBase, TrainingArguments
+
+from hf_encoders.objectives.masking import Masking
+from hf_encoders.corpus.sampling import Sampling
+from hf_encoders.corpus.padded_size import padded_vocab_size
+from hf_encoders.models.encoder_configuration import EncoderConfig
+from hf_encoders.objectives.objective import Objective, get_objective
+from hf_encoders.option_names import advice
+from hf_encoders.runs.model_config import config_of_fields, language_fields, tokenizer_fields
+from hf_encoders.runs.recipe_fields import Phase, TokenizerRecipe, sampling_of, with_preset
+from hf_encoders.runs.run_options import SET_BY_RUN
+from hf_encoders.runs.shipped import RECIPES, recipe_file, recipe_names
+from hf_encoders.registration import config_class_of
+from hf_encoders.training.layer_decay import check_layer_decay
+from hf_encoders.training.mask_rate import MaskRate
+from hf_encoders.training.optimizers import OPTIMIZERS
+
+
+MOST_WARMUP = 0.2  # of the steps of a shortened run, where its share would be too short; this package's choice
+# Types of a recipe's fields in YAML; the others are mappings.
+KINDS = {"family": str, "objective": str, "phases": list, "mask_rate": list, "optimizer": str, "layer_decay": float}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A pre-training run.
+
+    Args:
+        name (`str`): Name of the file without its suffix.
+        family (`str`): `model_type` of a registered family, such as `bert`.
+        objective (`str`): Name of a registered objective, such as `mlm`.
+        model (`dict`): Fields of the family's configuration, and optionally `size`, one of its named sizes (`base`).
+        tokenizer (`TokenizerRecipe`): Options of the tokenizer that is trained if none is given.
+        phases (`tuple` of `Phase`): In order; learning rate and mask rate follow the steps of all.
+        examples (`dict`): Options of the objective's dataset; `preset`, a name in `hf_encoders.objectives.presets`, sets
+            several at once.
+        masking (`dict`): Options of the data collator; `preset` likewise. A phase may have others for its training;
+            evaluation is with these.
+        mask_rate (`MaskRate`, *optional*): In YAML `[0.30, 0.15]`, from the first step to the last, or
+            `[0.30, 0.15, cosine]`.
+        optimizer (`str`): `adamw`, `lamb`, or a name that `TrainingArguments.optim` has, such as `adafactor`.
+        layer_decay (`float`): Each layer's learning rate as a share of that of the layer above, in (0, 1];
+            `training/layer_decay.py`.
+        training (`dict`): Fields of `transformers.TrainingArguments`; `warmup_steps` below 1 is a share of all steps.
+        options (`dict`): Options of the objective itself, such as `{"soft_targets": "all"}` of distillation.
+        sources (`dict`, *optional*): How often the sources of the text are drawn, `{"alpha": 0.3}` or `{"weights":
+            {"law": 2, "web": 1}}`, as in `Sampling`; a phase may have its own. By default, as often as their sizes
+            say.
+
+    Raises:
+        ValueError: naming the field, for an unknown field or an invalid value.
+    """
+
+    name: str
+    family: str
+    objective: str
+    model: dict[str, Any]
+    tokenizer: TokenizerRecipe
+    phases: tuple[Phase, ...]
+    examples: dict[str, Any] = field(default_factory=dict)
+    masking: dict[str, Any] = field(default_factory=dict)
+    mask_rate: MaskRate | None = None
+    optimizer: str = "adamw"
+    layer_decay: float = 1.0
+    training: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+    sources: dict[str, Any] | None = None
+
+    def __post_init__(self):
+        objective = self.own_objective
+        objective.model_class(self.config_class)  # refuses a family without the heads
+        if not self.phases:
+            raise ValueError("phases: a run needs at least one, such as {steps: 1000, length: 128, examples: 256}.")
+        if self.optimizer not in OPTIMIZERS:
+            raise ValueError(f"optimizer {self.optimizer!r}: it must be one of {', '.join(OPTIMIZERS)}.")
+        check_layer_decay(self.layer_decay, "layer_decay:")
+        _check_training(self.training)
+        try:
+            with torch.device("meta"):  # takes no memory
+                objective.new_model(config_of_fields(self.config_class, self.model))
+        except ValueError as error:
+            raise ValueError(f"model: {error}") from error
+        objective.check_options(self.examples, self.masking)
+        self._check_phase_masking()
+        sampling_of(self.sources, "sources")
+
+    def facts(self) -> dict[str, Any]:
+        """The fields as runs record them.
+
+        What newer fields do not set is left out, so that runs from before there were such fields are the same.
+        """
+        found = {**dataclasses.asdict(self), "tokenizer": self.tokenizer.facts()}
+        found["phases"] = [{n: v for n, v in phase.items() if v not in (None, {})} for phase in found["phases"]]
+        newer = {"options": {}, "sources": None, "layer_decay": 1.0}
+        return {n: v for n, v in found.items() if n not in newer or v != newer[n]}
+
+    @property
+    def own_objective(self) -> Objective:
+        """The objective with the recipe's options."""
+        return get_objective(self.objective).with_options(**self.options)
+
+    def _check_phase_masking(self) -> None:
+        objective = get_objective(self.objective)
+        if not issubclass(objective.masking_options, Masking):
+            if self.mask_rate is not None:
+                raise ValueError(
+                    f"mask_rate: {self.objective} has none: its order depends on what is predicted: leave it out."
+                )
+            if any(self.phase_masking):
+                raise ValueError(f"phases: {self.objective} is the same in every phase: leave out their masking.")
+        for number, changed in enumerate(self.phase_masking):
+            if changed:
+                try:
+                    objective.check_options(self.examples, {**self.masking, **changed})
+                except ValueError as error:
+                    raise ValueError(f"phases: phase {number + 1}: {error}") from error
+        for masking in (self.masking, *self.phase_masking):
+            rate = masking.get("mask_probability")
+            if self.mask_rate is not None and rate is not None:
+                raise ValueError(
+                    f"masking: mask_probability={rate} does not go with mask_rate, which sets that of every step: "
+                    "leave one out."
+                )
+
+    @property
+    def phase_masking(self) -> list[dict[str, Any]]:
+        """Options of the data collator that differ from `masking`, of each phase."""
+        return [with_preset("phases: masking", phase.masking) for phase in self.phases]
+
+    @property
+    def maskings(self) -> list[Masking]:
+        """How the run masks: by its own options, and by those of phases that have others; [] for no `Masking`."""
+        objective = get_objective(self.objective)
+        if not issubclass(objective.masking_options, Masking):
+            return []
+        changed = [one for one in self.phase_masking if one]
+        return [Masking(**{**objective.default_masking, **self.masking, **one}) for one in ({}, *changed)]
+
+    @property
+    def samplings(self) -> list[Sampling | None]:
+        """How often sources are drawn in each phase; None where the recipe does not say."""
+        return [sampling_of(phase.sources or self.sources, "sources") for phase in self.phases]
+
+    @property
+    def needs_named_sources(self) -> bool:
+        """Whether it says how often sources are drawn, which have names then."""
+        return any(self.samplings) or self.tokenizer.sampling_alpha != 1
+
+    @property
+    def config_class(self) -> type[EncoderConfig]:
+        """The family's configuration class."""
+        return config_class_of(self.family)
+
+    def model_config(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        languages: Iterable[str] = (),
+        given: Mapping[str, Any] | None = None,
+    ) -> EncoderConfig:
+        """The configuration for a tokenizer and the languages of the text; the word table has a multiple of 64 rows.
+
+        `given` are fields that are not the recipe's, such as those of a teacher.
+
+        Raises:
+            ValueError: if the recipe sets fewer rows than the tokenizer or the longest examples need.
+        """
+        fields = tokenizer_fields(self.config_class, tokenizer, self.longest)
+        least = {**fields, "vocab_size": padded_vocab_size(tokenizer, 1)}
+        for name, elsewhere in (
+            ("vocab_size", "give the model's own tokenizer, or a smaller one"),
+            ("max_position_embeddings", "shorten the examples of the phases"),
+        ):
+            if name not in least:  # XLNet has no position table
+                continue
+            own = {**(given or {}), **self.model}.get(name, least[name])
+            if own < least[name]:
+                remedy = "leave it out" if name in self.model else elsewhere
+                raise ValueError(f"model: {name}={own} must be at least {least[name]} here: {remedy}.")
+        fields |= language_fields(self.config_class, languages)
+        fields = {"vocab_size": padded_vocab_size(tokenizer), **fields, **(given or {}), **self.model}
+        return config_of_fields(self.config_class, fields)
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps of the whole run."""
+        return sum(phase.steps for phase in self.phases)
+
+    @property
+    def longest(self) -> int:
+        """Length of the longest examples in tokens."""
+        return max(phase.length for phase in self.phases)
+
+    @property
+    def warmup_steps(self) -> int:
+        """Steps over which the learning rate rises."""
+        given = self.training.get("warmup_steps", 0)
+        return math.ceil(given * self.steps) if 0 < given < 1 else int(given)
+
+    def of_steps(self, steps: int) -> "Recipe":
+        """The same run with another number of steps: phases, warm-up and decay keep their shares.
+
+        Of a shorter run, warm-up has a floor: Adam's averages of squared gradients are of 2 / (1 - beta2) steps, over
+        which the rate should rise (Ma and Yarats 2019, https://arxiv.org/abs/1910.04209), but no longer than in the
+        whole recipe, nor than `MOST_WARMUP` of the steps.
+
+        >>> recipe = load_recipe("bert-base").of_steps(1000)
+        >>> [phase.steps for phase in recipe.phases], recipe.warmup_steps
+        ([900, 100], 200)
+
+        Raises:
+            ValueError: if a phase would have no step.
+        """
+        bounds = [round(sum(p.steps for p in self.phases[:i]) * steps / self.steps) for i in range(len(self.phases))]
+        counts = [end - begin for begin, end in zip(bounds, [*bounds[1:], steps], strict=True)]
+        if min(counts) < 1:
+            raise ValueError(f"max_steps={steps} leaves a phase of {self.name} without a step: give more steps.")
+        training = dict(self.training)
+        if training.get("warmup_steps", 0) >= 1:
+            training["warmup_steps"] = round(training["warmup_steps"] * steps / self.steps)
+        averaged = 2 / (1 - training.get("adam_beta2", TrainingArguments.adam_beta2))
+        floor = round(min(averaged, self.warmup_steps, MOST_WARMUP * steps))
+        if steps < self.steps and floor > self.warmup_steps * steps / self.steps:
+            training["warmup_steps"] = floor
+        schedule = dict(training.get("lr_scheduler_kwargs") or {})
+        if "num_decay_steps" in schedule:
+            schedule["num_decay_steps"] = round(schedule["num_decay_steps"] * steps / self.steps)
+            training["lr_scheduler_kwargs"] = schedule
+        phases = tuple(dataclasses.replace(p, steps=n) for p, n in zip(self.phases, counts, strict=True))
+        return dataclasses.replace(self, phases=phases, training=training)
+
+    def lengthened(self, before: "tuple[Phase, ...]", is_scaled: bool) -> "Recipe":
+        """This recipe as the extension of a run with other phases, or itself if it is not one.
+
+        Past steps cannot change. If `is_scaled`, the phases of this recipe are from `of_steps`: only the number of
+        steps was requested, and all further ones belong to the last phase.
+
+        >>> before, recipe = load_recipe("bert-minutes").phases, load_recipe("bert-minutes").of_steps(8000)
+        >>> [phase.steps for phase in recipe.phases], [p.steps for p in recipe.lengthened(before, True).phases]
+        ([2000, 6000], [1000, 7000])
+        """
+        further = self.steps - sum(phase.steps for phase in before)
+        shapes, others = ([dataclasses.replace(phase, steps=1) for phase in run] for run in (self.phases, before))
+        if not is_scaled or shapes != others or further < 0:
+            return self
+        last = dataclasses.replace(before[-1], steps=before[-1].steps + further)
+        return dataclasses.replace(self, phases=(*before[:-1], last))
+
+    def continues(self, before: "tuple[Phase, ...]") -> bool:
+        """Whether this run starts with all steps of a run with those phases, and has more."""
+        if len(self.phases) < len(before) or self.phases[: len(before) - 1] != before[:-1]:
+            return False
+        is_longer = self.steps > sum(phase.steps for phase in before)
+        last, now = before[-1], self.phases[len(before) - 1]
+        return is_longer and dataclasses.replace(now, steps=last.steps) == last and now.steps >= last.steps
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which `1e-4` is a number, as in YAML 1.2; PyYAML follows 1.1 and needs `1.0e-4`."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+)
+
+
+def load_recipe(name: str | Path) -> Recipe:
+    """Read a shipped recipe by name, or a file.
+
+    Raises:
+        ValueError: if there is none, it is not YAML, or a field is invalid.
+    """
+    path = recipe_file(name)
+    try:
+        fields = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not YAML ({' '.join(str(error).split())}).") from error
+    try:
+        # Records and cards name the recipe: a file named like a shipped one keeps its suffix.
+        is_own_namesake = path.parent != RECIPES and path.stem in recipe_names()
+        return recipe_of(path.name if is_own_namesake else path.stem, fields)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def recipe_of(name: str, fields: Any) -> Recipe:
+    """A recipe from the content of a YAML file.
+
+    Raises:
+        ValueError: naming the field that is missing, unknown or of another type.
+    """
+    known = [one.name for one in dataclasses.fields(Recipe) if one.name != "name"]
+    if not isinstance(fields, dict):
+        raise ValueError(f"a recipe has fields, {', '.join(known)}; this is a {type(fields).__name__}.")
+    for key, value in fields.items():
+        if key not in known:
+            raise ValueError(f"{key!r} is not a field of a recipe, which has {', '.join(known)}.")
+        kind = KINDS.get(key, dict)
+        if not isinstance(value, kind) and not (kind is float and type(value) is int):
+            raise ValueError(f"{key}: {value!r} is a {type(value).__name__}, and must be a {kind.__name__}.")
+    for key in ("family", "objective", "model", "tokenizer", "phases"):
+        if key not in fields:
+            raise ValueError(f"{key} is missing.")
+    made = dict(fields, name=name)
+    made["tokenizer"] = _made(TokenizerRecipe, "tokenizer", fields["tokenizer"])
+    made["phases"] = tuple(_made(Phase, "phases", phase) for phase in fields["phases"])
+    for key in ("examples", "masking"):
+        made[key] = with_preset(key, fields.get(key, {}))
+    if "mask_rate" in fields:
+        given = fields["mask_rate"]
+        if len(given) not in (2, 3) or not all(map(_is_number, given[:2])):
+            raise ValueError(f"mask_rate: {given} must be two numbers, such as [0.30, 0.15], and perhaps a shape.")
+        made["mask_rate"] = MaskRate(*given)
+    return Recipe(**made)
+
+
+def _check_training(fields: dict[str, Any]) -> None:
+    """Refuse fields that `TrainingArguments` does not have or that the run sets, and values of another type."""
+    kinds = {one.name: one.type for one in dataclasses.fields(TrainingArguments) if one.init}
+    for name, value in fields.items():
+        if name in SET_BY_RUN:
+            raise ValueError(f"training: {name} cannot be set here: {advice(SET_BY_RUN[name])}.")
+        if name not in kinds:
+            raise ValueError(f"training: transformers.TrainingArguments has no field {name!r}.")
+        if kinds[name] in (int, float, int | None, float | None) and not (_is_number(value) or value is None):
+            raise ValueError(f"training: {name}={value!r} must be a number.")
+        if kinds[name] is bool and not isinstance(value, bool):
+            raise ValueError(f"training: {name}={value!r} must be true or false.")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _made(kind: type, key: str, fields: Any) -> Any:
+    try:
+        return kind(**fields)
+    except TypeError as error:
+        names = ", ".join(one.name for one in dataclasses.fields(kind))
+        raise ValueError(f"{key}: {fields!r} must have the fields {names} ({error}).") from error

@@ -1,0 +1,354 @@
+"""A run: a recipe on this machine, and from it the examples, the data collator and the trainer."""
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset, Subset
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProgressCallback, TrainingArguments
+
+from hf_encoders.corpus.named_sources import UNNAMED
+from hf_encoders.objectives.mixture import source_seed
+from hf_encoders.corpus.sampling import Sampling
+from hf_encoders.corpus.padded_size import padded_vocab_size
+from hf_encoders.models.encoder_configuration import EncoderConfig
+from hf_encoders.objectives.objective import Objective
+from hf_encoders.objectives.objective import first_position
+from hf_encoders.runs.masking_data import masking_options
+from hf_encoders.runs.phases import PhaseExamples, RunExamples, check_division
+from hf_encoders.runs.recipe import Recipe
+from hf_encoders.runs.sources import (
+    Documents,
+    check_languages,
+    corpora_of,
+    examples_of,
+    mixed,
+    named_sources,
+    unigrams,
+)
+from hf_encoders.training.callbacks import CompactProgressCallback
+from hf_encoders.training.checkpoints import UNFINISHED, checkpoints_by_step, problem_of_unfinished
+from hf_encoders.training.health import HealthCallback
+from hf_encoders.training.hyperparameters import check_training_arguments
+from hf_encoders.training.layer_decay import set_layer_decay
+from hf_encoders.training.optimizers import optim_field, optimizer_class
+from hf_encoders.training.trainer import PreTrainingTrainer
+
+
+MICRO_BATCH_TOKENS = 16384  # the default fills a GPU and fits a laptop
+# Most tokens between two checkpoints: about 20 minutes of 8 GPUs, or 3 hours of one, with a model of base size.
+SAVE_TOKENS = 10**9
+FEWEST_SAVE_STEPS = 50  # default number of steps between two checkpoints and evaluations, at least
+EVAL_EXAMPLES = 2000  # most examples of an evaluation, spread evenly over the held-out documents
+FEWEST_EVAL_EXAMPLES = 200  # of each of many sources, if it has so many
+
+
+@dataclass(frozen=True)
+class MicroBatching:
+    """How the examples of a step are divided into micro-batches."""
+
+    processes: int
+    accumulation: int  # micro-batches of a process per step
+    examples: int  # most in a micro-batch of the longest phase
+
+    @property
+    def micro_batches(self) -> int:
+        """Micro-batches per step, over all processes."""
+        return self.processes * self.accumulation
+
+
+def divide(
+    recipe: Recipe, processes: int, examples: int | None = None, accumulation: int | None = None
+) -> MicroBatching:
+    """Divide the steps of a recipe into as few micro-batches as possible.
+
+    Args:
+        recipe (`Recipe`): Sets the examples per step.
+        processes (`int`): Processes of the launch.
+        examples (`int`, *optional*): Most examples of the longest phase in a micro-batch. Defaults to 16,384 tokens'
+            worth, or more where a phase has too few examples per step to be divided that often.
+        accumulation (`int`, *optional*): Micro-batches per step, instead.
+
+    Raises:
+        ValueError: if both are given, for numbers below 1, and for a phase with fewer examples per step than there
+            would be micro-batches.
+
+    >>> from hf_encoders.runs.recipe import load_recipe
+    >>> divide(load_recipe("bert-base"), processes=8)  # 256 examples, 32 per device, of 512 tokens in the second phase
+    MicroBatching(processes=8, accumulation=1, examples=32)
+    >>> divide(load_recipe("bert-base"), processes=2, examples=16).accumulation
+    8
+    """
+    for name, value in (("per_device_train_batch_size", examples), ("gradient_accumulation_steps", accumulation)):
+        if value is not None and value < 1:
+            raise ValueError(f"{name}={value} must be at least 1.")
+    if examples is not None and accumulation is not None:
+        raise ValueError(
+            f"per_device_train_batch_size={examples} and gradient_accumulation_steps={accumulation}: the recipe sets "
+            "the examples per step, so one of them follows from the other: give one."
+        )
+    largest = max(phase.length * phase.examples for phase in recipe.phases)
+    if accumulation is None:
+        tokens = MICRO_BATCH_TOKENS if examples is None else examples * recipe.longest
+        accumulation = math.ceil(largest / (processes * tokens))
+        if examples is None:
+            # A phase of few examples limits how often a step can be divided.
+            fewest = min(phase.examples for phase in recipe.phases) // processes
+            accumulation = max(1, min(accumulation, fewest))
+    check_division(recipe.phases, processes * accumulation)
+    return MicroBatching(processes, accumulation, math.ceil(largest / recipe.longest / (processes * accumulation)))
+
+
+@dataclass(frozen=True)
+class Run:
+    """A recipe on this machine; `Run.from_recipe` makes one."""
+
+    recipe: Recipe
+    micro_batching: MicroBatching
+    arguments: TrainingArguments
+    options: dict[str, Any] = field(default_factory=dict)
+    given_objective: Objective | None = None
+
+    @classmethod
+    def from_recipe(
+        cls,
+        recipe: Recipe,
+        output: Path | str,
+        options: Mapping[str, Any] | None = None,
+        micro_batching: MicroBatching | None = None,
+        objective: Objective | None = None,
+    ) -> "Run":
+        """A run in the folder `output`.
+
+        `options` are fields of `TrainingArguments` that take precedence over the recipe's. `micro_batching` defaults
+        to `divide(recipe, num_processes())`, `objective` to the recipe's.
+
+        Raises:
+            ValueError: as `training_arguments` and `divide`.
+        """
+        micro_batching = micro_batching or divide(recipe, num_processes())
+        options = dict(options or {})
+        arguments = training_arguments(recipe, micro_batching, output, options)
+        return cls(recipe, micro_batching, arguments, options, objective)
+
+    @property
+    def objective(self) -> Objective:
+        """What is trained."""
+        return self.given_objective or self.recipe.own_objective
+
+    @property
+    def output(self) -> Path:
+        """The run's folder."""
+        return Path(self.arguments.output_dir)
+
+    def examples(self, documents: Documents) -> RunExamples:
+        """The micro-batches of the run; phases of one length, and with the same sampling of sources, share a dataset.
+
+        Args:
+            documents (`Documents`): The text, or its sources by name.
+        """
+        recipe, seed = self.recipe, self.arguments.seed
+        lengths = {phase.length for phase in recipe.phases}
+        sources = named_sources(documents)
+        by_length = {
+            length: {
+                name: examples_of(name, source, self.objective, length, recipe.examples, seed=seed)
+                for name, source in sources.items()
+            }
+            for length in lengths
+        }
+        found, phases = {}, []
+        for phase, sampling in zip(recipe.phases, recipe.samplings, strict=True):
+            kind = phase.length, str(sampling)
+            if kind not in found:
+                # Another mixture counts passes from 0 again, so its examples need random numbers of their own.
+                own_seed = source_seed(seed, f"phase {len(found)}") if found else seed
+                found[kind] = mixed(by_length[phase.length], sources, sampling or Sampling(), own_seed)
+            phases.append(PhaseExamples(phase, found[kind]))
+        return RunExamples(phases, self.micro_batching.micro_batches, recipe.mask_rate)
+
+    def held_out_examples(self, documents: Documents) -> Dataset | dict[str, Dataset]:
+        """Examples of the longest phase's length to evaluate on: always the same, without the papers' artefacts.
+
+        Of sources with names, a dataset for each, which share the number of examples.
+        """
+        sources, seed, longest = named_sources(documents), self.arguments.seed, self.recipe.longest
+        most = max(EVAL_EXAMPLES // len(sources), FEWEST_EVAL_EXAMPLES)
+        found = {}
+        for name, source in sources.items():
+            # A mixture says by itself that it is not drawn again.
+            own = self.objective.held_out_options(self.recipe.examples)
+            try:
+                one = examples_of(name, source, self.objective, longest, own, seed=seed, redraw=bool(name))
+            except ValueError as error:
+                documents = f"{len(source.documents):,} held-out document{'s' * (len(source.documents) != 1)}"
+                raise ValueError(f"{documents}: {error} Or hold out more, with --validation-share.") from error
+            examples = mixed({name: one}, {name: source}, Sampling(), seed, redraw=False)
+            spread = np.linspace(0, len(examples) - 1, min(len(examples), most)).astype(int)
+            found[name] = Subset(examples, spread.tolist())
+        return found.get(UNNAMED, found)
+
+    def model_config(self, tokenizer: PreTrainedTokenizerBase, documents: Documents) -> EncoderConfig:
+        """The configuration of a new model, for a tokenizer and the languages of the text.
+
+        Raises:
+            ValueError: as `Recipe.model_config`; for parallel text in a model that cannot restart positions; and for
+                text in a language that the model has no embedding of.
+        """
+        sources = named_sources(documents).values()
+        languages = (name for source in sources for name in source.languages)
+        given = self.objective.model_fields(self.recipe.config_class)
+        config = self.recipe.model_config(tokenizer, languages, given)
+        check_languages(config, named_sources(documents))
+        if config.position_embedding_type != "absolute" and any(source.is_parallel for source in sources):
+            raise ValueError(
+                f"model: position_embedding_type={config.position_embedding_type!r} counts positions on through a "
+                "pair of translations, where they begin again: leave it out, or leave out the parallel corpus."
+            )
+        return config
+
+    def collator(self, tokenizer: PreTrainedTokenizerBase, documents: Documents) -> Any:
+        """The data collator. With a schedule of mask rates, evaluation is at the last one."""
+        sources = named_sources(documents)
+        config = self.model_config(tokenizer, documents)
+        options = masking_options(self.recipe, tokenizer, corpora_of(sources))
+        if any(source.is_parallel for source in sources.values()):
+            options["first_position"] = first_position(self.recipe.config_class, tokenizer)
+        if "langs" in config.extra_ids:
+            options["lang2id"] = config.lang2id
+        model_class = self.objective.model_class(self.recipe.config_class)
+        return self.objective.make_collator(tokenizer, model_class, packed=True, **options)
+
+    def trainer(
+        self,
+        documents: Documents,
+        held_out: Documents,
+        tokenizer: PreTrainedTokenizerBase,
+        model: PreTrainedModel | None = None,
+    ) -> PreTrainingTrainer:
+        """The trainer of the run, for `model` or, by default, one with fresh weights."""
+        if model is None:
+            model = self.objective.new_model(self.model_config(tokenizer, documents))
+        examples, evaluated = self.examples(documents), self.held_out_examples(held_out)
+        trainer = PreTrainingTrainer(
+            model=model,
+            args=self.arguments,
+            train_dataset=examples,
+            eval_dataset=evaluated,
+            data_collator=self.collator(tokenizer, documents),
+            processing_class=tokenizer,
+            loss_weights=self.objective.loss_weights,
+            health=HealthCallback(
+                *unigrams(examples, evaluated, documents, held_out, padded_vocab_size(tokenizer, 1)),
+                is_trained=self.objective.begins_trained,
+            ),
+            optimizer_cls_and_kwargs=optimizer_class(self.recipe.optimizer, self.arguments),
+        )
+        set_layer_decay(trainer, self.recipe.layer_decay)
+        if not self.arguments.disable_tqdm:
+            trainer.remove_callback(ProgressCallback)
+            trainer.add_callback(CompactProgressCallback)
+        return trainer
+
+    def with_half_micro_batches(self, error: Exception, is_allowed: bool) -> "Run":
+        """The same run after `error`, out of memory, with half as many examples per micro-batch; steps keep theirs.
+
+        Raises:
+            ValueError: with the remedy, if it is not allowed, or half as many are impossible.
+        """
+        now, longest = self.micro_batching, self.recipe.longest
+        fewer = now.examples // 2
+        what = f"out of memory with {now.examples} examples of {longest} tokens per micro-batch"
+        otherwise = "use a smaller model, or --activation-checkpointing True"
+        if fewer < 1:
+            raise ValueError(f"{what}: {otherwise}.") from error
+        try:
+            smaller = divide(self.recipe, now.processes, examples=fewer)
+        except ValueError as refused:
+            raise ValueError(f"{what}, and half as many are impossible: {refused} Or {otherwise}.") from error
+        if not is_allowed:
+            raise ValueError(
+                f"{what}: give --per-device-train-batch-size {fewer}, which trains on the same steps, or "
+                "--auto-find-batch-size True, which halves by itself."
+            ) from error
+        return Run.from_recipe(self.recipe, self.output, self.options, smaller, self.given_objective)
+
+
+def training_arguments(
+    recipe: Recipe, micro_batching: MicroBatching, output: Path | str, options: Mapping[str, Any]
+) -> TrainingArguments:
+    """The recipe's fields, overridden by `options`, and those that make item k of the dataset micro-batch k.
+
+    Raises:
+        ValueError: for epochs as a strategy, and for what transformers, `check_training_arguments` or the optimizer
+            refuses.
+    """
+    if "learning_rate" not in recipe.training and "learning_rate" not in options:
+        raise ValueError("training: learning_rate is missing, and no default suits all models and batches.")
+    tokens_per_step = max(phase.length * phase.examples for phase in recipe.phases)
+    save_steps = max(1, min(max(recipe.steps // 10, FEWEST_SAVE_STEPS), SAVE_TOKENS // tokens_per_step))
+    fields = {
+        "logging_steps": max(1, min(500, recipe.steps // 100)),
+        "save_steps": save_steps,
+        "save_total_limit": 3,
+        "eval_strategy": "steps",
+        "eval_steps": save_steps,
+        "per_device_eval_batch_size": micro_batching.examples,
+        "report_to": "none",
+        "dataloader_pin_memory": torch.cuda.is_available(),
+        # A GPU computes while they make the next batches; a CPU's cores compute.
+        "dataloader_num_workers": 2 if torch.cuda.is_available() else 0,
+        "use_cpu": not torch.accelerator.is_available(),
+        "disable_tqdm": False,
+        "ddp_find_unused_parameters": False,
+        **recipe.training,
+        "warmup_steps": recipe.warmup_steps,
+        **options,
+    }
+    try:
+        arguments = TrainingArguments(
+            **fields,
+            output_dir=str(output),
+            max_steps=recipe.steps,
+            per_device_train_batch_size=1,
+            gradient_accumulation_steps=micro_batching.accumulation,
+            train_sampling_strategy="sequential",
+            remove_unused_columns=False,
+            optim=optim_field(recipe.optimizer),
+        )
+    except ValueError as error:
+        raise ValueError(f"TrainingArguments: {' '.join(str(error).split())}") from error
+    for name in ("save_strategy", "eval_strategy", "logging_strategy"):
+        if getattr(arguments, name) == "epoch":
+            raise ValueError(f"{name}=epoch: the run is one pass over its steps: use steps.")
+    check_training_arguments(arguments, arguments.max_steps)
+    optimizer_class(recipe.optimizer, arguments)  # refuses invalid combinations before there is text
+    return arguments
+
+
+def train_to_the_end(trainer: PreTrainingTrainer, how_to_resume: str) -> dict[str, float]:
+    """Train, from the newest complete checkpoint if there is one, and return the metrics after the last step.
+
+    `how_to_resume` is the instruction that is printed if the run is interrupted.
+    """
+    trainer.interruption.how_to_resume = how_to_resume
+    output = Path(trainer.args.output_dir)
+    # The run may have been killed between writing a checkpoint and renaming it.
+    complete = [one for one in checkpoints_by_step(output / UNFINISHED) if problem_of_unfinished(one) is None]
+    has_checkpoints = bool(complete or checkpoints_by_step(output))
+    trainer.train(resume_from_checkpoint=trainer.args.resume_from_checkpoint or has_checkpoints)
+    if not trainer.args.load_best_model_at_end:
+        for entry in reversed(trainer.state.log_history):
+            if entry["step"] == trainer.state.global_step and "eval_loss" in entry:
+                return {name: value for name, value in entry.items() if name.startswith("eval_")}
+    return trainer.evaluate()
+
+
+def num_processes() -> int:
+    """Processes of the launch (`torchrun` and `accelerate launch` set `WORLD_SIZE`)."""
+    return int(os.environ.get("WORLD_SIZE", "1"))

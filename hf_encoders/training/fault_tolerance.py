@@ -1,0 +1,282 @@
+"""`Trainer` whose checkpoints survive a kill at any moment, a full disk, Ctrl-C and damaged files.
+
+A checkpoint is written into `_unfinished/` of the output folder, synced to disk, listed with checksums, and only then
+renamed to `checkpoint-N`. A folder with that name is complete, also for readers that know nothing of this package.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from torch import nn
+from transformers import Trainer
+from transformers.trainer import TRAINER_STATE_NAME, TRAINING_ARGS_NAME
+from transformers.trainer_utils import SaveStrategy, TrainOutput, sort_checkpoints
+from transformers.utils import logging
+
+from hf_encoders.training.checkpoint_files import finish_checkpoint, remove_checkpoint, remove_folder
+from hf_encoders.training.checkpoints import (
+    UNFINISHED,
+    DamagedCheckpointError,
+    check_checkpoint,
+    facts_of_checkpoint,
+    newest_good_checkpoint,
+)
+from hf_encoders.training.distributed import any_process, max_over_processes
+from hf_encoders.training.interruption import InterruptionCallback
+from hf_encoders.training.model_uploads import copy_generator
+from hf_encoders.training.out_of_memory import is_out_of_memory, what_to_lower
+from hf_encoders.training.run_facts import check_same_corpus, facts_of_run, what_differs
+
+
+logger = logging.get_logger(__name__)
+
+
+class CheckpointNotSavedError(OSError):
+    """A checkpoint could not be written; the message has the reason, the last complete one, and the remedy."""
+
+
+class FaultTolerantTrainer(Trainer):
+    """`Trainer` that never replaces a complete checkpoint with an incomplete one, and says how to resume.
+
+    `_save_checkpoint` writes complete checkpoints or none, in all processes, and removes older ones only after that.
+    `train(resume_from_checkpoint=True)` takes the newest intact one. `InterruptionCallback` handles Ctrl-C and
+    SIGTERM. Checkpoints have one file more than those of `Trainer`, `checkpoint_files.json`, and no
+    `training_args.bin`, which nothing reads and which would hold `hub_token`.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        given = [one for one in self.callback_handler.callbacks if isinstance(one, InterruptionCallback)]
+        self.interruption = given[0] if given else InterruptionCallback()
+        if not given:
+            self.add_callback(self.interruption)
+        self._last_checkpoint: Path | None = None  # that this run wrote or resumed from
+        self._is_saving = False
+        self._has_push_waiting = False
+
+    def train(
+        self, resume_from_checkpoint: str | os.PathLike | bool | None = None, *args: Any, **kwargs: Any
+    ) -> TrainOutput:
+        """Train, as in `Trainer`.
+
+        Args:
+            resume_from_checkpoint (`str`, `os.PathLike` or `bool`, *optional*):
+                A checkpoint's folder, or True for the newest intact checkpoint of `output_dir`; skipped ones are
+                printed with the reason.
+            args, kwargs: As in `Trainer`.
+
+        Raises:
+            ValueError: Before any compute: if `output_dir` cannot be written to, there is no intact checkpoint, the
+                given one is damaged (`DamagedCheckpointError`), or it is of another corpus.
+            CheckpointNotSavedError: If a checkpoint cannot be written.
+            MemoryError: If memory runs out; the message names the setting to lower.
+            SystemExit: With status 130 after Ctrl-C and 143 after SIGTERM, when everything is saved.
+        """
+        self._check_output_folder()
+        checkpoint = self._checked(resume_from_checkpoint)
+        self._last_checkpoint = checkpoint
+        try:
+            output = super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
+        except Exception as error:
+            self._log_how_to_resume(error)
+            if is_out_of_memory(error):
+                first_line = str(error).partition("\n")[0]
+                raise MemoryError(f"out of memory ({first_line}). {what_to_lower(self.args)}") from error
+            raise
+        finally:
+            self.interruption.restore()
+        if self.interruption.interrupted_by is not None:
+            raise SystemExit(128 + self.interruption.interrupted_by)  # as shells report a signal
+        return output
+
+    # --- before training ---
+
+    def _check_output_folder(self) -> None:
+        """Refuse an output folder that cannot be written to."""
+        problem = None
+        if self.args.should_save and self.args.save_strategy != SaveStrategy.NO:
+            try:
+                os.makedirs(self.args.output_dir, exist_ok=True)
+                with tempfile.TemporaryFile(dir=self.args.output_dir):
+                    pass
+            except OSError as error:
+                problem = error
+        if any_process(problem is not None, self.args.device):
+            raise ValueError(
+                f"output_dir={self.args.output_dir!r} cannot be written to ({problem or 'in another process'}): give "
+                'another folder, or save_strategy="no".'
+            ) from problem
+
+    def _checked(self, resume_from_checkpoint: str | os.PathLike | bool | None) -> Path | None:
+        """Return the checkpoint to resume from, which the first process checks for all."""
+        if resume_from_checkpoint is None or resume_from_checkpoint is False:
+            return None
+        if resume_from_checkpoint is True:
+            checkpoint = self._newest_good()
+        else:
+            checkpoint, problem = Path(resume_from_checkpoint), None
+            if self.args.process_index == 0:
+                try:
+                    check_checkpoint(checkpoint)
+                except DamagedCheckpointError as error:
+                    problem = error
+            if any_process(problem is not None, self.args.device):
+                raise problem or DamagedCheckpointError(
+                    f"{checkpoint} is damaged: see the error of the first process."
+                )
+        saved, now = facts_of_checkpoint(checkpoint), facts_of_run(self)
+        check_same_corpus(saved, now, str(checkpoint))
+        if self.args.process_index == 0:
+            for difference in what_differs(saved, now):
+                logger.warning(f"Resuming from {checkpoint}: {difference}.")
+        return checkpoint
+
+    def _newest_good(self) -> Path:
+        """Return the newest intact checkpoint, the same in all processes."""
+        found = newest_good_checkpoint(self.args.output_dir) if self.args.process_index == 0 else None
+        step = max_over_processes(-1 if found is None else int(found.name.partition("-")[2]), self.args.device)
+        if step < 0:
+            raise ValueError(
+                f"resume_from_checkpoint=True: there is no intact checkpoint in output_dir={self.args.output_dir!r}. "
+                "Start from scratch without it; a lower save_steps saves more often."
+            )
+        checkpoint = Path(self.args.output_dir) / f"checkpoint-{step}"
+        if self.args.process_index == 0:
+            print(f"Resuming from {checkpoint}", flush=True)
+        return checkpoint
+
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        """Warn as `Trainer` does, but not of tied weights, which are saved under one name only."""
+        parameters, missing = dict(self.model.named_parameters(remove_duplicate=False)), load_result.missing_keys
+        loaded = {id(value) for name, value in parameters.items() if name not in missing}
+        missing = [name for name in missing if id(parameters.get(name)) not in loaded]
+        super()._issue_warnings_after_load(load_result._replace(missing_keys=missing))
+
+    def _log_how_to_resume(self, error: Exception) -> None:
+        if self.args.process_index == 0 and self._last_checkpoint is not None:
+            step, kind = self.state.global_step, type(error).__name__
+            logger.error(f"Training ended after step {step} with {kind}. {self._what_is_saved()}")
+
+    def _what_is_saved(self) -> str:
+        if self._last_checkpoint is None:
+            return "This run has saved nothing yet."
+        return f"{self._last_checkpoint} is complete. To resume from it, {self.interruption.how_to_resume}."
+
+    # --- saving ---
+
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
+        """Save as `Trainer` does, without pickled arguments and without a progress bar per file of weights."""
+        was_enabled = logging.is_progress_bar_enabled()
+        logging.disable_progress_bar()
+        try:
+            super()._save(output_dir, state_dict)
+        finally:
+            if was_enabled:
+                logging.enable_progress_bar()
+        if self.args.should_save:
+            Path(output_dir or self.args.output_dir, TRAINING_ARGS_NAME).unlink(missing_ok=True)
+
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        """Write a checkpoint as `Trainer` does, under another name until it is complete."""
+        run_folder = self._get_output_dir(trial)
+        target = Path(run_folder) / f"checkpoint-{self.state.global_step}"
+        aside = Path(run_folder) / UNFINISHED
+        unfinished = aside / target.name
+        with self._in_all_processes(target):
+            if self.args.should_save:
+                remove_folder(aside)
+        with self._in_all_processes(target):
+            self._is_saving = True
+            try:
+                super()._save_checkpoint(model, trial)
+            finally:
+                self._is_saving = False
+            self._note_best_checkpoint(run_folder, unfinished)
+        with self._in_all_processes(target):
+            if self.args.should_save:
+                finish_checkpoint(unfinished, target, facts_of_run(self))
+        self._last_checkpoint = target
+        if self._has_push_waiting:
+            self._has_push_waiting = False
+            with self._in_all_processes(target, "pushed"):
+                self._push_from_checkpoint(str(target))
+        if self.args.should_save:
+            self._remove_surplus(Path(run_folder), target)
+            remove_folder(aside)
+
+    def _get_output_dir(self, trial: Any) -> str:
+        """Return the run's folder, or the one for unfinished checkpoints while one is written."""
+        folder = super()._get_output_dir(trial)
+        return os.path.join(folder, UNFINISHED) if self._is_saving else folder
+
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        """Push as `Trainer` does, but after the checkpoint is renamed: the upload reads it in the background."""
+        if self._is_saving:
+            self._has_push_waiting = True
+            return
+        if self.args.hub_always_push:
+            self._finish_current_push()
+        progress = getattr(self, "push_in_progress", None)
+        # A push under way still reads the files, and `Trainer` starts no other.
+        if progress is None or progress.is_done():
+            if self.args.should_save:
+                copy_generator(Path(checkpoint_folder), Path(self.args.output_dir))
+            super()._push_from_checkpoint(checkpoint_folder)
+            if self.args.should_save:
+                Path(self.args.output_dir, TRAINING_ARGS_NAME).unlink(missing_ok=True)
+
+    def _note_best_checkpoint(self, run_folder: str, unfinished: Path) -> None:
+        """Store the final path of the best checkpoint in the state, where `Trainer` stored the unfinished one."""
+        if not self.state.best_global_step:
+            return
+        best = os.path.join(run_folder, f"checkpoint-{self.state.best_global_step}")
+        if os.path.basename(best) == unfinished.name or os.path.exists(best):
+            self.state.best_model_checkpoint = best
+            if self.args.should_save:
+                self.state.save_to_json(str(unfinished / TRAINER_STATE_NAME))
+
+    def _remove_surplus(self, run_folder: Path, newest: Path) -> None:
+        """Apply `save_total_limit`, oldest first; never to the new checkpoint nor the best one.
+
+        Errors are logged: this runs in one process, and the others would wait for it.
+        """
+        limit = self.args.save_total_limit
+        if limit is None or limit <= 0:
+            return
+        # By time, as in `Trainer`: checkpoints of higher steps may be older than a restart.
+        try:
+            found = [Path(path) for path in sort_checkpoints(str(run_folder), use_mtime=True)]
+        except OSError as error:
+            logger.warning(f"{run_folder} could not be searched for surplus checkpoints ({error}): none is removed.")
+            return
+        kept = {newest} | {Path(path) for path in [self.state.best_model_checkpoint] if path is not None}
+        surplus = len(found) - max(limit, len(kept.intersection(found)))
+        for checkpoint in [path for path in found if path not in kept][: max(surplus, 0)]:
+            remove_checkpoint(checkpoint, run_folder / UNFINISHED)
+
+    @contextmanager
+    def _in_all_processes(self, target: Path, what: str = "saved") -> Iterator[None]:
+        """Wait for all processes, and fail in all of them if one fails to write."""
+        failure = None
+        try:
+            yield
+        except (OSError, RuntimeError, SafetensorError) as error:
+            failure = error
+        if not any_process(failure is not None, self.args.device):
+            return
+        # Not every failed write of torch and safetensors reports that the disk is full.
+        free = shutil.disk_usage(target.parent).free
+        if self.args.should_save:
+            remove_folder(target.parent / UNFINISHED)
+        freed = shutil.disk_usage(target.parent).free
+        reason = "another process failed" if failure is None else str(failure).partition("\n")[0]
+        raise CheckpointNotSavedError(
+            f"{target} could not be {what} ({reason}); {free / 1e6:,.1f} MB were free, {freed / 1e6:,.1f} MB after "
+            f"removing its files. {self._what_is_saved()} On a full disk, free space or lower save_total_limit."
+        ) from failure

@@ -1,1 +1,0 @@
-"""Checkpoints, interruptions and errors that a training run survives."""

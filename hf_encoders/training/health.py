@@ -1,0 +1,356 @@
+"""Monitors a training run: metrics that `Trainer` does not log, warnings, and a stop before weights are corrupted.
+
+Batches are counted by a forward hook on the model (`token_counts.py`), so it works in the stock `Trainer` too, padded
+or packed, with accumulation and in several processes. On a GPU nothing waits for a metric before `Trainer` logs.
+Warnings are in `warnings.py`, what stops a run in `finite_losses.py`.
+"""
+
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+from accelerate.utils import reduce
+from torch import nn
+from torch.utils.data import DataLoader
+from tqdm.auto import tqdm
+from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_callback import DefaultFlowCallback, ExportableState
+from transformers.utils import logging
+
+from hf_encoders.corpus.special_tokens import never_masked
+from hf_encoders.publishing.flops import measure_gemm_rate, predicts_tokens, training_flops
+from hf_encoders.publishing.run_files import WARNINGS_FIELD
+from hf_encoders.registration import configurations
+from hf_encoders.training.finite_losses import FiniteLossWatch
+from hf_encoders.training.health_warnings import WarningContext, new_warnings
+from hf_encoders.training.token_counts import BatchCounts, LabelFrequencies, count_batch, token_labels
+
+
+logger = logging.get_logger(__name__)
+
+# Smaller than in the benchmark: the rate is measured within a second and takes little GPU memory.
+GEMM_SIDES = {"cpu": 1024}
+GEMM_SIDE_ELSEWHERE = 4096
+GEMM_SECONDS = 0.5
+
+
+@dataclass
+class StepTimes:
+    """Seconds since the last log; evaluating, saving and logging are left out."""
+
+    seconds: float = 0.0
+    # Seconds of each wait for data, from the end of a step to the start of the next. Mixed ones include a log, an
+    # evaluation or a checkpoint, where other callbacks may have taken part of the time.
+    waits: list[float] = field(default_factory=list)
+    mixed_waits: list[float] = field(default_factory=list)
+
+    def wait_share(self) -> float | None:
+        """Share of the training time spent waiting for data, in [0, 1]; None before the first wait."""
+        waits = self.waits or self.mixed_waits
+        if not waits or not self.seconds:
+            return None
+        return min(fmean(waits) * (len(self.waits) + len(self.mixed_waits)) / self.seconds, 1.0)
+
+
+class HealthCallback(TrainerCallback, ExportableState):
+    """Adds metrics to each training log, warns, and stops at a loss that is not finite.
+
+    The metrics (table in docs/health.md) are of all processes since the last log, without the time of evaluating,
+    saving and logging: `tokens_per_second`, `padding_share`, `mask_rate`, `mfu`, `data_wait_share`, `tokens_seen`,
+    `training_seconds`, and for loss terms with one label per example `<term>_share` and `<term>_label_1_share`.
+    `mfu` is for the families of this package only, also in transformers' classes. Warnings go through transformers'
+    logger, and into `health_warnings` of the log's entry in `trainer_state.json`.
+
+    `PreTrainingTrainer` has this callback by default. In the stock `Trainer`, `HealthCallback().attach(trainer)`
+    inserts it before the integrations of `report_to`; in `callbacks=[...]` it comes after them, and its metrics are
+    only in the log.
+
+    Args:
+        unigram_cross_entropy (`float`, *optional*): Nats per token under the corpus's token frequencies. Estimated by
+            default from the labels, once there are ten per vocabulary entry.
+        source_unigrams (`Mapping[str, float]`, *optional*): The same of each source that is evaluated by itself; kept
+            for the record.
+        is_trained (`bool`, *optional*, defaults to `False`): Whether the run begins with a trained encoder, for the
+            advice of warnings.
+
+    Raises:
+        ValueError: for a cross-entropy that is not positive.
+        NonFiniteLossError: from `train`, as in `finite_losses.py`.
+    """
+
+    def __init__(
+        self,
+        unigram_cross_entropy: float | None = None,
+        source_unigrams: Mapping[str, float] | None = None,
+        is_trained: bool = False,
+    ):
+        if unigram_cross_entropy is not None and not unigram_cross_entropy > 0:
+            raise ValueError(
+                f"unigram_cross_entropy={unigram_cross_entropy} must be positive, in nats per token: leave it out "
+                "to have it estimated."
+            )
+        self.unigram_cross_entropy = unigram_cross_entropy
+        self.source_unigrams, self.is_trained = dict(source_unigrams or {}), is_trained
+        self._processes = 1
+        self._hook = None
+        self._begin_training(0, 0.0)
+
+    def __repr__(self) -> str:
+        unigram = self.unigram_cross_entropy
+        known = "to be estimated" if unigram is None else f"{unigram:.3f}"
+        return f"HealthCallback(unigram_cross_entropy={known}, tokens_seen={self.tokens_seen:,})"
+
+    def attach(self, trainer: Trainer) -> "HealthCallback":
+        """Insert before all callbacks of a trainer except the one that decides when it logs and saves."""
+        callbacks = trainer.callback_handler.callbacks
+        if self in callbacks:
+            callbacks.remove(self)
+        first = [i for i, callback in enumerate(callbacks) if isinstance(callback, DefaultFlowCallback)]
+        callbacks.insert(first[0] + 1 if first else 0, self)
+        return self
+
+    def state(self) -> dict[str, Any]:
+        """State for `trainer_state.json`, from which a resumed run continues to count."""
+        # Not yet gathered from other processes: only if another callback requested this save.
+        waiting = 0 if self._counts is None else int(self._counts[0]) * self._processes
+        return {
+            "args": {
+                "unigram_cross_entropy": self.unigram_cross_entropy,
+                "source_unigrams": self.source_unigrams,
+                "is_trained": self.is_trained,
+            },
+            "attributes": {
+                "tokens_seen": self.tokens_seen + self._counted().tokens + waiting,
+                "training_seconds": self.training_seconds + self._times.seconds,
+            },
+        }
+
+    def on_train_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: nn.Module | None = None,
+        processing_class: Any = None,
+        train_dataloader: DataLoader | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Start to monitor the model, from the counts of the checkpoint."""
+        saved = state.stateful_callbacks.get(type(self).__name__) if state.global_step else None
+        attributes = saved.get("attributes", {}) if isinstance(saved, dict) else {}
+        self._begin_training(attributes.get("tokens_seen", 0), attributes.get("training_seconds", 0.0))
+        self._processes = args.world_size
+        never_predicted = [] if masks_special_tokens(train_dataloader) else special_ids(processing_class, model)
+        self._special_ids = torch.tensor(never_predicted, dtype=torch.int64)
+        self._predicts_tokens = predicts_tokens(model)
+        self._terms = dict(getattr(model, "loss_terms", {}))
+        of_tokens = [term for term, label in self._terms.items() if label == "labels"]
+        self._token_loss = f"{of_tokens[0] if of_tokens else 'mlm'}_loss"
+        knows_vocabulary = self._predicts_tokens and hasattr(model.config, "vocab_size")
+        self._frequencies = LabelFrequencies(model.config.vocab_size) if knows_vocabulary else None
+        if self._hook is not None:
+            self._hook.remove()
+        hook = torch.compiler.disable(self._after_forward) if args.torch_compile else self._after_forward
+        self._hook = model.register_forward_hook(hook, with_kwargs=True)
+
+    def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
+        """End of the wait for data."""
+        now = time.perf_counter()
+        if self._idle_since is not None:
+            waits = self._times.mixed_waits if self._is_mixed else self._times.waits
+            waits.append(now - self._idle_since)
+            self._times.seconds += waits[-1]
+        self._began, self._is_mixed = now, False
+        self._losses.begin_step()
+
+    def on_pre_optimizer_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: nn.Module, **kwargs: Any
+    ) -> None:
+        """Stop if the step would corrupt the weights."""
+        self._losses.check(model, state.global_step, Path(args.output_dir), args.process_index, args.device)
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Start of the wait for data; before a checkpoint, gather the counts of all processes."""
+        self._idle_since = time.perf_counter()
+        self._times.seconds += self._idle_since - self._began
+        if control.should_save:
+            self._gather_counts(args.device)
+
+    def on_epoch_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """As at the end of a step; the time between epochs does not count as waiting for data."""
+        self._idle_since = None
+        if control.should_save:
+            self._gather_counts(args.device)
+
+    def on_log(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: dict, **kwargs: Any
+    ) -> None:
+        """Add metrics and warnings to a training log."""
+        if "loss" not in logs:
+            self._mark_idle()
+            return
+        if self._idle_since is not None:
+            # `Trainer` has just synchronised with the device.
+            self._times.seconds += time.perf_counter() - self._idle_since
+        self._add_up(args.device)
+        found = self._metrics(args, kwargs["model"])
+        self._window, self._times = None, StepTimes()
+        logs.update(found)
+        entry = state.log_history[-1]
+        entry.update(found)
+        schedule = args.get_warmup_steps(state.max_steps), state.max_steps
+        workers = args.dataloader_num_workers
+        context = WarningContext(*schedule, self._unigram(), workers, self._token_loss, self.is_trained)
+        warnings = new_warnings(state.log_history, context)
+        if warnings:
+            entry[WARNINGS_FIELD] = warnings
+        for message in warnings.values() if state.is_world_process_zero else ():
+            with tqdm.external_write_mode(file=sys.stderr):  # on a line of its own, above a progress bar
+                logger.warning(f"step {state.global_step}: {message}")
+        self._mark_idle()
+
+    def on_evaluate(self, *args: Any, **kwargs: Any) -> None:
+        """Leave out the time of the evaluation."""
+        self._mark_idle()
+
+    def on_save(self, *args: Any, **kwargs: Any) -> None:
+        """Leave out the time of saving."""
+        self._mark_idle()
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Count the steps since the last log, and remove the hook."""
+        self._add_up(args.device)
+        self._window, self._times = None, StepTimes()
+        self._hook.remove()
+        self._hook = None
+
+    def _begin_training(self, tokens_seen: int, training_seconds: float) -> None:
+        self.tokens_seen, self.training_seconds = tokens_seen, training_seconds
+        self._terms: dict[str, str] = {}
+        self._counts: torch.Tensor | None = None  # of this process, since counts were last gathered
+        self._window: torch.Tensor | None = None  # of all processes, since the last log
+        self._times = StepTimes()
+        self._losses = FiniteLossWatch()
+        self._idle_since: float | None = None  # None: the time until the next step is not waiting for data
+        self._is_mixed = False
+        self._began = 0.0
+
+    def _mark_idle(self) -> None:
+        if self._idle_since is not None:
+            self._idle_since, self._is_mixed = time.perf_counter(), True
+
+    def _after_forward(self, model: nn.Module, args: tuple, batch: dict[str, Any], output: Any) -> None:
+        if not model.training:
+            return
+        loss = getattr(output, "loss", None)
+        if loss is not None:
+            self._losses.see(batch, loss)
+        if "input_ids" not in batch:
+            return
+        if not self._predicts_tokens:
+            batch = {name: value for name, value in batch.items() if name != "labels"}
+        self._special_ids = self._special_ids.to(batch["input_ids"].device)
+        counts = count_batch(batch, self._special_ids, self._terms)
+        self._counts = counts if self._counts is None else self._counts + counts
+        labels = token_labels(batch)
+        if self._frequencies is not None and self.unigram_cross_entropy is None and labels is not None:
+            self._frequencies.add(labels)
+
+    def _gather_counts(self, device: torch.device) -> None:
+        """Add up the counts of all processes; a collective operation."""
+        # Zeros right after a save of the same step; on the device, because NCCL reduces nothing elsewhere.
+        nothing = torch.zeros(5 + 3 * len(self._terms), dtype=torch.int64, device=device)
+        counts = self._over_processes(nothing if self._counts is None else self._counts).cpu()
+        self._window = counts if self._window is None else self._window + counts
+        self._counts = None
+
+    def _counted(self) -> BatchCounts:
+        """Counts of all processes since the last log."""
+        return BatchCounts() if self._window is None else BatchCounts.of(self._window, list(self._terms))
+
+    def _add_up(self, device: torch.device) -> None:
+        """Add the counts since the last log to those of the run."""
+        self._gather_counts(device)
+        self.tokens_seen += self._counted().tokens
+        self.training_seconds += self._times.seconds
+
+    def _over_processes(self, values: torch.Tensor) -> torch.Tensor:
+        return values if self._processes == 1 else reduce(values, reduction="sum")
+
+    def _unigram(self) -> float | None:
+        if self.unigram_cross_entropy is not None or self._frequencies is None:
+            return self.unigram_cross_entropy
+        return self._frequencies.cross_entropy()
+
+    def _metrics(self, args: TrainingArguments, model: nn.Module) -> dict[str, float]:
+        """The metrics of a log, except those without data."""
+        counts, seconds, found = self._counted(), self._times.seconds, {}
+        if not counts.tokens or not seconds:
+            return found
+        found["tokens_per_second"] = counts.tokens / seconds
+        found["padding_share"] = 1 - counts.tokens / counts.positions
+        if counts.maskable:
+            found["mask_rate"] = counts.predicted / counts.maskable
+        for term, of_term in counts.labels.items():
+            if of_term.examples:
+                found[f"{term}_share"] = of_term.labelled / of_term.examples
+            if of_term.labelled:
+                found[f"{term}_label_1_share"] = of_term.label_1 / of_term.labelled
+        if has_known_flops(model):
+            rate = gemm_rate(arithmetic(args, model), args.device, torch.get_num_threads())
+            # float32, because MPS has no float64.
+            rate = float(self._over_processes(torch.tensor(rate, device=args.device)))
+            items = counts.squared_lengths, counts.predicted, counts.labelled
+            found["mfu"] = training_flops(model, counts.tokens, *items) / seconds / rate
+        wait_share = self._times.wait_share()
+        if wait_share is not None:
+            found["data_wait_share"] = wait_share
+        return {**found, "tokens_seen": self.tokens_seen, "training_seconds": self.training_seconds}
+
+
+def masks_special_tokens(data_loader: Any) -> bool:
+    """Whether the collator of a data loader has `mask_special_tokens=True`."""
+    collator = getattr(data_loader, "collate_fn", None)
+    collator = getattr(collator, "data_collator", collator)  # `Trainer` may wrap it to remove unused columns
+    masking = getattr(getattr(collator, "masker", None), "masking", None)
+    return bool(getattr(masking, "mask_special_tokens", False))
+
+
+def special_ids(tokenizer: Any, model: nn.Module) -> list[int]:
+    """Ids that are never predicted: the tokenizer's or, without one, the configuration's."""
+    if hasattr(tokenizer, "all_special_ids"):
+        return never_masked(tokenizer)
+    names = ("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
+    found = {getattr(model.config, name, None) for name in names}
+    return sorted(id for id in found if isinstance(id, int))
+
+
+def has_known_flops(model: nn.Module) -> bool:
+    """Whether `publishing/flops.py` covers the model: the families of this package, also in transformers' classes."""
+    known = [config.model_type for config in configurations()]
+    return isinstance(model, PreTrainedModel) and model.config.model_type.removeprefix("hfe_") in known
+
+
+def arithmetic(args: TrainingArguments, model: PreTrainedModel) -> torch.dtype:
+    """The type of the matrix products in training."""
+    if args.bf16:
+        return torch.bfloat16
+    return torch.float16 if args.fp16 else model.dtype
+
+
+@cache
+def gemm_rate(dtype: torch.dtype, device: torch.device, threads: int) -> float:
+    """FLOP/s of this process's device, measured once per number of threads, on which a CPU's rate depends."""
+    return measure_gemm_rate(dtype, device, GEMM_SIDES.get(device.type, GEMM_SIDE_ELSEWHERE), GEMM_SECONDS)

@@ -1,1 +1,0 @@
-"""What is measured and warned of while a model trains."""

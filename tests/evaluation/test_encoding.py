@@ -1,0 +1,349 @@
+"""Embeddings of many texts are those of each text alone: in their order, in batches of any size, without padding."""
+
+import accelerate
+import datasets
+import numpy as np
+import pytest
+import torch
+import transformers
+from peft import LoraConfig, PromptTuningConfig, get_peft_model
+from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+import hf_encoders
+from hf_encoders import encode
+from hf_encoders.evaluation import packed_weights
+from hf_encoders.evaluation.encoding import pooled
+from tests.evaluation.models import SENTENCES
+from tests.hub.tiny_checkpoints import BERT, FAMILIES, ROBERTA, TEXTS, Family, built_in, make_model, make_tokenizer
+from tests.models.tiny import LANGUAGES
+from tests.training.on_cuda import CUDA, CountedWaits
+
+
+ALL = [*SENTENCES, "A long, long day.", "The mat, a cat and a dog."]  # not sorted by length
+each_family = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+
+
+def make_pair(family: Family, head: str = "AutoModel") -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    fields = LANGUAGES if hasattr(family.config_class, "lang2id") else {}
+    return make_model(family, head, **fields), make_tokenizer(family)
+
+
+def one_at_a_time(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: list[str], langs: list[int] | None = None
+) -> list[torch.Tensor]:
+    """All states of each text, with what the tokenizer returns; `(tokens, D)` each."""
+    states = []
+    for number, text in enumerate(texts):
+        inputs = dict(tokenizer(text, return_tensors="pt"))
+        if langs is not None:
+            inputs["langs"] = torch.full_like(inputs["input_ids"], langs[number])
+        with torch.no_grad():
+            states.append(model(**inputs).last_hidden_state[0].float())
+    return states
+
+
+def assert_equal(found: list[torch.Tensor] | torch.Tensor, expected: list[torch.Tensor], tolerance: float = 1e-5):
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("max_tokens", [1, 40, None])
+@each_family
+def test_each_text_is_as_if_it_were_alone(
+    family: Family, max_tokens: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, tokenizer = make_pair(family)
+    states = one_at_a_time(model, tokenizer, ALL)
+    if max_tokens is None:
+        monkeypatch.setattr(packed_weights, "LEAST_TOKENS", 1)
+    budget = {"max_tokens": max_tokens}
+    assert_equal(encode(model, tokenizer, ALL, **budget), [one.mean(dim=0) for one in states])
+    assert_equal(encode(model, tokenizer, ALL, pooling="tokens", **budget), states)
+    ids = [tokenizer(text)["input_ids"] for text in ALL]
+    place = -1 if ids[0][-1] == tokenizer.cls_token_id != ids[0][0] else 0
+    assert all(row[place] == tokenizer.cls_token_id for row in ids) and (place == -1) == (family.name == "xlnet")
+    assert_equal(encode(model, tokenizer, ALL, pooling="cls", **budget), [one[place] for one in states])
+    assert len({tuple(one.mean(dim=0).tolist()) for one in states}) >= len(ALL) - 1  # a mix-up would be seen
+
+
+@each_family
+def test_truncated_texts_keep_their_special_tokens(family: Family) -> None:
+    model, tokenizer = make_pair(family)
+    cut = [tokenizer(text, truncation=True, max_length=5, return_tensors="pt") for text in ALL]
+    with torch.no_grad():
+        expected = [model(**one).last_hidden_state[0].mean(dim=0) for one in cut]
+    assert_equal(encode(model, tokenizer, ALL, max_length=5), expected)
+
+
+@each_family
+def test_no_padding_is_computed_and_batches_are_full(family: Family) -> None:
+    model, tokenizer = make_pair(family)
+    lengths = [len(tokenizer(text)["input_ids"]) for text in ALL]
+    sizes = []
+    model.register_forward_pre_hook(
+        lambda module, args, kwargs: sizes.append(kwargs["input_ids"].shape), with_kwargs=True
+    )
+    encode(model, tokenizer, ALL, max_tokens=50)
+    assert sum(tokens for _, tokens in sizes) == sum(lengths) and {rows for rows, _ in sizes} == {1}
+    assert all(tokens > 50 - max(lengths) for _, tokens in sizes[:-1]) and max(tokens for _, tokens in sizes) <= 50
+
+
+def test_languages_of_the_texts() -> None:
+    (family,) = [one for one in FAMILIES if hasattr(one.config_class, "lang2id")]
+    model, tokenizer = make_pair(family)
+    names = ["de", "en", "zh", "de", "zh", "en", "de", "zh"]
+    expected = one_at_a_time(model, tokenizer, ALL, [LANGUAGES["lang2id"][name] for name in names])
+    assert_equal(encode(model, tokenizer, ALL, pooling="tokens", max_tokens=40, languages=names), expected)
+    default = encode(model, tokenizer, ALL)
+    assert torch.equal(default, encode(model, tokenizer, ALL, languages=LANGUAGES["default_lang"]))
+    assert not torch.equal(default, encode(model, tokenizer, ALL, languages="en"))
+    with pytest.raises(ValueError, match="languages: 'fr' is not in the model's lang2id, which has de, en, zh"):
+        encode(model, tokenizer, ALL, languages="fr")
+    with pytest.raises(ValueError, match="languages has 2 names for 8 texts"):
+        encode(model, tokenizer, ALL, languages=["en", "de"])
+    for wrong in (3, {"en", "de"}, [["en"]] * 8, [None] * 8):
+        with pytest.raises(ValueError, match=r"languages(\[0\])? is a (int|set|list|NoneType): pass"):
+            encode(model, tokenizer, ALL, languages=wrong)
+    assert_equal(encode(model, tokenizer, ALL, pooling="tokens", languages=np.array(names)), expected)
+    model.config.default_lang = None
+    with pytest.raises(ValueError, match="languages has 0 names for 8 texts"):
+        encode(model, tokenizer, ALL)
+
+
+@pytest.mark.parametrize("head", ["AutoModelForMaskedLM", "AutoModelForSequenceClassification"])
+def test_a_head_is_left_out_and_modes_are_restored(head: str) -> None:
+    model, tokenizer = make_pair(BERT, head)
+    expected = one_at_a_time(model.base_model, tokenizer, ALL)
+    model.train()
+    model.base_model.encoder.layer[1].eval()
+    modes = [module.training for module in model.modules()]
+    found = encode(model, tokenizer, ALL, pooling="tokens")
+    assert_equal(found, expected)
+    assert [module.training for module in model.modules()] == modes and not found[0].requires_grad
+
+
+@pytest.mark.parametrize("family", [BERT, ROBERTA], ids=lambda family: family.name)
+def test_weights_in_16_and_8_bits(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a text alone: 8 bits quantise each token by itself; 16 bits round differently in other batches."""
+    monkeypatch.setattr(packed_weights, "LEAST_TOKENS", 1)
+    model, tokenizer = make_pair(family)
+    exact = encode(model, tokenizer, ALL)
+    half = make_pair(family)[0].bfloat16()
+    found = encode(half, tokenizer, ALL)
+    assert found.dtype == torch.float32 and 0 < (found - exact).abs().max() < 0.05
+    assert_equal(found, [one.mean(dim=0) for one in one_at_a_time(half, tokenizer, ALL)], tolerance=0.02)
+    quantize_(model, Int8DynamicActivationInt8WeightConfig())
+    found = encode(model, tokenizer, ALL)
+    assert 0 < (found - exact).abs().max() < 0.1
+    assert_equal(found, [one.mean(dim=0) for one in one_at_a_time(model, tokenizer, ALL)])
+
+
+@pytest.mark.filterwarnings("ignore")  # of peft and accelerate
+def test_adapters_and_offloaded_weights() -> None:
+    model, tokenizer = make_pair(BERT)
+    expected = encode(model, tokenizer, ALL)
+    offloaded, _ = make_pair(BERT)
+    accelerate.cpu_offload(offloaded, execution_device="cpu")
+    assert offloaded.device.type == "meta"
+    torch.testing.assert_close(encode(offloaded, tokenizer, ALL), expected, atol=1e-6, rtol=1e-6)
+    adapted = get_peft_model(model, LoraConfig(target_modules=["query", "dense"], init_lora_weights=False)).eval()
+    found = encode(adapted, tokenizer, ALL)
+    assert (found - expected).abs().max() > 0.1
+    assert_equal(found, [one.mean(dim=0) for one in one_at_a_time(adapted, tokenizer, ALL)])
+
+
+@pytest.mark.filterwarnings("ignore")  # of peft
+def test_adapters_of_a_model_with_a_head() -> None:
+    model, tokenizer = make_pair(BERT, "AutoModelForMaskedLM")
+    before = encode(model, tokenizer, ALL)
+    adapted = get_peft_model(model, LoraConfig(target_modules=["query", "dense"], init_lora_weights=False)).eval()
+    found = encode(adapted, tokenizer, ALL)
+    assert (found - before).abs().max() > 0.1
+    assert_equal(found, [one.mean(dim=0) for one in one_at_a_time(model.base_model, tokenizer, ALL)])
+
+
+@pytest.mark.filterwarnings("ignore")  # of peft
+@pytest.mark.parametrize(
+    "auto_class, task", [("AutoModelForSequenceClassification", "SEQ_CLS"), ("AutoModel", "FEATURE_EXTRACTION")]
+)
+def test_prompts_are_refused(auto_class: str, task: str) -> None:
+    """They are put before the input of a padded batch."""
+    model, tokenizer = make_pair(BERT, auto_class)
+    prompted = get_peft_model(model, PromptTuningConfig(task_type=task, num_virtual_tokens=3))
+    with pytest.raises(ValueError, match=r"model has prompts \(PromptTuningConfig\)"):
+        encode(prompted, tokenizer, ALL)
+
+
+def test_lone_surrogates_are_replaced() -> None:
+    model, tokenizer = make_pair(BERT)
+    found = encode(model, tokenizer, ["alpha \ud800 beta", "alpha \ufffd beta"])
+    assert torch.equal(found[0], found[1])
+
+
+def test_the_classification_token_of_xlms_own_tokenizer_is_the_first() -> None:
+    """It writes `<s> text </s>`, and calls `</s>` both classification token and separator."""
+    model, tokenizer = make_pair(BERT)
+    expected = encode(model, tokenizer, ALL, pooling="cls")
+    tokenizer.bos_token, tokenizer.cls_token = tokenizer.cls_token, tokenizer.sep_token
+    torch.testing.assert_close(encode(model, tokenizer, ALL, pooling="cls"), expected)
+
+
+class OnMPS(torch.Tensor):
+    """A tensor that says it is on MPS, where torch has no `segment_reduce`."""
+
+    device = torch.device("mps")
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if func is torch.Tensor.cpu:
+            return args[0].as_subclass(torch.Tensor)
+        if func is torch.segment_reduce:
+            raise NotImplementedError(func.__name__)
+        return super().__torch_function__(func, types, args, kwargs)
+
+
+def test_means_are_computed_on_the_cpu_for_mps() -> None:
+    states, bounds = torch.rand(5, 3), torch.tensor([0, 2, 5])
+    found = pooled(states.as_subclass(OnMPS), bounds.as_subclass(OnMPS))
+    torch.testing.assert_close(found, torch.stack([states[:2].mean(dim=0), states[2:].mean(dim=0)]))
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "tokens"])
+@each_family
+def test_a_batch_on_cuda_is_waited_for_when_the_next_one_is_queued(
+    family: Family, pooling: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tensors on the CPU say that they are on CUDA."""
+    model, tokenizer = make_pair(family)
+    model.set_attn_implementation("eager")
+    options = {"pooling": pooling, "max_tokens": 30, "progress": False}
+    expected, happened = encode(model, tokenizer, ALL, **options), []
+
+    class Stream:
+        def __init__(self, device: torch.device):
+            happened.append("queued")
+
+        def record_event(self) -> "Stream":
+            return self
+
+        def synchronize(self) -> None:
+            happened.append("waited for")
+
+    monkeypatch.setattr(torch.cuda, "current_stream", Stream)
+    monkeypatch.setattr(type(model), "device", CUDA)
+    with CountedWaits() as mode:
+        found = encode(model, tokenizer, ALL, **options)
+    assert mode.waits == {}
+    batches = len(happened) // 2
+    assert batches > 2 and happened == ["queued", *["queued", "waited for"] * (batches - 1), "waited for"]
+    assert_equal(found, list(expected))
+
+
+def num_packed_linears(model: PreTrainedModel, num_tokens: int = packed_weights.LEAST_TOKENS) -> int:
+    """How many multiply with weights in another layout, and none afterwards."""
+    linears = [one for one in model.modules() if isinstance(one, torch.nn.Linear)]
+    with packed_weights.packed_weights(model, num_tokens):
+        found = sum("forward" in vars(one) for one in linears)
+    assert not any("forward" in vars(one) for one in linears)
+    return found
+
+
+def test_weights_in_another_layout_are_for_many_tokens_on_a_cpu() -> None:
+    model, _ = make_pair(BERT)
+    assert num_packed_linears(model) == 13
+    assert num_packed_linears(model, packed_weights.LEAST_TOKENS - 1) == 0
+    with torch.autocast("cpu", torch.bfloat16):
+        assert num_packed_linears(model) == 0
+    model.encoder.layer[1].output.dense.register_forward_hook(lambda *inputs: None)
+    assert num_packed_linears(model) == 12
+    assert num_packed_linears(torch.compile(model)) == 0
+    model.compile()
+    assert num_packed_linears(model) == 0
+    is_supported = torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    assert num_packed_linears(make_pair(BERT)[0].bfloat16()) == (13 if is_supported else 0)
+    assert num_packed_linears(make_pair(BERT)[0].half()) == num_packed_linears(make_pair(BERT)[0].double()) == 0
+
+
+def test_a_failure_leaves_the_model_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, tokenizer = make_pair(BERT)
+    model.train().encoder.layer[1].register_forward_hook(lambda *inputs: 1 / 0)
+    monkeypatch.setattr(packed_weights, "LEAST_TOKENS", 1)
+    with pytest.raises(ZeroDivisionError):
+        encode(model, tokenizer, TEXTS)
+    assert model.training and not any("forward" in vars(one) for one in model.modules())
+
+
+@pytest.mark.parametrize("is_remote", [False, True], ids=["package", "remote code"])
+def test_compiled_models_run_what_they_can(is_remote: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint's own code is compiled whole, which is of no use here; it is the package's class, unwrapped."""
+    if is_remote:
+        monkeypatch.setattr(hf_encoders.HfeBertModel, "forward", hf_encoders.HfeBertModel.forward.__wrapped__)
+    model, tokenizer = make_pair(BERT)
+    expected, graphs = encode(model, tokenizer, ALL), []
+
+    def keep(graph: torch.fx.GraphModule, _: object) -> object:
+        graphs.append(graph)
+        return graph.forward
+
+    found = encode(torch.compile(model, backend=keep), tokenizer, ALL, max_tokens=40)
+    assert_equal(found, expected)
+    assert len(graphs) == (0 if is_remote else 1)
+    torch._dynamo.reset()
+
+
+def test_what_holds_strings_will_do() -> None:
+    model, tokenizer = make_pair(BERT)
+    expected = encode(model, tokenizer, list(TEXTS))
+    column = datasets.Dataset.from_dict({"text": TEXTS})["text"]
+    for texts in (TEXTS, np.array(TEXTS), (text for text in TEXTS), column):
+        assert torch.equal(encode(model, tokenizer, texts, progress=False), expected)
+    assert "encode" in hf_encoders.__all__
+
+
+@pytest.mark.parametrize(
+    ("texts", "arguments", "message"),
+    [
+        ([], {}, "texts is empty: pass at least one"),
+        ("The cat", {}, "texts is a str: pass a list of strings"),
+        ({"text": ["The cat"]}, {}, "texts is a dict"),
+        (None, {}, "texts is a NoneType"),
+        ({"The cat", "the dog"}, {}, "texts is a set"),
+        (np.array("The cat"), {}, "texts is a ndarray"),
+        (np.array([["The cat"]]), {}, "texts is a ndarray"),
+        (["The cat", None], {}, r"texts\[1\] is a NoneType: pass strings"),
+        ([("The cat", "the dog")], {}, r"texts\[0\] is a tuple"),
+        (["The cat", ""], {}, r"texts\[1\]='' has no tokens: leave it out"),
+        ([" \n"], {}, r"texts\[0\]=' \\n' has no tokens"),
+        ([" " * 100_000], {}, r"texts\[0\]=' {12}\.\.\. {13}' has no tokens"),
+        (["cat", "cat " * 42], {}, r"texts\[1\] has 44 tokens, the model takes 43: pass max_length=43 to truncate"),
+        (["cat"], {"max_length": 44}, "max_length=44: must be a whole number from 3 to 43"),
+        (["cat"], {"max_length": 2}, "max_length=2: must be a whole number from 3 to 43"),
+        (["cat"], {"max_tokens": 0}, "max_tokens=0: must be a whole number of at least 1"),
+        (["cat"], {"max_tokens": 9.5}, r"max_tokens=9\.5: must be"),
+        (["cat"], {"pooling": "max"}, "pooling='max': must be one of mean, cls, tokens"),
+        (["cat"], {"languages": "en"}, "languages='en': a HfeBertModel has no languages, leave it out"),
+    ],
+)
+def test_wrong_input_is_a_value_error(texts: object, arguments: dict, message: str) -> None:
+    model, tokenizer = make_pair(BERT)
+    model.register_forward_pre_hook(lambda *inputs: pytest.fail("computed"))
+    with pytest.raises(ValueError, match=message):
+        encode(model, tokenizer, texts, **arguments)
+
+
+def test_wrong_models_and_tokenizers_are_value_errors(tokenizer: PreTrainedTokenizerBase) -> None:
+    model, own = make_pair(BERT)
+    stock_class = getattr(transformers, built_in(BERT, "AutoModel"))
+    stock = stock_class(stock_class.config_class(hidden_size=12, num_hidden_layers=1, num_attention_heads=2))
+    with pytest.raises(ValueError, match="model is a BertModel: give a model of this package"):
+        encode(stock, own, TEXTS)
+    with pytest.raises(ValueError, match="model is a str"):
+        encode("bert-base-uncased", own, TEXTS)
+    with pytest.raises(ValueError, match="tokenizer is 'bert-base-uncased'"):
+        encode(model, "bert-base-uncased", TEXTS)
+    with pytest.raises(ValueError, match="tokenizer gives the id 59, and the model has vocab_size=19"):
+        encode(model, tokenizer, ["w59"])
+    with pytest.raises(ValueError, match="pooling='cls': TokenizersBackend puts no cls_token at either end"):
+        encode(model, tokenizer, ["w7"], pooling="cls")

@@ -1,0 +1,113 @@
+"""Every metric file is an `evaluate` module: loaded by its path, offline, it gives the same as the class."""
+
+import shutil
+from pathlib import Path
+
+import evaluate
+import pytest
+
+import hf_encoders.evaluation.metrics
+from tests.hub.remote_process import run_with_package, run_without_package
+from tests.hub.tiny_checkpoints import BERT, TEXTS, make_model, make_tokenizer, save_checkpoint
+
+
+FOLDER = Path(hf_encoders.evaluation.metrics.__file__).parent
+# File, configuration, input.
+CASES = [
+    ("accuracy", None, {"predictions": [0, 1, 1], "references": [0, 1, 0]}),
+    ("f1", "multilabel", {"predictions": [[0, 1]], "references": [[0, 1]], "average": "macro"}),
+    ("matthews_correlation", None, {"predictions": [0, 1, 1], "references": [0, 1, 0]}),
+    ("pair_accuracy", "sentence_order", {"predictions": [0, 1], "references": [0, -100]}),
+    ("pearson_correlation", None, {"predictions": [0.1, 0.2, 0.4], "references": [1, 2, 3]}),
+    ("seqeval", None, {"predictions": [["B-X", "O"]], "references": [["B-X", "B-Y"]]}),
+    ("spearman_correlation", None, {"predictions": [0.1, 0.2, 0.4], "references": [1, 3, 2]}),
+    (
+        "squad",
+        None,
+        {
+            "predictions": [{"id": "1", "prediction_text": "a cat"}],
+            "references": [{"id": "1", "answers": {"text": ["cat"], "answer_start": [0]}}],
+        },
+    ),
+    (
+        "squad_v2",
+        None,
+        {
+            "predictions": [{"id": "1", "prediction_text": "a cat", "no_answer_probability": 0.25}],
+            "references": [{"id": "1", "answers": {"text": [], "answer_start": []}}],
+        },
+    ),
+]
+LOAD_ALL = """
+import evaluate
+
+folder, cases = argument[:2]
+result = []
+for name, config, inputs in cases:
+    metric = evaluate.load(f"{folder}/{name}.py", config)
+    result.append([metric.name, metric.compute(**inputs)])
+"""
+LOAD_MASKED = """
+from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+checkpoint, inputs = argument[2:]
+model, tokenizer = (auto.from_pretrained(checkpoint) for auto in (AutoModelForMaskedLM, AutoTokenizer))
+masked = [
+    evaluate.load(f"{folder}/{name}.py").compute(**given, model=model, tokenizer=tokenizer)
+    for name, given in inputs.items()
+]
+result = [result, masked]
+"""
+MASKED_INPUTS = {
+    "pseudo_perplexity": {"predictions": list(TEXTS)},
+    "minimal_pair_accuracy": {"sentence_good": [TEXTS[0]], "sentence_bad": [TEXTS[1]]},
+}
+
+
+def class_of(name: str) -> type[evaluate.Metric]:
+    return next(
+        getattr(hf_encoders.evaluation.metrics, known)
+        for known in hf_encoders.evaluation.metrics.__all__
+        if getattr(hf_encoders.evaluation.metrics, known).__module__ == f"hf_encoders.evaluation.metrics.{name}"
+    )
+
+
+def check_same_as_classes(loaded: list, folder: Path) -> None:
+    for (name, config, inputs), (loaded_name, metrics) in zip(CASES, loaded, strict=True):
+        assert loaded_name == name
+        assert metrics == class_of(name)(config, cache_dir=str(folder)).compute(**inputs), name
+
+
+@pytest.mark.processes
+def test_files_load_by_path_without_the_package_each_copied_alone(tmp_path):
+    for name, _, _ in CASES:
+        (tmp_path / name).mkdir()
+        for file in (name, "squad") if name == "squad_v2" else (name,):  # it imports the rules of the first version
+            shutil.copy(FOLDER / f"{file}.py", tmp_path / name)
+    load_all = LOAD_ALL.replace("{folder}/{name}.py", "{folder}/{name}/{name}.py")
+    loaded = run_without_package(load_all, tmp_path / "home", argument=[str(tmp_path), CASES])
+    check_same_as_classes(loaded, tmp_path)
+
+
+@pytest.mark.processes
+def test_all_files_load_by_path_with_the_package(tmp_path):
+    checkpoint = save_checkpoint(make_model(BERT, "AutoModelForMaskedLM"), BERT, tmp_path / "model")
+    argument = [str(FOLDER), CASES, str(checkpoint), MASKED_INPUTS]
+    loaded, masked = run_with_package(LOAD_ALL + LOAD_MASKED, tmp_path / "home", argument=argument)
+    check_same_as_classes(loaded, tmp_path)
+    model, tokenizer = make_model(BERT, "AutoModelForMaskedLM"), make_tokenizer(BERT)
+    for (name, given), metrics in zip(MASKED_INPUTS.items(), masked, strict=True):
+        expected = class_of(name)(cache_dir=str(tmp_path)).compute(**given, model=model, tokenizer=tokenizer)
+        assert metrics == pytest.approx(expected, rel=1e-5)
+
+
+def test_every_metric_is_among_the_cases():
+    names = {name for name, _, _ in CASES} | set(MASKED_INPUTS)
+    classes = [getattr(hf_encoders.evaluation.metrics, name) for name in hf_encoders.evaluation.metrics.__all__]
+    assert {metric.__module__.rpartition(".")[2] for metric in classes} == names
+
+
+def test_metrics_are_flat_numbers(tmp_path):
+    for name, config, inputs in CASES:
+        metrics = class_of(name)(config, cache_dir=str(tmp_path)).compute(**inputs)
+        assert metrics and all(type(value) in (int, float) for value in metrics.values()), name

@@ -1,0 +1,352 @@
+import dataclasses
+import inspect
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from transformers import Trainer, TrainingArguments
+
+from hf_encoders import (
+    HfeAlbertConfig,
+    HfeAlbertForPreTraining,
+    HfeBertConfig,
+    HfeBertForMaskedLM,
+    HfeBertForPreTraining,
+)
+from hf_encoders.objectives import presets
+from hf_encoders.objectives.blocks import SentenceBlocks
+from hf_encoders.objectives.chunks import DocumentChunks
+from hf_encoders.objectives.collators import DataCollatorForMaskedLM
+from hf_encoders.objectives.masking import Masking
+from hf_encoders.objectives.pair_collators import (
+    DataCollatorForNextSentencePrediction,
+    DataCollatorForSentenceOrderPrediction,
+)
+from tests.corpus.corpora import TINY_MODEL, make_dataset, random_documents
+
+
+def documents(num_documents=30, seed=0):
+    return make_dataset(random_documents(num_documents, seed, (2, 9), (2, 9)))
+
+
+def test_rows_are_padded_to_the_longest_and_to_a_multiple(tokenizer):
+    rows = [{"input_ids": [1, 7, 8, 9, 2]}, {"input_ids": [1, 7, 2]}]
+    for multiple, width in ((None, 5), (8, 8)):
+        batch = DataCollatorForMaskedLM(tokenizer, pad_to_multiple_of=multiple)(rows)
+        assert {name: tuple(value.shape) for name, value in batch.items()} == dict.fromkeys(
+            ("attention_mask", "input_ids", "labels"), (2, width)
+        )
+        assert batch["attention_mask"].sum(dim=1).tolist() == [5, 3]
+        assert (batch["input_ids"][1, 3:] == 0).all() and (batch["labels"][1, 3:] == -100).all()
+        assert all(value.dtype == torch.int64 for value in batch.values())
+
+
+def test_token_types_of_tokenized_rows_are_kept(tokenizer):
+    rows = [
+        {"input_ids": [1, 7, 2, 8, 2], "token_type_ids": [0, 0, 0, 1, 1]},
+        {"input_ids": [1, 7, 2], "token_type_ids": [0] * 3},
+    ]
+    batch = DataCollatorForMaskedLM(tokenizer)(rows)
+    assert batch["token_type_ids"].tolist() == [[0, 0, 0, 1, 1], [0, 0, 0, 0, 0]]
+
+
+def test_plain_rows_follow_torchs_generator(tokenizer):
+    rows = [{"input_ids": [1, *range(10, 50), 2]}]
+    collator = DataCollatorForMaskedLM(tokenizer)
+    torch.manual_seed(5)
+    first, second = collator(rows)["labels"], collator(rows)["labels"]
+    torch.manual_seed(5)
+    assert torch.equal(first, collator(rows)["labels"])
+    assert not torch.equal(first, second)
+
+
+@pytest.mark.parametrize(
+    "pair_collator", [DataCollatorForNextSentencePrediction, DataCollatorForSentenceOrderPrediction]
+)
+def test_pairs_have_special_tokens_segments_and_no_more_than_max_length(tokenizer, pair_collator):
+    chunks = DocumentChunks(documents(), max_length=20, redraw=False)
+    collator = pair_collator(tokenizer, max_length=20, mask_probability=1e-9)
+    batch = collator([chunks[i] for i in range(len(chunks))])
+    for ids, types, mask in zip(batch["input_ids"], batch["token_type_ids"], batch["attention_mask"], strict=True):
+        length = int(mask.sum())
+        ids, types = ids[:length], types[:length]
+        separators = (ids == 2).nonzero().flatten()
+        assert length <= 20 and ids[0] == 1 and (ids == 1).sum() == 1
+        assert len(separators) <= 2 and separators[-1] == length - 1  # one behind a single sentence
+        assert types.tolist() == [0] * (separators[0] + 1) + [1] * (length - separators[0] - 1)
+    label = batch[collator.label_name]
+    assert label.shape == (len(chunks),) and set(label.tolist()) == {-100, 0, 1}
+    has_second = (batch["input_ids"] == 2).sum(dim=1) == 2
+    assert bool(has_second[label >= 0].all()) and 0 < int((~has_second).sum()) <= int((label < 0).sum())
+
+
+def test_a_lone_sentence_gets_no_pair_label_and_one_separator(tokenizer):
+    collator = DataCollatorForSentenceOrderPrediction(tokenizer, max_length=16)
+    batch = collator([{"input_ids": [[10, 11]]}, {"input_ids": [[10], [11]]}])
+    assert batch["sentence_order_label"].tolist()[0] == -100
+    assert batch["token_type_ids"][0].tolist() == [0] * 5
+    assert batch["attention_mask"][0].sum() == 4
+
+
+@pytest.mark.parametrize(
+    "pair_collator", [DataCollatorForNextSentencePrediction, DataCollatorForSentenceOrderPrediction]
+)
+def test_an_example_is_the_same_in_any_batch(tokenizer, pair_collator):
+    chunks = DocumentChunks(documents(), max_length=24, redraw=False)
+    collator = pair_collator(tokenizer, max_length=24)
+    examples = [chunks[i] for i in range(10)]
+    together = collator(examples)
+    for i, example in enumerate(examples):
+        alone = collator([example])
+        length = int(alone["attention_mask"].sum())
+        for name, value in alone.items():
+            assert torch.equal(value[0], together[name][i] if value.dim() == 1 else together[name][i, :length])
+
+
+def unpadded(batch):
+    """Ids with what was masked put back, without padding."""
+    tokens = batch["input_ids"].where(batch["labels"] == -100, batch["labels"])
+    return [row[mask.bool()].tolist() for row, mask in zip(tokens, batch["attention_mask"], strict=True)]
+
+
+def test_chunks_are_one_text_for_masked_language_modelling_alone(tokenizer):
+    chunks = DocumentChunks(documents(), max_length=12, redraw=False)
+    batch = DataCollatorForMaskedLM(tokenizer)([chunks[i] for i in range(len(chunks))])
+    assert "token_type_ids" not in batch
+    for i, row in enumerate(unpadded(batch)):
+        tokens = np.concatenate(chunks[i].sentences(0)).tolist()
+        assert row == [1, *tokens[:10], 2]
+
+
+def test_examples_of_several_corpora_in_one_batch_draw_from_their_own(tokenizer):
+    """A batch of `ConcatDataset`: negatives come from the corpus of the example."""
+    sets = [
+        DocumentChunks(
+            datasets.Dataset.from_dict({"input_ids": [[[base + d, base + d]] * 4 for d in range(5)]}), 16, redraw=False
+        )
+        for base in (10, 30)
+    ]
+    both = torch.utils.data.ConcatDataset(sets)
+    batch = DataCollatorForNextSentencePrediction(tokenizer, 16)([both[i] for i in (0, 5, 1, 6, 7, 2)])
+    for row, high in zip(unpadded(batch), (False, True, False, True, True, False), strict=True):
+        assert {token >= 30 for token in row if token > 4} == {high}
+    one_by_one = DataCollatorForNextSentencePrediction(tokenizer, 16)([sets[1][1]])
+    assert unpadded(batch)[3] == unpadded(one_by_one)[0]
+
+
+def test_whole_words_of_a_segmented_corpus(tokenizer):
+    """Column `word_starts`: words of two and one tokens, in blocks and in pairs."""
+    ids = [[[10, 11, 12, 13, 14, 15]] * 4, [[20, 21, 22, 23, 24, 25]] * 4]
+    starts = [[[1, 0, 1, 1, 0, 1]] * 4] * 2
+    features = datasets.Features(
+        {
+            "input_ids": datasets.List(datasets.List(datasets.Value("int32"))),
+            "word_starts": datasets.List(datasets.List(datasets.Value("uint8"))),
+        }
+    )
+    corpus = datasets.Dataset.from_dict({"input_ids": ids, "word_starts": starts}, features=features)
+    options = {"unit": "word", "mask_probability": 0.4}
+    for dataset, collator in (
+        (SentenceBlocks(corpus, 40, redraw=False), DataCollatorForMaskedLM(tokenizer, **options)),
+        (DocumentChunks(corpus, 40, redraw=False), DataCollatorForSentenceOrderPrediction(tokenizer, 40, **options)),
+    ):
+        batch = collator(dataset.__getitems__(range(len(dataset))) * 20)
+        labels = batch["labels"][batch["labels"] != -100].tolist()
+        assert {label % 10 for label in labels} == set(range(6))
+        for row in batch["labels"].tolist():
+            for left, right in zip(row, row[1:], strict=False):
+                for first in (10, 13, 20, 23):
+                    assert (left == first) == (right == first + 1)
+
+
+def test_parts_of_a_batch_have_one_form(tokenizer):
+    texts = SentenceBlocks(documents(), 24, redraw=False)
+    with pytest.raises(ValueError, match="token_type_ids is present in some examples"):
+        DataCollatorForMaskedLM(tokenizer)([texts[0], {"input_ids": [1, 5, 2], "token_type_ids": [0, 0, 0]}])
+    with pytest.raises(ValueError, match="made of examples of DocumentChunks"):
+        DataCollatorForSentenceOrderPrediction(tokenizer)([texts[0]])
+
+
+def test_pairs_are_sampled_again_every_epoch(tokenizer):
+    chunks = DocumentChunks(documents(), max_length=24)
+    collator = DataCollatorForNextSentencePrediction(tokenizer, max_length=24)
+    epochs = []
+    for epoch in (0, 1, 0):
+        chunks.set_epoch(epoch)
+        epochs.append(collator([chunks[i] for i in range(len(chunks))]))
+    assert torch.equal(epochs[0]["input_ids"], epochs[2]["input_ids"])
+    assert not torch.equal(epochs[0]["next_sentence_label"], epochs[1]["next_sentence_label"])
+
+
+def test_plain_rows_of_sentences_work_for_sentence_order(tokenizer):
+    rows = documents()
+    order = DataCollatorForSentenceOrderPrediction(tokenizer, max_length=24)([rows[i] for i in range(20)])
+    assert set(order["sentence_order_label"].tolist()) == {0, 1}
+
+
+def test_padding_of_plain_rows_stays_padding(tokenizer):
+    rows = [
+        {"input_ids": [1, 10, 2, 0, 0, 0], "attention_mask": [1, 1, 1, 0, 0, 0]},
+        {"input_ids": [0, 1, 10, 11, 2, 0], "attention_mask": [0, 1, 1, 1, 1, 0]},
+    ]
+    batch = DataCollatorForMaskedLM(tokenizer, mask_probability=1e-9)(rows)
+    assert batch["attention_mask"].tolist() == [[1, 1, 1, 0], [1, 1, 1, 1]]
+    assert torch.where(batch["labels"] == -100, batch["input_ids"], batch["labels"]).tolist() == [
+        [1, 10, 2, 0],
+        [1, 10, 11, 2],
+    ]
+
+
+TRAINED = {
+    "mlm": (HfeBertForMaskedLM, HfeBertConfig, DataCollatorForMaskedLM, {}),
+    "nsp": (HfeBertForPreTraining, HfeBertConfig, DataCollatorForNextSentencePrediction, {"max_length": 24}),
+    "sop": (HfeAlbertForPreTraining, HfeAlbertConfig, DataCollatorForSentenceOrderPrediction, {"max_length": 24}),
+}
+
+
+@pytest.mark.parametrize("objective", TRAINED)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_stock_trainer_in_its_default_settings(tokenizer, objective, workers, tmp_path):
+    """Every epoch is sampled again, also in workers; `remove_unused_columns` stays True."""
+    model_class, config_class, collator_class, arguments = TRAINED[objective]
+    model = model_class(config_class(**TINY_MODEL))
+    corpus = documents()
+    dataset = SentenceBlocks(corpus, 24) if objective == "mlm" else DocumentChunks(corpus, 24)
+    collator, seen = collator_class(tokenizer, **arguments), []
+    inner = model.forward
+
+    def forward(**inputs):
+        seen.append(inputs)
+        return inner(**inputs)
+
+    forward.__signature__ = __import__("inspect").signature(inner)
+    model.forward = forward
+    trainer = Trainer(
+        model=model,
+        args=TrainingArguments(
+            tmp_path,
+            num_train_epochs=2,
+            per_device_train_batch_size=1000,
+            report_to="none",
+            save_strategy="no",
+            dataloader_num_workers=workers,
+            use_cpu=True,
+            disable_tqdm=True,
+        ),
+        train_dataset=dataset,
+        data_collator=collator,
+    )
+    trainer.train()
+    first, second = (batch["labels"][batch["labels"] != -100].tolist() for batch in seen)
+    assert first != second
+    assert len(seen[0]["labels"]) == len(dataset)
+
+
+def test_wrong_settings_are_refused(tokenizer):
+    with pytest.raises(ValueError, match="mask_probability=1.5"):
+        DataCollatorForMaskedLM(tokenizer, mask_probability=1.5)
+
+
+@pytest.mark.parametrize(
+    ("missing", "message"),
+    [
+        ("mask_token", "no mask_token"),
+        ("pad_token", "no pad_token"),
+        ("cls_token", "no cls_token"),
+        ("sep_token", "no sep_token"),
+    ],
+)
+def test_tokenizers_without_the_tokens_needed_are_refused(tokenizer, missing, message):
+    setattr(tokenizer, missing, None)
+    with pytest.raises(ValueError, match=message):
+        DataCollatorForMaskedLM(tokenizer)
+
+
+def test_rows_of_the_wrong_form_are_refused(tokenizer):
+    with pytest.raises(ValueError, match="SentenceBlocks"):
+        DataCollatorForMaskedLM(tokenizer)([{"input_ids": [[1, 2], [3]]}])
+    with pytest.raises(ValueError, match="list of sentences"):
+        DataCollatorForSentenceOrderPrediction(tokenizer, 16)([{"input_ids": [1, 2, 3]}])
+    with pytest.raises(ValueError, match="max_length is needed"):
+        DataCollatorForSentenceOrderPrediction(tokenizer)([{"input_ids": [[1, 2], [3]]}])
+    with pytest.raises(ValueError, match="train on DocumentChunks"):
+        DataCollatorForNextSentencePrediction(tokenizer, 16)([{"input_ids": [[1, 2], [3]]}])
+    with pytest.raises(ValueError, match="pad_to_multiple_of=-3"):
+        DataCollatorForMaskedLM(tokenizer, pad_to_multiple_of=-3)
+
+
+def test_the_longest_pair_is_the_datasets(tokenizer):
+    chunks = DocumentChunks(documents(), max_length=24, redraw=False)
+    batch = DataCollatorForNextSentencePrediction(tokenizer)([chunks[i] for i in range(len(chunks))])
+    assert batch["input_ids"].shape[1] == 24
+    with pytest.raises(ValueError, match="max_length=16 of the data collator is not the dataset's, 24"):
+        DataCollatorForNextSentencePrediction(tokenizer, 16)([chunks[0]])
+
+
+def test_chunks_of_another_objective_are_refused(tokenizer):
+    chunks = DocumentChunks(documents(), max_length=24, redraw=False, **presets.BERT_CHUNKS)
+    for collator in (DataCollatorForMaskedLM(tokenizer), DataCollatorForSentenceOrderPrediction(tokenizer)):
+        with pytest.raises(ValueError, match="put_back=True"):
+            collator([chunks[0]])
+    with pytest.raises(ValueError, match="max_length=4"):
+        DataCollatorForSentenceOrderPrediction(tokenizer, max_length=4)
+
+
+COLLATORS = [
+    DataCollatorForMaskedLM,
+    DataCollatorForNextSentencePrediction,
+    DataCollatorForSentenceOrderPrediction,
+]
+
+
+@pytest.mark.parametrize("collator_class", COLLATORS)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mlm_probability": 0.15}, "takes no 'mlm_probability': it is mask_probability here"),
+        ({"return_tensors": "pt"}, "'return_tensors': leave it out, batches are torch tensors"),
+        ({"mlm": True}, "'mlm': leave it out, tokens are always masked"),
+        ({"mask_replace_prob": 0.8}, "it is mask_replace_probability here"),
+        ({"random_replace_prob": 0.1}, "it is random_replace_probability here"),
+        ({"whole_word_mask": True}, "write unit='word'"),
+        ({"seed": 1}, "'seed': leave it out, the dataset has it"),
+        ({"mask_probabilty": 0.2}, "did you mean 'mask_probability'"),
+        ({"foo": 1}, "'foo': its options are tokenizer, .*pad_to_multiple_of, .*mask_probability, .*random_tokens"),
+    ],
+)
+def test_names_of_other_libraries_are_answered_with_ours(tokenizer, collator_class, options, message):
+    with pytest.raises(ValueError, match=message) as raised:
+        collator_class(tokenizer, **options)
+    assert str(raised.value).startswith(f"{collator_class.__name__} takes no ")
+
+
+@pytest.mark.parametrize("collator_class", COLLATORS)
+def test_options_are_in_the_signature(tokenizer, collator_class):
+    parameters = inspect.signature(collator_class).parameters
+    expected = {field.name: field.default for field in dataclasses.fields(Masking)}
+    assert {name: parameters[name].default for name in expected} == expected
+    assert {"tokenizer", "packed", "pad_to_multiple_of", "first_position"} < parameters.keys()
+    assert all(one.kind is not one.VAR_KEYWORD for one in parameters.values()) and len(parameters) == len(
+        {*parameters}
+    )
+    defaults = {name: one.default for name, one in parameters.items() if one.default is not one.empty}
+    assert collator_class(tokenizer, **defaults).masker.masking == Masking()
+
+
+def test_a_name_is_not_a_tokenizer():
+    with pytest.raises(ValueError, match=r"tokenizer is 'bert-base': give .*from_pretrained\('bert-base'\)"):
+        DataCollatorForMaskedLM("bert-base")
+
+
+def test_multiples_work_in_every_collator(tokenizer):
+    for collator_class in COLLATORS[1:]:
+        batch = collator_class(tokenizer, pad_to_multiple_of=8)([DocumentChunks(documents(), 16, redraw=False)[0]])
+        assert batch["input_ids"].shape[1] % 8 == 0
+
+
+def test_batches_are_torch_tensors_as_callers_of_other_collators_ask_for(tokenizer):
+    collator, rows = DataCollatorForMaskedLM(tokenizer), [{"input_ids": [1, 10, 11, 2]}]
+    assert collator(rows, return_tensors="pt")["input_ids"].shape == (1, 4)
+    with pytest.raises(ValueError, match="return_tensors='np': batches are torch tensors"):
+        collator(rows, return_tensors="np")

@@ -1,0 +1,274 @@
+"""Several sources in one dataset: shares, whole passes, random numbers of their own."""
+
+import math
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from hf_encoders import (
+    DataCollatorForDialogueLM,
+    DataCollatorForMaskedLM,
+    DataCollatorForNextSentencePrediction,
+    Dialogues,
+    DocumentChunks,
+    SentenceBlocks,
+    TokenBudget,
+)
+from hf_encoders.objectives.examples import EpochDataset
+from hf_encoders.objectives.mixture import MixedExamples, passes_table, passes_warnings, source_seed
+from tests.corpus.corpora import equal_documents, make_dataset, random_documents
+
+
+SIZES = {"a": 1_000_000, "b": 300_000, "c": 50_000, "d": 2_000}
+# Shares and passes an epoch by alpha: share ** alpha of XLM's `set_sampling_probs` on these sizes.
+TABLE = {
+    1.0: ([0.7396, 0.2219, 0.0370, 0.0015], [1, 1, 1, 1]),
+    0.7: ([0.6385, 0.2749, 0.0784, 0.0082], [0.863, 1.239, 2.120, 5.569]),
+    0.5: ([0.5506, 0.3016, 0.1231, 0.0246], [0.744, 1.359, 3.329, 16.65]),
+    0.3: ([0.4427, 0.3085, 0.1802, 0.0686], [0.599, 1.390, 4.873, 46.38]),
+}
+
+
+class Numbered(EpochDataset):
+    """A dataset of so many examples that gives (name, pass, example), without a corpus."""
+
+    def __init__(self, size, name=""):
+        super().__init__(seed=0, redraw=True)
+        self.size, self.name = size, name
+
+    def __len__(self):
+        return self.size
+
+    def examples(self, indices):
+        return [(self.name, self.epoch, int(index)) for index in indices]
+
+
+def blocks(count: int, seed: int = 0, documents: int = 0) -> SentenceBlocks:
+    """As many blocks of one document each."""
+    texts = random_documents(count, documents, (3, 4), (6, 7))
+    return SentenceBlocks(make_dataset(texts), 20, cross_documents=False, seed=seed)
+
+
+def mixture(**options) -> MixedExamples:
+    return MixedExamples({"en": blocks(11), "de": blocks(5, documents=1), "gsw": blocks(2, documents=2)}, **options)
+
+
+def drawn(mixed: MixedExamples, epoch: int) -> dict[str, list[tuple[int, int]]]:
+    """(pass, example) of each source in an epoch."""
+    found = {name: [] for name in mixed.sources}
+    for part in mixed.at_epoch(epoch)[:]:
+        for name, number, example in part:
+            found[name].append((number, example))
+    return found
+
+
+@pytest.mark.parametrize("alpha", TABLE)
+def test_shares_and_passes_of_the_table(alpha):
+    mixed = MixedExamples({name: Numbered(size) for name, size in SIZES.items()}, alpha=alpha)
+    shares, passes = TABLE[alpha]
+    assert [round(share, 4) for share in mixed.shares.values()] == shares
+    for found, expected in zip(mixed.passes.values(), passes, strict=True):
+        assert float(f"{found:.4g}") == pytest.approx(expected, abs=0.0006 if expected < 10 else 0.006)
+    counts = mixed.counts_before(1)
+    assert counts.sum() == sum(SIZES.values()) == len(mixed)
+    assert np.abs(counts - np.array(list(mixed.shares.values())) * len(mixed)).max() < 1
+    warned = passes_warnings(mixed.passes)
+    assert [f"{passes[-1]:.1f} times" in one for one in warned] == [True] * (alpha <= 0.5)
+    last = passes_table([(mixed, 3.0), (mixed, 1.0)]).splitlines()[-1].split()
+    assert last[0] == "d" and float(last[-1]) == pytest.approx(4 * passes[-1], rel=0.005)
+
+
+@pytest.mark.parametrize("options", [{"alpha": 0.3}, {"weights": {"en": 1, "de": 2.5, "gsw": 0.7}}, {}])
+@pytest.mark.parametrize("length", [None, 7, 50])
+def test_whole_passes_and_exact_counts_over_epochs(options, length):
+    """After any number of epochs, examples of a source differ by one in how often they came, and never in a pass."""
+    sizes = {"en": 11, "de": 5, "gsw": 3}
+    mixed = MixedExamples({n: Numbered(s, n) for n, s in sizes.items()}, examples_per_epoch=length, **options)
+    came = {name: [] for name in sizes}
+    for epoch in range(6):
+        for name, found in drawn(mixed, epoch).items():
+            came[name] += found
+        assert sum(map(len, came.values())) == (epoch + 1) * len(mixed)
+        for name, share in mixed.shares.items():
+            assert abs(len(came[name]) - share * (epoch + 1) * len(mixed)) < 1
+            assert len(set(came[name])) == len(came[name])  # no example twice in a pass
+            often = np.bincount([example for _, example in came[name]], minlength=sizes[name])
+            assert often.max() - often.min() <= 1
+
+
+def test_a_pass_has_an_order_of_its_own():
+    mixed = MixedExamples({"en": Numbered(40, "en")}, examples_per_epoch=40)
+    orders = [[example for _, example in drawn(mixed, epoch)["en"]] for epoch in range(3)]
+    assert all(sorted(order) == list(range(40)) for order in orders)
+    assert len(set(map(tuple, orders))) == 3 and orders[0] != list(range(40))
+
+
+def test_other_sources_change_no_random_number_of_a_source():
+    sources = {"en": blocks(11), "de": blocks(5, documents=1)}
+    mixed, turned = MixedExamples(sources), MixedExamples(dict(reversed(sources.items())))
+    more = MixedExamples({**sources, "a": blocks(4, documents=3)})
+    for one in (mixed, turned, more):
+        one.set_epoch(1)
+    keys = [{part.languages[0]: part.keys.tolist() for part in one[:]} for one in (mixed, turned, more)]
+    assert keys[0] == keys[1] and set(keys[2]) == {"a", "en", "de"}
+    assert [keys[2][name] for name in ("en", "de")] == [keys[0][name] for name in ("en", "de")]
+
+
+def test_sources_share_no_random_number_though_their_text_and_seed_are_the_same():
+    mixed = MixedExamples({"one": blocks(9, seed=3), "two": blocks(9, seed=3)}, seed=3)
+    keys = [key for epoch in range(3) for part in mixed.at_epoch(epoch)[:] for key in part.keys.tolist()]
+    assert len(set(keys)) == len(keys) == 54
+    seeds = {source_seed(seed, name) for seed in range(20) for name in ("en", "de", "EN", "", "ab", "a")}
+    assert len(seeds) == 120 and all(0 <= seed < 2**63 for seed in seeds)
+
+
+def test_each_pass_is_masked_anew(tokenizer):
+    """Two documents that an epoch reads four times: other masks in each pass."""
+    mixed = MixedExamples({"en": blocks(9), "gsw": blocks(2, documents=2)}, weights={"en": 1, "gsw": 1}, seed=5)
+    mixed = MixedExamples(mixed.sources, weights={"en": 1, "gsw": 1}, examples_per_epoch=16, seed=5)
+    mixed.set_epoch(0)
+    (found,) = [part for part in mixed[:] if part.languages[0] == "gsw"]
+    batch = DataCollatorForMaskedLM(tokenizer, mask_probability=0.3)([found])
+    assert len(found) == 8 and len(set(found.keys.tolist())) == 8
+    assert len({tuple(row) for row in (batch["labels"] != -100).tolist()}) > 4
+
+
+def test_a_batch_is_one_object_for_each_source_and_the_same_in_parts(tokenizer):
+    mixed, collator = mixture(alpha=0.5), DataCollatorForMaskedLM(tokenizer)
+    mixed.set_epoch(2)
+    order = np.random.default_rng(0).permutation(len(mixed))
+    whole = mixed.__getitems__(order)
+    assert [part.languages[0] for part in whole] == ["de", "en", "gsw"] and sum(map(len, whole)) == 18
+
+    def rows(parts):
+        batch = collator(parts)
+        return list(zip(batch["input_ids"].tolist(), batch["labels"].tolist(), strict=True))
+
+    halves = rows(mixed.__getitems__(order[:7])) + rows(mixed.__getitems__(order[7:]))
+    assert sorted(halves) == sorted(rows(whole))
+    assert len(mixed[3]) == 1 and sum(map(len, mixed[3:9])) == 6 and sum(map(len, mixed[[-1, 0]])) == 2
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_any_process_that_reads_an_example_reads_the_same(tokenizer, workers):
+    """In workers, pickled, or a copy in another epoch."""
+    mixed = mixture(alpha=0.4, languages={"gsw": "de"})
+    mixed.set_epoch(1)
+    mixed[:]
+    copies = [mixed, pickle.loads(pickle.dumps(mixed)), mixture(alpha=0.4, languages={"gsw": "de"}).at_epoch(1)]
+    mixed.at_epoch(4)[:]
+    loader = DataLoader(mixed, batch_size=4, num_workers=workers, collate_fn=lambda parts: parts)
+    keys = [[key for parts in loader for part in parts for key in part.keys.tolist()]]
+    keys += [[key for part in one[:] for key in part.keys.tolist()] for one in copies]
+    assert all(one == keys[0] for one in keys)
+    assert [set(part.languages) for part in mixed[:]] == [{"de"}, {"en"}, {"de"}]
+
+
+def test_pairs_stay_within_a_source(tokenizer):
+    """Tokens below 30 in one source, above in the other: no pair has both, also with a random second segment."""
+    texts = {"low": (5, 30), "high": (30, 60)}
+    sources = {}
+    for name, (first, last) in texts.items():
+        generator = np.random.default_rng(first)
+        documents = [[generator.integers(first, last, 4).tolist() for _ in range(6)] for _ in range(12)]
+        sources[name] = DocumentChunks(make_dataset(documents), 24)
+    mixed = MixedExamples(sources, weights={"low": 3, "high": 1})
+    collator = DataCollatorForNextSentencePrediction(
+        tokenizer, mask_replace_probability=0, random_replace_probability=0
+    )
+    labels = []
+    for epoch in range(3):
+        batch = collator(mixed.at_epoch(epoch)[:])
+        labels += batch["next_sentence_label"].tolist()
+        for row in batch["input_ids"].tolist():
+            text = [i for i in row if i >= 5]
+            assert max(text) < 30 or min(text) >= 30
+    assert {0, 1} <= set(labels)
+
+
+def test_labels_and_roles_go_with_their_dialogues_where_a_batch_crosses_passes(tokenizer):
+    turns = [[[i], [i + 1], [i + 2]] for i in range(10, 25, 3)]
+    mixed = MixedExamples({"talk": Dialogues(make_dataset(turns), 12)}, examples_per_epoch=8).at_epoch(0)
+    batch = DataCollatorForDialogueLM(tokenizer)(mixed[:])
+    alone = [DataCollatorForDialogueLM(tokenizer)([mixed[i]]) for i in range(8)]
+    assert len(mixed[:]) == 2  # of the two passes
+    for name in ("input_ids", "token_type_ids", "labels", "next_sentence_label"):
+        assert batch[name].tolist() == torch.cat([one[name] for one in alone]).tolist()
+
+
+def test_weights_of_zero_leave_a_source_out():
+    mixed = mixture(weights={"en": 1, "de": 0, "gsw": 1})
+    mixed.set_epoch(0)
+    assert [part.languages[0] for part in mixed[:]] == ["en", "gsw"]
+    assert len(mixed) == 13 and mixed.passes == {"de": 0.0, "en": 6.5 / 11, "gsw": 6.5 / 2}
+
+
+def test_a_source_that_is_left_out_does_not_lengthen_the_epoch(caplog):
+    alone = MixedExamples({"a": Numbered(11), "b": Numbered(1100)}, weights={"a": 1, "b": 0})
+    assert len(alone) == 11 and alone.passes == {"a": 1.0, "b": 0.0}
+    assert "a model memorizes" not in caplog.text
+
+
+def test_evaluation_is_always_that_of_the_first_epoch():
+    mixed = mixture(redraw=False)
+    first = [part.keys.tolist() for part in mixed[:]]
+    mixed.set_epoch(3)
+    assert [part.keys.tolist() for part in mixed[:]] == first
+
+
+def test_the_share_of_every_batch_is_that_of_the_mixture():
+    """Under a random sampler, within five standard errors of 40 batches of 9 drawn without replacement."""
+    mixed = MixedExamples({"en": Numbered(300), "de": Numbered(60)}, alpha=0.5)
+    order = torch.randperm(360, generator=torch.Generator().manual_seed(0)).view(40, 9).numpy()
+    mixed.set_epoch(0)
+    offsets = mixed.counts_before(1)
+    share = mixed.shares["de"]
+    found = (order < offsets[0]).mean(axis=1)
+    assert found.mean() == pytest.approx(share, abs=1 / 360)
+    assert found.std() == pytest.approx(math.sqrt(share * (1 - share) / 9), rel=5 / math.sqrt(80))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"alpha": 0.3, "weights": {"en": 1}}, "alpha=0.3 and weights={'en': 1}: give one of them"),
+        ({"alpha": 0}, r"alpha=0 must be in \(0, 1\]"),
+        ({"alpha": 1.5}, r"alpha=1.5 must be in \(0, 1\]"),
+        ({"alpha": math.nan}, r"alpha=nan must be in \(0, 1\]"),
+        ({"alpha": "0.3"}, r"alpha='0.3' must be in \(0, 1\]"),
+        ({"weights": {}}, "weights={} must name each source"),
+        ({"weights": {"en": -1, "de": 1, "gsw": 1}}, "weights: en=-1 must be a number of at least 0"),
+        ({"weights": {"en": math.inf, "de": 1, "gsw": 1}}, "weights: en=inf must be a number of at least 0"),
+        ({"weights": {"en": 0, "de": 0, "gsw": 0}}, "one of them must be above 0"),
+        ({"weights": {"en": 1, "de": 1}}, "weights: source 'gsw' has none: the sources are de, en, gsw"),
+        ({"weights": {"en": 1, "fr": 1}}, "weights: there is no source 'fr': the sources are de, en, gsw"),
+        ({"languages": {"fr": "fr"}}, "languages: there is no source 'fr'"),
+        ({"weights": {"en": 1, "de": 1, "gsw": 0.01}}, "source 'gsw' has 0.09 of the 18 examples of an epoch: raise"),
+        ({"examples_per_epoch": 0.5}, "examples_per_epoch=0.5 must be a whole number"),
+        ({"examples_per_epoch": 3}, "source 'de' has 0.83 of the 3 examples of an epoch"),
+    ],
+)
+def test_wrong_options(options, said):
+    with pytest.raises(ValueError, match=said):
+        mixture(**options)
+
+
+def test_wrong_sources(tokenizer):
+    groups = TokenBudget(blocks(9), DataCollatorForMaskedLM(tokenizer), 100)
+    for sources, said in (
+        ({}, "give one dataset for each name"),
+        ([blocks(3)], "give one dataset for each name"),
+        ({"en": equal_documents(3)}, "'en' is a Dataset: give datasets of this package"),
+        ({1: blocks(3)}, "the name 1 must be a str"),
+        ({"en": groups}, "'en' is a TokenBudget: .* streams, groups and mixtures cannot be sources"),
+        ({"en": mixture()}, "'en' is a MixedExamples"),
+        ({"en": Numbered(0)}, "'en' is a Numbered: give datasets of this package with examples"),
+        ({"en": SentenceBlocks(equal_documents(3), 20, redraw=False)}, "'en' has redraw=False, so all passes"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            MixedExamples(sources)
+    with pytest.raises(ValueError, match="epoch of the dataset was not set"):
+        mixture()[0]

@@ -1,0 +1,70 @@
+"""Rows of a plain dataset: what is no row of tokens is refused, by column and row."""
+
+import numpy as np
+import pytest
+import torch
+from transformers import BatchEncoding
+
+from hf_encoders.objectives.batches import rows_of_mappings
+
+
+GOOD = {"input_ids": [1, 5, 2], "token_type_ids": [0, 0, 1], "attention_mask": [1, 1, 1]}
+
+
+@pytest.mark.parametrize("kind", [list, tuple, np.array, torch.tensor, lambda row: np.array(row, dtype=np.uint16)])
+def test_rows_of_any_kind(kind):
+    given = [
+        {name: kind(values) for name, values in row.items()}
+        for row in (GOOD, {"input_ids": [0, 1, 6], "token_type_ids": [0, 0, 1], "attention_mask": [0, 1, 1]})
+    ]
+    for features in (
+        given,
+        [BatchEncoding(row) for row in given],
+        [GOOD, given[1]],
+        [given[0] | {"label": 1}, given[1]],
+    ):
+        rows = rows_of_mappings(features)
+        assert rows.ids.tolist() == [1, 5, 2, 1, 6]
+        assert rows.token_type_ids.tolist() == [0, 0, 1, 0, 1]
+        assert (rows.lengths.tolist(), rows.ids.dtype, rows.word_starts) == ([3, 2], np.int64, None)
+
+
+@pytest.mark.parametrize("kind", [list, np.array])
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"attention_mask": [0, 0, 0]}, "attention_mask of row 1 .* all zero"),
+        ({"token_type_ids": [0, 0]}, "token_type_ids of row 1 .* 2 values, input_ids 3"),
+        ({"attention_mask": [1, 1, 1, 0]}, "attention_mask of row 1 .* 4 values, input_ids 3"),
+        ({"token_type_ids": [0.0, 0.5, 1.0]}, "token_type_ids must be .* integers.*row 1 "),
+        ({"input_ids": [1.5, 5.0, 2.0]}, "input_ids must be .* integers.*row 1 "),
+        ({"input_ids": ["a", "b", "c"]}, "input_ids must be .* integers.*row 1 "),
+        ({"input_ids": [[1], [2], [3]]}, "input_ids must be .*row 1 .*SentenceBlocks"),
+        ({"input_ids": [], "token_type_ids": [], "attention_mask": []}, r"input_ids must be a non-empty .*row 1 "),
+    ],
+)
+def test_a_wrong_row_is_named(kind, changes, message):
+    row = {name: kind(values) for name, values in (GOOD | changes).items()}
+    with pytest.raises(ValueError, match=message):
+        rows_of_mappings([{name: kind(values) for name, values in GOOD.items()}, row, row])
+    with pytest.raises(ValueError, match=message.replace("row 1", "row 0")):
+        rows_of_mappings([row])
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([GOOD, {"input_ids": [1, 2]}], "attention_mask is in some rows .*row 1 differs"),
+        ([{"input_ids": [1, 2]}, GOOD], "attention_mask is in some rows .*row 1 differs"),
+        ([GOOD, GOOD, {"token_type_ids": [0], "attention_mask": [1]}], "input_ids is in some rows .*row 2 differs"),
+        ([{"text": "One."}], r"input_ids is missing.*\['text'\].*tokenize"),
+        ([GOOD, GOOD | {"token_type_ids": None}], "token_type_ids must be .*row 1 .*None"),
+        ([GOOD, GOOD | {"input_ids": [1, None, 2]}], "input_ids must be .*row 1 "),
+        ([GOOD, GOOD | {"input_ids": [1, 2**64, 2]}], "input_ids must be .*row 1 "),
+        ([GOOD, GOOD | {"input_ids": [[1], [2, 3], [4]]}], "input_ids must be .*row 1 .*SentenceBlocks"),
+        ([GOOD, GOOD | {"input_ids": "abc"}], "input_ids must be .*row 1 "),
+    ],
+)
+def test_rows_that_do_not_fit_together_are_refused(rows, message):
+    with pytest.raises(ValueError, match=message):
+        rows_of_mappings(rows)

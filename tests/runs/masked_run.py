@@ -1,0 +1,61 @@
+"""Runs of six steps in three phases, masked in each way that needs data of the text or changes by phase."""
+
+from pathlib import Path
+
+import datasets
+import torch
+
+from hf_encoders.runs.recipe import recipe_of
+from hf_encoders.runs.run import Run, divide
+from tests import processes
+from tests.runs.test_recipes import MINIMAL
+from tests.training.tiny import NO_DROPOUT, make_tokenizer
+
+
+PHASES = [{"steps": 2, "length": length, "examples": 6} for length in (16, 24, 24)]
+MASKED = {
+    "macbert": {"masking": {"preset": "MACBERT_MASKING"}, "mask_rate": [0.4, 0.3], "objective": "sop"},
+    "xlm": {"masking": {"preset": "XLM_MASKING"}, "objective": "mlm"},
+    "ernie": {
+        "masking": {"preset": "ERNIE_MASKING", "mask_probability": 0.3},
+        "phases": [{**PHASES[i], "masking": {"unit": unit}} for i, unit in enumerate(("token", "phrase", "entity"))],
+    },
+    "electra": {
+        "family": "electra",
+        "objective": "rtd",
+        "masking": {"preset": "ELECTRA_MASKING"},
+        "mask_rate": [0.4, 0.3],
+    },
+    "mixed": {
+        "masking": {"mask_probability": 0.3},
+        "phases": [PHASES[0], {**PHASES[1], "masking": {"units": {"token": 0.5, "entity": 0.5}}}, PHASES[2]],
+    },
+}
+
+
+def make_recipe(name, **changed):
+    fields = {**MINIMAL, "model": {**MINIMAL["model"], **NO_DROPOUT}, "phases": PHASES, **MASKED[name], **changed}
+    return recipe_of(name, {**fields, "optimizer": "sgd", "training": {"learning_rate": 0.1}})
+
+
+def train(recipe, corpus, folder, accumulation=1, processes=1, resume=None, **options):
+    settings = {"eval_strategy": "no", "save_strategy": "no", "disable_tqdm": True, "logging_steps": 1, **options}
+    run = Run.from_recipe(recipe, folder, settings, divide(recipe, processes, accumulation=accumulation))
+    torch.manual_seed(0)
+    trainer = run.trainer(corpus, corpus, make_tokenizer())
+    trainer.train(resume_from_checkpoint=resume)
+    return trainer
+
+
+def train_each_in_processes(folder: Path, corpus: str) -> None:
+    """Train on each, and write losses and parameters."""
+    torch.set_num_threads(1)
+    documents, found = datasets.load_from_disk(corpus), {}
+    for name in MASKED:
+        trainer = train(make_recipe(name), documents, folder / name, processes=2)
+        losses = [log["loss"] for log in trainer.state.log_history if "loss" in log]
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        found[name] = {"losses": losses, "parameters": model.state_dict()}
+    if trainer.args.process_index == 0:
+        torch.save(found, folder / "found.pt")
+    processes.end_together()

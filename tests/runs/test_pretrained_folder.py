@@ -1,0 +1,101 @@
+"""What a record says was trained, of runs with the papers' presets, beside what their batches held."""
+
+import json
+import re
+
+import pytest
+import yaml
+
+from hf_encoders.cli import main
+from hf_encoders import DataCollatorForMaskedLM
+from hf_encoders.objectives.masking import Masking, describe_masking
+from hf_encoders.objectives.presets import ALBERT_MASKING, ROBERTA_MASKING
+from hf_encoders import get_objective
+from hf_encoders.runs.pretrained_folder import logged_means
+from hf_encoders.publishing.training_record import TrainingRecord
+from tests.commands.pretrain_runs import TINY
+from tests.corpus.corpora import write_corpus
+
+
+REPLACED = "of those 80 % [MASK], 10 % random, 10 % kept"
+
+
+def record_of_run(folder, **changed):
+    """Objectives of the record, and the log, of a run of eight steps that logs every second one."""
+    fields = {**TINY, "optimizer": "adamw", "phases": [{"steps": 8, "length": 40, "examples": 16}], **changed}
+    fields = {name: value for name, value in fields.items() if value is not None}
+    (folder / "run.yaml").write_text(yaml.safe_dump(fields), encoding="utf-8")
+    text = write_corpus(folder / "text.txt", 120, "alpha")
+    words = ["--logging_steps", "2", "--save_strategy", "no", "--eval_strategy", "no", "--disable_tqdm", "True"]
+    assert main(["pretrain", str(folder / "run.yaml"), "--corpus", str(text), "--output", str(folder), *words]) == 0
+    state = json.loads((folder / "trainer_state.json").read_text(encoding="utf-8"))
+    return TrainingRecord.load(folder / "model").objectives, state["log_history"]
+
+
+@pytest.mark.slow
+def test_the_albert_preset_predicts_less_than_asked_for_and_swaps_no_half(tmp_path):
+    objectives, log = record_of_run(
+        tmp_path, mask_rate=None, masking={"preset": "ALBERT_MASKING", "max_predictions": 2},
+        examples={"preset": "ALBERT_CHUNKS", "short_sequence_probability": 1.0},
+    )  # fmt: skip
+    told = objectives["masked language modelling"]
+    found = re.fullmatch(
+        rf"(\d+\.\d) % of the tokens \(15 %, but at most 2 per example\), chosen by ngram, {re.escape(REPLACED)}", told
+    )
+    assert float(found[1]) == pytest.approx(100 * logged_means(log)["mask_rate"], abs=0.051) and float(found[1]) < 14
+    share = logged_means(log)["pair_label_1_share"]
+    assert share > 0.55  # lone sentences all have label 1
+    assert objectives["sentence-order prediction"] == (
+        f"{100 * share:.0f} % of the pairs swapped, or a single sentence with one from elsewhere (label 1)"
+    )
+
+
+def test_the_roberta_preset_predicts_special_tokens_too(tmp_path):
+    of_albert = ("embedding_size", "classifier_dropout_prob")
+    model = {name: value for name, value in TINY["model"].items() if name not in of_albert}
+    objectives, log = record_of_run(
+        tmp_path, family="roberta", objective="mlm", model=model, tokenizer={"vocab_size": 300}, mask_rate=None,
+        masking={"preset": "ROBERTA_MASKING"}, examples=None,
+    )  # fmt: skip
+    assert objectives == {"masked language modelling": f"15 % of the tokens, special ones included, {REPLACED}"}
+    assert logged_means(log)["mask_rate"] == pytest.approx(0.15, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    ("options", "rates", "logged", "said"),
+    [
+        ({}, (), 0.1505, "15 % of the tokens"),
+        ({}, (), None, "15 % of the tokens"),
+        ({}, (), 0.162, "16.2 % of the tokens (15 % requested)"),
+        ({"max_predictions": 80}, (), 0.149, "15 % of the tokens, at most 80 per example"),
+        (ALBERT_MASKING, (), 0.0412, "4.1 % of the tokens (15 %, but at most 20 per example), chosen by ngram"),
+        (ROBERTA_MASKING, (), 0.151, "15 % of the tokens, special ones included"),
+        ({"mask_probability": 0.3}, (0.3, 0.15), 0.22, "30 to 15 % of the tokens"),
+        ({"mask_probability": 0.3}, (0.3, 0.15), 0.1, "10.0 % of the tokens (30 to 15 % requested)"),
+    ],
+)
+def test_the_logged_mask_rate_is_reported_where_it_differs_from_the_requested_one(options, rates, logged, said):
+    assert describe_masking(Masking(**options), rates, logged) == f"{said}, {REPLACED}"
+
+
+@pytest.mark.parametrize(("measured", "share"), [(None, "half"), (0.515, "half"), (0.47, "47 %"), (0.69, "69 %")])
+def test_the_share_of_label_1_is_the_logged_one(tokenizer, measured, share):
+    logged = {} if measured is None else {"pair_label_1_share": measured}
+    collator = DataCollatorForMaskedLM(tokenizer)
+    nsp, sop = (get_objective(name).describe(collator, (), {}, logged) for name in ("nsp", "sop"))
+    assert nsp["next-sentence prediction"] == f"{share} of the second segments from another document (label 1)"
+    assert sop["sentence-order prediction"] == f"{share} of the pairs swapped (label 1)"
+    none = get_objective("sop").describe(collator, (), {}, {"pair_share": 0.0})
+    assert none["sentence-order prediction"] == "not trained, because no example had two segments"
+    original = get_objective("nsp").describe(collator, (), {"original_code": True}, logged)
+    assert "all after a chunk of one sentence" in original["next-sentence prediction"]
+
+
+def test_a_mean_over_a_run_is_weighted_by_tokens_and_counts_a_step_once():
+    log = [
+        {"step": step, "tokens_seen": 10 * step, "mask_rate": rate} for step, rate in ((1, 0.1), (2, 0.9), (4, 0.4))
+    ]
+    log.insert(2, {"step": 2, "tokens_seen": 20, "mask_rate": 0.3})  # made again after a restart
+    log.append({"step": 4, "eval_loss": 1.0})
+    assert logged_means(log)["mask_rate"] == pytest.approx((0.1 + 0.3 + 2 * 0.4) / 4)
+    assert set(logged_means(log)) == {"mask_rate"}
