@@ -17,7 +17,7 @@ from hf_encoders.publishing.training_record import NOT_RECORDED, TrainingRecord
 from hf_encoders.writing import read_json
 
 
-REFERENCES = Path(__file__).parents[1] / "recipes" / "curves"
+REFERENCES = Path(__file__).parents[1] / "runs" / "curves"
 # Logged values that a reference curve keeps, besides losses and accuracies.
 KEPT = ("step", "tokens_seen", "training_seconds", "tokens_per_second", "mfu", "mask_rate", "pair_label_1_share")
 MAX_ENTRIES = 100  # of a reference curve: a few kilobytes

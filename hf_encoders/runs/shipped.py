@@ -9,7 +9,7 @@ from hf_encoders.inputs import did_you_mean
 from hf_encoders.source_literals import PACKAGE, literals
 
 
-RECIPES = PACKAGE / "recipes"
+RECIPES = PACKAGE / "runs"
 
 
 def recipe_names() -> list[str]:
