@@ -86,7 +86,6 @@ def run(arguments: argparse.Namespace) -> int:
         RunFileCallback,
         begin_or_go_on,
         check_run,
-        choose_threads,
         phases_of,
         read_run_file,
         restored_if_refused,
@@ -132,7 +131,6 @@ def run(arguments: argparse.Namespace) -> int:
     trainer = run.trainer(text.corpus, text.held_out_corpus, tokenizer)
     model = trainer.model
     print(f"  {model.num_parameters():,} parameters, {', '.join(map(str, recipe.phases))}")
-    choose_threads(trainer, noted)
     trainer.add_callback(RunFileCallback(output, noted))
     before = trainer.evaluate()
     after = train_to_the_end(trainer, "give the same command again" + " without --overwrite" * arguments.overwrite)

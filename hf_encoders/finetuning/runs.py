@@ -34,7 +34,6 @@ from hf_encoders.training.callbacks import CompactProgressCallback
 from hf_encoders.training.hyperparameters import check_precision
 from hf_encoders.training.layer_decay import check_layer_decay, set_layer_decay
 from hf_encoders.training.optimizers import optim_field, optimization_facts, optimizer_class
-from hf_encoders.training.threads import chosen_before, set_threads, work_of_rows
 
 
 CHECKPOINTS = ("best", "last")
@@ -118,9 +117,6 @@ def finetune(
         settings.model, task.auto_class, config, task.config_fields, settings.from_scratch, settings.new_head
     )
     trainer = make_trainer(model, task, tokenizer, settings, seed, Path(folder) / "checkpoints")
-    _, changed = set_threads(trainer, lambda: work_of_rows(trainer), recorded=chosen_before())
-    if changed:
-        print(f"  {changed}", flush=True)
     outcome = trainer.train()
     metrics, predictions, only = {}, {}, {}
     for name, rows in task.eval_sets.items():

@@ -39,7 +39,6 @@ from hf_encoders.runs.run_folder import (
     RunFileCallback,
     begin_or_go_on,
     check_run,
-    choose_threads,
     phases_of,
     read_run_file,
     restored_if_refused,
@@ -110,7 +109,6 @@ def train_run(arguments: argparse.Namespace, recipe: Recipe, objective: Objectiv
         try:
             set_seed(run.arguments.seed)
             trainer = run.trainer(*parts, tokenizer)
-            choose_threads(trainer, noted)
             if run.objective.initial is not None:
                 begin_from_checkpoint(run, trainer, noted)
             trainer.add_callback(RunFileCallback(output, noted))

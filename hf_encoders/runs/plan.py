@@ -5,6 +5,7 @@ second; memory from formulas. `measure_passes` runs a real pass of each phase in
 """
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -26,7 +27,6 @@ from hf_encoders.publishing.tables import duration, text_table
 from hf_encoders.training.out_of_memory import recomputes
 from hf_encoders.training.health import gemm_rate
 from hf_encoders.training.token_counts import BatchCounts, count_batch
-from hf_encoders.training.threads import pass_of, seconds_of
 from hf_encoders.training.trainer import PreTrainingTrainer
 
 
@@ -272,6 +272,28 @@ def memory_rate(device: torch.device) -> float:
 
     add()
     return 3 * vectors[0].nbytes / min(seconds_of(add) for _ in range(3))
+
+
+def pass_of(trainer: PreTrainingTrainer, batch: dict[str, Any]) -> Callable[[], None]:
+    """Return a forward and backward pass of the trainer's model on a batch; gradients accumulate."""
+    device = trainer.args.device
+    inputs = {name: value.to(device) if torch.is_tensor(value) else value for name, value in batch.items()}
+
+    def run() -> None:
+        with trainer.compute_loss_context_manager():
+            loss = trainer.model(**inputs).loss
+        loss.backward()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+    return run
+
+
+def seconds_of(run: Callable[[], None]) -> float:
+    """Return the wall time of one call."""
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
 
 
 def measure_passes(plan: Plan, trainer: PreTrainingTrainer) -> Plan:

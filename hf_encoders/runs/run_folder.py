@@ -10,7 +10,6 @@ from typing import Any
 
 from transformers import (
     PreTrainedTokenizerBase,
-    Trainer,
     TrainerCallback,
     TrainerControl,
     TrainerState,
@@ -21,14 +20,12 @@ from transformers import (
 from hf_encoders.corpus.settings import tokenizer_fingerprint
 from hf_encoders.objectives.objective import INITIAL
 from hf_encoders.runs.masking_data import masking_facts
-from hf_encoders.runs.phases import RunExamples
 from hf_encoders.runs.recipe import Phase, Recipe
 from hf_encoders.runs.run_corpus import CORPUS
 from hf_encoders.runs.sources import Documents, corpora_facts, corpora_of, named_sources
 from hf_encoders.publishing.run_files import RUN_FILE
 from hf_encoders.publishing.redaction import is_secret
 from hf_encoders.training.checkpoints import UNFINISHED, checkpoints_by_step
-from hf_encoders.training.threads import Work, pass_of, set_threads
 from hf_encoders.writing import read_json, storage_problem, write_whole
 
 
@@ -63,9 +60,9 @@ REPLACED = "_replaced_run"  # folder of a run that --overwrite replaces, until t
 PREPARED = ("tokenizer", CORPUS, f"{CORPUS}/*", "_text")
 # Facts of `run_identity` that depend on the number of steps.
 OF_STEPS = ("warmup_steps", "lr_scheduler_kwargs")
-# Further entries of `run.json`: the number of CPU threads, whether the run is finished, the metrics of the checkpoint
-# that it began as, and the steps in which new heads learn alone.
-THREADS, IS_FINISHED, BEFORE, ALONE = "threads", "is_finished", "before", "head_steps"
+# Further entries of `run.json`: whether the run is finished, the metrics of the checkpoint that it began as, and the
+# steps in which new heads learn alone.
+IS_FINISHED, BEFORE, ALONE = "is_finished", "before", "head_steps"
 
 
 def set_run_aside(output: Path, read_by_the_next: list[str | None]) -> None:
@@ -157,13 +154,12 @@ def read_run_file(output: Path) -> dict[str, Any] | None:
     remedy = "it identifies the run of the checkpoints: restore it, or start from scratch with --overwrite."
     found = read_json(file, remedy)
     # Other entries are compared with those of the resumed run.
-    threads = found.get(THREADS, 1)
     try:
-        is_whole = bool(phases_of(found)) and isinstance(found["training"], dict) and isinstance(threads, int)
+        is_whole = bool(phases_of(found)) and isinstance(found["training"], dict)
     except (KeyError, TypeError, ValueError):
         is_whole = False
     if not is_whole:
-        raise ValueError(f"{file} is damaged (its phases, training or threads): {remedy}")
+        raise ValueError(f"{file} is damaged (its phases or training): {remedy}")
     return found
 
 
@@ -316,27 +312,3 @@ class BeforeCallback(TrainerCallback):
         if state.is_world_process_zero:
             write_run(self.output, self.noted)
         set_seed(args.seed)
-
-
-def choose_threads(trainer: Trainer, noted: dict[str, Any]) -> None:
-    """Set the number of CPU threads (`threads.py`), record it in `noted` for restarts, and print the reason."""
-    threads, reason = set_threads(trainer, lambda: recipe_passes(trainer), noted.get(THREADS))
-    if trainer.args.process_index != 0:
-        return
-    noted[THREADS] = threads
-    if reason:
-        print(f"  {reason}", flush=True)
-
-
-def recipe_passes(trainer: Trainer) -> list[Work]:
-    """The passes of a run to measure: a micro-batch of each phase."""
-    run: RunExamples = trainer.train_dataset
-    found = []
-    for part in run.phases:
-
-        def passes(examples: int, part=part) -> Callable[[], None]:
-            one = RunExamples([part], -(-part.phase.examples // examples), run.mask_rate)
-            return pass_of(trainer, trainer.data_collator(one[0]))
-
-        found.append(Work(passes, -(-part.phase.examples // run.micro_batches), part.phase.steps))
-    return found

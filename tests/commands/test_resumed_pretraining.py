@@ -195,7 +195,6 @@ def without(entry, *path):
         without("missing", "training"),
         without([], "recipe", "phases"),
         without([5], "recipe", "phases"),
-        without("two", "threads"),
     ],
 )
 def test_a_damaged_run_file_is_told_with_the_remedy(folder, content, capsys):
