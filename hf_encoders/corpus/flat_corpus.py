@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import datasets
 import numpy as np
 
 from hf_encoders.corpus.ragged import offsets_of
@@ -37,6 +38,11 @@ class FlatCorpus:
     def of(cls, store: SentenceStore) -> "FlatCorpus":
         """The arrays of a corpus on disk, without empty sentences and documents."""
         return cls(store.tokens, store.sentence_offsets, store.document_offsets, store.word_starts).without_empty()
+
+    @classmethod
+    def of_dataset(cls, documents: datasets.Dataset) -> "FlatCorpus":
+        """Return the arrays of a tokenised dataset of documents, without empty sentences and documents."""
+        return cls.of(SentenceStore(documents))
 
     def __repr__(self) -> str:
         sentences = len(self.sentence_offsets) - 1

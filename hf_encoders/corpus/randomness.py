@@ -8,6 +8,7 @@ take one key at a time.
 
 from enum import IntEnum, unique
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -67,6 +68,34 @@ class RandomStream(IntEnum):
     FAKE_DIALOGUE = 40
     REPLACED_TURN = 41
     TURN_REPLACEMENT = 42
+
+
+class Key(NamedTuple):
+    """What the random choices of an example are functions of."""
+
+    seed: int
+    epoch: int
+    example: int  # its id in the dataset, in [0, 2**56)
+
+
+def generator(key: Key, stream: RandomStream) -> np.random.Generator:
+    """Return the random numbers of one decision for one example.
+
+    They are those of numpy's Philox, whose 128-bit key is (seed and epoch, example and stream). They depend on no
+    other example, decision, process, worker or restart.
+
+    >>> key = Key(seed=0, epoch=3, example=7)
+    >>> a, b = (generator(key, RandomStream.MASK_CHOICE).integers(100, size=3).tolist() for _ in range(2))
+    >>> a == b, a == generator(key, RandomStream.MASK_COUNT).integers(100, size=3).tolist()
+    (True, False)
+    """
+    keys = np.array([_epoch_key(key.seed, key.epoch), key.example << 8 | stream], dtype=np.uint64)
+    return np.random.Generator(np.random.Philox(key=keys))
+
+
+@lru_cache(maxsize=64)
+def _epoch_key(seed: int, epoch: int) -> int:
+    return int(np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)[0])
 
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)

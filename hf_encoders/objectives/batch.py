@@ -1,0 +1,60 @@
+"""From the rows of examples to one padded or packed batch of tensors."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+
+
+IGNORED = -100  # label of what has none, such as a token that is not predicted; cross-entropy leaves it out
+
+Row = dict[str, np.ndarray]  # arguments of the model by name, for the tokens of one example, `(T,)` each
+
+
+def batch(
+    rows: Sequence[Row], padding: Mapping[str, int], packed: bool = False, multiple: int | None = None
+) -> dict[str, torch.Tensor | int]:
+    """Make one batch of rows, padded at their ends or packed back to back.
+
+    Args:
+        rows (`Sequence[Row]`): The arguments of each example, all of the same names.
+        padding (`Mapping[str, int]`): Value at padding of each argument; 0 where there is none.
+        packed (`bool`, *optional*, defaults to `False`): Whether all rows come back to back, without padding.
+        multiple (`int`, *optional*): Pad to a multiple of this length.
+
+    Returns:
+        `dict`: padded, each argument `(B, T)` `int64` and `attention_mask`; packed, each argument `(1, N)` and
+        those of transformers' variable-length attention: where rows begin, `cu_seq_lens_q` and `cu_seq_lens_k`, `(B + 1,)`
+        `int32`, and the longest row, `max_length_q` and `max_length_k`, Python integers.
+
+    Raises:
+        ValueError: if some rows lack an argument that others have.
+
+    >>> rows = [{"input_ids": np.array([7, 8])}, {"input_ids": np.array([9])}]
+    >>> {name: value.tolist() for name, value in batch(rows, {"input_ids": 5}).items()}
+    {'input_ids': [[7, 8], [9, 5]], 'attention_mask': [[1, 1], [1, 0]]}
+    >>> packed = batch(rows, {}, packed=True)
+    >>> packed["input_ids"].tolist(), packed["cu_seq_lens_q"].tolist(), packed["max_length_q"]
+    ([[7, 8, 9]], [0, 2, 3], 2)
+    """
+    for row in rows:
+        if row.keys() != rows[0].keys():
+            name = min(row.keys() ^ rows[0].keys())
+            raise ValueError(f"{name} is in some examples of the batch only: train on datasets prepared alike.")
+    lengths = [len(row["input_ids"]) for row in rows]
+    if packed:
+        joined = {name: np.concatenate([row[name] for row in rows]).astype(np.int64) for name in rows[0]}
+        tensors = {name: torch.from_numpy(values)[None] for name, values in joined.items()}
+        bounds = torch.from_numpy(np.cumsum([0, *lengths], dtype=np.int32))
+        structure = {"cu_seq_lens_q": bounds, "cu_seq_lens_k": bounds.clone()}
+        return {**tensors, **structure, "max_length_q": max(lengths), "max_length_k": max(lengths)}
+    width = max(lengths)
+    width += -width % multiple if multiple else 0
+    tensors = {}
+    for name in rows[0]:
+        values = np.full((len(rows), width), padding.get(name, 0), dtype=np.int64)
+        for i, row in enumerate(rows):
+            values[i, : lengths[i]] = row[name]
+        tensors[name] = torch.from_numpy(values)
+    mask = torch.arange(width) < torch.tensor(lengths)[:, None]
+    return {**tensors, "attention_mask": mask.long()}

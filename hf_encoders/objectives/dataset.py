@@ -1,0 +1,186 @@
+"""One example before masking, and datasets that sample their examples again every epoch."""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import datasets
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from hf_encoders.corpus.flat_corpus import FlatCorpus
+from hf_encoders.corpus.randomness import Key
+
+
+@dataclass(slots=True)
+class Example:
+    """One example, as an objective's dataset makes it: segments of text, without special tokens and masks.
+
+    Not a dict, because `Trainer` removes keys of dicts that the model's `forward` does not take.
+
+    Args:
+        segments (`list[np.ndarray]`): Token ids of each segment, `(T,)`; a separator comes after each.
+        key (`Key`): Seed, epoch and id, which all random choices are functions of.
+        word_starts (`list[np.ndarray]`, *optional*): Bits of `UnitStart` of the tokens of each segment, `uint8`.
+        token_types (`list[int]`, *optional*): Token type of each segment.
+        languages (`list[str]`, *optional*): Name of the language of each segment.
+        restarts (`bool`, *optional*, defaults to `False`): Whether each segment is a text of its own,
+            `[CLS] x [SEP] [CLS] y [SEP]`, whose positions begin again.
+        labels (`dict[str, int]`, *optional*): Labels of the example by the name of the loss term; -100 for none.
+        mask_rate (`float`, *optional*): Share of the tokens to predict, instead of the collator's.
+        phase (`int`, *optional*, defaults to 0): Phase of the run, from 1, whose masking applies; 0 outside of phases.
+    """
+
+    segments: list[np.ndarray]
+    key: Key
+    word_starts: list[np.ndarray] | None = None
+    token_types: list[int] | None = None
+    languages: list[str] | None = None
+    restarts: bool = False
+    labels: dict[str, int] = field(default_factory=dict)
+    mask_rate: float | None = None
+    phase: int = 0
+
+    def as_text(self) -> "Example":
+        """Return the example as one text, for masked language modelling alone."""
+        return self
+
+
+class EpochDataset(Dataset):
+    """A dataset whose examples are sampled again every epoch.
+
+    The epoch must be set before the first batch: `hf_encoders.training.EpochCallback` does so under `Trainer`, your
+    own training loop calls `set_epoch`. For evaluation pass `redraw=False`.
+
+    Args:
+        seed (`int`): Seed of all random choices.
+        redraw (`bool`): Whether examples and masks are sampled again every epoch (dynamic masking, as in RoBERTa).
+            False always gives those of epoch 0, so that evaluations are comparable.
+        epochs_per_draw (`int`, *optional*, defaults to 1): Number of consecutive epochs with the same sample.
+        dupe_factor (`int`, *optional*): Number of different samples, after which the first one comes again: static
+            masking, as BERT's data was written `dupe_factor` times. `None` never repeats a sample.
+    """
+
+    def __init__(self, seed: int, redraw: bool, epochs_per_draw: int = 1, dupe_factor: int | None = None):
+        for name, value in (("epochs_per_draw", epochs_per_draw), ("dupe_factor", dupe_factor)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name}={value} must be at least 1; leave it out to sample again every epoch.")
+        self.seed = seed
+        self.redraw = redraw
+        self.epochs_per_draw = epochs_per_draw
+        self.dupe_factor = dupe_factor
+        # In shared memory, so that persistent workers see it change; -1 before `set_epoch`.
+        self._epoch = torch.full((), -1, dtype=torch.int64).share_memory_()
+
+    def __getitem__(self, index: int | slice | Sequence[int]) -> "Example | list[Example]":
+        """Return an example, or the list of those of a slice or of several indices."""
+        if isinstance(index, slice):
+            index = range(*index.indices(len(self)))
+        examples = self.__getitems__([index] if np.ndim(index) == 0 else index)
+        return examples[0] if np.ndim(index) == 0 else examples
+
+    def __repr__(self) -> str:
+        epoch = int(self._epoch)
+        options = {
+            "seed": self.seed,
+            "redraw": self.redraw,
+            "epochs_per_draw": self.epochs_per_draw if self.epochs_per_draw > 1 else None,
+            "dupe_factor": self.dupe_factor,
+            "epoch": epoch if self.redraw and epoch >= 0 else None,
+        }
+        given = [f"{name}={value}" for name, value in options.items() if value is not None]
+        return f"{type(self).__name__}({', '.join([*self.facts(), *given])})"
+
+    def facts(self) -> list[str]:
+        """Contents and options for `repr`."""
+        return [f"{len(self):,} examples"]
+
+    def left_out(self) -> str:
+        """What of the corpus no example is made of, in words: `2 of 8 pairs, too long`; empty if nothing."""
+        return ""
+
+    def __getitems__(self, indices: Sequence[int]) -> "list[Example]":
+        """Return the examples of a batch."""
+        return [self.example(index) for index in self.checked(indices).tolist()]
+
+    def checked(self, indices: Sequence[int]) -> np.ndarray:
+        """Indices of examples, each in [0, length), `int64`; negative ones count from the end."""
+        indices = np.asarray(indices, dtype=np.int64)
+        lowest, highest = indices.min(initial=0), indices.max(initial=-1)
+        if len(indices) and not -len(self) <= lowest <= highest < len(self):
+            raise IndexError(f"indices from {lowest} to {highest}, but there are {len(self)} examples.")
+        return np.where(indices < 0, indices + len(self), indices)
+
+    def example(self, index: int) -> "Example":
+        """Return example `index`, in [0, length), of the current epoch."""
+        raise NotImplementedError
+
+    def key(self, example: int) -> Key:
+        """Return what the random choices of an example are functions of."""
+        return Key(self.seed, self.draw, example)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the epoch, from 0."""
+        self._epoch.fill_(int(epoch))
+
+    def at_epoch(self, epoch: int) -> "EpochDataset":
+        """A copy in an epoch of its own; `set_epoch` of one does not change the other."""
+        other = copy.copy(self)
+        other._epoch = torch.full((), -1, dtype=torch.int64)
+        other.set_epoch(epoch)
+        return other
+
+    def with_seed(self, seed: int) -> "EpochDataset":
+        """A copy with another seed and an epoch of its own; for datasets that compute with their seed only later."""
+        other = copy.copy(self)
+        other.seed = seed
+        other._epoch = torch.full((), -1, dtype=torch.int64).share_memory_()
+        return other
+
+    @property
+    def epoch(self) -> int:
+        """The current epoch; always 0 with `redraw=False`.
+
+        Raises:
+            ValueError: If it was never set. `Trainer` alone does so in some runs only (not after a restart, not in
+                several processes), and epoch 0 would silently be repeated.
+        """
+        if not self.redraw:
+            return 0
+        epoch = int(self._epoch)
+        if epoch < 0:
+            raise ValueError(
+                "the epoch of the dataset was not set, so every epoch would have the same examples: add "
+                "hf_encoders.training.EpochCallback() to the Trainer's callbacks (PreTrainingTrainer has it), call "
+                "set_epoch(0) in your own loop, or pass redraw=False to the dataset for evaluation."
+            )
+        return epoch
+
+    @property
+    def draw(self) -> int:
+        """Index of the sample that the current epoch has."""
+        index = self.epoch // self.epochs_per_draw
+        return index if self.dupe_factor is None else index % self.dupe_factor
+
+
+class CorpusDataset(EpochDataset):
+    """An `EpochDataset` of a tokenised corpus on disk; `epochs` are the arguments of `EpochDataset`."""
+
+    def __init__(self, documents: datasets.Dataset, *epochs: object):
+        super().__init__(*epochs)
+        self.corpus = FlatCorpus.of_dataset(documents)
+        self.documents = documents
+
+    def __getstate__(self) -> dict[str, object]:
+        # Workers that are not forked open the file themselves.
+        return {name: value for name, value in vars(self).items() if name != "corpus"}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        vars(self).update(state)
+        self.corpus = FlatCorpus.of_dataset(self.documents)
+
+    def text(self, begin: int, end: int) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the token ids and the `UnitStart` bits of a range of the corpus's tokens."""
+        starts = self.corpus.word_starts
+        return self.corpus.tokens[begin:end], None if starts is None else starts[begin:end]
