@@ -23,8 +23,8 @@ def batch(
         multiple (`int`, *optional*): Pad to a multiple of this length.
 
     Returns:
-        `dict`: padded, each argument `(B, T)` `int64` and `attention_mask`; packed, each argument `(1, N)` and
-        those of transformers' variable-length attention: where rows begin, `cu_seq_lens_q` and `cu_seq_lens_k`, `(B + 1,)`
+        `dict`: padded, each argument `(B, T)` `int64` and `attention_mask`. Packed, each argument `(1, N)` and those
+        of transformers' variable-length attention: where rows begin, `cu_seq_lens_q` and `cu_seq_lens_k`, `(B + 1,)`
         `int32`, and the longest row, `max_length_q` and `max_length_k`, Python integers.
 
     Raises:
