@@ -27,7 +27,7 @@ from hf_encoders import (
     train_tokenizer,
 )
 from hf_encoders.corpus.similar_words import build_similar_words
-from hf_encoders.corpus.word_segmentation import jieba_segmenter
+from hf_encoders.corpus.word_starts import jieba_segmenter
 from hf_encoders.objectives import presets
 
 import numpy as np

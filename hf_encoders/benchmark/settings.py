@@ -6,7 +6,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.benchmark.choices import LONG, SIZES
-from hf_encoders.corpus.padded_size import padded_vocab_size
+from hf_encoders.corpus.tokenizer_training import padded_vocab_size
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives.objective import Objective, get_objective
 from hf_encoders.registration import config_class_of

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 LEARN = ""  # --phrases without a file
 ENGLISH = "en"
-JIEBA, BUILD = constant("corpus.lexicon", "JIEBA"), constant("corpus.similar_words", "BUILD")
+JIEBA, BUILD = constant("corpus.units", "JIEBA"), constant("corpus.similar_words", "BUILD")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -158,11 +158,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 def prepare(arguments: argparse.Namespace, tokenizer: "PreTrainedTokenizerBase") -> "CorpusReport":
     """Prepare the corpus."""
-    from hf_encoders.corpus.lexicon import read_entries
     from hf_encoders.corpus.parallel import prepare_parallel_corpus
     from hf_encoders.corpus.preparation import prepare_corpus
     from hf_encoders.corpus.segmentation import splitter_for
-    from hf_encoders.corpus.word_segmentation import jieba_segmenter
+    from hf_encoders.corpus.units import read_entries
+    from hf_encoders.corpus.word_starts import jieba_segmenter
 
     if arguments.parallel:
         return prepare_parallel_corpus(
@@ -200,7 +200,7 @@ def prepare(arguments: argparse.Namespace, tokenizer: "PreTrainedTokenizerBase")
 
 def lexicon_of(arguments: argparse.Namespace) -> tuple[list[str] | None, list[str]]:
     """All entries of --lexicon; and those of files, which the word segmenter does not have."""
-    from hf_encoders.corpus.lexicon import jieba_entries, read_entries
+    from hf_encoders.corpus.units import jieba_entries, read_entries
 
     if not arguments.lexicon:
         return None, []

@@ -22,7 +22,7 @@ from hf_encoders.writing import check_folder, locked
 
 
 SIZES_FILE = constant("corpus.tokenizer_command", "SIZES_FILE")
-HELD_OUT_BYTES = constant("corpus.text_selection", "HELD_OUT_BYTES")
+HELD_OUT_BYTES = constant("corpus.word_counts", "HELD_OUT_BYTES")
 ADDED = 1000  # default number of entries that --extend adds
 # Options without effect on a tokenizer that is extended, besides those of learning, with their defaults.
 OF_PIPELINE = {"lowercase": False, "strip_accents": False, "max_length": 512}
@@ -174,7 +174,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Train, measure and save."""
     import transformers
 
-    from hf_encoders.corpus.source_words import count_selected_text
     from hf_encoders.corpus.tokenizer_command import (
         check_arguments,
         check_output,
@@ -191,6 +190,7 @@ def run(arguments: argparse.Namespace) -> int:
         tokenizer_of_words,
         untrained_tokenizer,
     )
+    from hf_encoders.corpus.word_counts import count_selected_text
     from hf_encoders.objectives.mixture import Sampling
 
     if arguments.extend is not None:
@@ -245,7 +245,7 @@ def extend(arguments: argparse.Namespace) -> int:
     """Add entries to the tokenizer of a checkpoint, and their rows to its model."""
     import transformers
 
-    from hf_encoders.corpus.source_words import count_selected_text
+    from hf_encoders.corpus.extension import Checkpoint, extend_checkpoint
     from hf_encoders.corpus.tokenizer_command import (
         OF_LEARNING,
         check_limit,
@@ -256,9 +256,9 @@ def extend(arguments: argparse.Namespace) -> int:
         some_lines,
         sources_of,
     )
+    from hf_encoders.corpus.word_counts import count_selected_text
     from hf_encoders.objectives.mixture import Sampling
     from hf_encoders.runs.command import some_of
-    from hf_encoders.runs.extended_checkpoint import Checkpoint, extend_checkpoint
 
     if arguments.from_sentencepiece is not None:
         raise ValueError("--extend adds entries for text, and --from-sentencepiece reads none: give --input instead.")

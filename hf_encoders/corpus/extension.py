@@ -11,18 +11,42 @@ Each new entry stands for a run of old ones, and is added so that other text is 
 Entries are chosen one after the other, always the one that saves most tokens of the text, as BPE is trained
 (Sennrich et al. 2016, https://arxiv.org/abs/1508.07909); Unigram, which needs no pieces in between, takes longer runs
 in one step, but of pairs in text without spaces.
+
+What new entries of a vocabulary do: on the text they were chosen for, and on other text.
+
+Rows of a model for the entries that `extend_vocabulary` added to its tokenizer.
+
+A checkpoint with new entries for the words of a domain: tokenizer, model and report.
 """
 
 import heapq
 import json
+import operator
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from transformers import PreTrainedTokenizerBase
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from hf_encoders.corpus.report import reading_rows
+from hf_encoders.corpus.segmentation import replace_lone_surrogates
+from hf_encoders.corpus.settings import library_versions
+from hf_encoders.corpus.tokenizer_report import REPORT_FILE
+from hf_encoders.corpus.tokenizer_training import MULTIPLE, padded_vocab_size
+from hf_encoders.corpus.word_counts import LINES_PER_BATCH, CountedText
+from hf_encoders.loading import check_rows, load_tokenizer, optional_file, read_config
+from hf_encoders.publishing.redaction import published
+from hf_encoders.publishing.saved_files import GENERATOR_FOLDER, copy_modules, has_generator, save_tokenizer
+from hf_encoders.publishing.saved_model import load_source, saved_head
+from hf_encoders.publishing.tables import text_table
+from hf_encoders.publishing.training_record import TrainingRecord, name_of_checkpoint
+from hf_encoders.writing import replaced_files
 
 
 LEAST_COUNT = 5  # occurrences in the text of what an entry stands for: rarer ones teach an embedding nothing
@@ -247,3 +271,261 @@ def _with_model(tokenizer: PreTrainedTokenizerBase, state: dict[str, Any]) -> Pr
         content = json.loads(file.read_text(encoding="utf-8"))
         file.write_text(json.dumps({**content, "model": state}, ensure_ascii=False), encoding="utf-8")
         return type(tokenizer).from_pretrained(folder)
+
+
+ENTRIES_FILE = "new_entries.json"  # id of each new entry -> ids of its pieces
+FEW_SAVED = 0.05  # share of the tokens: with less, new entries are hardly worth new rows; this package's choice
+
+
+@dataclass(frozen=True)
+class TextChange:
+    """How many tokens a text has with the old and the new vocabulary."""
+
+    words: int  # between white space
+    characters: int
+    tokens_before: int
+    tokens_after: int
+    # Words with a token that is neither as before nor a new entry in place of its pieces, share in [0, 1].
+    otherwise_cut: float
+
+    @classmethod
+    def of(cls, before: PreTrainedTokenizerBase, extended: ExtendedVocabulary, lines: Sequence[str]) -> "TextChange":
+        """Cut lines with both, as text for a model, but for special tokens around it.
+
+        Raises:
+            ValueError: If there is no word.
+        """
+        tokens_before = tokens_after = words = otherwise = 0
+        for begin in range(0, len(lines), LINES_PER_BATCH):
+            batch = [*map(replace_lone_surrogates, lines[begin : begin + LINES_PER_BATCH])]
+            cuts = (words_of_tokens(tokenizer, batch) for tokenizer in (before, extended.tokenizer))
+            for old, new in zip(*cuts, strict=True):
+                tokens_before += sum(map(len, old))
+                tokens_after += sum(map(len, new))
+                words += len(old)
+                same = ([one for token in word for one in extended.pieces.get(token, [token])] for word in new)
+                otherwise += sum(one != other for one, other in zip(old, same, strict=True))
+        if not words:
+            raise ValueError("the text is empty: give lines with words.")
+        spaced = sum(len(line.split()) for line in lines)
+        return cls(spaced, sum(map(len, lines)), tokens_before, tokens_after, otherwise / words)
+
+    def row(self, name: str) -> tuple[str, ...]:
+        """Cells for a table."""
+        saved = 1 - self.tokens_after / self.tokens_before
+        per_word = (tokens / max(self.words, 1) for tokens in (self.tokens_before, self.tokens_after))
+        return (name, *(f"{value:.3f}" for value in per_word), f"{-saved:+.1%}", f"{self.otherwise_cut:.2%}")
+
+
+@dataclass(frozen=True)
+class ExtensionReport:
+    """The extension of a tokenizer, `tokenizer_report.json` in its folder; printed, a table."""
+
+    settings: dict[str, Any]
+    entries: int  # ids with the new ones
+    rows: int  # of the model
+    added: list[str]  # in the order in which they were chosen
+    text: TextChange
+    is_held_out: bool  # whether `text` is held-out text
+    kept: TextChange | None  # of other text, if there is any
+    run: dict[str, Any]
+    versions: dict[str, str]
+    reading: dict[str, Any] = field(default_factory=dict)
+
+    def save(self, directory: Path) -> None:
+        """Write `tokenizer_report.json`."""
+        text = json.dumps(published(asdict(self)), indent=2, ensure_ascii=False)
+        (directory / REPORT_FILE).write_text(text + "\n", encoding="utf-8")
+
+    @property
+    def warnings(self) -> list[str]:
+        """Likely problems, each with the remedy."""
+        warnings, asked = [], self.settings["add"]
+        if len(self.added) < asked:
+            warnings.append(
+                f"the text gave {len(self.added):,} new entries of {asked:,}: no other words, or pieces in long ones, "
+                "occur often enough. Give more text, or use the tokenizer as it is."
+            )
+        if self.text.tokens_after > (1 - FEW_SAVED) * self.text.tokens_before:
+            warnings.append(
+                f"the text has {1 - self.text.tokens_after / self.text.tokens_before:.1%} fewer tokens: the old "
+                "vocabulary fits it. Train with the old tokenizer, or add more entries."
+            )
+        return warnings
+
+    def __str__(self) -> str:
+        shown = ", ".join(self.added[:8])
+        facts = [
+            ("entries", f"{self.entries:,}, {len(self.added):,} of them new; rows of the model: {self.rows:,}"),
+            ("first new ones", shown),
+            *reading_rows(self.reading),
+        ]
+        rows = [("tokens per word", "before", "after", "tokens", "words tokenized differently")]
+        rows.append(self.text.row("text, held out" if self.is_held_out else "text"))
+        if self.kept is not None:
+            rows.append(self.kept.row("other text"))
+        warnings = (f"warning: {warning}" for warning in self.warnings)
+        return "\n".join([text_table(facts), text_table(rows, "<>"), *warnings])
+
+
+def words_of_tokens(tokenizer: PreTrainedTokenizerBase, lines: Sequence[str]) -> list[list[list[int]]]:
+    """Token ids of each line by word, as normalizer, added tokens and pre-tokenizer divide it."""
+    encoded = tokenizer(list(lines), add_special_tokens=False, verbose=False).encodings
+    return [
+        [
+            [token for token, _ in word]
+            for _, word in groupby(zip(one.ids, one.word_ids, strict=True), operator.itemgetter(1))
+        ]
+        for one in encoded
+    ]
+
+
+def save_pieces(pieces: Mapping[int, Sequence[int]], directory: Path) -> None:
+    """Write `new_entries.json`."""
+    (directory / ENTRIES_FILE).write_text(json.dumps(pieces) + "\n", encoding="utf-8")
+
+
+@torch.no_grad()
+def add_entries(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, pieces: Mapping[int, Sequence[int]]
+) -> None:
+    """Make the rows of new entries the mean of the rows of the pieces that they replace, in place.
+
+    That is for word embeddings, and for an MLM head its decoder, if it has weights of its own, and its bias. Before
+    training, a new entry is then about as likely as its pieces were. Rows that pad the vocabulary are 0, and their
+    biases 20 below the lowest one, so that they take no probability.
+
+    Args:
+        model (`PreTrainedModel`): A model of this package, or of transformers.
+        tokenizer (`PreTrainedTokenizerBase`): The extended one. The vocabulary of the model becomes its size, rounded
+            up to a multiple of 64, or stays what it is, rounded up alike, if it has more rows.
+        pieces (`Mapping[int, Sequence[int]]`): Id of each new entry -> ids of its pieces; of `ExtendedVocabulary`.
+
+    Raises:
+        ValueError: If a piece has no row in the model, which is of another tokenizer then.
+    """
+    rows = model.get_input_embeddings().num_embeddings
+    largest = max(number for old in pieces.values() for number in old)
+    if largest >= rows:
+        raise ValueError(
+            f"model has vocab_size={rows}, and the tokenizer pieces up to id {largest}: extend the model's own "
+            "tokenizer."
+        )
+    needed = max(padded_vocab_size(tokenizer), -(-rows // MULTIPLE) * MULTIPLE)
+    if needed > rows:
+        model.resize_token_embeddings(needed, mean_resizing=False)
+    padding = torch.tensor([one for one in range(rows, needed) if one not in pieces], dtype=torch.long)
+    decoder = model.get_output_embeddings()
+    tables = [model.get_input_embeddings().weight]
+    if decoder is not None:
+        tables += [decoder.weight, *([] if decoder.bias is None else [decoder.bias])]
+    old = [torch.tensor(ids, device=tables[0].device) for ids in pieces.values()]
+    for table in {id(table): table for table in tables}.values():
+        # Padding must not take probability from tokens, of which a trained model has few that are likely.
+        table.index_fill_(0, padding.to(table.device), 0.0 if table.dim() > 1 else float(table[:rows].min()) - 20.0)
+        means = torch.stack([table.index_select(0, ids).mean(dim=0) for ids in old])
+        table.index_copy_(0, torch.tensor(list(pieces), device=table.device), means)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint of this package or of transformers, or a tokenizer alone."""
+
+    tokenizer: PreTrainedTokenizerBase
+    model: PreTrainedModel | None = None  # None: a tokenizer alone
+    auto_class: str = "AutoTokenizer"  # what loads it, such as `AutoModelForMaskedLM`
+    generator: PreTrainedModel | None = None  # that a discriminator was trained with, from a folder in its own
+    record: TrainingRecord = field(default_factory=TrainingRecord)  # what remains true of that of its training
+    source: str = ""  # of the model, in a folder or on the Hub
+
+    @classmethod
+    def of(cls, source: str, option: str) -> "Checkpoint":
+        """Open a folder or a name on the Hub; errors name the option.
+
+        Raises:
+            ValueError: If there is no tokenizer, or it has tokens for which the model has no rows; if the model is of
+                another family or not complete, or its head is not known.
+        """
+        if Path(source).is_dir() and not Path(source, "config.json").is_file():
+            return cls(load_tokenizer(source, option))
+        config = read_config(source, option)
+        tokenizer = load_tokenizer(source, option, config)
+        check_rows(tokenizer, config, f"{option} {source!r}")
+        try:
+            head, generator = saved_head(config), None
+            if has_generator(Path(source)):
+                generator = load_source(Path(source, GENERATOR_FOLDER), "AutoModelForMaskedLM")
+            elif optional_file(source, f"{GENERATOR_FOLDER}/config.json"):
+                raise ValueError(f"it has a generator, which is extended too: `hf download {source} --local-dir DIR`.")
+            return cls(tokenizer, load_source(source, head), head, generator, remaining_record(source), source)
+        except ValueError as error:
+            raise ValueError(f"{option} {source!r}: {error}") from error
+
+
+def remaining_record(source: str) -> TrainingRecord:
+    """What a checkpoint's training record says that is true with other entries too: no losses, no figures.
+
+    `hf-encoders adapt` reads the objective from it.
+
+    Raises:
+        ValueError: If it cannot be read.
+    """
+    found = TrainingRecord.of_checkpoint(source)
+    names = ("objectives", "language", "license", "fills_masks")
+    kept = {name: getattr(found, name) for name in names}
+    return TrainingRecord(**kept, base_model=name_of_checkpoint(source))
+
+
+def extend_checkpoint(
+    checkpoint: Checkpoint,
+    text: CountedText,
+    number: int,
+    output: Path,
+    kept: Sequence[str] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    reading: Mapping[str, Any] | None = None,
+) -> ExtensionReport:
+    """Add entries to a tokenizer and their rows to its model, and write both, with a report, to a folder.
+
+    Args:
+        checkpoint (`Checkpoint`): What to extend; its files stay as they are, and its model gets the new rows.
+        text (`CountedText`): The text of the domain, counted with the checkpoint's tokenizer.
+        number (`int`): Most entries to add.
+        output (`Path`): Folder; an earlier result there is replaced once all is complete.
+        kept (`Sequence[str]`, *optional*): Lines of other text, to report how it is cut.
+        settings (`Mapping`, *optional*), reading (`Mapping`, *optional*): For the report.
+
+    Raises:
+        ValueError: As `extend_vocabulary` and `add_entries`.
+    """
+    began = time.perf_counter()
+    extended = extend_vocabulary(checkpoint.tokenizer, text.words, number)
+    sources = text.sources.values()
+    measured = [line for one in sources for line in one.measured]
+    report = ExtensionReport(
+        settings={"add": number, **(settings or {}), "vocab_size": len(extended.tokenizer)},
+        entries=len(extended.tokenizer),
+        rows=padded_vocab_size(extended.tokenizer),
+        added=extended.tokenizer.convert_ids_to_tokens(list(extended.pieces)),
+        text=TextChange.of(checkpoint.tokenizer, extended, measured),
+        is_held_out=all(one.text.held_out for one in sources),
+        kept=TextChange.of(checkpoint.tokenizer, extended, kept) if kept else None,
+        run={"distinct_words": len(text.words), "seconds": round(time.perf_counter() - began, 2)},
+        versions=library_versions(),
+        reading=dict(reading or {}),
+    )
+    with replaced_files(output, [GENERATOR_FOLDER]) as folder:
+        if (model := checkpoint.model) is not None:
+            add_entries(model, extended.tokenizer, extended.pieces)
+            report = replace(report, rows=model.get_input_embeddings().num_embeddings)
+            model.save_pretrained(folder)
+            checkpoint.record.save(folder)
+        if checkpoint.generator is not None:
+            add_entries(checkpoint.generator, extended.tokenizer, extended.pieces)
+            checkpoint.generator.save_pretrained(folder / GENERATOR_FOLDER)
+        save_tokenizer(extended.tokenizer, folder)
+        if checkpoint.model is not None:
+            copy_modules(checkpoint.source, folder)
+        report.save(folder)
+        save_pieces(extended.pieces, folder)
+    return report

@@ -13,8 +13,6 @@ from datasets.utils import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.corpus.arrow_file import ARROW_FILE, SentenceBatch, chosen_documents, write_arrow_file
-from hf_encoders.corpus.collocations import PHRASES_FILE, Collocations, write_phrases
-from hf_encoders.corpus.lexicon import Lexicon
 from hf_encoders.corpus.report import (
     REPORT_FILE,
     CorpusReport,
@@ -26,9 +24,15 @@ from hf_encoders.corpus.report import (
 from hf_encoders.corpus.settings import library_versions
 from hf_encoders.corpus.shards import shard_blocks, shard_hashes, shard_readings
 from hf_encoders.corpus.tokenized import NO_TOKENS
-from hf_encoders.corpus.unit_marking import mark_phrases
-from hf_encoders.corpus.unit_statistics import unit_warnings
-from hf_encoders.corpus.units import Units
+from hf_encoders.corpus.units import (
+    PHRASES_FILE,
+    Collocations,
+    Lexicon,
+    Units,
+    mark_phrases,
+    unit_warnings,
+    write_phrases,
+)
 
 
 def first_of_each(hashes: list[np.ndarray]) -> list[np.ndarray]:

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 from hf_encoders.corpus.arrow_file import SentenceBatch
 from hf_encoders.corpus.ragged import offsets_of
 from hf_encoders.corpus.sentence_store import SentenceStore
-from hf_encoders.corpus.unit_statistics import UnitCounter, unit_rows
+from hf_encoders.corpus.units import UnitCounter, unit_rows
 from hf_encoders.publishing.tables import text_table
 from hf_encoders.writing import read_json
 

@@ -13,8 +13,8 @@ from hf_encoders.corpus.arrow_file import COLUMN, SentenceBatch
 from hf_encoders.corpus.ragged import offsets_of
 from hf_encoders.corpus.segmentation import replace_lone_surrogates
 from hf_encoders.corpus.special_tokens import check_offsets, check_tokenizer, unknown_words_refused
-from hf_encoders.corpus.unit_marking import EntityMarker, begin_units_at
-from hf_encoders.corpus.word_segmentation import word_starts_of_tokens
+from hf_encoders.corpus.units import EntityMarker, begin_units_at
+from hf_encoders.corpus.word_starts import word_starts_of_tokens
 
 
 SENTENCES_PER_CALL = 2000  # sentences per call of the tokenizer

@@ -8,7 +8,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from transformers import PreTrainedTokenizerFast
 from transformers.convert_slow_tokenizer import generate_merges
 
-from hf_encoders.corpus.vocabulary_learning import mask_with_its_space, special_token
+from hf_encoders.corpus.tokenizer_training import mask_with_its_space, special_token
 from hf_encoders.models.encoder_configuration import EncoderConfig
 
 

@@ -13,23 +13,21 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.corpus.documents import DocumentReader
 from hf_encoders.corpus.named_sources import UNNAMED, languages_of, named_paths
-from hf_encoders.corpus.padded_size import padded_vocab_size
 from hf_encoders.corpus.sampling import Sampling
 from hf_encoders.corpus.segmentation import splitter_for
 from hf_encoders.corpus.sentencepiece_model import tokenizer_of_sentencepiece
 from hf_encoders.corpus.settings import library_versions
 from hf_encoders.corpus.shards import Reading
-from hf_encoders.corpus.source_words import CountedText
 from hf_encoders.corpus.sources import TextSource, make_source
 from hf_encoders.corpus.text_options import load_split
-from hf_encoders.corpus.text_selection import HELD_OUT_BYTES, SelectedText
 from hf_encoders.corpus.tokenizer_report import (
     REPORT_FILE,
     TokenizerReport,
     source_statistics,
     tokenizer_statistics,
 )
-from hf_encoders.corpus.word_counts import check_coverage
+from hf_encoders.corpus.tokenizer_training import padded_vocab_size
+from hf_encoders.corpus.word_counts import HELD_OUT_BYTES, CountedText, SelectedText, check_coverage
 from hf_encoders.loading import lost_capitals
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.publishing.saved_files import save_tokenizer

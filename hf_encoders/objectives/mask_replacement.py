@@ -5,7 +5,7 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.corpus.ragged import ranges
 from hf_encoders.corpus.randomness import RandomStream, as_uniforms, random_bits_of_rows
-from hf_encoders.corpus.similar_word_table import SimilarWords
+from hf_encoders.corpus.similar_words import SimilarWords
 from hf_encoders.corpus.special_tokens import mask_and_padding
 from hf_encoders.objectives.masking import Masking
 

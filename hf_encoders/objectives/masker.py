@@ -7,7 +7,7 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.corpus.ragged import offsets_of, ranges
 from hf_encoders.corpus.randomness import RandomStream, as_uniforms, integers_below, random_uint32_in_runs, uniforms
-from hf_encoders.corpus.similar_word_table import SimilarWords
+from hf_encoders.corpus.similar_words import SimilarWords
 from hf_encoders.corpus.special_tokens import never_masked
 from hf_encoders.corpus.word_starts import UnitStart
 from hf_encoders.objectives.batches import IGNORED

@@ -11,7 +11,7 @@ from hf_encoders.corpus.report import token_counts
 from hf_encoders.corpus.sentence_store import SentenceStore
 from hf_encoders.corpus.similar_words import build_similar_words, describe_similar_words
 from hf_encoders.objectives.masker import PREPARED_BY
-from hf_encoders.corpus.similar_word_table import SIMILAR_WORDS_FILE, SimilarWords, join_similar_words
+from hf_encoders.corpus.similar_words import SIMILAR_WORDS_FILE, SimilarWords, join_similar_words
 from hf_encoders.corpus.word_starts import UnitStart
 from hf_encoders.runs.recipe import Recipe
 

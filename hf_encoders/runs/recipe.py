@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerBase, TrainingArguments
 
 from hf_encoders.objectives.masking import Masking
 from hf_encoders.corpus.sampling import Sampling
-from hf_encoders.corpus.padded_size import padded_vocab_size
+from hf_encoders.corpus.tokenizer_training import padded_vocab_size
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives.objective import Objective, get_objective
 from hf_encoders.option_names import advice

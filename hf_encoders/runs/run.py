@@ -15,7 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProgressCallb
 from hf_encoders.corpus.named_sources import UNNAMED
 from hf_encoders.objectives.mixture import source_seed
 from hf_encoders.corpus.sampling import Sampling
-from hf_encoders.corpus.padded_size import padded_vocab_size
+from hf_encoders.corpus.tokenizer_training import padded_vocab_size
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives.objective import Objective
 from hf_encoders.objectives.objective import first_position

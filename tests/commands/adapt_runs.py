@@ -7,7 +7,7 @@ import transformers
 import yaml
 
 from hf_encoders.cli import main
-from hf_encoders.corpus.padded_size import padded_vocab_size
+from hf_encoders.corpus.tokenizer_training import padded_vocab_size
 from tests.corpus.corpora import write_corpus
 from tests.corpus.trained import FAMILIES, train
 from tests.families import model_class

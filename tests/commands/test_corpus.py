@@ -15,10 +15,10 @@ from transformers import AutoTokenizer, BertTokenizer
 
 from hf_encoders import prepare_corpus, split_sentences, writing
 from hf_encoders.cli import main
-from hf_encoders.corpus import arrow_file, sources, word_segmentation
+from hf_encoders.corpus import arrow_file, sources, word_starts
 from hf_encoders.corpus.report import CorpusReport
 from hf_encoders.corpus.shards import ShardWriter
-from hf_encoders.corpus.similar_word_table import SimilarWords
+from hf_encoders.corpus.similar_words import SimilarWords
 
 
 # The command, with units so small that many shards are finished when it is killed.
@@ -134,7 +134,7 @@ def test_a_dataset(tokenizer_folder, tmp_path, streaming):
 
 
 def test_word_segmenter(tokenizer_folder, text, tmp_path, monkeypatch):
-    monkeypatch.setattr(word_segmentation, "jieba_segmenter", lambda entries: lambda sentence: sentence.split())
+    monkeypatch.setattr(word_starts, "jieba_segmenter", lambda entries: lambda sentence: sentence.split())
     common = ["--input", text, "--tokenizer", tokenizer_folder, "--output", tmp_path / "out"]
     assert corpus(*common, "--word-segmenter", "jieba") == 0
     assert datasets.load_from_disk(str(tmp_path / "out"))["word_starts"][:] == [[[1, 1], [1], [1]], [[1, 1]]]

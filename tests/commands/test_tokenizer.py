@@ -5,8 +5,8 @@ import pytest
 from transformers import AutoTokenizer, BertTokenizer
 
 from hf_encoders.cli import main
-from hf_encoders.corpus.text_selection import SelectedText
 from hf_encoders.corpus.tokenizer_report import TokenizerReport
+from hf_encoders.corpus.word_counts import SelectedText
 from hf_encoders.writing import locked
 from tests.corpus.trained import lines
 

@@ -11,9 +11,9 @@ from transformers import AutoTokenizer
 
 from hf_encoders import HfeBertConfig, HfeElectraConfig
 from hf_encoders.cli import main
-from hf_encoders.corpus.padded_size import padded_vocab_size
+from hf_encoders.corpus import extension
+from hf_encoders.corpus.tokenizer_training import padded_vocab_size
 from hf_encoders.objectives.rtd import ReplacedTokenDetectionModel
-from hf_encoders.runs import extended_checkpoint
 from hf_encoders.writing import UNFINISHED
 from tests.commands.adapt_runs import head_of
 from tests.corpus.test_extension import domain_lines
@@ -135,7 +135,7 @@ def test_nothing_is_written_before_all_is(text, tmp_path, monkeypatch):
     def fail(*arguments):
         raise RuntimeError("out of luck")
 
-    monkeypatch.setattr(extended_checkpoint, "save_pieces", fail)
+    monkeypatch.setattr(extension, "save_pieces", fail)
     with pytest.raises(RuntimeError, match="out of luck"):
         extend(source, "--add", 3, "--input", text, "--output", out, "--overwrite")
     assert {file.name: file.read_bytes() for file in out.iterdir()} == before

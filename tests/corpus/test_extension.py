@@ -9,6 +9,7 @@ from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerFast
 
 from hf_encoders.corpus.extension import (
     SCORE_MARGIN,
+    TextChange,
     _choose,
     _pairs,
     _replaced,
@@ -16,7 +17,6 @@ from hf_encoders.corpus.extension import (
     _words,
     extend_vocabulary,
 )
-from hf_encoders.corpus.extension_report import TextChange
 from hf_encoders.corpus.word_counts import count_words
 from tests.corpus.trained import FAMILIES, lines, train
 

@@ -6,8 +6,7 @@ import pytest
 from transformers import AddedToken, AutoTokenizer
 
 from hf_encoders import HfeAlbertConfig, HfeBertConfig, HfeRobertaConfig
-from hf_encoders.corpus.tokenizer_training import train_tokenizer, untrained_tokenizer
-from hf_encoders.corpus.vocabulary_learning import _with_equal_restored
+from hf_encoders.corpus.tokenizer_training import _with_equal_restored, train_tokenizer, untrained_tokenizer
 from hf_encoders.corpus.word_counts import count_words, covered_words, repeated
 from tests.corpus.trained import FAMILIES, digests, train
 from tests.hub.remote_process import run_without_package

@@ -3,7 +3,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import BertTokenizer, CanineTokenizer, PreTrainedTokenizerFast
 
-from hf_encoders.corpus.lexicon import Lexicon, jieba_entries, read_entries, spellings
+from hf_encoders.corpus.units import Lexicon, jieba_entries, read_entries, spellings
 from hf_encoders.corpus.word_starts import WordStarts
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from hf_encoders.corpus import similar_word_table as similar_words
+from hf_encoders.corpus import similar_words
 from hf_encoders.corpus.ragged import offsets_of
-from hf_encoders.corpus.similar_word_table import SIMILAR_WORDS_FILE, SimilarWords, join_similar_words
+from hf_encoders.corpus.similar_words import SIMILAR_WORDS_FILE, SimilarWords, join_similar_words
 
 
 TABLE = {(10,): [(11,), (12,), (13,)], (20, 21): [(22, 23)], (11,): [(10,)], (30, 31, 32): []}
@@ -131,7 +131,7 @@ def test_what_cannot_stand_for_a_word_is_refused(tokenizer, wrong, said):
     [
         (([10, 11], [1, 0], [], [0, 0]), "lengths must be at least 1"),
         (([10, 11], [1], [], [0]), "2 tokens, but lengths sum to 1"),
-        (([10, 11], [1, 1], [1], [0, 0]), "1 similar, but counts sum to 0"),
+        (([10, 11], [1, 1], [1], [0, 0]), "1 similar_numbers, but counts sum to 0"),
         (([10, 11], [1, 1], [2], [1, 0]), r"must be in \[0, 2\)"),
         (([10, 11], [1, 1], [0], [1, 0]), "another word of the same number of tokens"),
         (([10, 11, 12], [1, 2], [1], [1, 0]), "another word of the same number of tokens"),

@@ -5,8 +5,12 @@ from transformers import BertTokenizer
 
 from hf_encoders import tokenize_documents
 from hf_encoders.corpus import similar_words
-from hf_encoders.corpus.similar_word_table import SimilarWords
-from hf_encoders.corpus.similar_words import build_similar_words, describe_similar_words, read_similar_words
+from hf_encoders.corpus.similar_words import (
+    SimilarWords,
+    build_similar_words,
+    describe_similar_words,
+    read_similar_words,
+)
 
 
 DETERMINERS, NOUNS, VERBS = range(5, 8), range(10, 20), range(30, 36)
@@ -22,7 +26,7 @@ def sentences(number: int, seed: int = 0) -> list[str]:
 def similar_to(table: SimilarWords, word: tuple[int, ...]) -> list[tuple[int, ...]]:
     number = int(table.find(np.array(word), np.array([0]), np.array([len(word)]))[0])
     begin, end = table.similar_offsets[number], table.similar_offsets[number + 1]
-    return [tuple(table.tokens_of(np.array([one])).tolist()) for one in table.similar[begin:end]]
+    return [tuple(table.tokens_of(np.array([one])).tolist()) for one in table.similar_numbers[begin:end]]
 
 
 class TestLearned:

@@ -4,7 +4,7 @@ import pytest
 
 from hf_encoders import HfeBertConfig, HfeRobertaConfig, train_tokenizer
 from hf_encoders.corpus.sampling import Sampling
-from hf_encoders.corpus.source_words import CountedLines, weighted_words
+from hf_encoders.corpus.word_counts import CountedLines, weighted_words
 
 
 ENGLISH = [f"the {word} house is {word}" for word in ("red", "old", "small", "wide", "dark", "green")] * 50

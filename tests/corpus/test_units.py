@@ -4,16 +4,21 @@ import pytest
 from transformers import BertTokenizer, CanineTokenizer
 
 from hf_encoders import tokenize_documents
-from hf_encoders.corpus import preparation, sources, unit_statistics
+from hf_encoders.corpus import preparation, sources, units
 from hf_encoders.corpus.arrow_file import SentenceBatch
-from hf_encoders.corpus.collocations import PHRASES_FILE, Collocations
-from hf_encoders.corpus.lexicon import Lexicon, read_entries
 from hf_encoders.corpus.preparation import prepare_corpus
 from hf_encoders.corpus.report import CorpusReport, corpus_statistics
 from hf_encoders.corpus.segmentation import one_sentence_per_line
 from hf_encoders.corpus.sentence_store import SentenceStore
-from hf_encoders.corpus.unit_marking import EntityMarker, mark_phrases
-from hf_encoders.corpus.unit_statistics import unit_warnings
+from hf_encoders.corpus.units import (
+    PHRASES_FILE,
+    Collocations,
+    EntityMarker,
+    Lexicon,
+    mark_phrases,
+    read_entries,
+    unit_warnings,
+)
 from hf_encoders.corpus.word_starts import UnitStart, WordStarts
 from tests.corpus.prepared import Killed, arrow_bytes, texts, write_text
 
@@ -227,7 +232,7 @@ class TestReport:
             assert part in printed
         documents = datasets.load_from_disk(str(tmp_path / "out"))
         for step in (2**18, 4, 1):  # in steps of whole sentences
-            monkeypatch.setattr(unit_statistics, "TOKENS_PER_STEP", step)
+            monkeypatch.setattr(units, "TOKENS_PER_STEP", step)
             assert corpus_statistics(documents, tokenizer).units == report.statistics.units
 
     def test_a_list_that_does_not_fit_is_warned_of(self, tokenizer, tmp_path):

@@ -12,7 +12,7 @@ from hf_encoders.corpus import sentence_encoding
 from hf_encoders.corpus.preparation import prepare_corpus
 from hf_encoders.corpus.segmentation import one_sentence_per_line
 from hf_encoders.corpus.sentence_store import SentenceStore
-from hf_encoders.corpus.word_segmentation import jieba_segmenter, word_starts_of_tokens
+from hf_encoders.corpus.word_starts import jieba_segmenter, word_starts_of_tokens
 from tests.corpus.corpora import contents
 
 

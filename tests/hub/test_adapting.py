@@ -76,7 +76,7 @@ from pathlib import Path
 import transformers
 from hf_encoders import HfeElectraConfig
 from hf_encoders.cli import main
-from hf_encoders.corpus.padded_size import padded_vocab_size
+from hf_encoders.corpus.tokenizer_training import padded_vocab_size
 from hf_encoders.objectives.rtd import ReplacedTokenDetectionModel
 from tests.corpus.trained import train
 from tests.models.tiny import tiny_config

@@ -11,8 +11,7 @@ import torch
 import transformers
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_encoders.corpus.suffix_bpe import suffix_bpe_tokenizer
-from hf_encoders.corpus.tokenizer_training import untrained_tokenizer
+from hf_encoders.corpus.tokenizer_training import suffix_bpe_tokenizer, untrained_tokenizer
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.registration import configurations
 from tests.families import fields_of, has_field, model_class, own_sizes

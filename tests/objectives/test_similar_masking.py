@@ -6,7 +6,7 @@ import torch
 
 from hf_encoders import DataCollatorForMaskedLM, SentenceBlocks
 from hf_encoders.corpus.randomness import example_keys
-from hf_encoders.corpus.similar_word_table import SimilarWords
+from hf_encoders.corpus.similar_words import SimilarWords
 from hf_encoders.objectives import presets
 from hf_encoders.objectives.batches import IGNORED
 from hf_encoders.objectives.masker import TokenMasker
@@ -77,7 +77,7 @@ def test_a_word_becomes_one_of_its_similar_words(tokenizer, table):
         number = table.find(np.array(word), np.array([0]), np.array([size]))
         if table.has_similar(number)[0]:
             first = table.similar_offsets[number[0]]
-            similar = table.similar[first : first + table.counts[number[0]]]
+            similar = table.similar_numbers[first : first + table.counts[number[0]]]
             assert new in {tuple(table.tokens_of(np.array([one])).tolist()) for one in similar}
             seen.add((word, new))
         else:  # a random word of as many tokens
@@ -104,7 +104,7 @@ def test_macbert_law(tokenizer, table):
     is_similar = np.zeros(n, dtype=bool)
     for k in range(2):
         place = table.similar_offsets[numbers[having]] + np.minimum(k, table.counts[numbers[having]] - 1)
-        first = table.tokens[table.offsets[table.similar[place]]]
+        first = table.tokens[table.offsets[table.similar_numbers[place]]]
         is_similar[having] |= masked.ids[chosen[having]] == first
     assert n > 8000
     # A random word of a few hundred is similar, or the same, now and then.

@@ -5,7 +5,7 @@ import torch
 from transformers import AutoModelForMaskedLM, PreTrainedModel
 
 from conftest import word_tokenizer
-from hf_encoders.runs.new_entries import add_entries
+from hf_encoders.corpus.extension import add_entries
 from tests.models.tiny import BASE_MODELS, MASKED_LM, right_padded, tiny_model
 
 
