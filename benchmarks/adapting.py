@@ -26,8 +26,7 @@ import datasets
 import transformers
 from transformers import DataCollatorForLanguageModeling, Trainer, TrainingArguments
 
-from hf_encoders.publishing.tables import markdown_table
-from hf_encoders.writing import replaced_folder, write_whole
+from hf_encoders.writing import markdown_table, replaced_folder, write_whole
 
 
 SIZES = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 512}

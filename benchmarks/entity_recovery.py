@@ -22,7 +22,7 @@ from hf_encoders.corpus.ragged import offsets_of, ranges
 from hf_encoders.corpus.units import JIEBA, Lexicon, jieba_entries, read_entries
 from hf_encoders.corpus.word_starts import UnitStart
 from hf_encoders.objectives.batches import IGNORED, PaddedLayout, TokenRows
-from hf_encoders.publishing.tables import markdown_table
+from hf_encoders.writing import markdown_table
 
 
 BATCH = 64  # examples

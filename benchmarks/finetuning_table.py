@@ -48,8 +48,7 @@ from hf_encoders.finetuning import (
 )
 from hf_encoders.finetuning.runs import RunSettings, finetune
 from hf_encoders.loading import load_config, load_tokenizer, longest_input
-from hf_encoders.publishing.tables import mean_and_deviation
-from hf_encoders.writing import write_whole
+from hf_encoders.writing import mean_and_deviation, write_whole
 
 
 SEEDS = (0, 1, 2)

@@ -28,7 +28,7 @@ from hf_encoders import (
     tokenize_documents,
     train_tokenizer,
 )
-from hf_encoders.publishing.plots import logged_points, write_comparison
+from hf_encoders.publishing.curves import logged_points, write_comparison
 from hf_encoders.runs.model_config import tokenizer_fields
 
 import numpy as np

@@ -32,7 +32,7 @@ from hf_encoders import (
     train_tokenizer,
 )
 from hf_encoders.corpus.python_docs import read_python_documents
-from hf_encoders.publishing.plots import logged_points, write_comparison
+from hf_encoders.publishing.curves import logged_points, write_comparison
 
 import torch
 from datasets import Dataset

@@ -30,7 +30,7 @@ from hf_encoders import (
     train_tokenizer,
 )
 from hf_encoders.evaluation.pseudo_likelihood import token_log_probabilities
-from hf_encoders.publishing.plots import write_comparison
+from hf_encoders.publishing.curves import write_comparison
 from hf_encoders.runs.model_config import tokenizer_fields
 
 import numpy as np

@@ -3,6 +3,7 @@
 import difflib
 import importlib.util
 import os
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -76,3 +77,23 @@ def check_packages(names: Iterable[str], what: str, extra: str) -> None:
             f"{what} needs packages that are not installed ({', '.join(missing)}): "
             f"pip install 'hf_encoders[{extra}]', or pip install {' '.join(missing)}."
         )
+
+
+# ISO 639-1, and withdrawn codes that are still in use (bh, sh).
+_TWO_LETTERS = """
+    aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee el en
+    eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is it iu ja jv
+    ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn mr ms mt my na nb nd ne
+    ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg sh si sk sl sm sn so sq sr ss
+    st su sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu
+"""
+LANGUAGES = frozenset(_TWO_LETTERS.split())
+
+
+def is_language_code(code: str) -> bool:
+    """Whether a code is one of ISO 639-1, or three letters like those of ISO 639-3, which are not listed here.
+
+    >>> [is_language_code(code) for code in ("de", "gsw", "xx", "DE", "de-AT", "german")]
+    [True, True, False, False, False, False]
+    """
+    return code in LANGUAGES or re.fullmatch(r"[a-z]{3}", code) is not None

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch.utils.data import _utils as data_loading
 
-from hf_encoders.publishing import plots
+from hf_encoders.publishing import curves
 from tests.forked_python import Forked, python_c
 
 
@@ -42,7 +42,7 @@ def _pictures(request: pytest.FixtureRequest) -> Any:
     if request.node.get_closest_marker("pictures"):
         yield
         return
-    draw, drawn = plots.draw, []
+    draw, drawn = curves.draw, []
 
     def draw_first(panels: Any, path: Path, *args: Any, **kwargs: Any) -> Path:
         if drawn:
@@ -51,9 +51,9 @@ def _pictures(request: pytest.FixtureRequest) -> Any:
             drawn.append(draw(panels, path, *args, **kwargs).read_bytes())
         return path
 
-    plots.draw = draw_first
+    curves.draw = draw_first
     yield
-    plots.draw = draw
+    curves.draw = draw
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def forked_loads(monkeypatch: pytest.MonkeyPatch) -> None:
         return python_c(script, arguments, env, cwd)
 
     monkeypatch.setattr(
-        "hf_encoders.publishing.fresh_process.subprocess", SimpleNamespace(run=run, DEVNULL=subprocess.DEVNULL)
+        "hf_encoders.publishing.verification.subprocess", SimpleNamespace(run=run, DEVNULL=subprocess.DEVNULL)
     )
 
 

@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoTokenizer
 from hf_encoders import HfeXLMConfig, loading
 from hf_encoders.cli import main
 from hf_encoders.loading import is_local, load_config, load_tokenizer, read_config
-from hf_encoders.publishing.saved_files import module_files
+from hf_encoders.publishing.files import module_files
 
 
 NEW_HOURS = itertools.count(10**9, 3600)

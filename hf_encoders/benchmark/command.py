@@ -26,7 +26,7 @@ from hf_encoders.corpus.tokenized import tokenize_documents
 from hf_encoders.corpus.tokenizer_training import train_tokenizer
 from hf_encoders.loading import load_tokenizer, read_config
 from hf_encoders.objectives.objective import get_objective
-from hf_encoders.publishing.flops import measure_gemm_rate
+from hf_encoders.publishing.hardware import measure_gemm_rate
 from hf_encoders.registration import config_class_of
 
 

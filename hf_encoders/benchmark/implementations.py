@@ -27,7 +27,7 @@ from hf_encoders.benchmark.rows import Batch, Pool, original_ids
 from hf_encoders.benchmark.settings import Setting
 from hf_encoders.compilation import has_operator
 from hf_encoders.models.encoder_configuration import EncoderConfig
-from hf_encoders.publishing.saved_model import may_have_pooler
+from hf_encoders.publishing.files import may_have_pooler
 
 
 REFERENCE = "transformers sdpa"

@@ -18,9 +18,8 @@ from hf_encoders.benchmark.rows import Batch
 from hf_encoders.benchmark.settings import Setting
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives.batches import to_device
-from hf_encoders.publishing.flops import forward_flops, wait_for
-from hf_encoders.publishing.hardware import peak_on_cpu, peak_on_cuda
-from hf_encoders.publishing.tables import duration
+from hf_encoders.publishing.hardware import forward_flops, peak_on_cpu, peak_on_cuda, wait_for
+from hf_encoders.writing import duration
 
 
 @dataclass
@@ -30,7 +29,7 @@ class Turn:
     Args:
         tokens (`int`): Real tokens.
         positions (`int`): Computed positions including padding.
-        flops (`int`): Operations needed for the real tokens, as in `hf_encoders/publishing/flops.py`.
+        flops (`int`): Operations needed for the real tokens, as in `hf_encoders/publishing/hardware.py`.
         collate_seconds, pass_seconds, update_seconds (`float`): Collating and copying to the device; forward and, in
             training, backward; optimizer.
     """
@@ -132,7 +131,7 @@ def clock(turn: Turn, name: str, device: torch.device) -> Iterator[None]:
 
 
 def needed_flops(config: EncoderConfig, batch: Batch, setting: Setting) -> int:
-    """Operations needed for a batch, as in `hf_encoders/publishing/flops.py`."""
+    """Operations needed for a batch, as in `hf_encoders/publishing/hardware.py`."""
     if not setting.trains:
         return forward_flops(config, batch.lengths)
     pairs = len(batch.rows) if setting.training_objective.has_example_labels else 0

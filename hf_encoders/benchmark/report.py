@@ -12,8 +12,8 @@ import torch
 from hf_encoders.benchmark.measuring import Measurements, Turn
 from hf_encoders.benchmark.settings import Setting
 from hf_encoders.publishing.hardware import cpu_model, describe_hardware, describe_software
-from hf_encoders.publishing.redaction import published_command
-from hf_encoders.publishing.tables import markdown_table, text_table
+from hf_encoders.publishing.secrets import published_command
+from hf_encoders.writing import markdown_table, text_table
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:

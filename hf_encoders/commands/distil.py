@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
     from hf_encoders.objectives.distillation import Distillation
     from hf_encoders.objectives.objective import get_objective
     from hf_encoders.objectives.student import check_layers, student_family
-    from hf_encoders.publishing.training_record import name_of_checkpoint
+    from hf_encoders.publishing.record import name_of_checkpoint
     from hf_encoders.runs.command import begin_from, train_run
     from hf_encoders.runs.recipe import load_recipe
     from hf_encoders.runs.student import check_student, default_layers, load_teacher, recipe_for

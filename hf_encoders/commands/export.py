@@ -10,14 +10,18 @@ The checkpoint may be this package's or transformers' own, in one safetensors fi
 import argparse
 import sys
 
-from hf_encoders.inputs import check_model
-from hf_encoders.publishing.export_forms import FORMS, check_form
+from hf_encoders.inputs import check_model, check_packages
+from hf_encoders.source_literals import constant
+from hf_encoders.writing import check_new_folder
+
+
+FORMS = constant("publishing.export", "FORMS")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.add_argument("directory", metavar="DIR_OR_NAME", help="folder of a checkpoint, or its name on the Hub")
-    parser.add_argument("--to", required=True, choices=FORMS, help="format")
+    parser.add_argument("--to", required=True, choices=list(FORMS), help="format")
     parser.add_argument("--output", required=True, metavar="DIR", help="folder to create")
     parser.add_argument(
         "--head",
@@ -29,7 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def check(arguments: argparse.Namespace) -> None:
     """Refuse paths that are wrong, and a format whose packages are missing."""
     check_model(arguments.directory, f"DIR_OR_NAME {arguments.directory!r}")
-    check_form(arguments.to, arguments.output)
+    check_new_folder(arguments.output, "--output")
+    check_packages(FORMS[arguments.to], f"--to {arguments.to}", arguments.to)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -10,16 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hf_encoders.inputs import check_exists
-from hf_encoders.publishing.tables import text_table
 from hf_encoders.source_literals import constant
-from hf_encoders.writing import check_file, check_folder
+from hf_encoders.writing import check_file, check_folder, text_table
 
 
 if TYPE_CHECKING:
     from hf_encoders.publishing.curves import Curve
 
 
-AXES = list(constant("publishing.plots", "AXES"))
+AXES = list(constant("publishing.curves", "AXES"))
 # Metric, heading and format of the columns around those of losses and accuracies.
 FIRST = (("step", "steps", ",.0f"), ("tokens_seen", "tokens", ",.0f"), ("training_seconds", "minutes", ".1f"))
 LAST = (("tokens_per_second", "tokens/s", ",.0f"), ("mfu", "MFU", ".1%"))
@@ -39,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--against",
-        choices=list(constant("publishing.plots", "AXES")),
+        choices=list(constant("publishing.curves", "AXES")),
         default="steps",
         help="horizontal axis (default: steps)",
     )
@@ -63,9 +62,16 @@ def check(arguments: argparse.Namespace) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Draw the runs, and print table and comparisons."""
-    from hf_encoders.publishing.curves import compare, read_reference, read_run, reference_file, save_reference
+    from hf_encoders.publishing.curves import (
+        check_picture,
+        compare,
+        draw_runs,
+        read_reference,
+        read_run,
+        reference_file,
+        save_reference,
+    )
     from hf_encoders.publishing.hardware import describe_hardware, describe_software
-    from hf_encoders.publishing.plots import check_picture, draw_runs
 
     if arguments.output:
         check_picture(arguments.output, "--output")

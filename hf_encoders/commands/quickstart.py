@@ -65,10 +65,10 @@ def run(arguments: argparse.Namespace) -> int:
 
     from hf_encoders.corpus.named_sources import UNNAMED
     from hf_encoders.corpus.report import corpus_statistics, warnings_for
-    from hf_encoders.publishing.fresh_process import verify_loading
+    from hf_encoders.publishing.files import CARD_FILE, CURVE_FILE
     from hf_encoders.publishing.hardware import describe_software
-    from hf_encoders.publishing.redaction import base_name
-    from hf_encoders.publishing.saved_files import CARD_FILE, CURVE_FILE
+    from hf_encoders.publishing.secrets import base_name
+    from hf_encoders.publishing.verification import verify_loading
     from hf_encoders.runs.pretrained_folder import save_pretrained_folder
     from hf_encoders.runs.quickstart import (
         TASK,

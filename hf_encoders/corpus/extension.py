@@ -41,12 +41,17 @@ from hf_encoders.corpus.tokenizer_report import REPORT_FILE
 from hf_encoders.corpus.tokenizer_training import MULTIPLE, padded_vocab_size
 from hf_encoders.corpus.word_counts import LINES_PER_BATCH, CountedText
 from hf_encoders.loading import check_rows, load_tokenizer, optional_file, read_config
-from hf_encoders.publishing.redaction import published
-from hf_encoders.publishing.saved_files import GENERATOR_FOLDER, copy_modules, has_generator, save_tokenizer
-from hf_encoders.publishing.saved_model import load_source, saved_head
-from hf_encoders.publishing.tables import text_table
-from hf_encoders.publishing.training_record import TrainingRecord, name_of_checkpoint
-from hf_encoders.writing import replaced_files
+from hf_encoders.publishing.files import (
+    GENERATOR_FOLDER,
+    copy_modules,
+    has_generator,
+    load_source,
+    save_tokenizer,
+    saved_head,
+)
+from hf_encoders.publishing.record import TrainingRecord, name_of_checkpoint
+from hf_encoders.publishing.secrets import published
+from hf_encoders.writing import replaced_files, text_table
 
 
 LEAST_COUNT = 5  # occurrences in the text of what an entry stands for: rarer ones teach an embedding nothing

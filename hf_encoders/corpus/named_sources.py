@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from hf_encoders.publishing.language_codes import LANGUAGES
+from hf_encoders.inputs import LANGUAGES
 
 
 UNNAMED = ""  # the source of text that is given without a name

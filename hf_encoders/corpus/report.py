@@ -16,8 +16,7 @@ from hf_encoders.corpus.arrow_file import SentenceBatch
 from hf_encoders.corpus.ragged import offsets_of
 from hf_encoders.corpus.sentence_store import SentenceStore
 from hf_encoders.corpus.units import UnitCounter, unit_rows
-from hf_encoders.publishing.tables import text_table
-from hf_encoders.writing import read_json
+from hf_encoders.writing import read_json, text_table
 
 
 REPORT_FILE = "corpus.json"

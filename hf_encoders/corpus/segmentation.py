@@ -15,7 +15,7 @@ from itertools import accumulate
 
 import sentencex
 
-from hf_encoders.publishing.language_codes import is_language_code
+from hf_encoders.inputs import is_language_code
 
 
 # Characters of a line given to sentencex at once: in Chinese text its time is quadratic in this (1.0.32: 0.7 ms for

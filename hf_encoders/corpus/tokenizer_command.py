@@ -30,7 +30,7 @@ from hf_encoders.corpus.tokenizer_training import padded_vocab_size
 from hf_encoders.corpus.word_counts import HELD_OUT_BYTES, CountedText, SelectedText, check_coverage
 from hf_encoders.loading import lost_capitals
 from hf_encoders.models.encoder_configuration import EncoderConfig
-from hf_encoders.publishing.saved_files import save_tokenizer
+from hf_encoders.publishing.files import save_tokenizer
 from hf_encoders.writing import UNFINISHED, check_folder, holds_files, locked, replaced_files
 
 

@@ -15,8 +15,8 @@ from hf_encoders.corpus.report import reading_rows, reading_warnings
 from hf_encoders.corpus.sentence_encoding import SENTENCES_PER_CALL, make_encoder
 from hf_encoders.corpus.tokenizer_training import padded_vocab_size
 from hf_encoders.corpus.word_starts import UNSPACED_NAMES
-from hf_encoders.publishing.redaction import published
-from hf_encoders.publishing.tables import markdown_table, text_table
+from hf_encoders.publishing.secrets import published
+from hf_encoders.writing import markdown_table, text_table
 
 
 REPORT_FILE = "tokenizer_report.json"

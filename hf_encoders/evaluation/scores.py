@@ -19,7 +19,7 @@ from hf_encoders.evaluation.pseudo_likelihood import (
     token_log_probabilities,
 )
 from hf_encoders.loading import load_config, load_tokenizer, load_weights, longest_input
-from hf_encoders.publishing.tables import text_table
+from hf_encoders.writing import text_table
 
 
 MUCH_DAMAGED = 0.01  # share of sentences with invalid UTF-8 above which the file has another encoding

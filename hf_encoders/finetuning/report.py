@@ -18,11 +18,10 @@ from hf_encoders.finetuning.runs import RunResult, RunSettings
 from hf_encoders.finetuning.task import PreparedTask
 from hf_encoders.finetuning.training_options import FAR_ABOVE, defaults
 from hf_encoders.objectives.batches import IGNORED
-from hf_encoders.publishing.redaction import published, published_path
-from hf_encoders.publishing.saved_files import save_tokenizer
-from hf_encoders.publishing.tables import mean_and_deviation, text_table
-from hf_encoders.publishing.training_record import TrainingRecord, facts_of_this_process, name_of_checkpoint
-from hf_encoders.writing import write_whole
+from hf_encoders.publishing.files import save_tokenizer
+from hf_encoders.publishing.record import TrainingRecord, facts_of_this_process, name_of_checkpoint
+from hf_encoders.publishing.secrets import published, published_path
+from hf_encoders.writing import mean_and_deviation, text_table, write_whole
 
 
 RESULTS_FILE = "results.json"

@@ -22,7 +22,7 @@ from hf_encoders.corpus.sentence_store import SentenceStore
 from hf_encoders.objectives.chunk_examples import ChunkExamples, join_chunks
 from hf_encoders.objectives.examples import CorpusDataset, EpochDataset, TextExamples
 from hf_encoders.objectives.packing import TokenBudget
-from hf_encoders.publishing.tables import text_table
+from hf_encoders.writing import text_table
 
 
 logger = logging.get_logger(__name__)

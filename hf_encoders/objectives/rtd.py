@@ -25,7 +25,7 @@ from hf_encoders.objectives.batches import IGNORED, keep_on_host
 from hf_encoders.objectives.mlm import MASKED_TOKENS, MaskedLanguageModelling
 from hf_encoders.objectives.objective import LossTerm
 from hf_encoders.objectives.replaced_tokens import REPLACEMENT, DataCollatorForReplacedTokenDetection
-from hf_encoders.publishing.saved_files import GENERATOR_FOLDER, WEIGHTS_FILE
+from hf_encoders.publishing.files import GENERATOR_FOLDER, WEIGHTS_FILE
 from hf_encoders.registration import config_class_of
 
 

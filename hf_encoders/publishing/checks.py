@@ -11,27 +11,27 @@ from huggingface_hub.repocard import REGEX_YAML_BLOCK
 from safetensors import SafetensorError, safe_open
 
 from hf_encoders.errors import first_line
+from hf_encoders.inputs import is_language_code
 from hf_encoders.loading import load_tokenizer, read_config
 from hf_encoders.models.encoder_configuration import EncoderConfig
-from hf_encoders.publishing.fresh_process import WAYS, load_elsewhere, loads_of, problem_of
-from hf_encoders.publishing.language_codes import is_language_code
-from hf_encoders.publishing.model_card import is_repo_id
-from hf_encoders.publishing.probing import outputs_of
-from hf_encoders.publishing.run_files import RECORD_FILE
-from hf_encoders.publishing.saved_files import (
+from hf_encoders.publishing.card import is_repo_id
+from hf_encoders.publishing.files import (
     CARD_FILE,
     GENERATOR_FOLDER,
+    RECORD_FILE,
     Finding,
     code_files,
     has_generator,
     leads_out,
+    load_source,
     published_files,
+    saved_head,
     tokenizer_code,
     weight_files,
     written_config,
 )
-from hf_encoders.publishing.saved_model import load_source, saved_head
-from hf_encoders.publishing.training_record import TrainingRecord
+from hf_encoders.publishing.record import TrainingRecord
+from hf_encoders.publishing.verification import WAYS, load_elsewhere, loads_of, outputs_of, problem_of
 
 
 LINKED_FILE = re.compile(r"!\[[^\]]*\]\(([^)\s]+)")
@@ -223,7 +223,7 @@ def check_loading(directories: list[Path], trust_remote_code: bool = False) -> l
         if problem := problem_of(loaded, outputs, load.batch):
             remedy = (
                 "load the model with hf_encoders and call save_pretrained again, or, for the tokenizer, "
-                "hf_encoders.publishing.saved_files.save_tokenizer(hf_encoders.loading.load_tokenizer(folder), folder)"
+                "hf_encoders.publishing.files.save_tokenizer(hf_encoders.loading.load_tokenizer(folder), folder)"
             )
             found.append(_error(f"{load.directory}, loaded {WAYS[load.way]}: {problem}: {remedy}."))
     return found

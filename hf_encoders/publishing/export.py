@@ -22,14 +22,30 @@ import torch
 from torch.export import Dim
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from hf_encoders.inputs import check_packages
 from hf_encoders.loading import load_tokenizer, read_config
 from hf_encoders.models.encoder_configuration import EncoderConfig
-from hf_encoders.publishing.export_forms import FORMS, check_form
-from hf_encoders.publishing.probing import CHOICES, FP32_TOLERANCE, Difference, difference, outputs_of, probe_batch
-from hf_encoders.publishing.saved_files import copy_modules, save_tokenizer
-from hf_encoders.publishing.saved_model import load_source, native_class, pooler_arguments, saved_head
+from hf_encoders.publishing.files import (
+    copy_modules,
+    load_source,
+    native_class,
+    pooler_arguments,
+    save_tokenizer,
+    saved_head,
+)
+from hf_encoders.publishing.verification import (
+    CHOICES,
+    FP32_TOLERANCE,
+    Difference,
+    difference,
+    outputs_of,
+    probe_batch,
+)
+from hf_encoders.writing import check_new_folder
 
 
+# Packages that writing a format needs; docs/publishing.md names the extra that installs them.
+FORMS = {"native": (), "onnx": ("onnx", "onnxscript", "onnxruntime"), "safetensors-bf16": ()}
 ONNX_FILE = "model.onnx"
 # Batches that the export did not see: other sizes and lengths, a single token, the longest row.
 PROBED_LENGTHS = ((13, 5, 8), (1,), (3, 11), (7, 7, 2, 1, 4), (sys.maxsize, 2))
@@ -57,7 +73,10 @@ def export_checkpoint(
         ValueError: If the checkpoint does not have the form or head, the output exists, or a package is missing.
         RuntimeError: If the outputs of the export differ; it is removed.
     """
-    check_form(form, output)
+    if form not in FORMS:
+        raise ValueError(f"form={form!r}: choose one of {', '.join(FORMS)}.")
+    check_new_folder(output, "output")
+    check_packages(FORMS[form], f"form={form!r}", form)
     output, config = Path(output), read_config(source)
     if form == "native" and not config.is_native:
         raise ValueError(

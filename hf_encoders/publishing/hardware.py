@@ -4,13 +4,18 @@ import json
 import os
 import platform
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
+from torch import nn
 from torch.profiler import ProfilerActivity, profile
+from transformers import PreTrainedModel
+
+from hf_encoders.models.encoder_configuration import EncoderConfig
 
 
 # At this level the profiler's library prints nothing.
@@ -67,3 +72,81 @@ def peak_on_cpu(run: Callable[[], Any]) -> int:
         held += size
         peak = max(peak, held)
     return peak
+
+
+# Side of the square matrices: larger ones are not faster, and these take seconds on one core.
+GEMM_SIDES = {"cpu": 2048, "cuda": 8192}
+GEMM_TRIALS = 5
+
+
+def forward_flops(config: EncoderConfig, lengths: Sequence[int], predicted: int = 0, pairs: int = 0) -> int:
+    """Operations of one forward pass over sequences of `lengths` real tokens with predicted tokens and pairs."""
+    squares = sum(length**2 for length in lengths)
+    return forward_flops_of_counts(config, sum(lengths), squares, predicted, pairs)
+
+
+def predicts_tokens(model: nn.Module) -> bool:
+    """Whether labels may be tokens: False for a model without output embeddings."""
+    output_embeddings = getattr(model, "get_output_embeddings", None)  # adapters forward the model's
+    return output_embeddings is None or output_embeddings() is not None
+
+
+def forward_flops_of_counts(
+    config: EncoderConfig, tokens: int, squared_lengths: int, predicted: int = 0, pairs: int = 0
+) -> int:
+    """`forward_flops` from the sums of L and L^2 over the sequences; the configuration may be transformers' own."""
+    width = config.hidden_size
+    # Groups of layers, and embeddings of another width with a projection, exist in some families only.
+    layers = config.num_hidden_layers * getattr(config, "inner_group_num", 1)
+    embedding_width = getattr(config, "embedding_size", 0)
+    weights = layers * (4 * width**2 + 2 * width * config.intermediate_size) + embedding_width * width
+    head = (width + config.vocab_size) * (embedding_width or width)
+    pair_head = width**2 + 2 * width
+    attention = 4 * layers * width * squared_lengths
+    return 2 * (weights * tokens + head * predicted + pair_head * pairs) + attention
+
+
+def training_flops(
+    model: PreTrainedModel, tokens: int, squared_lengths: int, predicted: int = 0, pairs: int = 0
+) -> int:
+    """Operations of the forward and backward passes of a training; with a forward pass of the model's teacher.
+
+    Of a model with `parts`, such as a generator and a discriminator, those of all parts.
+    """
+    if parts := getattr(model, "parts", ()):
+        return sum(training_flops(part, tokens, squared_lengths, predicted * predicts_tokens(part)) for part in parts)
+    own, teacher = model.config, getattr(model, "teacher", None)
+    if teacher is None:
+        return 3 * forward_flops_of_counts(own, tokens, squared_lengths, predicted, pairs)
+    # One projection of a token serves the soft targets and the hard ones.
+    projected = tokens if model.loss_terms.get("ce") == "input_ids" else predicted
+    both = ((3, own), (1, teacher.config))
+    return sum(times * forward_flops_of_counts(one, tokens, squared_lengths, projected) for times, one in both)
+
+
+def measure_gemm_rate(
+    dtype: torch.dtype, device: torch.device, side: int | None = None, most_seconds: float = float("inf")
+) -> float:
+    """Maximum FLOP/s of five products of square matrices of `side` rows, or fewer in `most_seconds` but at least one.
+
+    Does not change the state of torch's random generators.
+    """
+    side = side or GEMM_SIDES.get(device.type, GEMM_SIDES["cuda"])
+    generator = torch.Generator(device).manual_seed(0)
+    left, right = (torch.randn(side, side, generator=generator, device=device).to(dtype) for _ in range(2))
+    started = time.perf_counter()
+    left @ right  # warm-up
+    seconds = []
+    while len(seconds) < GEMM_TRIALS and (not seconds or time.perf_counter() - started < most_seconds):
+        wait_for(device)
+        begin = time.perf_counter()
+        left @ right
+        wait_for(device)
+        seconds.append(time.perf_counter() - begin)
+    return 2 * side**3 / min(seconds)
+
+
+def wait_for(device: torch.device) -> None:
+    """Synchronize with a CUDA device."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

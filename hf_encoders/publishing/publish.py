@@ -8,25 +8,26 @@ from pathlib import Path
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 
 from hf_encoders.loading import read_config
+from hf_encoders.publishing.card import is_repo_id, make_model_card, was_edited
 from hf_encoders.publishing.checks import check_card, check_directory, shown_files
-from hf_encoders.publishing.model_card import is_repo_id, make_model_card, was_edited
-from hf_encoders.publishing.run_files import RECORD_FILE
-from hf_encoders.publishing.saved_files import (
+from hf_encoders.publishing.files import (
     CARD_FILE,
     CURVE_FILE,
     GENERATOR_FOLDER,
     INDEX_FILE,
     MODULE_FILES,
     MODULES_FILE,
+    RECORD_FILE,
     TOKENIZER_FILES,
     Finding,
     is_plain,
     leads_out,
+    load_source,
     published_files,
+    saved_head,
     secrets_of_files,
 )
-from hf_encoders.publishing.saved_model import load_source, saved_head
-from hf_encoders.publishing.training_record import TrainingRecord
+from hf_encoders.publishing.record import TrainingRecord
 from hf_encoders.writing import check_folder, write_whole
 
 

@@ -17,7 +17,7 @@ from hf_encoders.runs.recipe import Recipe, load_recipe, recipe_names
 from hf_encoders.runs.run_corpus import CorpusPaths
 from hf_encoders.runs.run_folder import phases_of
 from hf_encoders.runs.run_options import EPOCHS, FEW_EXAMPLES, LEAST_STEPS, RECIPE, RECIPE_ON_CPU
-from hf_encoders.publishing.training_record import TrainingRecord
+from hf_encoders.publishing.record import TrainingRecord
 from hf_encoders.training.layer_decay import check_layer_decay
 from hf_encoders.training_fields import given_fields
 

@@ -49,7 +49,7 @@ from hf_encoders.runs.run_folder import (
 )
 from hf_encoders.runs.run_options import OWN
 from hf_encoders.runs.sources import Sources, bytes_per_token, divided
-from hf_encoders.publishing.saved_files import CARD_FILE, published_files, refuse_secrets
+from hf_encoders.publishing.files import CARD_FILE, published_files, refuse_secrets
 from hf_encoders.training.checkpoints import checkpoints_by_step, step_of
 from hf_encoders.training.out_of_memory import is_out_of_memory
 from hf_encoders.training.head_warm_up import HeadWarmUpCallback

@@ -14,7 +14,7 @@ from hf_encoders.objectives.teacher import fingerprint
 from hf_encoders.loading import load_weights
 from hf_encoders.models.encoder_checkpoints import encoder_weights
 from hf_encoders.models.encoder_configuration import EncoderConfig
-from hf_encoders.publishing.training_record import name_of_checkpoint
+from hf_encoders.publishing.record import name_of_checkpoint
 
 
 HEAD_STEPS = 0.05  # of all steps; this package's choice

@@ -21,9 +21,9 @@ from hf_encoders.models.encoder_linear_loss import chunk_scores
 from hf_encoders.runs.phases import RunExamples
 from hf_encoders.runs.recipe import Phase
 from hf_encoders.runs.run import Run
-from hf_encoders.publishing.flops import training_flops
+from hf_encoders.publishing.hardware import training_flops
 from hf_encoders.publishing.hardware import peak_on_cpu, peak_on_cuda
-from hf_encoders.publishing.tables import duration, text_table
+from hf_encoders.writing import duration, text_table
 from hf_encoders.training.out_of_memory import recomputes
 from hf_encoders.training.health import gemm_rate
 from hf_encoders.training.token_counts import BatchCounts, count_batch

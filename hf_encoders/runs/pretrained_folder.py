@@ -10,15 +10,15 @@ from hf_encoders.corpus.report import corpus_statistics
 from hf_encoders.corpus.similar_words import share_without_similar
 from hf_encoders.corpus.sampling import Sampling
 from hf_encoders.objectives.objective import LossTerm
-from hf_encoders.publishing.model_card import make_model_card
+from hf_encoders.publishing.card import make_model_card
 from hf_encoders.runs.masking_data import needs_similar_words, similar_words_of
 from hf_encoders.runs.run import Run
 from hf_encoders.runs.sources import Documents, Sources, corpora_of, named_sources
 from hf_encoders.publishing.curves import Curve
-from hf_encoders.publishing.plots import draw_runs
-from hf_encoders.publishing.training_record import TrainingRecord, command_of, facts_of_this_process
-from hf_encoders.publishing.redaction import published_path
-from hf_encoders.publishing.saved_files import CARD_FILE, CURVE_FILE, MODULES_FILE, complete_tokenizer_config, copy_modules
+from hf_encoders.publishing.curves import draw_runs
+from hf_encoders.publishing.record import TrainingRecord, command_of, facts_of_this_process
+from hf_encoders.publishing.secrets import published_path
+from hf_encoders.publishing.files import CARD_FILE, CURVE_FILE, MODULES_FILE, complete_tokenizer_config, copy_modules
 from hf_encoders.training.optimizers import optimization_facts
 from hf_encoders.training.trainer import PreTrainingTrainer
 from hf_encoders.writing import replaced_folder

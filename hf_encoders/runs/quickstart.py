@@ -17,13 +17,13 @@ from hf_encoders.finetuning import sequence_classification
 from hf_encoders.finetuning.data_files import DataSource
 from hf_encoders.finetuning.report import make_record
 from hf_encoders.finetuning.runs import RunSettings, finetune
-from hf_encoders.publishing.model_card import make_model_card
+from hf_encoders.publishing.card import make_model_card
 from hf_encoders.runs.quickstart_text import labelled_passages
 from hf_encoders.runs.recipe import Phase, Recipe, load_recipe
-from hf_encoders.publishing.tables import text_table
-from hf_encoders.publishing.training_record import command_of
-from hf_encoders.publishing.redaction import published_path
-from hf_encoders.publishing.saved_files import CARD_FILE, save_tokenizer
+from hf_encoders.writing import text_table
+from hf_encoders.publishing.record import command_of
+from hf_encoders.publishing.secrets import published_path
+from hf_encoders.publishing.files import CARD_FILE, save_tokenizer
 from hf_encoders.writing import replaced_folder
 
 

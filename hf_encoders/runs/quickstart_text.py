@@ -21,8 +21,8 @@ from hf_encoders.corpus.text_files import text_files
 from hf_encoders.loading import load_tokenizer
 from hf_encoders.runs.recipe import Recipe
 from hf_encoders.runs.run_corpus import recipe_tokenizer
-from hf_encoders.publishing.run_files import RUN_FILE
-from hf_encoders.publishing.saved_files import save_tokenizer
+from hf_encoders.publishing.files import RUN_FILE
+from hf_encoders.publishing.files import save_tokenizer
 from hf_encoders.writing import read_json, replaced_folder
 
 

@@ -27,9 +27,9 @@ from hf_encoders.runs.masking_data import check_text, make_similar_words, needs_
 from hf_encoders.runs.model_config import reads_languages
 from hf_encoders.runs.recipe import Recipe
 from hf_encoders.runs.sources import Source, Sources
-from hf_encoders.publishing.run_files import RUN_FILE
-from hf_encoders.publishing.redaction import base_name
-from hf_encoders.publishing.saved_files import save_tokenizer
+from hf_encoders.publishing.files import RUN_FILE
+from hf_encoders.publishing.secrets import base_name
+from hf_encoders.publishing.files import save_tokenizer
 from hf_encoders.writing import read_json, replaced_folder
 
 

@@ -23,8 +23,8 @@ from hf_encoders.runs.masking_data import masking_facts
 from hf_encoders.runs.recipe import Phase, Recipe
 from hf_encoders.runs.run_corpus import CORPUS
 from hf_encoders.runs.sources import Documents, corpora_facts, corpora_of, named_sources
-from hf_encoders.publishing.run_files import RUN_FILE
-from hf_encoders.publishing.redaction import is_secret
+from hf_encoders.publishing.files import RUN_FILE
+from hf_encoders.publishing.secrets import is_secret
 from hf_encoders.training.checkpoints import UNFINISHED, checkpoints_by_step
 from hf_encoders.writing import read_json, storage_problem, write_whole
 

@@ -16,7 +16,7 @@ from hf_encoders.models.encoder_checkpoints import encoder_weights
 from hf_encoders.objectives.distillation import Distillation
 from hf_encoders.runs.model_config import config_of_fields
 from hf_encoders.runs.recipe import Recipe
-from hf_encoders.publishing.saved_files import GENERATOR_FOLDER
+from hf_encoders.publishing.files import GENERATOR_FOLDER
 
 
 def load_teacher(name: str) -> PreTrainedModel:

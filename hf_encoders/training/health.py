@@ -24,8 +24,8 @@ from transformers.trainer_callback import DefaultFlowCallback, ExportableState
 from transformers.utils import logging
 
 from hf_encoders.corpus.special_tokens import never_masked
-from hf_encoders.publishing.flops import measure_gemm_rate, predicts_tokens, training_flops
-from hf_encoders.publishing.run_files import WARNINGS_FIELD
+from hf_encoders.publishing.files import WARNINGS_FIELD
+from hf_encoders.publishing.hardware import measure_gemm_rate, predicts_tokens, training_flops
 from hf_encoders.registration import configurations
 from hf_encoders.training.finite_losses import FiniteLossWatch
 from hf_encoders.training.health_warnings import WarningContext, new_warnings
@@ -338,7 +338,7 @@ def special_ids(tokenizer: Any, model: nn.Module) -> list[int]:
 
 
 def has_known_flops(model: nn.Module) -> bool:
-    """Whether `publishing/flops.py` covers the model: the families of this package, also in transformers' classes."""
+    """Whether `publishing/hardware.py` covers the model: this package's families, in transformers' classes too."""
     known = [config.model_type for config in configurations()]
     return isinstance(model, PreTrainedModel) and model.config.model_type.removeprefix("hfe_") in known
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
-from hf_encoders.publishing.run_files import WARNINGS_FIELD
+from hf_encoders.publishing.files import WARNINGS_FIELD
 
 
 # The loss is at the unigram cross-entropy if it differs from it by at most this share of it, and falls if it lost this

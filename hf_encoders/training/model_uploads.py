@@ -14,7 +14,7 @@ import transformers.trainer
 from huggingface_hub import CommitOperationAdd, HfApi
 from transformers.trainer import TRAINING_ARGS_NAME
 
-from hf_encoders.publishing.saved_files import GENERATOR_FOLDER, has_generator, published_files, refuse_secrets
+from hf_encoders.publishing.files import GENERATOR_FOLDER, has_generator, published_files, refuse_secrets
 
 
 class ModelUploads:

@@ -10,7 +10,7 @@ import yaml
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from hf_encoders.cli import main
-from hf_encoders.publishing.training_record import TrainingRecord
+from hf_encoders.publishing.record import TrainingRecord
 from hf_encoders.runs import adapted, command
 from hf_encoders.runs.run_corpus import CorpusPaths
 from tests.commands.adapt_runs import RECIPE, adapt, checkpoint, head_of, write_texts

@@ -8,7 +8,7 @@ import pytest
 import torch
 import yaml
 
-from hf_encoders.publishing.training_record import TrainingRecord
+from hf_encoders.publishing.record import TrainingRecord
 from hf_encoders.runs.run import Run
 from tests.commands.adapt_runs import RECIPE, adapt, checkpoint, write_texts
 from tests.commands.pretrain_runs import weights

@@ -13,7 +13,7 @@ from hf_encoders.benchmark.settings import Setting
 from hf_encoders.cli import main
 from hf_encoders.commands import benchmark as command
 from hf_encoders.corpus.python_docs import LabelledDocument
-from hf_encoders.publishing.flops import GEMM_SIDES
+from hf_encoders.publishing.hardware import GEMM_SIDES
 from tests.benchmark.tiny import tiny_config, tiny_text
 
 

@@ -21,7 +21,7 @@ from hf_encoders import (
 )
 from hf_encoders.cli import main
 from hf_encoders.loading import load_tokenizer
-from hf_encoders.publishing.training_record import TrainingRecord
+from hf_encoders.publishing.record import TrainingRecord
 from hf_encoders.runs.recipe import load_recipe
 from tests.commands.adapt_runs import checkpoint, write_texts
 from tests.corpus.corpora import write_corpus

@@ -13,7 +13,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from hf_encoders.commands import finetune as command
 from hf_encoders.finetuning import report, runs
 from hf_encoders.loading import load_config
-from hf_encoders.publishing.training_record import TrainingRecord
+from hf_encoders.publishing.record import TrainingRecord
 from tests.finetuning.tiny import labelled, save_encoder, sentences
 from tests.hub.remote_process import run_without_package
 from tests.hub.tiny_checkpoints import ALBERT, BERT

@@ -16,7 +16,7 @@ from hf_encoders import prepare_corpus
 from hf_encoders.cli import main
 from hf_encoders.corpus import arrow_file, sentence_encoding, sentence_store
 from hf_encoders.loading import load_tokenizer
-from hf_encoders.publishing.training_record import TrainingRecord
+from hf_encoders.publishing.record import TrainingRecord
 from hf_encoders.runs import command as pretrain_command
 from hf_encoders.runs.run import Run
 from hf_encoders.runs.run_corpus import open_parts

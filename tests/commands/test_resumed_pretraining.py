@@ -10,7 +10,7 @@ import yaml
 from transformers import TrainerCallback
 
 from hf_encoders.cli import main
-from hf_encoders.publishing.training_record import TrainingRecord
+from hf_encoders.publishing.record import TrainingRecord
 from hf_encoders.runs import command as pretrain_command
 from hf_encoders.runs.run import Run
 from tests.commands.pretrain_runs import TINY, finished_run, pretrain, weights

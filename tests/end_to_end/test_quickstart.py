@@ -18,7 +18,6 @@ from transformers import TrainerCallback, pipeline
 from hf_encoders.cli import main
 from hf_encoders.commands import quickstart as command
 from hf_encoders.corpus.python_docs import LabelledDocument
-from hf_encoders.publishing import fresh_process
 from hf_encoders.runs import quickstart as quickstart_steps
 from hf_encoders.runs import quickstart_text
 from hf_encoders.runs.run import Run
@@ -146,7 +145,7 @@ def text(tmp_path_factory):
 @pytest.fixture
 def without_other_processes(monkeypatch):
     """Loading in fresh processes is tested above."""
-    monkeypatch.setattr(fresh_process, "verify_loading", lambda *arguments: None)
+    monkeypatch.setattr("hf_encoders.publishing.verification.verify_loading", lambda *arguments: None)
 
 
 @pytest.mark.slow

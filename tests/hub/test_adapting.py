@@ -18,7 +18,7 @@ import contextlib, io, shutil
 from pathlib import Path
 import torch, transformers
 from huggingface_hub import HfApi
-from hf_encoders.publishing.training_record import TrainingRecord
+from hf_encoders.publishing.record import TrainingRecord
 from tests.commands.adapt_runs import adapt
 
 torch.set_num_threads(1)

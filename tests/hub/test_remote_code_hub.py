@@ -18,7 +18,7 @@ from huggingface_hub import CommitOperationAdd, HfApi
 from transformers import BertConfig, BertModel, TrainerControl, TrainerState, TrainingArguments
 
 from hf_encoders import HubCodeCallback
-from hf_encoders.publishing.saved_files import published_files
+from hf_encoders.publishing.files import published_files
 from hf_encoders.training.model_uploads import ModelUploads, watch_pushes
 from tests.hub.auto_class_loads import LOAD, TOKENIZERS, Answers, Job, ask_other_process
 from tests.hub.loopback_hub import LoopbackHub

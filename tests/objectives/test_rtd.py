@@ -25,7 +25,7 @@ from hf_encoders.objectives import presets, rtd
 from hf_encoders.objectives.masking import Masking
 from hf_encoders.objectives.replaced_tokens import REPLACEMENT, DataCollatorForReplacedTokenDetection
 from hf_encoders.objectives.rtd import ReplacedTokenDetectionModel, sampled_tokens
-from hf_encoders.publishing.saved_files import GENERATOR_FOLDER, published_files
+from hf_encoders.publishing.files import GENERATOR_FOLDER, published_files
 from tests.corpus.corpora import TINY_MODEL, make_dataset, random_documents
 from tests.training.tiny import NO_DROPOUT, make_tokenizer
 

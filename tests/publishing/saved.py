@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from hf_encoders.publishing.training_record import TrainingRecord
+from hf_encoders.publishing.record import TrainingRecord
 from tests.hub.tiny_checkpoints import FAMILIES, Family, make_model, save_checkpoint, saved_heads
 
 

@@ -7,12 +7,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from hf_encoders.publishing import fresh_process as other_process
+from hf_encoders.publishing import verification as other_process
+from hf_encoders.publishing.card import make_model_card
 from hf_encoders.publishing.checks import check_card, check_directory, check_files, check_loading
-from hf_encoders.publishing.model_card import make_model_card
-from hf_encoders.publishing.probing import difference
-from hf_encoders.publishing.saved_model import may_have_pooler
-from hf_encoders.publishing.training_record import TrainingRecord
+from hf_encoders.publishing.files import may_have_pooler
+from hf_encoders.publishing.record import TrainingRecord
+from hf_encoders.publishing.verification import difference
 from tests.hub.tiny_checkpoints import (
     ALBERT,
     BERT,

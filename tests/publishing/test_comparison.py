@@ -5,7 +5,7 @@ import json
 import pytest
 from PIL import Image
 
-from hf_encoders.publishing.plots import as_table, logged_points, write_comparison
+from hf_encoders.publishing.curves import as_table, logged_points, write_comparison
 
 
 pytestmark = pytest.mark.pictures

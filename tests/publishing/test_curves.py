@@ -9,9 +9,8 @@ import pytest
 from hf_encoders import writing
 from hf_encoders.cli import main
 from hf_encoders.commands.plot import format_table
-from hf_encoders.publishing import curves, plots
-from hf_encoders.publishing.curves import Curve, compare, read_run, save_reference
-from hf_encoders.publishing.plots import draw_runs
+from hf_encoders.publishing import curves
+from hf_encoders.publishing.curves import Curve, compare, draw_runs, read_run, save_reference
 from hf_encoders.runs.recipe import load_recipe
 
 
@@ -137,7 +136,7 @@ def test_the_command_draws_prints_and_keeps_a_reference(tmp_path, references, ca
 def test_what_a_panel_holds(tmp_path, monkeypatch):
     drawn = {}
     monkeypatch.setattr(
-        plots, "draw", lambda panels, path, title, x, changes: drawn.update(panels) or drawn.update(x=x)
+        curves, "draw", lambda panels, path, title, x, changes: drawn.update(panels) or drawn.update(x=x)
     )
     log = [*entries(3), {"step": 30, "eval_mlm_loss": 5.0}]
     draw_runs([Curve("run", log)], tmp_path / "x.png", against="minutes", reference=Curve("ref", entries(5)))
@@ -152,7 +151,7 @@ def test_what_a_panel_holds(tmp_path, monkeypatch):
 
 def test_the_curve_of_a_run_has_a_panel_for_each_loss_its_baselines_and_its_phases(tmp_path, monkeypatch):
     drawn = []
-    monkeypatch.setattr(plots, "draw", lambda *arguments: drawn.append(arguments))
+    monkeypatch.setattr(curves, "draw", lambda *arguments: drawn.append(arguments))
     log = [{**entry, "pair_loss": 0.69} for entry in entries(3)] + [{"step": 30, "eval_mlm_loss": 5.0}]
     phases = [(10, "32 tokens"), (15, "64 tokens"), (5, "128 tokens")]
     baselines = {"mlm_loss": ("unigram cross-entropy", 6.43), "pair_loss": ("chance", math.log(2))}
@@ -298,7 +297,7 @@ def test_sources_are_drawn_in_the_panel_of_their_term(tmp_path, monkeypatch):
     run = Curve("run", log)
     assert run.losses() == ["mlm_loss"] and run.sources() == ["de", "en", "law_en"]
     panels = []
-    monkeypatch.setattr(plots, "draw", lambda found, *arguments: panels.extend(found))
+    monkeypatch.setattr(curves, "draw", lambda found, *arguments: panels.extend(found))
     draw_runs([run], tmp_path / "a.png")
     (label, lines), _ = panels
     drawn = {line.label: line.points for line in lines}

@@ -19,8 +19,7 @@ from safetensors.torch import load_file, save_file
 from hf_encoders import cli
 from hf_encoders.publishing import export
 from hf_encoders.publishing.export import bf16_tolerance, export_checkpoint
-from hf_encoders.publishing.fresh_process import Load, load_elsewhere
-from hf_encoders.publishing.probing import difference, outputs_of, probe_batch
+from hf_encoders.publishing.verification import Load, difference, load_elsewhere, outputs_of, probe_batch
 from tests.hub.tiny_checkpoints import (
     ALBERT,
     BERT,
@@ -206,6 +205,7 @@ def test_exporting_to_onnx_prints_nothing_of_torchs_own(tmp_path, monkeypatch, c
 
 def test_a_full_disk_is_told_in_one_line_and_leaves_nothing(tmp_path, monkeypatch, capsys):
     source = save(BERT, MLM, tmp_path / "source")
+    capsys.readouterr()
     for form in ("native", "safetensors-bf16", "onnx"):
         limit = resource.getrlimit(resource.RLIMIT_FSIZE)
         # As a full disk does, but for the number of the error: no file may grow beyond 2,000 bytes.
@@ -240,7 +240,7 @@ def test_what_cannot_be_exported_is_refused_before_it_is_loaded(tmp_path, monkey
         export_checkpoint(source, "native", tmp_path / "out")
     with pytest.raises(ValueError, match="form='gguf': choose one of native, onnx, safetensors-bf16"):
         export_checkpoint(source, "gguf", tmp_path / "out")
-    with pytest.raises(ValueError, match="output='.*source' exists"):
+    with pytest.raises(ValueError, match="output '.*source' exists"):
         export_checkpoint(source, "onnx", source)
     with pytest.raises(ValueError, match="head='AutoModelForCausalLM': bert has AutoModel, "):
         export_checkpoint(source, "safetensors-bf16", tmp_path / "out", head="AutoModelForCausalLM")

@@ -6,7 +6,7 @@ from hf_encoders import student_from, with_teacher
 from hf_encoders.benchmark.implementations import model_class, stock_config
 from hf_encoders.benchmark.measuring import needed_flops
 from hf_encoders.benchmark.rows import make_batch
-from hf_encoders.publishing.flops import forward_flops, measure_gemm_rate, training_flops
+from hf_encoders.publishing.hardware import forward_flops, measure_gemm_rate, training_flops
 from tests.benchmark.tiny import tiny_config, tiny_setting
 from tests.objectives.distilled_tiny import make_teacher
 

@@ -14,10 +14,9 @@ from hf_encoders import (
     HfeXLMConfig,
     HfeXLMWithLMHeadModel,
 )
-from hf_encoders.publishing.curves import Curve
-from hf_encoders.publishing.model_card import make_model_card
-from hf_encoders.publishing.plots import draw_runs
-from hf_encoders.publishing.training_record import NOT_RECORDED, TrainingRecord
+from hf_encoders.publishing.card import make_model_card
+from hf_encoders.publishing.curves import Curve, draw_runs
+from hf_encoders.publishing.record import NOT_RECORDED, TrainingRecord
 from tests.corpus.corpora import TINY_MODEL
 
 

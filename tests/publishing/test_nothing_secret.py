@@ -17,9 +17,9 @@ from transformers import AutoTokenizer, Trainer, TrainingArguments
 
 from hf_encoders import HealthCallback, HfeBertForMaskedLM, HubCodeCallback, PreTrainingTrainer
 from hf_encoders.cli import main
+from hf_encoders.publishing.files import published_files
 from hf_encoders.publishing.publish import plan_publication, publish
-from hf_encoders.publishing.saved_files import published_files
-from hf_encoders.publishing.training_record import TrainingRecord
+from hf_encoders.publishing.record import TrainingRecord
 from hf_encoders.runs import command as pretrain_command
 from tests.corpus.corpora import write_corpus
 from tests.hub.test_pretraining_push import RECIPE
@@ -144,7 +144,7 @@ def test_the_user_names_the_corpus(home, monkeypatch):
 
 @pytest.mark.slow
 def test_quickstart(home, monkeypatch):
-    monkeypatch.setattr("hf_encoders.publishing.fresh_process.verify_loading", lambda *arguments: None)
+    monkeypatch.setattr("hf_encoders.publishing.verification.verify_loading", lambda *arguments: None)
     text = write_corpus(home / "more.txt", 200, "beta")
     text.write_text(text.read_text() + f"\n\n{SENTENCE}.\nIt was found.\n")
     words = ["--input", str(home / "text.txt"), str(text), "--output", str(home / "out"), "--max-steps", "4"]

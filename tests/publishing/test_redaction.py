@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from hf_encoders.corpus.tokenizer_training import train_tokenizer
-from hf_encoders.publishing.redaction import REDACTED, homes_in, published, published_command, secrets_in
-from hf_encoders.publishing.saved_files import secrets_of_files
+from hf_encoders.publishing.files import secrets_of_files
+from hf_encoders.publishing.secrets import REDACTED, homes_in, published, published_command, secrets_in
 
 
 # Made up, in the forms that services give theirs; put together here so that no scanner takes this file for a leak.

@@ -11,10 +11,9 @@ from transformers import AutoTokenizer
 from hf_encoders.loading import load_tokenizer
 from hf_encoders.publishing.checks import check_files, check_loading
 from hf_encoders.publishing.export import export_checkpoint
-from hf_encoders.publishing.fresh_process import Load, environment_without_secrets, load_elsewhere
-from hf_encoders.publishing.probing import probe_batch
+from hf_encoders.publishing.files import foreign_code, published_files, save_tokenizer
 from hf_encoders.publishing.publish import plan_publication
-from hf_encoders.publishing.saved_files import foreign_code, published_files, save_tokenizer
+from hf_encoders.publishing.verification import Load, environment_without_secrets, load_elsewhere, probe_batch
 from tests.hub.tiny_checkpoints import BERT, ROBERTA, make_config, make_tokenizer
 from tests.publishing.findings import edit_config, errors
 from tests.publishing.saved import save
@@ -107,7 +106,7 @@ def test_code_that_a_tokenizer_names_is_not_carried_into_what_is_saved(directory
 def test_a_tokenizer_that_reads_otherwise_elsewhere_is_found(directory, monkeypatch, forked_loads):
     loads = [Load(directory, way, MLM, probe_batch(make_config(BERT), MLM, 8)) for way in ("remote", "plain")]
     assert [loaded.error for loaded in load_elsewhere(loads)] == ["", ""]
-    monkeypatch.setattr("hf_encoders.publishing.fresh_process.load_tokenizer", lambda _: make_tokenizer(ROBERTA))
+    monkeypatch.setattr("hf_encoders.publishing.verification.load_tokenizer", lambda _: make_tokenizer(ROBERTA))
     for loaded in load_elsewhere(loads):
         assert "its tokenizer gives the ids [" in loaded.error
 

@@ -16,7 +16,7 @@ from hf_encoders.corpus.word_starts import UnitStart
 from hf_encoders import get_objective
 from hf_encoders.runs.masking_data import masking_options
 from hf_encoders.runs.recipe import load_recipe
-from hf_encoders.publishing.training_record import TrainingRecord
+from hf_encoders.publishing.record import TrainingRecord
 from tests import processes
 from tests.corpus.corpora import random_documents, write_corpus
 from tests.runs.masked_run import MASKED, PHASES, make_recipe, train, train_each_in_processes

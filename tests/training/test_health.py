@@ -7,7 +7,7 @@ import torch
 from transformers import BertConfig, BertForMaskedLM, Trainer, TrainerCallback
 
 from hf_encoders import HealthCallback, HfeBertConfig, HfeBertForMaskedLM, HfeBertForPreTraining, PreTrainingTrainer
-from hf_encoders.publishing.flops import forward_flops
+from hf_encoders.publishing.hardware import forward_flops
 from hf_encoders.training import health as health
 from hf_encoders.training.token_counts import BatchCounts, LabelCounts, LabelFrequencies, count_batch
 from tests.corpus.corpora import TINY_MODEL

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from hf_encoders.loading import optional_file
+from hf_encoders.publishing.files import RECORD_FILE, RUN_FILE
 from hf_encoders.publishing.hardware import describe_hardware, describe_software
-from hf_encoders.publishing.redaction import base_name, published, published_command
-from hf_encoders.publishing.run_files import RECORD_FILE, RUN_FILE
-from hf_encoders.publishing.tables import duration
+from hf_encoders.publishing.secrets import base_name, published, published_command
+from hf_encoders.writing import duration
 
 
 NOT_RECORDED = "not recorded"
@@ -50,7 +50,7 @@ class TrainingRecord:
 
     Records are published: known forms of tokens are removed from all fields, and paths below a home folder become base
     names. Other paths out of the working directory become base names in `command`, `base_model`, `dataset_ids` and
-    fields named like a path (`publishing/redaction.py`), but not in texts and names. Relative paths stay.
+    fields named like a path (`publishing/secrets.py`), but not in texts and names. Relative paths stay.
 
     Args:
         objectives (`dict`): Each objective, or the task of a fine-tuning, and its settings.
