@@ -47,7 +47,7 @@ from hf_encoders.corpus.report import unigram_cross_entropy
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.runs.recipe import Recipe, load_recipe
 from hf_encoders.runs.run import Run
-from hf_encoders.runs.run_corpus import CorpusPaths, open_sources
+from hf_encoders.runs.sources import CorpusPaths, open_sources
 
 
 EVAL_BLOCKS = 1000

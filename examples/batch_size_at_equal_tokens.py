@@ -30,7 +30,7 @@ from hf_encoders import (
     train_tokenizer,
 )
 from hf_encoders.publishing.curves import write_comparison
-from hf_encoders.runs.model_config import tokenizer_fields
+from hf_encoders.runs.recipe import tokenizer_fields
 
 import numpy as np
 from torch.utils.data import Subset

@@ -34,7 +34,7 @@ from hf_encoders import (
 )
 from hf_encoders.objectives.examples import TextExamples
 from hf_encoders.publishing.curves import logged_points, write_comparison
-from hf_encoders.runs.model_config import tokenizer_fields
+from hf_encoders.runs.recipe import tokenizer_fields
 
 import numpy as np
 from torch.utils.data import Subset

@@ -31,7 +31,7 @@ from hf_encoders import (
 )
 from hf_encoders.evaluation.pseudo_likelihood import token_log_probabilities
 from hf_encoders.publishing.curves import write_comparison
-from hf_encoders.runs.model_config import tokenizer_fields
+from hf_encoders.runs.recipe import tokenizer_fields
 
 import numpy as np
 from datasets import Dataset

@@ -32,7 +32,7 @@ def literals(module: str) -> dict[str, Any]:
 def constant(module: str, name: str) -> Any:
     """Return a constant of a module of this package, which the module writes out as a literal.
 
-    >>> constant("runs.positions", "HOW")
+    >>> constant("runs.initial", "HOW")
     ('copy', 'interpolate')
     """
     return literals(module)[name]

@@ -17,7 +17,7 @@ from hf_encoders import cli
 from hf_encoders.commands import export, finetune, pretrain
 from hf_encoders.finetuning.shared_options import SET_BY_COMMAND, add_training_arguments
 from hf_encoders.option_names import NAMES
-from hf_encoders.runs.run_options import SET_BY_RUN
+from hf_encoders.runs.options import SET_BY_RUN
 from hf_encoders.training_fields import field_options, given_fields
 
 

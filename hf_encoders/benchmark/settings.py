@@ -10,7 +10,7 @@ from hf_encoders.corpus.tokenizer_training import padded_vocab_size
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives.objective import Objective, get_objective
 from hf_encoders.registration import config_class_of
-from hf_encoders.runs.model_config import tokenizer_fields
+from hf_encoders.runs.recipe import tokenizer_fields
 
 
 @dataclass(frozen=True)

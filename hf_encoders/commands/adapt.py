@@ -16,7 +16,7 @@ import os
 from pathlib import Path
 
 from hf_encoders.inputs import check_model
-from hf_encoders.runs.run_options import (
+from hf_encoders.runs.options import (
     EPOCHS,
     LEAST_STEPS,
     RECIPE,
@@ -24,15 +24,17 @@ from hf_encoders.runs.run_options import (
     add_run_arguments,
     check_run,
     check_text_or_corpus,
+    recipe_names,
+    recipes_for_help,
+    text_objectives,
 )
-from hf_encoders.runs.shipped import recipe_names, recipes_for_help, text_objectives
 from hf_encoders.source_literals import constant
 from hf_encoders.training_fields import given_fields
 
 
-POSITIONS = constant("runs.positions", "HOW")
-HEAD_STEPS = constant("runs.initial_checkpoint", "HEAD_STEPS")
-SHORTEST = constant("runs.recipe_fields", "SHORTEST")
+POSITIONS = constant("runs.initial", "HOW")
+HEAD_STEPS = constant("runs.initial", "HEAD_STEPS")
+SHORTEST = constant("runs.recipe", "SHORTEST")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -113,18 +115,18 @@ def check(arguments: argparse.Namespace) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Train on."""
     from hf_encoders.loading import read_config
-    from hf_encoders.runs.adapted import (
+    from hf_encoders.runs.folder import read_run_file
+    from hf_encoders.runs.initial import (
+        InitialCheckpoint,
+        adapted_recipe,
         add_general_text,
         default_recipe,
         fitted,
         objective_of,
-        recipe_for,
         warning_of_rate,
     )
-    from hf_encoders.runs.command import begin_from, overwrites, train_run
-    from hf_encoders.runs.initial_checkpoint import InitialCheckpoint
     from hf_encoders.runs.recipe import load_recipe
-    from hf_encoders.runs.run_folder import read_run_file
+    from hf_encoders.runs.train import begin_from, overwrites, train_run
 
     add_general_text(arguments)
     config = read_config(arguments.checkpoint, "CHECKPOINT")
@@ -135,7 +137,7 @@ def run(arguments: argparse.Namespace) -> int:
     is_first = os.environ.get("RANK", "0") == "0"
     if is_found and wanted.objective != name and is_first:
         print(f"Objective {name}, not {wanted.objective} as in the recipe: --objective sets another.", flush=True)
-    recipe = recipe_for(wanted, name, config, arguments)
+    recipe = adapted_recipe(wanted, name, config, arguments)
     if arguments.recipe is None:
         recipe = fitted(recipe, config, arguments, noted)
     elif is_first and (warning := warning_of_rate(recipe, config, arguments)):

@@ -42,7 +42,7 @@ from hf_encoders.benchmark.choices import (
 from hf_encoders.corpus.text_files import check_text_files
 from hf_encoders.inputs import check_model, check_name_or_path
 from hf_encoders.registration import family_names
-from hf_encoders.runs.shipped import text_objectives
+from hf_encoders.runs.options import text_objectives
 from hf_encoders.writing import check_file
 
 

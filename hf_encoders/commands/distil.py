@@ -14,8 +14,7 @@ import argparse
 
 from hf_encoders.inputs import check_model
 from hf_encoders.registration import family_names
-from hf_encoders.runs.run_options import add_run_arguments, check_run
-from hf_encoders.runs.shipped import recipe_names, recipes_for_help
+from hf_encoders.runs.options import add_run_arguments, check_run, recipe_names, recipes_for_help
 from hf_encoders.source_literals import constant
 
 
@@ -92,9 +91,9 @@ def run(arguments: argparse.Namespace) -> int:
     from hf_encoders.objectives.objective import get_objective
     from hf_encoders.objectives.student import check_layers, student_family
     from hf_encoders.publishing.record import name_of_checkpoint
-    from hf_encoders.runs.command import begin_from, train_run
+    from hf_encoders.runs.initial import check_student, default_layers, load_teacher, student_recipe
     from hf_encoders.runs.recipe import load_recipe
-    from hf_encoders.runs.student import check_student, default_layers, load_teacher, recipe_for
+    from hf_encoders.runs.train import begin_from, train_run
 
     recipe = load_recipe(arguments.recipe)
     if not isinstance(get_objective(recipe.objective), Distillation):
@@ -104,7 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     config = read_config(arguments.teacher, "TEACHER")
     teacher = load_teacher(arguments.teacher)
-    recipe = recipe_for(recipe, arguments, config.model_type, arguments.family or student_family(config))
+    recipe = student_recipe(recipe, arguments, config.model_type, arguments.family or student_family(config))
     longest = teacher.base_model.longest_row()
     if recipe.longest > longest:
         raise ValueError(

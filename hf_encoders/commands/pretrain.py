@@ -21,8 +21,7 @@ import argparse
 import dataclasses
 
 from hf_encoders.inputs import check_model
-from hf_encoders.runs.run_options import add_run_arguments, check_run
-from hf_encoders.runs.shipped import recipe_names, recipes_for_help
+from hf_encoders.runs.options import add_run_arguments, check_run, recipe_names, recipes_for_help
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,9 +50,9 @@ def check(arguments: argparse.Namespace) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Train a new model."""
     from hf_encoders.loading import read_config
-    from hf_encoders.runs.command import begin_from, train_run
-    from hf_encoders.runs.initial_checkpoint import InitialCheckpoint
+    from hf_encoders.runs.initial import InitialCheckpoint
     from hf_encoders.runs.recipe import load_recipe
+    from hf_encoders.runs.train import begin_from, train_run
 
     recipe = load_recipe(arguments.recipe)
     objective = recipe.own_objective

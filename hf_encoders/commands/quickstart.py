@@ -14,7 +14,7 @@ import yaml
 
 from hf_encoders.corpus.text_files import check_text_files
 from hf_encoders.registration import family_names
-from hf_encoders.runs.shipped import recipe_file, recipe_names, text_objectives
+from hf_encoders.runs.options import recipe_file, recipe_names, text_objectives
 from hf_encoders.source_literals import constant
 from hf_encoders.writing import check_folder, locked
 
@@ -69,19 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     from hf_encoders.publishing.hardware import describe_software
     from hf_encoders.publishing.secrets import base_name
     from hf_encoders.publishing.verification import verify_loading
-    from hf_encoders.runs.pretrained_folder import save_pretrained_folder
-    from hf_encoders.runs.quickstart import (
-        TASK,
-        finetuned_accuracies,
-        finetuning_data,
-        print_table,
-        recipe_for,
-        show_filled_masks,
-        step,
-    )
-    from hf_encoders.runs.quickstart_text import HELD_OUT_SHARE, prepared_text
-    from hf_encoders.runs.run import Run, train_to_the_end
-    from hf_encoders.runs.run_folder import (
+    from hf_encoders.runs.folder import (
         IS_FINISHED,
         RunFileCallback,
         begin_or_go_on,
@@ -94,13 +82,26 @@ def run(arguments: argparse.Namespace) -> int:
         settings_facts,
         write_run,
     )
+    from hf_encoders.runs.quickstart import (
+        HELD_OUT_SHARE,
+        TASK,
+        finetuned_accuracies,
+        finetuning_data,
+        prepared_text,
+        print_table,
+        quickstart_recipe,
+        show_filled_masks,
+        step,
+    )
+    from hf_encoders.runs.run import Run, train_to_the_end
     from hf_encoders.runs.sources import Source
+    from hf_encoders.runs.train import save_pretrained_folder
 
     started = time.perf_counter()
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     datasets.disable_progress_bars()
-    recipe = recipe_for(arguments)
+    recipe = quickstart_recipe(arguments)
     output = Path(arguments.output)
     arguments.until_end.enter_context(locked(output, "--output", wait=False))
     if arguments.overwrite:

@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Read, split, write."""
     import datasets
 
-    from hf_encoders.runs.quickstart_text import HELD_OUT_SHARE, hold_out, labelled_passages, load_documents
+    from hf_encoders.runs.quickstart import HELD_OUT_SHARE, hold_out, labelled_passages, load_documents
 
     output = Path(arguments.output)
     datasets.disable_progress_bars()

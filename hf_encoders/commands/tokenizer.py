@@ -258,7 +258,7 @@ def extend(arguments: argparse.Namespace) -> int:
     )
     from hf_encoders.corpus.word_counts import count_selected_text
     from hf_encoders.objectives.mixture import Sampling
-    from hf_encoders.runs.command import some_of
+    from hf_encoders.runs.train import some_of
 
     if arguments.from_sentencepiece is not None:
         raise ValueError("--extend adds entries for text, and --from-sentencepiece reads none: give --input instead.")

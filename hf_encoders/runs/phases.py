@@ -2,8 +2,7 @@
 
 `Trainer` sees a map-style dataset whose item k is the k-th micro-batch of the run. So a run of several lengths and
 batch sizes is one `train()`, with one optimizer and one schedule, and a restart skips to its micro-batch without
-reading those before it. `TokenBudget` (`objectives/packing.py`) has another invariant: it fixes the tokens of a micro-batch
-and lets the examples of a step vary, where a phase fixes the examples of a step, however it is divided.
+reading those before it.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,10 +12,10 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset
 
+from hf_encoders.corpus.randomness import RandomStream, example_keys, random_bits
 from hf_encoders.corpus.sentence_store import SentenceStore
 from hf_encoders.objectives.examples import EpochDataset
 from hf_encoders.objectives.mixture import MixedExamples
-from hf_encoders.corpus.randomness import RandomStream, example_keys, random_bits
 from hf_encoders.runs.recipe import Phase
 from hf_encoders.training.run_facts import sentence_stores
 

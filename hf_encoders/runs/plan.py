@@ -15,19 +15,18 @@ import torch
 from transformers import PreTrainedModel
 
 from hf_encoders.corpus.named_sources import UNNAMED
-from hf_encoders.objectives.mixture import MixedExamples, passes_table
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.models.encoder_linear_loss import chunk_scores
+from hf_encoders.objectives.mixture import MixedExamples, passes_table
+from hf_encoders.publishing.hardware import peak_on_cpu, peak_on_cuda, training_flops
 from hf_encoders.runs.phases import RunExamples
 from hf_encoders.runs.recipe import Phase
 from hf_encoders.runs.run import Run
-from hf_encoders.publishing.hardware import training_flops
-from hf_encoders.publishing.hardware import peak_on_cpu, peak_on_cuda
-from hf_encoders.writing import duration, text_table
-from hf_encoders.training.out_of_memory import recomputes
 from hf_encoders.training.health import gemm_rate
+from hf_encoders.training.out_of_memory import recomputes
 from hf_encoders.training.token_counts import BatchCounts, count_batch
 from hf_encoders.training.trainer import PreTrainingTrainer
+from hf_encoders.writing import duration, text_table
 
 
 BYTES_PER_PARAMETER = 16  # float32 weight, gradient, and Adam's two moments

@@ -14,22 +14,112 @@ from typing import Any
 
 import torch
 import yaml
+from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 
-from hf_encoders.objectives.masking import Masking
 from hf_encoders.corpus.sampling import Sampling
 from hf_encoders.corpus.tokenizer_training import padded_vocab_size
 from hf_encoders.models.encoder_configuration import EncoderConfig
+from hf_encoders.objectives import presets
+from hf_encoders.objectives.masking import Masking
 from hf_encoders.objectives.objective import Objective, get_objective
 from hf_encoders.option_names import advice
-from hf_encoders.runs.model_config import config_of_fields, language_fields, tokenizer_fields
-from hf_encoders.runs.recipe_fields import Phase, TokenizerRecipe, sampling_of, with_preset
-from hf_encoders.runs.run_options import SET_BY_RUN
-from hf_encoders.runs.shipped import RECIPES, recipe_file, recipe_names
 from hf_encoders.registration import config_class_of
+from hf_encoders.runs.options import RECIPES, SET_BY_RUN, recipe_file, recipe_names
 from hf_encoders.training.layer_decay import check_layer_decay
 from hf_encoders.training.mask_rate import MaskRate
 from hf_encoders.training.optimizers import OPTIMIZERS
+
+
+SHORTEST = 5  # tokens: a pair of one token each, with its three special tokens
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A part of a run with examples of one length; ValueError for a number that is too small."""
+
+    steps: int  # of the optimizer
+    length: int  # longest example in tokens, special tokens included
+    examples: int  # per optimizer step, over all processes and micro-batches
+    masking: dict[str, Any] = field(default_factory=dict)  # options that differ from the recipe's, or a `preset`
+    sources: dict[str, Any] | None = None  # instead of the recipe's, as there
+
+    def __post_init__(self):
+        if not isinstance(self.masking, dict):
+            raise ValueError(f"phases: masking={self.masking!r} must be options, such as {{unit: word}}.")
+        for name, least in (("steps", 1), ("length", SHORTEST), ("examples", 1)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise ValueError(f"phases: {name}={value!r} must be a whole number, at least {least}.")
+        sampling_of(self.sources, "phases: sources")
+
+    def __str__(self) -> str:
+        sampling = sampling_of(self.sources, "sources")
+        notes = [] if sampling is None else [str(sampling)]
+        if self.masking:
+            notes.append("masking " + " ".join(f"{name}={value}" for name, value in self.masking.items()))
+        shown = f" ({'; '.join(notes)})" if notes else ""
+        return f"{self.steps:,} steps of {self.examples:,} x {self.length} tokens{shown}"
+
+
+def sampling_of(fields: dict[str, Any] | None, key: str) -> Sampling | None:
+    """How often sources are drawn, from the fields of a recipe; None where it does not say.
+
+    Raises:
+        ValueError: naming the key, for unknown fields and as `Sampling`.
+    """
+    if fields is None:
+        return None
+    if not isinstance(fields, dict) or not fields or fields.keys() - {"alpha", "weights"}:
+        raise ValueError(f"{key}: {fields!r} must be {{alpha: 0.3}} or {{weights: {{law: 2, web: 1}}}}.")
+    try:
+        return Sampling(**fields)
+    except ValueError as error:
+        raise ValueError(f"{key}: {error}") from error
+
+
+@dataclass(frozen=True)
+class TokenizerRecipe:
+    """Options of the tokenizer that is trained if none is given, as in `train_tokenizer`.
+
+    Raises:
+        ValueError: for a value of another type or out of range.
+    """
+
+    vocab_size: int
+    lowercase: bool = True
+    strip_accents: bool = False
+    character_coverage: float = 1.0
+    sampling_alpha: float = 1.0
+
+    def __post_init__(self):
+        for one in dataclasses.fields(self):
+            value = getattr(self, one.name)
+            if type(value) is not one.type:
+                raise ValueError(f"tokenizer: {one.name}={value!r} must be of type {one.type.__name__}.")
+        if self.vocab_size < 1:
+            raise ValueError(f"tokenizer: vocab_size={self.vocab_size} must be at least 1.")
+        if not 0 < self.character_coverage <= 1:
+            raise ValueError(f"tokenizer: character_coverage={self.character_coverage} must be in (0, 1].")
+        if not 0 < self.sampling_alpha <= 1:
+            raise ValueError(f"tokenizer: sampling_alpha={self.sampling_alpha} must be in (0, 1].")
+
+    def facts(self) -> dict[str, Any]:
+        """The fields, without the sampling of sources where all text counts as it is."""
+        found = dataclasses.asdict(self)
+        return found if self.sampling_alpha != 1 else {n: v for n, v in found.items() if n != "sampling_alpha"}
+
+
+def with_preset(key: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Options, with those of their `preset` where they do not set it."""
+    options = dict(options)
+    preset = options.pop("preset", None)
+    if preset is None:
+        return options
+    given = getattr(presets, str(preset), None) if str(preset).isupper() else None
+    if not isinstance(given, dict):
+        raise ValueError(f"{key}: preset {preset!r} is not in hf_encoders.objectives.presets, such as BERT_MASKING.")
+    return {**given, **options}
 
 
 MOST_WARMUP = 0.2  # of the steps of a shortened run, where its share would be too short; this package's choice
@@ -48,8 +138,8 @@ class Recipe:
         model (`dict`): Fields of the family's configuration, and optionally `size`, one of its named sizes (`base`).
         tokenizer (`TokenizerRecipe`): Options of the tokenizer that is trained if none is given.
         phases (`tuple` of `Phase`): In order; learning rate and mask rate follow the steps of all.
-        examples (`dict`): Options of the objective's dataset; `preset`, a name in `hf_encoders.objectives.presets`, sets
-            several at once.
+        examples (`dict`): Options of the objective's dataset; `preset`, a name in `hf_encoders.presets`, sets several
+            at once.
         masking (`dict`): Options of the data collator; `preset` likewise. A phase may have others for its training;
             evaluation is with these.
         mask_rate (`MaskRate`, *optional*): In YAML `[0.30, 0.15]`, from the first step to the last, or
@@ -353,3 +443,53 @@ def _made(kind: type, key: str, fields: Any) -> Any:
     except TypeError as error:
         names = ", ".join(one.name for one in dataclasses.fields(kind))
         raise ValueError(f"{key}: {fields!r} must have the fields {names} ({error}).") from error
+
+
+def tokenizer_fields(
+    config_class: type[EncoderConfig], tokenizer: PreTrainedTokenizerBase, max_length: int
+) -> dict[str, Any]:
+    """Fields of the family that the tokenizer and the longest example decide, except the vocabulary size."""
+    fields = {
+        "max_position_embeddings": config_class.position_rows(max_length, tokenizer.pad_token_id),
+        "pad_token_id": tokenizer.pad_token_id,
+        "bos_token_id": tokenizer.bos_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+    }
+    known = {one.name for one in dataclasses.fields(config_class)}
+    return {name: value for name, value in fields.items() if name in known}  # XLNet has no table of positions
+
+
+def reads_languages(config_class: type[EncoderConfig], given: Mapping[str, Any] | None = None) -> bool:
+    """Whether models with `given` fields, or by default those of several languages, have embeddings of languages."""
+    if given:
+        return "langs" in config_of_fields(config_class, given).extra_ids
+    return "lang2id" in {one.name for one in dataclasses.fields(config_class)}
+
+
+def language_fields(config_class: type[EncoderConfig], languages: Iterable[str]) -> dict[str, Any]:
+    """Fields of a family with language embeddings, for the languages of the text; others have none."""
+    names = sorted(set(languages))
+    if not names or not reads_languages(config_class):
+        return {}
+    return {"n_langs": len(names), "lang2id": {name: number for number, name in enumerate(names)}}
+
+
+def config_of_fields(config_class: type[EncoderConfig], fields: Mapping[str, Any]) -> EncoderConfig:
+    """A configuration from its fields and optionally `size`, one of the family's named sizes.
+
+    Raises:
+        ValueError: naming an unknown size or field, or an invalid value.
+    """
+    fields = dict(fields)
+    size = fields.pop("size", None)
+    # Named sizes are class methods of the family itself; `from_pretrained` and the like are inherited.
+    if size is not None and not isinstance(vars(config_class).get(str(size)), classmethod):
+        raise ValueError(f"size {size!r} is not a named size of {config_class.model_type}, such as base.")
+    known = {one.name for one in dataclasses.fields(config_class)}
+    unknown = [name for name in fields if name not in known]
+    if unknown:
+        raise ValueError(f"{config_class.__name__} has no field {unknown[0]!r}.")
+    try:
+        return (config_class if size is None else getattr(config_class, size))(**fields)
+    except (StrictDataclassError, TypeError, ValueError) as error:
+        raise ValueError(" ".join(str(error).split())) from error

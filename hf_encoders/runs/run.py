@@ -13,13 +13,11 @@ from torch.utils.data import Dataset, Subset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProgressCallback, TrainingArguments
 
 from hf_encoders.corpus.named_sources import UNNAMED
-from hf_encoders.objectives.mixture import source_seed
 from hf_encoders.corpus.sampling import Sampling
 from hf_encoders.corpus.tokenizer_training import padded_vocab_size
 from hf_encoders.models.encoder_configuration import EncoderConfig
-from hf_encoders.objectives.objective import Objective
-from hf_encoders.objectives.objective import first_position
-from hf_encoders.runs.masking_data import masking_options
+from hf_encoders.objectives.mixture import source_seed
+from hf_encoders.objectives.objective import Objective, first_position
 from hf_encoders.runs.phases import PhaseExamples, RunExamples, check_division
 from hf_encoders.runs.recipe import Recipe
 from hf_encoders.runs.sources import (
@@ -27,6 +25,7 @@ from hf_encoders.runs.sources import (
     check_languages,
     corpora_of,
     examples_of,
+    masking_options,
     mixed,
     named_sources,
     unigrams,

@@ -11,8 +11,9 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from hf_encoders.cli import main
 from hf_encoders.publishing.record import TrainingRecord
-from hf_encoders.runs import adapted, command
-from hf_encoders.runs.run_corpus import CorpusPaths
+from hf_encoders.runs import initial as adapted
+from hf_encoders.runs import train as command
+from hf_encoders.runs.sources import CorpusPaths
 from tests.commands.adapt_runs import RECIPE, adapt, checkpoint, head_of, write_texts
 from tests.commands.pretrain_runs import weights
 from tests.corpus.corpora import NOUNS, write_corpus

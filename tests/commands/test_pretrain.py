@@ -17,9 +17,9 @@ from hf_encoders.cli import main
 from hf_encoders.corpus import arrow_file, sentence_encoding, sentence_store
 from hf_encoders.loading import load_tokenizer
 from hf_encoders.publishing.record import TrainingRecord
-from hf_encoders.runs import command as pretrain_command
+from hf_encoders.runs import train as pretrain_command
 from hf_encoders.runs.run import Run
-from hf_encoders.runs.run_corpus import open_parts
+from hf_encoders.runs.sources import open_parts
 from hf_encoders.training.checkpoints import facts_of_checkpoint
 from tests.commands.pretrain_runs import TINY, finished_run, pretrain, weights
 

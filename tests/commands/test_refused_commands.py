@@ -8,7 +8,7 @@ import yaml
 
 from hf_encoders.cli import main
 from hf_encoders.corpus import preparation
-from hf_encoders.runs import run_corpus
+from hf_encoders.runs import sources as run_corpus
 from hf_encoders.runs.recipe import load_recipe
 from tests.commands.pretrain_runs import TINY, finished_run, pretrain, weights
 from tests.corpus.corpora import write_corpus

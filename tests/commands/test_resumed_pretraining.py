@@ -11,7 +11,7 @@ from transformers import TrainerCallback
 
 from hf_encoders.cli import main
 from hf_encoders.publishing.record import TrainingRecord
-from hf_encoders.runs import command as pretrain_command
+from hf_encoders.runs import train as pretrain_command
 from hf_encoders.runs.run import Run
 from tests.commands.pretrain_runs import TINY, finished_run, pretrain, weights
 
@@ -261,7 +261,7 @@ def test_a_model_stays_until_the_next_one_is_whole(folder, monkeypatch):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("hf_encoders.runs.pretrained_folder.draw_runs", full_disk)
+        patch.setattr("hf_encoders.runs.train.draw_runs", full_disk)
         assert pretrain(folder, "replaced", "--overwrite", "--seed", "7", "--max_steps", "2") == 2
     assert {path.name: path.read_bytes() for path in (folder / "replaced" / "model").iterdir()} == before
     assert not (folder / "replaced" / "_model").exists()

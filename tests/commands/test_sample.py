@@ -6,7 +6,7 @@ import pytest
 
 from hf_encoders.cli import main
 from hf_encoders.corpus.python_docs import LabelledDocument
-from hf_encoders.runs import quickstart_text
+from hf_encoders.runs import quickstart as quickstart_text
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from hf_encoders.cli import main
 from hf_encoders.commands import quickstart as command
 from hf_encoders.corpus.python_docs import LabelledDocument
 from hf_encoders.runs import quickstart as quickstart_steps
-from hf_encoders.runs import quickstart_text
+from hf_encoders.runs import quickstart as quickstart_text
 from hf_encoders.runs.run import Run
 from tests.corpus.corpora import NOUNS, write_corpus
 

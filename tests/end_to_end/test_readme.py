@@ -30,7 +30,7 @@ from pathlib import Path
 import transformers
 from hf_encoders.cli import main
 from hf_encoders.corpus import python_docs
-from hf_encoders.runs import quickstart_text
+from hf_encoders.runs import quickstart as quickstart_text
 
 # The documentation of all libraries that are installed takes a minute to read; these are among them.
 sources, kept = python_docs._sources(), ("python", "numpy", "pandas", "torch")

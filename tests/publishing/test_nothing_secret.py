@@ -20,7 +20,7 @@ from hf_encoders.cli import main
 from hf_encoders.publishing.files import published_files
 from hf_encoders.publishing.publish import plan_publication, publish
 from hf_encoders.publishing.record import TrainingRecord
-from hf_encoders.runs import command as pretrain_command
+from hf_encoders.runs import train as pretrain_command
 from tests.corpus.corpora import write_corpus
 from tests.hub.test_pretraining_push import RECIPE
 from tests.hub.tiny_checkpoints import BERT

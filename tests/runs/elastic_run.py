@@ -6,11 +6,15 @@ import datasets
 import torch
 from transformers import TrainerCallback
 
-from hf_encoders import HfeBertConfig, HfeBertForPreTraining
-from hf_encoders import DataCollatorForNextSentencePrediction, DocumentChunks
+from hf_encoders import (
+    DataCollatorForNextSentencePrediction,
+    DocumentChunks,
+    HfeBertConfig,
+    HfeBertForPreTraining,
+    PreTrainingTrainer,
+)
 from hf_encoders.runs.recipe import recipe_of
 from hf_encoders.runs.run import Run, divide, num_processes
-from hf_encoders import PreTrainingTrainer
 from tests import processes
 from tests.corpus.corpora import TINY_MODEL
 from tests.runs.test_recipes import MINIMAL

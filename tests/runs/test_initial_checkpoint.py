@@ -7,9 +7,9 @@ import torch
 import transformers
 from transformers import AutoTokenizer
 
-from hf_encoders.runs.initial_checkpoint import InitialCheckpoint
 from hf_encoders.loading import read_config
 from hf_encoders.models.encoder_checkpoints import encoder_weights
+from hf_encoders.runs.initial import InitialCheckpoint
 from tests.commands.adapt_runs import checkpoint
 from tests.corpus.trained import FAMILIES
 from tests.families import model_class

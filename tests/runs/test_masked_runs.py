@@ -9,14 +9,14 @@ import pytest
 import torch
 import yaml
 
+from hf_encoders import get_objective
 from hf_encoders.cli import main
-from hf_encoders.objectives import presets
 from hf_encoders.corpus.similar_words import SIMILAR_WORDS_FILE, SimilarWords
 from hf_encoders.corpus.word_starts import UnitStart
-from hf_encoders import get_objective
-from hf_encoders.runs.masking_data import masking_options
-from hf_encoders.runs.recipe import load_recipe
+from hf_encoders.objectives import presets
 from hf_encoders.publishing.record import TrainingRecord
+from hf_encoders.runs.recipe import load_recipe
+from hf_encoders.runs.sources import masking_options
 from tests import processes
 from tests.corpus.corpora import random_documents, write_corpus
 from tests.runs.masked_run import MASKED, PHASES, make_recipe, train, train_each_in_processes
@@ -164,7 +164,9 @@ def test_a_run_on_text_learns_its_similar_words_and_tells_what_it_did(tmp_path, 
 
     # With another table, it is another run.
     first = SimilarWords.load(table.parent)
-    SimilarWords(first.tokens, first.lengths, first.similar_numbers[:0], 0 * first.counts, first.tokenizer).save(table.parent)
+    SimilarWords(first.tokens, first.lengths, first.similar_numbers[:0], 0 * first.counts, first.tokenizer).save(
+        table.parent
+    )
     longer = {**TEXT_RUN, "phases": [*TEXT_RUN["phases"], TEXT_RUN["phases"][0]]}
     assert pretrain(tmp_path, longer, "--language", "zh") != 0
     assert "holds a run with another similar words" in capsys.readouterr().err

@@ -5,12 +5,11 @@ import json
 import pytest
 import yaml
 
-from hf_encoders.cli import main
 from hf_encoders import prepare_parallel_corpus
+from hf_encoders.cli import main
 from hf_encoders.runs.recipe import recipe_of
 from hf_encoders.runs.run import Run
-from hf_encoders.runs.run_corpus import CorpusPaths, open_sources
-from hf_encoders.runs.sources import divided
+from hf_encoders.runs.sources import CorpusPaths, divided, open_sources
 
 
 RECIPES = {

@@ -7,12 +7,11 @@ import pytest
 import torch
 
 from hf_encoders import HfeAlbertConfig, HfeAlbertForPreTraining, HfeBertConfig, HfeBertForPreTraining
+from hf_encoders.publishing.hardware import forward_flops, peak_on_cpu
 from hf_encoders.runs import plan as plans
 from hf_encoders.runs.plan import activation_bytes, make_plan
 from hf_encoders.runs.recipe import Phase, load_recipe
 from hf_encoders.runs.run import Run
-from hf_encoders.publishing.hardware import forward_flops
-from hf_encoders.publishing.hardware import peak_on_cpu
 from hf_encoders.training.token_counts import BatchCounts
 from tests.training.killed_run import make_documents
 from tests.training.tiny import make_tokenizer

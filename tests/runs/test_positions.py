@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hf_encoders.runs.positions import extend_positions
+from hf_encoders.runs.initial import extend_positions
 from tests.families import is_derived
 from tests.models.tiny import BASE_MODELS, MASKED_LM, right_padded, tiny_model
 

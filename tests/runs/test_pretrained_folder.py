@@ -6,13 +6,12 @@ import re
 import pytest
 import yaml
 
+from hf_encoders import DataCollatorForMaskedLM, get_objective
 from hf_encoders.cli import main
-from hf_encoders import DataCollatorForMaskedLM
 from hf_encoders.objectives.masking import Masking, describe_masking
 from hf_encoders.objectives.presets import ALBERT_MASKING, ROBERTA_MASKING
-from hf_encoders import get_objective
-from hf_encoders.runs.pretrained_folder import logged_means
 from hf_encoders.publishing.record import TrainingRecord
+from hf_encoders.runs.train import logged_means
 from tests.commands.pretrain_runs import TINY
 from tests.corpus.corpora import write_corpus
 

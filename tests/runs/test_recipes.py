@@ -7,9 +7,9 @@ import yaml
 from transformers import TrainingArguments
 
 from hf_encoders import get_objective
+from hf_encoders.registration import config_class_of
 from hf_encoders.runs.recipe import Phase, load_recipe, recipe_names, recipe_of
 from hf_encoders.runs.run import Run, divide, training_arguments
-from hf_encoders.registration import config_class_of
 from hf_encoders.training.lamb import AlbertLamb
 from hf_encoders.training.mask_rate import MaskRate
 from hf_encoders.training.optimizers import optimizer_class

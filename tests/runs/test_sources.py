@@ -6,13 +6,19 @@ import numpy as np
 import pytest
 from transformers import Trainer, set_seed
 
-from hf_encoders import HfeBertConfig, HfeBertForMaskedLM
-from hf_encoders import DataCollatorForMaskedLM, MixedExamples, ParallelPairs, SentenceBlocks
+from hf_encoders import (
+    DataCollatorForMaskedLM,
+    EpochCallback,
+    HfeBertConfig,
+    HfeBertForMaskedLM,
+    MixedExamples,
+    ParallelPairs,
+    SentenceBlocks,
+)
 from hf_encoders.runs.plan import make_plan
 from hf_encoders.runs.recipe import recipe_of
 from hf_encoders.runs.run import Run
 from hf_encoders.runs.sources import Source, unigrams
-from hf_encoders import EpochCallback
 from tests.corpus.corpora import TINY_MODEL, equal_documents, make_dataset
 from tests.training.tiny import make_tokenizer, training_arguments
 

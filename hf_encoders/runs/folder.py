@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import shutil
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,10 @@ from transformers import (
 
 from hf_encoders.corpus.settings import tokenizer_fingerprint
 from hf_encoders.objectives.objective import INITIAL
-from hf_encoders.runs.masking_data import masking_facts
-from hf_encoders.runs.recipe import Phase, Recipe
-from hf_encoders.runs.run_corpus import CORPUS
-from hf_encoders.runs.sources import Documents, corpora_facts, corpora_of, named_sources
 from hf_encoders.publishing.files import RUN_FILE
 from hf_encoders.publishing.secrets import is_secret
+from hf_encoders.runs.recipe import Phase, Recipe
+from hf_encoders.runs.sources import CORPUS, Documents, corpora_facts, corpora_of, masking_facts, named_sources
 from hf_encoders.training.checkpoints import UNFINISHED, checkpoints_by_step
 from hf_encoders.writing import read_json, storage_problem, write_whole
 

@@ -1,0 +1,420 @@
+"""The published checkpoint that a run goes on from: continued pre-training (Gururangan et al. 2020)."""
+
+import argparse
+import copy
+import dataclasses
+import math
+import os
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import nn
+from transformers import PreTrainedModel
+
+from hf_encoders.corpus.named_sources import UNNAMED, named_paths
+from hf_encoders.finetuning.shared_options import BASE_RATE
+from hf_encoders.finetuning.training_options import rate_of_width
+from hf_encoders.loading import load_weights, read_config
+from hf_encoders.models.encoder_checkpoints import encoder_weights
+from hf_encoders.models.encoder_configuration import EncoderConfig
+from hf_encoders.objectives.distillation import Distillation
+from hf_encoders.objectives.objective import OBJECTIVES, get_objective
+from hf_encoders.objectives.student import spread_layers
+from hf_encoders.objectives.teacher import LOSS_WEIGHTS, fingerprint
+from hf_encoders.publishing.files import GENERATOR_FOLDER
+from hf_encoders.publishing.record import TrainingRecord, name_of_checkpoint
+from hf_encoders.runs.folder import phases_of
+from hf_encoders.runs.options import EPOCHS, FEW_EXAMPLES, LEAST_STEPS, RECIPE, RECIPE_ON_CPU
+from hf_encoders.runs.plan import in_short
+from hf_encoders.runs.recipe import Recipe, config_of_fields, load_recipe, recipe_names
+from hf_encoders.runs.sources import CorpusPaths
+from hf_encoders.training.layer_decay import check_layer_decay
+from hf_encoders.training_fields import given_fields
+
+
+HEAD_STEPS = 0.05  # of all steps; this package's choice
+POSITIONS = "max_position_embeddings"  # the field that the run may change, with the model's table
+
+
+@dataclass(frozen=True)
+class InitialCheckpoint:
+    """A checkpoint of this package or of transformers, from a folder or the Hub, that models begin as.
+
+    Args:
+        source (`str`): Folder or name.
+        config (`EncoderConfig`): Its configuration.
+        auto_class (`str`): Whose class it is loaded with, such as `AutoModelForMaskedLM`.
+        positions (`str`): How its table of positions becomes longer, one of `HOW` of `positions.py`.
+        head_steps (`float`, *optional*): Steps in which new heads learn alone, for a checkpoint without some of them;
+            below 1 a share of all steps. Defaults to `HEAD_STEPS`.
+        option (`str`): The command line's name for it, for messages.
+    """
+
+    source: str
+    config: EncoderConfig
+    auto_class: str
+    positions: str = "copy"
+    head_steps: float | None = None
+    option: str = "CHECKPOINT"
+
+    def __post_init__(self):
+        steps = self._head_steps
+        if not 0 <= steps < math.inf:  # nan too
+            raise ValueError(f"head_steps={steps} (--head-steps): it must be a number of at least 0.")
+        if steps > 1 and steps % 1:
+            raise ValueError(f"head_steps={steps} (--head-steps): give a share below 1, or a whole number.")
+
+    @property
+    def _head_steps(self) -> float:
+        return HEAD_STEPS if self.head_steps is None else self.head_steps
+
+    def alone(self, steps: int) -> int:
+        """Steps in which new heads learn alone, of a run of `steps`; of a share, the last step is the encoder's too.
+
+        Raises:
+            ValueError: If the encoder would never learn.
+        """
+        alone = self._head_steps
+        if alone >= max(steps, 1):
+            raise ValueError(
+                f"head_steps={alone:g} (--head-steps): the run has {steps:,} steps, and the encoder would "
+                "not learn: give fewer, or a share below 1."
+            )
+        return min(math.ceil(alone * steps), steps - 1) if alone < 1 else int(alone)
+
+    @property
+    def name(self) -> str:
+        """For record and card."""
+        return name_of_checkpoint(self.source)
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields of its configuration, for the model of the run."""
+        own = {one.name: getattr(self.config, one.name) for one in fields(self.config)}
+        base = {one.name for one in fields(transformers.PreTrainedConfig)}
+        return {name: value for name, value in own.items() if name not in base or name == "tie_word_embeddings"}
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """What identifies it, for `run.json`.
+
+        Raises:
+            ValueError: As `model`; and for `head_steps` where the checkpoint has all heads.
+        """
+        model, missing, _ = self._load(self.config)
+        if self.head_steps is not None and not missing:
+            raise ValueError(
+                f"head_steps={self.head_steps:g} (--head-steps): {self.option} {self.source!r} has all weights of "
+                f"{type(model).__name__}, and no head is new: leave it out."
+            )
+        for name in missing:  # drawn each time
+            model.state_dict()[name].zero_()
+        how = {"positions": self.positions, "head steps": self._head_steps}
+        return {"name": self.name, "weights": fingerprint(model), **how}
+
+    def model(self, config: EncoderConfig) -> PreTrainedModel:
+        """The model with the checkpoint's weights; its `new_weights` are the names of those that it does not have.
+
+        `unused_weights` are the names of weights that only the checkpoint has.
+
+        Raises:
+            ValueError: If weights of the encoder are missing, or of other shapes.
+        """
+        as_saved = copy.deepcopy(config)
+        if POSITIONS in self.fields:
+            setattr(as_saved, POSITIONS, self.fields[POSITIONS])
+        model, missing, unused = self._load(as_saved)
+        extend_positions(model, config.max_position_embeddings, self.positions)
+        model.new_weights, model.unused_weights = frozenset(missing), frozenset(unused)
+        return model
+
+    def _load(self, config: EncoderConfig) -> tuple[PreTrainedModel, list[str], list[str]]:
+        verbosity = transformers.logging.get_verbosity()
+        transformers.logging.set_verbosity_error()  # the run says what is new or unused; it is no sign of damage
+        try:
+            auto_class = getattr(transformers, self.auto_class)
+            model, missing, unused = load_weights(self.source, auto_class, config, self.option)
+        finally:
+            transformers.logging.set_verbosity(verbosity)
+        if lacking := encoder_weights(model) & set(missing):
+            raise ValueError(
+                f"{self.option} {self.source!r} has no {min(lacking)}, one of {len(lacking)} weights of the encoder: "
+                "give a complete checkpoint."
+            )
+        return model, missing, unused
+
+
+HOW = ("copy", "interpolate")
+
+
+@torch.no_grad()
+def extend_positions(model: PreTrainedModel, rows: int, how: str = "copy") -> None:
+    """Give a model a table of positions with more rows, in place.
+
+    `copy` repeats the rows of the old positions for those behind them, as Longformer (Beltagy et al. 2020, section 5,
+    https://arxiv.org/abs/2004.05150): neighbours keep the distances that the model knows. `interpolate` stretches the
+    table (Chen et al. 2023, https://arxiv.org/abs/2306.15595): the order of far positions is kept, and the distance of
+    neighbours is new. Rows before the first position, RoBERTa's, stay.
+
+    Args:
+        model (`PreTrainedModel`): A model with absolute positions.
+        rows (`int`): `max_position_embeddings` of the longer table.
+        how (`str`, *optional*, defaults to `"copy"`): `copy` or `interpolate`.
+
+    Raises:
+        ValueError: For fewer rows than there are, another `how`, and a model without a table of absolute positions.
+    """
+    if how not in HOW:
+        raise ValueError(f"positions={how!r}: it must be {' or '.join(HOW)}.")
+    before = model.config.max_position_embeddings
+    if rows == before:
+        return
+    if rows < before:
+        raise ValueError(
+            f"max_position_embeddings={rows} is less than the model's {before}: positions are not cut off."
+        )
+    found = [(name, one) for name, one in model.named_modules() if name.rpartition(".")[2] == "position_embeddings"]
+    if len(found) != 1 or found[0][1].num_embeddings != before:
+        raise ValueError(
+            f"max_position_embeddings={rows}: {type(model).__name__} has no table of {before} absolute positions that "
+            "could become longer."
+        )
+    (name, table) = found[0]
+    first = before - model.base_model.longest_row()  # rows that no position uses
+    longer = type(table)(rows, table.embedding_dim, padding_idx=table.padding_idx).to(table.weight)
+    longer.weight[:first] = table.weight[:first]
+    longer.weight[first:] = _stretched(table.weight[first:], rows - first, how)
+    longer.weight.requires_grad_(table.weight.requires_grad)
+    parent, _, attribute = name.rpartition(".")
+    setattr(model.get_submodule(parent), attribute, longer)
+    model.config.max_position_embeddings = rows
+
+
+def _stretched(table: torch.Tensor, rows: int, how: str) -> torch.Tensor:
+    """`(before, D)` -> `(rows, D)`.
+
+    >>> _stretched(torch.tensor([[0.0], [1.0]]), 4, "copy").flatten().tolist()
+    [0.0, 1.0, 0.0, 1.0]
+    >>> _stretched(torch.tensor([[0.0], [3.0]]), 4, "interpolate").flatten().tolist()
+    [0.0, 1.0, 2.0, 3.0]
+    """
+    if how == "copy":
+        return table[torch.arange(rows, device=table.device) % len(table)]
+    longer = nn.functional.interpolate(table.float().t()[None], size=rows, mode="linear", align_corners=True)
+    return longer[0].t().to(table.dtype)
+
+
+def load_teacher(name: str) -> PreTrainedModel:
+    """The teacher with its masked-LM head, in float32.
+
+    Raises:
+        ValueError: as `load_weights`, and for a checkpoint without the head, or with an incomplete encoder.
+    """
+    config = read_config(name, "TEACHER")
+    if type(config) not in transformers.AutoModelForMaskedLM._model_mapping:
+        raise ValueError(
+            f"TEACHER {name!r} is of {config.model_type}, which has no head for masked tokens, and the student learns "
+            "from its scores: choose another teacher."
+        )
+    teacher, missing, _ = load_weights(name, transformers.AutoModelForMaskedLM, config, "TEACHER")
+    if lacking := encoder_weights(teacher) & set(missing):
+        raise ValueError(
+            f"TEACHER {name!r} has no {min(lacking)}, one of {len(lacking)} weights of the encoder: give a complete "
+            "checkpoint."
+        )
+    if missing:
+        remedy = "give the checkpoint of the pre-training, with the head"
+        if Path(name, GENERATOR_FOLDER).is_dir():
+            remedy = f"give the generator, {name}/{GENERATOR_FOLDER}, and --tokenizer {name}"
+        raise ValueError(
+            f"TEACHER {name!r} has no masked-LM head ({missing[0]} is missing), and the student learns from its "
+            f"scores: {remedy}."
+        )
+    return teacher
+
+
+def student_recipe(recipe: Recipe, arguments: argparse.Namespace, teacher_family: str, family: str) -> Recipe:
+    """The recipe with the options of the command line, for a student of `family`."""
+    options: dict[str, Any] = dict(recipe.options)
+    for name in ("soft_targets", "temperature"):
+        if getattr(arguments, name) is not None:
+            options[name] = getattr(arguments, name)
+    if arguments.loss_weights is not None:
+        options["loss_weights"] = dict(zip(LOSS_WEIGHTS, arguments.loss_weights, strict=True))
+    if family != recipe.family and recipe.model:
+        raise ValueError(
+            f"--recipe {recipe.name}: its model: is of the family {recipe.family}, and the student of a "
+            f"{teacher_family} is a {family}: choose a recipe that sets no model, or --family {recipe.family}."
+        )
+    return dataclasses.replace(recipe, family=family, options=options)
+
+
+def default_layers(recipe: Recipe, depth: int) -> list[int]:
+    """As many of the teacher's `depth` layers as the recipe's model has, or half of them, evenly spread."""
+    number = recipe.model.get(recipe.config_class.own_name("num_hidden_layers"), max(depth // 2, 1))
+    if number > depth:
+        raise ValueError(f"model: {number} layers, and the teacher has {depth}: give fewer, or --fresh.")
+    return spread_layers(depth, number)
+
+
+def check_student(recipe: Recipe, objective: Distillation) -> None:
+    """Make the student without memory: refuses sizes that do not fit the teacher before there is text.
+
+    Raises:
+        ValueError: as `initialise` and `with_teacher`.
+    """
+    fields = objective.model_fields(recipe.config_class)
+    if objective.layers is not None:
+        number = recipe.config_class.own_name("num_hidden_layers")
+        if recipe.model.get(number, len(objective.layers)) != len(objective.layers):
+            raise ValueError(f"--layers: {len(objective.layers)} layers, and model: {number}={recipe.model[number]}.")
+    with torch.device("meta"):
+        objective.new_model(config_of_fields(recipe.config_class, {**fields, **recipe.model}))
+
+
+DOMAIN, GENERAL = "domain", "general"  # names of the sources, with --keep
+
+
+def default_recipe(noted: dict[str, Any] | None, given: dict[str, Any]) -> str:
+    """The recipe that the run of the output folder has, if it is one of the two; else that for this machine."""
+    begun = None if noted is None else noted["recipe"]["name"]
+    here = RECIPE if torch.accelerator.is_available() and not given.get("use_cpu") else RECIPE_ON_CPU
+    return begun if begun in (RECIPE, RECIPE_ON_CPU) else here
+
+
+def fitted(
+    recipe: Recipe, config: EncoderConfig, arguments: argparse.Namespace, noted: dict[str, Any] | None
+) -> Recipe:
+    """The recipe with the steps for the size of the text and the learning rate for the width, which are printed.
+
+    A run that goes on keeps those that it began with, in `noted`.
+    """
+    (phase,) = recipe.phases
+    if noted is not None:
+        rate = noted["training"]["learning_rate"]
+        return dataclasses.replace(recipe, phases=phases_of(noted), training=recipe.training | {"learning_rate": rate})
+    corpus = CorpusPaths.of_words(arguments.corpus, arguments.language, arguments.source_options)
+    tokens = sum(corpus.tokens(name) for name in corpus.paths if arguments.keep is None or name != GENERAL)
+    read = EPOCHS * tokens / (1 - arguments.replay)
+    if read < LEAST_STEPS * phase.examples * phase.length:
+        phase = dataclasses.replace(phase, examples=FEW_EXAMPLES)
+    base = BASE_RATE if phase.examples == FEW_EXAMPLES else recipe.training["learning_rate"]
+    steps = round(min(max(read / (phase.examples * phase.length), LEAST_STEPS), phase.steps))
+    rate = rate_of_width(config.hidden_size, base)
+    given = given_fields(arguments)
+    if os.environ.get("RANK", "0") == "0":
+        print(f"Chosen without --recipe: {phase.examples} examples of {phase.length} tokens a step", end="")
+        if "max_steps" not in given:
+            limits = f"from {LEAST_STEPS:,} to {phase.steps:,}"
+            print(f", {steps:,} steps for about {in_short(tokens)} tokens of text ({EPOCHS} times, {limits})", end="")
+        if "learning_rate" not in given:
+            print(f", learning rate {rate:g} for width {config.hidden_size}", end="")
+        print(".", flush=True)
+    phase = dataclasses.replace(phase, steps=steps)
+    return dataclasses.replace(recipe, phases=(phase,), training=recipe.training | {"learning_rate": rate})
+
+
+def warning_of_rate(recipe: Recipe, config: EncoderConfig, arguments: argparse.Namespace) -> str | None:
+    """Return a warning for a recipe whose learning rate is for narrower encoders, unless another is given."""
+    rate = recipe.training.get("learning_rate", 0)
+    usual = rate_of_width(config.hidden_size, load_recipe(RECIPE).training["learning_rate"])
+    if "learning_rate" in given_fields(arguments) or rate <= 2 * usual:
+        return None
+    return (
+        f"the learning rate of --recipe {recipe.name}, {rate:g}, is for narrower encoders: for width "
+        f"{config.hidden_size}, give --learning-rate {rate_of_width(config.hidden_size):g}."
+    )
+
+
+def add_general_text(arguments: argparse.Namespace) -> None:
+    """Make the text of --keep a source of the run, drawn as often as --replay says."""
+    if arguments.keep is None:
+        if arguments.replay:
+            raise ValueError(f"--replay {arguments.replay} is of general text: give it with --keep.")
+        return
+    paths = named_paths(arguments.corpus, "--corpus")
+    if UNNAMED not in paths or arguments.sampling_alpha is not None or arguments.corpus_weights is not None:
+        raise ValueError(
+            "--keep goes with one --corpus without names: with several, name the general text too, and set its share "
+            "with --corpus-weights (0: for evaluation only)."
+        )
+    general = [f"{GENERAL}={path}" for path in arguments.keep]
+    arguments.corpus = [*(f"{DOMAIN}={path}" for path in arguments.corpus), *general]
+    arguments.source_options = {DOMAIN: "--corpus", GENERAL: "--keep"}
+    arguments.corpus_weights = [f"{DOMAIN}={1 - arguments.replay}", f"{GENERAL}={arguments.replay}"]
+
+
+def adapted_recipe(recipe: Recipe, objective: str, config: EncoderConfig, arguments: argparse.Namespace) -> Recipe:
+    """The recipe for the checkpoint's family and lengths, and an objective."""
+    if recipe.model:
+        raise ValueError(f"--recipe {recipe.name}: model: is the checkpoint's: leave its fields out.")
+    get_objective(objective).model_class(type(config))
+    rows = config.max_position_embeddings - type(config).position_rows(0, config.pad_token_id or 0)
+    longest = min(recipe.longest, rows) if arguments.max_length is None else arguments.max_length
+    phases = [dataclasses.replace(one, length=min(one.length, longest)) for one in recipe.phases]
+    if arguments.max_length is not None:
+        phases[-1] = dataclasses.replace(phases[-1], length=longest)
+    model = position_fields(config, longest, rows, arguments.positions)
+    fields = {"family": config.model_type, "objective": objective, "phases": tuple(phases), "model": model}
+    if arguments.layer_decay is not None:
+        check_layer_decay(arguments.layer_decay, "--layer-decay")
+        fields["layer_decay"] = arguments.layer_decay
+    return dataclasses.replace(recipe, **fields)
+
+
+def position_fields(config: EncoderConfig, longest: int, rows: int, how: str | None) -> dict[str, int]:
+    """The field of a model with positions for `longest` tokens, if the checkpoint, with those for `rows`, has fewer.
+
+    Raises:
+        ValueError: if `how` they begin was given and there are enough, and for a model without a table of them.
+    """
+    has_table = config.position_embedding_type == "absolute"
+    if how is not None and not has_table:
+        raise ValueError(
+            f"--positions {how}: the checkpoint has distances ({config.position_embedding_type}) and no table of "
+            "positions: leave it out."
+        )
+    if longest <= rows:
+        if how is not None:
+            raise ValueError(
+                f"--positions {how} is for longer texts than the checkpoint has positions for: give --max-length too, "
+                "or leave it out."
+            )
+        return {}
+    if not has_table:
+        raise ValueError(
+            f"--max-length {longest}: the checkpoint has distances of up to {rows} tokens "
+            f"({config.position_embedding_type}) and no table of positions that could become longer: give at most "
+            f"{rows}."
+        )
+    return {"max_position_embeddings": type(config).position_rows(longest, config.pad_token_id or 0)}
+
+
+def objective_of(config: EncoderConfig, source: str) -> str:
+    """The family's own recipe's, if the checkpoint was saved with its heads or no model has an MLM head; else mlm.
+
+    Where the checkpoint's training record names another objective of sentence pairs (MacBERT's), it is that.
+
+    Raises:
+        ValueError: for a record that cannot be read.
+    """
+    names = (name for name in recipe_names() if name.endswith("-minutes") and not name.startswith("adapt"))
+    recipes = (load_recipe(name) for name in names)
+    # Of several recipes of one family, the first by name is its own: bert-minutes; ernie-, macbert-minutes follow.
+    own = next((one.own_objective for one in recipes if one.family == config.model_type), None)
+    saved = {name.removeprefix("Hfe") for name in config.architectures or ()}
+    if own is None or own.needs:
+        return "mlm"
+    has_heads = own.model_class(type(config)).__name__.removeprefix("Hfe") in saved
+    if not has_heads and "AutoModelForMaskedLM" in config.AUTO_MAP:
+        return "mlm"
+    try:
+        recorded = TrainingRecord.of_checkpoint(source).objectives
+    except ValueError as error:
+        raise ValueError(f"CHECKPOINT {source!r}: {error} Or give --objective.") from error
+    same = (one for one in OBJECTIVES.values() if one.terms == own.terms and one.turns_column is None)
+    return next((one.name for one in same if getattr(one, "title", None) in dict(recorded)), own.name)
