@@ -12,6 +12,7 @@ model is evaluated on the same held-out blocks, and on held-out text in its own 
 results, with their command and its time on one core.
 """
 
+import copy
 import time
 from dataclasses import dataclass, field
 from itertools import chain, product
@@ -25,7 +26,6 @@ from hf_encoders import (
     HfeBertForPreTraining,
     PreTrainingTrainer,
     SentenceBlocks,
-    TokenBudget,
     read_documents,
     split_sentences,
     split_train_validation,
@@ -99,12 +99,15 @@ def main() -> None:
     )
     metrics, curves = {}, {}
     for variant, seed in product(VARIANTS, range(arguments.seeds)):
-        # 4. Examples and collators: as many examples as fit into the tokens of a step, packed.
+        # 4. Examples and collators: as many examples a step as have its tokens on average, packed.
         dataset, is_paired, options = VARIANTS[variant]
         mlm = DataCollatorForMaskedLM(tokenizer, packed=True)
         collator = DataCollatorForNextSentencePrediction(tokenizer, packed=True) if is_paired else mlm
         examples = dataset(corpus, length, seed=seed + 1, **options)
-        train_set = TokenBudget(examples, collator, arguments.tokens_per_step)
+        examples.set_epoch(0)
+        sample = collator([examples[i] for i in np.linspace(0, len(examples) - 1, 200).astype(int).tolist()])
+        step = copy.copy(training)
+        step.per_device_train_batch_size = max(1, round(arguments.tokens_per_step * 200 / sample["input_ids"].numel()))
         own = dataset(held_out, length, redraw=False, **options)
         own = Subset(own, np.linspace(0, len(own) - 1, min(len(own), 1000)).astype(int).tolist())
 
@@ -113,16 +116,16 @@ def main() -> None:
         started = time.process_time()
         trainer = PreTrainingTrainer(
             HfeBertForPreTraining(config),
-            training,
+            step,
             lambda features, mlm=mlm, own=collator: (mlm if isinstance(features[0], TextExamples) else own)(features),
-            train_set,
+            examples,
             {"blocks": eval_set, "own": own},
             processing_class=tokenizer,
         )
         trainer.train()
         results = trainer.evaluate()
         row = {
-            "examples per step": len(examples) / len(train_set),
+            "examples per step": step.per_device_train_batch_size,
             "MLM loss on blocks": results["eval_blocks_mlm_loss"],
             "MLM loss, own format": results["eval_own_mlm_loss"],
             "NSP accuracy": results.get("eval_own_pair_accuracy"),

@@ -120,7 +120,7 @@ def _remedy(documents: Any) -> str:
     if isinstance(documents, Mapping):
         return "give one split, for example dataset['train']"
     if isinstance(documents, datasets.IterableDataset):
-        return "give a stream to StreamedChunks or StreamedBlocks"
+        return "store the stream as a corpus with prepare_corpus"
     return (
         "text becomes one with prepare_corpus or tokenize_documents, lists of token ids with "
         "datasets.Dataset.from_dict({'input_ids': documents})"

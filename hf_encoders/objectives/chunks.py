@@ -26,7 +26,6 @@ class DocumentChunks(CorpusDataset):
 
     The length of the dataset is the number of chunks of epoch 0. Other epochs have a few more or less: surplus chunks,
     from a random one on, are left out of the epoch, and missing ones are filled with chunks a second time.
-    `TokenBudget` takes all chunks.
 
     Args:
         documents (`datasets.Dataset`): Tokenised documents; column `input_ids`, lists of sentences of token ids.

@@ -21,7 +21,6 @@ from hf_encoders.corpus.sampling import Sampling
 from hf_encoders.corpus.sentence_store import SentenceStore
 from hf_encoders.objectives.chunk_examples import ChunkExamples, join_chunks
 from hf_encoders.objectives.examples import CorpusDataset, EpochDataset, TextExamples
-from hf_encoders.objectives.packing import TokenBudget
 from hf_encoders.writing import text_table
 
 
@@ -242,11 +241,11 @@ def _check(sources: Mapping[str, EpochDataset], languages: Mapping[str, str]) ->
     for name, dataset in sources.items():
         if not isinstance(name, str):
             raise ValueError(f"sources: the name {name!r} must be a str.")
-        is_one = isinstance(dataset, EpochDataset) and not isinstance(dataset, (TokenBudget, MixedExamples))
+        is_one = isinstance(dataset, EpochDataset) and not isinstance(dataset, MixedExamples)
         if not is_one or not hasattr(dataset, "__len__") or len(dataset) == 0:
             raise ValueError(
                 f"sources: {name!r} is a {type(dataset).__name__}: give datasets of this package with examples, such "
-                "as SentenceBlocks, DocumentChunks or ParallelPairs; streams, groups and mixtures cannot be sources."
+                "as SentenceBlocks, DocumentChunks or ParallelPairs; not mixtures."
             )
         if not dataset.redraw:
             raise ValueError(

@@ -35,10 +35,7 @@ def what_to_lower(args: TrainingArguments) -> str:
             f"{accumulation} to {more}, which trains on the same batches"
         )
     else:
-        remedy = (
-            "per_device_train_batch_size is 1: halve the tokens of a micro-batch (max_tokens of a TokenBudget) or "
-            "max_length of the dataset"
-        )
+        remedy = "per_device_train_batch_size is 1: halve max_length of the dataset"
     if recomputes(args):
         return f"{remedy}."
     return f"{remedy}; or set activation_checkpointing=True, which stores less and recomputes it."

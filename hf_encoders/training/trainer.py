@@ -20,8 +20,6 @@ from torch.utils.data import DataLoader
 from transformers.trainer_utils import EvalLoopOutput
 
 from hf_encoders.objectives.batches import IGNORED, count_items, to_device
-from hf_encoders.objectives.packing import TokenBudget
-from hf_encoders.objectives.streaming import StreamedExamples
 from hf_encoders.training.callbacks import EpochCallback, HubCodeCallback, epoch_datasets
 from hf_encoders.training.distributed import check_launch, shard
 from hf_encoders.training.fault_tolerance import FaultTolerantTrainer
@@ -237,55 +235,17 @@ class PreTrainingTrainer(FaultTolerantTrainer):
         loader.device = None
         return loader
 
-    def get_train_dataloader(self) -> DataLoader:
-        """As in `Trainer`; of a `StreamedChunks` or `StreamedBlocks` each process makes only its own part.
-
-        Raises:
-            ValueError: for such a stream with `dispatch_batches=True`.
-        """
-        stream = self.train_dataset
-        if not isinstance(stream, StreamedExamples):
-            return super().get_train_dataloader()
-        if self.args.accelerator_config.dispatch_batches:
-            raise ValueError(
-                "accelerator_config: dispatch_batches=True cannot send batches of different widths: leave it out."
-            )
-        # The default for streams is True, which would also cut packed batches to one row in a single process.
-        loading = self.accelerator.dataloader_config
-        before, loading.dispatch_batches = loading.dispatch_batches, False
-        try:
-            loader = super().get_train_dataloader()
-        finally:
-            loading.dispatch_batches = before
-        if stream.repeat and self.args.world_size > 1:
-            stream.share(self.args.process_index, self.args.world_size)
-            # Otherwise accelerate lets every process make all examples and keep one in `world_size`.
-            loader.dataset.num_processes, loader.dataset.process_index = 1, 0
-        return loader
-
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
         """As in `Trainer`.
 
         Raises:
-            ValueError: for the training dataset itself, and in several processes for a stream or a `TokenBudget`.
+            ValueError: for the training dataset itself.
         """
         evaluated = self.eval_dataset if eval_dataset is None else eval_dataset
         if isinstance(evaluated, str):
             evaluated = self.eval_dataset[evaluated]
-        if self.args.world_size > 1 and isinstance(evaluated, StreamedExamples):
-            raise ValueError(
-                "eval_dataset is a stream, and several processes would count some examples at its end twice: prepare "
-                "a corpus to evaluate on with prepare_corpus."
-            )
-        found = list(epoch_datasets(evaluated))
-        if self.args.world_size > 1 and any(isinstance(one, TokenBudget) for one in found):
-            raise ValueError(
-                "eval_dataset has groups of a TokenBudget, and several processes would count those of the last round "
-                "twice: evaluate on the dataset that it groups; packed batches of per_device_eval_batch_size examples "
-                "need no TokenBudget."
-            )
         trained = list(epoch_datasets(self.train_dataset))
-        if any(one is other for one in found for other in trained):
+        if any(dataset is other for dataset in epoch_datasets(evaluated) for other in trained):
             raise ValueError(
                 "eval_dataset is the training dataset itself, whose epoch evaluation would reset: make a second one "
                 "of the documents to evaluate on, with redraw=False."

@@ -12,7 +12,6 @@ from hf_encoders import (
     Dialogues,
     DocumentChunks,
     MixedExamples,
-    TokenBudget,
 )
 from hf_encoders.objectives import dialogues
 from hf_encoders.objectives.dialogues import truncated_turns
@@ -246,13 +245,6 @@ class TestDraws:
         roles = torch.tensor([[0, 0, 1, 0], [0, 1, 1, 0], [0, 1, 0, 0]])
         assert torch.equal(batch["token_type_ids"], roles.gather(1, turn) * batch["attention_mask"])
         assert batch["order"].shape == (3,) and "next_sentence_label" not in batch
-
-    def test_groups_of_a_token_budget(self, tokenizer):
-        examples = Dialogues(make_dataset(random_documents(200)), 24, redraw=False)
-        collator = DataCollatorForDialogueLM(tokenizer, packed=True)
-        groups = TokenBudget(examples, collator, 120)
-        labels = [collator([groups[i]])["next_sentence_label"] for i in range(len(groups))]
-        assert sum(map(len, labels)) == len(examples)
 
 
 class TestWrongInput:

@@ -15,7 +15,6 @@ from hf_encoders import (
     Dialogues,
     DocumentChunks,
     SentenceBlocks,
-    TokenBudget,
 )
 from hf_encoders.objectives.examples import EpochDataset
 from hf_encoders.objectives.mixture import MixedExamples, passes_table, passes_warnings, source_seed
@@ -256,14 +255,12 @@ def test_wrong_options(options, said):
         mixture(**options)
 
 
-def test_wrong_sources(tokenizer):
-    groups = TokenBudget(blocks(9), DataCollatorForMaskedLM(tokenizer), 100)
+def test_wrong_sources():
     for sources, said in (
         ({}, "give one dataset for each name"),
         ([blocks(3)], "give one dataset for each name"),
         ({"en": equal_documents(3)}, "'en' is a Dataset: give datasets of this package"),
         ({1: blocks(3)}, "the name 1 must be a str"),
-        ({"en": groups}, "'en' is a TokenBudget: .* streams, groups and mixtures cannot be sources"),
         ({"en": mixture()}, "'en' is a MixedExamples"),
         ({"en": Numbered(0)}, "'en' is a Numbered: give datasets of this package with examples"),
         ({"en": SentenceBlocks(equal_documents(3), 20, redraw=False)}, "'en' has redraw=False, so all passes"),

@@ -17,7 +17,6 @@ from hf_encoders import (
     HfeBertForPreTraining,
     HfeRobertaForMaskedLM,
     SentenceBlocks,
-    StreamedChunks,
 )
 from tests.corpus.corpora import make_dataset, random_documents
 from tests.models.tiny import NO_DROPOUT, tiny_model
@@ -107,7 +106,7 @@ def test_a_lone_sentence_has_one_separator_and_no_second_segment(tokenizer):
     assert batch["sentence_order_label"].tolist()[0] == -100
 
 
-def test_plain_rows_and_a_stream_are_packed(tokenizer):
+def test_plain_rows_are_packed(tokenizer):
     rows = [
         {"input_ids": [1, 7, 2, 8, 2], "token_type_ids": [0, 0, 0, 1, 1]},
         {"input_ids": [1, 7, 2, 0], "token_type_ids": [0] * 4, "attention_mask": [1, 1, 1, 0]},
@@ -117,9 +116,6 @@ def test_plain_rows_and_a_stream_are_packed(tokenizer):
     found = batch["input_ids"].where(batch["labels"] == -100, batch["labels"])
     assert found.tolist() == [[1, 7, 2, 8, 2, 1, 7, 2]] and batch["cu_seq_lens_q"].tolist() == [0, 5, 8]
     assert batch["token_type_ids"].tolist() == [[0, 0, 0, 1, 1, 0, 0, 0]]
-    chunks = list(StreamedChunks(random_documents(30), None, LENGTH, redraw=False))[:7]
-    batch = DataCollatorForNextSentencePrediction(tokenizer, packed=True)(chunks)
-    assert batch["next_sentence_label"].shape == (7,) and len(batch["cu_seq_lens_q"]) == 8
 
 
 def test_a_packed_row_is_masked_at_the_rate_of_its_examples(tokenizer):

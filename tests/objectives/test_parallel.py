@@ -5,7 +5,7 @@ import pytest
 import torch
 import transformers
 
-from hf_encoders import DataCollatorForMaskedLM, ParallelPairs, SentenceBlocks, TokenBudget, get_objective
+from hf_encoders import DataCollatorForMaskedLM, ParallelPairs, SentenceBlocks, get_objective
 from hf_encoders.corpus.randomness import example_keys
 from hf_encoders.objectives.batches import Segments
 from hf_encoders.objectives.examples import TextExamples
@@ -92,12 +92,6 @@ class TestPairs:
         ):
             with pytest.raises(ValueError, match=message):
                 pairs_of(**{"documents": documents} | options)
-
-    def test_a_token_budget_groups_them(self, tokenizer):
-        pairs, collator = pairs_of(), DataCollatorForMaskedLM(tokenizer, packed=True, first_position=0)
-        groups = TokenBudget(pairs, collator, max_tokens=60)
-        sizes = [collator([groups[i]])["input_ids"].numel() for i in range(len(groups))]
-        assert max(sizes) <= 60 and sum(sizes) == int(collator.example_lengths(pairs.examples(np.arange(40))).sum())
 
 
 class TestBatches:

@@ -9,7 +9,6 @@ from hf_encoders.corpus.ragged import offsets_of
 from hf_encoders.corpus.randomness import RandomStream, example_keys, uniforms
 from hf_encoders.objectives.batches import IGNORED
 from hf_encoders.objectives.chunks import DocumentChunks
-from hf_encoders.objectives.packing import TokenBudget
 from hf_encoders.objectives.permutation import Permutation, TokenPermuter
 from hf_encoders.objectives.permutation_collator import DataCollatorForPermutationLM, ReusedChunks
 from tests.corpus.corpora import make_dataset, random_documents
@@ -244,12 +243,6 @@ def test_plain_chunks_and_tokenized_rows_are_taken() -> None:
     batch = collator([{name: rows[name][i] for name in rows} for i in range(2)])
     assert batch["token_type_ids"].tolist() == [[0] * 8 + [2], [0] * 3 + [2] + [3] * 5]
     assert (batch["labels"] != IGNORED).any()
-
-
-def test_a_token_budget_groups_them() -> None:
-    groups = TokenBudget(make_chunks(), DataCollatorForPermutationLM(TOKENIZER, packed=True), max_tokens=100)
-    batch = groups.collator([groups[0]])
-    assert 60 < batch["input_ids"].shape[1] <= 100
 
 
 @pytest.mark.parametrize(

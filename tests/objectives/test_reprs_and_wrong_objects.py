@@ -12,8 +12,6 @@ from hf_encoders import (
     HealthCallback,
     HfeBertConfig,
     SentenceBlocks,
-    StreamedChunks,
-    TokenBudget,
     padded_vocab_size,
     prepare_corpus,
     tokenize_documents,
@@ -45,12 +43,6 @@ class TestReprs:
         assert repr(blocks) == (
             f"SentenceBlocks({len(blocks):,} blocks of SentenceStore({size}), max_length=24, cross_documents=False, "
             "sentence_separators=False, cut_long_sentences=True, whole_sentences=True, seed=0, redraw=False)"
-        )
-        groups = TokenBudget(blocks, DataCollatorForMaskedLM(tokenizer), max_tokens=100)
-        assert repr(groups).startswith(f"TokenBudget({len(groups):,} groups of SentenceBlocks(")
-        assert "max_tokens=100, " in repr(groups)
-        assert repr(StreamedChunks([["w5", "w6"]], tokenizer, max_length=8, redraw=False)) == (
-            "StreamedChunks(list of 1 shards, window_documents=1000, seed=0, redraw=False)"
         )
 
     def test_examples_show_their_size(self, corpus):
@@ -105,7 +97,6 @@ class TestWrongObjects:
             padded_vocab_size,
             lambda name: tokenize_documents([["w5"]], name),
             lambda name: prepare_corpus(datasets.Dataset.from_dict({"text": ["w5"]}), "nowhere", name),
-            lambda name: StreamedChunks([["w5", "w6"]], name, max_length=8, redraw=False).__iter__().__next__(),
         ],
     )
     def test_a_name_is_not_a_tokenizer(self, use):
@@ -123,7 +114,7 @@ class TestWrongObjects:
                 datasets.DatasetDict(train=make_dataset([[[5], [6]]])),
                 r"give one split, for example dataset\['train'\]",
             ),
-            (make_dataset([[[5], [6]]]).to_iterable_dataset(), "StreamedChunks or StreamedBlocks"),
+            (make_dataset([[[5], [6]]]).to_iterable_dataset(), "prepare_corpus"),
         ],
     )
     def test_what_is_not_a_corpus_is_refused_with_how_to_make_one(self, make, documents, message):

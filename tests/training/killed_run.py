@@ -26,11 +26,9 @@ from hf_encoders import (
     PreTrainingTrainer,
     ReusedChunks,
     SentenceBlocks,
-    TokenBudget,
 )
 from hf_encoders.objectives.replaced_tokens import DataCollatorForReplacedTokenDetection
 from hf_encoders.objectives.rtd import ReplacedTokenDetectionModel
-from hf_encoders.objectives.streaming import StreamedChunks
 from tests.corpus.corpora import TINY_MODEL, equal_documents
 from tests.families import fields_of
 from tests.training.tiny import make_tokenizer, training_arguments
@@ -68,12 +66,11 @@ def make_documents() -> datasets.Dataset:
 
 
 def make_trainer(examples: str, workers: int, folder: str, **arguments) -> PreTrainingTrainer:
-    """A trainer of NSP on chunks (stored, streamed, in groups), of dialogues, of permutations, or of MLM."""
+    """A trainer of NSP on chunks, of dialogues, of permutations, or of MLM."""
     set_seed(0)
     tokenizer = make_tokenizer()
     config = HfeBertConfig(**TINY_MODEL)
     documents, no_short = make_documents(), {"short_sequence_probability": 0.0}
-    batch_size = 4
     if examples == "blocks":
         model, collator = HfeBertForMaskedLM(config), DataCollatorForMaskedLM(tokenizer, unit="word")
         train_set = SentenceBlocks(documents, max_length=LENGTH, cross_documents=False)
@@ -95,20 +92,13 @@ def make_trainer(examples: str, workers: int, folder: str, **arguments) -> PreTr
         collator = DataCollatorForPermutationLM(tokenizer, packed=True)
         train_set = ReusedChunks(documents, LENGTH, **no_short)
     else:
-        collator = DataCollatorForNextSentencePrediction(tokenizer, LENGTH, packed=examples == "groups")
+        collator = DataCollatorForNextSentencePrediction(tokenizer, LENGTH)
         model = HfeBertForPreTraining(config)
-        if examples == "chunks":
-            train_set = DocumentChunks(documents, LENGTH, **no_short)
-        elif examples == "groups":
-            # Examples of 21 tokens, five a group and one group to spare: six groups.
-            train_set = TokenBudget(DocumentChunks(documents, LENGTH, **no_short), collator, 5 * 21)
-            batch_size = 1
-        else:
-            train_set = StreamedChunks(documents["input_ids"][:], None, LENGTH, window_documents=5, **no_short)
+        train_set = DocumentChunks(documents, LENGTH, **no_short)
     return PreTrainingTrainer(
         model=model,
         args=training_arguments(
-            folder, max_steps=18, per_device_train_batch_size=batch_size, learning_rate=0.05, save_steps=5,
+            folder, max_steps=18, per_device_train_batch_size=4, learning_rate=0.05, save_steps=5,
             dataloader_num_workers=workers, logging_steps=4,
         ),
         train_dataset=train_set,

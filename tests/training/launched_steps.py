@@ -33,7 +33,6 @@ from hf_encoders import (
     PreTrainingTrainer,
     SentenceBlocks,
 )
-from hf_encoders.objectives.streaming import StreamedBlocks, StreamedChunks
 from tests.corpus.corpora import TINY_MODEL, random_documents
 from tests.training.tiny import NO_DROPOUT, make_tokenizer, training_arguments
 
@@ -48,16 +47,14 @@ SIZES = {
     "initializer_range": 0.2,
 }
 RECOMPUTED = {"activation_checkpointing": True}
-# name -> objective, streamed, packed, micro-batches of a process in a step, further arguments
+# name -> objective, packed, micro-batches of a process in a step, further arguments
 CASES = {
-    "nsp": ("nsp", False, False, 1, {}),
-    "nsp streamed packed": ("nsp", True, True, 1, {}),
-    "sop packed accumulated": ("sop", False, True, 2, {}),
-    "sop streamed": ("sop", True, False, 1, RECOMPUTED),
-    "dialogue packed accumulated": ("dialogue", False, True, 2, {}),
-    "mlm packed": ("mlm", False, True, 1, {}),
-    "mlm streamed accumulated": ("mlm", True, False, 2, {}),
-    "mlm bf16": ("mlm", False, False, 1, {"bf16": True}),
+    "nsp": ("nsp", False, 1, {}),
+    "sop packed accumulated": ("sop", True, 2, {}),
+    "sop recomputed": ("sop", False, 1, RECOMPUTED),
+    "dialogue packed accumulated": ("dialogue", True, 2, {}),
+    "mlm packed": ("mlm", True, 1, {}),
+    "mlm bf16": ("mlm", False, 1, {"bf16": True}),
 }
 
 
@@ -94,10 +91,7 @@ def make_collator(objective: str, packed: bool):
     return pairs[objective](make_tokenizer(), LENGTH, packed=packed)
 
 
-def make_data_set(objective: str, streamed: bool, **options):
-    if streamed:
-        made = StreamedBlocks if objective == "mlm" else StreamedChunks
-        return made(make_documents(), None, LENGTH, window_documents=4, **options)
+def make_data_set(objective: str, **options):
     corpus = datasets.Dataset.from_dict({"input_ids": make_documents()})
     made = {"mlm": SentenceBlocks, "dialogue": Dialogues}.get(objective, DocumentChunks)
     return made(corpus, LENGTH, **options)
@@ -105,11 +99,8 @@ def make_data_set(objective: str, streamed: bool, **options):
 
 def make_trainer(case: str, mode: str, folder: Path, **arguments) -> PreTrainingTrainer:
     """A trainer whose steps are on the same examples whatever the number of processes."""
-    objective, streamed, packed, accumulated, more = CASES[case]
-    if mode == "alone" and streamed:
-        # The batches of two workers, one after the other, are those of two processes.
-        accumulated, arguments["dataloader_num_workers"] = 2 * accumulated, 2
-    elif mode != "alone":
+    objective, packed, accumulated, more = CASES[case]
+    if mode != "alone":
         processes = int(os.environ.get("WORLD_SIZE", 2))
         arguments["per_device_train_batch_size"] = STEP_EXAMPLES // processes // accumulated
     settings = {
@@ -123,8 +114,8 @@ def make_trainer(case: str, mode: str, folder: Path, **arguments) -> PreTraining
     return PreTrainingTrainer(
         model=make_model(objective),
         args=made,
-        train_dataset=make_data_set(objective, streamed),
-        eval_dataset=make_data_set(objective, False, redraw=False),
+        train_dataset=make_data_set(objective),
+        eval_dataset=make_data_set(objective, redraw=False),
         data_collator=make_collator(objective, packed),
     )
 

@@ -34,7 +34,7 @@ def never_killed(tmp_path_factory, one_thread):
 @pytest.mark.parametrize(
     ("examples", "workers"),
     [
-        *(("chunks", 0), ("chunks", 2), ("blocks", 2), ("groups", 0), ("groups", 2)),
+        *(("chunks", 0), ("chunks", 2), ("blocks", 2)),
         *(("dialogues", 2), ("translations", 2), ("replaced tokens", 2), ("permutations", 2)),
     ],
 )
@@ -54,23 +54,6 @@ def test_a_killed_run_goes_on_as_if_it_had_not_been(never_killed, tmp_path, exam
     assert [name for name, value in expected.items() if not torch.equal(value, resumed["parameters"][name])] == []
     # 8 batches are left; in processes of their own, workers count for themselves.
     assert resumed["calls"] == (8 if workers == 0 else 0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("step", [5, 10])
-def test_a_stream_goes_on_in_any_of_its_epochs(tmp_path, workers, step):
-    """6 steps an epoch. What is skipped is read and collated again, unlike that of a stored corpus."""
-    runs = []
-    for checkpoint in (None, str(tmp_path / f"checkpoint-{step}")):
-        trainer = make_trainer("stream", workers, str(tmp_path))
-        trainer.train(resume_from_checkpoint=checkpoint)
-        runs.append(trainer)
-    whole, resumed = (trainer.model.state_dict() for trainer in runs)
-    assert [name for name in whole if not torch.equal(whole[name], resumed[name])] == []
-    assert runs[1].state.global_step == 18
-    if workers == 0:
-        assert runs[0].data_collator.calls == runs[1].data_collator.calls
 
 
 def test_an_epoch_of_millions_of_steps_is_not_announced_before_it_begins():

@@ -79,7 +79,7 @@ def test_sharding_rounds_where_ddp_does(found):
 
 
 @pytest.mark.parametrize("mode", ["ddp", "fsdp"])
-@pytest.mark.parametrize("case", ["nsp", "sop streamed", "mlm packed"])
+@pytest.mark.parametrize("case", ["nsp", "sop recomputed", "mlm packed"])
 def test_what_two_processes_save_loads_anywhere(found, case, mode):
     folder, of = found
     saved, model_class = folder / mode / case / "saved", MODELS[case[:3]]

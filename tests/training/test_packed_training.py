@@ -1,4 +1,4 @@
-"""Packed batches and token budgets under Trainer: the same steps and figures, and the settings that are to work."""
+"""Packed batches under Trainer: the same steps and figures, and the settings that are to work."""
 
 import pytest
 import torch
@@ -24,7 +24,6 @@ from hf_encoders import (
     PreTrainingTrainer,
     ReusedChunks,
     SentenceBlocks,
-    TokenBudget,
 )
 from tests.corpus.corpora import TINY_MODEL, make_dataset, random_documents
 from tests.families import fields_of
@@ -89,46 +88,34 @@ def trained(*args, **arguments):
 @pytest.mark.slow
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_a_batch_is_the_same_however_it_is_packed_and_cut(tokenizer, objective, tmp_path):
-    """32 padded examples a step = packed = 4 x 8 packed = groups of a budget, padded or not; a step an epoch."""
+    """32 padded examples a step = packed = 4 x 8 packed; a step an epoch."""
     examples = make_examples(objective, 32)
-    whole, parameters, trainer = trained(
-        objective, tmp_path, tokenizer, examples, False, per_device_train_batch_size=32
-    )
+    whole, parameters, _ = trained(objective, tmp_path, tokenizer, examples, False, per_device_train_batch_size=32)
     assert whole[0]["loss"] - whole[2]["loss"] > 1e-3 and len(whole[0]) == (4 if objective in ("mlm", "plm") else 6)
-    groups = TokenBudget(examples, trainer.data_collator, 120)
-    assert 4 < len(groups) < 10
-    cuts = [
-        (examples, True, 32, 1),
-        (examples, True, 8, 4),
-        (groups, True, 1, len(groups)),
-        (groups, True, len(groups), 1),
-        (groups, True, 2, -(-len(groups) // 2)),
-        (groups, False, 1, len(groups)),
-    ]
-    for data_set, packed, size, accumulation in cuts:
-        logs, found, _ = trained(
-            objective, tmp_path, tokenizer, data_set, packed, per_device_train_batch_size=size,
+    for size, accumulation in ((32, 1), (8, 4)):
+        logs, packed, _ = trained(
+            objective, tmp_path, tokenizer, examples, True, per_device_train_batch_size=size,
             gradient_accumulation_steps=accumulation,
         )  # fmt: skip
-        for one, other in zip(whole, logs, strict=True):
-            assert other == pytest.approx(one, abs=1e-5)
-        assert max(float((a - b).abs().max()) for a, b in zip(parameters, found, strict=True)) < 1e-5
+        for expected, log in zip(whole, logs, strict=True):
+            assert log == pytest.approx(expected, abs=1e-5)
+        assert max(float((a - b).abs().max()) for a, b in zip(parameters, packed, strict=True)) < 1e-5
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_evaluation_is_the_same_packed_and_in_groups(tokenizer, objective, tmp_path):
-    held_out, found = make_examples(objective), []
-    for packed, budget, size in ((False, None, 7), (True, None, 7), (True, 200, 1), (True, 200, 2), (False, 200, 1)):
+def test_evaluation_is_the_same_packed(tokenizer, objective, tmp_path):
+    held_out, results = make_examples(objective), []
+    for packed, size in ((False, 7), (True, 7), (True, 4)):
         trainer = make(
             objective, tmp_path, tokenizer, make_examples(objective, redraw=True), packed,
             per_device_eval_batch_size=size,
         )  # fmt: skip
-        metrics = trainer.evaluate(TokenBudget(held_out, trainer.data_collator, budget) if budget else held_out)
-        found.append({name: value for name, value in metrics.items() if "loss" in name or "accuracy" in name})
-    assert len(found[0]) == (3 if objective in ("mlm", "plm") else 5)
-    for other in found[1:]:
-        assert other == pytest.approx(found[0], abs=1e-5)
+        metrics = trainer.evaluate(held_out)
+        results.append({name: value for name, value in metrics.items() if "loss" in name or "accuracy" in name})
+    assert len(results[0]) == (3 if objective in ("mlm", "plm") else 5)
+    for packed_results in results[1:]:
+        assert packed_results == pytest.approx(results[0], abs=1e-5)
 
 
 @pytest.mark.parametrize("trainer_class", [PreTrainingTrainer, Trainer])
@@ -136,10 +123,10 @@ def test_evaluation_is_the_same_packed_and_in_groups(tokenizer, objective, tmp_p
 def test_default_settings_draw_every_epoch_anew_and_count_tokens(tokenizer, trainer_class, workers, tmp_path):
     chunks = make_examples("nsp", redraw=True)
     collator = DataCollatorForNextSentencePrediction(tokenizer, packed=True)
-    groups = TokenBudget(chunks, collator, 400)
+    steps = len(chunks) // 4
     trainer = make(
-        "nsp", tmp_path, tokenizer, groups, True, trainer_class=trainer_class, callbacks=[EpochCallback()],
-        max_steps=2 * len(groups), per_device_train_batch_size=1, dataloader_num_workers=workers,
+        "nsp", tmp_path, tokenizer, chunks, True, trainer_class=trainer_class, callbacks=[EpochCallback()],
+        max_steps=2 * steps, per_device_train_batch_size=4, dataloader_num_workers=workers,
         dataloader_persistent_workers=workers > 0, include_num_input_tokens_seen="all", learning_rate=0.01,
     )  # fmt: skip
     inner, seen = trainer.model.forward, []
@@ -151,16 +138,20 @@ def test_default_settings_draw_every_epoch_anew_and_count_tokens(tokenizer, trai
     forward.__signature__ = __import__("inspect").signature(inner)
     trainer.model.forward = forward
     trainer.train()
-    expected = []
-    for epoch in (0, 1):
-        groups.set_epoch(epoch)
-        batches = [collator([groups[i]]) for i in range(len(groups))]
-        expected.append(sorted(batch["input_ids"].flatten().tolist() for batch in batches))
-    epochs = seen[: len(groups)], seen[len(groups) :]
-    found = [sorted(inputs["input_ids"].flatten().tolist() for inputs in epoch) for epoch in epochs]
-    assert found == expected and found[0] != found[1]
+
+    def rows(inputs):
+        ids, bounds = inputs["input_ids"][0].tolist(), inputs["cu_seq_lens_q"].tolist()
+        return [ids[begin:end] for begin, end in zip(bounds[:-1], bounds[1:], strict=True)]
+
+    drawn = []
+    for epoch, batches in enumerate((seen[:steps], seen[steps:])):
+        chunks.set_epoch(epoch)
+        expected = sorted(rows(collator([chunks[i] for i in range(len(chunks))])))
+        drawn.append(sorted(row for inputs in batches for row in rows(inputs)))
+        assert drawn[epoch] == expected
+    assert drawn[0] != drawn[1]
     assert all(type(inputs["max_length_q"]) is int for inputs in seen)
-    num_tokens = sum(len(row) for epoch in expected for row in epoch)
+    num_tokens = sum(len(row) for epoch in drawn for row in epoch)
     assert trainer.state.num_input_tokens_seen == num_tokens
 
 
@@ -177,9 +168,7 @@ def test_predictions_of_packed_rows_come_back_in_one_process(tokenizer, tmp_path
     torch.testing.assert_close(torch.from_numpy(scores[0]), expected, rtol=0, atol=1e-5)
 
 
-def test_groups_of_the_training_set_are_not_evaluated_on(tokenizer, tmp_path):
+def test_the_training_set_is_not_evaluated_on(tokenizer, tmp_path):
     examples = make_examples("nsp", redraw=True)
-    collator = DataCollatorForNextSentencePrediction(tokenizer, packed=True)
-    trainer = make("nsp", tmp_path, tokenizer, examples, True)
     with pytest.raises(ValueError, match="redraw=False"):
-        trainer.evaluate(TokenBudget(examples, collator, 200))
+        make("nsp", tmp_path, tokenizer, examples, True).evaluate(examples)
