@@ -231,10 +231,10 @@ def iterate(output: str) -> dict:
     """Every document once, in order."""
     import datasets
 
-    from hf_encoders.corpus.sentence_store import SentenceStore
+    from hf_encoders.corpus.flat_corpus import FlatCorpus
 
     began = time.perf_counter()
-    store = SentenceStore(datasets.load_from_disk(output))
+    store = FlatCorpus.of(datasets.load_from_disk(output))
     total = tokens = 0
     token_starts = store.sentence_offsets[store.document_offsets]
     for first, end in zip(token_starts[:-1], token_starts[1:], strict=True):

@@ -16,8 +16,8 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.benchmark.settings import Setting
+from hf_encoders.corpus.flat_corpus import FlatCorpus
 from hf_encoders.corpus.randomness import example_keys
-from hf_encoders.corpus.sentence_store import SentenceStore
 from hf_encoders.objectives.batches import IGNORED, Segments
 from hf_encoders.objectives.collators import DataCollatorForMaskedLM
 from hf_encoders.objectives.examples import TextExamples
@@ -104,7 +104,7 @@ def make_examples(corpus: datasets.Dataset, setting: Setting) -> list[list[Any]]
         chunks = setting.training_objective.make_examples(corpus, setting.length, seed=setting.seed, redraw=False)
         count = len(chunks)
     else:
-        store = SentenceStore(corpus)
+        store = FlatCorpus.of(corpus)
         begin, end = spans(store, setting.examples, setting.length)
         count = len(begin)
     if count < setting.batch_size:
@@ -127,7 +127,7 @@ def make_examples(corpus: datasets.Dataset, setting: Setting) -> list[list[Any]]
     ]
 
 
-def spans(store: SentenceStore, examples: str, length: int) -> tuple[np.ndarray, np.ndarray]:
+def spans(store: FlatCorpus, examples: str, length: int) -> tuple[np.ndarray, np.ndarray]:
     """Begin and end of the rows in a corpus, `int64` of shape `(rows,)` each, ends excluded.
 
     `paragraphs` are four consecutive sentences of a document, and `full` is the text as one stream. Rows are truncated

@@ -13,8 +13,8 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.corpus.arrow_file import SentenceBatch
+from hf_encoders.corpus.flat_corpus import FlatCorpus
 from hf_encoders.corpus.ragged import offsets_of
-from hf_encoders.corpus.sentence_store import SentenceStore
 from hf_encoders.corpus.units import UnitCounter, unit_rows
 from hf_encoders.writing import read_json, text_table
 
@@ -43,7 +43,7 @@ class CorpusStatistics:
 
 def corpus_statistics(dataset: datasets.Dataset, tokenizer: PreTrainedTokenizerBase | None = None) -> CorpusStatistics:
     """Counts of a corpus; the tokenizer that it was made with defines the unknown token."""
-    store = SentenceStore(dataset)
+    store = FlatCorpus.of(dataset, keep_empty=True)
     counter = StatisticsCounter(tokenizer)
     block = SentenceBatch(store.tokens, store.sentence_lengths, np.diff(store.document_offsets), store.word_starts)
     counter.add(block)
@@ -238,7 +238,7 @@ def cross_entropy(counts: np.ndarray, held_out: datasets.Dataset) -> float:
     """Nats per held-out token under counts of tokens, `(vocab_size,)`, each plus one."""
     counts = counts + 1.0
     nats = -np.log(counts / counts.sum())
-    tokens = SentenceStore(held_out).tokens
+    tokens = FlatCorpus.of(held_out).tokens
     return sum(float(nats[step].sum()) for step in _in_steps(tokens)) / len(tokens)
 
 
@@ -249,7 +249,7 @@ def token_counts(corpus: datasets.Dataset, vocab_size: int) -> np.ndarray:
     [0, 0, 1, 0, 0, 2, 1]
     """
     counts = np.zeros(vocab_size, dtype=np.int64)
-    for tokens in _in_steps(SentenceStore(corpus).tokens):
+    for tokens in _in_steps(FlatCorpus.of(corpus).tokens):
         counts += np.bincount(tokens, minlength=vocab_size)
     return counts
 

@@ -26,8 +26,8 @@ from scipy.sparse import csr_matrix, hstack
 from scipy.sparse.linalg import svds
 from transformers import PreTrainedTokenizerBase
 
+from hf_encoders.corpus.flat_corpus import FlatCorpus
 from hf_encoders.corpus.ragged import hashes_of_rows, offsets_of, ranges
-from hf_encoders.corpus.sentence_store import SentenceStore
 from hf_encoders.corpus.settings import tokenizer_fingerprint
 from hf_encoders.corpus.text_files import check_is_text
 from hf_encoders.corpus.units import WORD, begins_of, spellings, text_of
@@ -367,7 +367,7 @@ def _stretches(
     documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Token ids, and whether each begins a word and a sentence, of whole sentences evenly over the corpus."""
-    store = SentenceStore(documents)
+    store = FlatCorpus.of(documents)
     words = WordStarts(tokenizer) if store.word_starts is None else None
     offsets, total = store.sentence_offsets, len(store.tokens)
     share = min(MOST_TOKENS / max(total, 1), 1)

@@ -12,7 +12,6 @@ import datasets
 import numpy as np
 
 from hf_encoders.corpus.flat_corpus import FlatCorpus
-from hf_encoders.corpus.sentence_store import SentenceStore
 from hf_encoders.objectives import dataset
 from hf_encoders.objectives.batches import Segments
 
@@ -70,8 +69,8 @@ class CorpusDataset(EpochDataset):
 
     def __init__(self, documents: datasets.Dataset, *epochs: Any):
         super().__init__(*epochs)
-        self.store = SentenceStore(documents)
-        self.corpus = FlatCorpus.of(self.store)
+        self.store = FlatCorpus.of(documents, keep_empty=True)
+        self.corpus = self.store.without_empty()
 
     def __getstate__(self) -> dict[str, Any]:
         # Workers that are not forked open the file themselves.
@@ -79,4 +78,4 @@ class CorpusDataset(EpochDataset):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self.corpus = FlatCorpus.of(self.store)
+        self.corpus = self.store.without_empty()

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from transformers.utils import logging
 
+from hf_encoders.corpus.flat_corpus import FlatCorpus
 from hf_encoders.corpus.ragged import offsets_of
 from hf_encoders.corpus.randomness import RandomStream, example_keys, random_bits
 from hf_encoders.corpus.sampling import Sampling
-from hf_encoders.corpus.sentence_store import SentenceStore
 from hf_encoders.objectives.chunk_examples import ChunkExamples, join_chunks
 from hf_encoders.objectives.examples import CorpusDataset, EpochDataset, TextExamples
 from hf_encoders.writing import text_table
@@ -129,7 +129,7 @@ class MixedExamples(EpochDataset):
         return [f"{len(self):,} examples of {'; '.join(of_sources)}"]
 
     @property
-    def stores(self) -> list[SentenceStore]:
+    def stores(self) -> list[FlatCorpus]:
         """The corpora of the sources, which checkpoints record."""
         return [dataset.store for dataset in self.sources.values() if isinstance(dataset, CorpusDataset)]
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset
 
+from hf_encoders.corpus.flat_corpus import FlatCorpus
 from hf_encoders.corpus.randomness import RandomStream, example_keys, random_bits
-from hf_encoders.corpus.sentence_store import SentenceStore
 from hf_encoders.objectives.examples import EpochDataset
 from hf_encoders.objectives.mixture import MixedExamples
 from hf_encoders.runs.recipe import Phase
@@ -78,7 +78,7 @@ class RunExamples(Dataset):
         return self.first_items[-1]
 
     @property
-    def stores(self) -> list[SentenceStore]:
+    def stores(self) -> list[FlatCorpus]:
         """The corpora of the phases, which checkpoints record."""
         return list(sentence_stores(self.phases[0].dataset))
 

@@ -14,13 +14,13 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.corpus.arrow_file import COLUMN
 from hf_encoders.corpus.documents import read_documents
+from hf_encoders.corpus.flat_corpus import FlatCorpus
 from hf_encoders.corpus.named_sources import UNNAMED, in_words, languages_of, named_paths
 from hf_encoders.corpus.parallel import parallel_languages
 from hf_encoders.corpus.preparation import prepare_corpus
 from hf_encoders.corpus.report import REPORT_FILE, CorpusReport, cross_entropy, token_counts
 from hf_encoders.corpus.sampling import Sampling
 from hf_encoders.corpus.segmentation import splitter_for
-from hf_encoders.corpus.sentence_store import SentenceStore
 from hf_encoders.corpus.settings import SHARDS, OtherSettingsError, tokenizer_fingerprint
 from hf_encoders.corpus.similar_words import (
     SIMILAR_WORDS_FILE,
@@ -95,8 +95,7 @@ class Source:
             )
         share = max(validation_share, least / len(self.documents))
         parts = split_train_validation(self.documents, validation_share=share, seed=seed)
-        # Written contiguously once: every dataset and count made of a selection would write it again.
-        return tuple(replace(self, documents=SentenceStore(part).dataset) for part in parts)
+        return tuple(replace(self, documents=part) for part in parts)
 
 
 Sources = dict[str, Source]  # by name, or one under `UNNAMED`
@@ -187,7 +186,7 @@ def unigrams(
     for name, source in others.items():
         nats.append(cross_entropy(mixture, source.documents))
         share = len(evaluated[name]) / len(evaluated[name].dataset)
-        weights.append(share * len(SentenceStore(source.documents).tokens))
+        weights.append(share * len(FlatCorpus.of(source.documents).tokens))
     return float(np.average(nats, weights=weights)), of_source
 
 
@@ -198,7 +197,7 @@ def bytes_per_token(sources: Sources, tokenizer: PreTrainedTokenizerBase) -> dic
     """
     found = {}
     for name, source in sources.items():
-        store = SentenceStore(source.documents)
+        store = FlatCorpus.of(source.documents)
         spread = np.linspace(0, store.num_sentences - 1, min(store.num_sentences, DECODED_SENTENCES)).astype(int)
         bounds = zip(store.sentence_offsets[spread], store.sentence_offsets[spread + 1], strict=True)
         sentences = [store.tokens[begin:end].tolist() for begin, end in bounds]
@@ -585,7 +584,7 @@ def masking_options(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, corpora:
         options["phase_masking"] = recipe.phase_masking
     for level in sorted(needed_levels(recipe)):
         for documents, _ in corpora:
-            if not has_level(SentenceStore(documents), UnitStart[level.upper()]):
+            if not has_level(FlatCorpus.of(documents), UnitStart[level.upper()]):
                 raise ValueError(
                     f"masking: the corpus, or a part of it, has no units of level {level!r}, which {recipe.name} "
                     f"masks: prepare it with `hf-encoders corpus {PREPARED_BY[level]} ...`, or choose words."
@@ -598,7 +597,7 @@ def masking_options(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, corpora:
     return options
 
 
-def has_level(store: SentenceStore, level: UnitStart) -> bool:
+def has_level(store: FlatCorpus, level: UnitStart) -> bool:
     """Whether all of a corpus, perhaps joined from several, is divided into units of a level."""
     if store.word_starts is None or not len(store.word_starts):
         return False

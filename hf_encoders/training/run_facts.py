@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from transformers import Trainer
 
-from hf_encoders.corpus.sentence_store import SentenceStore
+from hf_encoders.corpus.flat_corpus import FlatCorpus
 
 
 SAMPLES = 64  # positions of a corpus that are compared
@@ -30,9 +30,9 @@ def facts_of_run(trainer: Trainer) -> dict[str, Any]:
     }
 
 
-def sentence_stores(dataset: Any) -> Iterator[SentenceStore]:
+def sentence_stores(dataset: Any) -> Iterator[FlatCorpus]:
     """Yield the stored corpora of a dataset (its `store` or `stores`), also of its `dataset` or `datasets`."""
-    if isinstance(store := getattr(dataset, "store", None), SentenceStore):
+    if isinstance(store := getattr(dataset, "store", None), FlatCorpus):
         yield store
     yield from getattr(dataset, "stores", ())
     for inner in (getattr(dataset, "dataset", None), *getattr(dataset, "datasets", ())):
@@ -40,14 +40,14 @@ def sentence_stores(dataset: Any) -> Iterator[SentenceStore]:
             yield from sentence_stores(inner)
 
 
-def description_of_corpus(store: SentenceStore) -> dict[str, Any]:
+def description_of_corpus(store: FlatCorpus) -> dict[str, Any]:
     """Return the numbers of documents, sentences and tokens, and a checksum of tokens at 64 evenly spaced positions.
 
     Not of all tokens, which would read hundreds of gigabytes before every start: changes between the positions go
     unnoticed if the number of tokens stays the same. The path of the corpus does not matter.
 
     >>> import datasets
-    >>> description_of_corpus(SentenceStore(datasets.Dataset.from_dict({"input_ids": [[[5, 6], [7]], [[8]]]})))
+    >>> description_of_corpus(FlatCorpus.of(datasets.Dataset.from_dict({"input_ids": [[[5, 6], [7]], [[8]]]})))
     {'documents': 2, 'sentences': 3, 'tokens': 4, 'crc32': 'b6ae1255'}
     """
     tokens, found = store.tokens, 0

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from hf_encoders.benchmark.rows import Row, make_batch, make_pool, spans
-from hf_encoders.corpus.sentence_store import SentenceStore
+from hf_encoders.corpus.flat_corpus import FlatCorpus
 from tests.benchmark.tiny import tiny_corpus, tiny_setting
 
 
@@ -12,8 +12,8 @@ DOCUMENTS = [[[5, 6], [7, 8, 9], [10], [11, 12], [13]], [[14, 15, 16, 17, 18, 19
 
 
 @pytest.fixture
-def store() -> SentenceStore:
-    return SentenceStore(datasets.Dataset.from_dict({"input_ids": DOCUMENTS}))
+def store() -> FlatCorpus:
+    return FlatCorpus.of(datasets.Dataset.from_dict({"input_ids": DOCUMENTS}))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 import datasets
 import numpy as np
 
-from hf_encoders.corpus.sentence_store import SentenceStore
+from hf_encoders.corpus.flat_corpus import FlatCorpus
 
 
 TINY_MODEL = {
@@ -24,9 +24,11 @@ def make_dataset(documents: list[list[list[int]]]) -> datasets.Dataset:
     return datasets.Dataset.from_dict({"input_ids": documents})
 
 
-def contents(store: SentenceStore) -> list[list[list[int]]]:
-    sentences = [part.tolist() for part in np.split(store.tokens, store.sentence_offsets[1:-1])][: store.num_sentences]
-    bounds = store.document_offsets.tolist()
+def contents(corpus: FlatCorpus) -> list[list[list[int]]]:
+    sentences = [part.tolist() for part in np.split(corpus.tokens, corpus.sentence_offsets[1:-1])][
+        : corpus.num_sentences
+    ]
+    bounds = corpus.document_offsets.tolist()
     return [sentences[begin:end] for begin, end in zip(bounds[:-1], bounds[1:], strict=True)]
 
 

@@ -7,10 +7,10 @@ from transformers import CanineTokenizer
 
 from hf_encoders import corpus_statistics, documents_from_dataset, read_documents, tokenize_documents
 from hf_encoders.corpus import arrow_file, merge, preparation, sentence_encoding, sources
+from hf_encoders.corpus.flat_corpus import FlatCorpus
 from hf_encoders.corpus.preparation import prepare_corpus
 from hf_encoders.corpus.report import CorpusReport
 from hf_encoders.corpus.segmentation import one_sentence_per_line
-from hf_encoders.corpus.sentence_store import SentenceStore
 from tests.corpus.prepared import Killed, arrow_bytes, rows, texts, write_text
 
 
@@ -51,7 +51,7 @@ class TestSameCorpus:
         dataset = datasets.load_from_disk(str(tmp_path / "out"))
         column = dataset.data.column("input_ids")
         assert (column.num_chunks, column.type) == (1, pa.list_(pa.list_(pa.int32())))
-        store = SentenceStore(dataset)
+        store = FlatCorpus.of(dataset, keep_empty=True)
         assert store.tokens.__array_interface__["data"][0] == column.chunk(0).buffers()[-1].address
         assert store.dataset.cache_files == dataset.cache_files
         assert store.word_starts is None

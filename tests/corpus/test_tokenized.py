@@ -20,9 +20,9 @@ from hf_encoders import (
     warnings_for,
 )
 from hf_encoders.corpus import arrow_file, report, sentence_encoding
+from hf_encoders.corpus.flat_corpus import FlatCorpus
 from hf_encoders.corpus.report import CorpusStatistics
 from hf_encoders.corpus.segmentation import one_sentence_per_line
-from hf_encoders.corpus.sentence_store import SentenceStore
 from tests.corpus.corpora import DOCUMENTS, as_text, contents, make_dataset, random_documents
 
 
@@ -285,11 +285,11 @@ class TestTokenizeDocuments:
         column = large.data.column("input_ids")
         assert (column.num_chunks, column.type) == (1, pa.large_list(pa.large_list(pa.int32())))
         assert large["input_ids"][:] == documents
-        store = SentenceStore(large)
+        store = FlatCorpus.of(large, keep_empty=True)
         assert store.tokens.__array_interface__["data"][0] == column.chunk(0).buffers()[-1].address, "not copied"
         assert contents(store) == documents == contents(pickle.loads(pickle.dumps(store)))
         for name in ("tokens", "sentence_offsets", "document_offsets", "word_starts"):
-            ours, others = getattr(store, name), getattr(SentenceStore(small), name)
+            ours, others = getattr(store, name), getattr(FlatCorpus.of(small, keep_empty=True), name)
             assert (ours is None) == (others is None) == (name == "word_starts" and segmenter is None)
             assert np.array_equal(ours, others) and (ours is None or ours.dtype == others.dtype)
 
@@ -298,10 +298,13 @@ class TestTokenizeDocuments:
         parts = [tokenize_documents(as_text(documents[i : i + 20]), tokenizer) for i in (0, 20, 40)]
         monkeypatch.setattr(arrow_file, "MOST_IN_A_LIST_COLUMN", 100)
         joined = datasets.concatenate_datasets(parts)
-        for dataset in (joined, joined.shuffle(seed=1), SentenceStore(joined).dataset.select(range(5, 50))):
-            store = SentenceStore(dataset)
+        for dataset in (
+            joined,
+            joined.shuffle(seed=1),
+            joined.select(range(5, 50)),
+        ):
+            store = FlatCorpus.of(dataset, keep_empty=True)
             assert contents(store) == dataset["input_ids"][:]
-            assert store.dataset.data.column("input_ids").num_chunks == 1
 
     def test_one_document_beyond_the_limit_is_refused(self, tokenizer, monkeypatch, tmp_path):
         monkeypatch.setattr(arrow_file, "MOST_IN_A_LIST_COLUMN", 100)

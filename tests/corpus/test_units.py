@@ -6,10 +6,10 @@ from transformers import BertTokenizer, CanineTokenizer
 from hf_encoders import tokenize_documents
 from hf_encoders.corpus import preparation, sources, units
 from hf_encoders.corpus.arrow_file import SentenceBatch
+from hf_encoders.corpus.flat_corpus import FlatCorpus
 from hf_encoders.corpus.preparation import prepare_corpus
 from hf_encoders.corpus.report import CorpusReport, corpus_statistics
 from hf_encoders.corpus.segmentation import one_sentence_per_line
-from hf_encoders.corpus.sentence_store import SentenceStore
 from hf_encoders.corpus.units import (
     PHRASES_FILE,
     Collocations,
@@ -96,7 +96,7 @@ class TestBits:
 
     def test_readers_of_words_see_the_same_words(self, tokenizer, tmp_path):
         documents = [text.splitlines() for text in texts(20)]
-        store = SentenceStore(tokenize_documents(documents, tokenizer, lexicon=ENTRIES))
+        store = FlatCorpus.of(tokenize_documents(documents, tokenizer, lexicon=ENTRIES), keep_empty=True)
         begins = np.isin(np.arange(len(store.tokens)), store.sentence_offsets)
         assert ((store.word_starts != 0) == WordStarts(tokenizer)(store.tokens, begins)).all()
 
@@ -160,7 +160,7 @@ def killed(*_, **__):
 class TestCollocations:
     def learn(self, sentences: list[str], tokenizer, lexicon=None, **options) -> dict[str, tuple[int, float]]:
         corpus = tokenize_documents([sentences], tokenizer, lexicon=lexicon or ["w59"])
-        store = SentenceStore(corpus)
+        store = FlatCorpus.of(corpus, keep_empty=True)
         text = SentenceBatch(store.tokens, store.sentence_lengths, np.array([store.num_sentences]), store.word_starts)
         learned = Collocations(**options).learn(text, tokenizer)
         return {phrase.text: (phrase.count, round(phrase.score, 3)) for phrase in learned}

@@ -9,9 +9,9 @@ from transformers import PreTrainedTokenizerFast
 
 from hf_encoders import tokenize_documents
 from hf_encoders.corpus import sentence_encoding
+from hf_encoders.corpus.flat_corpus import FlatCorpus
 from hf_encoders.corpus.preparation import prepare_corpus
 from hf_encoders.corpus.segmentation import one_sentence_per_line
-from hf_encoders.corpus.sentence_store import SentenceStore
 from hf_encoders.corpus.word_starts import jieba_segmenter, word_starts_of_tokens
 from tests.corpus.corpora import contents
 
@@ -41,7 +41,7 @@ class TestWordStarts:
         assert dataset["input_ids"][:] == [[[1, 2, 3, 4], [5, 6, 7]], [[8]], [[1, 2]]]
         assert dataset["word_starts"][:] == [[[1, 0, 1, 0], [1, 0, 1]], [[1]], [[1, 0]]]
         assert dataset.data.column("word_starts").type == pa.list_(pa.list_(pa.uint8()))
-        store = SentenceStore(dataset)
+        store = FlatCorpus.of(dataset, keep_empty=True)
         assert store.word_starts.tolist() == [1, 0, 1, 0, 1, 0, 1, 1, 1, 0]
         assert store.word_starts.dtype == np.uint8
         address = dataset.data.column("word_starts").chunk(0).buffers()[-1].address
@@ -80,7 +80,7 @@ class TestWordStarts:
     def test_a_store_keeps_them(self, characters, change):
         documents = [["abc", "de"], ["fgh"], ["a"]]
         dataset = change(tokenize_documents(documents, characters, word_segmenter=pairs_of_characters))
-        store = SentenceStore(dataset)
+        store = FlatCorpus.of(dataset, keep_empty=True)
         assert contents(store) == dataset["input_ids"][:]
         flat = [start for document in dataset["word_starts"][:] for sentence in document for start in sentence]
         assert store.word_starts.tolist() == flat
@@ -88,13 +88,13 @@ class TestWordStarts:
 
     def test_an_empty_corpus_with_them_is_not_taken_for_one_without(self, characters):
         dataset = tokenize_documents([["abc"]], characters, word_segmenter=pairs_of_characters).select([])
-        assert SentenceStore(dataset.select_columns(["input_ids"])).word_starts is None
-        assert SentenceStore(dataset).word_starts.tolist() == []
+        assert FlatCorpus.of(dataset.select_columns(["input_ids"]), keep_empty=True).word_starts is None
+        assert FlatCorpus.of(dataset, keep_empty=True).word_starts.tolist() == []
 
     def test_another_shape_is_refused(self):
         dataset = datasets.Dataset.from_dict({"input_ids": [[[1, 2], [3]]], "word_starts": [[[1], [1, 0]]]})
         with pytest.raises(ValueError, match="'word_starts' is not shaped like 'input_ids'"):
-            SentenceStore(dataset)
+            FlatCorpus.of(dataset, keep_empty=True)
 
 
 class TestWhereTokensAre:

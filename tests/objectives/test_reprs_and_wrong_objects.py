@@ -16,7 +16,7 @@ from hf_encoders import (
     prepare_corpus,
     tokenize_documents,
 )
-from hf_encoders.corpus.sentence_store import SentenceStore
+from hf_encoders.corpus.flat_corpus import FlatCorpus
 from hf_encoders.corpus.tokenizer_training import train_tokenizer
 from hf_encoders.objectives import presets
 from tests.corpus.corpora import make_dataset, random_documents
@@ -29,19 +29,19 @@ def corpus():
 
 class TestReprs:
     def test_datasets_show_sizes_and_options(self, corpus, tokenizer):
-        store = SentenceStore(corpus)
+        store = FlatCorpus.of(corpus)
         size = f"3,000 documents, {store.num_sentences:,} sentences, {len(store.tokens):,} tokens"
-        assert repr(store) == f"SentenceStore({size})"
+        assert repr(store) == f"FlatCorpus({size})"
         chunks = DocumentChunks(corpus, max_length=24, seed=3, dupe_factor=10)
         assert repr(chunks) == (
-            f"DocumentChunks({len(chunks):,} chunks of SentenceStore({size}), max_length=24, seed=3, redraw=True, "
+            f"DocumentChunks({len(chunks):,} chunks of FlatCorpus({size}), max_length=24, seed=3, redraw=True, "
             "dupe_factor=10)"
         )
         chunks.set_epoch(2)
         assert repr(chunks).endswith("dupe_factor=10, epoch=2)")
         blocks = SentenceBlocks(corpus, max_length=24, cross_documents=False, redraw=False)
         assert repr(blocks) == (
-            f"SentenceBlocks({len(blocks):,} blocks of SentenceStore({size}), max_length=24, cross_documents=False, "
+            f"SentenceBlocks({len(blocks):,} blocks of FlatCorpus({size}), max_length=24, cross_documents=False, "
             "sentence_separators=False, cut_long_sentences=True, whole_sentences=True, seed=0, redraw=False)"
         )
 
