@@ -4,7 +4,7 @@ import pytest
 from transformers import BertTokenizer, CanineTokenizer
 
 from hf_encoders import tokenize_documents
-from hf_encoders.corpus import preparation, sources, units
+from hf_encoders.corpus import preparation, sources
 from hf_encoders.corpus.arrow_file import SentenceBatch
 from hf_encoders.corpus.flat_corpus import FlatCorpus
 from hf_encoders.corpus.preparation import prepare_corpus
@@ -206,7 +206,7 @@ class TestCollocations:
 
 
 class TestReport:
-    def test_counts(self, tokenizer, tmp_path, monkeypatch):
+    def test_counts(self, tokenizer, tmp_path):
         (tmp_path / "a.txt").write_text("w5 w6 w7 w14 w15\nw7 w13\n\nw14 w15 w5 w6")
         options = {"lexicon": ENTRIES, "phrases": ["w14 w15"], "sentence_splitter": one_sentence_per_line}
         report = prepare_corpus([tmp_path / "a.txt"], tmp_path / "out", tokenizer, workers=1, **options)
@@ -231,9 +231,7 @@ class TestReport:
         for part in ("4, 2 different, 54.5% of the tokens", "1: 50%, 2: 50%", "w5 w6 2, w7 2", "w14 w15 2"):
             assert part in printed
         documents = datasets.load_from_disk(str(tmp_path / "out"))
-        for step in (2**18, 4, 1):  # in steps of whole sentences
-            monkeypatch.setattr(units, "TOKENS_PER_STEP", step)
-            assert corpus_statistics(documents, tokenizer).units == report.statistics.units
+        assert corpus_statistics(documents, tokenizer).units == report.statistics.units
 
     def test_a_list_that_does_not_fit_is_warned_of(self, tokenizer, tmp_path):
         (tmp_path / "a.txt").write_text("w20 w21\n\nw22")
