@@ -10,11 +10,16 @@ combines them, `masker.py` masks.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from hf_encoders.corpus.word_starts import WordStarts
+from hf_encoders.corpus.randomness import Key, RandomStream, generator
+from hf_encoders.corpus.similar_words import SimilarWords
+from hf_encoders.corpus.special_tokens import mask_and_padding, never_masked
+from hf_encoders.corpus.word_starts import UnitStart, WordStarts
+from hf_encoders.objectives.batch import IGNORED
 
 
 SAME_RATE = 0.005  # difference of two mask rates that is rounding, and sampling of few examples
@@ -304,3 +309,393 @@ def describe_replacement(masking: Masking) -> str:
     first = f"{replaced:.0f} % [MASK]" if replaced or not similar else "none [MASK]"
     of_words = f", {similar:.0f} % similar words" if similar else ""
     return f"{first}{of_words}, {random:.0f} % random, {100 - replaced - random - similar:.0f} % kept"
+
+
+# --- which tokens are predicted ---
+
+
+class Text(NamedTuple):
+    """The C tokens of an example that may be predicted: all but special ones, unless these are predicted too."""
+
+    ids: np.ndarray  # (C,)
+    positions: np.ndarray  # in the example, (C,)
+    begins: np.ndarray  # where a unit never continues what is before it, such as a separator; bool, (C,)
+    special: np.ndarray  # which are special tokens, each a unit of its own; bool, (C,)
+    column: np.ndarray | None  # bits of `UnitStart` of a corpus that has them, (C,)
+
+
+class TokenUnits:
+    """Say where units begin: with every token."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, masking: Masking):
+        pass
+
+    def __call__(self, text: Text) -> np.ndarray:
+        """Return where units of the text begin, `bool` of shape `(C,)`."""
+        return np.ones(len(text.ids), dtype=bool)
+
+
+class WordUnits:
+    """Say where words begin: as the corpus's column does, or else the tokenizer."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, masking: Masking):
+        self.word_starts = masking.word_starts(tokenizer)
+
+    def __call__(self, text: Text) -> np.ndarray:
+        """Return where units of the text begin, `bool` of shape `(C,)`."""
+        if text.column is None:
+            return self.word_starts(text.ids, text.begins)
+        return (text.column & UnitStart.WORD != 0) | text.begins | text.special
+
+
+class PreparedUnits:
+    """Say where units begin that `hf-encoders corpus` has marked."""
+
+    bit: ClassVar[UnitStart]
+    prepared_by: ClassVar[str]  # option of `hf-encoders corpus`
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, masking: Masking):
+        pass
+
+    def __call__(self, text: Text) -> np.ndarray:
+        """Return where units of the text begin, `bool` of shape `(C,)`.
+
+        Raises:
+            ValueError: if the corpus does not say it.
+        """
+        bits = np.zeros(len(text.ids), dtype=np.uint8) if text.column is None else text.column
+        starts = bits & self.bit != 0
+        # An example cut out of a long sentence may lie inside of one unit.
+        if not starts.any() and (text.column is None or np.count_nonzero(bits & UnitStart.WORD) > 1):
+            raise ValueError(
+                f"unit={self.bit.name.lower()!r}: the corpus does not say where one begins: prepare it with "
+                f"`hf-encoders corpus {self.prepared_by}`, or choose words."
+            )
+        return starts | text.begins | text.special
+
+
+class PhraseUnits(PreparedUnits):
+    """Collocations, and every other word."""
+
+    bit, prepared_by = UnitStart.PHRASE, "--phrases"
+
+
+class EntityUnits(PreparedUnits):
+    """Names, and every other word."""
+
+    bit, prepared_by = UnitStart.ENTITY, "--lexicon FILE"
+
+
+# A unit divides a text into what is chosen as a whole; a class of its own and a row here make a new one.
+UNITS: dict[str, Callable[[PreTrainedTokenizerBase, Masking], Callable[[Text], np.ndarray]]] = {
+    "token": TokenUnits,
+    "word": WordUnits,
+    "phrase": PhraseUnits,
+    "entity": EntityUnits,
+}
+
+
+def choose_in_window(order: np.ndarray, lengths: np.ndarray, limit: int, start: int) -> np.ndarray:
+    """Choose units in a window of `limit` tokens, each unit with the same probability, however long it is.
+
+    The units lie on a circle in random order. The window begins at a random token, and a unit is chosen if its middle
+    token is in the window. A middle token is in the window with probability limit / tokens, so every unit is chosen
+    with it, and the mean number of chosen tokens is the limit. Each end of the window adds or leaves out half a unit
+    at most: an example of long units may choose none. A lower limit chooses some of the same units.
+
+    Args:
+        order (`np.ndarray` of `int64`, shape `(U,)`): Units in random order.
+        lengths (`np.ndarray` of `int64`, shape `(U,)`): Tokens of each unit.
+        limit (`int`): Number of tokens to choose.
+        start (`int`): Token that the window begins at, in [0, tokens).
+
+    >>> order, lengths = np.array([2, 0, 1]), np.array([2, 3, 1])  # on the circle 2 0 0 1 1 1, middles at 0, 2, 4
+    >>> [choose_in_window(order, lengths, limit, start=4).tolist() for limit in (1, 2, 3, 5)]
+    [[1], [1], [2, 1], [2, 0, 1]]
+    """
+    lengths = lengths[order]
+    ends = lengths.cumsum()
+    middles = ends - lengths + lengths // 2
+    return order[(middles - start) % ends[-1] < limit]
+
+
+def choose_fitting(order: np.ndarray, lengths: np.ndarray, limit: int) -> list[int]:
+    """Choose units in random order and pass over those that are longer than what is left of the limit.
+
+    >>> choose_fitting(np.array([2, 0, 1]), np.array([2, 3, 1]), limit=4)
+    [2, 0]
+    """
+    lengths, chosen = lengths.tolist(), []
+    for unit in order.tolist():
+        if lengths[unit] <= limit:
+            chosen.append(unit)
+            limit -= lengths[unit]
+        if limit == 0:
+            break
+    return chosen
+
+
+def choose_runs(order: np.ndarray, sizes: np.ndarray, lengths: np.ndarray, ends: np.ndarray, limit: int) -> list[int]:
+    """Choose runs of consecutive units, begun at units in random order.
+
+    A run that is longer than what is left of the limit is shortened until it fits; one that meets a chosen unit is
+    left out. This is the order of the checks in ALBERT's `create_masked_lm_predictions`.
+
+    Args:
+        order, lengths, limit: As in `choose_in_window`.
+        sizes (`np.ndarray` of `int64`, shape `(U,)`): Units of a run that begins at this unit.
+        ends (`np.ndarray` of `int64`, shape `(U,)`): Unit that no run which begins at this unit reaches.
+
+    >>> choose_runs(np.array([1, 3, 2, 4, 0]), np.full(5, 2), np.ones(5, int), np.full(5, 5), limit=3)
+    [1, 2, 3]
+    """
+    sizes, lengths, ends, chosen = sizes.tolist(), lengths.tolist(), ends.tolist(), []
+    is_chosen = [False] * len(lengths)
+    for first in order.tolist():
+        end = min(first + sizes[first], ends[first])
+        tokens = sum(lengths[first:end])
+        while tokens > limit:
+            end -= 1
+            tokens -= lengths[end]
+        if tokens and not any(is_chosen[first:end]):
+            is_chosen[first:end] = [True] * (end - first)
+            chosen += range(first, end)
+            limit -= tokens
+        if limit == 0:
+            break
+    return chosen
+
+
+class Masker:
+    """Choose the tokens of one example to predict, and replace them.
+
+    Args:
+        tokenizer (`PreTrainedTokenizerBase`): Gives vocabulary and words.
+        token_counts (`np.ndarray` of integers, shape `(V,)`, *optional*): Of each token in the corpus, at least 0;
+            for `frequency_power`. `hf_encoders.corpus.report.token_counts` counts them.
+        similar_words (`SimilarWords`, *optional*): For `similar_replace_probability`.
+        options: Those of `Masking`.
+
+    Raises:
+        ValueError: as `Masking`; and if the options need counts or similar words that are missing, or these are of
+            another tokenizer.
+    """
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        token_counts: np.ndarray | None = None,
+        similar_words: SimilarWords | None = None,
+        **options: Any,
+    ):
+        self.masking = masking = Masking(**options)
+        self.mask_id, _ = mask_and_padding(tokenizer)
+        ids, special = np.array(sorted(tokenizer.get_vocab().values())), tokenizer.all_special_ids
+        self.is_ordinary = np.zeros(ids[-1] + 1, dtype=bool)  # vocabularies may have gaps
+        self.is_ordinary[ids] = True
+        self.is_ordinary[never_masked(tokenizer)] = False
+        self.random_ids = {
+            "ordinary": np.setdiff1d(ids, special),
+            "ordinary_and_mask": np.setdiff1d(ids, [i for i in special if i != self.mask_id]),
+            "any": ids,
+        }[masking.random_tokens]
+        self.units = {name: UNITS[name](tokenizer, masking) for name in masking.levels}
+        self.words = None
+        if masking.replacement_per == "word":
+            self.words = self.units.get("word") or WordUnits(tokenizer, masking)
+        self.level_bounds = np.cumsum(list(masking.levels.values()))[:-1]
+        self.run_bounds = np.cumsum(masking.run_size_probabilities())[:-1]
+        self.kind_bounds = np.cumsum(
+            [
+                masking.mask_replace_probability,
+                masking.random_replace_probability,
+                masking.similar_replace_probability,
+            ]
+        )
+        self.rarities = None
+        if masking.frequency_power is not None:
+            self.rarities = self._counts(token_counts) ** masking.frequency_power
+        self.similar_words = self._checked(similar_words) if masking.similar_replace_probability else None
+        if self.similar_words is not None:
+            self.similar_words.check_tokenizer(tokenizer)
+
+    def _counts(self, token_counts: np.ndarray | None) -> np.ndarray:
+        """Counts of all ids, at least 1."""
+        size = len(self.is_ordinary)
+        counts = None if token_counts is None else np.asarray(token_counts)
+        is_fit = counts is not None and counts.dtype.kind in "iuf" and counts.ndim == 1 and len(counts) >= size
+        if not is_fit or not np.all(counts >= 0):
+            what = "missing" if counts is None else f"{counts.dtype} of shape {counts.shape}"
+            raise ValueError(
+                f"token_counts is {what}: frequency_power={self.masking.frequency_power} needs a count of at least 0 "
+                f"for each of the {size} ids, from hf_encoders.corpus.report.token_counts(corpus, {size})."
+            )
+        return np.maximum(counts, 1).astype(np.float64)
+
+    def _checked(self, similar_words: SimilarWords | None) -> SimilarWords:
+        if not isinstance(similar_words, SimilarWords) or not similar_words.counts.any():
+            what = "missing" if similar_words is None else repr(similar_words)
+            raise ValueError(
+                f"similar_words is {what}: similar_replace_probability={self.masking.similar_replace_probability} "
+                "needs the table of the corpus, SimilarWords.load(folder); `hf-encoders corpus --similar-words "
+                "build` makes it."
+            )
+        return similar_words
+
+    def __call__(
+        self,
+        ids: np.ndarray,
+        key: Key,
+        word_starts: np.ndarray | None = None,
+        mask_probability: float | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Choose tokens to predict and replace them.
+
+        Args:
+            ids (`np.ndarray` of integers, shape `(T,)`): Token ids of an example, with its special tokens.
+            key (`Key`): The example's.
+            word_starts (`np.ndarray` of `uint8`, shape `(T,)`, *optional*): Bits of `UnitStart`: what each token
+                begins; values at special tokens do not matter.
+            mask_probability (`float`, *optional*): Instead of that of `Masking`. A lower one predicts the first tokens
+                of the same random order.
+
+        Returns:
+            The ids after masking, `(T,)`, and the labels: the original id where a token is predicted, -100 elsewhere,
+            `int64` of shape `(T,)`.
+
+        Raises:
+            ValueError: for ids of another tokenizer, and for units that the corpus does not have.
+        """
+        rate = self.masking.mask_probability if mask_probability is None else mask_probability
+        try:
+            is_candidate = self.is_ordinary.take(ids)
+        except IndexError:
+            raise ValueError(
+                f"input_ids: ids from {ids.min()} to {ids.max()}, but those of the tokenizer go from 0 to "
+                f"{len(self.is_ordinary) - 1}: give the collator the tokenizer that the corpus was made with."
+            ) from None
+        random = generator(key, RandomStream.MASK_CHOICE)
+        candidates = np.arange(len(ids)) if self.masking.mask_special_tokens else is_candidate.nonzero()[0]
+        labels = np.full(len(ids), IGNORED, dtype=np.int64)
+        if not len(candidates):
+            return ids, labels
+        if self.masking.levels == {"token": 1.0}:
+            positions = decided_at = candidates[self._choose_tokens(ids[candidates], len(ids), rate, random)]
+        else:
+            text = self._text(ids, candidates, is_candidate, word_starts)
+            positions, decided_at = self._choose_units(text, len(ids), rate, random)
+        masked = ids.copy()
+        labels[positions] = ids[positions]
+        masked[positions] = self._replaced(ids[positions], positions, decided_at, len(ids), key)
+        return masked, labels
+
+    def _number(self, rate: float, counted: int, length: int, random: np.random.Generator) -> int:
+        """Number to predict of `counted` tokens or words."""
+        exact = rate * (length if self.masking.count_special_tokens and not self.masking.share_of_words else counted)
+        if self.masking.num_masked == "nearest":
+            return self._bounded(round(exact), length)
+        return self._bounded(int(exact + random.random()), length)
+
+    def _bounded(self, number: int, length: int) -> int:
+        return min(max(number, int(self.masking.at_least_one)), self.masking.max_predictions or length, length)
+
+    def _choose_tokens(self, ids: np.ndarray, length: int, rate: float, random: np.random.Generator) -> np.ndarray:
+        """Indices of the predicted ones of C candidates, `(P,)`: those with the lowest random numbers."""
+        if self.masking.num_masked == "bernoulli":
+            draws = random.random(len(ids))
+            number = self._bounded(np.count_nonzero(draws < rate), length)
+        else:
+            number = self._number(rate, len(ids), length, random)
+            draws = random.random(len(ids))
+            if self.rarities is not None:
+                # Exponentially distributed numbers at the rates of the weights, the smallest first: each next token is
+                # drawn in proportion to the weights of those that are left (Efraimidis and Spirakis 2006, "Weighted
+                # random sampling with a reservoir"), as by `torch.multinomial`.
+                draws = -np.log1p(-draws) * self.rarities[ids]
+        return draws.argsort()[:number]
+
+    def _text(
+        self, ids: np.ndarray, candidates: np.ndarray, is_ordinary: np.ndarray, word_starts: np.ndarray | None
+    ) -> Text:
+        begins = np.zeros(len(candidates), dtype=bool)
+        begins[0] = True
+        if not self.masking.units_cross_separators:
+            begins[1:] = candidates[1:] - candidates[:-1] > 1
+        column = None if word_starts is None else word_starts[candidates]
+        return Text(ids[candidates], candidates, begins, ~is_ordinary[candidates], column)
+
+    def _choose_units(
+        self, text: Text, length: int, rate: float, random: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Positions of the predicted tokens, and of the token that decides what becomes of each, `(P,)`."""
+        masking, names = self.masking, list(self.units)
+        name = names[self.level_bounds.searchsorted(random.random(), "right")] if len(names) > 1 else names[0]
+        starts = self.units[name](text)
+        firsts = starts.nonzero()[0]
+        bounds = np.append(firsts, len(text.ids))
+        lengths = bounds[1:] - bounds[:-1]
+        counted = len(firsts) if masking.share_of_words else len(text.ids)
+        window_start = int(random.random() * len(text.ids))
+        limit = 0 if masking.num_masked == "bernoulli" else self._number(rate, counted, length, random)
+        draws = random.random(len(firsts))
+        order = draws.argsort()
+        if masking.num_masked == "bernoulli":
+            limit = self._bounded(np.count_nonzero(draws < rate), length)
+        if masking.unit in ("ngram", "span"):
+            sizes = 1 + self.run_bounds.searchsorted(random.random(len(firsts)), "right")
+            # The unit before which the text ends that each unit is in.
+            texts = np.append(firsts.searchsorted(text.begins.nonzero()[0]), len(firsts))
+            ends = texts[texts.searchsorted(np.arange(len(firsts)), "right")]
+            chosen = choose_runs(order, sizes, np.ones_like(lengths) if masking.counts_words else lengths, ends, limit)
+        elif masking.counts_words:
+            chosen = order[:limit]
+        elif masking.pass_over_long_words or masking.max_predictions is not None:
+            chosen = choose_fitting(order, lengths, limit)
+        else:
+            chosen = choose_in_window(order, lengths, limit, window_start)
+        is_chosen = np.zeros(len(firsts), dtype=bool)
+        is_chosen[chosen] = True
+        indices = is_chosen.repeat(lengths).nonzero()[0]
+        decides = starts if self.words is None or name == "word" else starts | self.words(text)
+        decided_at = np.maximum.accumulate(np.where(decides, np.arange(len(text.ids)), 0))
+        return text.positions[indices], text.positions[decided_at[indices]]
+
+    # --- what becomes of them ---
+
+    def _replaced(
+        self, originals: np.ndarray, positions: np.ndarray, decided_at: np.ndarray, length: int, key: Key
+    ) -> np.ndarray:
+        """New ids of the predicted tokens, `(P,)`; `decided_at` is the first token of each one's unit or word."""
+        random = generator(key, RandomStream.REPLACEMENT)
+        draws = random.random((length, 2))
+        if self.masking.replacement_per == "token":
+            decided_at = positions
+        kinds = self.kind_bounds.searchsorted(draws[decided_at, 0], "right")  # 0 mask token, 1 random, 2 similar
+        random_ids = self.random_ids[(draws[positions, 1] * len(self.random_ids)).astype(np.int64)]
+        replaced = np.where(kinds == 0, self.mask_id, np.where(kinds == 1, random_ids, originals))
+        if self.similar_words is not None:
+            self._replace_words(replaced, originals, kinds, decided_at, random_ids, random)
+        return replaced
+
+    def _replace_words(
+        self,
+        replaced: np.ndarray,
+        originals: np.ndarray,
+        kinds: np.ndarray,
+        decided_at: np.ndarray,
+        random_ids: np.ndarray,
+        random: np.random.Generator,
+    ) -> None:
+        """Put a similar word or a random word in the place of each word that becomes one, in `replaced`."""
+        begins = np.append(0, np.diff(decided_at)).nonzero()[0]
+        bounds = [0, *begins.tolist(), len(originals)]
+        for begin, end in zip(bounds[:-1], bounds[1:], strict=True):
+            kind = kinds[begin : begin + 1]
+            if kind in (1, 2):
+                similar = self.similar_words.similar(originals[begin:end]) if kind == 2 else []
+                if similar:
+                    word = similar[random.integers(len(similar))]
+                else:
+                    word = self.similar_words.random_word(end - begin, random)
+                # Random tokens where no word of the table has as many tokens.
+                replaced[begin:end] = random_ids[begin:end] if word is None else word
