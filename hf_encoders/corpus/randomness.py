@@ -27,8 +27,6 @@ class RandomStream(IntEnum):
     NEGATIVE_PAIR = 3
     CHUNK_ROTATION = 4
     # Order of examples
-    WINDOW_SHUFFLE = 5
-    TOKEN_BUDGET_SHUFFLE = 6
     PHASE_SHUFFLE = 7
     # Random segments of the original code
     RANDOM_DOCUMENT = 8
