@@ -7,6 +7,9 @@ import hf_encoders
 from hf_encoders.corpus.randomness import RandomStream, example_keys, uniforms
 
 
+STREAM_SECOND = ("random_", "uniforms", "integers_below", "generator")  # functions whose second argument is a stream
+
+
 def test_keys_depend_on_each_of_seed_epoch_and_example():
     keys = {int(example_keys(s, e, i)) for s in range(4) for e in range(4) for i in range(50)}
     assert len(keys) == 4 * 4 * 50
@@ -59,7 +62,7 @@ def test_every_random_number_of_the_package_is_from_a_named_stream():
             if isinstance(node, ast.Attribute) and getattr(node.value, "id", None) == "RandomStream":
                 used.add(node.attr)
             name = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
-            if (name in imported or is_here) and name.startswith(("random_", "uniforms", "integers_below", "generator")):
+            if (name in imported or is_here) and name.startswith(STREAM_SECOND):
                 stream = ast.unparse(node.args[1])
                 assert stream.startswith("RandomStream.") or stream == "stream", f"{path}:{node.lineno}: {stream}"
     assert used == set(RandomStream.__members__)
