@@ -32,8 +32,13 @@ from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives.batches import IGNORED
 from hf_encoders.training.callbacks import CompactProgressCallback
 from hf_encoders.training.hyperparameters import check_precision
-from hf_encoders.training.layer_decay import check_layer_decay, set_layer_decay
-from hf_encoders.training.optimizers import optim_field, optimization_facts, optimizer_class
+from hf_encoders.training.optimizers import (
+    check_layer_decay,
+    optim_field,
+    optimization_facts,
+    optimizer_class,
+    set_layer_decay,
+)
 
 
 CHECKPOINTS = ("best", "last")

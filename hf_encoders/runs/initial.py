@@ -32,7 +32,7 @@ from hf_encoders.runs.options import EPOCHS, FEW_EXAMPLES, LEAST_STEPS, RECIPE, 
 from hf_encoders.runs.plan import in_short
 from hf_encoders.runs.recipe import Recipe, config_of_fields, load_recipe, recipe_names
 from hf_encoders.runs.sources import CorpusPaths
-from hf_encoders.training.layer_decay import check_layer_decay
+from hf_encoders.training.optimizers import check_layer_decay
 from hf_encoders.training_fields import given_fields
 
 

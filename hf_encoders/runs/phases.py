@@ -17,7 +17,7 @@ from hf_encoders.corpus.randomness import RandomStream, example_keys, random_bit
 from hf_encoders.objectives.examples import EpochDataset
 from hf_encoders.objectives.mixture import MixedExamples
 from hf_encoders.runs.recipe import Phase
-from hf_encoders.training.run_facts import sentence_stores
+from hf_encoders.training.checkpoints import sentence_stores
 
 
 @dataclass(frozen=True)

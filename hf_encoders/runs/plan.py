@@ -22,9 +22,8 @@ from hf_encoders.publishing.hardware import peak_on_cpu, peak_on_cuda, training_
 from hf_encoders.runs.phases import RunExamples
 from hf_encoders.runs.recipe import Phase
 from hf_encoders.runs.run import Run
-from hf_encoders.training.health import gemm_rate
-from hf_encoders.training.out_of_memory import recomputes
-from hf_encoders.training.token_counts import BatchCounts, count_batch
+from hf_encoders.training.fault_tolerance import recomputes
+from hf_encoders.training.health import BatchCounts, count_batch, gemm_rate
 from hf_encoders.training.trainer import PreTrainingTrainer
 from hf_encoders.writing import duration, text_table
 

@@ -26,9 +26,8 @@ from hf_encoders.objectives.objective import Objective, get_objective
 from hf_encoders.option_names import advice
 from hf_encoders.registration import config_class_of
 from hf_encoders.runs.options import RECIPES, SET_BY_RUN, recipe_file, recipe_names
-from hf_encoders.training.layer_decay import check_layer_decay
-from hf_encoders.training.mask_rate import MaskRate
-from hf_encoders.training.optimizers import OPTIMIZERS
+from hf_encoders.training.callbacks import MaskRate
+from hf_encoders.training.optimizers import OPTIMIZERS, check_layer_decay
 
 
 SHORTEST = 5  # tokens: a pair of one token each, with its three special tokens
@@ -146,7 +145,7 @@ class Recipe:
             `[0.30, 0.15, cosine]`.
         optimizer (`str`): `adamw`, `lamb`, or a name that `TrainingArguments.optim` has, such as `adafactor`.
         layer_decay (`float`): Each layer's learning rate as a share of that of the layer above, in (0, 1];
-            `training/layer_decay.py`.
+            `training/optimizers.py`.
         training (`dict`): Fields of `transformers.TrainingArguments`; `warmup_steps` below 1 is a share of all steps.
         options (`dict`): Options of the objective itself, such as `{"soft_targets": "all"}` of distillation.
         sources (`dict`, *optional*): How often the sources of the text are drawn, `{"alpha": 0.3}` or `{"weights":

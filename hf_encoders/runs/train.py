@@ -77,10 +77,10 @@ from hf_encoders.runs.sources import (
     remove_other_sources,
     similar_words_of,
 )
+from hf_encoders.training.callbacks import HeadWarmUpCallback
 from hf_encoders.training.checkpoints import checkpoints_by_step, step_of
-from hf_encoders.training.head_warm_up import HeadWarmUpCallback
+from hf_encoders.training.fault_tolerance import is_out_of_memory
 from hf_encoders.training.optimizers import optimization_facts
-from hf_encoders.training.out_of_memory import is_out_of_memory
 from hf_encoders.training.trainer import PreTrainingTrainer
 from hf_encoders.training_fields import given_fields
 from hf_encoders.writing import locked, replaced_folder

@@ -1,10 +1,19 @@
-"""Callbacks that pre-training and publishing need in the stock `Trainer`."""
+"""Callbacks of a run: epochs, progress, pushes to the Hub, warm-up of new heads; and rates that follow its steps."""
 
+import math
+import os
+import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, wait
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import transformers.trainer
+from huggingface_hub import CommitOperationAdd, HfApi
+from torch import nn
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from tqdm.auto import tqdm
 from transformers import (
     PreTrainedModel,
@@ -16,10 +25,11 @@ from transformers import (
     TrainingArguments,
 )
 from transformers.dynamic_module_utils import custom_object_save
+from transformers.trainer import TRAINER_STATE_NAME, TRAINING_ARGS_NAME
 from transformers.trainer_utils import has_length
 from transformers.utils import logging
 
-from hf_encoders.training.model_uploads import watch_pushes
+from hf_encoders.publishing.files import published_files, refuse_secrets
 
 
 logger = logging.get_logger(__name__)
@@ -42,7 +52,7 @@ class EpochCallback(TrainerCallback):
 
 
 def epoch_datasets(dataset: Any) -> Iterator[Any]:
-    """The datasets with `set_epoch`, also inside `Subset` and `ConcatDataset`."""
+    """Yield the datasets with `set_epoch`, also inside `Subset` and `ConcatDataset`."""
     if hasattr(dataset, "set_epoch"):
         yield dataset
     for inner in (getattr(dataset, "dataset", None), *getattr(dataset, "datasets", ())):
@@ -51,7 +61,7 @@ def epoch_datasets(dataset: Any) -> Iterator[Any]:
 
 
 class HubCodeCallback(TrainerCallback):
-    """Copies the model's code beside the weights before every push, pushes only the model, and warns of failures.
+    """Copies the model's code next to the weights before every push, pushes only the model, and warns of failures.
 
     `Trainer` pushes the code files only with its last push, so with `hub_strategy="every_save"` the repository could
     not be loaded until then. It pushes in the background, ignores failures, and with `hub_always_push` replaces files
@@ -142,6 +152,184 @@ class CompactProgressCallback(ProgressCallback):
 
 
 def labelled_bar(label: str, total: int, **options: Any) -> tqdm:
-    """A progress bar; outside of a terminal it writes every half minute."""
+    """Return a progress bar; outside of a terminal it writes every half minute."""
     is_seen = sys.stderr.isatty()
     return tqdm(desc=label, total=total, dynamic_ncols=True, mininterval=0.1 if is_seen else 30.0, **options)
+
+
+class HeadWarmUpCallback(TrainerCallback):
+    """Freezes the trained weights in the first steps: gradients of random heads would undo what they know.
+
+    `PreTrainingTrainer` then warms the learning rate up a second time, for those weights.
+
+    Args:
+        new_weights (`Collection[str]`): Names of parameters of the model.
+        steps (`int`): Steps of the optimizer, from the first of the run on, restarts included.
+    """
+
+    def __init__(self, new_weights: Collection[str], steps: int):
+        self.new_weights, self.steps = frozenset(new_weights), steps
+
+    def warm_up_again(self, schedule: LRScheduler, warmup_steps: int) -> None:
+        """Multiply the learning rate by a second linear warm-up, which begins with the trained weights.
+
+        Otherwise their first updates, of an optimizer without running averages for them, are at nearly the peak rate.
+        A schedule without warm-up (`constant`, `reduce_lr_on_plateau`) stays as it is.
+        """
+        if isinstance(schedule, LambdaLR):
+            schedule.lr_lambdas = [
+                self._warmed_up_again(factor, warmup_steps) if factor(0) < factor(warmup_steps) else factor
+                for factor in schedule.lr_lambdas
+            ]
+
+    def _warmed_up_again(self, factor: Callable[[int], float], warmup_steps: int) -> Callable[[int], float]:
+        def multiplied(step: int) -> float:
+            updates = step - self.steps + 1  # of the trained weights
+            return factor(step) * (1.0 if updates < 1 else min(1.0, updates / (warmup_steps + 1)))
+
+        return multiplied
+
+    def on_pre_optimizer_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: nn.Module, **kwargs: Any
+    ) -> None:
+        """Drop the gradients of the trained weights, so that the optimizer leaves them as they are."""
+        if state.global_step >= self.steps:
+            return
+        # Wrappers (DDP, a compiled model) put a prefix before the names.
+        for name, parameter in model.named_parameters():
+            if not any(name == new or name.endswith(f".{new}") for new in self.new_weights):
+                parameter.grad = None
+
+
+def take_longer_schedule(trainer: Trainer, checkpoint: str) -> None:
+    """Set the learning rate of a run that was made longer than the one that wrote the checkpoint.
+
+    The optimizer's state, which was loaded, holds the rate of the shorter schedule.
+    """
+    args, schedule = trainer.args, trainer.lr_scheduler
+    if not isinstance(schedule, LambdaLR):
+        return
+    state = TrainerState.load_from_json(os.path.join(checkpoint, TRAINER_STATE_NAME))
+    if state.max_steps == args.max_steps or args.max_steps <= 0:
+        return
+    before = trainer.optimizer.param_groups[0]["lr"]
+    rates = [
+        base * factor(schedule.last_epoch) for base, factor in zip(schedule.base_lrs, schedule.lr_lambdas, strict=True)
+    ]
+    for group, rate in zip(trainer.optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
+    schedule._last_lr = rates
+    if args.process_index == 0 and rates[0] != before:
+        print(
+            f"Extended from {state.max_steps:,} to {args.max_steps:,} steps: the learning rate of step "
+            f"{state.global_step:,} is {rates[0]:.3g} instead of {before:.3g}.",
+            flush=True,
+        )
+
+
+# Share of the way from the first rate to the last, as a function of the share of the run's steps; both in [0, 1].
+SHAPES: dict[str, Callable[[float], float]] = {
+    "linear": lambda progress: progress,
+    "cosine": lambda progress: (1 - math.cos(math.pi * progress)) / 2,
+}
+
+
+@dataclass(frozen=True)
+class MaskRate:
+    """A mask rate that changes over the run.
+
+    From 30 % to 15 % linearly made a better BERT base than 15 % throughout (Ankner et al. 2023, "Dynamic masking rate
+    schedules for MLM pretraining", https://arxiv.org/abs/2305.15096).
+
+    Args:
+        start, end (`float`): Share of the tokens to predict in the first and after the last step, in (0, 1].
+        shape (`str`, *optional*, defaults to `"linear"`): How the rate changes, one of `SHAPES`.
+
+    Raises:
+        ValueError: for a rate out of range or an unknown shape.
+
+    >>> rate, cosine = MaskRate(0.30, 0.15), MaskRate(0.30, 0.15, "cosine")
+    >>> rate(0.0), rate(1.0), round(rate(0.25), 4), round(cosine(0.25), 4)
+    (0.3, 0.15, 0.2625, 0.278)
+    """
+
+    start: float = 0.30
+    end: float = 0.15
+    shape: str = "linear"
+
+    def __post_init__(self):
+        if not (0 < self.start <= 1 and 0 < self.end <= 1):
+            raise ValueError(f"start={self.start} and end={self.end} must be in (0, 1], for example 0.30 and 0.15.")
+        if self.shape not in SHAPES:
+            raise ValueError(f"shape={self.shape!r} must be one of {', '.join(SHAPES)}.")
+
+    def __call__(self, progress: float) -> float:
+        """Return the rate at a share of the run's steps, in [0, 1]."""
+        return self.start + (self.end - self.start) * SHAPES[self.shape](progress)
+
+    def __str__(self) -> str:
+        return f"{self.start} to {self.end}" + f" ({self.shape})" * (self.shape != "linear")
+
+
+class ModelUploads:
+    """`HfApi` for `Trainer`, with an `upload_folder` restricted to the model in the folders given to `watch_pushes`.
+
+    Args:
+        api (`HfApi`): Serves every other call.
+    """
+
+    # Output folders of all trainers in this process.
+    watched: set[Path] = set()
+
+    def __init__(self, api: HfApi):
+        self.api = api
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.api, name)
+
+    def upload_folder(self, *, folder_path: str | Path, run_as_future: bool = False, **options: Any) -> Any:
+        """As in `HfApi`, but only the model's files, in one commit; a checkpoint goes without `training_args.bin`.
+
+        Raises:
+            ValueError: With file and line, if a file holds a token or a path of this user's home folder; with
+                `run_as_future`, raised by the returned future.
+        """
+        folder = Path(folder_path)
+        try:
+            if folder.absolute() in self.watched:
+                names = sorted(published_files(folder))
+                refuse_secrets(folder, names)
+                # `upload_folder` would list the folder in the background, while old checkpoints are removed from it,
+                # and fail. Nothing that `ignore_patterns` names is among the model's files.
+                options.pop("ignore_patterns", None)
+                options["operations"] = [CommitOperationAdd(name, folder / name) for name in names]
+                return self.api.create_commit(run_as_future=run_as_future, **options)
+            if folder.absolute().parent in self.watched:
+                options["ignore_patterns"] = [TRAINING_ARGS_NAME]
+                refuse_secrets(folder, {path.name for path in folder.glob("*.json")})
+        except ValueError as error:
+            if not run_as_future:
+                raise
+            failed: Future = Future()
+            failed.set_exception(error)
+            return failed
+        return self.api.upload_folder(folder_path=folder_path, run_as_future=run_as_future, **options)
+
+
+def copy_subfolders(checkpoint: Path, output_dir: Path) -> None:
+    """Copy models in subfolders of a checkpoint, and all code, to the folder that is pushed: `Trainer` does not."""
+    names = published_files(checkpoint)
+    if any("/" in name for name in names):
+        for name in names:
+            if "/" in name or name.endswith(".py"):
+                (output_dir / name).parent.mkdir(exist_ok=True)
+                shutil.copyfile(checkpoint / name, output_dir / name)
+
+
+def watch_pushes(output_dir: str | Path) -> None:
+    """Restrict all later pushes of an output folder and its checkpoints to the model's files."""
+    ModelUploads.watched.add(Path(output_dir).absolute())
+    # `Trainer` has no option for the files to push.
+    if not isinstance(transformers.trainer.hf_api(), ModelUploads):
+        client = transformers.trainer.hf_api
+        transformers.trainer.hf_api = lambda: ModelUploads(client())

@@ -4,34 +4,43 @@ A checkpoint is written into `_unfinished/` of the output folder, synced to disk
 renamed to `checkpoint-N`. A folder with that name is complete, also for readers that know nothing of this package.
 """
 
+import errno
 import os
 import shutil
+import signal
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
+import torch
+from accelerate.utils.memory import should_reduce_batch_size
 from safetensors import SafetensorError
 from torch import nn
-from transformers import Trainer
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME, TRAINING_ARGS_NAME
 from transformers.trainer_utils import SaveStrategy, TrainOutput, sort_checkpoints
 from transformers.utils import logging
 
-from hf_encoders.training.checkpoint_files import finish_checkpoint, remove_checkpoint, remove_folder
+from hf_encoders.training.callbacks import copy_subfolders
 from hf_encoders.training.checkpoints import (
     UNFINISHED,
     DamagedCheckpointError,
     check_checkpoint,
+    check_same_corpus,
     facts_of_checkpoint,
+    facts_of_run,
+    finish_checkpoint,
     newest_good_checkpoint,
+    remove_checkpoint,
+    remove_folder,
+    what_differs,
 )
 from hf_encoders.training.distributed import any_process, max_over_processes
-from hf_encoders.training.interruption import InterruptionCallback
-from hf_encoders.training.model_uploads import copy_generator
-from hf_encoders.training.out_of_memory import is_out_of_memory, what_to_lower
-from hf_encoders.training.run_facts import check_same_corpus, facts_of_run, what_differs
 
 
 logger = logging.get_logger(__name__)
@@ -226,7 +235,7 @@ class FaultTolerantTrainer(Trainer):
         # A push under way still reads the files, and `Trainer` starts no other.
         if progress is None or progress.is_done():
             if self.args.should_save:
-                copy_generator(Path(checkpoint_folder), Path(self.args.output_dir))
+                copy_subfolders(Path(checkpoint_folder), Path(self.args.output_dir))
             super()._push_from_checkpoint(checkpoint_folder)
             if self.args.should_save:
                 Path(self.args.output_dir, TRAINING_ARGS_NAME).unlink(missing_ok=True)
@@ -280,3 +289,151 @@ class FaultTolerantTrainer(Trainer):
             f"{target} could not be {what} ({reason}); {free / 1e6:,.1f} MB were free, {freed / 1e6:,.1f} MB after "
             f"removing its files. {self._what_is_saved()} On a full disk, free space or lower save_total_limit."
         ) from failure
+
+
+SIGNALS = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
+# torchrun forwards the Ctrl-C that the terminal has already sent to its processes: one key press, two signals.
+SAME_KEY_PRESS = 1.0  # seconds
+HOW_TO_RESUME = "run with the same settings and trainer.train(resume_from_checkpoint=True)"
+STANDARD_ERROR = 2  # the file descriptor
+
+
+class InterruptionCallback(TrainerCallback):
+    """Saves a checkpoint and ends training on Ctrl-C (SIGINT) or SIGTERM, which preempted machines get.
+
+    The current optimizer step is finished first. A second Ctrl-C ends the process immediately. With
+    `save_strategy="no"` nothing is saved, and a message says so. In distributed training all processes stop after the
+    same step, whichever of them got the signal: they exchange one number per step.
+
+    `PreTrainingTrainer` has this callback, and its `train` then exits with the status of the signal (130 or 143). With
+    the stock `Trainer`, `train` returns, and `interrupted_by` is set. Outside the main thread signals are not handled.
+
+    Args:
+        how_to_resume (`str`, *optional*): What follows "To resume, " in the message to the user.
+
+    Attributes:
+        interrupted_by (`signal.Signals`, *optional*): The signal that ended training.
+    """
+
+    def __init__(self, how_to_resume: str = HOW_TO_RESUME):
+        self.how_to_resume = how_to_resume
+        self.interrupted_by: signal.Signals | None = None
+        self._received: signal.Signals | None = None
+        self._received_at = 0.0
+        self._handlers_before: dict[signal.Signals, Any] = {}
+        self._process = os.getpid()
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Install the signal handlers."""
+        self.interrupted_by = self._received = None
+        self._process = os.getpid()
+        if threading.current_thread() is threading.main_thread() and not self._handlers_before:
+            self._handlers_before = {number: signal.signal(number, self._receive) for number in SIGNALS}
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Request a checkpoint and the end of training if any process got a signal."""
+        if self.interrupted_by is None and self._is_interrupted(args):
+            control.should_training_stop = True
+            control.should_save = control.should_save or args.save_strategy != SaveStrategy.NO
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Restore the handlers and print how to resume."""
+        self.restore()
+        # Also a signal after the last step, in any process: all must end in the same way.
+        is_interrupted = self.interrupted_by is not None or self._is_interrupted(args)
+        if is_interrupted and state.is_world_process_zero:
+            print(self._message(args, state), flush=True)
+
+    def restore(self) -> None:
+        """Restore the signal handlers; also after training failed."""
+        handlers, self._handlers_before = self._handlers_before, {}
+        for number, handler in handlers.items():
+            # None: a handler that was not installed from Python, which Python cannot install again.
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+    def _is_interrupted(self, args: TrainingArguments) -> bool:
+        received = max_over_processes(self._received or 0, args.device)
+        self.interrupted_by = signal.Signals(received) if received else None
+        return bool(received)
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        """Handle a signal: remember the first, end immediately at the second Ctrl-C."""
+        if os.getpid() != self._process:
+            # A forked data loader worker: it ignores Ctrl-C, which the trainer handles; SIGTERM is the trainer's.
+            if number == signal.SIGTERM:
+                signal.signal(number, signal.SIG_DFL)
+                signal.raise_signal(number)
+            return
+        now = time.monotonic()
+        if self._received is None:
+            self._received, self._received_at = signal.Signals(number), now
+            message = f"\n{SIGNALS[number]}: finishing the step and saving; Ctrl-C again stops without saving.\n"
+            os.write(STANDARD_ERROR, message.encode())  # `print` is not reentrant
+        elif number == signal.SIGINT and now - self._received_at > SAME_KEY_PRESS:
+            self.restore()
+            signal.raise_signal(signal.SIGINT)
+
+    def _message(self, args: TrainingArguments, state: TrainerState) -> str:
+        stopped = f"Stopped by {SIGNALS[self.interrupted_by]} after step {state.global_step} of {state.max_steps}"
+        if state.global_step >= state.max_steps:
+            return f"{stopped}: training was complete."
+        if args.save_strategy == SaveStrategy.NO:
+            return f'{stopped}; nothing was saved, because save_strategy="no".'
+        return f"{stopped}; saved in {args.output_dir}, nothing is lost. To resume, {self.how_to_resume}."
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error means that a device or the machine ran out of memory.
+
+    accelerate's test, which `auto_find_batch_size` uses, knows the messages of CUDA, ROCm, XPU, MPS, HPU and torch's
+    CPU allocator. Errors with a type of their own are added: Python's, CUDA's, and ENOMEM.
+
+    >>> is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes."))
+    True
+    >>> is_out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+    False
+    """
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return True
+    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+        return True
+    return should_reduce_batch_size(error)
+
+
+def what_to_lower(args: TrainingArguments) -> str:
+    """Return a sentence: the setting to lower, and the one to raise so that training stays the same."""
+    rows, accumulation = args.per_device_train_batch_size, args.gradient_accumulation_steps
+    if rows > 1:
+        fewer, more = smaller_micro_batches(rows, accumulation)
+        remedy = (
+            f"Lower per_device_train_batch_size={rows} to {fewer} and raise gradient_accumulation_steps="
+            f"{accumulation} to {more}, which trains on the same batches"
+        )
+    else:
+        remedy = "per_device_train_batch_size is 1: halve max_length of the dataset"
+    if recomputes(args):
+        return f"{remedy}."
+    return f"{remedy}; or set activation_checkpointing=True, which stores less and recomputes it."
+
+
+def smaller_micro_batches(rows: int, accumulation: int) -> tuple[int, int]:
+    """Return rows, at most half as many, and accumulation steps that make the same optimizer step.
+
+    >>> smaller_micro_batches(4, 1), smaller_micro_batches(3, 1), smaller_micro_batches(5, 4)
+    ((2, 2), (1, 3), (2, 10))
+    """
+    step = rows * accumulation
+    fewer = next(number for number in range(rows // 2, 0, -1) if step % number == 0)
+    return fewer, step // fewer
+
+
+def recomputes(args: TrainingArguments) -> bool:
+    """Whether activations are recomputed in the backward pass."""
+    # transformers before 5.20 has only the name gradient_checkpointing, now an alias.
+    return bool(getattr(args, "activation_checkpointing", None) or args.gradient_checkpointing)

@@ -1,13 +1,13 @@
 """Monitors a training run: metrics that `Trainer` does not log, warnings, and a stop before weights are corrupted.
 
-Batches are counted by a forward hook on the model (`token_counts.py`), so it works in the stock `Trainer` too, padded
-or packed, with accumulation and in several processes. On a GPU nothing waits for a metric before `Trainer` logs.
-Warnings are in `warnings.py`, what stops a run in `finite_losses.py`.
+Batches are counted by a forward hook on the model, so it works in the stock `Trainer` too, padded or packed, with
+accumulation and in several processes. On a GPU nothing waits for a metric before `Trainer` logs. The thresholds of
+warnings are in `health_warnings.py`.
 """
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -16,6 +16,8 @@ from typing import Any
 
 import torch
 from accelerate.utils import reduce
+from safetensors import SafetensorError
+from safetensors.torch import save_file
 from torch import nn
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
@@ -24,12 +26,12 @@ from transformers.trainer_callback import DefaultFlowCallback, ExportableState
 from transformers.utils import logging
 
 from hf_encoders.corpus.special_tokens import never_masked
+from hf_encoders.objectives.batches import IGNORED
 from hf_encoders.publishing.files import WARNINGS_FIELD
 from hf_encoders.publishing.hardware import measure_gemm_rate, predicts_tokens, training_flops
 from hf_encoders.registration import configurations
-from hf_encoders.training.finite_losses import FiniteLossWatch
+from hf_encoders.training.distributed import max_over_processes
 from hf_encoders.training.health_warnings import WarningContext, new_warnings
-from hf_encoders.training.token_counts import BatchCounts, LabelFrequencies, count_batch, token_labels
 
 
 logger = logging.get_logger(__name__)
@@ -38,6 +40,253 @@ logger = logging.get_logger(__name__)
 GEMM_SIDES = {"cpu": 1024}
 GEMM_SIDE_ELSEWHERE = 4096
 GEMM_SECONDS = 0.5
+
+
+@dataclass
+class LabelCounts:
+    """Numbers of examples of a loss term that has one label per example: all, with a label, with label 1."""
+
+    examples: int = 0
+    labelled: int = 0
+    label_1: int = 0
+
+
+@dataclass
+class BatchCounts:
+    """Sums over batches."""
+
+    tokens: int = 0  # without padding
+    positions: int = 0  # with padding, B * T of each batch
+    squared_lengths: int = 0  # sum of L^2 over the sequences, the cost of attention
+    predicted: int = 0  # tokens with a label
+    maskable: int = 0  # tokens that could have been predicted: special ones are left out
+    labels: dict[str, LabelCounts] = field(default_factory=dict)  # of each loss term with one label per example
+
+    @classmethod
+    def of(cls, counts: torch.Tensor, terms: Sequence[str]) -> "BatchCounts":
+        """Counts from a sum of what `count_batch` returned for the same terms."""
+        values = counts.tolist()
+        labels = {term: LabelCounts(*values[5 + 3 * i : 8 + 3 * i]) for i, term in enumerate(terms)}
+        return cls(*values[:5], labels)
+
+    @property
+    def labelled(self) -> int:
+        """Labels of examples, of all terms."""
+        return sum(counts.labelled for counts in self.labels.values())
+
+
+def count_batch(batch: Mapping[str, Any], special_ids: torch.Tensor, terms: Mapping[str, str]) -> torch.Tensor:
+    """Count one batch: `int64` of shape `(5 + 3 * terms,)` on its device, as `BatchCounts.of` takes it.
+
+    Args:
+        batch: Arguments of `forward`: `input_ids` `(B, T)` or `(B, choices, T)`; `attention_mask` of the same shape
+            or, of packed rows, `cu_seq_lens_q` `(S + 1,)`; without both, nothing is padding. `labels` of the same
+            shape where tokens are predicted; others are ignored.
+        special_ids (`torch.LongTensor` of shape `(K,)`): Ids that are never predicted, on the batch's device.
+        terms (`Mapping`): Loss terms of the model: name -> argument with its labels. Those with one label per example,
+            `(S,)`, are counted.
+
+    Two rows of three and two tokens, ids 1 and 2 special, one of the three others predicted:
+
+    >>> ids, mask = torch.tensor([[1, 7, 2], [1, 8, 0]]), torch.tensor([[1, 1, 1], [1, 1, 0]])
+    >>> labels = torch.tensor([[-100, 7, -100], [-100, -100, -100]])
+    >>> batch = {"input_ids": ids, "attention_mask": mask, "labels": labels}
+    >>> BatchCounts.of(count_batch(batch, torch.tensor([1, 2]), {}), [])  # doctest: +NORMALIZE_WHITESPACE
+    BatchCounts(tokens=5, positions=6, squared_lengths=13, predicted=1, maskable=2, labels={})
+    """
+    ids, mask, bounds = batch["input_ids"], batch.get("attention_mask"), batch.get("cu_seq_lens_q")
+    has_padding = bounds is None and mask is not None and mask.shape == ids.shape
+    real = mask.bool() if has_padding else torch.ones_like(ids, dtype=torch.bool)
+    lengths = real.sum(dim=-1).flatten() if bounds is None else bounds.diff().to(torch.int64)
+    labels = token_labels(batch)
+    if labels is not None:
+        is_predicted = labels != IGNORED
+        maskable = real & (is_predicted | ~torch.isin(ids, special_ids))
+    else:
+        is_predicted = maskable = torch.zeros_like(real)
+    counts = [lengths.sum(), lengths.new_full((), ids.numel()), lengths.square().sum()]
+    counts += [is_predicted.sum(), maskable.sum()]
+    for name in terms.values():
+        labels = batch.get(name)
+        if labels is None or labels.shape == ids.shape:
+            labels = lengths.new_empty((0,))
+        counts += [lengths.new_full((), labels.numel()), (labels != IGNORED).sum(), (labels == 1).sum()]
+    return torch.stack(counts)
+
+
+def token_labels(batch: Mapping[str, Any]) -> torch.Tensor | None:
+    """The labels of a batch if there is one class per token, else None."""
+    labels, ids = batch.get("labels"), batch["input_ids"]
+    is_per_token = torch.is_tensor(labels) and labels.shape == ids.shape and not labels.is_floating_point()
+    return labels if is_per_token else None
+
+
+class LabelFrequencies:
+    """Frequencies of the labels, for the cross-entropy of a unigram model.
+
+    Args:
+        vocab_size (`int`): V.
+    """
+
+    # Labels per vocabulary entry: with fewer, the estimate is off by more than the thresholds in `health_warnings.py`.
+    LABELS_PER_ENTRY = 10
+
+    def __init__(self, vocab_size: int):
+        self.vocab_size = vocab_size
+        self._counts: torch.Tensor | None = None
+
+    def add(self, labels: torch.Tensor) -> None:
+        """Count labels of any shape, except ignored ones; does not wait for a GPU."""
+        if self._counts is None:
+            self._counts = torch.zeros(self.vocab_size + 1, dtype=torch.int64, device=labels.device)
+        # Place 0 is for ignored labels: selecting the others would wait for their number.
+        places = torch.where(labels == IGNORED, 0, labels + 1).flatten()
+        self._counts.scatter_add_(0, places, torch.ones_like(places))
+
+    def cross_entropy(self) -> float | None:
+        """Nats per label under the labels' own frequencies, each plus one; None before there are enough.
+
+        >>> frequencies = LabelFrequencies(vocab_size=2)
+        >>> frequencies.add(torch.tensor([0, 1, -100] * 9)); print(frequencies.cross_entropy())
+        None
+        >>> frequencies.add(torch.tensor([0, 1])); round(frequencies.cross_entropy(), 4)
+        0.6931
+        """
+        if self._counts is None:
+            return None
+        counts = self._counts[1:].double().cpu()
+        total = counts.sum()
+        if total < self.LABELS_PER_ENTRY * self.vocab_size:
+            return None
+        log_probabilities = ((counts + 1) / (total + self.vocab_size)).log()
+        return float(-(counts * log_probabilities).sum() / total)
+
+
+# What a process found in a step. The loss ranks higher: its gradients reach every process.
+FINITE, GRADIENT, LOSS = range(3)
+WHAT = {GRADIENT: "a gradient, though not the loss,", LOSS: "the loss"}
+
+
+class NonFiniteLossError(ValueError):
+    """The run was stopped; the message names what was not finite, the file with the batch, and the remedy."""
+
+
+@dataclass
+class SeenLoss:
+    """One micro-batch of the step."""
+
+    batch: Mapping[str, Any]
+    is_finite: torch.Tensor  # of shape `()`, on the CPU
+    arrived: Any = None  # CUDA event after which `is_finite` may be read
+
+    def loss_is_finite(self) -> bool:
+        """Whether the loss is finite; waits for the loss, not for later work."""
+        if self.arrived is not None:
+            self.arrived.synchronize()
+        return bool(self.is_finite)
+
+
+class FiniteLossWatch:
+    """Remembers the micro-batches of one optimizer step, and checks their losses before it.
+
+    On CUDA one flag per micro-batch is copied in the background while the backward pass runs; reading it waits only
+    for the forward pass. Gradients, which can overflow where the loss does not, are checked on a CPU only: on a GPU
+    that would wait for the backward pass at every step. There the next loss shows it, and the message says that the
+    weights are corrupted. Several processes exchange what they found, so that all of them stop.
+    """
+
+    def __init__(self) -> None:
+        self._seen: list[SeenLoss] = []
+
+    def begin_step(self) -> None:
+        """Forget the previous step."""
+        self._seen = []
+
+    def see(self, batch: Mapping[str, Any], loss: torch.Tensor) -> None:
+        """Remember a micro-batch and its loss of shape `()`."""
+        is_finite = torch.isfinite(loss.detach()).all()
+        if loss.device.type != "cuda":
+            self._seen.append(SeenLoss(batch, is_finite.cpu()))
+            return
+        flag = torch.empty((), dtype=torch.bool, pin_memory=True)
+        flag.copy_(is_finite, non_blocking=True)
+        arrived = torch.cuda.Event()
+        arrived.record()
+        self._seen.append(SeenLoss(batch, flag, arrived))
+
+    def check(
+        self, model: nn.Module, step: int, folder: Path, process: int = 0, device: torch.device | str = "cpu"
+    ) -> None:
+        """Check the losses of the step after `step`, and on a CPU the gradients; a collective operation.
+
+        The batch is saved in `folder`, under a name with `process`, the rank. Processes exchange tensors on `device`.
+
+        Raises:
+            NonFiniteLossError: if one is not finite, in any process.
+        """
+        bad, found = [seen.batch for seen in self._seen if not seen.loss_is_finite()], LOSS
+        if not bad:
+            bad = [seen.batch for seen in self._seen]
+            found = FINITE if not bad or gradients_are_finite(model) else GRADIENT
+        worst = max_over_processes(found, device)
+        if worst == FINITE:
+            return
+        if found < worst:
+            raise NonFiniteLossError(
+                f"{WHAT[worst]} of step {step + 1} is not finite in another process, whose message names its batch "
+                "and the remedy. The step was skipped."
+            )
+        corrupted = sum(1 for weight in model.parameters() if not torch.isfinite(of_this_process(weight)).all())
+        # `Trainer` pushes its output folder less what begins with an underscore, and this is text of the corpus.
+        path = folder / f"_not_finite-step-{step + 1}-process-{process}.safetensors"
+        message = describe(WHAT[found], step, f"is saved in {path}", corrupted)
+        try:
+            save_batches(bad, path, {"step": str(step + 1), "process": str(process), "message": message})
+        except (OSError, SafetensorError) as error:
+            message = describe(WHAT[found], step, f"could not be saved in {path} ({error})", corrupted)
+        raise NonFiniteLossError(message)
+
+
+def gradients_are_finite(model: nn.Module) -> bool:
+    """Whether all gradients on the CPU are finite; of sharded ones, this process's part."""
+    gradients = [of_this_process(weight.grad) for weight in model.parameters() if weight.grad is not None]
+    # A sum is not finite if an element is not; for finite elements it overflows only if a norm does.
+    sums = [one.sum(dtype=torch.float32) for one in gradients if one.device.type == "cpu" and not one.is_sparse]
+    return not sums or bool(torch.isfinite(torch.stack(sums)).all())
+
+
+def of_this_process(tensor: torch.Tensor) -> torch.Tensor:
+    """The local part of a sharded tensor: gathering the whole would be a collective operation."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+def describe(what: str, step: int, where: str, corrupted: int) -> str:
+    """The message: what was not finite, where the batch is, the remedy."""
+    remedy = (
+        "The weights are still good. Look at the batch for damaged or empty examples; if it is like others, resume "
+        "from the newest checkpoint with a lower learning_rate, a longer warm-up, max_grad_norm=1.0, or bf16 instead "
+        "of fp16"
+    )
+    if corrupted:
+        remedy = (
+            f"{corrupted} weight tensors are not finite either, so an earlier step corrupted them: resume from "
+            "a checkpoint before it, with a lower learning_rate, a longer warm-up or max_grad_norm=1.0"
+        )
+    return f"{what} of step {step + 1} is not finite. The batch {where}, and the step was skipped. {remedy}."
+
+
+def save_batches(batches: list[Mapping[str, Any]], path: Path, metadata: dict[str, str]) -> None:
+    """Write the tensors and integers of batches; with several, names start with the batch's number and a point."""
+    tensors = {}
+    for number, batch in enumerate(batches):
+        prefix = f"{number}." if len(batches) > 1 else ""
+        for name, value in batch.items():
+            if isinstance(value, (torch.Tensor, int)):
+                # Tensors that share memory cannot be in one file.
+                value = torch.as_tensor(value).detach().cpu()
+                tensors[prefix + name] = value.clone(memory_format=torch.contiguous_format)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_file(tensors, path, metadata)
 
 
 @dataclass
@@ -81,7 +330,7 @@ class HealthCallback(TrainerCallback, ExportableState):
 
     Raises:
         ValueError: for a cross-entropy that is not positive.
-        NonFiniteLossError: from `train`, as in `finite_losses.py`.
+        NonFiniteLossError: from `train`, before a loss or gradient that is not finite changes the weights.
     """
 
     def __init__(

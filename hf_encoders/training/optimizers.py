@@ -1,21 +1,47 @@
-"""Optimizers by name: those of `Trainer`, and LAMB of `pytorch_optimizer`, configured to match ALBERT's code."""
+"""Optimizers by name, LAMB configured as in ALBERT's code among them, and learning rates by layer."""
 
-from collections.abc import Callable
+import math
+import re
+from collections import defaultdict
+from functools import cache
 from typing import Any
 
-from transformers import Trainer, TrainingArguments
+from torch import nn
+from transformers import PreTrainedModel, Trainer, TrainingArguments
 from transformers.trainer_pt_utils import LayerWiseDummyOptimizer
 from transformers.training_args import OptimizerNames
 
 from hf_encoders.training.distributed import requests_sharding
 
 
-def _lamb(arguments: TrainingArguments) -> tuple[type, dict[str, Any]]:
-    """ALBERT's LAMB.
+LAMB = "lamb"  # `Trainer` has no name for it
+OPTIMIZERS = ("adamw", LAMB, *(optimizer.value for optimizer in OptimizerNames))
+LAYER_NUMBER = re.compile(r"(?:^|\.)(\d+)\.")
+ABOVE_LAYERS = ("pooler", "sequence_summary")
+GROUPING_OPTIONS = ("params", "model", "optimizer_dict")  # arguments of optimizers that group parameters themselves
+
+
+def optim_field(name: str) -> str:
+    """Return `TrainingArguments.optim` for a name in `OPTIMIZERS`; `Trainer` does not use it where a class is passed.
+
+    >>> optim_field("lamb"), optim_field("adafactor")
+    ('adamw_torch_fused', 'adafactor')
+    """
+    return "adamw_torch_fused" if name in ("adamw", LAMB) else name
+
+
+def optimizer_class(name: str, arguments: TrainingArguments) -> tuple[type, dict[str, Any]] | None:
+    """Return `Trainer`'s argument `optimizer_cls_and_kwargs`; None where `Trainer` creates the optimizer itself.
+
+    Args:
+        name (`str`): In `OPTIMIZERS`.
+        arguments (`TrainingArguments`): Learning rate, betas and epsilon; weight decay comes from the groups.
 
     Raises:
-        ValueError: without weight decay, where it would be Adam, and with FSDP.
+        ValueError: for LAMB without weight decay, where it would be Adam, and with FSDP.
     """
+    if name != LAMB:
+        return None
     if arguments.weight_decay == 0:
         raise ValueError(
             "optimizer lamb with weight_decay=0: parameters without weight decay take Adam's step, here all of them. "
@@ -24,38 +50,106 @@ def _lamb(arguments: TrainingArguments) -> tuple[type, dict[str, Any]]:
     if requests_sharding(arguments):
         # pytorch_optimizer 4.1 clamps the norms of shards in place, which torch refuses.
         raise ValueError("optimizer lamb does not run with fsdp: ALBERT shares its layers and fits a device; use DDP.")
-    # Its library takes half a second to import.
-    from hf_encoders.training.lamb import AlbertLamb
-
     betas = (arguments.adam_beta1, arguments.adam_beta2)
-    return AlbertLamb, {"lr": arguments.learning_rate, "betas": betas, "eps": arguments.adam_epsilon}
+    return albert_lamb(), {"lr": arguments.learning_rate, "betas": betas, "eps": arguments.adam_epsilon}
 
 
-# Those that `Trainer` has no name for -> its argument `optimizer_cls_and_kwargs`; weight decay comes from the groups.
-OWN: dict[str, Callable[[TrainingArguments], tuple[type, dict[str, Any]]]] = {"lamb": _lamb}
-OPTIMIZERS = ("adamw", *OWN, *(one.value for one in OptimizerNames))
+@cache
+def albert_lamb() -> type:
+    """Return the class of LAMB (You et al. 2019, https://arxiv.org/abs/1904.00962) as in google-research/albert.
 
-
-def optim_field(name: str) -> str:
-    """`TrainingArguments.optim` for a name in `OPTIMIZERS`; `Trainer` does not use it where a class is passed.
-
-    >>> optim_field("lamb"), optim_field("adafactor")
-    ('adamw_torch_fused', 'adafactor')
+    Differences from `pytorch_optimizer.Lamb`, whose arguments it has: weight decay is part of the update whose norm is
+    the trust ratio's denominator; weight norms are not clamped (to 10 there); there is no bias correction; and groups
+    with `weight_decay=0` (biases, LayerNorms) take Adam's step without a trust ratio.
     """
-    return "adamw_torch_fused" if name == "adamw" or name in OWN else name
+    from pytorch_optimizer import Lamb  # takes half a second
+
+    class AlbertLamb(Lamb):
+        clamp = math.inf
+        PUBLISHED_NAME = "LAMB"
+
+        def __init__(self, params: Any, **options: Any):
+            groups = list(params)
+            if groups and not isinstance(groups[0], dict):
+                groups = [{"params": groups}]
+            decay = options.get("weight_decay", 0.0)
+            groups = [{**group, "adam": group.get("weight_decay", decay) == 0} for group in groups]
+            # `adam_debias` also omits the correction of the first moment, which would make the first steps ten times
+            # as large.
+            super().__init__(groups, weight_decouple=False, adam_debias=True, **options)
+
+    return AlbertLamb
 
 
-def optimizer_class(name: str, arguments: TrainingArguments) -> tuple[type, dict[str, Any]] | None:
-    """`Trainer`'s argument `optimizer_cls_and_kwargs`; None where `Trainer` creates the optimizer itself.
+def check_layer_decay(layer_decay: float, option: str) -> None:
+    """Raise ValueError unless it is in (0, 1]."""
+    if not 0 < layer_decay <= 1:
+        raise ValueError(f"{option} {layer_decay}: it must be in (0, 1]; 1 is one rate for all, ELECTRA's is 0.8.")
 
-    Args:
-        name (`str`): In `OPTIMIZERS`.
-        arguments (`TrainingArguments`): Learning rate, betas and epsilon.
+
+def set_layer_decay(trainer: Trainer, layer_decay: float) -> None:
+    """Give each layer its learning rate, before the trainer creates its optimizer; 1 changes nothing.
+
+    A layer's rate is `layer_decay` times that of the layer above it; heads and pooler have the whole rate, embeddings
+    the lowest. Sources: Howard and Ruder 2018 (https://arxiv.org/abs/1801.06146, section 3.2), and `_get_layer_lrs` in
+    `model/optimization.py` of google-research/electra, whose last layer is two steps below the heads instead of one;
+    it fine-tunes with 0.8, large models with 0.9.
 
     Raises:
-        ValueError: as the optimizer, for arguments that it cannot have.
+        ValueError: with FSDP, and for an optimizer that groups parameters itself.
     """
-    return OWN[name](arguments) if name in OWN else None
+    if layer_decay == 1:
+        return
+    if requests_sharding(trainer.args):
+        raise ValueError("layer decay needs the parameters before fsdp shards them: leave one of the two out.")
+    model = trainer.model
+    optimizer, options = trainer.optimizer_cls_and_kwargs or Trainer.get_optimizer_cls_and_kwargs(trainer.args, model)
+    if any(name in options for name in GROUPING_OPTIONS):
+        raise ValueError(f"layer decay does not go with optimizer {trainer.args.optim}: use adamw, or leave it out.")
+    shares, decayed = rate_shares(model, layer_decay), set(trainer.get_decay_parameter_names(model))
+    groups: dict[tuple[float, bool], list[nn.Parameter]] = defaultdict(list)
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            groups[shares[name], name in decayed].append(parameter)
+    parameters = [
+        {
+            "params": group,
+            "lr": share * trainer.args.learning_rate,
+            "weight_decay": trainer.args.weight_decay if is_decayed else 0.0,
+        }
+        # The first group's rate is what is logged: that of the heads, as the run was given it.
+        for (share, is_decayed), group in sorted(groups.items(), key=lambda item: -item[0][0])
+    ]
+    trainer.optimizer_cls_and_kwargs = optimizer, {**options, "params": parameters}
+
+
+def rate_shares(model: PreTrainedModel, layer_decay: float) -> dict[str, float]:
+    """Return the share of the learning rate that each parameter has, by name.
+
+    A parameter's layer is the first number in its name, which is the same for all parameters of a layer, and for all
+    layers that share their weights (ALBERT).
+
+    >>> from hf_encoders import HfeBertConfig, HfeBertForMaskedLM
+    >>> sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 8}
+    >>> shares = rate_shares(HfeBertForMaskedLM(HfeBertConfig(vocab_size=16, **sizes)), 0.5)
+    >>> for name in ("bert.embeddings.word_embeddings.weight", "bert.encoder.layer.0.output.dense.weight"):
+    ...     print(shares[name])
+    0.125
+    0.25
+    >>> shares["bert.encoder.layer.1.output.dense.weight"], shares["cls.predictions.bias"]
+    (0.5, 1.0)
+    """
+    prefix = f"{model.base_model_prefix}." if model is not model.base_model else ""
+    layers = {}
+    for name, _ in model.named_parameters():
+        inner_name = name.removeprefix(prefix)
+        number = LAYER_NUMBER.search(inner_name)
+        if not name.startswith(prefix) or inner_name.startswith(ABOVE_LAYERS):
+            layers[name] = None
+        else:
+            layers[name] = int(number[1]) if number else -1
+    top = 1 + max((layer for layer in layers.values() if layer is not None), default=-1)
+    return {name: 1.0 if layer is None else layer_decay ** (top - layer) for name, layer in layers.items()}
 
 
 def optimization_facts(trainer: Trainer) -> dict[str, Any]:
@@ -101,7 +195,5 @@ def _schedule(trainer: Trainer) -> dict[str, Any]:
 def _precision(trainer: Trainer) -> str:
     """Return the dtypes of the weights, and of autocast if it was on: fp16 on a CPU does not turn it on."""
     dtypes = sorted({str(weight.dtype).removeprefix("torch.") for weight in trainer.model.parameters()})
-    autocast = {"fp16": "float16", "bf16": "bfloat16"}
-    accelerator = trainer.accelerator
-    reduced = autocast.get(accelerator.mixed_precision, accelerator.mixed_precision)
-    return " and ".join(dtypes) + (f", autocast to {reduced}" if accelerator.native_amp else "")
+    reduced = {"fp16": "float16", "bf16": "bfloat16"}.get(trainer.accelerator.mixed_precision)
+    return " and ".join(dtypes) + (f", autocast to {reduced}" if trainer.accelerator.native_amp else "")

@@ -20,12 +20,16 @@ from torch.utils.data import DataLoader
 from transformers.trainer_utils import EvalLoopOutput
 
 from hf_encoders.objectives.batches import IGNORED, count_items, to_device
-from hf_encoders.training.callbacks import EpochCallback, HubCodeCallback, epoch_datasets
+from hf_encoders.training.callbacks import (
+    EpochCallback,
+    HeadWarmUpCallback,
+    HubCodeCallback,
+    epoch_datasets,
+    take_longer_schedule,
+)
 from hf_encoders.training.distributed import check_launch, shard
 from hf_encoders.training.fault_tolerance import FaultTolerantTrainer
-from hf_encoders.training.head_warm_up import HeadWarmUpCallback
 from hf_encoders.training.health import HealthCallback
-from hf_encoders.training.longer_schedule import take_longer_schedule
 
 
 class PreTrainingTrainer(FaultTolerantTrainer):

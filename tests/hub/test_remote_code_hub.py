@@ -19,7 +19,7 @@ from transformers import BertConfig, BertModel, TrainerControl, TrainerState, Tr
 
 from hf_encoders import HubCodeCallback
 from hf_encoders.publishing.files import published_files
-from hf_encoders.training.model_uploads import ModelUploads, watch_pushes
+from hf_encoders.training.callbacks import ModelUploads, watch_pushes
 from tests.hub.auto_class_loads import LOAD, TOKENIZERS, Answers, Job, ask_other_process
 from tests.hub.loopback_hub import LoopbackHub
 from tests.hub.remote_process import run_with_package

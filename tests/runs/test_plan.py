@@ -12,7 +12,7 @@ from hf_encoders.runs import plan as plans
 from hf_encoders.runs.plan import activation_bytes, make_plan
 from hf_encoders.runs.recipe import Phase, load_recipe
 from hf_encoders.runs.run import Run
-from hf_encoders.training.token_counts import BatchCounts
+from hf_encoders.training.health import BatchCounts
 from tests.training.killed_run import make_documents
 from tests.training.tiny import make_tokenizer
 

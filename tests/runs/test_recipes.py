@@ -10,9 +10,8 @@ from hf_encoders import get_objective
 from hf_encoders.registration import config_class_of
 from hf_encoders.runs.recipe import Phase, load_recipe, recipe_names, recipe_of
 from hf_encoders.runs.run import Run, divide, training_arguments
-from hf_encoders.training.lamb import AlbertLamb
-from hf_encoders.training.mask_rate import MaskRate
-from hf_encoders.training.optimizers import optimizer_class
+from hf_encoders.training.callbacks import MaskRate
+from hf_encoders.training.optimizers import albert_lamb, optimizer_class
 from tests.families import has_field
 from tests.training.tiny import make_tokenizer
 
@@ -228,7 +227,7 @@ def test_where_lamb_would_be_adam_or_fail(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="optimizer lamb with weight_decay=0"):
         optimizer_class("lamb", arguments)
     arguments.weight_decay = 0.01
-    assert optimizer_class("lamb", arguments)[0] is AlbertLamb
+    assert optimizer_class("lamb", arguments)[0] is albert_lamb()
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     with pytest.raises(ValueError, match="optimizer lamb does not run with fsdp"):
         optimizer_class("lamb", arguments)
@@ -349,7 +348,7 @@ def test_lamb_is_that_of_the_original_code():
     gradients = [[torch.randn_like(p) for p in (weight, bias)] for _ in range(2)]
     parameters = [torch.nn.Parameter(weight.clone()), torch.nn.Parameter(bias.clone())]
     groups = [{"params": parameters[:1], "weight_decay": 0.01}, {"params": parameters[1:], "weight_decay": 0.0}]
-    optimizer = AlbertLamb(groups, lr=0.05, betas=(0.9, 0.999), eps=1e-6)
+    optimizer = albert_lamb()(groups, lr=0.05, betas=(0.9, 0.999), eps=1e-6)
     expected = [weight.numpy().copy(), bias.numpy().copy()]
     moments = [[np.zeros_like(p), np.zeros_like(p)] for p in expected]
     for step in gradients:

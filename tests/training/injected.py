@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import get_worker_info
 from transformers import TrainerCallback
 
-from hf_encoders.training import checkpoint_files, checkpoints, interruption
+from hf_encoders.training import checkpoints, fault_tolerance
 from tests.training.tiny_run import AtStep, FaultyCollator, make_trainer
 
 
@@ -67,27 +67,27 @@ def killed_at_rename(folder: Path, number: int, resume: bool | str = True, **set
             kill_self()
         rename(source, target)
 
-    checkpoint_files.os.rename = counted
+    checkpoints.os.rename = counted
     trainer.train(resume_from_checkpoint=resume)
 
 
 def killed_writing_the_list(folder: Path) -> None:
     trainer = make_trainer(folder)
-    make_list = checkpoint_files.list_of_files
+    make_list = checkpoints.list_of_files
 
     def half_a_list(*args):
-        listed = checkpoint_files.json.dumps(make_list(*args))
+        listed = checkpoints.json.dumps(make_list(*args))
         (args[0] / checkpoints.FILE_LIST).write_text(listed[: len(listed) // 2])
         kill_self()
 
-    checkpoint_files.list_of_files = half_a_list
+    checkpoints.list_of_files = half_a_list
     trainer.train(resume_from_checkpoint=True)
 
 
 def killed_while_an_old_checkpoint_is_removed(folder: Path) -> None:
     """After the first file of checkpoint-2 is gone."""
     trainer = make_trainer(folder, save_total_limit=2)
-    remove = checkpoint_files.remove_folder
+    remove = checkpoints.remove_folder
 
     def begun(target):
         if target.name.startswith("removed-"):
@@ -95,7 +95,7 @@ def killed_while_an_old_checkpoint_is_removed(folder: Path) -> None:
             kill_self()
         remove(target)
 
-    checkpoint_files.remove_folder = begun
+    checkpoints.remove_folder = begun
     trainer.train(resume_from_checkpoint=True)
 
 
@@ -161,11 +161,11 @@ def signalled(folder: Path, step: int, number: int, rank: int = 0, workers: int 
         os.setpgrp()  # as a terminal does for its foreground job
     if trainer.args.process_index == rank:
         trainer.add_callback(AtStep(step, send))
-    handlers = [signal.getsignal(one) for one in interruption.SIGNALS]
+    handlers = [signal.getsignal(one) for one in fault_tolerance.SIGNALS]
     try:
         trainer.train()
     finally:
-        assert [signal.getsignal(one) for one in interruption.SIGNALS] == handlers
+        assert [signal.getsignal(one) for one in fault_tolerance.SIGNALS] == handlers
     print("went on after train")
 
 
@@ -188,7 +188,7 @@ def signalled_after_the_last_step(folder: Path, number: int) -> None:
 
 def signalled_twice(folder: Path, step: int) -> None:
     """In the same step; the second key press counts as one of its own at once."""
-    interruption.SAME_KEY_PRESS = -1.0
+    fault_tolerance.SAME_KEY_PRESS = -1.0
     signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores it
     trainer = make_trainer(folder)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from hf_encoders import HfeBertConfig, HfeBertForPreTraining, PreTrainingTrainer
-from hf_encoders.training.head_warm_up import HeadWarmUpCallback
+from hf_encoders.training.callbacks import HeadWarmUpCallback
 from tests.corpus.corpora import TINY_MODEL
 from tests.training.tiny import training_arguments
 

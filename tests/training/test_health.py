@@ -9,7 +9,7 @@ from transformers import BertConfig, BertForMaskedLM, Trainer, TrainerCallback
 from hf_encoders import HealthCallback, HfeBertConfig, HfeBertForMaskedLM, HfeBertForPreTraining, PreTrainingTrainer
 from hf_encoders.publishing.hardware import forward_flops
 from hf_encoders.training import health as health
-from hf_encoders.training.token_counts import BatchCounts, LabelCounts, LabelFrequencies, count_batch
+from hf_encoders.training.health import BatchCounts, LabelCounts, LabelFrequencies, count_batch
 from tests.corpus.corpora import TINY_MODEL
 from tests.training.three_steps import collate, collate_packed, make_examples
 from tests.training.tiny import training_arguments

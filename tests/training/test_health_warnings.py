@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from hf_encoders import HealthCallback, HfeBertConfig, HfeBertForMaskedLM, HfeBertForPreTraining, NonFiniteLossError
 from hf_encoders.training import health as health
-from hf_encoders.training.finite_losses import FiniteLossWatch, SeenLoss
+from hf_encoders.training.health import FiniteLossWatch, SeenLoss
 from hf_encoders.training.health_warnings import WarningContext, new_warnings
 from tests import processes
 from tests.training import spoilt_rank

@@ -6,8 +6,7 @@ import signal
 
 import pytest
 
-from hf_encoders.training.checkpoint_files import finish_checkpoint
-from hf_encoders.training.checkpoints import FILE_LIST, problem_of_checkpoint
+from hf_encoders.training.checkpoints import FILE_LIST, finish_checkpoint, problem_of_checkpoint
 from tests import processes
 from tests.training import injected
 from tests.training.saved_state import good_steps, is_as_if_never_stopped, is_untouched, newest, resumed

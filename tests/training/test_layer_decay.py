@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import Trainer, TrainingArguments
 
-from hf_encoders.training.layer_decay import check_layer_decay, rate_shares, set_layer_decay
+from hf_encoders.training.optimizers import check_layer_decay, rate_shares, set_layer_decay
 from tests.models.tiny import CLASSIFIERS, NO_DROPOUT, tiny_config
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from hf_encoders.training.out_of_memory import is_out_of_memory
+from hf_encoders.training.fault_tolerance import is_out_of_memory
 from tests import processes
 from tests.training import injected, tiny_run
 from tests.training.killed_run import make_documents

@@ -8,9 +8,8 @@ import pytest
 from transformers import Trainer
 from transformers.utils import PushInProgress
 
-from hf_encoders.training import checkpoint_files, fault_tolerance
-from hf_encoders.training.fault_tolerance import CheckpointNotSavedError
-from hf_encoders.training.out_of_memory import smaller_micro_batches, what_to_lower
+from hf_encoders.training import checkpoints, fault_tolerance
+from hf_encoders.training.fault_tolerance import CheckpointNotSavedError, smaller_micro_batches, what_to_lower
 from tests.training.tiny_run import make_trainer
 
 
@@ -21,7 +20,7 @@ def steps_in(folder):
 @pytest.fixture
 def warnings(monkeypatch):
     found = []
-    for module in (checkpoint_files, fault_tolerance):
+    for module in (checkpoints, fault_tolerance):
         monkeypatch.setattr(module.logger, "warning", found.append)
     return found
 
@@ -35,7 +34,7 @@ def test_a_checkpoint_that_cannot_be_moved_aside_stays_and_the_run_goes_on(tmp_p
             raise OSError(error, os.strerror(error))
         rename(source, target)
 
-    monkeypatch.setattr(checkpoint_files.os, "rename", refusing)
+    monkeypatch.setattr(checkpoints.os, "rename", refusing)
     trainer = make_trainer(tmp_path, save_total_limit=1)
     trainer.train()
     assert trainer.state.global_step == 8
@@ -86,7 +85,7 @@ def test_a_push_under_way_keeps_the_files_it_reads(tmp_path, monkeypatch, always
     upload, order = Future(), []
     upload.add_done_callback(lambda _: order.append("uploaded"))
     trainer.push_in_progress = PushInProgress([upload])
-    monkeypatch.setattr(fault_tolerance, "copy_generator", lambda source, target: order.append("replaced"))
+    monkeypatch.setattr(fault_tolerance, "copy_subfolders", lambda source, target: order.append("replaced"))
     monkeypatch.setattr(Trainer, "_push_from_checkpoint", lambda trainer, folder: order.append("pushed"))
     with ThreadPoolExecutor() as pool:
         pushed = pool.submit(trainer._push_from_checkpoint, str(tmp_path / "checkpoint-2"))
