@@ -148,8 +148,6 @@ MISTAKES = [
     ("benchmark", ["--family", "brt"], "did you mean bert?"),
     ("benchmark", ["--rounds", "0"], "--rounds 0: must be at least 1"),
     ("benchmark", ["--text", "no.txt"], f"--text: 'no.txt' {NOT_THERE}"),
-    ("benchmark", ["--model", "./no"], f"--model './no' {NOT_THERE}"),
-    ("benchmark", ["--tokenizer", "./no"], f"--tokenizer './no' {NOT_THERE}"),
     ("benchmark", ["--json", "no/out.json"], "its folder does not exist"),
     *((name, ["--no-such-option"], "unrecognized arguments: --no-such-option") for name in COMMANDS),
 ]  # fmt: skip

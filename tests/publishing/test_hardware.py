@@ -1,20 +1,22 @@
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
+from transformers import AutoModelForMaskedLM, AutoModelForPreTraining
 
 from hf_encoders import student_from, with_teacher
-from hf_encoders.benchmark.implementations import model_class, stock_config
-from hf_encoders.benchmark.measuring import needed_flops
-from hf_encoders.benchmark.rows import make_batch
-from hf_encoders.publishing.hardware import forward_flops, measure_gemm_rate, training_flops
-from tests.benchmark.tiny import tiny_config, tiny_setting
+from hf_encoders.benchmark import stock_config
+from hf_encoders.publishing.hardware import forward_flops, measure_gemm_rate, peak_on_cpu, training_flops
+from hf_encoders.registration import config_class_of
+from tests.families import fields_of, own_sizes
 from tests.objectives.distilled_tiny import make_teacher
 
 
-def batch_of(lengths: list[int], predicted: int):
-    rows = [{"input_ids": torch.full((length,), 6), "labels": torch.full((length,), -100)} for length in lengths]
-    rows[0]["labels"][:predicted] = 7
-    return make_batch(rows, padding_id=0)
+def tiny_config(family: str):
+    config_class = config_class_of(family)
+    own = own_sizes(config_class)
+    fields = {"vocab_size": 60, "hidden_size": 24, "num_attention_heads": 3, "intermediate_size": 37}
+    fields |= {"num_hidden_layers": 2 * own.get("num_hidden_groups", 1), "pad_token_id": 0, **own}
+    return config_class(**fields_of(config_class, fields))
 
 
 def test_bert_counted_by_hand():
@@ -32,36 +34,29 @@ def test_albert_counts_repeated_layers_and_the_narrow_head():
     assert forward_flops(tiny_config("albert"), [3], predicted=1) == expected
 
 
-def test_training_needs_three_times_the_forward_pass_and_inference_no_head():
-    config, batch = tiny_config("bert"), batch_of([5, 3], predicted=2)
-    assert needed_flops(config, batch, tiny_setting()) == 3 * forward_flops(config, [5, 3], 2)
-    assert needed_flops(config, batch, tiny_setting(task="inference")) == forward_flops(config, [5, 3])
-    assert needed_flops(config, batch, tiny_setting(objective="nsp")) == 3 * forward_flops(config, [5, 3], 2, 2)
-
-
 @pytest.mark.parametrize(
-    ("family", "objective"),
-    [("bert", "mlm"), ("roberta", "mlm"), ("albert", "mlm"), ("bert", "nsp"), ("albert", "sop")],
+    ("family", "auto", "pairs"),
+    [
+        ("bert", AutoModelForMaskedLM, 0),
+        ("roberta", AutoModelForMaskedLM, 0),
+        ("albert", AutoModelForMaskedLM, 0),
+        ("bert", AutoModelForPreTraining, 4),
+        ("albert", AutoModelForPreTraining, 4),
+    ],
 )
-def test_torch_counts_the_same_for_a_stock_model_without_padding_and_with_all_tokens_predicted(family, objective):
+def test_torch_counts_the_same_without_padding_and_with_all_tokens_predicted(family, auto, pairs):
     config = tiny_config(family)
-    auto = model_class(tiny_setting(objective=objective))
     # Of the kernels, torch's counter knows the plain products only.
     model = auto.from_config(stock_config(config), attn_implementation="eager").eval()
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(input_ids=torch.full((4, 7), 6))
-    pairs = 0 if objective == "mlm" else 4
     assert counter.get_total_flops() == forward_flops(config, [7] * 4, predicted=28, pairs=pairs)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_gemm_rate_is_a_rate(dtype):
-    assert 1e6 < measure_gemm_rate(dtype, torch.device("cpu"), side=64) < 1e15
-
-
-def test_measuring_the_rate_leaves_the_random_generator_alone():
+def test_the_rate_of_a_matrix_product_leaves_the_random_generator_alone(dtype):
     before = torch.get_rng_state()
-    measure_gemm_rate(torch.float32, torch.device("cpu"), side=8, most_seconds=0.0)
+    assert 1e6 < measure_gemm_rate(dtype, torch.device("cpu"), side=64, most_seconds=0.0) < 1e15
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -72,3 +67,19 @@ def test_a_teacher_adds_a_forward_pass_and_soft_targets_their_projections():
         own, of_teacher = (forward_flops(one.config, [5, 3], projected) for one in (student, teacher))
         assert training_flops(student, 8, 34, 2) == 3 * own + of_teacher
     assert training_flops(teacher, 8, 34, 2) == 3 * forward_flops(teacher.config, [5, 3], 2)
+
+
+def test_peak_is_the_most_bytes_at_a_time():
+    def run() -> None:
+        first = torch.empty(1_000_000, dtype=torch.uint8)
+        second = torch.empty(2_000_000, dtype=torch.uint8)
+        del first
+        third = torch.empty(500_000, dtype=torch.uint8)
+        del second, third
+
+    assert peak_on_cpu(run) == 3_000_000
+    layer, inputs = torch.nn.Linear(100, 100, bias=False), torch.ones(50, 100)
+    layer.weight.grad = torch.zeros(100, 100)
+    # Held at once at the end: the scores, the loss's gradient of them, and the weight's new gradient.
+    peak = peak_on_cpu(lambda: layer(inputs).square().sum().backward())
+    assert 100 * 100 * 4 < peak < 2 * 100 * 100 * 4 + 5 * 50 * 100 * 4
