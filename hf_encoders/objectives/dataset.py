@@ -169,16 +169,9 @@ class CorpusDataset(EpochDataset):
 
     def __init__(self, documents: datasets.Dataset, *epochs: object):
         super().__init__(*epochs)
-        self.corpus = FlatCorpus.of_dataset(documents)
-        self.documents = documents
-
-    def __getstate__(self) -> dict[str, object]:
-        # Workers that are not forked open the file themselves.
-        return {name: value for name, value in vars(self).items() if name != "corpus"}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        vars(self).update(state)
-        self.corpus = FlatCorpus.of_dataset(self.documents)
+        corpus = FlatCorpus.of(documents, keep_empty=True)
+        self.num_documents = corpus.num_documents  # empty ones included
+        self.corpus = corpus.without_empty()
 
     def text(self, begin: int, end: int) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the token ids and the `UnitStart` bits of a range of the corpus's tokens."""

@@ -2,7 +2,7 @@ import datasets
 import numpy as np
 import pytest
 
-from hf_encoders.objectives.blocks import SentenceBlocks
+from hf_encoders.objectives.mlm import SentenceBlocks
 
 
 DOCUMENTS = [[[10, 11, 12], [13, 14]], [[20, 21]], [[30], [31, 32, 33, 34, 35, 36, 37, 38, 39]]]
@@ -10,7 +10,7 @@ DOCUMENTS = [[[10, 11, 12], [13, 14]], [[20, 21]], [[30], [31, 32, 33, 34, 35, 3
 
 def text(example):
     """Token ids with separators (2) between segments."""
-    return [token for segment in example.token_ids(0) for token in [2, *segment.tolist()]][1:]
+    return [token for segment in example.segments for token in [2, *segment.tolist()]][1:]
 
 
 def blocks(**arguments):
@@ -95,8 +95,7 @@ def with_last_separator(dataset):
 
 @pytest.mark.parametrize("longest", [4, 14])
 @pytest.mark.parametrize("max_length", [5, 9, 12, 30])
-def test_sentence_separators_make_the_blocks_of_fairseq(monkeypatch, max_length, longest):
-    monkeypatch.setattr("hf_encoders.objectives.blocks.SENTENCES_PER_STEP", 16)
+def test_sentence_separators_make_the_blocks_of_fairseq(max_length, longest):
     random = np.random.default_rng(max_length)
     documents = [
         [random.integers(10, 99, random.integers(1, longest + 1)).tolist() for _ in range(random.integers(1, 5))]
@@ -116,7 +115,7 @@ def test_a_block_may_be_a_separator_alone():
     documents = datasets.Dataset.from_dict({"input_ids": [[[10, 11, 12]], [[*range(20, 40)]], [[13]]]})
     dataset = SentenceBlocks(documents, max_length=5, sentence_separators=True, cut_long_sentences=False, redraw=False)
     assert with_last_separator(dataset) == [[10, 11, 12, 2], [2], [*range(20, 40), 2], [2, 13, 2]]
-    assert [[segment.tolist() for segment in dataset[i].token_ids(0)] for i in (1, 3)] == [[[]], [[], [13]]]
+    assert [[segment.tolist() for segment in dataset[i].segments] for i in (1, 3)] == [[[]], [[], [13]]]
 
 
 def stream_of(documents, separators, cross_documents):
