@@ -24,8 +24,7 @@ from hf_encoders import (
     tokenize_documents,
     train_tokenizer,
 )
-from hf_encoders.objectives.replaced_tokens import DataCollatorForReplacedTokenDetection
-from hf_encoders.objectives.rtd import ReplacedTokenDetectionModel
+from hf_encoders.objectives.rtd import DataCollatorForReplacedTokenDetection, ReplacedTokenDetectionModel
 
 from transformers import HfArgumentParser, TrainingArguments, set_seed
 

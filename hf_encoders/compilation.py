@@ -22,7 +22,7 @@ from transformers import PreTrainedModel
 from hf_encoders.cuda_kernels import bounds_of, flash_attention, one_copy_of_each_parameter, padded_heads
 from hf_encoders.models import encoder_blocks
 from hf_encoders.models.encoder_attention import EncoderSelfAttention
-from hf_encoders.models.encoder_cpu_kernels import (
+from hf_encoders.models.encoder_kernels import (
     attend_to_sequences,
     gradients_of_attention,
     matmul_dtype,

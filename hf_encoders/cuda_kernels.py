@@ -12,9 +12,8 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from hf_encoders.models import encoder_attention, encoder_recompute
-from hf_encoders.models.encoder_cpu_kernels import Heads, matmul_dtype
-from hf_encoders.models.encoder_recompute import can_recompute, multiply, project
+from hf_encoders.models import encoder_attention, encoder_kernels
+from hf_encoders.models.encoder_kernels import Heads, can_recompute, matmul_dtype, multiply, project
 from hf_encoders.models.encoder_tokens import FlatTokens
 
 
@@ -145,4 +144,4 @@ def project_each(linears: Sequence[nn.Module], hidden_states: torch.Tensor) -> S
 
 encoder_attention.attend_without_padding = attend_without_padding
 encoder_attention.project_each = project_each
-encoder_recompute.parameters_of = parameters_of
+encoder_kernels.parameters_of = parameters_of

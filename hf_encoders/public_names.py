@@ -54,8 +54,11 @@ PUBLIC_NAMES = {  # module -> its public names
     "objectives.parallel": ["ParallelPairs"],
     "objectives.permutation_collator": ["DataCollatorForPermutationLM", "ReusedChunks"],
     "objectives.plm": ["PermutationLanguageModelling"],
-    "objectives.replaced_tokens": ["DataCollatorForReplacedTokenDetection"],
-    "objectives.rtd": ["ReplacedTokenDetection", "ReplacedTokenDetectionModel"],
+    "objectives.rtd": [
+        "DataCollatorForReplacedTokenDetection",
+        "ReplacedTokenDetection",
+        "ReplacedTokenDetectionModel",
+    ],
     "objectives.sop": ["SentenceOrderPrediction"],
     "objectives.student": ["spread_layers", "student_config", "student_family", "student_from"],
     "objectives.teacher": ["DistillationOptions", "fingerprint", "with_teacher"],

@@ -20,8 +20,15 @@ from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .encoder_configuration import EncoderConfig
-from .encoder_cpu_kernels import Heads, attend_with_dropout, is_eager, matmul_dtype, padded_to, samples_16_bits
-from .encoder_recompute import project_each
+from .encoder_kernels import (
+    Heads,
+    attend_with_dropout,
+    is_eager,
+    matmul_dtype,
+    padded_to,
+    project_each,
+    samples_16_bits,
+)
 from .encoder_tokens import FlatTokens, first_rows
 
 

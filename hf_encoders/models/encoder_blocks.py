@@ -10,8 +10,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .encoder_attention import EncoderSelfAttention
 from .encoder_configuration import EncoderConfig
-from .encoder_cpu_kernels import EncoderDropout, with_padding_rows
-from .encoder_recompute import is_bare, project
+from .encoder_kernels import EncoderDropout, is_bare, project, with_padding_rows
 from .encoder_tokens import FlatTokens, HiddenStateRecorder, first_rows
 
 

@@ -4,6 +4,7 @@ import re
 from typing import Any, ClassVar
 
 import torch
+from torch import nn
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.processing_utils import Unpack
@@ -209,3 +210,14 @@ class EncoderModel:
                 f"max_position_embeddings={self.config.max_position_embeddings} allows {self.longest_row()}: truncate "
                 f"(max_length={self.longest_row()}) or configure a longer table."
             )
+
+
+class SinusoidalEmbedding(nn.Embedding):
+    """Positions that begin as sine and cosine (Vaswani et al. 2017, section 3.5); `_init_weights` knows the class."""
+
+
+def sinusoidal_positions(rows: int, width: int) -> torch.Tensor:
+    """Return sines in even and cosines in odd columns, `(rows, width)`."""
+    columns = torch.arange(width)
+    angles = torch.arange(rows, dtype=torch.float64)[:, None] / 10000 ** (2 * (columns // 2) / width).double()
+    return torch.where(columns % 2 == 0, angles.sin(), angles.cos())

@@ -18,18 +18,18 @@ from transformers.utils.generic import can_return_tuple
 from .configuration_albert import HfeAlbertConfig
 from .encoder_attention import EncoderSelfAttention
 from .encoder_blocks import EncoderEmbeddings, LayerStack, activation, in_chunks
-from .encoder_cpu_kernels import EncoderDropout
-from .encoder_heads import EncoderForMaskedLM, EncoderForPreTraining
-from .encoder_losses import ObjectiveSums
-from .encoder_models import EncoderModel, EncoderPreTrainedModel
-from .encoder_outputs import LogitsOnRequest
-from .encoder_recompute import project
-from .encoder_tasks import (
+from .encoder_heads import (
+    EncoderForMaskedLM,
     EncoderForMultipleChoice,
+    EncoderForPreTraining,
     EncoderForQuestionAnswering,
     EncoderForSequenceClassification,
     EncoderForTokenClassification,
 )
+from .encoder_kernels import EncoderDropout, project
+from .encoder_losses import ObjectiveSums
+from .encoder_models import EncoderModel, EncoderPreTrainedModel
+from .encoder_outputs import LogitsOnRequest
 from .encoder_tokens import FlatTokens
 
 

@@ -9,15 +9,17 @@ from transformers.utils.generic import can_return_tuple
 
 from .configuration_bert import HfeBertConfig
 from .encoder_blocks import Encoder, EncoderEmbeddings, Pooler, activation
-from .encoder_heads import EncoderForMaskedLM, EncoderForNextSentencePrediction, EncoderForPreTraining
-from .encoder_models import EncoderModel, EncoderPreTrainedModel
-from .encoder_outputs import HfeForPreTrainingOutput
-from .encoder_tasks import (
+from .encoder_heads import (
+    EncoderForMaskedLM,
     EncoderForMultipleChoice,
+    EncoderForNextSentencePrediction,
+    EncoderForPreTraining,
     EncoderForQuestionAnswering,
     EncoderForSequenceClassification,
     EncoderForTokenClassification,
 )
+from .encoder_models import EncoderModel, EncoderPreTrainedModel
+from .encoder_outputs import HfeForPreTrainingOutput
 
 
 class BertPredictionTransform(nn.Module):

@@ -19,18 +19,17 @@ from .configuration_distilbert import TYPES, HfeDistilBertConfig
 from .encoder_arguments import check_ids
 from .encoder_attention import EncoderSelfAttention
 from .encoder_blocks import LayerStack, activation, embed_words, for_hooks, in_chunks
-from .encoder_cpu_kernels import EncoderDropout
-from .encoder_heads import EncoderForMaskedLM, EncoderHead
-from .encoder_models import EncoderModel, EncoderPreTrainedModel
-from .encoder_outputs import FlatEncoderOutput
-from .encoder_recompute import project
-from .encoder_sinusoids import SinusoidalEmbedding, sinusoidal_positions
-from .encoder_tasks import (
+from .encoder_heads import (
+    EncoderForMaskedLM,
     EncoderForMultipleChoice,
     EncoderForQuestionAnswering,
     EncoderForSequenceClassification,
     EncoderForTokenClassification,
+    EncoderHead,
 )
+from .encoder_kernels import EncoderDropout, project
+from .encoder_models import EncoderModel, EncoderPreTrainedModel, SinusoidalEmbedding, sinusoidal_positions
+from .encoder_outputs import FlatEncoderOutput
 from .encoder_tokens import FlatTokens
 
 

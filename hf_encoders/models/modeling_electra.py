@@ -16,16 +16,18 @@ from transformers.utils.generic import can_return_tuple
 
 from .configuration_electra import SUMMARY, HfeElectraConfig
 from .encoder_blocks import Encoder, EncoderEmbeddings, activation
-from .encoder_heads import EncoderForMaskedLM, EncoderHead, check_labels
-from .encoder_losses import IGNORED, normalised
-from .encoder_models import EncoderModel, EncoderPreTrainedModel
-from .encoder_outputs import FlatEncoderOutput
-from .encoder_tasks import (
+from .encoder_heads import (
+    EncoderForMaskedLM,
     EncoderForMultipleChoice,
     EncoderForQuestionAnswering,
     EncoderForSequenceClassification,
     EncoderForTokenClassification,
+    EncoderHead,
+    check_labels,
 )
+from .encoder_losses import IGNORED, normalised
+from .encoder_models import EncoderModel, EncoderPreTrainedModel
+from .encoder_outputs import FlatEncoderOutput
 from .encoder_tokens import FlatTokens
 
 

@@ -10,15 +10,15 @@ from transformers import initialization as init
 
 from .configuration_roberta import HfeRobertaConfig
 from .encoder_blocks import Encoder, EncoderEmbeddings, Pooler
-from .encoder_heads import EncoderForMaskedLM
-from .encoder_models import EncoderModel, EncoderPreTrainedModel
-from .encoder_outputs import FlatEncoderOutput
-from .encoder_tasks import (
+from .encoder_heads import (
+    EncoderForMaskedLM,
     EncoderForMultipleChoice,
     EncoderForQuestionAnswering,
     EncoderForSequenceClassification,
     EncoderForTokenClassification,
 )
+from .encoder_models import EncoderModel, EncoderPreTrainedModel
+from .encoder_outputs import FlatEncoderOutput
 from .encoder_tokens import FlatTokens
 
 

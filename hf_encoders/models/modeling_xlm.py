@@ -21,18 +21,16 @@ from .configuration_xlm import SUMMARY, HfeXLMConfig
 from .encoder_arguments import check_ids
 from .encoder_attention import EncoderSelfAttention
 from .encoder_blocks import activation, embed_words, in_chunks, through_layers
-from .encoder_cpu_kernels import EncoderDropout, padded_to
-from .encoder_heads import EncoderForMaskedLM
-from .encoder_models import EncoderModel, EncoderPreTrainedModel
-from .encoder_outputs import FlatEncoderOutput
-from .encoder_recompute import project
-from .encoder_sinusoids import SinusoidalEmbedding, sinusoidal_positions
-from .encoder_tasks import (
+from .encoder_heads import (
+    EncoderForMaskedLM,
     EncoderForMultipleChoice,
     EncoderForQuestionAnswering,
     EncoderForSequenceClassification,
     EncoderForTokenClassification,
 )
+from .encoder_kernels import EncoderDropout, padded_to, project
+from .encoder_models import EncoderModel, EncoderPreTrainedModel, SinusoidalEmbedding, sinusoidal_positions
+from .encoder_outputs import FlatEncoderOutput
 from .encoder_tokens import FlatTokens, HiddenStateRecorder
 
 

@@ -4,8 +4,7 @@ Differs from BERT in: attention by content, distance and segment, without positi
 embeddings; a second stream of rows that predict tokens without seeing them; a summary of the last token instead of a
 pooler. Leaves out: memory (`mems`), decoder use, the beam search of `XLNetForQuestionAnswering`.
 
-Both streams are one tensor, and who sees whom is one integer per token instead of a matrix: `encoder_streams.py`; the
-attention is in `encoder_relative_attention.py`.
+Both streams are one tensor, and who sees whom is one integer per token instead of a matrix (`encoder_two_streams.py`).
 """
 
 from dataclasses import dataclass
@@ -24,22 +23,19 @@ from transformers.utils.generic import can_return_tuple
 from .configuration_xlnet import HfeXLNetConfig
 from .encoder_arguments import on_host
 from .encoder_blocks import activation, embed_words, in_chunks
-from .encoder_cpu_kernels import EncoderDropout, with_padding_rows
-from .encoder_heads import EncoderHead
-from .encoder_linear_loss import linear_classification_sums
-from .encoder_losses import IGNORED, ObjectiveSums, classification_sums, normalised
-from .encoder_models import EncoderModel, EncoderPreTrainedModel
-from .encoder_outputs import FlatEncoderOutput, LogitsOnRequest
-from .encoder_recompute import project
-from .encoder_relative_attention import RelativeAttention, sinusoids
-from .encoder_streams import Streams, count_queries, make_streams
-from .encoder_tasks import (
+from .encoder_heads import (
     EncoderForMultipleChoice,
     EncoderForQuestionAnswering,
     EncoderForSequenceClassification,
     EncoderForTokenClassification,
+    EncoderHead,
 )
+from .encoder_kernels import EncoderDropout, project, with_padding_rows
+from .encoder_losses import IGNORED, ObjectiveSums, classification_sums, linear_classification_sums, normalised
+from .encoder_models import EncoderModel, EncoderPreTrainedModel
+from .encoder_outputs import FlatEncoderOutput, LogitsOnRequest
 from .encoder_tokens import FlatTokens, HiddenStateRecorder, first_rows, places_of
+from .encoder_two_streams import RelativeAttention, Streams, count_queries, make_streams, sinusoids
 
 
 INSTEAD = {

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from hf_encoders.corpus.named_sources import UNNAMED
 from hf_encoders.models.encoder_configuration import EncoderConfig
-from hf_encoders.models.encoder_linear_loss import chunk_scores
+from hf_encoders.models.encoder_losses import chunk_scores
 from hf_encoders.objectives.mixture import MixedExamples, passes_table
 from hf_encoders.publishing.hardware import peak_on_cpu, peak_on_cuda, training_flops
 from hf_encoders.runs.phases import RunExamples

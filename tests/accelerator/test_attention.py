@@ -12,7 +12,7 @@ from transformers.utils import is_flash_attn_2_available
 
 from hf_encoders import HfeBertConfig, HfeBertModel, HfeXLNetModel
 from hf_encoders.models.encoder_attention import EncoderSelfAttention
-from hf_encoders.models.encoder_cpu_kernels import EncoderDropout
+from hf_encoders.models.encoder_kernels import EncoderDropout
 from hf_encoders.models.encoder_tokens import flat_tokens
 from tests.models.tiny import BASE_MODELS, NO_DROPOUT, WITH_RELATIVE, packed, right_padded, tiny_config
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from hf_encoders.models import encoder_cpu_kernels
-from hf_encoders.models.encoder_cpu_kernels import (
+from hf_encoders.models import encoder_kernels
+from hf_encoders.models.encoder_kernels import (
     EncoderDropout,
     attend_with_dropout,
     random_bits,
@@ -254,7 +254,7 @@ def test_attention_with_a_mask_of_ones_is_torchs_kernel(
     def ones(bits: torch.Tensor, probability: float, dtype: torch.dtype) -> torch.Tensor:
         return torch.ones(bits.shape, dtype=dtype)
 
-    monkeypatch.setattr(encoder_cpu_kernels, "scaled_mask", ones)
+    monkeypatch.setattr(encoder_kernels, "scaled_mask", ones)
     heads = heads_of(lengths, dtype, requires_grad=True)
     got = attend_with_dropout(*heads, lengths, 0.7, 0.25)
     expected = one_call_a_sequence(heads, lengths, 0.7)
@@ -272,7 +272,7 @@ def test_attention_is_the_formula_with_the_weights_that_were_drawn(
     if not has_private_name:
         monkeypatch.delattr(torch, "_softmax_backward_data")
     bits = torch.randint(-STEPS // 2, STEPS // 2, (sum(3 * length**2 for length in lengths),)).to(torch.int16)
-    monkeypatch.setattr(encoder_cpu_kernels, "random_bits", lambda shape, _: bits.view(shape).clone())
+    monkeypatch.setattr(encoder_kernels, "random_bits", lambda shape, _: bits.view(shape).clone())
     heads, masks = heads_of(lengths, requires_grad=True), scaled_mask(bits, 0.25, torch.float64)
     contexts = []
     sizes = [3 * length**2 for length in lengths]
@@ -300,7 +300,7 @@ def test_expected_attention_is_that_without_dropout() -> None:
 def test_attention_of_bfloat16_is_computed_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     """With autocast or without: only the result is rounded, to 2^-8 of itself."""
     bits = random_bits((3 * 49,), 5)
-    monkeypatch.setattr(encoder_cpu_kernels, "random_bits", lambda shape, _: bits.view(shape).clone())
+    monkeypatch.setattr(encoder_kernels, "random_bits", lambda shape, _: bits.view(shape).clone())
     heads = heads_of([7], torch.bfloat16)
     expected = attend_with_dropout(*heads.float(), [7], 0.5, 0.25)
     for enabled in (False, True):
@@ -339,9 +339,9 @@ def test_a_seed_repeats_a_training_step_bit_for_bit(model_class: type[PreTrained
 
 
 def test_torchs_own_operations_run_where_torch_cannot_say_that_it_transforms(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert encoder_cpu_kernels.is_eager()
+    assert encoder_kernels.is_eager()
     monkeypatch.delattr(torch._C, "_are_functorch_transforms_active")
-    assert not encoder_cpu_kernels.is_eager()
+    assert not encoder_kernels.is_eager()
 
 
 @pytest.mark.parametrize("kind", ["full", "ragged"])

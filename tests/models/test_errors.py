@@ -8,7 +8,7 @@ from transformers import PreTrainedModel
 
 from hf_encoders import HfeBertForNextSentencePrediction, HfeBertForPreTraining, HfeBertModel, HfeRobertaModel
 from hf_encoders.models.encoder_attention import EncoderSelfAttention
-from hf_encoders.models.encoder_relative_attention import RelativeAttention
+from hf_encoders.models.encoder_two_streams import RelativeAttention
 from tests.models.tiny import (
     BASE_MODELS,
     CLASSIFIERS,

@@ -9,9 +9,8 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from hf_encoders.models import encoder_cpu_kernels, encoder_linear_loss
-from hf_encoders.models.encoder_linear_loss import linear_classification_sums
-from hf_encoders.models.encoder_losses import ObjectiveSums, classification_sums
+from hf_encoders.models import encoder_kernels, encoder_losses
+from hf_encoders.models.encoder_losses import ObjectiveSums, classification_sums, linear_classification_sums
 from tests.models.tiny import MASKED_LM, PRETRAINING, right_padded, tiny_model
 
 
@@ -27,8 +26,8 @@ def cut_into(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
     """Set how many items of `CLASSES` scores are a chunk and a block."""
 
     def cut(chunk: int, block: int) -> None:
-        monkeypatch.setattr(encoder_linear_loss, "CHUNK_SCORES", chunk * CLASSES)
-        monkeypatch.setattr(encoder_cpu_kernels, "CACHED_NUMBERS", block * CLASSES)
+        monkeypatch.setattr(encoder_losses, "CHUNK_SCORES", chunk * CLASSES)
+        monkeypatch.setattr(encoder_kernels, "CACHED_NUMBERS", block * CLASSES)
 
     return cut
 
@@ -362,7 +361,7 @@ def test_models_never_hold_the_scores_of_all_predicted_tokens(
     model_class: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """97 classes, 40 predicted tokens, 4 a chunk: all scores would be the largest tensor by far."""
-    monkeypatch.setattr(encoder_linear_loss, "CHUNK_SCORES", 4 * 97)
+    monkeypatch.setattr(encoder_losses, "CHUNK_SCORES", 4 * 97)
     model = tiny_model(model_class, vocab_size=97).train()
     batch = right_padded(model.config, (11, 9, 11, 9))
     labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
@@ -374,7 +373,7 @@ def test_models_never_hold_the_scores_of_all_predicted_tokens(
 @pytest.mark.parametrize("model_class", MASKED_LM)
 def test_chunks_and_logits_give_one_loss(model_class: type, monkeypatch: pytest.MonkeyPatch) -> None:
     """With `return_logits=True` every score is computed; without, chunk by chunk."""
-    monkeypatch.setattr(encoder_linear_loss, "CHUNK_SCORES", 4 * 41)
+    monkeypatch.setattr(encoder_losses, "CHUNK_SCORES", 4 * 41)
     model = tiny_model(model_class, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0).double().train()
     batch = right_padded(model.config, (11, 9, 11, 9))
     labels = batch["input_ids"].masked_fill(torch.rand(4, 11) < 0.4, -100)

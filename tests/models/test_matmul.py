@@ -8,10 +8,15 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 from transformers.activations import ACT2FN
 
-from hf_encoders.models import encoder_cpu_kernels
+from hf_encoders.models import encoder_kernels
 from hf_encoders.models.encoder_blocks import activation as activation_of
-from hf_encoders.models.encoder_cpu_kernels import matmul_dtype, num_padding_rows, with_padding_rows
-from hf_encoders.models.encoder_recompute import is_bare_linear, project
+from hf_encoders.models.encoder_kernels import (
+    is_bare_linear,
+    matmul_dtype,
+    num_padding_rows,
+    project,
+    with_padding_rows,
+)
 from tests.models.tiny import MASKED_LM, right_padded, tiny_model
 
 
@@ -145,7 +150,7 @@ def plainly(linear: nn.Module, rows: torch.Tensor, activation: nn.Module | None)
 def test_a_projection_is_linear_of_the_activation(
     dtype: torch.dtype, activation: nn.Module | None, autocast: bool, width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(encoder_cpu_kernels, "TRANSPOSED_WIDTH", width)
+    monkeypatch.setattr(encoder_kernels, "TRANSPOSED_WIDTH", width)
     with torch.autocast("cpu", BF16, enabled=autocast):
         got, expected = (with_gradients(f, dtype, activation) for f in (project, plainly))
     is_16_bit = dtype == BF16 or (autocast and dtype == torch.float32)

@@ -19,12 +19,16 @@ from hf_encoders import (
     SentenceBlocks,
     get_objective,
 )
-from hf_encoders.models import encoder_linear_loss
+from hf_encoders.models import encoder_losses
 from hf_encoders.models.modeling_electra import detection_sums
 from hf_encoders.objectives import presets, rtd
 from hf_encoders.objectives.masking import Masking
-from hf_encoders.objectives.replaced_tokens import REPLACEMENT, DataCollatorForReplacedTokenDetection
-from hf_encoders.objectives.rtd import ReplacedTokenDetectionModel, sampled_tokens
+from hf_encoders.objectives.rtd import (
+    REPLACEMENT,
+    DataCollatorForReplacedTokenDetection,
+    ReplacedTokenDetectionModel,
+    sampled_tokens,
+)
 from hf_encoders.publishing.files import GENERATOR_FOLDER, published_files
 from tests.corpus.corpora import TINY_MODEL, make_dataset, random_documents
 from tests.training.tiny import NO_DROPOUT, make_tokenizer
@@ -94,7 +98,7 @@ def test_samples_take_the_places_of_all_predicted_tokens():
 def test_scores_are_held_a_chunk_at_a_time(monkeypatch):
     model, batch = make_model(), make_batch()
     expected, sizes = model(**batch).corrupted_ids, []
-    monkeypatch.setattr(encoder_linear_loss, "CHUNK_SCORES", 60 * 7)
+    monkeypatch.setattr(encoder_losses, "CHUNK_SCORES", 60 * 7)
 
     def recorded(scores: torch.Tensor, random_bits: torch.Tensor) -> torch.Tensor:
         sizes.append(scores.numel())

@@ -4,9 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from hf_encoders.models import encoder_linear_loss
-from hf_encoders.objectives.soft_targets import linear_soft_target_sums, soft_target_sums
-from hf_encoders.objectives.teacher import cosine_sums
+from hf_encoders.models import encoder_losses
+from hf_encoders.objectives.teacher import cosine_sums, linear_soft_target_sums, soft_target_sums
 
 
 # Scores and hidden states of three tokens; the sums were computed with torch's `KLDivLoss`, `CrossEntropyLoss` and
@@ -44,7 +43,7 @@ def projections(classes: int, width: int, dtype: torch.dtype) -> tuple[nn.Linear
 @pytest.mark.parametrize("chunk", [1, 40, 130, 10**6])
 def test_chunks_are_the_plain_formula(items: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Value and gradients, whatever the number of items in a chunk of `chunk` scores."""
-    monkeypatch.setattr(encoder_linear_loss, "CHUNK_SCORES", chunk)
+    monkeypatch.setattr(encoder_losses, "CHUNK_SCORES", chunk)
     student, teacher = projections(19, 6, torch.float64)
     hidden = torch.randn(items, 6, dtype=torch.float64)
     of_teacher = torch.randn(items, 9, dtype=torch.float64)
@@ -63,7 +62,7 @@ def test_chunks_are_the_plain_formula(items: int, chunk: int, monkeypatch: pytes
 
 
 def test_gradients_by_finite_differences(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoder_linear_loss, "CHUNK_SCORES", 40)
+    monkeypatch.setattr(encoder_losses, "CHUNK_SCORES", 40)
     student, teacher = projections(11, 5, torch.float64)
     of_teacher = torch.randn(9, 8, dtype=torch.float64)
 
@@ -78,7 +77,7 @@ def test_gradients_by_finite_differences(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_never_more_than_a_chunk_of_each_models_scores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoder_linear_loss, "CHUNK_SCORES", 100)
+    monkeypatch.setattr(encoder_losses, "CHUNK_SCORES", 100)
     student, teacher = projections(20, 2, torch.float32)  # transposed weights have 2 and 5 rows
     sizes = []
 

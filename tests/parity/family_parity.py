@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers.integrations.neftune import activate_neftune
 
-from hf_encoders.models import encoder_attention, encoder_cpu_kernels
+from hf_encoders.models import encoder_attention, encoder_kernels
 from tests.parity.parity_with_transformers import (
     BATCHES,
     as_choices,
@@ -92,7 +92,7 @@ class FamilyParity:
 
         With torch's own masks, that is; which of ours fall where is all the same code.
         """
-        for module in (encoder_attention, encoder_cpu_kernels):
+        for module in (encoder_attention, encoder_kernels):
             monkeypatch.setattr(module, "samples_16_bits", lambda tensor, probability: False)
         config = make_config(head[0], 13, self.fields)
         batch = make_batch("full", config, rows=6)

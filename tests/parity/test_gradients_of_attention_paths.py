@@ -12,7 +12,7 @@ import torch
 from transformers import AlbertForMaskedLM, BertForMaskedLM, PreTrainedModel, RobertaForMaskedLM
 
 from hf_encoders import HfeAlbertForMaskedLM, HfeBertForMaskedLM, HfeRobertaForMaskedLM
-from hf_encoders.models import encoder_attention, encoder_cpu_kernels
+from hf_encoders.models import encoder_attention, encoder_kernels
 from hf_encoders.models.encoder_attention import EncoderSelfAttention
 from tests.parity.parity_with_transformers import (
     ROW_LENGTH,
@@ -151,7 +151,7 @@ def test_the_written_out_kernel_that_drops_weights(
     def ones(bits: torch.Tensor, probability: float, dtype: torch.dtype) -> torch.Tensor:
         return torch.ones(bits.shape, dtype=dtype)
 
-    monkeypatch.setattr(encoder_cpu_kernels, "scaled_mask", ones)
+    monkeypatch.setattr(encoder_kernels, "scaled_mask", ones)
     ours, stock = training_pair(head, "sdpa", attention_probs_dropout_prob=0.2)
     batch = labelled(kind, ours.config)
     compare(ours, stock, [ours(**batch).loss, stock.eval()(**batch).loss], 1e-5)

@@ -44,7 +44,7 @@ def run_on_import(path: Path, code: str) -> None:
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("name", ["modeling_bert.py", "encoder_cpu_kernels.py", "question_answering_pipeline.py"])
+@pytest.mark.parametrize("name", ["modeling_bert.py", "encoder_kernels.py", "question_answering_pipeline.py"])
 def test_code_that_is_not_the_package_s_own_is_not_run(directory, name, forked_loads):
     """Publishing runs `check_directory`, which runs `check_loading`."""
     trace = directory.parent / "trace"

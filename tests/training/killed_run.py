@@ -27,8 +27,7 @@ from hf_encoders import (
     ReusedChunks,
     SentenceBlocks,
 )
-from hf_encoders.objectives.replaced_tokens import DataCollatorForReplacedTokenDetection
-from hf_encoders.objectives.rtd import ReplacedTokenDetectionModel
+from hf_encoders.objectives.rtd import DataCollatorForReplacedTokenDetection, ReplacedTokenDetectionModel
 from tests.corpus.corpora import TINY_MODEL, equal_documents
 from tests.families import fields_of
 from tests.training.tiny import make_tokenizer, training_arguments

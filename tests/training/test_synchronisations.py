@@ -10,7 +10,7 @@ import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from hf_encoders.models import encoder_attention
-from hf_encoders.models.encoder_linear_loss import _num_correct
+from hf_encoders.models.encoder_losses import _num_correct
 from hf_encoders.models.encoder_tokens import places_of
 from tests.training import killed_run, launched_steps
 from tests.training.on_cuda import CUDA, CountedWaits, OnDevice

@@ -20,8 +20,7 @@ from hf_encoders import (
     PreTrainingTrainer,
     SentenceBlocks,
 )
-from hf_encoders.objectives.replaced_tokens import DataCollatorForReplacedTokenDetection
-from hf_encoders.objectives.rtd import ReplacedTokenDetectionModel
+from hf_encoders.objectives.rtd import DataCollatorForReplacedTokenDetection, ReplacedTokenDetectionModel
 from tests.corpus.corpora import TINY_MODEL, equal_documents
 from tests.training.tiny import NO_DROPOUT, training_arguments
 

@@ -15,9 +15,8 @@ import torch
 from transformers import PreTrainedModel
 
 import hf_encoders
-from hf_encoders.models import encoder_linear_loss, encoder_recompute
-from hf_encoders.models.encoder_linear_loss import linear_classification_sums
-from hf_encoders.models.encoder_losses import classification_sums
+from hf_encoders.models import encoder_kernels, encoder_losses
+from hf_encoders.models.encoder_losses import classification_sums, linear_classification_sums
 from tests.accelerator.stand_in import cuda_on_cpu
 from tests.accelerator.stand_in.cuda_on_cpu import Cuda, OnCuda, counts
 from tests.models.tiny import HEAD_DROPOUTS, NO_DROPOUT, packed, right_padded, tiny_config
@@ -30,7 +29,7 @@ PRECISIONS = ("float32", "autocast", "bfloat16")
 
 def is_bare_linear(module: torch.nn.Module) -> bool:
     """But for the type of the weight, which is a subclass here."""
-    return type(module) is torch.nn.Linear and encoder_recompute.is_bare(module)
+    return type(module) is torch.nn.Linear and encoder_kernels.is_bare(module)
 
 
 def batch_of(model: PreTrainedModel, layout: str) -> dict[str, torch.Tensor]:
@@ -125,7 +124,7 @@ def error_of_scaled_float16() -> float:
 def main(*names: str) -> None:
     torch.set_num_threads(1)
     cuda_on_cpu.install()
-    encoder_recompute.is_bare_linear = encoder_linear_loss.is_bare_linear = is_bare_linear
+    encoder_kernels.is_bare_linear = encoder_losses.is_bare_linear = is_bare_linear
 
     def report(name: str, *case: Any, **fields: Any) -> None:
         try:
