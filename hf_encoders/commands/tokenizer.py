@@ -9,23 +9,19 @@ package is not installed; `hf-encoders corpus` takes it as `--tokenizer DIR`.
 """
 
 import argparse
-import sys
-import time
 from pathlib import Path
 
 from hf_encoders.corpus.text_files import check_text_files
 from hf_encoders.corpus.text_options import add_text_arguments, check_text
 from hf_encoders.inputs import check_name_or_path, check_packages
-from hf_encoders.registration import config_class_of, family_names, vocabulary_kinds
+from hf_encoders.registration import family_names, vocabulary_kinds
 from hf_encoders.source_literals import constant
-from hf_encoders.writing import check_folder, locked
+from hf_encoders.writing import check_folder
 
 
 SIZES_FILE = constant("corpus.tokenizer_command", "SIZES_FILE")
+ADDED = constant("corpus.tokenizer_command", "ADDED")
 HELD_OUT_BYTES = constant("corpus.word_counts", "HELD_OUT_BYTES")
-ADDED = 1000  # default number of entries that --extend adds
-# Options without effect on a tokenizer that is extended, besides those of learning, with their defaults.
-OF_PIPELINE = {"lowercase": False, "strip_accents": False, "max_length": 512}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--add",
         type=int,
         metavar="N",
-        help="with --extend: entries to add at most, those that save most tokens of the text (default: 1000)",
+        help=f"with --extend: entries to add at most, those that save most tokens of the text (default: {ADDED})",
     )
     parser.add_argument(
         "--keep",
@@ -171,132 +167,7 @@ def check(arguments: argparse.Namespace) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Train, measure and save."""
-    import transformers
+    """Train, extend or convert, and save."""
+    from hf_encoders.corpus.tokenizer_command import run
 
-    from hf_encoders.corpus.tokenizer_command import (
-        check_arguments,
-        check_output,
-        convert,
-        documents_of,
-        report_of,
-        save_with_report,
-        settings_of,
-        sources_of,
-    )
-    from hf_encoders.corpus.tokenizer_report import sizes_table
-    from hf_encoders.corpus.tokenizer_training import (
-        pipeline_options,
-        tokenizer_of_words,
-        untrained_tokenizer,
-    )
-    from hf_encoders.corpus.word_counts import count_selected_text
-    from hf_encoders.objectives.mixture import Sampling
-
-    if arguments.extend is not None:
-        return extend(arguments)
-    for name in ("add", "keep"):
-        if getattr(arguments, name) is not None:
-            raise ValueError(f"--{name} is for --extend DIR_OR_NAME: leave it out.")
-    config_class = config_class_of(vocabulary_kinds()[arguments.kind][0] if arguments.kind else arguments.family)
-    if arguments.from_sentencepiece is not None:
-        return convert(arguments, config_class)
-    arguments.kind = config_class.VOCABULARY_KIND
-    one_size = config_class.vocab_size if arguments.vocab_size is None else arguments.vocab_size
-    sizes = arguments.compare_sizes or [one_size]
-    output = Path(arguments.output)
-    folders = [output / str(size) for size in sizes] if arguments.compare_sizes else [output]
-    options = pipeline_options(config_class, not arguments.cased, arguments.strip_accents)
-    check_arguments(arguments, sizes, options)
-    for folder in folders:
-        check_output(folder, arguments.overwrite)
-    arguments.until_end.enter_context(locked(output, "--output", wait=False))
-    transformers.logging.set_verbosity_error()
-
-    began = time.perf_counter()
-    sources = sources_of(arguments)
-    limit = None if arguments.limit is None else max(int(arguments.limit * 1e6), 1)
-    untrained, sampling = untrained_tokenizer(config_class, options), Sampling(arguments.sampling_alpha)
-    counted = count_selected_text(sources, documents_of, untrained, arguments.held_out, limit, sampling)
-    counting_seconds = time.perf_counter() - began
-    tokenizers, reports = [], []
-    for size in sizes:
-        print(f"learning {size:,} entries from {len(counted.words):,} distinct words", file=sys.stderr)
-        began = time.perf_counter()
-        coverage = arguments.character_coverage
-        learned = tokenizer_of_words(counted.words, config_class, size, arguments.max_length, options, coverage)
-        seconds = counting_seconds, time.perf_counter() - began
-        tokenizers.append(learned)
-        reports.append(report_of(learned, settings_of(arguments, size, options), sources, counted, seconds))
-    for learned, report, folder in zip(tokenizers, reports, folders, strict=True):  # none, if one size is refused
-        save_with_report(learned, report, folder)
-    if arguments.compare_sizes:
-        table = sizes_table(reports)
-        (output / SIZES_FILE).write_text(table + "\n", encoding="utf-8")
-        print(table)
-        print("\n".join(f"warning: {warning}" for warning in dict.fromkeys(w for r in reports for w in r.warnings)))
-    else:
-        print(reports[0])
-        print(f"AutoTokenizer.from_pretrained({str(output)!r}) loads it")
-    return 0
-
-
-def extend(arguments: argparse.Namespace) -> int:
-    """Add entries to the tokenizer of a checkpoint, and their rows to its model."""
-    import transformers
-
-    from hf_encoders.corpus.extension import Checkpoint, extend_checkpoint
-    from hf_encoders.corpus.tokenizer_command import (
-        OF_LEARNING,
-        check_limit,
-        check_output,
-        documents_of,
-        reading_of,
-        settings_of,
-        some_lines,
-        sources_of,
-    )
-    from hf_encoders.corpus.word_counts import count_selected_text
-    from hf_encoders.objectives.mixture import Sampling
-    from hf_encoders.runs.train import some_of
-
-    if arguments.from_sentencepiece is not None:
-        raise ValueError("--extend adds entries for text, and --from-sentencepiece reads none: give --input instead.")
-    number = ADDED if arguments.add is None else arguments.add
-    if number < 1:
-        raise ValueError(f"--add {number} must be at least 1.")
-    for name, default in {**OF_LEARNING, **OF_PIPELINE}.items():
-        if getattr(arguments, name) != default:
-            option = name.replace("_", "-")
-            raise ValueError(f"--{option} is for a new tokenizer, and --extend keeps the checkpoint's: leave it out.")
-    check_limit(arguments)
-    output, source = Path(arguments.output), arguments.extend
-    check_output(output, arguments.overwrite)
-    checkpoint = Checkpoint.of(source, "--extend")
-    if not checkpoint.tokenizer.is_fast:
-        raise ValueError(
-            f"--extend {source!r}: {type(checkpoint.tokenizer).__name__} is written in Python, and only "
-            "tokenizers with a tokenizer.json can be extended: use hf-encoders adapt with its own entries."
-        )
-    if checkpoint.model is not None and (unused := checkpoint.model.unused_head_weights):
-        print(
-            f"Weights of the checkpoint that {checkpoint.auto_class} does not have are left out: {some_of(unused)}. "
-            "To keep them, write in its config.json (architectures) the class that has them, such as "
-            "BertForPreTraining.",
-            flush=True,
-        )
-    arguments.until_end.enter_context(locked(output, "--output", wait=False))
-    transformers.logging.set_verbosity_error()
-
-    sources = sources_of(arguments)
-    limit = None if arguments.limit is None else max(int(arguments.limit * 1e6), 1)
-    sampling = Sampling(arguments.sampling_alpha)
-    kept = None if arguments.keep is None else some_lines(arguments)
-    text = count_selected_text(sources, documents_of, checkpoint.tokenizer, arguments.held_out, limit, sampling)
-    print(f"choosing {number:,} entries from {len(text.words):,} distinct words", file=sys.stderr)
-    name = Path(source).name if Path(source).is_dir() else source  # the folder may be pushed: no paths
-    settings = {"extend": name, "add": number, **settings_of(arguments, 0, {})}
-    report = extend_checkpoint(checkpoint, text, number, output, kept, settings, reading_of(sources, text))
-    print(report)
-    print(f"{checkpoint.auto_class}.from_pretrained({str(output)!r}) loads it")
-    return 0
+    return run(arguments)

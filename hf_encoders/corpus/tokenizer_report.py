@@ -8,12 +8,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.corpus.report import reading_rows, reading_warnings
-from hf_encoders.corpus.sentence_encoding import SENTENCES_PER_CALL, make_encoder
 from hf_encoders.corpus.tokenizer_training import padded_vocab_size
+from hf_encoders.corpus.word_counts import LINES_PER_BATCH
 from hf_encoders.corpus.word_starts import UNSPACED_NAMES
 from hf_encoders.publishing.secrets import published
 from hf_encoders.writing import markdown_table, text_table
@@ -40,45 +39,36 @@ class TokenizerStatistics:
     unknown_share: float
     tokens_per_word: float | None  # also known as fertility; `None` without words
     characters_per_token: float  # spaces included
+    bytes_per_token: float  # of UTF-8
     used_share: float  # of the entries without special tokens that occur in the tokenized training text
     often_used_share: float  # that occur 100 times or more
     embedding_parameters: dict[str, int]  # width to rows × width, the word embeddings; the MLM decoder shares them
 
+    def length_cells(self) -> tuple[str, str]:
+        """Return tokens per word and characters per token for tables."""
+        per_word = "-" if self.tokens_per_word is None else f"{self.tokens_per_word:.3f}"
+        return per_word, f"{self.characters_per_token:.3f}"
 
-@dataclass(frozen=True)
-class SourceStatistics:
-    """Statistics of a tokenizer on the text of one of several sources; shares are in [0, 1]."""
+
+@dataclass(frozen=True, kw_only=True)
+class SourceStatistics(TokenizerStatistics):
+    """Statistics of a tokenizer on one of several sources."""
 
     megabytes: float  # 10**6 bytes of UTF-8 trained on
     share: float  # of the training text that the source counted as
     is_held_out: bool  # whether the rest was measured on held-out text
-    unknown_share: float
-    tokens_per_word: float | None
-    characters_per_token: float
-    bytes_per_token: float  # of UTF-8
-    used_share: float  # of the entries, in the source's training text
-
-
-def source_statistics(
-    tokenizer: PreTrainedTokenizerBase, lines: Sequence[str], words: dict[str, int], **about: Any
-) -> SourceStatistics:
-    """Measure a tokenizer on lines of a source, given the source's training `words`; `about` are the other fields."""
-    one = tokenizer_statistics(tokenizer, lines, words)
-    names = ("unknown_share", "tokens_per_word", "characters_per_token", "used_share")
-    bytes_per_token = sum(len(line.encode()) for line in lines) / one.tokens
-    return SourceStatistics(**about, bytes_per_token=bytes_per_token, **{name: getattr(one, name) for name in names})
 
 
 def tokenizer_statistics(
-    tokenizer: PreTrainedTokenizerBase, lines: Sequence[str], words: dict[str, int]
+    tokenizer: PreTrainedTokenizerBase, lines: Sequence[str], words: Mapping[str, int]
 ) -> TokenizerStatistics:
     """Measure a fast tokenizer on held-out `lines`, given its training `words` from `count_words`."""
-    encode = make_encoder(tokenizer)
     tokens = unknown = 0
-    for begin in range(0, len(lines), SENTENCES_PER_CALL):
-        ids = encode(list(lines[begin : begin + SENTENCES_PER_CALL])).tokens
-        tokens += len(ids)
-        unknown += int(np.count_nonzero(ids == tokenizer.unk_token_id))
+    for begin in range(0, len(lines), LINES_PER_BATCH):
+        batch = list(lines[begin : begin + LINES_PER_BATCH])
+        for encoding in tokenizer.backend_tokenizer.encode_batch_fast(batch, add_special_tokens=False):
+            tokens += len(encoding.ids)
+            unknown += encoding.ids.count(tokenizer.unk_token_id)
     if tokens == 0:
         raise ValueError("lines give no token: measure on text.")
     num_words = None if _is_unspaced(lines) else sum(len(line.split()) for line in lines)
@@ -96,6 +86,7 @@ def tokenizer_statistics(
         unknown_share=unknown / tokens,
         tokens_per_word=None if num_words is None else tokens / max(num_words, 1),
         characters_per_token=sum(map(len, lines)) / tokens,
+        bytes_per_token=sum(len(line.encode()) for line in lines) / tokens,
         used_share=sum(counts[i] > 0 for i in ordinary) / max(len(ordinary), 1),
         often_used_share=sum(counts[i] >= OFTEN for i in ordinary) / max(len(ordinary), 1),
         embedding_parameters={str(width): rows * width for width in WIDTHS},
@@ -103,12 +94,11 @@ def tokenizer_statistics(
 
 
 def _is_unspaced(lines: Sequence[str]) -> bool:
-    """Whether much of a text is in scripts without spaces."""
+    """Return whether much of a text is in scripts without spaces."""
     counts = Counter(character for line in lines for character in line)
     letters = {character: count for character, count in counts.items() if character.isalpha()}
-    names = {character: unicodedata.name(character, "") for character in letters}
-    unspaced = sum(count for letter, count in letters.items() if names[letter].startswith(UNSPACED_NAMES))
-    return unspaced > MUCH_UNSPACED * sum(letters.values())
+    unspaced = (count for letter, count in letters.items() if unicodedata.name(letter, "").startswith(UNSPACED_NAMES))
+    return sum(unspaced) > MUCH_UNSPACED * sum(letters.values())
 
 
 @dataclass(frozen=True)
@@ -124,11 +114,6 @@ class TokenizerReport:
     versions: dict[str, str]
     reading: dict[str, Any] = field(default_factory=dict)  # as in `CorpusReport`
     sources: dict[str, SourceStatistics] = field(default_factory=dict)  # by name; empty for text without names
-
-    def save(self, directory: Path) -> None:
-        """Write `tokenizer_report.json`, with base names for paths because the folder may be pushed."""
-        text = json.dumps(published(asdict(self)), indent=2, ensure_ascii=False)
-        (directory / REPORT_FILE).write_text(text + "\n", encoding="utf-8")
 
     @property
     def warnings(self) -> list[str]:
@@ -154,59 +139,51 @@ class TokenizerReport:
     def __str__(self) -> str:
         counts, run = self.statistics, self.run
         where = "held out" if self.is_held_out else "trained on"
-        parameters = ", ".join(
-            f"{n / 1e6:,.2f} M at width {width}" for width, n in counts.embedding_parameters.items()
-        )
+        per_word, per_token = counts.length_cells()
+        length = ("tokens per word", f"{per_word} ({where}, {counts.words or 0:,} words)")
+        if counts.words is None:
+            per_character = f"{1 / counts.characters_per_token:.3f}"
+            length = ("tokens per character", f"{per_character} ({where}; a script without spaces)")
+        parameters = (f"{n / 1e6:,.2f} M at width {width}" for width, n in counts.embedding_parameters.items())
         rows = [
             ("entries", f"{counts.entries:,}; a model's vocab_size: {counts.rows:,}"),
             ("unknown tokens", f"{counts.unknown_share:.3%} ({where})"),
-            _length_row(counts, where),
-            ("characters per token", f"{counts.characters_per_token:.3f} ({where})"),
+            length,
+            ("characters per token", f"{per_token} ({where})"),
             ("entries used", f"{counts.used_share:.1%}; {OFTEN} times or more: {counts.often_used_share:.1%}"),
-            ("embedding parameters", parameters),
+            ("embedding parameters", ", ".join(parameters)),
             ("trained on", f"{run['megabytes']:,.1f} MB, {run['distinct_words']:,} distinct words"),
             ("time", f"{run['counting_seconds']:,.1f} s to count, {run['learning_seconds']:,.1f} s to learn"),
             *reading_rows(self.reading),
         ]
-        tables = [text_table(rows)] + ([sources_table(self.sources)] if self.sources else [])
+        tables = [text_table(rows)] + ([_sources_table(self.sources)] if self.sources else [])
         return "\n".join([*tables, *(f"warning: {warning}" for warning in self.warnings)])
 
 
-def sources_table(sources: Mapping[str, SourceStatistics]) -> str:
-    """A table with a row per source."""
+def save_report(report: Any, directory: Path) -> None:
+    """Write a report, a dataclass, into `tokenizer_report.json`; the folder may be pushed, so paths are redacted."""
+    text = json.dumps(published(asdict(report)), indent=2, ensure_ascii=False)
+    (directory / REPORT_FILE).write_text(text + "\n", encoding="utf-8")
+
+
+def _sources_table(sources: Mapping[str, SourceStatistics]) -> str:
+    """Return a table with a row per source."""
     rows = [("source", "MB", "share", "unknown", "tokens per word", "characters per token", "bytes per token", "used")]
-    for name, one in sources.items():
-        per_word = "-" if one.tokens_per_word is None else f"{one.tokens_per_word:.3f}"
-        lengths = f"{one.characters_per_token:.3f}", f"{one.bytes_per_token:.3f}"
-        shares = f"{one.megabytes:,.1f}", f"{one.share:.1%}", f"{one.unknown_share:.3%}"
-        rows.append((name, *shares, per_word, *lengths, f"{one.used_share:.1%}"))
+    for name, counts in sources.items():
+        shares = f"{counts.megabytes:,.1f}", f"{counts.share:.1%}", f"{counts.unknown_share:.3%}"
+        lengths = *counts.length_cells(), f"{counts.bytes_per_token:.3f}"
+        rows.append((name, *shares, *lengths, f"{counts.used_share:.1%}"))
     return text_table(rows, "<>")
 
 
-def _length_row(counts: TokenizerStatistics, where: str) -> tuple[str, str]:
-    """Tokens per word, or per character in scripts without spaces."""
-    if counts.tokens_per_word is None:
-        return "tokens per character", f"{1 / counts.characters_per_token:.3f} ({where}; a script without spaces)"
-    return "tokens per word", f"{counts.tokens_per_word:.3f} ({where}, {counts.words:,} words)"
-
-
 def sizes_table(reports: Sequence[TokenizerReport]) -> str:
-    """A Markdown table with one row per vocabulary."""
+    """Return a Markdown table with one row per vocabulary."""
     names = ["entries", "vocab_size", "unknown", "tokens per word", "characters per token", "used", f"{OFTEN} times +"]
     rows = [[*names, *(f"M parameters, width {width}" for width in WIDTHS), "s"]]
     for report in reports:
-        one = report.statistics
-        rows.append(
-            [
-                f"{one.entries:,}",
-                f"{one.rows:,}",
-                f"{one.unknown_share:.3%}",
-                "-" if one.tokens_per_word is None else f"{one.tokens_per_word:.3f}",
-                f"{one.characters_per_token:.3f}",
-                f"{one.used_share:.1%}",
-                f"{one.often_used_share:.1%}",
-                *(f"{one.embedding_parameters[str(width)] / 1e6:.2f}" for width in WIDTHS),
-                f"{report.run['learning_seconds']:.1f}",
-            ]
-        )
+        counts = report.statistics
+        sizes = f"{counts.entries:,}", f"{counts.rows:,}", f"{counts.unknown_share:.3%}"
+        used = f"{counts.used_share:.1%}", f"{counts.often_used_share:.1%}"
+        parameters = (f"{counts.embedding_parameters[str(width)] / 1e6:.2f}" for width in WIDTHS)
+        rows.append([*sizes, *counts.length_cells(), *used, *parameters, f"{report.run['learning_seconds']:.1f}"])
     return markdown_table(rows, ">")

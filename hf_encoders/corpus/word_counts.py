@@ -1,24 +1,17 @@
-"""Counts of the distinct words of a text, as a tokenizer's normalizer and pre-tokenizer find them.
+"""Count the distinct words of a text, as a tokenizer's normalizer and pre-tokenizer find them.
 
-Vocabularies are learned from these alone. Counting, done by `tokenizers`, takes by far the longest on large text, and
-is done once for any number of vocabularies.
+Vocabularies are learned from these counts alone. Counting, done by `tokenizers`, takes by far the longest on large
+text, and is done once for any number of vocabularies.
 
-The part of a text that a tokenizer is trained on, and the part held out to measure it.
-
-Passages (documents, or `LINES_PER_PASSAGE` lines of longer ones) are taken evenly from the text, which may be sorted.
-
-Words of several sources, counted as in a text that has a given share of each.
-
-Source of the rule: XLM (arXiv 1901.07291, section 3.1) learns its BPE on sentences sampled with shares of size ** 0.5.
-Differs from it in: nothing is sampled. Vocabularies are learned from counts of words, so the counts of each source are
-multiplied instead: all text counts, without the noise of a sample, and a source that should come more often than it is
-long is not repeated.
+The words of several sources are counted as in a text that has a given share of each. XLM (arXiv 1901.07291, section
+3.1) learns its BPE on sentences sampled with shares of size ** 0.5. Here nothing is sampled: the counts of each source
+are multiplied instead, so that all text counts, without the noise of a sample.
 """
 
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
@@ -27,11 +20,13 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.corpus.sampling import Sampling
 from hf_encoders.corpus.segmentation import replace_lone_surrogates
-from hf_encoders.corpus.shards import Reading
-from hf_encoders.corpus.sources import TextSource
 
 
 LINES_PER_BATCH = 1000  # normalized and pre-tokenized at once
+LINES_PER_PASSAGE = 100
+FIRST_HELD_OUT = 10  # passages; fewer are all trained on, and measured too
+HELD_OUT_BYTES = 10_000_000  # at most: they are kept in memory
+SAMPLE_BYTES = 1_000_000
 
 
 def count_words(lines: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
@@ -39,6 +34,9 @@ def count_words(lines: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> dic
 
     Of a word around a token that was added (`tokenizer.add_tokens`) only the rest counts: text is cut there first.
     Memory is needed for distinct words only. They are sorted by code points: the library's order is random.
+
+    Raises:
+        ValueError: If there is no word.
     """
     counting = Tokenizer(models.WordLevel({}, unk_token=""))
     if tokenizer.backend_tokenizer.normalizer is not None:
@@ -46,7 +44,8 @@ def count_words(lines: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> dic
     steps = [_without_added_tokens(tokenizer), tokenizer.backend_tokenizer.pre_tokenizer]
     counting.pre_tokenizer = pre_tokenizers.Sequence([step for step in steps if step is not None])
     trainer = trainers.WordLevelTrainer(vocab_size=1, show_progress=False)
-    counting.train_from_iterator(_batches(lines), trainer=trainer)
+    lines = map(replace_lone_surrogates, lines)
+    counting.train_from_iterator(iter(lambda: list(islice(lines, LINES_PER_BATCH)), []), trainer=trainer)
     # Only the serialized state of a trainer shows its counts.
     words = json.loads(trainer.__getstate__())["WordLevelTrainer"]["words"]
     words.pop("", None)
@@ -59,7 +58,7 @@ def count_words(lines: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> dic
 
 
 def _without_added_tokens(tokenizer: PreTrainedTokenizerBase) -> pre_tokenizers.PreTokenizer | None:
-    """A step that removes added tokens from normalized text; None if there are none.
+    """Return a step that removes added tokens from normalized text; None if there are none.
 
     Special ones are left: text hardly has them, and tokenizers in training have them too.
     """
@@ -93,7 +92,7 @@ def covered_words(words: dict[str, int], coverage: float) -> dict[str, int]:
     check_coverage(coverage)
     if coverage == 1:
         return words
-    counts = Counter()
+    counts: Counter[str] = Counter()
     for word, count in words.items():
         for character in word:
             counts[character] += count
@@ -107,27 +106,18 @@ def covered_words(words: dict[str, int], coverage: float) -> dict[str, int]:
 
 
 def repeated(words: dict[str, int], words_per_line: int = 10_000) -> Iterator[list[str]]:
-    """Lines with every word as often as it was counted: the library's trainers take text, not counts."""
+    """Yield lines with every word as often as it was counted: the library's trainers take text, not counts."""
     for word, count in words.items():
         whole, rest = divmod(count, words_per_line)
         for size in [words_per_line] * whole + [rest] * (rest > 0):
             yield " ".join([word] * size)
 
 
-def _batches(lines: Iterable[str]) -> Iterator[list[str]]:
-    lines = map(replace_lone_surrogates, lines)
-    while batch := list(islice(lines, LINES_PER_BATCH)):
-        yield batch
-
-
-LINES_PER_PASSAGE = 100
-FIRST_HELD_OUT = 10  # passages; fewer are all trained on, and measured too
-HELD_OUT_BYTES = 10_000_000  # at most: they are kept in memory
-SAMPLE_BYTES = 1_000_000
-
-
 class SelectedText:
-    """Iterates over the lines to train on, and collects those held out.
+    """Iterates over the lines to train on, and collects lines held out to measure the tokenizer.
+
+    Passages (documents, or `LINES_PER_PASSAGE` lines of longer ones) are taken evenly from the text, which may be
+    sorted.
 
     Args:
         documents (`Iterable[list[str]]`): The text.
@@ -140,7 +130,7 @@ class SelectedText:
         held_out (`list[str]`): Lines held out; empty if there were fewer than `FIRST_HELD_OUT` passages.
         sample (`list[str]`): The first lines to train on, to be measured if none were held out.
         trained_bytes, held_out_bytes (`int`): UTF-8 text to train on and held out.
-        reading (`Reading`): Lines read, and those with U+FFFD or NUL.
+        reading (`Counter`): `sentences` read, and `damaged_sentences`, with U+FFFD or NUL.
     """
 
     def __init__(
@@ -154,15 +144,19 @@ class SelectedText:
             raise ValueError(f"held_out_share={held_out_share} must be in [0, 0.5]; 0.01 holds out 1 %.")
         self.documents = documents
         self.limit_bytes = limit_bytes
-        self.is_spread = bool(limit_bytes and total_bytes)
-        self.kept_share = min(limit_bytes / total_bytes, 1.0) if self.is_spread else 1.0
+        self.kept_share = min(limit_bytes / total_bytes, 1.0) if limit_bytes and total_bytes else 1.0
         if total_bytes:
             held_out_share = min(held_out_share, HELD_OUT_BYTES / total_bytes)
         self.period = max(round(1 / held_out_share), 2) if held_out_share else 0
         self.held_out: list[str] = []
         self.sample: list[str] = []
         self.trained_bytes = self.held_out_bytes = 0
-        self.reading = Reading()
+        self.reading = Counter(sentences=0, damaged_sentences=0)
+
+    @property
+    def measured(self) -> list[str]:
+        """Lines to measure the tokenizer on: held out, or of the training text if it is too short."""
+        return self.held_out or self.sample
 
     def __iter__(self) -> Iterator[str]:
         seen = 0
@@ -189,109 +183,66 @@ class SelectedText:
 
     def _passages(self) -> Iterator[list[str]]:
         for document in self.documents:
-            self.reading = self.reading.with_document(document)
+            damaged = sum("\ufffd" in line or "\0" in line for line in document)
+            self.reading.update(sentences=len(document), damaged_sentences=damaged)
             for begin in range(0, len(document), LINES_PER_PASSAGE):
                 yield [replace_lone_surrogates(line) for line in document[begin : begin + LINES_PER_PASSAGE]]
 
 
 @dataclass
-class SourceText:
-    """The text of one source for a tokenizer: what is trained on, and its words; `""` is one without a name."""
+class CountedText:
+    """The text of all sources for a tokenizer; `""` is a source without a name."""
 
-    text: SelectedText
-    words: dict[str, int]
+    texts: dict[str, SelectedText]
+    words_of: dict[str, dict[str, int]]  # of each source
+    shares: dict[str, float]  # of each source in the text that is counted
+    words: dict[str, int]  # of all, weighted by the shares
 
     @property
     def measured(self) -> list[str]:
-        """Lines to measure the tokenizer on: held out, or of the training text if it is too short."""
-        return self.text.held_out or self.text.sample
+        """Lines of all sources to measure the tokenizer on."""
+        return [line for text in self.texts.values() for line in text.measured]
+
+    @property
+    def is_held_out(self) -> bool:
+        """Whether all measured lines are held out."""
+        return all(text.held_out for text in self.texts.values())
 
 
-@dataclass
-class CountedText:
-    """The text of all sources for a tokenizer."""
-
-    sources: dict[str, SourceText]
-    shares: dict[str, float]  # what each source counts
-    words: dict[str, int]  # of all, weighted by the shares
-
-
-def count_selected_text(
-    sources: Mapping[str, TextSource],
-    documents_of: Callable[[TextSource], Iterable[list[str]]],
+def count_texts(
+    texts: Mapping[str, SelectedText],
     tokenizer: PreTrainedTokenizerBase,
-    held_out_share: float,
-    limit_bytes: int | None,
     sampling: Sampling,
+    shares: Mapping[str, float] | None = None,
 ) -> CountedText:
-    """Count the words of sources; each has its share of the bytes, of all text or of `limit_bytes`.
+    """Count the words of sources, each of which counts as its share.
 
     Args:
-        sources (`Mapping[str, TextSource]`): By name.
-        documents_of (`Callable`): Reads a source.
-        tokenizer, held_out_share, limit_bytes: As of `count_words` and `SelectedText`.
-        sampling (`Sampling`): The shares.
+        texts (`Mapping[str, SelectedText]`): By name.
+        tokenizer (`PreTrainedTokenizerBase`): As of `count_words`.
+        sampling (`Sampling`): Gives the shares by the bytes that are read.
+        shares (`Mapping[str, float]`, *optional*): The shares, if they are known before.
 
     Raises:
         ValueError: for a source without text.
     """
-    shares = dict.fromkeys(sources, 1.0) if len(sources) == 1 else None
-    if limit_bytes is not None and shares is None:
-        shares = sampling.shares({name: source.text_bytes for name, source in sources.items()})
-    found = {}
-    for name, source in sources.items():
-        limit = None if limit_bytes is None else max(int(limit_bytes * shares[name]), 1)
-        text = SelectedText(documents_of(source), held_out_share, limit, source.text_bytes)
-        found[name] = SourceText(text, count_words_of(name, text, tokenizer))
-    sizes = {name: one.text.trained_bytes for name, one in found.items()}
-    shares = shares or sampling.shares(sizes)
-    words = weighted_words({name: one.words for name, one in found.items()}, sizes, shares)
-    return CountedText(found, shares, words)
-
-
-class CountedLines:
-    """Iterates over lines and counts their bytes in UTF-8, `num_bytes`."""
-
-    def __init__(self, lines: Iterable[str]):
-        self.lines = lines
-        self.num_bytes = 0
-
-    def __iter__(self) -> Iterator[str]:
-        for line in self.lines:
-            self.num_bytes += len(line.encode("utf-8", "replace"))
-            yield line
-
-
-def count_source_words(
-    sources: Mapping[str, Iterable[str]], tokenizer: PreTrainedTokenizerBase, alpha: float
-) -> dict[str, int]:
-    """`count_words` of several sources, each with its share of the bytes to the power `alpha`.
-
-    Raises:
-        ValueError: for a source without text, and an alpha that is not in (0, 1].
-    """
-    words, sizes = {}, {}
-    for name, lines in sources.items():
-        counted = CountedLines(lines)
-        words[name] = count_words_of(name, counted, tokenizer)
-        sizes[name] = counted.num_bytes
-    return weighted_words(words, sizes, Sampling(alpha).shares(sizes))
-
-
-def count_words_of(name: str, lines: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
-    """`count_words` of one source, whose name is in the message if it has no text; `""` for no name."""
-    try:
-        return count_words(lines, tokenizer)
-    except ValueError as error:
-        if not name:
-            raise
-        raise ValueError(f"source {name!r} has no text: check its files, or leave it out.") from error
+    words_of = {}
+    for name, text in texts.items():
+        try:
+            words_of[name] = count_words(text, tokenizer)
+        except ValueError as error:
+            if not name:
+                raise
+            raise ValueError(f"source {name!r} has no text: check its files, or leave it out.") from error
+    sizes = {name: text.trained_bytes for name, text in texts.items()}
+    shares = dict(shares or sampling.shares(sizes))
+    return CountedText(dict(texts), words_of, shares, weighted_words(words_of, sizes, shares))
 
 
 def weighted_words(
     words: Mapping[str, Mapping[str, int]], sizes: Mapping[str, int], shares: Mapping[str, float]
 ) -> dict[str, int]:
-    """Counts of the words of all sources, as in a text of these shares; sorted by code points.
+    """Return the counts of all words as in a text that has a share of each source; sorted by code points.
 
     Args:
         words (`Mapping[str, Mapping[str, int]]`): Counts of each source.
@@ -304,13 +255,10 @@ def weighted_words(
     >>> weighted_words(words, sizes={"en": 30, "de": 10}, shares={"en": 1, "de": 1})
     {'das': 6, 'in': 6, 'the': 9}
     """
-    if len(words) == 1:
-        return dict(next(iter(words.values())))
     factors = {name: shares[name] / sizes[name] for name in words}
     least = min(factors.values())
     total: Counter[str] = Counter()
     for name, counts in words.items():
-        factor = factors[name] / least
         for word, count in counts.items():
-            total[word] += round(count * factor)
+            total[word] += round(count * (factors[name] / least))
     return dict(sorted(total.items()))

@@ -5,7 +5,7 @@ import pytest
 from transformers import AutoTokenizer, BertTokenizer
 
 from hf_encoders.cli import main
-from hf_encoders.corpus.tokenizer_report import TokenizerReport
+from hf_encoders.corpus import tokenizer_command
 from hf_encoders.corpus.word_counts import SelectedText
 from hf_encoders.writing import locked
 from tests.corpus.trained import lines
@@ -128,7 +128,7 @@ def test_an_existing_tokenizer_is_kept_until_a_new_one_is_whole(text, tmp_path, 
     assert "holds a tokenizer: name another folder, or add --overwrite" in capsys.readouterr().err
     before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
     with monkeypatch.context() as patch:
-        patch.setattr(TokenizerReport, "save", lambda *arguments: (_ for _ in ()).throw(OSError("full")))
+        patch.setattr(tokenizer_command, "save_report", lambda *arguments: (_ for _ in ()).throw(OSError("full")))
         with pytest.raises(OSError, match="full"):
             tokenizer(*common, 210, "--overwrite")
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before

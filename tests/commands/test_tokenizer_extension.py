@@ -135,7 +135,7 @@ def test_nothing_is_written_before_all_is(text, tmp_path, monkeypatch):
     def fail(*arguments):
         raise RuntimeError("out of luck")
 
-    monkeypatch.setattr(extension, "save_pieces", fail)
+    monkeypatch.setattr(extension, "save_report", fail)
     with pytest.raises(RuntimeError, match="out of luck"):
         extend(source, "--add", 3, "--input", text, "--output", out, "--overwrite")
     assert {file.name: file.read_bytes() for file in out.iterdir()} == before

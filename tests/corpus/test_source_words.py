@@ -4,7 +4,7 @@ import pytest
 
 from hf_encoders import HfeBertConfig, HfeRobertaConfig, train_tokenizer
 from hf_encoders.corpus.sampling import Sampling
-from hf_encoders.corpus.word_counts import CountedLines, weighted_words
+from hf_encoders.corpus.word_counts import weighted_words
 
 
 ENGLISH = [f"the {word} house is {word}" for word in ("red", "old", "small", "wide", "dark", "green")] * 50
@@ -40,11 +40,6 @@ def test_words_count_as_in_a_text_of_these_shares():
     shares = Sampling(0.5).shares({"en": 10_000, "gsw": 400})
     assert shares == {"en": pytest.approx(5 / 6), "gsw": pytest.approx(1 / 6)}
     assert weighted_words(words, {"en": 10_000, "gsw": 400}, shares) == {"a": 70, "b": 30 + 15, "c": 5}
-
-
-def test_bytes_are_counted_as_lines_are_read():
-    lines = CountedLines(["ab", "ü", "\ud83d"])
-    assert list(lines) == ["ab", "ü", "\ud83d"] and lines.num_bytes == 2 + 2 + 1
 
 
 def test_wrong_sources():
