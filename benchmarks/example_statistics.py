@@ -19,7 +19,7 @@ from hf_encoders import DataCollatorForSentenceOrderPrediction as SOP
 from hf_encoders import DocumentChunks, HfeBertConfig, read_documents, tokenize_documents, train_tokenizer
 from hf_encoders.corpus.ragged import ranges
 from hf_encoders.objectives import presets
-from hf_encoders.objectives.sentence_pairs import truncate_pairs
+from hf_encoders.objectives.pair_arrays import truncate_pairs
 
 
 PASSES, ROWS, LENGTHS = 4, 256, (32, 64, 128, 512)

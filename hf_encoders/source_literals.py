@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parent
 def literals(module: str) -> dict[str, Any]:
     """Return the literals that a module of this package assigns to names, at its top and in its classes.
 
-    >>> literals("objectives.plm")["name"]
+    >>> literals("objectives.plm_objective")["name"]
     'plm'
     """
     tree = ast.parse(PACKAGE.joinpath(*module.split(".")).with_suffix(".py").read_text(encoding="utf-8"))

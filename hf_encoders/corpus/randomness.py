@@ -65,6 +65,8 @@ class RandomStream(IntEnum):
     GENERATOR_SAMPLE = 37
     # Dialogues
     FAKE_DIALOGUE = 40
+    CHUNKS = 43
+    TRUNCATION = 44
     REPLACED_TURN = 41
     TURN_REPLACEMENT = 42
 

@@ -8,16 +8,16 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from hf_encoders.objectives.batches import TokenRows, join_rows
+from hf_encoders.objectives.chunk_arrays import rows_as_chunks
 from hf_encoders.objectives.chunk_examples import (
     SPECIAL_TOKENS_OF_A_PAIR,
     ChunkExamples,
     check_pair_length,
     join_chunks,
 )
-from hf_encoders.objectives.chunks import rows_as_chunks
 from hf_encoders.objectives.collator_options import with_options_of
 from hf_encoders.objectives.collators import DataCollatorForMaskedLM, Feature
-from hf_encoders.objectives.sentence_pairs import (
+from hf_encoders.objectives.pair_arrays import (
     Pairs,
     next_sentence_pairs,
     rows_of_pairs,
@@ -128,7 +128,7 @@ class DataCollatorForNextSentencePrediction(SentencePairCollator):
     Example, with ids 1 = [CLS], 2 = [SEP], and nothing masked; document 0 is [[10, 11], [12]]:
 
     >>> from datasets import Dataset
-    >>> from hf_encoders.objectives.chunks import DocumentChunks
+    >>> from hf_encoders.objectives.chunk_arrays import DocumentChunks
     >>> documents = Dataset.from_dict({"input_ids": [[[10, 11], [12]], [[20, 21], [22, 23, 24]]]})
     >>> chunks = DocumentChunks(documents, max_length=16, seed=1)
     >>> collator = DataCollatorForNextSentencePrediction(

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from hf_encoders.objectives.chunk_arrays import DocumentChunks
 from hf_encoders.objectives.chunk_examples import ChunkRule
-from hf_encoders.objectives.chunks import DocumentChunks
 from hf_encoders.objectives.mlm import MASKED_TOKENS, MaskedLanguageModelling
 from hf_encoders.objectives.objective import LossTerm
 from hf_encoders.objectives.pair_collators import SentencePairCollator

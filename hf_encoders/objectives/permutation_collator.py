@@ -27,11 +27,11 @@ from hf_encoders.objectives.batches import (
     join_rows,
     rows_of_mappings,
 )
+from hf_encoders.objectives.chunk_arrays import DocumentChunks
 from hf_encoders.objectives.chunk_examples import SPECIAL_TOKENS_OF_A_PAIR, ChunkExamples, ChunkRule, join_chunks
-from hf_encoders.objectives.chunks import DocumentChunks
 from hf_encoders.objectives.collator_options import refuse_unknown_options, with_options_of
+from hf_encoders.objectives.pair_arrays import Pairs, next_sentence_pairs, truncate_pairs
 from hf_encoders.objectives.permutation import Permutation, TokenPermuter
-from hf_encoders.objectives.sentence_pairs import Pairs, next_sentence_pairs, truncate_pairs
 
 
 SEGMENT_OF_CLS = 2

@@ -7,9 +7,9 @@ import pytest
 from hf_encoders.corpus.flat_corpus import FlatCorpus
 from hf_encoders.corpus.ragged import ranges
 from hf_encoders.corpus.randomness import example_keys
+from hf_encoders.objectives.chunk_arrays import DocumentChunks, cut_corpus, rows_as_chunks
 from hf_encoders.objectives.chunk_examples import ChunkRule
-from hf_encoders.objectives.chunks import DocumentChunks, cut_corpus, rows_as_chunks
-from hf_encoders.objectives.sentence_pairs import next_sentence_pairs, sentence_order_pairs
+from hf_encoders.objectives.pair_arrays import next_sentence_pairs, sentence_order_pairs
 
 
 def corpus(num_documents=40, seed=0, shortest=2, longest=30):

@@ -16,7 +16,7 @@ from hf_encoders import (
 )
 from hf_encoders.objectives import presets
 from hf_encoders.objectives.blocks import SentenceBlocks
-from hf_encoders.objectives.chunks import DocumentChunks
+from hf_encoders.objectives.chunk_arrays import DocumentChunks
 from hf_encoders.objectives.collators import DataCollatorForMaskedLM
 from hf_encoders.objectives.masking import Masking
 from hf_encoders.objectives.pair_collators import (

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from hf_encoders.objectives import presets
+from hf_encoders.objectives.chunk_arrays import DocumentChunks, cut_corpus
 from hf_encoders.objectives.chunk_examples import ChunkRule
-from hf_encoders.objectives.chunks import DocumentChunks, cut_corpus
-from hf_encoders.objectives.sentence_pairs import next_sentence_pairs, sentence_order_pairs
+from hf_encoders.objectives.pair_arrays import next_sentence_pairs, sentence_order_pairs
 from tests.objectives.test_chunks import bounds_of, corpus, one_document
 from tests.objectives.test_sentence_pairs import segments
 

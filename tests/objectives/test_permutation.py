@@ -8,7 +8,7 @@ import torch
 from hf_encoders.corpus.ragged import offsets_of
 from hf_encoders.corpus.randomness import RandomStream, example_keys, uniforms
 from hf_encoders.objectives.batches import IGNORED
-from hf_encoders.objectives.chunks import DocumentChunks
+from hf_encoders.objectives.chunk_arrays import DocumentChunks
 from hf_encoders.objectives.permutation import Permutation, TokenPermuter
 from hf_encoders.objectives.permutation_collator import DataCollatorForPermutationLM, ReusedChunks
 from tests.corpus.corpora import make_dataset, random_documents

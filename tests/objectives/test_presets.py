@@ -16,7 +16,7 @@ from transformers import BertTokenizer, PreTrainedTokenizerFast
 
 from hf_encoders.objectives import presets
 from hf_encoders.objectives.blocks import SentenceBlocks
-from hf_encoders.objectives.chunks import DocumentChunks
+from hf_encoders.objectives.chunk_arrays import DocumentChunks
 from hf_encoders.objectives.collators import DataCollatorForMaskedLM
 from hf_encoders.objectives.pair_collators import (
     DataCollatorForNextSentencePrediction,

@@ -9,8 +9,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from hf_encoders.corpus.randomness import RandomStream, example_keys
-from hf_encoders.objectives.chunks import DocumentChunks, rows_as_chunks
-from hf_encoders.objectives.sentence_pairs import (
+from hf_encoders.objectives.chunk_arrays import DocumentChunks, rows_as_chunks
+from hf_encoders.objectives.pair_arrays import (
     Pairs,
     coin_tosses,
     next_sentence_pairs,
