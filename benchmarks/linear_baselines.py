@@ -15,7 +15,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.preprocessing import normalize
 
-from hf_encoders import Accuracy, PearsonCorrelation, Seqeval, Squad
+from hf_encoders import Accuracy, Correlation, Seqeval, Squad
 
 
 STRENGTH = 10.0  # C of the logistic regressions: less regularisation than 1, for many rare features
@@ -74,9 +74,8 @@ def regression_baseline(
     """Pearson's correlation of a ridge regression."""
     features = text_features(train, test, text_column, text_pair_column)
     predictions = Ridge().fit(features[0], train[label_column][:]).predict(features[1])
-    return PearsonCorrelation(keep_in_memory=True).compute(predictions=predictions, references=test[label_column][:])[
-        "pearsonr"
-    ]
+    correlation = Correlation(keep_in_memory=True)
+    return correlation.compute(predictions=predictions, references=test[label_column][:])["pearsonr"]
 
 
 def choice_baseline(train: datasets.Dataset, test: datasets.Dataset, ending_columns: list[str]) -> float:

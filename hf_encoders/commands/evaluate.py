@@ -68,14 +68,13 @@ def run(arguments: argparse.Namespace) -> int:
     import transformers
 
     from hf_encoders.evaluation import scores
-    from hf_encoders.evaluation.minimal_pairs import read_minimal_pairs
     from hf_encoders.publishing.hardware import describe_hardware, describe_software
 
     scores.check_device(arguments)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     # Input first: a wrong file is refused before anything is loaded.
-    pairs = read_minimal_pairs(arguments.pairs, arguments.limit) if arguments.pairs else []
+    pairs = scores.read_minimal_pairs(arguments.pairs, arguments.limit) if arguments.pairs else []
     sentences = scores.read_sentences(arguments) if arguments.text else []
     tokenizer, model = scores.load_encoder(arguments)
     results: dict[str, Any] = {"model": arguments.model, "mask_rest_of_word": arguments.mask_rest_of_word}

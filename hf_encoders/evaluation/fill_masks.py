@@ -1,4 +1,4 @@
-"""Fills several masks of a text, one after the other.
+"""Fill several masks of a text, one after the other.
 
 This is not text generation: a masked language model has p(token | everything else), so the result depends on the order
 of the masks, and the product is a probability under that order only. It suits gaps of one to a few tokens; longer ones
@@ -12,10 +12,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_encoders.corpus.segmentation import replace_lone_surrogates
 from hf_encoders.corpus.special_tokens import mask_and_padding
-from hf_encoders.evaluation.masked_scores import check_length, evaluating, masked_token_scores
+from hf_encoders.evaluation.pseudo_likelihood import check_length, evaluating, masked_token_scores
 
 
 ORDERS = ("left_to_right", "confidence", "at_once")
+# Ids at the masks, the mask's own if not filled yet -> sum of their log-probabilities; the most probable first.
+Beams = dict[tuple[int, ...], float]
 
 
 class FilledText(NamedTuple):
@@ -23,16 +25,7 @@ class FilledText(NamedTuple):
 
     text: str  # as decoded by the tokenizer, so that the spelling may change; without the special tokens that it adds
     tokens: list[str]  # the tokens at the masks, in the order of the text
-    log_probability: (
-        float  # sum over the masks, in nats, each given the text when it was filled (`at_once`: all masks)
-    )
-
-
-class _Hypothesis(NamedTuple):
-    """Ids at the masks, that of the mask itself if not filled yet, and the sum of their log-probabilities."""
-
-    filled: tuple[int, ...]
-    log_probability: float
+    log_probability: float  # sum over the masks, in nats, each given the text when it was filled
 
 
 def fill_masks(
@@ -47,7 +40,7 @@ def fill_masks(
     Args:
         model (`PreTrainedModel`): With an MLM head; evaluated without dropout, and left as it is.
         tokenizer (`PreTrainedTokenizerBase`): The model's.
-        text (`str`): With `tokenizer.mask_token` at one or more places.
+        text (`str`): With `tokenizer.mask_token` at one or more positions.
         order (`str`, *optional*, defaults to `"left_to_right"`): Or `confidence`: the mask whose best token is most
             probable first, computed again after each; or `at_once`: all in one pass from the text with all masks, so
             that neighbours may not agree.
@@ -69,61 +62,54 @@ def fill_masks(
         replace_lone_surrogates(text), return_special_tokens_mask=True, return_tensors="pt", verbose=False
     )
     ids = encoded["input_ids"][0]
-    places = (ids == mask_id).nonzero().squeeze(1)
+    masks = (ids == mask_id).nonzero().squeeze(1)
     check_length("text", len(ids), model, tokenizer)
-    if len(places) == 0:
+    if len(masks) == 0:
         raise ValueError(f"text has no {tokenizer.mask_token}: put one where a token is to be filled in.")
-    beams = [_Hypothesis((mask_id,) * len(places), 0.0)]
+    beams: Beams = {(mask_id,) * len(masks): 0.0}
     is_word = torch.zeros(model.config.vocab_size, dtype=torch.bool)  # without padding of the vocabulary, and gaps
     words = set(tokenizer.get_vocab().values()) - set(tokenizer.all_special_ids)
-    is_word[[one for one in words if one < len(is_word)]] = True
+    is_word[[word for word in words if word < len(is_word)]] = True
     with evaluating(model):
-        for step in range(len(places)):
-            if order != "at_once" or step == 0:
-                tables = _log_probabilities(model, ids, places, beams).masked_fill(~is_word, -torch.inf)
-            found = {}
-            for number, beam in enumerate(beams):
-                table = tables[0 if order == "at_once" else number]
-                for longer in _continuations(beam, table, mask_id, order, num_beams):
+        for step in range(len(masks)):
+            if step == 0 or order != "at_once":
+                tables = _log_probabilities(model, ids, masks, beams).masked_fill(~is_word, -torch.inf)
+            longer: Beams = {}
+            for (filled, log_probability), table in zip(beams.items(), tables.expand(len(beams), -1, -1), strict=True):
+                for tokens, added in _continuations(filled, table, mask_id, order, num_beams):
                     # Two orders may give the same text; the more probable one counts.
-                    if longer.filled not in found or found[longer.filled].log_probability < longer.log_probability:
-                        found[longer.filled] = longer
-            beams = sorted(found.values(), key=lambda beam: -beam.log_probability)[:num_beams]
+                    longer[tokens] = max(longer.get(tokens, -torch.inf), log_probability + added)
+            beams = dict(sorted(longer.items(), key=lambda beam: -beam[1])[:num_beams])
     is_text = (encoded["special_tokens_mask"][0] == 0) | (ids == mask_id)
     texts = []
-    for filled, log_probability in beams:
-        ids[places] = torch.tensor(filled)
+    for filled, log_probability in beams.items():
+        ids[masks] = torch.tensor(filled)
         tokens = tokenizer.convert_ids_to_tokens(list(filled))
         texts.append(FilledText(tokenizer.decode(ids[is_text]), tokens, log_probability))
     return texts
 
 
-def _log_probabilities(
-    model: PreTrainedModel,
-    ids: torch.Tensor,
-    places: torch.Tensor,
-    beams: list[_Hypothesis],
-) -> torch.Tensor:
-    """`(beams, M, V)` at all M masks of the given text."""
+def _log_probabilities(model: PreTrainedModel, ids: torch.Tensor, masks: torch.Tensor, beams: Beams) -> torch.Tensor:
+    """Compute those at all M masks of the given text, `(beams, M, V)`."""
     rows = ids.repeat(len(beams), 1)
-    rows[:, places] = torch.tensor([beam.filled for beam in beams])
+    rows[:, masks] = torch.tensor(list(beams))
     is_wanted = torch.zeros_like(rows, dtype=torch.bool)
-    is_wanted[:, places] = True
+    is_wanted[:, masks] = True
     batch = (rows, torch.ones_like(rows), is_wanted)
     scores = masked_token_scores(model, *(tensor.to(model.device) for tensor in batch)).cpu().log_softmax(dim=-1)
-    return scores.view(len(beams), len(places), -1)
+    return scores.view(len(beams), len(masks), -1)
 
 
 def _continuations(
-    beam: _Hypothesis, table: torch.Tensor, mask_id: int, order: str, num_beams: int
-) -> list[_Hypothesis]:
-    """The best tokens at the next mask of a hypothesis; `table` is `(M, V)`."""
-    open_masks = [mask for mask, one in enumerate(beam.filled) if one == mask_id]
+    filled: tuple[int, ...], table: torch.Tensor, mask_id: int, order: str, num_beams: int
+) -> list[tuple[tuple[int, ...], float]]:
+    """Fill the next mask with its best tokens; `table` is `(M, V)`. Returns ids and the token's log-probability."""
+    open_masks = [mask for mask, token in enumerate(filled) if token == mask_id]
     mask = open_masks[0]
     if order == "confidence":
         mask = open_masks[int(table[open_masks].amax(dim=-1).argmax())]
     best = table[mask].topk(min(num_beams, int(table[mask].isfinite().sum())))
     return [
-        _Hypothesis((*beam.filled[:mask], token, *beam.filled[mask + 1 :]), beam.log_probability + value)
+        ((*filled[:mask], token, *filled[mask + 1 :]), value)
         for value, token in zip(best.values.tolist(), best.indices.tolist(), strict=True)
     ]

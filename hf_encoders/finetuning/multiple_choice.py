@@ -121,8 +121,8 @@ def grouped(values: list, size: int) -> list[list]:
 
 
 def choice_accuracy(prediction: EvalPrediction) -> dict[str, float]:
-    """Share of rows whose right ending has the highest score."""
-    import sklearn.metrics
+    """Compute the share of rows whose right ending has the highest score."""
+    from hf_encoders.evaluation.metrics.accuracy import Accuracy
 
     chosen = prediction.predictions.argmax(axis=-1)
-    return {"accuracy": float(sklearn.metrics.accuracy_score(prediction.label_ids, chosen))}
+    return Accuracy(keep_in_memory=True).compute(predictions=chosen, references=prediction.label_ids)

@@ -165,12 +165,11 @@ def null_odds(answers: list[Answer]) -> float:
 def answer_metrics(
     questions: list[Question], decoded: list[list[Answer]], allow_no_answer: bool, null_threshold: float
 ) -> dict[str, float]:
-    """SQuAD's metrics in percent; the thresholds of `SquadV2` become values for `null_threshold`.
+    """SQuAD's metrics in percent; the thresholds of `Squad("v2")` become values for `null_threshold`.
 
     A threshold is below all of these if it is best never to answer.
     """
     from hf_encoders.evaluation.metrics.squad import Squad
-    from hf_encoders.evaluation.metrics.squad_v2 import SquadV2
 
     references = [
         {"id": one.id, "answers": {"text": one.golds, "answer_start": [0] * len(one.golds)}} for one in questions
@@ -185,7 +184,7 @@ def answer_metrics(
     ranked = sorted(set(odds))
     for prediction, own in zip(predictions, odds, strict=True):
         prediction["no_answer_probability"] = bisect_right(ranked, own)
-    metrics = SquadV2(keep_in_memory=True).compute(
+    metrics = Squad("v2", keep_in_memory=True).compute(
         predictions=predictions, references=references, no_answer_threshold=bisect_right(ranked, null_threshold)
     )
     for name in ("best_exact_thresh", "best_f1_thresh"):

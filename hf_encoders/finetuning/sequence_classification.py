@@ -116,27 +116,31 @@ def prepare(
 
 
 def single_label_metrics(prediction: EvalPrediction) -> dict[str, float]:
-    """Accuracy, macro-averaged F1 and Matthews correlation of the classes with the highest score."""
-    import sklearn.metrics
+    """Compute accuracy, macro-averaged F1 and Matthews correlation of the classes with the highest score."""
+    from hf_encoders.evaluation.metrics.accuracy import Accuracy
+    from hf_encoders.evaluation.metrics.correlation import Correlation
+    from hf_encoders.evaluation.metrics.f1 import F1
 
-    pairs = prediction.label_ids, prediction.predictions.argmax(axis=-1)
+    classes = {"predictions": prediction.predictions.argmax(axis=-1), "references": prediction.label_ids}
     return {
-        "accuracy": float(sklearn.metrics.accuracy_score(*pairs)),
-        "f1_macro": float(sklearn.metrics.f1_score(*pairs, average="macro", zero_division=0.0)),
-        "matthews_correlation": float(sklearn.metrics.matthews_corrcoef(*pairs)),
+        **Accuracy(keep_in_memory=True).compute(**classes),
+        "f1_macro": F1(keep_in_memory=True).compute(**classes, average="macro")["f1"],
+        **Correlation("classes", keep_in_memory=True).compute(**classes),
     }
 
 
 def multi_label_metrics(prediction: EvalPrediction) -> dict[str, float]:
-    """Micro- and macro-averaged F1, and accuracy: the share of rows whose labels are all right.
+    """Compute micro- and macro-averaged F1, and accuracy: the share of rows whose labels are all right.
 
     A label is predicted if its probability is above one half, its score above 0.
     """
-    import sklearn.metrics
+    from hf_encoders.evaluation.metrics.accuracy import Accuracy
+    from hf_encoders.evaluation.metrics.f1 import F1
 
-    pairs = prediction.label_ids.astype(int), (prediction.predictions > 0).astype(int)
+    labels = {"predictions": (prediction.predictions > 0).astype(int), "references": prediction.label_ids.astype(int)}
+    f1 = F1("multilabel", keep_in_memory=True)
     return {
-        "f1_micro": float(sklearn.metrics.f1_score(*pairs, average="micro", zero_division=0.0)),
-        "f1_macro": float(sklearn.metrics.f1_score(*pairs, average="macro", zero_division=0.0)),
-        "accuracy": float(sklearn.metrics.accuracy_score(*pairs)),
+        "f1_micro": f1.compute(**labels, average="micro")["f1"],
+        "f1_macro": f1.compute(**labels, average="macro")["f1"],
+        **Accuracy("multilabel", keep_in_memory=True).compute(**labels),
     }

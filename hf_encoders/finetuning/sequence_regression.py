@@ -88,13 +88,9 @@ def read_numbers(labels: Any, split: str, column: str) -> list[float]:
 
 
 def correlations(prediction: EvalPrediction) -> dict[str, float]:
-    """Pearson's and Spearman's correlation, 0 if all predictions or all numbers are equal, and squared error."""
-    import scipy.stats
+    """Compute Pearson's and Spearman's correlation, and the mean squared error."""
+    from hf_encoders.evaluation.metrics.correlation import Correlation
 
     predicted, numbers = prediction.predictions.reshape(-1), prediction.label_ids.reshape(-1)
-    metrics = {"pearsonr": 0.0, "spearmanr": 0.0, "mse": float(((predicted - numbers) ** 2).mean())}
-    # An untrained model may predict the same number for every row, and NaN cannot choose a checkpoint.
-    if predicted.min() < predicted.max() and numbers.min() < numbers.max():
-        metrics["pearsonr"] = float(scipy.stats.pearsonr(predicted, numbers).statistic)
-        metrics["spearmanr"] = float(scipy.stats.spearmanr(predicted, numbers).statistic)
-    return metrics
+    metrics = Correlation(keep_in_memory=True).compute(predictions=predicted, references=numbers)
+    return {**metrics, "mse": float(((predicted - numbers) ** 2).mean())}

@@ -320,13 +320,16 @@ def entity_metrics(predicted: list[list[str]], gold: list[list[str]], names: Ite
 
 
 def metrics_of_words(predicted: list[list[str]], gold: list[list[str]], names: Iterable[str]) -> dict[str, float]:
-    """Share of words with the right tag, and F1 averaged over tags."""
-    import sklearn.metrics
+    """Compute the share of words with the right tag, and F1 averaged over tags."""
+    from hf_encoders.evaluation.metrics.accuracy import Accuracy
+    from hf_encoders.evaluation.metrics.f1 import F1
 
-    pairs = [[tag for tags in rows for tag in tags] for rows in (gold, predicted)]
+    ids = {name: number for number, name in enumerate(names)}
+    sides = (("predictions", predicted), ("references", gold))
+    tags = {side: [ids[tag] for sentence in sentences for tag in sentence] for side, sentences in sides}
     return {
-        "accuracy": float(sklearn.metrics.accuracy_score(*pairs)),
-        "f1_macro": float(sklearn.metrics.f1_score(*pairs, average="macro", zero_division=0.0)),
+        **Accuracy(keep_in_memory=True).compute(**tags),
+        "f1_macro": F1(keep_in_memory=True).compute(**tags, average="macro")["f1"],
     }
 
 

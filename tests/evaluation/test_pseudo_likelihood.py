@@ -5,10 +5,12 @@ import pytest
 import torch
 from transformers import BertTokenizer, DistilBertConfig, DistilBertForMaskedLM
 
-from hf_encoders.evaluation import masked_scores, pseudo_likelihood
+from hf_encoders.evaluation import pseudo_likelihood
 from hf_encoders.evaluation.pseudo_likelihood import (
-    MaskedCopies,
     ScoredText,
+    batches_of_copies,
+    make_batch,
+    masked_token_scores,
     pseudo_log_likelihoods,
     pseudo_perplexity,
     token_log_probabilities,
@@ -43,8 +45,7 @@ def test_a_batch_waits_once_for_a_device(monkeypatch):
     model.set_attn_implementation("eager")
     expected = pseudo_log_likelihoods(model, tokenizer, SENTENCES, max_tokens=100)
     batches = []
-    batch_of = MaskedCopies.make_batch
-    monkeypatch.setattr(MaskedCopies, "make_batch", lambda *args: batches.append(args) or batch_of(*args))
+    monkeypatch.setattr(pseudo_likelihood, "make_batch", lambda *args: batches.append(args) or make_batch(*args))
     monkeypatch.setattr(type(model), "device", CUDA)
     with CountedWaits() as mode:
         found = pseudo_log_likelihoods(model, tokenizer, SENTENCES, max_tokens=100)
@@ -119,7 +120,7 @@ def test_texts_with_the_same_tokens_are_computed_once(monkeypatch):
 
     def counting(model, **batch):
         rows.append(len(batch["input_ids"]))
-        return masked_scores.masked_token_scores(model, **batch)
+        return masked_token_scores(model, **batch)
 
     monkeypatch.setattr(pseudo_likelihood, "masked_token_scores", counting)
     first, second, third = token_log_probabilities(model, tokenizer, [SENTENCES[2], "mat", SENTENCES[5]], max_tokens=1)
@@ -129,16 +130,15 @@ def test_texts_with_the_same_tokens_are_computed_once(monkeypatch):
 
 def test_batches_keep_to_the_budget_and_are_nearly_free_of_padding():
     texts = [ScoredText(tuple(range(n)), tuple(range(1, n - 1)), tuple(range(2, n))) for n in (5, 12, 7, 5, 12, 3)]
-    copies = MaskedCopies(texts, mask_id=99, pad_id=98)
     seen, cells = [], 0
-    for chosen in copies.batches(max_tokens=30):
-        batch = copies.make_batch(chosen)
+    for copies in batches_of_copies(texts, max_tokens=30):
+        batch = make_batch(copies, mask_id=99, pad_id=98)
         assert batch["input_ids"].numel() <= 30
-        assert (batch["input_ids"] == 99).sum() == batch["is_wanted"].sum() == len(chosen)
+        assert (batch["input_ids"] == 99).sum() == batch["is_wanted"].sum() == len(copies)
         assert ((batch["input_ids"] == 98) == (batch["attention_mask"] == 0)).all()
-        seen += chosen.tolist()
+        seen += [(len(copy.text.ids), copy.number) for copy in copies]
         cells += batch["input_ids"].numel()
-    assert sorted(seen) == list(range(sum(len(text.places) for text in texts)))
+    assert sorted(seen) == sorted((len(text.ids), number) for text in texts for number in range(len(text.places)))
     assert cells < 1.1 * sum(len(text.ids) * len(text.places) for text in texts)
 
 
@@ -161,7 +161,7 @@ def test_uniform_model_has_the_vocabulary_as_perplexity():
     [
         ([], {}, "texts is empty"),
         (["mat", " "], {}, r"texts\[1\]=' ' has no tokens"),
-        (["mat", "the [MASK] sat"], {}, r"texts\[1\]='the \[MASK\] sat' contains the token \[MASK\]"),
+        (["mat", "the [MASK] sat"], {}, r"texts\[1\]=.*contains.*\[MASK\]"),
         (["mat " * 42], {}, r"texts\[0\] has 44 tokens, the model takes 43"),
         (["mat"], {"max_tokens": 0}, "max_tokens=0"),
     ],

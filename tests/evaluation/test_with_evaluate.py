@@ -7,10 +7,8 @@ import pytest
 from hf_encoders import (
     F1,
     Accuracy,
-    MatthewsCorrelation,
-    PearsonCorrelation,
+    Correlation,
     Seqeval,
-    SpearmanCorrelation,
 )
 from tests.hub.tiny_checkpoints import BERT, FAMILIES, make_model, make_tokenizer
 
@@ -21,20 +19,13 @@ TAGS = ["O", "B-ANIMAL", "I-ANIMAL"]
 
 def test_combined_metrics_are_one_dictionary(tmp_path):
     cache = {"cache_dir": str(tmp_path)}
-    combined = evaluate.combine([Accuracy(**cache), F1(**cache), MatthewsCorrelation(**cache)])
+    combined = evaluate.combine([Accuracy(**cache), F1(**cache), Correlation("classes", **cache)])
     combined.add_batch(predictions=[0, 1], references=[0, 1])
     combined.add(prediction=1, reference=0)
     found = combined.compute()
     assert found == {
         "accuracy": 2 / 3, "f1": pytest.approx(2 / 3), "matthews_correlation": pytest.approx(0.5),
     }  # fmt: skip
-
-
-def test_combined_numbers(tmp_path):
-    cache = {"cache_dir": str(tmp_path)}
-    combined = evaluate.combine([PearsonCorrelation(**cache), SpearmanCorrelation(**cache)])
-    found = combined.compute(predictions=[1.0, 2.0, 4.0], references=[1.0, 2.0, 3.0])
-    assert found == {"pearsonr": pytest.approx(0.981981, abs=1e-6), "spearmanr": pytest.approx(1.0)}
 
 
 def test_same_metric_twice_has_names(tmp_path):
@@ -53,7 +44,7 @@ def test_text_classification_evaluator(family, tmp_path):
         model_or_pipeline=model,
         tokenizer=tokenizer,
         data=datasets.Dataset.from_dict({"text": texts, "label": labels}),
-        metric=evaluate.combine([Accuracy(cache_dir=str(tmp_path)), MatthewsCorrelation(cache_dir=str(tmp_path))]),
+        metric=evaluate.combine([Accuracy(cache_dir=str(tmp_path)), Correlation("classes", cache_dir=str(tmp_path))]),
         label_mapping=model.config.label2id,
     )
     assert found["accuracy"] == 2 / 3

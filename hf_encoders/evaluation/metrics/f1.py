@@ -11,9 +11,7 @@ AVERAGES = ("binary", "macro", "micro", "weighted", "per_class")
 
 
 class F1(evaluate.Metric):
-    """scikit-learn's F1.
-
-    The configuration `multilabel` takes a list of 0 and 1 per item, without `average="binary"`.
+    """scikit-learn's F1; the configuration `multilabel` takes a list of 0 and 1 per item.
 
     >>> F1().compute(predictions=[0, 1, 1, 0, 0], references=[0, 1, 0, 0, 1])
     {'f1': 0.5}
@@ -22,12 +20,11 @@ class F1(evaluate.Metric):
     """
 
     def _info(self) -> evaluate.MetricInfo:
-        if self.config_name not in ("default", "multilabel"):
-            raise ValueError(f"config_name={self.config_name!r}: must be 'default' or 'multilabel'.")
-        classes = datasets.Value("int64")
-        if self.config_name == "multilabel":
-            classes = datasets.Sequence(classes)
-        features = datasets.Features({"predictions": classes, "references": classes})
+        label = datasets.Value("int64")
+        kinds = {"default": label, "multilabel": datasets.Sequence(label)}
+        if self.config_name not in kinds:
+            raise ValueError(f"config_name={self.config_name!r}: must be one of {', '.join(kinds)}.")
+        features = datasets.Features(dict.fromkeys(("predictions", "references"), kinds[self.config_name]))
         return evaluate.MetricInfo(__doc__, citation="", features=features, inputs_description=self._compute.__doc__)
 
     def _compute(
@@ -37,36 +34,33 @@ class F1(evaluate.Metric):
         average: str = "binary",
         pos_label: int = 1,
         labels: Sequence[int] | None = None,
-        sample_weight: list[float] | None = None,
     ) -> dict[str, float]:
         """Compute F1; it is 0 for a class in `labels` that is neither predicted nor true.
 
         Args:
             predictions, references (`list`): Class ids `(items,)`; with `multilabel` 0 or 1, `(items, classes)`.
-            average (`str`, *optional*, defaults to `"binary"`): `binary` (of `pos_label`), `macro` (mean of classes),
-                `micro` (from the counts of all classes together), `weighted` (mean by true frequency) or `per_class`.
+            average (`str`, *optional*, defaults to `"binary"`): `binary` (of `pos_label`; not with `multilabel`),
+                `macro` (mean of classes), `micro` (from the counts of all classes together), `weighted` (mean by true
+                frequency) or `per_class`.
             pos_label (`int`, *optional*, defaults to 1): The class for `binary`.
-            labels (`Sequence` of `int`, *optional*): Classes to include, in this order, defaults to all that occur,
-                sorted.
-            sample_weight (`list` of `float`, *optional*): Weight of each item, `(items,)`.
+            labels (`Sequence` of `int`, *optional*): Classes to include, in this order; all that occur, sorted.
 
         Returns:
             `f1`, in [0, 1]; with `per_class` `f1_<id>` of each class instead.
         """
         if average not in AVERAGES:
             raise ValueError(f"average={average!r}: must be one of {', '.join(AVERAGES)}.")
-        found = sklearn.metrics.f1_score(
+        scores = sklearn.metrics.f1_score(
             references,
             predictions,
             labels=labels,
             pos_label=pos_label,
             average=None if average == "per_class" else average,
-            sample_weight=sample_weight,
             zero_division=0.0,
         )
         if average != "per_class":
-            return {"f1": float(found)}
+            return {"f1": float(scores)}
         if labels is None:
             is_multilabel = self.config_name == "multilabel"
-            labels = range(len(found)) if is_multilabel else sorted({*predictions, *references})
-        return {f"f1_{label}": float(value) for label, value in zip(labels, found, strict=True)}
+            labels = range(len(scores)) if is_multilabel else sorted({*predictions, *references})
+        return {f"f1_{label}": float(score) for label, score in zip(labels, scores, strict=True)}

@@ -3,12 +3,14 @@
 Needs the package `hf_encoders`, also if loaded by path.
 """
 
+from typing import Any
+
 import datasets
 import evaluate
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_encoders.evaluation.minimal_pairs import compare_pairs
-from hf_encoders.evaluation.pseudo_likelihood import MAX_TOKENS, pseudo_log_likelihoods
+from hf_encoders.evaluation.pseudo_likelihood import pseudo_log_likelihoods
+from hf_encoders.evaluation.scores import compare_pairs
 
 
 class MinimalPairAccuracy(evaluate.Metric):
@@ -22,8 +24,7 @@ class MinimalPairAccuracy(evaluate.Metric):
         columns = {"default": ("sentence_good", "sentence_bad"), "blimp": ("sentence_good", "sentence_bad", "UID")}
         if self.config_name not in columns:
             raise ValueError(f"config_name={self.config_name!r}: must be one of {', '.join(columns)}.")
-        text = datasets.Value("string")
-        features = datasets.Features(dict.fromkeys(columns[self.config_name], text))
+        features = datasets.Features(dict.fromkeys(columns[self.config_name], datasets.Value("string")))
         return evaluate.MetricInfo(__doc__, citation="", features=features, inputs_description=self._compute.__doc__)
 
     def _compute(
@@ -33,23 +34,15 @@ class MinimalPairAccuracy(evaluate.Metric):
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
         UID: list[str] | None = None,
-        mask_rest_of_word: bool = False,
-        max_tokens: int = MAX_TOKENS,
+        **options: Any,
     ) -> dict[str, float]:
-        """Score and compare the sentences of each pair.
-
-        Args:
-            sentence_good, sentence_bad (`list` of `str`): The acceptable and the other sentence, `(pairs,)`.
-            model, tokenizer, mask_rest_of_word, max_tokens: As for
-                `hf_encoders.evaluation.pseudo_likelihood.token_log_probabilities`.
-            UID (`list` of `str`): With `blimp`, the paradigm of each pair.
+        """Score and compare the sentences of each pair; other arguments are those of `token_log_probabilities`.
 
         Returns:
             `minimal_pair_accuracy`, in [0, 1]; `minimal_pairs`, their number; `minimal_pair_ties`, pairs with equal
             scores, which count as wrong; with `blimp` `minimal_pair_accuracy_<UID>` of each paradigm.
         """
-        sentences = [*sentence_good, *sentence_bad]
-        scores = pseudo_log_likelihoods(model, tokenizer, sentences, mask_rest_of_word, max_tokens)
+        scores = pseudo_log_likelihoods(model, tokenizer, [*sentence_good, *sentence_bad], **options)
         good, bad = scores[: len(sentence_good)], scores[len(sentence_good) :]
         overall, by_paradigm = compare_pairs(good, bad, UID or [""] * len(good))
         metrics = {
@@ -58,5 +51,5 @@ class MinimalPairAccuracy(evaluate.Metric):
             "minimal_pair_ties": overall.ties,
         }
         if UID is not None:
-            metrics |= {f"minimal_pair_accuracy_{name}": found.accuracy for name, found in by_paradigm.items()}
+            metrics |= {f"minimal_pair_accuracy_{name}": result.accuracy for name, result in by_paradigm.items()}
         return metrics

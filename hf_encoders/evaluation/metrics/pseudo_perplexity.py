@@ -3,11 +3,13 @@
 Needs the package `hf_encoders`, also if loaded by path.
 """
 
+from typing import Any
+
 import datasets
 import evaluate
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_encoders.evaluation.pseudo_likelihood import MAX_TOKENS, pseudo_perplexity, token_log_probabilities
+from hf_encoders.evaluation.pseudo_likelihood import pseudo_perplexity, token_log_probabilities
 
 
 class PseudoPerplexity(evaluate.Metric):
@@ -22,22 +24,12 @@ class PseudoPerplexity(evaluate.Metric):
         return evaluate.MetricInfo(__doc__, citation="", features=features, inputs_description=self._compute.__doc__)
 
     def _compute(
-        self,
-        predictions: list[str],
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
-        mask_rest_of_word: bool = False,
-        max_tokens: int = MAX_TOKENS,
+        self, predictions: list[str], model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, **options: Any
     ) -> dict[str, float]:
-        """Score sentences.
-
-        Args:
-            predictions (`list` of `str`): The sentences.
-            model, tokenizer, mask_rest_of_word, max_tokens: As for
-                `hf_encoders.evaluation.pseudo_likelihood.token_log_probabilities`.
+        """Score the sentences `predictions`; the other arguments are those of `token_log_probabilities`.
 
         Returns:
             `pseudo_perplexity`, at least 1; `tokens`, the number of tokens that were scored.
         """
-        scores = token_log_probabilities(model, tokenizer, predictions, mask_rest_of_word, max_tokens)
+        scores = token_log_probabilities(model, tokenizer, predictions, **options)
         return {"pseudo_perplexity": pseudo_perplexity(scores), "tokens": sum(map(len, scores))}

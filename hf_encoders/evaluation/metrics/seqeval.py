@@ -1,16 +1,13 @@
 """Entity precision, recall and F1 of token classification, overall and by type, over seqeval."""
 
-from functools import partial
-
 import datasets
 import evaluate
 import seqeval.metrics
 import seqeval.scheme
 from seqeval.metrics import sequence_labeling, v1
-from seqeval.metrics.sequence_labeling import get_entities
 
 
-OTHER_NAMES = {"L": "E", "U": "S", "M": "I"}  # of the last word, the only one, and one in the middle
+IOBES_PREFIXES = {"L": "E", "U": "S", "M": "I"}  # of the last word, the only one, and one in the middle
 SCHEMES = ("IOB1", "IOB2", "IOE1", "IOE2", "IOBES", "BILOU")
 
 
@@ -39,7 +36,6 @@ class Seqeval(evaluate.Metric):
         references: list[list[str]],
         mode: str | None = None,
         scheme: str | None = None,
-        suffix: bool = False,
     ) -> dict[str, float]:
         """Compute precision, recall and F1.
 
@@ -47,74 +43,61 @@ class Seqeval(evaluate.Metric):
             predictions, references (`list` of `list` of `str`): Tags such as `B-PER` and `O`, one per word.
             mode (`str`, *optional*): None or `strict`.
             scheme (`str`, *optional*): For `strict`, IOB1, IOB2, IOE1, IOE2, IOBES (also called BIOES) or BILOU.
-            suffix (`bool`, *optional*, defaults to `False`): Whether tags are written `PER-B`.
 
         Returns:
             `overall_precision`, `overall_recall`, `overall_f1` of all entities, `overall_accuracy` of all words;
             `<type>_precision`, `<type>_recall`, `<type>_f1`; all in [0, 1], 0 if undefined; `<type>_number`, true
             entities of the type. The type `overall` becomes `overall_`.
-
         """
         for number, (predicted, true) in enumerate(zip(predictions, references, strict=True)):
             if len(predicted) != len(true):
                 lengths = f"{len(predicted)} predictions, {len(true)} references"
                 raise ValueError(f"sentence {number}: {lengths}: pass a tag per word.")
-        strict = _strict_arguments(mode, scheme)
         # Not `classification_report`, whose averages overwrite types of the same name.
-        if strict:
-            score = v1.precision_recall_fscore_support
-            kinds = v1.unique_labels(references, predictions, strict["scheme"], suffix)
-        else:
-            # Of all schemes, seqeval does not know the tags of BILOU and BMES here.
-            references, predictions = (
-                [_in_iobes(tags, suffix) for tags in rows] for rows in (references, predictions)
+        if mode is None and scheme is None:
+            score, options = sequence_labeling.precision_recall_fscore_support, {}
+            predictions, references = (
+                [list(map(iobes_tag, tags)) for tags in rows] for rows in (predictions, references)
             )
-            score = sequence_labeling.precision_recall_fscore_support
-            found = [*get_entities(references, suffix), *get_entities(predictions, suffix)]
-            kinds = sorted({kind for kind, _, _ in found})
-        scores = partial(score, references, predictions, suffix=suffix, zero_division=0, **strict)
-        precision, recall, f1, _ = scores(average="micro")
+            entities = sequence_labeling.get_entities(references) + sequence_labeling.get_entities(predictions)
+            kinds = sorted({kind for kind, _, _ in entities})
+        else:
+            name = "IOBES" if scheme == "BIOES" else scheme
+            if mode != "strict" or name not in SCHEMES:
+                raise ValueError(
+                    f"mode={mode!r}, scheme={scheme!r}: leave both out, or pass mode='strict' and one of "
+                    f"{', '.join(SCHEMES)}."
+                )
+            score, options = v1.precision_recall_fscore_support, {"scheme": getattr(seqeval.scheme, name)}
+            kinds = v1.unique_labels(references, predictions, options["scheme"])
+        precision, recall, f1, _ = score(references, predictions, average="micro", zero_division=0, **options)
+        by_kind = score(references, predictions, average=None, zero_division=0, **options)
         metrics = {
             "overall_precision": float(precision),
             "overall_recall": float(recall),
             "overall_f1": float(f1),
             "overall_accuracy": float(seqeval.metrics.accuracy_score(references, predictions)),
         }
-        for kind, precision, recall, f1, number in zip(kinds, *scores(average=None), strict=True):
+        for kind, precision, recall, f1, number in zip(kinds, *by_kind, strict=True):
             name = name_in_metrics(kind)
             metrics |= {f"{name}_precision": float(precision), f"{name}_recall": float(recall)}
             metrics |= {f"{name}_f1": float(f1), f"{name}_number": int(number)}
         return metrics
 
 
-def _in_iobes(tags: list[str], suffix: bool) -> list[str]:
-    """Tags of BILOU and BMES (middle) under the names of IOBES.
+def iobes_tag(tag: str) -> str:
+    """Return a tag of BILOU or BMES (middle), whose prefixes seqeval's default mode does not know, as one of IOBES.
 
-    >>> _in_iobes(["U-LOC", "B-PER", "L-PER", "O", "B-PER", "M-PER", "E-PER"], suffix=False)
-    ['S-LOC', 'B-PER', 'E-PER', 'O', 'B-PER', 'I-PER', 'E-PER']
+    >>> list(map(iobes_tag, ["U-LOC", "B-PER", "L-PER", "O", "M-PER"]))
+    ['S-LOC', 'B-PER', 'E-PER', 'O', 'I-PER']
     """
-    if suffix:
-        return [f"{tag[:-1]}{OTHER_NAMES.get(tag[-1], tag[-1])}" if tag[-2:-1] == "-" else tag for tag in tags]
-    return [f"{OTHER_NAMES.get(tag[0], tag[0])}{tag[1:]}" if tag[1:2] == "-" else tag for tag in tags]
+    return IOBES_PREFIXES.get(tag[0], tag[0]) + tag[1:] if tag[1:2] == "-" else tag
 
 
 def name_in_metrics(kind: str) -> str:
-    """Name of an entity type in the metrics; distinct from that of all types together.
+    """Return the name of an entity type in the metrics, distinct from that of all types together.
 
     >>> [name_in_metrics(kind) for kind in ("PER", "overall", "overall_")]
     ['PER', 'overall_', 'overall__']
     """
     return f"{kind}_" if kind.rstrip("_") == "overall" else kind
-
-
-def _strict_arguments(mode: str | None, scheme: str | None) -> dict[str, object]:
-    if mode not in (None, "strict"):
-        raise ValueError(f"mode={mode!r}: must be None or 'strict'.")
-    if (mode is None) != (scheme is None):
-        raise ValueError(f"mode={mode!r} with scheme={scheme!r}: a scheme is for mode='strict', which needs one.")
-    if mode is None:
-        return {}
-    name = "IOBES" if scheme == "BIOES" else scheme
-    if name not in SCHEMES:
-        raise ValueError(f"scheme={scheme!r}: must be one of {', '.join(SCHEMES)}.")
-    return {"scheme": getattr(seqeval.scheme, name)}

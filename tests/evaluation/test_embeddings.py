@@ -12,8 +12,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 import hf_encoders
 from hf_encoders import encode
-from hf_encoders.evaluation import packed_weights
-from hf_encoders.evaluation.encoding import pooled
+from hf_encoders.evaluation import embeddings
+from hf_encoders.evaluation.embeddings import pooled
 from tests.evaluation.models import SENTENCES
 from tests.hub.tiny_checkpoints import BERT, FAMILIES, ROBERTA, TEXTS, Family, built_in, make_model, make_tokenizer
 from tests.models.tiny import LANGUAGES
@@ -57,7 +57,7 @@ def test_each_text_is_as_if_it_were_alone(
     model, tokenizer = make_pair(family)
     states = one_at_a_time(model, tokenizer, ALL)
     if max_tokens is None:
-        monkeypatch.setattr(packed_weights, "LEAST_TOKENS", 1)
+        monkeypatch.setattr(embeddings, "LEAST_TOKENS", 1)
     budget = {"max_tokens": max_tokens}
     assert_equal(encode(model, tokenizer, ALL, **budget), [one.mean(dim=0) for one in states])
     assert_equal(encode(model, tokenizer, ALL, pooling="tokens", **budget), states)
@@ -99,13 +99,12 @@ def test_languages_of_the_texts() -> None:
     default = encode(model, tokenizer, ALL)
     assert torch.equal(default, encode(model, tokenizer, ALL, languages=LANGUAGES["default_lang"]))
     assert not torch.equal(default, encode(model, tokenizer, ALL, languages="en"))
-    with pytest.raises(ValueError, match="languages: 'fr' is not in the model's lang2id, which has de, en, zh"):
-        encode(model, tokenizer, ALL, languages="fr")
-    with pytest.raises(ValueError, match="languages has 2 names for 8 texts"):
-        encode(model, tokenizer, ALL, languages=["en", "de"])
-    for wrong in (3, {"en", "de"}, [["en"]] * 8, [None] * 8):
-        with pytest.raises(ValueError, match=r"languages(\[0\])? is a (int|set|list|NoneType): pass"):
-            encode(model, tokenizer, ALL, languages=wrong)
+    wrong = ["fr", ["en", "de"], 3, {"en", "de"}, [["en"]] * 8, [None] * 8]
+    for value, message in zip(
+        wrong, ["'fr'.*de, en, zh", "2 names for 8", "int", "set", "list", "NoneType"], strict=True
+    ):
+        with pytest.raises(ValueError, match=f"languages.*{message}"):
+            encode(model, tokenizer, ALL, languages=value)
     assert_equal(encode(model, tokenizer, ALL, pooling="tokens", languages=np.array(names)), expected)
     model.config.default_lang = None
     with pytest.raises(ValueError, match="languages has 0 names for 8 texts"):
@@ -127,7 +126,7 @@ def test_a_head_is_left_out_and_modes_are_restored(head: str) -> None:
 @pytest.mark.parametrize("family", [BERT, ROBERTA], ids=lambda family: family.name)
 def test_weights_in_16_and_8_bits(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
     """As of a text alone: 8 bits quantise each token by itself; 16 bits round differently in other batches."""
-    monkeypatch.setattr(packed_weights, "LEAST_TOKENS", 1)
+    monkeypatch.setattr(embeddings, "LEAST_TOKENS", 1)
     model, tokenizer = make_pair(family)
     exact = encode(model, tokenizer, ALL)
     half = make_pair(family)[0].bfloat16()
@@ -140,39 +139,33 @@ def test_weights_in_16_and_8_bits(family: Family, monkeypatch: pytest.MonkeyPatc
     assert_equal(found, [one.mean(dim=0) for one in one_at_a_time(model, tokenizer, ALL)])
 
 
-@pytest.mark.filterwarnings("ignore")  # of peft and accelerate
-def test_adapters_and_offloaded_weights() -> None:
+@pytest.mark.filterwarnings("ignore")  # of accelerate
+def test_offloaded_weights() -> None:
     model, tokenizer = make_pair(BERT)
     expected = encode(model, tokenizer, ALL)
-    offloaded, _ = make_pair(BERT)
-    accelerate.cpu_offload(offloaded, execution_device="cpu")
-    assert offloaded.device.type == "meta"
-    torch.testing.assert_close(encode(offloaded, tokenizer, ALL), expected, atol=1e-6, rtol=1e-6)
-    adapted = get_peft_model(model, LoraConfig(target_modules=["query", "dense"], init_lora_weights=False)).eval()
-    found = encode(adapted, tokenizer, ALL)
-    assert (found - expected).abs().max() > 0.1
-    assert_equal(found, [one.mean(dim=0) for one in one_at_a_time(adapted, tokenizer, ALL)])
+    accelerate.cpu_offload(model, execution_device="cpu")
+    assert model.device.type == "meta"
+    torch.testing.assert_close(encode(model, tokenizer, ALL), expected, atol=1e-6, rtol=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore")  # of peft
-def test_adapters_of_a_model_with_a_head() -> None:
-    model, tokenizer = make_pair(BERT, "AutoModelForMaskedLM")
+@pytest.mark.parametrize("head", ["AutoModel", "AutoModelForMaskedLM"])
+def test_adapters(head: str) -> None:
+    model, tokenizer = make_pair(BERT, head)
     before = encode(model, tokenizer, ALL)
     adapted = get_peft_model(model, LoraConfig(target_modules=["query", "dense"], init_lora_weights=False)).eval()
     found = encode(adapted, tokenizer, ALL)
     assert (found - before).abs().max() > 0.1
-    assert_equal(found, [one.mean(dim=0) for one in one_at_a_time(model.base_model, tokenizer, ALL)])
+    encoder = adapted if head == "AutoModel" else model.base_model
+    assert_equal(found, [state.mean(dim=0) for state in one_at_a_time(encoder, tokenizer, ALL)])
 
 
 @pytest.mark.filterwarnings("ignore")  # of peft
-@pytest.mark.parametrize(
-    "auto_class, task", [("AutoModelForSequenceClassification", "SEQ_CLS"), ("AutoModel", "FEATURE_EXTRACTION")]
-)
-def test_prompts_are_refused(auto_class: str, task: str) -> None:
+def test_prompts_are_refused() -> None:
     """They are put before the input of a padded batch."""
-    model, tokenizer = make_pair(BERT, auto_class)
-    prompted = get_peft_model(model, PromptTuningConfig(task_type=task, num_virtual_tokens=3))
-    with pytest.raises(ValueError, match=r"model has prompts \(PromptTuningConfig\)"):
+    model, tokenizer = make_pair(BERT)
+    prompted = get_peft_model(model, PromptTuningConfig(task_type="FEATURE_EXTRACTION", num_virtual_tokens=3))
+    with pytest.raises(ValueError, match="prompts.*PromptTuningConfig"):
         encode(prompted, tokenizer, ALL)
 
 
@@ -241,10 +234,10 @@ def test_a_batch_on_cuda_is_waited_for_when_the_next_one_is_queued(
     assert_equal(found, list(expected))
 
 
-def num_packed_linears(model: PreTrainedModel, num_tokens: int = packed_weights.LEAST_TOKENS) -> int:
+def num_packed_linears(model: PreTrainedModel, num_tokens: int = embeddings.LEAST_TOKENS) -> int:
     """How many multiply with weights in another layout, and none afterwards."""
     linears = [one for one in model.modules() if isinstance(one, torch.nn.Linear)]
-    with packed_weights.packed_weights(model, num_tokens):
+    with embeddings.packed_weights(model, num_tokens):
         found = sum("forward" in vars(one) for one in linears)
     assert not any("forward" in vars(one) for one in linears)
     return found
@@ -253,7 +246,7 @@ def num_packed_linears(model: PreTrainedModel, num_tokens: int = packed_weights.
 def test_weights_in_another_layout_are_for_many_tokens_on_a_cpu() -> None:
     model, _ = make_pair(BERT)
     assert num_packed_linears(model) == 13
-    assert num_packed_linears(model, packed_weights.LEAST_TOKENS - 1) == 0
+    assert num_packed_linears(model, embeddings.LEAST_TOKENS - 1) == 0
     with torch.autocast("cpu", torch.bfloat16):
         assert num_packed_linears(model) == 0
     model.encoder.layer[1].output.dense.register_forward_hook(lambda *inputs: None)
@@ -269,7 +262,7 @@ def test_weights_in_another_layout_are_for_many_tokens_on_a_cpu() -> None:
 def test_a_failure_leaves_the_model_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     model, tokenizer = make_pair(BERT)
     model.train().encoder.layer[1].register_forward_hook(lambda *inputs: 1 / 0)
-    monkeypatch.setattr(packed_weights, "LEAST_TOKENS", 1)
+    monkeypatch.setattr(embeddings, "LEAST_TOKENS", 1)
     with pytest.raises(ZeroDivisionError):
         encode(model, tokenizer, TEXTS)
     assert model.training and not any("forward" in vars(one) for one in model.modules())
@@ -305,25 +298,22 @@ def test_what_holds_strings_will_do() -> None:
 @pytest.mark.parametrize(
     ("texts", "arguments", "message"),
     [
-        ([], {}, "texts is empty: pass at least one"),
-        ("The cat", {}, "texts is a str: pass a list of strings"),
+        ([], {}, "texts is empty"),
+        ("The cat", {}, "texts is a str"),
         ({"text": ["The cat"]}, {}, "texts is a dict"),
         (None, {}, "texts is a NoneType"),
         ({"The cat", "the dog"}, {}, "texts is a set"),
-        (np.array("The cat"), {}, "texts is a ndarray"),
         (np.array([["The cat"]]), {}, "texts is a ndarray"),
-        (["The cat", None], {}, r"texts\[1\] is a NoneType: pass strings"),
-        ([("The cat", "the dog")], {}, r"texts\[0\] is a tuple"),
-        (["The cat", ""], {}, r"texts\[1\]='' has no tokens: leave it out"),
-        ([" \n"], {}, r"texts\[0\]=' \\n' has no tokens"),
+        (["The cat", None], {}, r"texts\[1\] is a NoneType"),
+        (["The cat", ""], {}, r"texts\[1\]='' has no tokens"),
         ([" " * 100_000], {}, r"texts\[0\]=' {12}\.\.\. {13}' has no tokens"),
-        (["cat", "cat " * 42], {}, r"texts\[1\] has 44 tokens, the model takes 43: pass max_length=43 to truncate"),
-        (["cat"], {"max_length": 44}, "max_length=44: must be a whole number from 3 to 43"),
-        (["cat"], {"max_length": 2}, "max_length=2: must be a whole number from 3 to 43"),
-        (["cat"], {"max_tokens": 0}, "max_tokens=0: must be a whole number of at least 1"),
-        (["cat"], {"max_tokens": 9.5}, r"max_tokens=9\.5: must be"),
-        (["cat"], {"pooling": "max"}, "pooling='max': must be one of mean, cls, tokens"),
-        (["cat"], {"languages": "en"}, "languages='en': a HfeBertModel has no languages, leave it out"),
+        (["cat", "cat " * 42], {}, r"texts\[1\] has 44 tokens.*max_length=43"),
+        (["cat"], {"max_length": 44}, "max_length=44.*from 3 to 43"),
+        (["cat"], {"max_length": 2}, "max_length=2.*from 3 to 43"),
+        (["cat"], {"max_tokens": 0}, "max_tokens=0.*at least 1"),
+        (["cat"], {"max_tokens": 9.5}, r"max_tokens=9\.5"),
+        (["cat"], {"pooling": "max"}, "pooling='max'.*mean, cls, tokens"),
+        (["cat"], {"languages": "en"}, "languages='en'"),
     ],
 )
 def test_wrong_input_is_a_value_error(texts: object, arguments: dict, message: str) -> None:
@@ -337,13 +327,12 @@ def test_wrong_models_and_tokenizers_are_value_errors(tokenizer: PreTrainedToken
     model, own = make_pair(BERT)
     stock_class = getattr(transformers, built_in(BERT, "AutoModel"))
     stock = stock_class(stock_class.config_class(hidden_size=12, num_hidden_layers=1, num_attention_heads=2))
-    with pytest.raises(ValueError, match="model is a BertModel: give a model of this package"):
-        encode(stock, own, TEXTS)
-    with pytest.raises(ValueError, match="model is a str"):
-        encode("bert-base-uncased", own, TEXTS)
-    with pytest.raises(ValueError, match="tokenizer is 'bert-base-uncased'"):
-        encode(model, "bert-base-uncased", TEXTS)
-    with pytest.raises(ValueError, match="tokenizer gives the id 59, and the model has vocab_size=19"):
-        encode(model, tokenizer, ["w59"])
-    with pytest.raises(ValueError, match="pooling='cls': TokenizersBackend puts no cls_token at either end"):
-        encode(model, tokenizer, ["w7"], pooling="cls")
+    for wrong_model, wrong_tokenizer, texts, options, message in (
+        (stock, own, TEXTS, {}, "model is a BertModel"),
+        ("bert-base-uncased", own, TEXTS, {}, "model is a str"),
+        (model, "bert-base-uncased", TEXTS, {}, "tokenizer is 'bert-base-uncased'"),
+        (model, tokenizer, ["w59"], {}, "id 59.*vocab_size=19"),
+        (model, tokenizer, ["w7"], {"pooling": "cls"}, "pooling='cls'.*no cls_token"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            encode(wrong_model, wrong_tokenizer, texts, **options)

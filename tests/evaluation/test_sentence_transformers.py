@@ -74,27 +74,23 @@ def test_embeddings_are_truncated_as_the_model_says(tmp_path: Path) -> None:
 
 
 def test_wrong_input_is_a_value_error(tmp_path: Path) -> None:
+    def refused(message: str, model: object, texts: list[str] = TEXTS, **options: int) -> None:
+        with pytest.raises(ValueError, match=message):
+            encode_sentences(model, texts, **options)
+
+    refused("no module after", make_sentence_transformer(BERT, tmp_path))
+    refused("Normalize after.*Pooling", make_sentence_transformer(BERT, tmp_path, Normalize(), Pooling(36)))
     model = make_sentence_transformer(BERT, tmp_path, Pooling(36))
-    for modules, found in (((), "no module"), ((Normalize(), Pooling(36)), "Normalize")):
-        with pytest.raises(ValueError, match=f"model has {found} behind its transformer, where a Pooling is needed"):
-            encode_sentences(make_sentence_transformer(BERT, tmp_path, *modules), TEXTS)
     model.max_seq_length = 2
-    with pytest.raises(ValueError, match="model.max_seq_length=2, and 2 tokens are special ones: set at least 3"):
-        encode_sentences(model, TEXTS)
+    refused("max_seq_length=2.*at least 3", model)
     model.max_seq_length = None
     model[0].processing_kwargs = {"text": {"max_length": 4}}
-    with pytest.raises(ValueError, match="model has processing_kwargs=.*call model.encode"):
-        encode_sentences(model, TEXTS)
+    refused("processing_kwargs", model)
     model[0].processing_kwargs = {}
-    with pytest.raises(ValueError, match="model is a HfeBertModel: give a SentenceTransformer"):
-        encode_sentences(model[0].auto_model, TEXTS)
-    with pytest.raises(ValueError, match="texts is empty"):
-        encode_sentences(model, [])
-    with pytest.raises(ValueError, match="max_tokens=0"):
-        encode_sentences(model, TEXTS, max_tokens=0)
+    refused("HfeBertModel: give a SentenceTransformer", model[0].auto_model)
+    refused("texts is empty", model, [])
+    refused("max_tokens=0", model, max_tokens=0)
     model.prompts, model.default_prompt_name = {"query": "the"}, "query"
-    with pytest.raises(ValueError, match="default_prompt_name='query': put the prompt before each text"):
-        encode_sentences(model, TEXTS)
+    refused("default_prompt_name='query'", model)
     stock = sentence_transformers.SentenceTransformer(modules=[Transformer(str(tmp_path)), Pooling(36)], device="cpu")
-    with pytest.raises(ValueError, match="model is a BertModel: give a model of this package"):
-        encode_sentences(stock, TEXTS)
+    refused("BertModel: give a model of this package", stock)

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from hf_encoders.evaluation.minimal_pairs import MinimalPair, compare_pairs, read_minimal_pairs
+from hf_encoders.evaluation.scores import MinimalPair, compare_pairs, read_minimal_pairs
 
 
 def write(path, rows):

@@ -1,0 +1,421 @@
+"""Embeddings of texts of any length, in the given order: nothing is sorted, and nothing is padded.
+
+Stock code pads every text of a batch to the longest one, and therefore sorts all texts by length before it cuts them
+into batches. Models of this package read several texts in one row (`cu_seq_lens_q`), so that a batch is as many texts
+as a budget of tokens holds.
+"""
+
+import itertools
+import reprlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+from tqdm import tqdm
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from hf_encoders.corpus.segmentation import replace_lone_surrogates
+from hf_encoders.corpus.special_tokens import check_tokenizer
+from hf_encoders.evaluation.pseudo_likelihood import evaluating
+from hf_encoders.models.encoder_kernels import is_bare_linear
+from hf_encoders.objectives.batches import to_device
+
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+
+POOLINGS = ("mean", "cls", "tokens")
+# Tokens in a batch. On a CPU, what a layer writes should stay in the caches; an accelerator wants many at once.
+MAX_TOKENS_ON_CPU, MAX_TOKENS_ELSEWHERE = 2048, 16384
+TEXTS_AT_ONCE = 1024  # that the tokenizer gets: lists of Python integers exist for these only
+SECONDS_WITHOUT_BAR = 5
+# Fewer do not win back the time of copying weights: about 0.8 ns per weight, and 4 ps per weight and token saved.
+LEAST_TOKENS = 1024
+TOKENS_IN_LAYOUT = 1024  # for which oneDNN chooses the layout; it suits fewer, too
+# The states of a batch, `(N, D)`, and the bounds of its texts, `(S + 1,)` -> rows.
+Pool = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def encode(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Sequence[str],
+    pooling: str = "mean",
+    max_length: int | None = None,
+    max_tokens: int | None = None,
+    languages: str | Sequence[str] | None = None,
+    progress: bool = True,
+) -> torch.Tensor | list[torch.Tensor]:
+    """Embed texts: the last hidden states of a model of this package, pooled per text.
+
+    All texts are tokenized and checked first. Dropout is off and no gradients are computed, whatever mode the model is
+    in; its modes are restored. Weights may be in 16 or 8 bits and on any device; pooling is in float32. On a CPU,
+    weights of linear layers are copied in another layout while it runs, for 1,024 tokens or more.
+
+    Args:
+        model (`PreTrainedModel`): Of any family here, with or without a head, which is not computed. Compile
+            `model.base_model`, not a model with a head; a checkpoint's own code runs eagerly here.
+        tokenizer (`PreTrainedTokenizerBase`): The model's. Its special tokens are added.
+        texts (`Sequence` of `str`): At least one; each has at least one token of its own.
+        pooling (`str`, *optional*, defaults to `"mean"`): `mean` over all tokens of a text, special tokens included,
+            as in sentence-transformers; `cls`, the state of the classification token, which is the first token, or the
+            last (XLNet); `tokens`, all states, special tokens included.
+        max_length (`int`, *optional*): Truncate texts to this many tokens, special tokens included. None means that a
+            text longer than the model takes is an error.
+        max_tokens (`int`, *optional*): Most tokens in a batch; a longer text is a batch of its own. None means 2,048
+            on a CPU and 16,384 elsewhere. It does not change the embeddings.
+        languages (`str` or `Sequence` of `str`, *optional*): For a model with language embeddings (XLM): the language
+            of all texts, or of each, as named in `config.lang2id`. None means the model's default.
+        progress (`bool`, *optional*, defaults to `True`): Whether to show a progress bar, in tokens, where it takes
+            more than five seconds in a terminal.
+
+    Returns:
+        `torch.FloatTensor` of shape `(texts, D)` on the CPU, a row for each text in the given order; for
+        `pooling="tokens"` a list of them, of shape `(tokens of the text, D)`.
+
+    Raises:
+        ValueError: For a wrong argument, an empty list, a text that is no string, has no tokens or is too long, and a
+            model or tokenizer of another kind, before anything is computed.
+    """
+    encoder = encoder_of(model)
+    if pooling not in POOLINGS:
+        raise ValueError(f"pooling={pooling!r}: must be one of {', '.join(POOLINGS)}.")
+    check_whole_number("max_tokens", max_tokens, 1)
+    packed = tokenized_for(encoder, tokenizer, texts, max_length)
+    language_ids = _language_ids(encoder, languages, len(packed.lengths))
+    if language_ids is not None:
+        packed.inputs["langs"] = np.repeat(language_ids, packed.lengths)
+    position = _classification_position(tokenizer) if pooling == "cls" else None
+    pool = (lambda states, bounds: states) if pooling == "tokens" else partial(pooled, position=position)
+    embeddings = run_packed(model, encoder, packed, pool, max_tokens, progress)
+    return list(embeddings.split(packed.lengths.tolist())) if pooling == "tokens" else embeddings
+
+
+def encode_sentences(
+    model: "SentenceTransformer", texts: Sequence[str], max_tokens: int | None = None, progress: bool = True
+) -> torch.Tensor:
+    """Compute `model.encode(texts)` in batches by tokens: its pooling and the modules after it, texts in their order.
+
+    Its own `encode` sorts texts by their number of characters and cuts the order into batches of so many texts. A
+    model of this package computes no padding there either; what remains are padded tensors and small batches.
+
+    Args:
+        model (`SentenceTransformer`): Of sentence-transformers 6 or later, with a transformer of this package, loaded
+            with `trust_remote_code=True`. Texts are truncated to its `max_seq_length` and embeddings to its
+            `truncate_dim`, as there.
+        texts, max_tokens, progress: As in `encode`. Put a prompt before the texts yourself.
+
+    Returns:
+        `torch.FloatTensor` of shape `(texts, width)` on the CPU.
+
+    Raises:
+        ValueError: As `encode`; and for a model with a default prompt, with options of tokenization
+            (`processing_kwargs`), and for one without a pooling after the transformer.
+    """
+    if not hasattr(model, "max_seq_length") or not hasattr(model, "default_prompt_name"):
+        raise ValueError(f"model is a {type(model).__name__}: give a SentenceTransformer, or call hf_encoders.encode.")
+    if model.default_prompt_name is not None:
+        raise ValueError(
+            f"default_prompt_name={model.default_prompt_name!r}: put the prompt before each text, and set "
+            "model.default_prompt_name = None."
+        )
+    check_whole_number("max_tokens", max_tokens, 1)
+    transformer, *modules = model
+    encoder = encoder_of(transformer.auto_model)
+    if options := getattr(transformer, "processing_kwargs", None):
+        raise ValueError(f"model has processing_kwargs={options!r}: call model.encode, or load it without them.")
+    if not modules or type(modules[0]).__name__ != "Pooling":
+        name = type(modules[0]).__name__ if modules else "no module"
+        raise ValueError(f"model has {name} after its transformer, where a Pooling is needed: call model.encode.")
+    special = transformer.tokenizer.num_special_tokens_to_add()
+    if model.max_seq_length is not None and model.max_seq_length <= special:
+        raise ValueError(
+            f"model.max_seq_length={model.max_seq_length}, and {special} tokens are special ones: set at least "
+            f"{special + 1}."
+        )
+    longest = min(model.max_seq_length or encoder.longest_row(), encoder.longest_row())
+    packed = tokenized_for(encoder, transformer.tokenizer, texts, longest)
+
+    def pool(states: torch.Tensor, bounds: torch.Tensor) -> torch.Tensor:
+        features = {"token_embeddings": states[None], "cu_seq_lens_q": bounds}
+        for module in modules:
+            features = module(features)
+        return features["sentence_embedding"]
+
+    return run_packed(model, encoder, packed, pool, max_tokens, progress)[:, : model.truncate_dim]
+
+
+@dataclass
+class PackedTexts:
+    """Tokenized texts one after the other, special tokens included.
+
+    Args:
+        inputs (`dict`): `input_ids`, and other arguments of `forward` with one id per token; each `np.ndarray` of
+            `int32` and shape `(N,)`.
+        lengths (`np.ndarray` of `int64` and shape `(S,)`): Tokens of each text.
+    """
+
+    inputs: dict[str, np.ndarray]
+    lengths: np.ndarray
+
+    def batches(self, max_tokens: int, device: torch.device | str = "cpu") -> Iterator[dict[str, torch.Tensor]]:
+        """Yield the arguments of `forward` for consecutive texts of at most `max_tokens` tokens, or for a longer one.
+
+        A batch has a row `(1, n)` of each input, and `cu_seq_lens_q` of `(texts + 1,)`, all `int64`.
+
+        >>> texts = PackedTexts({"input_ids": np.array([1, 7, 2, 1, 8, 9, 2, 1, 6, 2])}, np.array([3, 4, 3]))
+        >>> for batch in texts.batches(max_tokens=7):
+        ...     print({name: tensor.tolist() for name, tensor in batch.items()})
+        {'input_ids': [[1, 7, 2, 1, 8, 9, 2]], 'cu_seq_lens_q': [0, 3, 7]}
+        {'input_ids': [[1, 6, 2]], 'cu_seq_lens_q': [0, 3]}
+        """
+        start, bounds = 0, [0]
+        for length in self.lengths.tolist():
+            if len(bounds) > 1 and bounds[-1] + length > max_tokens:
+                yield self._batch(start, bounds, device)
+                start, bounds = start + bounds[-1], [0]
+            bounds.append(bounds[-1] + length)
+        yield self._batch(start, bounds, device)
+
+    def _batch(self, start: int, bounds: list[int], device: torch.device | str) -> dict[str, torch.Tensor]:
+        tokens = slice(start, start + bounds[-1])
+        batch = {name: torch.from_numpy(ids[None, tokens].astype(np.int64)) for name, ids in self.inputs.items()}
+        batch["cu_seq_lens_q"] = torch.tensor(bounds)
+        device = torch.device(device)
+        if device.type == "cuda":  # from pinned memory no copy waits for what is queued
+            batch = {name: tensor.pin_memory() for name, tensor in batch.items()}
+        return to_device(batch, device)
+
+
+def tokenized(tokenizer: PreTrainedTokenizerBase, texts: Any, max_length: int | None = None) -> PackedTexts:
+    """Tokenize texts, with special tokens, truncated to `max_length` tokens if given.
+
+    Token types are left out where none is above 0, as everywhere here: XLM embeds a token type of 0.
+
+    Raises:
+        ValueError: If texts is not a list of strings, and for a text that has only special tokens.
+
+    >>> packed = tokenized(doctest_tokenizer(), ["w5 w6", "w7"])
+    >>> {name: ids.tolist() for name, ids in packed.inputs.items()}, packed.lengths.tolist()
+    ({'input_ids': [5, 6, 7]}, [2, 1])
+    """
+    texts = [replace_lone_surrogates(text) for text in list_of_strings("texts", texts)]  # as in a corpus
+    options = {"truncation": max_length is not None, "max_length": max_length, "return_attention_mask": False}
+    parts, lengths = [], []
+    for start in range(0, len(texts), TEXTS_AT_ONCE):
+        rows = tokenizer(texts[start : start + TEXTS_AT_ONCE], verbose=False, **options)
+        lengths.extend(map(len, rows["input_ids"]))
+        parts.append({name: np.fromiter(itertools.chain(*values), np.int32) for name, values in rows.items()})
+    inputs = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    if "token_type_ids" in inputs and not inputs["token_type_ids"].any():
+        del inputs["token_type_ids"]
+    is_empty = np.array(lengths) <= tokenizer.num_special_tokens_to_add()
+    if is_empty.any():
+        number = int(is_empty.argmax())
+        raise ValueError(f"texts[{number}]={reprlib.repr(texts[number])} has no tokens: leave it out.")
+    return PackedTexts(inputs, np.array(lengths))
+
+
+def tokenized_for(
+    encoder: nn.Module, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], max_length: int | None
+) -> PackedTexts:
+    """Tokenize texts, and check their ids and lengths against what the model takes."""
+    longest = encoder.longest_row()
+    check_tokenizer(tokenizer)
+    check_whole_number("max_length", max_length, tokenizer.num_special_tokens_to_add() + 1, longest)
+    packed = tokenized(tokenizer, texts, max_length)
+    if packed.lengths.max() > longest:
+        number = int((packed.lengths > longest).argmax())
+        raise ValueError(
+            f"texts[{number}] has {packed.lengths[number]} tokens, the model takes {longest}: pass "
+            f"max_length={longest} to truncate, or split it."
+        )
+    highest, num_rows = packed.inputs["input_ids"].max(), encoder.get_input_embeddings().num_embeddings
+    if highest >= num_rows:
+        raise ValueError(
+            f"tokenizer gives the id {highest}, and the model has vocab_size={num_rows}: pass its own tokenizer."
+        )
+    return packed
+
+
+def run_packed(
+    model: nn.Module, encoder: nn.Module, packed: PackedTexts, pool: Pool, max_tokens: int | None, progress: bool
+) -> torch.Tensor:
+    """Apply `pool` to the encoder's states of each batch; concatenate the results, in float32 on the CPU.
+
+    `model` is what is put into `eval()`; its encoder is one of its modules, or itself. Other arguments as in `encode`.
+    """
+    # Offloaded weights are on the device `meta` between calls; accelerate moves inputs to where they are used.
+    device = torch.device("cpu") if encoder.device.type == "meta" else encoder.device
+    num_tokens = int(packed.lengths.sum())
+    if max_tokens is None:
+        max_tokens = MAX_TOKENS_ON_CPU if device.type == "cpu" else MAX_TOKENS_ELSEWHERE
+    bar = tqdm(
+        total=num_tokens,
+        unit="token",
+        unit_scale=True,
+        delay=SECONDS_WITHOUT_BAR,
+        disable=None if progress else True,
+    )
+    # A graph of a checkpoint's own code, which is compiled whole, would have the lengths of the texts as constants.
+    compiles_layers = hasattr(type(getattr(encoder, "_orig_mod", encoder)).forward, "around_layers")
+    stance = "default" if compiles_layers else "force_eager"
+
+    def results() -> Iterator[torch.Tensor]:
+        for batch in packed.batches(max_tokens, device):
+            states = encoder(**batch, flat_output=True, return_dict=True).last_hidden_state
+            yield pool(states, batch["cu_seq_lens_q"].to(states.device)).float()
+            bar.update(batch["input_ids"].numel())
+
+    with evaluating(model, stance=stance), packed_weights(encoder, num_tokens), bar:
+        return torch.cat(list(on_cpu(results())))
+
+
+def on_cpu(results: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
+    """Copy results to the CPU; those on CUDA one later, so that it has the next one to compute during the wait."""
+    waiting = None
+    for result in results:
+        copy, arrived = result.to("cpu", non_blocking=result.is_cuda), None
+        if result.is_cuda:
+            arrived = torch.cuda.current_stream(result.device).record_event()
+        if waiting is not None:
+            yield _arrived(*waiting)
+        waiting = copy, arrived
+    yield _arrived(*waiting)
+
+
+def _arrived(copy: torch.Tensor, event: Any) -> torch.Tensor:
+    """Return the copy, after the event; then not in pinned memory, of which there is little."""
+    if event is None:
+        return copy
+    event.synchronize()
+    return copy.clone()
+
+
+def pooled(states: torch.Tensor, bounds: torch.Tensor, position: int | None = None) -> torch.Tensor:
+    """Reduce the states of a batch to a row for each text: `(N, D)` and `bounds`, `(S + 1,)` -> `(S, D)`.
+
+    That is the mean of its tokens, or its token at `position`, 0 for the first or -1 for the last.
+
+    >>> states, bounds = torch.tensor([[1.0], [3.0], [5.0]]), torch.tensor([0, 2, 3])
+    >>> [pooled(states, bounds, position).flatten().tolist() for position in (None, 0, -1)]
+    [[2.0, 5.0], [1.0, 5.0], [3.0, 5.0]]
+    """
+    if position is None:
+        if states.device.type == "mps":  # has no kernel (github.com/pytorch/pytorch/issues/197880)
+            states, bounds = states.cpu(), bounds.cpu()
+        # Without its check of the lengths, which waits for the device.
+        return torch.segment_reduce(states.float(), "mean", lengths=bounds.diff(), unsafe=True)
+    return states.index_select(0, bounds[:-1] if position == 0 else bounds[1:] - 1)
+
+
+def encoder_of(model: Any) -> nn.Module:
+    """Return the model without its head."""
+    # A model wrapped by `torch.compile` has the attributes of the model inside. PEFT's base model of a model with a
+    # head is a wrapper that puts adapters into it.
+    base_model = getattr(model, "base_model", None)
+    for candidate in (model, base_model, getattr(base_model, "base_model", None)):
+        if isinstance(candidate, nn.Module) and hasattr(candidate, "longest_row"):
+            return candidate
+    raise ValueError(
+        f"model is a {type(model).__name__}: give a model of this package, such as hf_encoders.HfeBertModel, or load "
+        "the checkpoint with trust_remote_code=True."
+    )
+
+
+@contextmanager
+def packed_weights(encoder: nn.Module, num_tokens: int) -> Iterator[None]:
+    """Give the linears of an encoder on a CPU a `forward` with a copy of their weights, if it is to read many tokens.
+
+    The copy is in oneDNN's own layout, as `torch.compile` with freezing makes it: products took 10 to 30 % less time
+    on a core of an AMD EPYC with AVX-512, for 64 to 2,048 tokens of width 384 and 768 (torch 2.13). For use without
+    gradients and autocast; compiled models, and linears with hooks or quantised weights, are left alone.
+    """
+    # Of `model.compile()` and `torch.compile(model)`.
+    is_compiled = any(part._compiled_call_impl is not None or hasattr(part, "_orig_mod") for part in encoder.modules())
+    pays = num_tokens >= LEAST_TOKENS and not is_compiled and not torch.is_autocast_enabled("cpu")
+    linears = [part for part in encoder.modules() if _can_be_packed(part)] if pays else []
+    try:
+        for linear in linears:
+            weight = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), TOKENS_IN_LAYOUT)
+            linear.forward = partial(_multiply, weight, linear.bias)
+        yield
+    finally:
+        for linear in linears:
+            vars(linear).pop("forward", None)
+
+
+def _multiply(weight: torch.Tensor, bias: torch.Tensor | None, inputs: torch.Tensor) -> torch.Tensor:
+    """Compute `inputs @ weight.T + bias`, the weight in oneDNN's layout: `(rows, width)` -> `(rows, output width)`."""
+    return torch.ops.mkldnn._linear_pointwise(inputs, weight, bias, "none", [], "")
+
+
+def _can_be_packed(module: nn.Module) -> bool:
+    """Return whether the module is a plain linear on a CPU, in a dtype that oneDNN multiplies in here."""
+    if not is_bare_linear(module) or module.weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
+        return False
+    is_bf16 = module.weight.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return module.weight.dtype == torch.float32 or is_bf16
+
+
+def _language_ids(encoder: nn.Module, languages: str | Sequence[str] | None, num_texts: int) -> np.ndarray | None:
+    """Return the id of each text's language, `(S,)`; None for the model's default or a model without languages."""
+    config = encoder.config
+    if languages is None and not config.required_ids:
+        return None
+    if "langs" not in config.extra_ids:
+        raise ValueError(f"languages={languages!r}: a {type(encoder).__name__} has no languages, leave it out.")
+    if isinstance(languages, str):
+        names = [languages] * num_texts
+    else:
+        names = [] if languages is None else list_of_strings("languages", languages)
+    if len(names) != num_texts:
+        raise ValueError(f"languages has {len(names)} names for {num_texts} texts: pass one for all, or one each.")
+    known = config.lang2id or {}
+    for name in names:
+        if name not in known:
+            raise ValueError(f"languages: {name!r} is not in the model's lang2id, which has {', '.join(known)}.")
+    return np.array([known[name] for name in names])
+
+
+def _classification_position(tokenizer: PreTrainedTokenizerBase) -> int:
+    """Return 0 if a text begins with the classification token, -1 if it ends with it (XLNet)."""
+    special = tokenizer("")["input_ids"]
+    for position in (0, -1):
+        if special and special[position] == tokenizer.cls_token_id:
+            # `<s> text </s>` of XLM's own tokenizer, with `</s>` for both: heads read the first token.
+            return 0 if len(special) > 1 and tokenizer.cls_token_id == tokenizer.sep_token_id else position
+    raise ValueError(
+        f"pooling='cls': {type(tokenizer).__name__} puts no cls_token at either end of a text: use pooling='mean'."
+    )
+
+
+def list_of_strings(name: str, values: Any) -> list[str]:
+    """Return the values of the argument `name` as a list; ValueError for all but a sequence of one string or more."""
+    # A set has no order, and a table of two dimensions gives the names of its columns.
+    is_text_or_unordered = isinstance(values, (str, bytes, Mapping, Set))
+    if is_text_or_unordered or not hasattr(values, "__iter__") or getattr(values, "ndim", 1) != 1:
+        raise ValueError(f"{name} is a {type(values).__name__}: pass a list of strings.")
+    values = list(values)
+    if not values:
+        raise ValueError(f"{name} is empty: pass at least one.")
+    for number, value in enumerate(values):
+        if not isinstance(value, str):
+            raise ValueError(f"{name}[{number}] is a {type(value).__name__}: pass strings.")
+    return values
+
+
+def check_whole_number(name: str, value: int | None, least: int, most: int | None = None) -> None:
+    """Raise ValueError for an option that is neither None nor an integer in the range."""
+    if value is None:
+        return
+    is_whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not is_whole or value < least or (most is not None and value > most):
+        limit = f"of at least {least}" if most is None else f"from {least} to {most}"
+        raise ValueError(f"{name}={value!r}: must be a whole number {limit}.")
