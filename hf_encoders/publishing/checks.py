@@ -1,4 +1,4 @@
-"""Checks of a saved directory before it is published: files, configuration, tokenizer, card, loading."""
+"""Check a saved directory before it is published: files, configuration, tokenizer, card, loading."""
 
 import re
 from pathlib import Path
@@ -34,8 +34,9 @@ from hf_encoders.publishing.record import TrainingRecord
 from hf_encoders.publishing.verification import WAYS, load_elsewhere, loads_of, outputs_of, problem_of
 
 
-LINKED_FILE = re.compile(r"!\[[^\]]*\]\(([^)\s]+)")
+PICTURE = re.compile(r"!\[[^\]]*\]\(([^)\s]+)")
 LICENSE_ID = re.compile(r"[a-z0-9][a-z0-9.+-]*")
+RESAVE = "load it with hf_encoders and call save_pretrained again"
 
 
 def check_directory(directory: str | Path, trust_remote_code: bool = False) -> list[Finding]:
@@ -44,17 +45,15 @@ def check_directory(directory: str | Path, trust_remote_code: bool = False) -> l
     The model is loaded in another process only if there are no errors in the files.
     """
     directories = [Path(directory)]
-    found = check_files(directories[0])
+    findings = check_files(directories[0])
     if has_generator(directories[0]):
         directories.append(directories[0] / GENERATOR_FOLDER)
         # It shares the tokenizer of the folder that it is in.
-        found += [
-            Finding(one.is_error, f"{GENERATOR_FOLDER}: {one.text}")
-            for one in check_files(directories[1], directories[0])
-        ]
-    if not any(finding.is_error for finding in found):
-        found += check_loading(directories, trust_remote_code)
-    return sorted(found, key=lambda finding: not finding.is_error)
+        for finding in check_files(directories[1], directories[0]):
+            findings.append(finding._replace(text=f"{GENERATOR_FOLDER}: {finding.text}"))
+    if not any(finding.is_error for finding in findings):
+        findings += check_loading(directories, trust_remote_code)
+    return sorted(findings, key=lambda finding: not finding.is_error)
 
 
 def check_files(directory: Path, tokenizer: Path | None = None) -> list[Finding]:
@@ -71,28 +70,32 @@ def check_files(directory: Path, tokenizer: Path | None = None) -> list[Finding]
         links = [name for name in sorted(published_files(directory)) if leads_out(directory, name)]
         if links:
             return [_error(f"{', '.join(links)}: links out of {directory}: put the files themselves there.")]
-        found = check_weights(directory)
+        findings = check_weights(directory)
         if code := ", ".join(tokenizer_code(directory)):
-            found.append(_error(f"auto_map names code of a tokenizer, which needs none, in {code}: remove it there."))
+            findings.append(
+                _error(f"auto_map names code of a tokenizer, which needs none, in {code}: remove it there.")
+            )
     except ValueError as error:
-        found = [_error(str(error))]
-    return [*found, *check_code(directory, config), *check_tokenizer(tokenizer or directory, config)]
+        findings = [_error(str(error))]
+    return [*findings, *check_code(directory, config), *check_tokenizer(tokenizer or directory, config)]
 
 
 def check_weights(directory: Path) -> list[Finding]:
     """Check that all weights are there, are readable safetensors, and are finite."""
-    found = []
+    findings = []
     for name in weight_files(directory):
         try:
             with safe_open(directory / name, framework="pt") as file:
                 broken = [key for key in file.keys() if not _is_finite(file.get_tensor(key))]  # noqa: SIM118
         except (SafetensorError, OSError) as error:
-            found.append(_error(f"{name} cannot be read as safetensors ({first_line(error)}): save the model again."))
+            findings.append(
+                _error(f"{name} cannot be read as safetensors ({first_line(error)}): save the model again.")
+            )
             continue
         if broken:
             names = ", ".join(broken[:3]) + " ..." * (len(broken) > 3)
-            found.append(_error(f"{name} has NaN or infinite numbers in {names}: save an earlier checkpoint."))
-    return found
+            findings.append(_error(f"{name} has NaN or infinite numbers in {names}: save an earlier checkpoint."))
+    return findings
 
 
 def _is_finite(value: torch.Tensor) -> bool:
@@ -105,12 +108,11 @@ def check_code(directory: Path, config: EncoderConfig) -> list[Finding]:
     written = written_config(directory)
     auto_map = written.get("auto_map") or {}
     absent = sorted(name for name, code in type(config).AUTO_MAP.items() if auto_map.get(name) != code)
-    remedy = "load it with hf_encoders and call save_pretrained again."
     if absent:
-        return [_error(f"config.json: auto_map does not name this package's class for {', '.join(absent)}: {remedy}")]
+        return [_error(f"config.json: auto_map does not name this package's class for {', '.join(absent)}: {RESAVE}.")]
     missing = [name for name in code_files(directory, written) if not (directory / name).exists()]
     if missing:
-        return [_error(f"{', '.join(missing)}: code that config.json names is not in the directory: {remedy}")]
+        return [_error(f"{', '.join(missing)}: code that config.json names is not in the directory: {RESAVE}.")]
     return []
 
 
@@ -120,23 +122,16 @@ def check_tokenizer(directory: Path, config: EncoderConfig) -> list[Finding]:
         tokenizer = load_tokenizer(directory, config=config)
     except ValueError as error:
         return [_error(str(error))]
-    found = []
+    findings = []
     largest = max(tokenizer.get_vocab().values())
     if largest >= config.vocab_size:
-        found.append(
-            _error(
-                f"the tokenizer has id {largest}, but vocab_size={config.vocab_size}: save the model's own tokenizer, "
-                f"or call model.resize_token_embeddings({largest + 1}) and train on."
-            )
-        )
+        problem = f"the tokenizer has id {largest}, but vocab_size={config.vocab_size}"
+        remedy = f"save the model's own tokenizer, or call model.resize_token_embeddings({largest + 1}) and train on"
+        findings.append(_error(f"{problem}: {remedy}."))
     if tokenizer.pad_token_id != config.pad_token_id:
-        found.append(
-            _warning(
-                f"the tokenizer pads with id {tokenizer.pad_token_id}, but pad_token_id={config.pad_token_id}: set it "
-                "in the configuration, if this is the model's own tokenizer."
-            )
-        )
-    return found
+        problem = f"the tokenizer pads with id {tokenizer.pad_token_id}, but pad_token_id={config.pad_token_id}"
+        findings.append(_warning(f"{problem}: set it in the configuration, if this is the model's own tokenizer."))
+    return findings
 
 
 def check_card(text: str, record: TrainingRecord, files: list[str]) -> list[Finding]:
@@ -148,52 +143,52 @@ def check_card(text: str, record: TrainingRecord, files: list[str]) -> list[Find
         metadata = (yaml.safe_load(block.group(2)) if block else None) or {}
     except Exception as error:  # PyYAML's, through huggingface_hub
         return [_error(f"{CARD_FILE} has no readable metadata ({first_line(error)}): correct the YAML between ---.")]
-    found = [_error(f"{CARD_FILE}: {problem}") for problem in metadata_problems(metadata)]
+    findings = [_error(f"{CARD_FILE}: {problem}") for problem in metadata_problems(metadata)]
     if not metadata.get("license"):
-        found.append(_warning("no licence is stated, so nobody may use the model: give --license."))
+        findings.append(_warning("no licence is stated, so nobody may use the model: give --license."))
     for link in sorted(shown_files(text) - set(files)):
         remedy = "copy the picture into the directory, or remove it from the card"
-        found.append(_error(f"{CARD_FILE} shows {link}, which is not published with it: {remedy}."))
+        findings.append(_error(f"{CARD_FILE} shows {link}, which is not published with it: {remedy}."))
     if missing := record.missing_facts():
-        found.append(_warning(f'the card says "not recorded" of {", ".join(missing)}: add them to {RECORD_FILE}.'))
-    return found
+        findings.append(_warning(f'the card says "not recorded" of {", ".join(missing)}: add them to {RECORD_FILE}.'))
+    return findings
 
 
 def metadata_problems(metadata: dict[str, Any]) -> list[str]:
-    """Values in a card's metadata that the Hub certainly refuses; it validates all of them before a commit."""
+    """Return problems of a card's metadata for which the Hub certainly refuses the commit."""
 
     def values(name: str) -> list[Any]:
         value = metadata.get(name) or []
         return value if isinstance(value, list) else [value]
 
-    problems = [
-        f"license {name!r} is not an identifier of the Hub: use one such as 'apache-2.0', or 'other' and license_name."
-        for name in values("license")
-        if not LICENSE_ID.fullmatch(str(name))
+    def problems(name: str, is_valid: Any, what: str) -> list[str]:
+        return [f"{name} {value!r} is not {what}." for value in values(name) if not is_valid(value)]
+
+    other = metadata.get("license") == "other" and not metadata.get("license_name")
+    return [
+        *problems(
+            "license",
+            lambda name: LICENSE_ID.fullmatch(str(name)),
+            "an identifier of the Hub: use one such as 'apache-2.0', or 'other' and license_name",
+        ),
+        *["license 'other' needs license_name: add it, and the text as a LICENSE file."][: int(other)],
+        *problems(
+            "language",
+            lambda code: code in ("multilingual", "code") or is_language_code(str(code)),
+            "an ISO 639 code: use one in lower case such as 'en', or 'multilingual'",
+        ),
+        *problems("datasets", is_repo_id, "a name on the Hub: use 'owner/name', or leave it out"),
+        *problems("base_model", is_repo_id, "a name on the Hub: use 'owner/name', or leave it out"),
     ]
-    if metadata.get("license") == "other" and not metadata.get("license_name"):
-        problems.append("license 'other' needs license_name: add it, and the text as a LICENSE file.")
-    problems += [
-        f"language {code!r} is not an ISO 639 code: use one in lower case such as 'en', or 'multilingual'."
-        for code in values("language")
-        if code not in ("multilingual", "code") and not is_language_code(str(code))
-    ]
-    for name in ("datasets", "base_model"):
-        problems += [
-            f"{name} has {value!r}, which is not a name on the Hub: use 'owner/name', or leave it out."
-            for value in values(name)
-            if not is_repo_id(value)
-        ]
-    return problems
 
 
 def shown_files(card: str) -> set[str]:
-    """Names of the pictures on a card, except remote ones.
+    """Return the names of the pictures on a card, except remote ones.
 
     >>> sorted(shown_files("![a](loss_curve.png) ![b](https://host/b.png) ![](data:image/png;base64,A) ![c](d/e.png)"))
     ['d/e.png', 'loss_curve.png']
     """
-    return {link for link in LINKED_FILE.findall(card) if "://" not in link and not link.startswith("data:")}
+    return {link for link in PICTURE.findall(card) if "://" not in link and not link.startswith("data:")}
 
 
 def check_loading(directories: list[Path], trust_remote_code: bool = False) -> list[Finding]:
@@ -202,31 +197,25 @@ def check_loading(directories: list[Path], trust_remote_code: bool = False) -> l
     It is loaded with `trust_remote_code=True` and, if the configuration is native, by plain transformers. Outputs may
     differ by `FP32_TOLERANCE` of the largest. See `load_elsewhere` for `trust_remote_code`.
     """
-    found, loads, expected = [], [], []
+    findings, loads, expected = [], [], []
     for directory in directories:
         head = saved_head(read_config(directory))
         try:
             model = load_source(directory, head)
         except (ValueError, OSError, RuntimeError) as error:
-            found.append(_error(f"{directory} does not load: {error}"))
+            findings.append(_error(f"{directory} does not load: {error}"))
             continue
         loads += (ways := loads_of(directory, model, head))
         expected += [outputs_of(model, ways[0].batch)] * len(ways)
         if ways[0].arguments:
-            found.append(
-                _warning(
-                    f"{directory} has no pooler: load it with add_pooling_layer=False, as the card says, or "
-                    "pooler_output comes from randomly initialised weights."
-                )
-            )
+            remedy = "load it with add_pooling_layer=False, as the card says, or pooler_output is random"
+            findings.append(_warning(f"{directory} has no pooler: {remedy}."))
     for load, loaded, outputs in zip(loads, load_elsewhere(loads, trust_remote_code), expected, strict=True):
         if problem := problem_of(loaded, outputs, load.batch):
-            remedy = (
-                "load the model with hf_encoders and call save_pretrained again, or, for the tokenizer, "
-                "hf_encoders.publishing.files.save_tokenizer(hf_encoders.loading.load_tokenizer(folder), folder)"
-            )
-            found.append(_error(f"{load.directory}, loaded {WAYS[load.way]}: {problem}: {remedy}."))
-    return found
+            tokenizer = "hf_encoders.publishing.files.save_tokenizer(hf_encoders.load_tokenizer(folder), folder)"
+            remedy = f"{RESAVE}, or, for the tokenizer, {tokenizer}"
+            findings.append(_error(f"{load.directory}, loaded {WAYS[load.way]}: {problem}: {remedy}."))
+    return findings
 
 
 def _error(text: str) -> Finding:

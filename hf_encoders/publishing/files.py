@@ -1,4 +1,7 @@
-"""Which files of a saved directory belong to its model. Only these are pushed, and only after a search for secrets."""
+"""The files of a saved directory that belong to its model, and the classes that load it.
+
+Only these files are pushed, and only after a search for secrets.
+"""
 
 import inspect
 import json
@@ -25,8 +28,6 @@ RUN_FILE = "run.json"  # settings and progress of a pre-training run
 RECORD_FILE = "training_record.json"
 HEALTH_STATE = "HealthCallback"  # in the stateful callbacks of trainer_state.json
 WARNINGS_FIELD = "health_warnings"  # of a log entry: {name: message}
-
-
 CARD_FILE = "README.md"
 CURVE_FILE = "loss_curve.png"
 WEIGHTS_FILE = "model.safetensors"
@@ -38,15 +39,15 @@ TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt",
     "vocab.json", "merges.txt", "bpe.codes", "spiece.model", "sentencepiece.bpe.model", "unigram.json",
 )  # fmt: skip
-# Settings of sentence-transformers beside an encoder: its modules, prompts and length.
+# Settings of sentence-transformers next to an encoder: its modules, prompts and length.
 MODULES_FILE = "modules.json"
 LENGTHS_FILE = "sentence_bert_config.json"
 MODULE_FILES = (MODULES_FILE, "config_sentence_transformers.json", LENGTHS_FILE)
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 OTHER_FILES = (CARD_FILE, RECORD_FILE, CURVE_FILE, "results.json", "LICENSE", "LICENSE.txt", "LICENSE.md", "NOTICE")
-# Marks a reference to the code of another repository: "owner/repository--module.Class".
-ELSEWHERE = "--"
-TOKENIZER_PLACE = "auto_map AutoTokenizer"  # in a configuration, the code of a tokenizer; transformers 4 reads both
+ELSEWHERE = "--"  # in a reference to the code of another repository: "owner/repository--module.Class"
+TOKENIZER_CODE = "auto_map AutoTokenizer"  # in config.json or tokenizer_config.json; transformers 4 reads both
+RESAVE = "save it again."
 
 
 class Finding(NamedTuple):
@@ -66,15 +67,14 @@ def save_tokenizer(tokenizer: PreTrainedTokenizerBase, directory: Path) -> None:
 
 
 def complete_tokenizer_config(directory: Path) -> None:
-    """Name the class of a saved tokenizer as transformers 4 knows it too, and no code of its origin.
+    """Name the class of a saved tokenizer as transformers 4 knows it too, and no code.
 
     transformers 5 writes `TokenizersBackend`, its name for `PreTrainedTokenizerFast`, and reads both. `auto_map` names
     code that was not run when the tokenizer was loaded, and is not saved with it.
     """
     file = directory / "tokenizer_config.json"
-    fields = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    written = dict(fields)
-    fields.pop("auto_map", None)
+    written = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    fields = {name: value for name, value in written.items() if name != "auto_map"}
     if fields.get("tokenizer_class") == "TokenizersBackend":
         fields["tokenizer_class"] = "PreTrainedTokenizerFast"
     if fields != written:
@@ -82,7 +82,7 @@ def complete_tokenizer_config(directory: Path) -> None:
 
 
 def published_files(directory: Path) -> set[str]:
-    """Names of the files that belong to the model and its generator, or to the adapter, in a directory.
+    """Return the names of the files that belong to the model and its generator, or to the adapter, in a directory.
 
     Raises:
         ValueError: If an index, config.json or modules.json names files outside of the directory.
@@ -95,14 +95,14 @@ def published_files(directory: Path) -> set[str]:
             names.add(INDEX_FILE)
     else:
         names |= set(ADAPTER_FILES)
-    found = {name for name in names if (directory / name).is_file()} | set(module_files(directory))
+    names = {name for name in names if (directory / name).is_file()} | set(module_files(directory))
     if has_generator(directory):
-        found |= {f"{GENERATOR_FOLDER}/{name}" for name in published_files(directory / GENERATOR_FOLDER)}
-    return found
+        names |= {f"{GENERATOR_FOLDER}/{name}" for name in published_files(directory / GENERATOR_FOLDER)}
+    return names
 
 
 def module_files(source: str | Path) -> dict[str, Path]:
-    """The files of sentence-transformers' modules (pooling, normalisation, lengths, prompts), by their names.
+    """Return the files of sentence-transformers' modules (pooling, normalisation, lengths, prompts) by their names.
 
     Args:
         source (`str` or `Path`): A checkpoint in a folder or on the Hub.
@@ -148,25 +148,25 @@ def copy_modules(source: str | Path, directory: Path) -> None:
     # Newer versions take the length from the tokenizer, where training on longer examples has raised it.
     saved = directory / "tokenizer_config.json"
     tokenizers = [file for file in (optional_file(source, saved.name), saved) if file is not None]
-    lengths = [read_json(file, "save it again.").get("model_max_length") for file in tokenizers]
+    lengths = [read_json(file, RESAVE).get("model_max_length") for file in tokenizers]
     if LENGTHS_FILE in files and None not in lengths and lengths[0] < lengths[-1]:
         settings = directory / LENGTHS_FILE
-        fields = {"max_seq_length": lengths[0], **read_json(settings, "save it again.")}
+        fields = {"max_seq_length": lengths[0], **read_json(settings, RESAVE)}
         settings.write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
 
 
 def has_generator(directory: Path) -> bool:
-    """Whether a directory has a model in the folder for generators."""
+    """Return whether a directory has a model in the folder for generators."""
     return (directory / "config.json").is_file() and (directory / GENERATOR_FOLDER / "config.json").is_file()
 
 
 def written_config(directory: Path) -> dict[str, Any]:
-    """The content of config.json; a configuration object would complete `auto_map` when it is made."""
+    """Return the content of config.json; a configuration object would complete `auto_map` when it is made."""
     return json.loads((directory / "config.json").read_text(encoding="utf-8"))
 
 
 def weight_files(directory: Path) -> list[str]:
-    """Names of the safetensors files that loaders read: one, or the shards of the index.
+    """Return the names of the safetensors files that loaders read: one, or the shards of the index.
 
     Raises:
         ValueError: If there are none, or the index cannot be read or names files outside of the directory.
@@ -183,32 +183,30 @@ def weight_files(directory: Path) -> list[str]:
         raise ValueError(f"{index} is not an index of shards ({error!r}): save the model again.") from error
     for name in names:
         if not is_plain(name) or not name.endswith(".safetensors"):
-            raise ValueError(
-                f"{index} names {name!r}, which is not a safetensors file of the directory: save the model again."
-            )
+            raise ValueError(f"{index} names {name!r}, not a safetensors file of the directory: save the model again.")
     return names
 
 
 def code_references(written: dict[str, Any]) -> dict[str, Any]:
-    """The references to code in a config.json or tokenizer_config.json, by their place in it."""
+    """Return the references to code in a config.json or tokenizer_config.json, by their place in it."""
     auto_map = written.get("auto_map") or {}
     if not isinstance(auto_map, dict):  # of a tokenizer, by earlier versions of transformers
         auto_map = {"AutoTokenizer": auto_map}
-    found = {f"auto_map {name}": value for name, value in auto_map.items()}
+    references = {f"auto_map {name}": value for name, value in auto_map.items()}
     for name, entry in (written.get("custom_pipelines") or {}).items():
-        found[f"custom_pipelines {name}"] = entry.get("impl") if isinstance(entry, dict) else entry
-    return found
+        references[f"custom_pipelines {name}"] = entry.get("impl") if isinstance(entry, dict) else entry
+    return references
 
 
 def code_files(directory: Path, written: dict[str, Any]) -> list[str]:
-    """Names of the Python files, present or not, that the classes named in config.json are defined in and import.
+    """Return the names of the Python files, present or not, that config.json's classes are defined in and import.
 
     Raises:
         ValueError: If a reference is not a `module.Class` of a file in the directory.
     """
     names = set()
     for where, reference in code_references(written).items():
-        if where == TOKENIZER_PLACE or (isinstance(reference, str) and ELSEWHERE in reference):
+        if where == TOKENIZER_CODE or (isinstance(reference, str) and ELSEWHERE in reference):
             continue
         module, _, kind = str(reference).partition(".")
         if not module.isidentifier() or not kind.isidentifier():
@@ -227,31 +225,27 @@ def code_files(directory: Path, written: dict[str, Any]) -> list[str]:
 
 
 def foreign_code(directory: Path) -> list[str]:
-    """Files and references to other repositories whose code `trust_remote_code=True` would run and is not our own."""
-    written = written_config(directory)
-    own = Path(models.__file__).parent
+    """Return the files and references whose code `trust_remote_code=True` would run and that is not this package's."""
+    written, package = written_config(directory), Path(models.__file__).parent
     references = code_references(written).values()
-    found = [reference for reference in references if isinstance(reference, str) and ELSEWHERE in reference]
-    found += tokenizer_code(directory)
+    foreign = [reference for reference in references if isinstance(reference, str) and ELSEWHERE in reference]
+    foreign += tokenizer_code(directory)
     for name in code_files(directory, written):
-        path = directory / name
-        if path.is_file() and not ((own / name).is_file() and path.read_bytes() == (own / name).read_bytes()):
-            found.append(name)
-    return found
+        original, file = package / name, directory / name
+        if file.is_file() and not (original.is_file() and file.read_bytes() == original.read_bytes()):
+            foreign.append(name)
+    return foreign
 
 
 def tokenizer_code(directory: Path) -> list[str]:
-    """The code that the configurations in a directory name for its tokenizer, which needs none, with the file."""
-    found = []
-    for name in ("config.json", "tokenizer_config.json"):
-        path = directory / name
-        references = code_references(read_json(path, "save it again.")) if path.is_file() else {}
-        found += [f"{name} ({code})" for place, code in references.items() if place == TOKENIZER_PLACE]
-    return found
+    """Return the code that the configurations in a directory name for its tokenizer, with the file; it needs none."""
+    files = [file for name in ("config.json", "tokenizer_config.json") if (file := directory / name).is_file()]
+    references = {file.name: code_references(read_json(file, RESAVE)) for file in files}
+    return [f"{name} ({code[TOKENIZER_CODE]})" for name, code in references.items() if TOKENIZER_CODE in code]
 
 
 def is_plain(name: Any) -> bool:
-    r"""Whether a name is a relative path without `..`, on every operating system.
+    r"""Return whether a name is a relative path without `..`, on every operating system.
 
     >>> [is_plain(name) for name in ("a/b.py", "../b.py", "/b.py", "C:\\b.py", "", 3)]
     [True, False, False, False, False, False]
@@ -263,38 +257,34 @@ def is_plain(name: Any) -> bool:
 
 
 def leads_out(directory: Path, name: str) -> bool:
-    """Whether a file is a link out of the directory; the links within the Hub's cache are not."""
+    """Return whether a file is a link out of the directory; the links within the Hub's cache are not."""
     directory = Path(directory).absolute()
     target = (directory / name).resolve()
     allowed = [directory.resolve()]
     if directory.parent.name == "snapshots":
         allowed.append((directory.parent.parent / "blobs").resolve())
-    return not any(target.is_relative_to(place) for place in allowed)
+    return not any(target.is_relative_to(folder) for folder in allowed)
 
 
 def secrets_of_files(directory: Path, names: set[str], texts: dict[str, str] | None = None) -> Iterator[Finding]:
-    """Tokens and home folders in files, of weights in metadata and names. Tokens and this user's home are errors.
+    """Yield tokens and home folders in files, of weights in metadata and names; tokens and this user's home as errors.
 
     Some of the files may have new content, given in `texts`.
     """
-    own_home = home_folder()
     for name in sorted(names):
         text = texts[name] if texts and name in texts else _text_of(directory / name)
         for line, what in secrets_in(text):
             yield Finding(True, f"{name}, line {line}, has what looks like {what}: remove it, and revoke it.")
         for line, home in homes_in(text):
-            whose = "this" if home == own_home else "a"
-            yield Finding(home == own_home, f"{name}, line {line}, has a path of {whose} machine: shorten it.")
+            is_this = home == home_folder()
+            machine = "this machine" if is_this else "a machine"
+            yield Finding(is_this, f"{name}, line {line}, has a path of {machine}: shorten it.")
 
 
 def refuse_secrets(directory: Path, names: set[str]) -> None:
-    """Raise before a push whose files hold a secret.
-
-    Raises:
-        ValueError: With file, line and remedy.
-    """
-    if found := [finding.text for finding in secrets_of_files(directory, names) if finding.is_error]:
-        raise ValueError(f"{directory} was not pushed: {' '.join(found)}")
+    """Raise ValueError, with file, line and remedy, before a push whose files hold a secret."""
+    if errors := [finding.text for finding in secrets_of_files(directory, names) if finding.is_error]:
+        raise ValueError(f"{directory} was not pushed: {' '.join(errors)}")
 
 
 def _text_of(path: Path) -> str:
@@ -308,7 +298,7 @@ def _text_of(path: Path) -> str:
 
 
 def saved_head(config: EncoderConfig, head: str | None = None) -> str:
-    """The Auto class of the head that was saved with a configuration, such as `AutoModelForMaskedLM`, or `head`.
+    """Return the Auto class of the saved head, such as `AutoModelForMaskedLM`, or `head`.
 
     Raises:
         ValueError: If the family does not have the head, or `architectures` does not name one.
@@ -328,28 +318,23 @@ def saved_head(config: EncoderConfig, head: str | None = None) -> str:
 
 
 def auto_class_of(config: EncoderConfig, architectures: Iterable[str]) -> str | None:
-    """The Auto class of one of the model classes, with or without `Hfe`; None if the family has none of them.
+    """Return the Auto class of one of the model classes, with or without `Hfe`; None if the family has none of them.
 
     If two Auto classes have the same class, it is that of the task, the later one, and not `AutoModelForPreTraining`.
     The order is the family's own: in a saved config.json `auto_map` is sorted.
     """
     names = {name.removeprefix("Hfe") for name in architectures}
     served = [auto_class for auto_class in type(config).AUTO_MAP if auto_class != "AutoConfig"]
-    return next((one for one in reversed(served) if class_name(config, one).removeprefix("Hfe") in names), None)
+    return next((auto for auto in reversed(served) if class_name(config, auto).removeprefix("Hfe") in names), None)
 
 
 def class_name(config: EncoderConfig, auto_class: str) -> str:
-    """Name of this package's class for an Auto class."""
+    """Return the name of this package's class for an Auto class."""
     return config.AUTO_MAP[auto_class].rpartition(".")[2]
 
 
-def model_class(config: EncoderConfig, auto_class: str) -> type[PreTrainedModel]:
-    """This package's class for an Auto class."""
-    return getattr(transformers, auto_class)._model_mapping[type(config)]
-
-
 def native_class(config: EncoderConfig, auto_class: str) -> type[PreTrainedModel]:
-    """Class of transformers itself for an Auto class."""
+    """Return the class of transformers itself for an Auto class."""
     return getattr(transformers, class_name(config, auto_class).removeprefix("Hfe"))
 
 
@@ -357,18 +342,17 @@ def load_source(source: str | Path, auto_class: str) -> PreTrainedModel:
     """Load a checkpoint with this package's class, in float32 and eval mode; without a pooler if it was not saved.
 
     Raises:
-        ValueError: If parameters of the head are not in the weights, or the index names shards outside of the
-            directory.
+        ValueError: If parameters of the head are not in the weights, or shards are outside of the directory.
     """
     if (Path(source) / INDEX_FILE).is_file():
         weight_files(Path(source))  # raises for shards outside of the directory, which transformers would read
-    kind = model_class(read_config(source), auto_class)
+    kind = getattr(transformers, auto_class)._model_mapping[type(read_config(source))]
     ways: list[dict[str, Any]] = [{}, {"add_pooling_layer": False}] if may_have_pooler(kind) else [{}]
     for arguments in ways:
-        model, found = kind.from_pretrained(str(source), output_loading_info=True, dtype=torch.float32, **arguments)
-        new = sorted(found["missing_keys"])
+        model, keys = kind.from_pretrained(str(source), output_loading_info=True, dtype=torch.float32, **arguments)
+        new = sorted(keys["missing_keys"])
         if not new:
-            check_loaded(model, found["unexpected_keys"], str(source))
+            check_loaded(model, keys["unexpected_keys"], str(source))
             return model.eval()
     raise ValueError(
         f"{source} has no weights for {', '.join(new[:3])}{' ...' if len(new) > 3 else ''} of {kind.__name__}: "
@@ -377,11 +361,11 @@ def load_source(source: str | Path, auto_class: str) -> PreTrainedModel:
 
 
 def pooler_arguments(model: PreTrainedModel, auto_class: str) -> dict[str, bool]:
-    """Arguments of `from_pretrained` that prevent a randomly initialised pooler."""
+    """Return the arguments of `from_pretrained` that prevent a randomly initialised pooler."""
     may_have = auto_class == "AutoModel" and may_have_pooler(type(model))
     return {"add_pooling_layer": False} if may_have and model.pooler is None else {}
 
 
 def may_have_pooler(kind: type[PreTrainedModel]) -> bool:
-    """Whether a class is built with or without a pooler: base models of most families."""
+    """Return whether a class is built with or without a pooler: base models of most families."""
     return "add_pooling_layer" in inspect.signature(kind.__init__).parameters

@@ -1,8 +1,7 @@
-"""Redaction of command lines, arguments and paths before they are published, and a search for secrets in text.
+"""Redact secrets and paths before command lines, arguments and texts are published, and find secrets in text.
 
-Secrets are recognised by their form (prefixes of the services' tokens) and by the name of their option or field. Paths
-out of the working directory become base names in command lines and in fields such as `base_model` or `output_dir`.
-Other texts, including names and labels, are shortened only below a home folder.
+Secrets are recognised by their form (`TOKEN_FORMS`) and by the name of their option or field. Paths out of the working
+directory become base names in command lines and in fields for paths. Other texts are shortened below a home folder.
 """
 
 import json
@@ -22,29 +21,17 @@ RANDOM = re.compile(
 )
 # Also after `_` or an encoded character such as `%3D`.
 START = r"(?:(?<![A-Za-z0-9])|(?<=%[0-9A-Fa-f]{2}))"
-# Prefixes that services document for secret scanners. No name of the user begins with these.
+# Prefixes that services document for secret scanners: those with which no name of the user begins, and those that
+# may begin one, such as ghs_hazard_labels, so that a part of what follows has to look random.
 CLEAR_PREFIXES = (
-    "github_pat_[0-9]", "gl(?:pat|dt|rt|ptt|cbt)-", "AIza", r"ya29\.", "GOCSPX-",  # GitHub, GitLab, Google
-    "xox[abeoprs]-[0-9]", "xapp-[0-9]", "pypi-AgE", "dckr_pat_", "pscale_(?:tkn|pw)_", "AGE-SECRET-KEY-1",
-)  # fmt: skip
-# A name may begin with these, such as ghs_hazard_labels, so that a part of what follows has to look random.
-NAME_PREFIXES = (
-    "c?sk-", "nvapi-", "xai-", "pplx-", "gsk_", "fw_", "r8_", "wandb_v[0-9]_", "lsv2_[a-z]+_", "tvly-", "pcsk_",  # AI
-    "rpa_", "do[opr]_v1_", "sbp_", "gh[opsur]_", "npm_", r"hv[sb]\.", "lin_api_", "ntn_", "shp(?:at|ca|pa|ss)_",
-)  # fmt: skip
-SERVICE_TOKENS = "|".join(
-    (
-        rf"(?:{'|'.join(CLEAR_PREFIXES)})[\w.-]{{12,}}",
-        rf"(?:{'|'.join(NAME_PREFIXES)})(?:[\w-]*[_-])?(?:{MIXED}{{20,}}|[A-Za-z0-9]{{30,}})[\w-]*",
-        # SendGrid, Figma, Together, Stripe, Langfuse: of fixed lengths, some with many hyphens.
-        r"SG\.[\w-]{22}\.[\w-]{20,}|(?:figd|tgp_v1)_[\w-]{40,}|[rs]k_(?:live|test)_[A-Za-z0-9]{24,}",
-        r"sk-lf-[0-9a-f]{8}-[0-9a-f-]{27}",
-        r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}\b|(?:dapi|SK|key-)[0-9a-f]{32}\b|local-[0-9a-f]{40}\b",
-        r"\d{8,10}:AA[\w-]{32,}",  # Telegram
-        r"eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*",  # JSON web token
-    )
+    r"github_pat_[0-9]|gl(?:pat|dt|rt|ptt|cbt)-|AIza|ya29\.|GOCSPX-|xox[abeoprs]-[0-9]|xapp-[0-9]|pypi-AgE|dckr_pat_"
+    r"|pscale_(?:tkn|pw)_|AGE-SECRET-KEY-1"
 )
-# Patterns; what matches is the whole or a named group. Patterns that may contain others come first.
+NAME_PREFIXES = (
+    r"c?sk-|nvapi-|xai-|pplx-|gsk_|fw_|r8_|wandb_v[0-9]_|lsv2_[a-z]+_|tvly-|pcsk_|rpa_|do[opr]_v1_|sbp_|gh[opsur]_|npm_"
+    r"|hv[sb]\.|lin_api_|ntn_|shp(?:at|ca|pa|ss)_"
+)
+# What matches is the whole or a named group. Patterns that may contain others come first.
 TOKEN_FORMS = {
     "a private key": r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?:[\s\S]*?-----END [A-Z ]*PRIVATE KEY-----)?",
     # Not a port, which is followed by a path.
@@ -54,26 +41,26 @@ TOKEN_FORMS = {
     "an authorization": r"(?i:authorization[\"']?\s*[:=]\s*[\"']?(?:basic|bearer|token)\s+)(?P<header>(?=\S*[A-Z0-9=])"
     r"[\w.~+/=-]{6,})|(?i:\bbearer\s+)(?P<secret>(?=\S*\d)[\w.~+/-]{16,})",
     "a Hugging Face token": START + r"(?:hf_(?:oauth_|jwt_|app_)?[A-Za-z0-9]{30,}|api_org_[A-Za-z0-9]{20,})",
-    "a token of a service": f"{START}(?:{SERVICE_TOKENS})",
+    "a token of a service": rf"{START}(?:(?:{CLEAR_PREFIXES})[\w.-]{{12,}}"
+    rf"|(?:{NAME_PREFIXES})(?:[\w-]*[_-])?(?:{MIXED}{{20,}}|[A-Za-z0-9]{{30,}})[\w-]*"
+    # SendGrid, Figma, Together, Stripe, Langfuse, AWS, Databricks, Twilio, Mailgun, W&B, Telegram: of fixed lengths.
+    r"|SG\.[\w-]{22}\.[\w-]{20,}|(?:figd|tgp_v1)_[\w-]{40,}|[rs]k_(?:live|test)_[A-Za-z0-9]{24,}"
+    r"|sk-lf-[0-9a-f]{8}-[0-9a-f-]{27}|(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}\b|(?:dapi|SK|key-)[0-9a-f]{32}\b"
+    r"|local-[0-9a-f]{40}\b|\d{8,10}:AA[\w-]{32,})",
+    "a JSON web token": START + r"eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*",
 }
 TOKENS = {kind: re.compile(form) for kind, form in TOKEN_FORMS.items()}
 # A value after a name: `name=value`, `"name": "value"`, `--name value`.
 ASSIGNED = re.compile(
     r"(?P<name>(?P<option>--)?[A-Za-z][\w-]*)[\"']?(?:\s*[:=]\s*|(?(option)\s+|(?!)))[\"'`]?(?P<value>[\w+/.:~=%-]{16,})"
 )
-QUERY = re.compile(r"([?&])([\w.-]+)=([^&\s\"'`]+)")
-SECRET_WORDS = {
-    "secret", "secrets", "password", "passwd", "passphrase", "pwd", "credential", "credentials", "apikey",
-    "authorization", "bearer", "signature", "pat",
-}  # fmt: skip
-KEY_WORDS = {"api", "access", "secret", "private", "account", "encryption", "ssh", "auth", "wandb", "hub", "hf"}
-SPECIAL_TOKENS = {"mask", "pad", "unk", "cls", "sep", "bos", "eos", "additional", "special", "image", "extra"}
-# Last words of the names of fields for paths, and of options for names.
-PATH_WORDS = {
-    "path", "paths", "dir", "directory", "folder", "file", "files", "model", "tokenizer", "checkpoint", "deepspeed",
-    "input", "output", "ids",
-}  # fmt: skip
-NAME_WORDS = {"name", "names", "column", "columns", "weights", "separator", "label", "labels"}
+QUERY = re.compile(r"([?&](?P<name>[\w.-]+)=)(?P<value>[^&\s\"'`]+)")
+# Words of names: the last of secrets, those before "key" and before "token", the last of fields for paths and names.
+SECRETS = re.compile("secrets?|password|passwd|passphrase|pwd|credentials?|apikey|authorization|bearer|signature|pat")
+KEYS = re.compile("api|access|secret|private|account|encryption|ssh|auth|wandb|hub|hf")
+SPECIAL_TOKENS = re.compile("mask|pad|unk|cls|sep|bos|eos|additional|special|image|extra")
+PATHS = re.compile("paths?|dir|directory|folder|files?|model|tokenizer|checkpoint|deepspeed|input|output|ids")
+NAMES = re.compile("names?|columns?|weights|separator|labels?")
 # Options (in their shortest form) that name the files given by other options.
 NAMED = {"--corpus-n": ("--corpus",), "--data-n": ("--train", "--validation", "--test", "--dataset")}
 REMOTE = r"[\w.-]+@[\w.-]+:"
@@ -86,14 +73,10 @@ OUTSIDE = re.compile(
 
 
 def published(value: Any, name: str = "") -> Any:
-    """Redact secrets, home folders and this user's `user@host` in a value.
+    """Redact secrets, home folders and this user's `user@host` in a value, dictionaries (keys too) and lists included.
 
-    Paths out of the working directory become base names if they are `Path`s or in fields for paths (`PATH_WORDS`).
+    Paths out of the working directory become base names if they are `Path`s or in fields for paths (`PATHS`).
     Other texts keep them: they may be names or labels, such as `/r/science`.
-
-    Args:
-        value (`Any`): Dictionaries (keys too), lists and tuples are redacted recursively; other types are kept.
-        name (`str`, *optional*, defaults to `""`): Name of the value, such as `hub_token`.
 
     >>> published({"hub_token": "x", "output_dir": "/data/client/run", "label": "/r/science", "steps": 10})
     {'hub_token': 'REDACTED', 'output_dir': 'run', 'label': '/r/science', 'steps': 10}
@@ -102,14 +85,12 @@ def published(value: Any, name: str = "") -> Any:
         return {published(key): published(inner, str(key)) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return type(value)(published(inner, name) for inner in value)
-    if isinstance(value, PurePath):
-        return published_path(without_tokens(str(value)))
-    if not isinstance(value, str):
+    if not isinstance(value, str | PurePath):
         return value
-    if is_secret(name, value):
+    if isinstance(value, str) and is_secret(name, value):
         return REDACTED
-    if set(_words(name)[-1:]) & PATH_WORDS:
-        return published_path(without_tokens(value))
+    if isinstance(value, PurePath) or PATHS.fullmatch(_words(name)[-1]):
+        return published_path(without_tokens(str(value)))
     return _without_homes(without_tokens(value))
 
 
@@ -136,10 +117,11 @@ def published_command(command: str | list[str]) -> str:
             groups += [(option, equals, [value]), ("", "", [])]
         else:
             groups.append((option, "", []))
-    given = [(option, values[0]) for option, _, values in groups if any(values)]
-    names = {
-        other: name for option, name in given for full in NAMED if option.startswith(full) for other in NAMED[full]
-    }
+    names = {}
+    for option, _, values in groups:
+        for prefix, others in NAMED.items():
+            if option.startswith(prefix) and any(values):
+                names |= dict.fromkeys(others, values[0])
     words = []
     for option, equals, values in groups:
         # A dataset on the Hub keeps its name.
@@ -151,7 +133,7 @@ def published_command(command: str | list[str]) -> str:
 
 
 def _published_word(word: str, name: str) -> str:
-    if set(_words(name)[-1:]) & NAME_WORDS:
+    if NAMES.fullmatch(_words(name)[-1]):
         return published(word)
     if is_secret(name, word):
         return REDACTED
@@ -167,7 +149,7 @@ def _published_word(word: str, name: str) -> str:
 
 
 def published_path(path: str) -> str:
-    """The base name of a path out of the working directory; relative paths and URLs are kept.
+    """Return the base name of a path out of the working directory; relative paths and URLs are kept.
 
     >>> published_path("/home/me/client/corpus/"), published_path("runs/model"), published_path("../corpus")
     ('corpus', 'runs/model', 'corpus')
@@ -176,7 +158,7 @@ def published_path(path: str) -> str:
 
 
 def base_name(path: str | PurePath) -> str:
-    """The last part of a path or URL; "folder" for a home folder or a path without a name.
+    """Return the last part of a path or URL; "folder" for a home folder or a path without a name.
 
     >>> base_name("/home/me/client/corpus/"), base_name("."), base_name("s3://client/corpus")
     ('corpus', 'folder', 'corpus')
@@ -188,87 +170,84 @@ def base_name(path: str | PurePath) -> str:
 
 
 def home_folder() -> str:
-    """This user's home folder; `~` if it is unknown."""
+    """Return this user's home folder; `~` if it is unknown."""
     return os.path.expanduser("~")
 
 
 def _homes() -> str:
     # Not preceded by parts of other paths or URLs.
-    own = home_folder()
-    own = rf"{re.escape(own)}(?![\w-])|" if len(own) > 1 else ""
-    return rf"(?<![\w.~-])(?:{own}(?:/home/|(?:[A-Za-z]:)?[/\\]+Users[/\\]+)[\w.-]*\w)"
+    this_home = rf"{re.escape(home_folder())}(?![\w-])|" if len(home_folder()) > 1 else ""
+    return rf"(?<![\w.~-])(?:{this_home}(?:/home/|(?:[A-Za-z]:)?[/\\]+Users[/\\]+)[\w.-]*\w)"
 
 
 def _without_homes(text: str) -> str:
     path = rf"(?:file://)?{_homes()}(?:[/\\]+[^\s/\\\"'`,;:<>|()\[\]{{}}=*]+)*[/\\]?"
-    text = re.sub(path, lambda found: base_name(found[0].removeprefix("file://")), text)
+    text = re.sub(path, lambda match: base_name(match[0].removeprefix("file://")), text)
     names = {PurePath(home_folder()).name, os.environ.get("USER"), os.environ.get("LOGNAME")} - {"", None}
     return re.sub(rf"(?<![\w.@-])(?:{'|'.join(map(re.escape, names))})@\w[\w.-]*", REDACTED, text) if names else text
 
 
 def without_tokens(text: str) -> str:
     """Replace everything in a text that looks like a secret."""
-    for _, (begin, end) in sorted(_secrets(text), key=lambda secret: secret[1], reverse=True):
+    for begin, end, _ in sorted(_secrets(text), reverse=True):
         text = text[:begin] + REDACTED + text[end:]
     text = re.sub(r"(?<=://)[^\s/@\"'`<>]+(?=@)", REDACTED, text)  # a user alone may be a token too
     return QUERY.sub(
-        lambda found: f"{found[1]}{found[2]}={REDACTED}" if is_secret(*found.groups()[1:]) else found[0], text
+        lambda query: f"{query[1]}{query[2]}={REDACTED}" if is_secret(query[2], query[3]) else query[0], text
     )
 
 
 def secrets_in(text: str) -> Iterator[tuple[int, str]]:
-    r"""Line number, from 1, and description of everything in a text that looks like a secret, each once.
+    r"""Yield line number, from 1, and description of everything in a text that looks like a secret, each once.
 
     >>> list(secrets_in("a line\ntoken: hf_" + "Ab1" * 11))
     [(2, 'a Hugging Face token (hf_A..., 36 characters)')]
     """
-    seen = set()
-    for kind, (begin, end) in _secrets(text):
-        value = text[begin:end]
-        if value not in seen:
-            seen.add(value)
-            yield text.count("\n", 0, begin) + 1, f"{kind} ({value[:4]}..., {len(value)} characters)"
+    values = {text[begin:end]: (begin, kind) for begin, end, kind in reversed(_secrets(text))}
+    for value, (begin, kind) in reversed(values.items()):
+        yield text.count("\n", 0, begin) + 1, f"{kind} ({value[:4]}..., {len(value)} characters)"
 
 
-def _secrets(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
-    # Without overlaps.
-    found = [(kind, one.span(one.lastgroup or 0)) for kind, form in TOKENS.items() for one in form.finditer(text)]
-    for one in ASSIGNED.finditer(text):
-        if is_secret(one["name"], one["value"]) and RANDOM.search(one["value"]):
-            found.append((f"a value of {one['name'].lstrip('-')}", one.span("value")))
-    taken: list[tuple[int, int]] = []
-    for kind, (begin, end) in found:
-        if all(end <= first or last <= begin for first, last in taken):
-            taken.append((begin, end))
-            yield kind, (begin, end)
+def _secrets(text: str) -> list[tuple[int, int, str]]:
+    """Return begin, end and kind of the secrets in a text, without overlaps."""
+    matches = [
+        (*match.span(match.lastgroup or 0), kind) for kind, form in TOKENS.items() for match in form.finditer(text)
+    ]
+    for match in ASSIGNED.finditer(text):
+        if is_secret(match["name"], match["value"]) and RANDOM.search(match["value"]):
+            matches.append((*match.span("value"), f"a value of {match['name'].lstrip('-')}"))
+    secrets: list[tuple[int, int, str]] = []
+    for begin, end, kind in matches:
+        if all(end <= first or last <= begin for first, last, _ in secrets):
+            secrets.append((begin, end, kind))
+    return secrets
 
 
 def homes_in(text: str) -> Iterator[tuple[int, str]]:
-    """Line number, from 1, and path of the home folders in a text, each once."""
-    seen = set()
-    for found in re.finditer(_homes(), text):
-        if found[0] not in seen:
-            seen.add(found[0])
-            yield text.count("\n", 0, found.start()) + 1, found[0]
+    """Yield line number, from 1, and path of the home folders in a text, each once."""
+    homes = {match[0]: match.start() for match in reversed(list(re.finditer(_homes(), text)))}
+    for home, begin in reversed(homes.items()):
+        yield text.count("\n", 0, begin) + 1, home
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Whether the name of a value says that it is a secret.
+    """Return whether the name of a value says that it is a secret.
 
     Passwords, API keys and hub tokens always are. Other keys must look random, and a "token" must not be a number.
 
     >>> is_secret("--hub_token", "x"), is_secret("mask_token", "[MASK]"), is_secret("label_key", "label")
     (True, False, False)
     """
-    *before, last = _words(name) or [""]
+    *before, last = _words(name)
     if value.lower() in ("", "true", "false", "none", "null"):
         return False
-    if last in SECRET_WORDS or (last in ("token", "key", "keys", "auth") and set(before[-1:]) & KEY_WORDS):
+    if SECRETS.fullmatch(last) or (last in ("token", "key", "keys", "auth") and any(map(KEYS.fullmatch, before[-1:]))):
         return True
     if last in ("token", "auth"):
-        return not SPECIAL_TOKENS & set(before) and not re.fullmatch(r"-?[\d.,]{1,8}", value)
+        return not any(map(SPECIAL_TOKENS.fullmatch, before)) and not re.fullmatch(r"-?[\d.,]{1,8}", value)
     return last in ("key", "keys") and RANDOM.search(value) is not None
 
 
 def _words(name: str) -> list[str]:
-    return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name)]
+    """Return the words of a name in lower case, at least an empty one."""
+    return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name)] or [""]

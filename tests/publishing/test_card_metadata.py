@@ -38,7 +38,7 @@ def test_valid_metadata_has_no_problems(metadata):
         ({"license": "other"}, "license_name"),
         ({"language": "EN"}, "language 'EN'"),
         ({"language": ["en", "xx"]}, "language 'xx'"),
-        ({"datasets": ["my corpus"]}, "datasets has 'my corpus'"),
+        ({"datasets": ["my corpus"]}, "datasets 'my corpus'"),
         ({"base_model": "/home/me/model"}, "base_model"),
     ],
 )
