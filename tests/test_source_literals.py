@@ -29,7 +29,7 @@ def test_a_constant_is_that_of_its_module(module, name):
 
 def test_the_constants_of_all_commands_are_compared():
     assert len(READ) > 10 and ("loading", "CLASSES") in READ
-    assert constant("models.encoder_answers", "N_BEST") == question_answering.N_BEST
+    assert constant("models.question_answering_pipeline", "N_BEST") == question_answering.N_BEST
 
 
 def test_objectives_are_those_that_are_registered():

@@ -1,4 +1,4 @@
-"""Questions with gold answers to labelled windows, and scores to answers, by `models/encoder_answers.py`."""
+"""Questions with gold answers to labelled windows, and scores to answers."""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +11,13 @@ import numpy as np
 import torch
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
 
-from hf_encoders.models.encoder_answers import Answer, AnswerWindow, answer_windows, best_answers, trimmed_span
+from hf_encoders.models.question_answering_pipeline import (
+    Answer,
+    AnswerWindow,
+    answer_windows,
+    best_answers,
+    trimmed_span,
+)
 
 
 CHUNK = 500  # questions whose windows are held as Python objects at once

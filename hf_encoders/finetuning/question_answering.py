@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
     from hf_encoders.finetuning.answer_windows import LabelledWindows, Question
     from hf_encoders.finetuning.task import PreparedTask
-    from hf_encoders.models.encoder_answers import Answer
+    from hf_encoders.models.question_answering_pipeline import Answer
 
 
-MAX_ANSWER_TOKENS = constant("models.encoder_answers", "MAX_ANSWER_TOKENS")
-N_BEST = constant("models.encoder_answers", "N_BEST")
+MAX_ANSWER_TOKENS = constant("models.question_answering_pipeline", "MAX_ANSWER_TOKENS")
+N_BEST = constant("models.question_answering_pipeline", "N_BEST")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -94,7 +94,7 @@ def prepare(
     from hf_encoders.finetuning.data_files import require_columns
     from hf_encoders.finetuning.sequence_inputs import right_padding
     from hf_encoders.finetuning.task import PreparedTask
-    from hf_encoders.models.encoder_answers import window_lengths
+    from hf_encoders.models.question_answering_pipeline import window_lengths
 
     for option, value in (("--max-answer-length", max_answer_length), ("--n-best", n_best)):
         if value < 1:

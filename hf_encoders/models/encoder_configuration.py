@@ -33,7 +33,7 @@ ANSWERING_PIPELINE = {
         "pt": ["AutoModelForQuestionAnswering"],
     }
 }
-PIPELINE_FILES = ("question_answering_pipeline.py", "encoder_answers.py")  # no modeling file imports them
+PIPELINE_FILE = "question_answering_pipeline.py"  # no modeling file imports it
 POSITION_EMBEDDING_TYPES = ("absolute", "relative_key", "relative_key_query")
 FROM_FILE = "_from_file"  # marks the arguments that a file has
 SAME_WORD = 0.92  # ratio of `difflib`: hiden_size is hidden_size, num_layers is not the name of a field
@@ -202,22 +202,21 @@ class EncoderConfig(transformers.PreTrainedConfig):
         return output
 
     def save_pretrained(self, save_directory: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
-        """As in transformers, with the files of the pipelines that `custom_pipelines` names."""
+        """As in transformers, with the file of the pipeline for a question-answering head."""
         super().save_pretrained(save_directory, *args, **kwargs)
         if not _answers_questions(self.architectures):
             return
-        for name in PIPELINE_FILES:
-            found = Path(__file__).with_name(name)
-            try:
-                if not found.is_file():  # transformers' cache of a checkpoint's code has what modeling files import
-                    found = Path(cached_file(self._name_or_path, name, revision=getattr(self, "_commit_hash", None)))
-                Path(save_directory, name).write_bytes(found.read_bytes())
-            except OSError as error:
-                logger.warning(f"No pipeline: save where hf_encoders is installed to add {name} ({error}).")
-                file = Path(save_directory, CONFIG_NAME)
-                written = json.loads(file.read_text(encoding="utf-8")) | {"custom_pipelines": {}}
-                file.write_text(json.dumps(written, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-                return
+        source = Path(__file__).with_name(PIPELINE_FILE)
+        try:
+            if not source.is_file():  # transformers' cache of a checkpoint's code has what modeling files import
+                revision = getattr(self, "_commit_hash", None)
+                source = Path(cached_file(self._name_or_path, PIPELINE_FILE, revision=revision))
+            Path(save_directory, PIPELINE_FILE).write_bytes(source.read_bytes())
+        except OSError as error:
+            logger.warning(f"No pipeline: save where hf_encoders is installed to add {PIPELINE_FILE} ({error}).")
+            file = Path(save_directory, CONFIG_NAME)
+            written = json.loads(file.read_text(encoding="utf-8")) | {"custom_pipelines": {}}
+            file.write_text(json.dumps(written, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
     @classmethod
     def model_types(cls) -> tuple[str, ...]:

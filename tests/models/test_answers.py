@@ -8,7 +8,13 @@ import math
 import pytest
 import torch
 
-from hf_encoders.models.encoder_answers import Answer, AnswerWindow, answer_windows, best_answers, window_lengths
+from hf_encoders.models.question_answering_pipeline import (
+    Answer,
+    AnswerWindow,
+    answer_windows,
+    best_answers,
+    window_lengths,
+)
 from tests.hub.tiny_checkpoints import ALBERT, BERT, FAMILIES, Family, make_tokenizer
 
 
