@@ -12,7 +12,7 @@ from typing import Any
 from hf_encoders.public_names import public_names, public_value
 
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Waiting threads sleep instead of spinning: next to other processes, spinning threads take the core from the thread
 # that they wait for. torch reads it when it is imported, also by transformers, so that this package has to come first.

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from hf_encoders import __version__
 from hf_encoders.inputs import did_you_mean
-from hf_encoders.option_names import closest_options, names_here
+from hf_encoders.options import closest_options, names_here
 
 
 COMMANDS = {  # name, which is that of its module in `hf_encoders.commands` -> summary
@@ -19,6 +19,7 @@ COMMANDS = {  # name, which is that of its module in `hf_encoders.commands` -> s
     "sample": "write text and labelled passages to try the other commands on, without a download",
     "tokenizer": "train a tokenizer of a family's kind on text files or a dataset, and report on it",
     "corpus": "tokenize text files or a dataset into a corpus to train on, and report on it",
+    "recipe": "list the shipped recipes, and copy one to edit",
     "pretrain": "pre-train an encoder from a recipe and a corpus: planned, resumable, in one process or many",
     "adapt": "continue the pre-training of a published encoder on text of a domain or language",
     "distil": "train a smaller encoder that learns from a larger one, initialised from its layers",

@@ -15,10 +15,8 @@ from safetensors import SafetensorError
 
 from hf_encoders import cli
 from hf_encoders.commands import export, finetune, pretrain
-from hf_encoders.finetuning.shared_options import SET_BY_COMMAND, add_training_arguments
-from hf_encoders.option_names import NAMES
-from hf_encoders.runs.options import SET_BY_RUN
-from hf_encoders.training_fields import field_options, given_fields
+from hf_encoders.finetuning.shared_options import add_training_arguments
+from hf_encoders.options import NAMES, SET_BY_FINETUNING, SET_BY_RUN, field_options, given_fields
 
 
 @pytest.fixture
@@ -113,10 +111,10 @@ RUN = [*PRETRAIN, "--corpus", "c", "--output", "o"]
         ([*PRETRAIN, "--output_dir", "o", "--corpus", "c"], "--output_dir: use --output"),
         (
             [*PRETRAIN, "--output", "o", "--corpus", "c", "--mlm_probability", "0.2"],
-            "use RECIPE, masking: mask_probability",
+            "use --set masking.mask_probability",
         ),
         ([*PRETRAIN, "--output", "o", "--corpus", "c", "--line-by-line"], "--line_by_line: leave it out: lines are"),
-        ([*PRETRAIN, "--output", "o", "--corpus", "c", "--max_seq_length=64"], "use RECIPE, phases: length"),
+        ([*PRETRAIN, "--output", "o", "--corpus", "c", "--max_seq_length=64"], "use --set phases.0.length"),
         ([*PRETRAIN, "--output", "o", "--corpus", "c", "--model_name_or_path", "m"], "use RECIPE, whose model"),
         ([*PRETRAIN, "--output", "o", "--corpus", "c", "--num-train-epochs", "3"], "_epochs: use --max-steps"),
         ([*PRETRAIN, "--output", "o", "--corpus", "c", "--remove_unused_columns"], "leave it out: examples are not"),
@@ -180,7 +178,7 @@ def test_fields_are_options_of_pretrain_and_finetune_alike(called):
 def test_every_field_is_an_option_unless_the_command_sets_it():
     for add, set_by_command in (
         (pretrain.add_arguments, SET_BY_RUN),
-        (add_training_arguments, SET_BY_COMMAND),
+        (add_training_arguments, SET_BY_FINETUNING),
     ):
         parser = argparse.ArgumentParser()
         add(parser)

@@ -11,11 +11,11 @@ from hf_encoders import registration
 from hf_encoders.commands import quickstart
 from hf_encoders.finetuning import question_answering
 from hf_encoders.objectives import OBJECTIVES
+from hf_encoders.options import field_options
 from hf_encoders.runs.options import recipe_names, text_objectives
 from hf_encoders.runs.recipe import load_recipe
 from hf_encoders.source_literals import constant
 from hf_encoders.training.optimizers import OPTIMIZERS
-from hf_encoders.training_fields import field_options
 
 
 SOURCES = [path.read_text(encoding="utf-8") for path in sorted(Path(hf_encoders.__file__).parent.rglob("*.py"))]

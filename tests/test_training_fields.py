@@ -6,7 +6,7 @@ import dataclasses
 from transformers import HfArgumentParser, TrainingArguments
 from transformers.hf_argparser import string_to_bool
 
-from hf_encoders.training_fields import KINDS, OWN_OPTIMIZERS, field_options
+from hf_encoders.options import KINDS, OWN_OPTIMIZERS, field_options
 
 
 # No words express it, and transformers' parser makes none either: it calls the class with the word.

@@ -16,32 +16,30 @@ import os
 from pathlib import Path
 
 from hf_encoders.inputs import check_model
+from hf_encoders.options import given_fields
 from hf_encoders.runs.options import (
-    EPOCHS,
-    LEAST_STEPS,
-    RECIPE,
-    RECIPE_ON_CPU,
+    CHECKPOINT,
+    Sets,
     add_run_arguments,
+    changed_keys,
     check_run,
     check_text_or_corpus,
     recipe_names,
-    recipes_for_help,
     text_objectives,
 )
 from hf_encoders.source_literals import constant
-from hf_encoders.training_fields import given_fields
 
 
 POSITIONS = constant("runs.initial", "HOW")
 HEAD_STEPS = constant("runs.initial", "HEAD_STEPS")
 SHORTEST = constant("runs.recipe", "SHORTEST")
+RECIPE, RECIPE_ON_CPU = constant("runs.initial", "RECIPE"), constant("runs.initial", "RECIPE_ON_CPU")
+EPOCHS, LEAST_STEPS = constant("runs.initial", "EPOCHS"), constant("runs.initial", "LEAST_STEPS")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="folder, or name on the Hub, of an encoder")
-    names = [name for name in recipe_names() if name.startswith("adapt")]
-    parser.epilog = recipes_for_help(names)
     parser.add_argument(
         "--recipe",
         metavar="RECIPE",
@@ -90,6 +88,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--layer-decay",
+        action=Sets,
+        key="layer_decay",
         type=float,
         metavar="X",
         help="each layer's learning rate as a share of that of the layer above, in (0, 1] (default: the recipe's, or "
@@ -98,7 +98,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tokenizer", metavar="DIR_OR_NAME", help="the checkpoint's, if it is elsewhere (default: in CHECKPOINT)"
     )
-    add_run_arguments(parser)
+    add_run_arguments(parser, CHECKPOINT)
 
 
 def check(arguments: argparse.Namespace) -> None:
@@ -131,8 +131,9 @@ def run(arguments: argparse.Namespace) -> int:
     add_general_text(arguments)
     config = read_config(arguments.checkpoint, "CHECKPOINT")
     noted = None if overwrites(arguments) else read_run_file(Path(arguments.output))
-    wanted = load_recipe(arguments.recipe or default_recipe(noted, given_fields(arguments)))
-    name = arguments.objective or objective_of(config, arguments.checkpoint)
+    wanted = load_recipe(arguments.recipe or default_recipe(noted, given_fields(arguments)), arguments.set)
+    name = arguments.objective or (wanted.objective if "objective" in changed_keys(arguments.set) else None)
+    name = name or objective_of(config, arguments.checkpoint)
     is_found = arguments.objective is None and wanted.name not in recipe_names()
     is_first = os.environ.get("RANK", "0") == "0"
     if is_found and wanted.objective != name and is_first:

@@ -14,7 +14,7 @@ import argparse
 
 from hf_encoders.inputs import check_model
 from hf_encoders.registration import family_names
-from hf_encoders.runs.options import add_run_arguments, check_run, recipe_names, recipes_for_help
+from hf_encoders.runs.options import TEACHER, Sets, add_run_arguments, check_run
 from hf_encoders.source_literals import constant
 
 
@@ -46,19 +46,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=sorted(family_names()),
         help="of the student (default: distilbert for a bert, otherwise the teacher's)",
     )
-    names = [name for name in recipe_names() if name.startswith("distil")]
-    parser.epilog = recipes_for_help(names)
     parser.add_argument(
         "--recipe", default=RECIPE, metavar="RECIPE", help="one of those below, or a YAML file (default: %(default)s)"
     )
     parser.add_argument(
         "--soft-targets",
+        action=Sets,
+        key="options.soft_targets",
         choices=SOFT_TARGETS,
         help="tokens whose scores are compared with the teacher's: those that are predicted, or all, which takes "
         f"longer (default: the recipe's, or {SOFT_TARGETS[0]})",
     )
     parser.add_argument(
         "--temperature",
+        action=Sets,
+        key="options.temperature",
         type=float,
         metavar="T",
         help=f"of the soft targets, above 0 (default: the recipe's, or {TEMPERATURE:g})",
@@ -66,6 +68,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     weights = " ".join(f"{weight:g}" for weight in LOSS_WEIGHTS.values())
     parser.add_argument(
         "--loss-weights",
+        action=Sets,
+        key="options.loss_weights",
+        form=lambda weights: dict(zip(LOSS_WEIGHTS, weights, strict=True)),
         type=float,
         nargs=len(LOSS_WEIGHTS),
         metavar=tuple(name.upper() for name in LOSS_WEIGHTS),
@@ -75,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tokenizer", metavar="DIR_OR_NAME", help="the teacher's, if it is elsewhere (default: in TEACHER)"
     )
-    add_run_arguments(parser)
+    add_run_arguments(parser, TEACHER)
 
 
 def check(arguments: argparse.Namespace) -> None:
@@ -95,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
     from hf_encoders.runs.recipe import load_recipe
     from hf_encoders.runs.train import begin_from, train_run
 
-    recipe = load_recipe(arguments.recipe)
+    recipe = load_recipe(arguments.recipe, arguments.set)
     if not isinstance(get_objective(recipe.objective), Distillation):
         raise ValueError(
             f"--recipe {recipe.name}: objective {recipe.objective} has no teacher: choose a recipe of distillation, "
@@ -103,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     config = read_config(arguments.teacher, "TEACHER")
     teacher = load_teacher(arguments.teacher)
-    recipe = student_recipe(recipe, arguments, config.model_type, arguments.family or student_family(config))
+    recipe = student_recipe(recipe, config.model_type, arguments.family or student_family(config))
     longest = teacher.base_model.longest_row()
     if recipe.longest > longest:
         raise ValueError(

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from hf_encoders.corpus.text_files import check_is_text
-from hf_encoders.finetuning.shared_options import OPTIONS, DataSource, add_data_arguments, add_training_arguments
+from hf_encoders.finetuning.shared_options import DataSource, add_data_arguments, add_training_arguments
 from hf_encoders.inputs import check_exists, check_model, check_name_or_path
 from hf_encoders.source_literals import constant
 from hf_encoders.writing import check_folder, locked, replaced_folder
@@ -171,7 +171,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = with_defaults(given, config, task)
     steps = num_steps(settings.training, len(task.train_set))
     checked = training_arguments(task, settings, arguments.seeds[0], folder)
-    check_training_arguments(checked, steps, OPTIONS)
+    check_training_arguments(checked, steps)
     print_plan(task, settings, max_length, steps, arguments.seeds)
     print_choices(given.training, settings.training, config, len(task.train_set))
     for warning in data_warnings:

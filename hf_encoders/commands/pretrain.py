@@ -21,13 +21,11 @@ import argparse
 import dataclasses
 
 from hf_encoders.inputs import check_model
-from hf_encoders.runs.options import add_run_arguments, check_run, recipe_names, recipes_for_help
+from hf_encoders.runs.options import SCRATCH, add_run_arguments, check_run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    names = [name for name in recipe_names() if not name.startswith("adapt")]
-    parser.epilog = recipes_for_help(names)
     parser.add_argument("recipe", metavar="RECIPE", help="one of those below, or a YAML file")
     parser.add_argument("--tokenizer", metavar="DIR_OR_NAME", help="default, for text: trained as the recipe says")
     parser.add_argument(
@@ -37,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="begin as this checkpoint, with its sizes and tokenizer, instead of randomly initialised (of the "
         "recipe's model:, dropout alone is used); `hf-encoders adapt` has settings for that",
     )
-    add_run_arguments(parser)
+    add_run_arguments(parser, SCRATCH)
 
 
 def check(arguments: argparse.Namespace) -> None:
@@ -54,14 +52,14 @@ def run(arguments: argparse.Namespace) -> int:
     from hf_encoders.runs.recipe import load_recipe
     from hf_encoders.runs.train import begin_from, train_run
 
-    recipe = load_recipe(arguments.recipe)
+    recipe = load_recipe(arguments.recipe, arguments.set)
     objective = recipe.own_objective
     if objective.needs:
         raise ValueError(f"recipe {recipe.name}: objective {objective.name} needs {objective.needs}.")
     if arguments.initial is None:
-        if not recipe.model:
+        if recipe.begins_from != SCRATCH or not recipe.model:
             raise ValueError(
-                f"recipe {recipe.name}: model: is empty, so that it continues a checkpoint: use `hf-encoders adapt "
+                f"recipe {recipe.name}: it begins from a checkpoint, or model: is empty: use `hf-encoders adapt "
                 "CHECKPOINT`, or give --from. For a new model, set its size, such as model: {size: base}."
             )
         return train_run(arguments, recipe)

@@ -10,11 +10,9 @@ import argparse
 import time
 from pathlib import Path
 
-import yaml
-
 from hf_encoders.corpus.text_files import check_text_files
 from hf_encoders.registration import family_names
-from hf_encoders.runs.options import recipe_file, recipe_names, text_objectives
+from hf_encoders.runs.options import family_recipes, text_objectives
 from hf_encoders.source_literals import constant
 from hf_encoders.writing import check_folder, locked
 
@@ -42,11 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def families() -> list[str]:
-    """Return the families with a recipe for minutes, of one text and an objective that transformers has models for."""
-    names = [name for name in family_names() if f"{name}-minutes" in recipe_names()]
-    recipes = {name: yaml.safe_load(recipe_file(f"{name}-minutes").read_text(encoding="utf-8")) for name in names}
-    objectives = text_objectives(in_transformers=True)
-    return [name for name, fields in recipes.items() if fields["objective"] in objectives and "sources" not in fields]
+    """Return the families whose default recipe is of one text and an objective that transformers has models for."""
+    objectives, recipes = text_objectives(in_transformers=True), family_recipes()
+    able = {name for name, fields in recipes.items() if fields["objective"] in objectives and "sources" not in fields}
+    return [name for name in family_names() if name in able]
 
 
 def check(arguments: argparse.Namespace) -> None:

@@ -1,13 +1,12 @@
-"""Options of all fine-tuning tasks: the data, and how is trained on it; nothing here imports torch."""
+"""Options of all fine-tuning tasks: data and training; nothing here imports torch."""
 
 import argparse
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hf_encoders.option_names import NOTHING
+from hf_encoders.options import SET_BY_FINETUNING, add_training_options
 from hf_encoders.source_literals import constant
-from hf_encoders.training_fields import add_field_arguments
 
 
 FORMS = constant("corpus.labelled_files", "FORMS")
@@ -32,34 +31,6 @@ DEFAULTS: dict[str, Any] = {
     "optim": "adamw",
     "bf16": False,
     "fp16": False,
-}
-OPTIONS = {
-    "learning_rate": "--learning-rate",
-    "per_device_train_batch_size": "--batch-size",
-    "gradient_accumulation_steps": "--accumulation",
-    "per_device_eval_batch_size": "--eval-batch-size",
-    "num_train_epochs": "--epochs",
-    "max_steps": "--max-steps",
-    "warmup_steps": "--warmup",
-    "weight_decay": "--weight-decay",
-}
-# Field that the loop in runs.py sets itself -> what to use instead, as in `option_names.NAMES`.
-SET_BY_COMMAND = {
-    "output_dir": "--output",
-    "seed": "--seeds",
-    "save_strategy": "--checkpoint",
-    "save_steps": "--eval-steps",
-    "eval_strategy": "--eval-steps",
-    "load_best_model_at_end": "--checkpoint",
-    "metric_for_best_model": f"{NOTHING}: the task has a main metric",
-    "greater_is_better": f"{NOTHING}: the task has a main metric",
-    "save_total_limit": f"{NOTHING}: one checkpoint is kept",
-    "save_only_model": f"{NOTHING}: one checkpoint is kept",
-    "resume_from_checkpoint": f"{NOTHING}: runs start from scratch",
-    "label_names": "the options for columns",
-    "push_to_hub": "`hf-encoders publish`",
-    "dataloader_drop_last": f"{NOTHING}: it would leave rows of the evaluation out",
-    "remove_unused_columns": f"{NOTHING}: columns that the model does not read are always removed",
 }
 
 
@@ -131,36 +102,22 @@ def add_data_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_training_arguments(parser: argparse.ArgumentParser) -> None:
     """Add options for the fields of `TrainingArguments`."""
-    training = parser.add_argument_group(
-        "training",
-        "Every other field of transformers.TrainingArguments is an option too, such as --bf16, --optim adafactor or "
-        "--lr-scheduler-type cosine.",
-    )
-    by_width = {
-        "learning_rate": f"{BASE_RATE:g} from width {BASE_WIDTH}, up to {HIGHEST_RATE:g} below",
-        "num_train_epochs": f"{BASE_EPOCHS:g}; below that width enough for {LEAST_STEPS} steps, at most {MOST_EPOCHS}",
-    }
-    for field, kind, metavar, text in (
-        ("learning_rate", float, "RATE", "peak; linear to 0 after warm-up"),
-        ("per_device_train_batch_size", int, "ROWS", "rows per forward pass on each device"),
-        ("gradient_accumulation_steps", int, "N", "forward passes per optimizer step; the loss stays exact"),
-        ("per_device_eval_batch_size", int, "ROWS", "rows per forward pass in evaluation"),
-        ("num_train_epochs", float, "N", "passes over the training rows"),
-        ("max_steps", int, "N", "optimizer steps, instead of --epochs; -1: by --epochs"),
-        ("warmup_steps", float, "N", "optimizer steps of warm-up, or below 1 their share"),
-        ("weight_decay", float, "X", "not on biases and LayerNorms"),
+    rate = f"{BASE_RATE:g} from width {BASE_WIDTH}, up to {HIGHEST_RATE:g} below"
+    epochs = f"{BASE_EPOCHS:g}; below that width enough for {LEAST_STEPS} steps, at most {MOST_EPOCHS}"
+    shown = {}
+    for name, metavar, text, default, *names in (
+        ("learning_rate", "RATE", "peak; linear to 0 after warm-up", rate),
+        ("per_device_train_batch_size", "ROWS", "rows per forward pass on each device", None, "--batch-size"),
+        ("gradient_accumulation_steps", "N", "forward passes per optimizer step", None, "--accumulation"),
+        ("per_device_eval_batch_size", "ROWS", "rows per forward pass in evaluation", None, "--eval-batch-size"),
+        ("num_train_epochs", "N", "passes over the training rows", epochs, "--epochs"),
+        ("max_steps", "N", "optimizer steps, instead of --epochs; -1: by --epochs", None),
+        ("warmup_steps", "N", "optimizer steps of warm-up, or below 1 their share", None, "--warmup"),
+        ("weight_decay", "X", "not on biases and LayerNorms", None),
+        ("eval_steps", "N", "evaluate every N optimizer steps", "after every epoch"),
     ):
-        training.add_argument(
-            *dict.fromkeys((OPTIONS[field], f"--{field.replace('_', '-')}")),
-            dest=field,
-            type=kind,
-            metavar=metavar,
-            help=f"{text} (default: {by_width.get(field, DEFAULTS.get(field))})",
-        )
-    training.add_argument(
-        "--eval-steps", type=int, metavar="N", help="evaluate every N optimizer steps (default: after every epoch)"
-    )
-    add_field_arguments(parser, SET_BY_COMMAND)
+        shown[name] = metavar, f"{text} (default: {default or DEFAULTS[name]})", names
+    add_training_options(parser, SET_BY_FINETUNING, shown)
 
 
 def add_text_columns(parser: argparse.ArgumentParser, label: str) -> None:

@@ -14,10 +14,9 @@ from hf_encoders.finetuning.shared_options import (
     HIGHEST_RATE,
     LEAST_STEPS,
     MOST_EPOCHS,
-    OPTIONS,
 )
+from hf_encoders.options import given_fields
 from hf_encoders.training.hyperparameters import check_ranges
-from hf_encoders.training_fields import given_fields
 
 
 FAR_ABOVE = 30  # multiple of the default learning rate above which a warning is printed
@@ -69,13 +68,13 @@ def steps_per_epoch(training: dict[str, Any], examples: int) -> int:
 def training_fields(arguments: argparse.Namespace) -> dict[str, Any]:
     """The `TrainingArguments` fields that the user gave, validated."""
     fields = given_fields(arguments)
-    check_ranges(fields, OPTIONS)
+    check_ranges(fields)
     if fields.get("max_steps", -1) < 1 and fields.get("max_steps", -1) != -1:
         raise ValueError(f"--max-steps {fields['max_steps']}: must be at least 1, or -1 to train for --epochs.")
     if fields.get("num_train_epochs") == 0 and "max_steps" not in fields:
         raise ValueError("--epochs 0: nothing would be trained; give more, or --max-steps.")
     if "eval_steps" in fields:
         if fields["eval_steps"] < 1:
-            raise ValueError(f"--eval-steps {fields['eval_steps']}: must be at least 1.")
+            raise ValueError(f"--eval-steps {fields['eval_steps']:g}: must be at least 1.")
         fields["eval_strategy"] = "steps"
     return fields

@@ -17,6 +17,7 @@ from transformers import (
     set_seed,
 )
 
+from hf_encoders import __version__
 from hf_encoders.corpus.settings import tokenizer_fingerprint
 from hf_encoders.objectives.objective import INITIAL
 from hf_encoders.publishing.files import RUN_FILE
@@ -58,6 +59,7 @@ REPLACED = "_replaced_run"  # folder of a run that --overwrite replaces, until t
 PREPARED = ("tokenizer", CORPUS, f"{CORPUS}/*", "_text")
 # Facts of `run_identity` that depend on the number of steps.
 OF_STEPS = ("warmup_steps", "lr_scheduler_kwargs")
+VERSION = "hf_encoders"  # entry of `run.json`: the version that the run began with
 # Further entries of `run.json`: whether the run is finished, the metrics of the checkpoint that it began as, and the
 # steps in which new heads learn alone.
 IS_FINISHED, BEFORE, ALONE = "is_finished", "before", "head_steps"
@@ -118,6 +120,7 @@ def settings_facts(recipe: Recipe, training: TrainingArguments, validation_share
     """The facts that identify a run and do not depend on its text, as read back from `run.json`."""
     fields = {name: value for name, value in recipe.training.items() if not is_secret(name, str(value))}
     facts = {
+        VERSION: __version__,
         "recipe": {**recipe.facts(), "training": fields},
         "seed": training.seed,
         "validation share": validation_share,
@@ -151,6 +154,12 @@ def read_run_file(output: Path) -> dict[str, Any] | None:
         return None
     remedy = "it identifies the run of the checkpoints: restore it, or start from scratch with --overwrite."
     found = read_json(file, remedy)
+    if VERSION not in found:
+        raise ValueError(
+            f"--output {output} holds a run begun with hf_encoders 0.1, whose examples this version would not repeat: "
+            "finish it with the old version (pip install 'hf_encoders<0.2'), give another folder, or start from "
+            "scratch with --overwrite."
+        )
     # Other entries are compared with those of the resumed run.
     try:
         is_whole = bool(phases_of(found)) and isinstance(found["training"], dict)
@@ -251,6 +260,7 @@ def check_same(before: dict[str, Any], facts: dict[str, Any], output: Path) -> N
         {
             **one,
             "recipe": {**one["recipe"], "name": None, "training": None},
+            VERSION: None,
             INITIAL: {**one.get(INITIAL, {}), "name": None},
         }
         for one in (before, facts)

@@ -3,6 +3,7 @@
 import argparse
 import copy
 import dataclasses
+import json
 import math
 import os
 from dataclasses import dataclass, fields
@@ -24,16 +25,15 @@ from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives.distillation import Distillation
 from hf_encoders.objectives.objective import OBJECTIVES, get_objective
 from hf_encoders.objectives.student import spread_layers
-from hf_encoders.objectives.teacher import LOSS_WEIGHTS, fingerprint
+from hf_encoders.objectives.teacher import fingerprint
+from hf_encoders.options import given_fields
 from hf_encoders.publishing.files import GENERATOR_FOLDER
 from hf_encoders.publishing.record import TrainingRecord, name_of_checkpoint
 from hf_encoders.runs.folder import phases_of
-from hf_encoders.runs.options import EPOCHS, FEW_EXAMPLES, LEAST_STEPS, RECIPE, RECIPE_ON_CPU
+from hf_encoders.runs.options import changed_keys, family_recipes
 from hf_encoders.runs.plan import in_short
-from hf_encoders.runs.recipe import Recipe, config_of_fields, load_recipe, recipe_names
+from hf_encoders.runs.recipe import Recipe, config_of_fields, load_recipe
 from hf_encoders.runs.sources import CorpusPaths
-from hf_encoders.training.optimizers import check_layer_decay
-from hf_encoders.training_fields import given_fields
 
 
 HEAD_STEPS = 0.05  # of all steps; this package's choice
@@ -237,20 +237,14 @@ def load_teacher(name: str) -> PreTrainedModel:
     return teacher
 
 
-def student_recipe(recipe: Recipe, arguments: argparse.Namespace, teacher_family: str, family: str) -> Recipe:
-    """The recipe with the options of the command line, for a student of `family`."""
-    options: dict[str, Any] = dict(recipe.options)
-    for name in ("soft_targets", "temperature"):
-        if getattr(arguments, name) is not None:
-            options[name] = getattr(arguments, name)
-    if arguments.loss_weights is not None:
-        options["loss_weights"] = dict(zip(LOSS_WEIGHTS, arguments.loss_weights, strict=True))
+def student_recipe(recipe: Recipe, teacher_family: str, family: str) -> Recipe:
+    """Return the recipe for a student of `family`."""
     if family != recipe.family and recipe.model:
         raise ValueError(
             f"--recipe {recipe.name}: its model: is of the family {recipe.family}, and the student of a "
             f"{teacher_family} is a {family}: choose a recipe that sets no model, or --family {recipe.family}."
         )
-    return dataclasses.replace(recipe, family=family, options=options)
+    return dataclasses.replace(recipe, family=family)
 
 
 def default_layers(recipe: Recipe, depth: int) -> list[int]:
@@ -276,6 +270,14 @@ def check_student(recipe: Recipe, objective: Distillation) -> None:
         objective.new_model(config_of_fields(recipe.config_class, {**fields, **recipe.model}))
 
 
+# Of `adapt` without --recipe.
+RECIPE = "adapt"
+RECIPE_ON_CPU = "adapt-minutes"
+# Text that is read again is worth nearly as much as new text up to 4 times, and little from 16 on
+# (Muennighoff et al. 2023); on the text of a task, 100 times, with new masks, still helped (Gururangan et al. 2020).
+EPOCHS = 10
+LEAST_STEPS = 500  # as in fine-tuning: fewer hardly move a head; at most those of the recipe
+FEW_EXAMPLES = 32  # a step, for text that is too small for so many steps of more
 DOMAIN, GENERAL = "domain", "general"  # names of the sources, with --keep
 
 
@@ -289,33 +291,37 @@ def default_recipe(noted: dict[str, Any] | None, given: dict[str, Any]) -> str:
 def fitted(
     recipe: Recipe, config: EncoderConfig, arguments: argparse.Namespace, noted: dict[str, Any] | None
 ) -> Recipe:
-    """The recipe with the steps for the size of the text and the learning rate for the width, which are printed.
+    """Return the recipe with the steps for the size of the text and the learning rate for the width, and print them.
 
-    A run that goes on keeps those that it began with, in `noted`.
+    A run that goes on keeps those that it began with, in `noted`; what `--set` says is kept.
     """
-    (phase,) = recipe.phases
+    changed = changed_keys(arguments.set)
     if noted is not None:
-        rate = noted["training"]["learning_rate"]
-        return dataclasses.replace(recipe, phases=phases_of(noted), training=recipe.training | {"learning_rate": rate})
-    corpus = CorpusPaths.of_words(arguments.corpus, arguments.language, arguments.source_options)
-    tokens = sum(corpus.tokens(name) for name in corpus.paths if arguments.keep is None or name != GENERAL)
-    read = EPOCHS * tokens / (1 - arguments.replay)
-    if read < LEAST_STEPS * phase.examples * phase.length:
-        phase = dataclasses.replace(phase, examples=FEW_EXAMPLES)
-    base = BASE_RATE if phase.examples == FEW_EXAMPLES else recipe.training["learning_rate"]
-    steps = round(min(max(read / (phase.examples * phase.length), LEAST_STEPS), phase.steps))
-    rate = rate_of_width(config.hidden_size, base)
-    given = given_fields(arguments)
-    if os.environ.get("RANK", "0") == "0":
-        print(f"Chosen without --recipe: {phase.examples} examples of {phase.length} tokens a step", end="")
-        if "max_steps" not in given:
-            limits = f"from {LEAST_STEPS:,} to {phase.steps:,}"
-            print(f", {steps:,} steps for about {in_short(tokens)} tokens of text ({EPOCHS} times, {limits})", end="")
-        if "learning_rate" not in given:
-            print(f", learning rate {rate:g} for width {config.hidden_size}", end="")
-        print(".", flush=True)
-    phase = dataclasses.replace(phase, steps=steps)
-    return dataclasses.replace(recipe, phases=(phase,), training=recipe.training | {"learning_rate": rate})
+        phases, rate = phases_of(noted), noted["training"]["learning_rate"]
+    else:
+        (phase,) = recipe.phases
+        corpus = CorpusPaths.of_words(arguments.corpus, arguments.language, arguments.source_options)
+        tokens = sum(corpus.tokens(name) for name in corpus.paths if arguments.keep is None or name != GENERAL)
+        read = EPOCHS * tokens / (1 - arguments.replay)
+        if read < LEAST_STEPS * phase.examples * phase.length:
+            phase = dataclasses.replace(phase, examples=FEW_EXAMPLES)
+        base = BASE_RATE if phase.examples == FEW_EXAMPLES else recipe.training["learning_rate"]
+        steps = round(min(max(read / (phase.examples * phase.length), LEAST_STEPS), phase.steps))
+        rate = rate_of_width(config.hidden_size, base)
+        chosen = f"Chosen without --recipe: {phase.examples} examples of {phase.length} tokens a step"
+        limits = f"from {LEAST_STEPS:,} to {phase.steps:,}"
+        phases = (dataclasses.replace(phase, steps=steps),)
+        if "max_steps" not in given_fields(arguments):
+            chosen += f", {steps:,} steps for about {in_short(tokens)} tokens of text ({EPOCHS} times, {limits})"
+        if "learning_rate" not in given_fields(arguments):
+            chosen += f", learning rate {rate:g} for width {config.hidden_size}"
+        if os.environ.get("RANK", "0") == "0" and not changed & {"phases", "training"}:
+            print(f"{chosen}.", flush=True)
+    if "phases" in changed:
+        phases = recipe.phases
+    if changed & {"training.learning_rate"}:
+        rate = recipe.training["learning_rate"]
+    return dataclasses.replace(recipe, phases=phases, training=recipe.training | {"learning_rate": rate})
 
 
 def warning_of_rate(recipe: Recipe, config: EncoderConfig, arguments: argparse.Namespace) -> str | None:
@@ -337,7 +343,7 @@ def add_general_text(arguments: argparse.Namespace) -> None:
             raise ValueError(f"--replay {arguments.replay} is of general text: give it with --keep.")
         return
     paths = named_paths(arguments.corpus, "--corpus")
-    if UNNAMED not in paths or arguments.sampling_alpha is not None or arguments.corpus_weights is not None:
+    if UNNAMED not in paths or "sources" in changed_keys(arguments.set):
         raise ValueError(
             "--keep goes with one --corpus without names: with several, name the general text too, and set its share "
             "with --corpus-weights (0: for evaluation only)."
@@ -345,7 +351,8 @@ def add_general_text(arguments: argparse.Namespace) -> None:
     general = [f"{GENERAL}={path}" for path in arguments.keep]
     arguments.corpus = [*(f"{DOMAIN}={path}" for path in arguments.corpus), *general]
     arguments.source_options = {DOMAIN: "--corpus", GENERAL: "--keep"}
-    arguments.corpus_weights = [f"{DOMAIN}={1 - arguments.replay}", f"{GENERAL}={arguments.replay}"]
+    weights = {DOMAIN: 1 - arguments.replay, GENERAL: arguments.replay}
+    arguments.set = [*arguments.set, f"sources={json.dumps({'weights': weights})}"]
 
 
 def adapted_recipe(recipe: Recipe, objective: str, config: EncoderConfig, arguments: argparse.Namespace) -> Recipe:
@@ -360,9 +367,6 @@ def adapted_recipe(recipe: Recipe, objective: str, config: EncoderConfig, argume
         phases[-1] = dataclasses.replace(phases[-1], length=longest)
     model = position_fields(config, longest, rows, arguments.positions)
     fields = {"family": config.model_type, "objective": objective, "phases": tuple(phases), "model": model}
-    if arguments.layer_decay is not None:
-        check_layer_decay(arguments.layer_decay, "--layer-decay")
-        fields["layer_decay"] = arguments.layer_decay
     return dataclasses.replace(recipe, **fields)
 
 
@@ -395,19 +399,17 @@ def position_fields(config: EncoderConfig, longest: int, rows: int, how: str | N
 
 
 def objective_of(config: EncoderConfig, source: str) -> str:
-    """The family's own recipe's, if the checkpoint was saved with its heads or no model has an MLM head; else mlm.
+    """Return the objective of the family's default recipe if the checkpoint has its heads, or no MLM head; else mlm.
 
     Where the checkpoint's training record names another objective of sentence pairs (MacBERT's), it is that.
 
     Raises:
         ValueError: for a record that cannot be read.
     """
-    names = (name for name in recipe_names() if name.endswith("-minutes") and not name.startswith("adapt"))
-    recipes = (load_recipe(name) for name in names)
-    # Of several recipes of one family, the first by name is its own: bert-minutes; ernie-, macbert-minutes follow.
-    own = next((one.own_objective for one in recipes if one.family == config.model_type), None)
+    family = family_recipes().get(config.model_type)
+    own = None if family is None else get_objective(family["objective"])
     saved = {name.removeprefix("Hfe") for name in config.architectures or ()}
-    if own is None or own.needs:
+    if own is None:
         return "mlm"
     has_heads = own.model_class(type(config)).__name__.removeprefix("Hfe") in saved
     if not has_heads and "AutoModelForMaskedLM" in config.AUTO_MAP:

@@ -1,26 +1,51 @@
-"""The recipes and objectives of this package by their names; nothing here imports torch."""
+"""Recipes by name, and the options of the commands that train from one; nothing here imports torch."""
 
 import argparse
+import copy
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from hf_encoders.corpus.named_sources import named_paths
 from hf_encoders.corpus.text_files import text_files
 from hf_encoders.inputs import check_name_or_path, did_you_mean
-from hf_encoders.option_names import NOTHING
+from hf_encoders.options import RUN_OPTIONS, SET_BY_RUN, add_training_options
 from hf_encoders.source_literals import PACKAGE, literals
-from hf_encoders.training_fields import add_field_arguments
 from hf_encoders.writing import check_folder
 
 
 RECIPES = PACKAGE / "runs"
+SCRATCH, CHECKPOINT, TEACHER = BEGINNINGS = ("scratch", "checkpoint", "teacher")  # values of `begins_from`
+VALIDATION_SHARE = 0.02
 
 
-def recipe_names() -> list[str]:
-    """Return the names of the shipped recipes."""
-    return sorted(file.stem for file in RECIPES.glob("*.yaml"))
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1 takes 1e-4 for a word; here it is a number."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+)
+
+
+def recipe_names(begins_from: str | None = None) -> list[str]:
+    """Return the names of the shipped recipes, or those of models that begin from scratch, a checkpoint, a teacher."""
+    names = sorted(file.stem for file in RECIPES.glob("*.yaml"))
+    return [n for n in names if begins_from in (None, read_recipe(recipe_file(n)).get("begins_from", SCRATCH))]
+
+
+def family_recipes() -> dict[str, dict[str, Any]]:
+    """Return the recipe of each family that stands for it, by `is_family_default`: its fields with its name.
+
+    `adapt` takes its objective for checkpoints of the family, and `quickstart` trains it.
+    """
+    recipes = [{"name": name, **read_recipe(recipe_file(name))} for name in recipe_names()]
+    return {recipe["family"]: recipe for recipe in recipes if recipe.get("is_family_default")}
 
 
 def recipes_for_help(names: Iterable[str]) -> str:
@@ -40,7 +65,7 @@ def recipe_file(name: str | Path) -> Path:
     """Return the file of a shipped recipe by its name, or the file of this name.
 
     Raises:
-        ValueError: if there is none; it asks for the recipe with the most similar name, and names all.
+        ValueError: if there is none, with the most similar name.
     """
     shipped = RECIPES / f"{name}.yaml"
     path = shipped if shipped.is_file() else Path(name)
@@ -48,6 +73,88 @@ def recipe_file(name: str | Path) -> Path:
         choices = did_you_mean(str(name), recipe_names())
         raise ValueError(f"recipe {str(name)!r}: no such file, nor one of the shipped recipes: {choices}.")
     return path
+
+
+def read_recipe(path: Path) -> Any:
+    """Return what the YAML file of a recipe says, unchecked.
+
+    Raises:
+        ValueError: if it is not YAML.
+    """
+    try:
+        return yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not YAML ({' '.join(str(error).split())}).") from error
+
+
+def with_changes(fields: Any, changes: Sequence[str]) -> Any:
+    """Return the fields of a recipe with those of `--set`: `KEY=VALUE`, the value in YAML; null leaves a field out.
+
+    >>> with_changes({"phases": [{"steps": 5}]}, ["phases.0.steps=7", "model.size=base"])
+    {'phases': [{'steps': 7}], 'model': {'size': 'base'}}
+
+    Raises:
+        ValueError: naming the change that is not of this form, or whose key leads nowhere.
+    """
+    fields = copy.deepcopy(fields)
+    for change in changes:
+        key, equals, text = change.partition("=")
+        if not equals or not all(key.split(".")):
+            raise ValueError(f"--set {change}: give KEY=VALUE, such as masking.mask_probability=0.3.")
+        try:
+            value = yaml.load(text, Loader=_Loader)
+        except yaml.YAMLError as error:
+            raise ValueError(f"--set {change}: the value is not YAML ({' '.join(str(error).split())}).") from error
+        *parents, last = key.split(".")
+        parent = fields
+        for name in parents:
+            parent = parent.setdefault(name, {}) if isinstance(parent, dict) else parent[_index(parent, name, change)]
+        if not isinstance(parent, dict):
+            parent[_index(parent, last, change)] = value
+        elif value is None:
+            parent.pop(last, None)
+        else:
+            parent[last] = value
+    return fields
+
+
+def _index(parent: Any, name: str, change: str) -> int:
+    if not isinstance(parent, list):
+        raise ValueError(f"--set {change}: {parent!r} has no field {name}: give a key of the recipe.")
+    if not (name.isdecimal() and int(name) < len(parent)):
+        raise ValueError(f"--set {change}: {name!r} must be a number from 0 to {len(parent) - 1}.")
+    return int(name)
+
+
+def changed_keys(changes: Sequence[str]) -> set[str]:
+    """Return the keys of `--set`, and those of the fields that they are in.
+
+    >>> sorted(changed_keys(["phases.0.steps=7", "objective=mlm"]))
+    ['objective', 'phases', 'phases.0', 'phases.0.steps']
+    """
+    keys = (change.partition("=")[0].split(".") for change in changes)
+    return {".".join(names[:end]) for names in keys for end in range(1, len(names) + 1)}
+
+
+class Sets(argparse.Action):
+    """An option that is short for `--set KEY=VALUE`; `form` makes the value of what was parsed."""
+
+    def __init__(self, option_strings, dest, key: str, form: Callable[[Any], Any] = lambda value: value, **kwargs):
+        super().__init__(option_strings, "set", default=argparse.SUPPRESS, **kwargs)
+        self.key, self.form = key, form
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        """Append the change to those of the command line."""
+        namespace.set = [*namespace.set, f"{self.key}={json.dumps(self.form(values))}"]
+
+
+def weight(word: str) -> tuple[str, float]:
+    """Parse `NAME=X` of `--corpus-weights`."""
+    name, _, number = word.partition("=")
+    try:
+        return name, float(number)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{word!r}: give NAME=X, X the weight of a source, a number") from None
 
 
 def text_objectives(in_transformers: bool = False) -> list[str]:
@@ -60,34 +167,21 @@ def text_objectives(in_transformers: bool = False) -> list[str]:
     return [values["name"] for values in of_text if values.get("is_in_transformers", True) or not in_transformers]
 
 
-# Fields of `TrainingArguments` that the run sets itself -> what to use instead, as in `option_names.NAMES`.
-SET_BY_RUN = {
-    "per_device_train_batch_size": "phases: examples; the command chooses the micro-batch size",
-    "gradient_accumulation_steps": "phases: examples",
-    "max_steps": "phases: steps",
-    "num_train_epochs": "phases: steps",
-    "optim": "optimizer",
-    "output_dir": "--output",
-    "train_sampling_strategy": f"{NOTHING}: the run samples the order of examples itself",
-    "remove_unused_columns": f"{NOTHING}: examples are not rows of a dataset",
-}
-# Fields of `TrainingArguments` that change the recipe or the micro-batches.
-OWN = ("max_steps", "optim", "per_device_train_batch_size", "gradient_accumulation_steps", "auto_find_batch_size")
-VALIDATION_SHARE = 0.02
-# Of `adapt` without --recipe.
-RECIPE, RECIPE_ON_CPU = "adapt", "adapt-minutes"
-# Text that is read again is worth nearly as much as new text up to 4 times, and little from 16 on
-# (Muennighoff et al. 2023); on the text of a task, 100 times, with new masks, still helped (Gururangan et al. 2020).
-EPOCHS = 10
-LEAST_STEPS = 500  # as in fine-tuning: fewer hardly move a head; at most those of the recipe
-FEW_EXAMPLES = 32  # a step, for text that is too small for so many steps of more
-
-
-def add_run_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of commands that train from a recipe, except recipe and tokenizer."""
-    # The options of sources that others than --corpus name; the checkpoint or teacher.
+def add_run_arguments(parser: argparse.ArgumentParser, begins_from: str) -> None:
+    """Add the options of commands that train from a recipe, except recipe and tokenizer."""
+    parser.epilog = recipes_for_help(recipe_names(begins_from))
+    # What messages call sources that other options than --corpus name; the checkpoint or teacher.
     parser.set_defaults(source_options=None, begins_from=None)
-    parser.add_argument(
+    add = parser.add_argument
+    add(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="any field of the recipe, such as masking.mask_probability=0.3, model.hidden_size=256 or "
+        "phases.0.steps=100; the value is YAML, null leaves a field out; may be repeated",
+    )
+    add(
         "--corpus",
         required=True,
         action="extend",
@@ -99,6 +193,9 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     sampling = parser.add_mutually_exclusive_group()
     sampling.add_argument(
         "--sampling-alpha",
+        action=Sets,
+        key="sources",
+        form=lambda alpha: {"alpha": alpha},
         type=float,
         metavar="X",
         help="of named sources: draw each as often as its share of the examples to the power X says, in (0, 1] "
@@ -106,16 +203,17 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     )
     sampling.add_argument(
         "--corpus-weights",
-        action="extend",
+        action=Sets,
+        key="sources",
+        form=lambda weights: {"weights": dict(weights)},
+        type=weight,
         nargs="+",
         metavar="NAME=X",
         help="of named sources: how often each is drawn, at any scale",
     )
-    parser.add_argument(
-        "--corpus-name", metavar="NAME", help="what card and record call the text (default: the names of --corpus)"
-    )
-    parser.add_argument("--output", required=True, metavar="DIR", help="folder of the run")
-    parser.add_argument(
+    add("--corpus-name", metavar="NAME", help="what card and record call the text (default: the names of --corpus)")
+    add("--output", required=True, metavar="DIR", help="folder of the run")
+    add(
         "--language",
         action="extend",
         nargs="+",
@@ -124,56 +222,43 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
         help="language of the text, for sentence splitting and the card (default: the name of a source, if it is a "
         "code of two letters, otherwise en)",
     )
-    parser.add_argument(
+    add(
         "--validation-share",
         type=float,
         default=VALIDATION_SHARE,
         metavar="X",
         help="share of the documents for evaluation, in (0, 1) (default: %(default)s)",
     )
-    parser.add_argument(
+    add(
         "--plan",
         action="store_true",
         help="print the plan and exit; a tokenizer and corpus made for it are kept in --output for the run",
     )
-    parser.add_argument(
-        "--measure", action="store_true", help="with --plan: run a pass of each phase instead of estimating its time"
-    )
-    parser.add_argument(
+    add("--measure", action="store_true", help="with --plan: run a pass of each phase instead of estimating its time")
+    add(
         "--device",
         choices=["cuda"],
         help="with --plan: plan for a GPU that is not here, at 30 %% of its peak rate; precision is that of the run "
         "(--bf16)",
     )
-    parser.add_argument(
+    add(
         "--device-tflops",
         type=float,
         metavar="X",
         help="with --device: its peak rate in the precision of the run, in TFLOP/s (default: an A100's, 312 with "
         "--bf16, 19.5 in float32)",
     )
-    parser.add_argument(
-        "--overwrite", action="store_true", help="replace the run that is in --output, once the new one trains"
+    add("--overwrite", action="store_true", help="replace the run that is in --output, once the new one trains")
+    rows = "examples of the longest phase that a device takes at once; a step keeps its number, by accumulation"
+    add_training_options(
+        parser,
+        {name: remedy for name, remedy in SET_BY_RUN.items() if name not in RUN_OPTIONS},
+        {
+            "max_steps": ("N", "optimizer steps; phases and warm-up keep their shares of them", []),
+            "learning_rate": ("RATE", "peak of the schedule (default: the recipe's)", []),
+            "per_device_train_batch_size": ("ROWS", rows, []),
+        },
     )
-    training = parser.add_argument_group(
-        "training",
-        "Every other field of transformers.TrainingArguments is an option too, such as --bf16, --optim adafactor or "
-        "--report-to tensorboard. The default is the recipe's.",
-    )
-    for option, kind, metavar, text in (
-        ("--max-steps", int, "N", "optimizer steps; phases and warm-up keep their shares of them"),
-        ("--learning-rate", float, "RATE", "peak of the schedule"),
-        (
-            "--per-device-train-batch-size",
-            int,
-            "ROWS",
-            "examples of the longest phase that a device takes at once; a step keeps the recipe's number "
-            "of them, by accumulation",
-        ),
-    ):
-        training.add_argument(option, type=kind, metavar=metavar, default=argparse.SUPPRESS, help=text)
-    own = {name: remedy for name, remedy in SET_BY_RUN.items() if name not in OWN}
-    add_field_arguments(parser, own | {"num_train_epochs": "--max-steps"})
 
 
 def check_run(arguments: argparse.Namespace) -> None:
@@ -191,7 +276,7 @@ def check_run(arguments: argparse.Namespace) -> None:
             f"--device-tflops {arguments.device_tflops:g}: must be above 0, and is for --plan --device cuda."
         )
     if arguments.recipe is not None:
-        recipe_file(arguments.recipe)
+        with_changes(read_recipe(recipe_file(arguments.recipe)), arguments.set)
     for name, paths in named_paths(arguments.corpus, "--corpus").items():
         check_text_or_corpus(paths, f"--corpus {name}=..." if name else "--corpus")
     if arguments.tokenizer is not None:

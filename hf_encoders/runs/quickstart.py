@@ -31,6 +31,7 @@ from hf_encoders.publishing.card import make_model_card
 from hf_encoders.publishing.files import CARD_FILE, RUN_FILE, save_tokenizer
 from hf_encoders.publishing.record import command_of
 from hf_encoders.publishing.secrets import published_path
+from hf_encoders.runs.options import family_recipes
 from hf_encoders.runs.recipe import Phase, Recipe, load_recipe
 from hf_encoders.runs.sources import recipe_tokenizer
 from hf_encoders.writing import read_json, replaced_folder, text_table
@@ -48,8 +49,10 @@ FEWEST_PASSAGES, MOST_PASSAGES = 10, 250  # per label; the latter for training
 
 
 def quickstart_recipe(arguments: argparse.Namespace) -> Recipe:
-    """The family's shipped recipe for minutes, changed by the options."""
-    recipe = dataclasses.replace(load_recipe(f"{arguments.family}-minutes"), name="quickstart", phases=PHASES)
+    """Return the family's default recipe, changed by the options."""
+    recipe = dataclasses.replace(
+        load_recipe(family_recipes()[arguments.family]["name"]), name="quickstart", phases=PHASES
+    )
     if arguments.max_steps is not None:
         recipe = recipe.of_steps(arguments.max_steps)
     tokenizer = dataclasses.replace(recipe.tokenizer, lowercase=not arguments.cased)
@@ -247,7 +250,7 @@ def description(arguments: argparse.Namespace, recipe: Recipe) -> dict[str, Any]
         "text": text,
         "language": arguments.language,
         "family": recipe.family,
-        "tokenizer": recipe.tokenizer.facts(),
+        "tokenizer": dataclasses.asdict(recipe.tokenizer),
         "max_length": recipe.longest,
         "seed": arguments.seed,
     }

@@ -6,14 +6,12 @@ optimizer, and any field of `transformers.TrainingArguments`. The shipped ones a
 
 import dataclasses
 import math
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 
@@ -23,14 +21,26 @@ from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives import presets
 from hf_encoders.objectives.masking import Masking
 from hf_encoders.objectives.objective import Objective, get_objective
-from hf_encoders.option_names import advice
+from hf_encoders.options import SET_BY_RUN, advice
 from hf_encoders.registration import config_class_of
-from hf_encoders.runs.options import RECIPES, SET_BY_RUN, recipe_file, recipe_names
+from hf_encoders.runs.options import BEGINNINGS, RECIPES, SCRATCH, read_recipe, recipe_file, recipe_names, with_changes
 from hf_encoders.training.callbacks import MaskRate
 from hf_encoders.training.optimizers import OPTIMIZERS, check_layer_decay
 
 
 SHORTEST = 5  # tokens: a pair of one token each, with its three special tokens
+MOST_WARMUP = 0.2  # of the steps of a shortened run, where its share would be too short; this package's choice
+# Types of a recipe's fields in YAML; the others are mappings.
+KINDS = {
+    "family": str,
+    "objective": str,
+    "begins_from": str,
+    "is_family_default": bool,
+    "phases": list,
+    "mask_rate": list,
+    "optimizer": str,
+    "layer_decay": float,
+}
 
 
 @dataclass(frozen=True)
@@ -62,7 +72,7 @@ class Phase:
 
 
 def sampling_of(fields: dict[str, Any] | None, key: str) -> Sampling | None:
-    """How often sources are drawn, from the fields of a recipe; None where it does not say.
+    """Return how often sources are drawn, from the fields of a recipe; None where it does not say.
 
     Raises:
         ValueError: naming the key, for unknown fields and as `Sampling`.
@@ -92,38 +102,27 @@ class TokenizerRecipe:
     sampling_alpha: float = 1.0
 
     def __post_init__(self):
-        for one in dataclasses.fields(self):
-            value = getattr(self, one.name)
-            if type(value) is not one.type:
-                raise ValueError(f"tokenizer: {one.name}={value!r} must be of type {one.type.__name__}.")
+        for option in dataclasses.fields(self):
+            value = getattr(self, option.name)
+            if type(value) is not option.type:
+                raise ValueError(f"tokenizer: {option.name}={value!r} must be of type {option.type.__name__}.")
         if self.vocab_size < 1:
             raise ValueError(f"tokenizer: vocab_size={self.vocab_size} must be at least 1.")
-        if not 0 < self.character_coverage <= 1:
-            raise ValueError(f"tokenizer: character_coverage={self.character_coverage} must be in (0, 1].")
-        if not 0 < self.sampling_alpha <= 1:
-            raise ValueError(f"tokenizer: sampling_alpha={self.sampling_alpha} must be in (0, 1].")
-
-    def facts(self) -> dict[str, Any]:
-        """The fields, without the sampling of sources where all text counts as it is."""
-        found = dataclasses.asdict(self)
-        return found if self.sampling_alpha != 1 else {n: v for n, v in found.items() if n != "sampling_alpha"}
+        for name in ("character_coverage", "sampling_alpha"):
+            if not 0 < getattr(self, name) <= 1:
+                raise ValueError(f"tokenizer: {name}={getattr(self, name)} must be in (0, 1].")
 
 
 def with_preset(key: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Options, with those of their `preset` where they do not set it."""
+    """Return options, with those of their `preset` where they do not set it."""
     options = dict(options)
-    preset = options.pop("preset", None)
-    if preset is None:
+    name = options.pop("preset", None)
+    if name is None:
         return options
-    given = getattr(presets, str(preset), None) if str(preset).isupper() else None
-    if not isinstance(given, dict):
-        raise ValueError(f"{key}: preset {preset!r} is not in hf_encoders.objectives.presets, such as BERT_MASKING.")
-    return {**given, **options}
-
-
-MOST_WARMUP = 0.2  # of the steps of a shortened run, where its share would be too short; this package's choice
-# Types of a recipe's fields in YAML; the others are mappings.
-KINDS = {"family": str, "objective": str, "phases": list, "mask_rate": list, "optimizer": str, "layer_decay": float}
+    preset = vars(presets).get(str(name)) if str(name).isupper() else None
+    if not isinstance(preset, dict):
+        raise ValueError(f"{key}: preset {name!r} is not in hf_encoders.presets, such as BERT_MASKING.")
+    return {**preset, **options}
 
 
 @dataclass(frozen=True)
@@ -137,6 +136,8 @@ class Recipe:
         model (`dict`): Fields of the family's configuration, and optionally `size`, one of its named sizes (`base`).
         tokenizer (`TokenizerRecipe`): Options of the tokenizer that is trained if none is given.
         phases (`tuple` of `Phase`): In order; learning rate and mask rate follow the steps of all.
+        begins_from (`str`): `scratch`, `checkpoint` (a recipe of `hf-encoders adapt`) or `teacher` (of `distil`).
+        is_family_default (`bool`): Whether it stands for its family: `adapt` takes the objective of such a recipe.
         examples (`dict`): Options of the objective's dataset; `preset`, a name in `hf_encoders.presets`, sets several
             at once.
         masking (`dict`): Options of the data collator; `preset` likewise. A phase may have others for its training;
@@ -144,8 +145,7 @@ class Recipe:
         mask_rate (`MaskRate`, *optional*): In YAML `[0.30, 0.15]`, from the first step to the last, or
             `[0.30, 0.15, cosine]`.
         optimizer (`str`): `adamw`, `lamb`, or a name that `TrainingArguments.optim` has, such as `adafactor`.
-        layer_decay (`float`): Each layer's learning rate as a share of that of the layer above, in (0, 1];
-            `training/optimizers.py`.
+        layer_decay (`float`): Each layer's learning rate as a share of that of the layer above, in (0, 1].
         training (`dict`): Fields of `transformers.TrainingArguments`; `warmup_steps` below 1 is a share of all steps.
         options (`dict`): Options of the objective itself, such as `{"soft_targets": "all"}` of distillation.
         sources (`dict`, *optional*): How often the sources of the text are drawn, `{"alpha": 0.3}` or `{"weights":
@@ -162,6 +162,8 @@ class Recipe:
     model: dict[str, Any]
     tokenizer: TokenizerRecipe
     phases: tuple[Phase, ...]
+    begins_from: str = SCRATCH
+    is_family_default: bool = False
     examples: dict[str, Any] = field(default_factory=dict)
     masking: dict[str, Any] = field(default_factory=dict)
     mask_rate: MaskRate | None = None
@@ -174,6 +176,8 @@ class Recipe:
     def __post_init__(self):
         objective = self.own_objective
         objective.model_class(self.config_class)  # refuses a family without the heads
+        if self.begins_from not in BEGINNINGS:
+            raise ValueError(f"begins_from {self.begins_from!r}: it must be one of {', '.join(BEGINNINGS)}.")
         if not self.phases:
             raise ValueError("phases: a run needs at least one, such as {steps: 1000, length: 128, examples: 256}.")
         if self.optimizer not in OPTIMIZERS:
@@ -186,26 +190,12 @@ class Recipe:
         except ValueError as error:
             raise ValueError(f"model: {error}") from error
         objective.check_options(self.examples, self.masking)
-        self._check_phase_masking()
+        self._check_masking(objective)
         sampling_of(self.sources, "sources")
+        if self.sources and all(phase.sources for phase in self.phases):
+            raise ValueError("sources: every phase has its own: leave these or those out.")
 
-    def facts(self) -> dict[str, Any]:
-        """The fields as runs record them.
-
-        What newer fields do not set is left out, so that runs from before there were such fields are the same.
-        """
-        found = {**dataclasses.asdict(self), "tokenizer": self.tokenizer.facts()}
-        found["phases"] = [{n: v for n, v in phase.items() if v not in (None, {})} for phase in found["phases"]]
-        newer = {"options": {}, "sources": None, "layer_decay": 1.0}
-        return {n: v for n, v in found.items() if n not in newer or v != newer[n]}
-
-    @property
-    def own_objective(self) -> Objective:
-        """The objective with the recipe's options."""
-        return get_objective(self.objective).with_options(**self.options)
-
-    def _check_phase_masking(self) -> None:
-        objective = get_objective(self.objective)
+    def _check_masking(self, objective: Objective) -> None:
         if not issubclass(objective.masking_options, Masking):
             if self.mask_rate is not None:
                 raise ValueError(
@@ -214,18 +204,36 @@ class Recipe:
             if any(self.phase_masking):
                 raise ValueError(f"phases: {self.objective} is the same in every phase: leave out their masking.")
         for number, changed in enumerate(self.phase_masking):
-            if changed:
-                try:
-                    objective.check_options(self.examples, {**self.masking, **changed})
-                except ValueError as error:
-                    raise ValueError(f"phases: phase {number + 1}: {error}") from error
+            try:
+                objective.check_options(self.examples, {**self.masking, **changed})
+            except ValueError as error:
+                raise ValueError(f"phases: phase {number + 1}: {error}") from error
         for masking in (self.masking, *self.phase_masking):
-            rate = masking.get("mask_probability")
-            if self.mask_rate is not None and rate is not None:
+            if self.mask_rate is not None and masking.get("mask_probability") is not None:
                 raise ValueError(
-                    f"masking: mask_probability={rate} does not go with mask_rate, which sets that of every step: "
-                    "leave one out."
+                    f"masking: mask_probability={masking['mask_probability']} does not go with mask_rate, which sets "
+                    "that of every step: leave one out (mask_rate: null)."
                 )
+
+    def facts(self) -> dict[str, Any]:
+        """Return the fields as runs and reference curves record them; optional ones that are not set are left out."""
+        facts = dataclasses.asdict(self)
+        del facts["is_family_default"]
+        facts["phases"] = [{n: v for n, v in phase.items() if v not in (None, {})} for phase in facts["phases"]]
+        optional = {"begins_from": SCRATCH, "layer_decay": 1.0, "options": {}, "sources": None}
+        if self.tokenizer.sampling_alpha == 1:
+            del facts["tokenizer"]["sampling_alpha"]
+        return {n: v for n, v in facts.items() if n not in optional or v != optional[n]}
+
+    @property
+    def own_objective(self) -> Objective:
+        """The objective with the recipe's options."""
+        return get_objective(self.objective).with_options(**self.options)
+
+    @property
+    def config_class(self) -> type[EncoderConfig]:
+        """The family's configuration class."""
+        return config_class_of(self.family)
 
     @property
     def phase_masking(self) -> list[dict[str, Any]]:
@@ -238,8 +246,8 @@ class Recipe:
         objective = get_objective(self.objective)
         if not issubclass(objective.masking_options, Masking):
             return []
-        changed = [one for one in self.phase_masking if one]
-        return [Masking(**{**objective.default_masking, **self.masking, **one}) for one in ({}, *changed)]
+        changes = [{}, *filter(None, self.phase_masking)]
+        return [Masking(**{**objective.default_masking, **self.masking, **change}) for change in changes]
 
     @property
     def samplings(self) -> list[Sampling | None]:
@@ -250,40 +258,6 @@ class Recipe:
     def needs_named_sources(self) -> bool:
         """Whether it says how often sources are drawn, which have names then."""
         return any(self.samplings) or self.tokenizer.sampling_alpha != 1
-
-    @property
-    def config_class(self) -> type[EncoderConfig]:
-        """The family's configuration class."""
-        return config_class_of(self.family)
-
-    def model_config(
-        self,
-        tokenizer: PreTrainedTokenizerBase,
-        languages: Iterable[str] = (),
-        given: Mapping[str, Any] | None = None,
-    ) -> EncoderConfig:
-        """The configuration for a tokenizer and the languages of the text; the word table has a multiple of 64 rows.
-
-        `given` are fields that are not the recipe's, such as those of a teacher.
-
-        Raises:
-            ValueError: if the recipe sets fewer rows than the tokenizer or the longest examples need.
-        """
-        fields = tokenizer_fields(self.config_class, tokenizer, self.longest)
-        least = {**fields, "vocab_size": padded_vocab_size(tokenizer, 1)}
-        for name, elsewhere in (
-            ("vocab_size", "give the model's own tokenizer, or a smaller one"),
-            ("max_position_embeddings", "shorten the examples of the phases"),
-        ):
-            if name not in least:  # XLNet has no position table
-                continue
-            own = {**(given or {}), **self.model}.get(name, least[name])
-            if own < least[name]:
-                remedy = "leave it out" if name in self.model else elsewhere
-                raise ValueError(f"model: {name}={own} must be at least {least[name]} here: {remedy}.")
-        fields |= language_fields(self.config_class, languages)
-        fields = {"vocab_size": padded_vocab_size(tokenizer), **fields, **(given or {}), **self.model}
-        return config_of_fields(self.config_class, fields)
 
     @property
     def steps(self) -> int:
@@ -298,11 +272,40 @@ class Recipe:
     @property
     def warmup_steps(self) -> int:
         """Steps over which the learning rate rises."""
-        given = self.training.get("warmup_steps", 0)
-        return math.ceil(given * self.steps) if 0 < given < 1 else int(given)
+        steps = self.training.get("warmup_steps", 0)
+        return math.ceil(steps * self.steps) if 0 < steps < 1 else int(steps)
+
+    def model_config(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        languages: Iterable[str] = (),
+        initial: Mapping[str, Any] | None = None,
+    ) -> EncoderConfig:
+        """Return the configuration for a tokenizer and the languages of the text; the word table has 64 n rows.
+
+        `initial` are fields that a checkpoint or teacher decides where the recipe does not.
+
+        Raises:
+            ValueError: if there are fewer rows than the tokenizer or the longest examples need.
+        """
+        fields = tokenizer_fields(self.config_class, tokenizer, self.longest)
+        decided = {**(initial or {}), **self.model}
+        for name, least, elsewhere in (
+            ("vocab_size", padded_vocab_size(tokenizer, 1), "give the model's own tokenizer, or a smaller one"),
+            (
+                "max_position_embeddings",
+                fields.get("max_position_embeddings", 0),
+                "shorten the examples",
+            ),
+        ):
+            if decided.get(name, least) < least:
+                remedy = "leave it out" if name in self.model else elsewhere
+                raise ValueError(f"model: {name}={decided[name]} must be at least {least} here: {remedy}.")
+        fields |= language_fields(self.config_class, languages)
+        return config_of_fields(self.config_class, {"vocab_size": padded_vocab_size(tokenizer), **fields, **decided})
 
     def of_steps(self, steps: int) -> "Recipe":
-        """The same run with another number of steps: phases, warm-up and decay keep their shares.
+        """Return the run with another number of steps: phases, warm-up and decay keep their shares.
 
         Of a shorter run, warm-up has a floor: Adam's averages of squared gradients are of 2 / (1 - beta2) steps, over
         which the rate should rise (Ma and Yarats 2019, https://arxiv.org/abs/1910.04209), but no longer than in the
@@ -334,7 +337,7 @@ class Recipe:
         return dataclasses.replace(self, phases=phases, training=training)
 
     def lengthened(self, before: "tuple[Phase, ...]", is_scaled: bool) -> "Recipe":
-        """This recipe as the extension of a run with other phases, or itself if it is not one.
+        """Return this recipe as the extension of a run with other phases, or itself if it is not one.
 
         Past steps cannot change. If `is_scaled`, the phases of this recipe are from `of_steps`: only the number of
         steps was requested, and all further ones belong to the last phase.
@@ -344,14 +347,14 @@ class Recipe:
         ([2000, 6000], [1000, 7000])
         """
         further = self.steps - sum(phase.steps for phase in before)
-        shapes, others = ([dataclasses.replace(phase, steps=1) for phase in run] for run in (self.phases, before))
-        if not is_scaled or shapes != others or further < 0:
+        shapes, earlier = ([dataclasses.replace(phase, steps=1) for phase in run] for run in (self.phases, before))
+        if not is_scaled or shapes != earlier or further < 0:
             return self
         last = dataclasses.replace(before[-1], steps=before[-1].steps + further)
         return dataclasses.replace(self, phases=(*before[:-1], last))
 
     def continues(self, before: "tuple[Phase, ...]") -> bool:
-        """Whether this run starts with all steps of a run with those phases, and has more."""
+        """Return whether this run starts with all steps of a run with those phases, and has more."""
         if len(self.phases) < len(before) or self.phases[: len(before) - 1] != before[:-1]:
             return False
         is_longer = self.steps > sum(phase.steps for phase in before)
@@ -359,41 +362,34 @@ class Recipe:
         return is_longer and dataclasses.replace(now, steps=last.steps) == last and now.steps >= last.steps
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML in which `1e-4` is a number, as in YAML 1.2; PyYAML follows 1.1 and needs `1.0e-4`."""
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
-)
-
-
-def load_recipe(name: str | Path) -> Recipe:
+def load_recipe(name: str | Path, changes: Sequence[str] = ()) -> Recipe:
     """Read a shipped recipe by name, or a file.
+
+    Args:
+        name (`str` or `Path`): Name or file.
+        changes (`Sequence[str]`): Fields that differ from the file's, as `--set` takes them:
+            `["masking.mask_probability=0.3", "phases.0.steps=100"]`.
 
     Raises:
         ValueError: if there is none, it is not YAML, or a field is invalid.
     """
     path = recipe_file(name)
-    try:
-        fields = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not YAML ({' '.join(str(error).split())}).") from error
+    fields = with_changes(read_recipe(path), changes)
     try:
         # Records and cards name the recipe: a file named like a shipped one keeps its suffix.
-        is_own_namesake = path.parent != RECIPES and path.stem in recipe_names()
-        return recipe_of(path.name if is_own_namesake else path.stem, fields)
+        is_namesake = path.parent != RECIPES and path.stem in recipe_names()
+        return recipe_of(path.name if is_namesake else path.stem, fields)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 
 
 def recipe_of(name: str, fields: Any) -> Recipe:
-    """A recipe from the content of a YAML file.
+    """Return a recipe from the content of a YAML file.
 
     Raises:
         ValueError: naming the field that is missing, unknown or of another type.
     """
-    known = [one.name for one in dataclasses.fields(Recipe) if one.name != "name"]
+    known = [option.name for option in dataclasses.fields(Recipe) if option.name != "name"]
     if not isinstance(fields, dict):
         raise ValueError(f"a recipe has fields, {', '.join(known)}; this is a {type(fields).__name__}.")
     for key, value in fields.items():
@@ -411,16 +407,16 @@ def recipe_of(name: str, fields: Any) -> Recipe:
     for key in ("examples", "masking"):
         made[key] = with_preset(key, fields.get(key, {}))
     if "mask_rate" in fields:
-        given = fields["mask_rate"]
-        if len(given) not in (2, 3) or not all(map(_is_number, given[:2])):
-            raise ValueError(f"mask_rate: {given} must be two numbers, such as [0.30, 0.15], and perhaps a shape.")
-        made["mask_rate"] = MaskRate(*given)
+        rates = fields["mask_rate"]
+        if len(rates) not in (2, 3) or not all(map(_is_number, rates[:2])):
+            raise ValueError(f"mask_rate: {rates} must be two numbers, such as [0.30, 0.15], and perhaps a shape.")
+        made["mask_rate"] = MaskRate(*rates)
     return Recipe(**made)
 
 
 def _check_training(fields: dict[str, Any]) -> None:
     """Refuse fields that `TrainingArguments` does not have or that the run sets, and values of another type."""
-    kinds = {one.name: one.type for one in dataclasses.fields(TrainingArguments) if one.init}
+    kinds = {option.name: option.type for option in dataclasses.fields(TrainingArguments) if option.init}
     for name, value in fields.items():
         if name in SET_BY_RUN:
             raise ValueError(f"training: {name} cannot be set here: {advice(SET_BY_RUN[name])}.")
@@ -440,33 +436,33 @@ def _made(kind: type, key: str, fields: Any) -> Any:
     try:
         return kind(**fields)
     except TypeError as error:
-        names = ", ".join(one.name for one in dataclasses.fields(kind))
+        names = ", ".join(option.name for option in dataclasses.fields(kind))
         raise ValueError(f"{key}: {fields!r} must have the fields {names} ({error}).") from error
 
 
 def tokenizer_fields(
     config_class: type[EncoderConfig], tokenizer: PreTrainedTokenizerBase, max_length: int
 ) -> dict[str, Any]:
-    """Fields of the family that the tokenizer and the longest example decide, except the vocabulary size."""
+    """Return the fields of the family that tokenizer and longest example decide, except the vocabulary size."""
     fields = {
         "max_position_embeddings": config_class.position_rows(max_length, tokenizer.pad_token_id),
         "pad_token_id": tokenizer.pad_token_id,
         "bos_token_id": tokenizer.bos_token_id,
         "eos_token_id": tokenizer.eos_token_id,
     }
-    known = {one.name for one in dataclasses.fields(config_class)}
+    known = {option.name for option in dataclasses.fields(config_class)}
     return {name: value for name, value in fields.items() if name in known}  # XLNet has no table of positions
 
 
-def reads_languages(config_class: type[EncoderConfig], given: Mapping[str, Any] | None = None) -> bool:
-    """Whether models with `given` fields, or by default those of several languages, have embeddings of languages."""
-    if given:
-        return "langs" in config_of_fields(config_class, given).extra_ids
-    return "lang2id" in {one.name for one in dataclasses.fields(config_class)}
+def reads_languages(config_class: type[EncoderConfig], fields: Mapping[str, Any] | None = None) -> bool:
+    """Return whether models with `fields`, by default of several languages, have embeddings of languages."""
+    if fields:
+        return "langs" in config_of_fields(config_class, fields).extra_ids
+    return "lang2id" in {option.name for option in dataclasses.fields(config_class)}
 
 
 def language_fields(config_class: type[EncoderConfig], languages: Iterable[str]) -> dict[str, Any]:
-    """Fields of a family with language embeddings, for the languages of the text; others have none."""
+    """Return the fields of a family with language embeddings, for the languages of the text; others have none."""
     names = sorted(set(languages))
     if not names or not reads_languages(config_class):
         return {}
@@ -474,7 +470,7 @@ def language_fields(config_class: type[EncoderConfig], languages: Iterable[str])
 
 
 def config_of_fields(config_class: type[EncoderConfig], fields: Mapping[str, Any]) -> EncoderConfig:
-    """A configuration from its fields and optionally `size`, one of the family's named sizes.
+    """Return a configuration from its fields and optionally `size`, one of the family's named sizes.
 
     Raises:
         ValueError: naming an unknown size or field, or an invalid value.
@@ -484,9 +480,8 @@ def config_of_fields(config_class: type[EncoderConfig], fields: Mapping[str, Any
     # Named sizes are class methods of the family itself; `from_pretrained` and the like are inherited.
     if size is not None and not isinstance(vars(config_class).get(str(size)), classmethod):
         raise ValueError(f"size {size!r} is not a named size of {config_class.model_type}, such as base.")
-    known = {one.name for one in dataclasses.fields(config_class)}
-    unknown = [name for name in fields if name not in known]
-    if unknown:
+    known = {option.name for option in dataclasses.fields(config_class)}
+    if unknown := [name for name in fields if name not in known]:
         raise ValueError(f"{config_class.__name__} has no field {unknown[0]!r}.")
     try:
         return (config_class if size is None else getattr(config_class, size))(**fields)

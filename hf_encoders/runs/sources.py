@@ -481,7 +481,7 @@ def trained_tokenizer(recipe: Recipe, corpus: CorpusPaths, directory: Path, is_u
     """
     text = {name: [str(Path(path).resolve()) for path in paths] for name, paths in corpus.paths.items()}
     text = text if corpus.are_named else text[UNNAMED]
-    made_of = {"family": recipe.family, **recipe.tokenizer.facts(), "text": text}
+    made_of = {"family": recipe.family, **dataclasses.asdict(recipe.tokenizer), "text": text}
     files = [file for paths in corpus.paths.values() for path in paths for file in text_files(Path(path))]
     state = {FILES: [[file.stat().st_size, file.stat().st_mtime_ns] for file in files]}
     note = directory / TOKENIZER_RECIPE

@@ -23,13 +23,13 @@ from transformers import (
     set_seed,
 )
 
-from hf_encoders.corpus.named_sources import named_values
 from hf_encoders.corpus.report import corpus_statistics
 from hf_encoders.corpus.sampling import Sampling
 from hf_encoders.corpus.similar_words import share_without_similar
 from hf_encoders.corpus.special_tokens import mask_and_padding, sequence_ends
 from hf_encoders.loading import check_first_position, check_rows, load_tokenizer, set_inputs, set_length
 from hf_encoders.objectives.objective import LossTerm, Objective
+from hf_encoders.options import RUN_OPTIONS, given_fields
 from hf_encoders.publishing.card import make_model_card
 from hf_encoders.publishing.curves import Curve, draw_runs
 from hf_encoders.publishing.files import (
@@ -59,7 +59,6 @@ from hf_encoders.runs.folder import (
     settings_facts,
     write_run,
 )
-from hf_encoders.runs.options import OWN
 from hf_encoders.runs.plan import Plan, make_plan, measure_passes
 from hf_encoders.runs.recipe import Recipe
 from hf_encoders.runs.run import Run, divide, num_processes, train_to_the_end
@@ -82,7 +81,6 @@ from hf_encoders.training.checkpoints import checkpoints_by_step, step_of
 from hf_encoders.training.fault_tolerance import is_out_of_memory
 from hf_encoders.training.optimizers import optimization_facts
 from hf_encoders.training.trainer import PreTrainingTrainer
-from hf_encoders.training_fields import given_fields
 from hf_encoders.writing import locked, replaced_folder
 
 
@@ -94,7 +92,6 @@ def train_run(arguments: argparse.Namespace, recipe: Recipe, objective: Objectiv
     if "max_steps" in given:
         recipe = recipe.of_steps(given["max_steps"])
     corpus = CorpusPaths.of_words(arguments.corpus, arguments.language, arguments.source_options)
-    recipe = with_sampling(recipe, arguments, corpus)
     corpus.check_recipe(recipe, objective.model_fields(recipe.config_class) if objective else None)
     output = Path(arguments.output)
     noted = None if overwrites(arguments) else read_run_file(output)
@@ -104,7 +101,7 @@ def train_run(arguments: argparse.Namespace, recipe: Recipe, objective: Objectiv
     if halves and num_processes() > 1:
         raise ValueError("--auto-find-batch-size is for one process: give --per-device-train-batch-size instead.")
     batch = given.get("per_device_train_batch_size"), given.get("gradient_accumulation_steps")
-    options = {name: value for name, value in given.items() if name not in OWN}
+    options = {name: value for name, value in given.items() if name not in (*RUN_OPTIONS, "auto_find_batch_size")}
     run = Run.from_recipe(recipe, output, options, divide(recipe, num_processes(), *batch), objective)
     transformers.logging.set_verbosity_warning()
     if objective is not None:
@@ -208,7 +205,7 @@ def check_given_model(run: Run, tokenizer_name: str) -> None:
         check_first_position(initial.config, tokenizer, f"{initial.option} {initial.source!r}")
     if is_own:
         check_rows(tokenizer, initial.config, f"{initial.option} {initial.source!r}")
-    run.recipe.model_config(tokenizer, given=run.objective.model_fields(run.recipe.config_class))
+    run.recipe.model_config(tokenizer, initial=run.objective.model_fields(run.recipe.config_class))
 
 
 def begin_from_checkpoint(run: Run, trainer: PreTrainingTrainer, noted: dict[str, Any]) -> None:
@@ -285,27 +282,6 @@ def plan_of_run(
 def plan_of_trainer(run: Run, trainer: PreTrainingTrainer) -> Plan:
     """The plan of a run that has a trainer."""
     return make_plan(run, trainer.train_dataset, trainer.data_collator, trainer.model.config)
-
-
-def with_sampling(recipe: Recipe, arguments: argparse.Namespace, corpus: CorpusPaths) -> Recipe:
-    """The recipe with the sampling of sources that was given on the command line."""
-    alpha, words = arguments.sampling_alpha, arguments.corpus_weights
-    if alpha is None and words is None:
-        return recipe
-    option = "--sampling-alpha" if words is None else "--corpus-weights"
-    if any(phase.sources for phase in recipe.phases):
-        raise ValueError(f"{option}: phases of {recipe.name} have sources of their own: leave it out.")
-    if not corpus.are_named:
-        raise ValueError(f"{option} is for sources with names: give --corpus NAME=PATH for each.")
-    if words is None:
-        return dataclasses.replace(recipe, sources={"alpha": alpha})
-    weights = {}
-    for name, word in named_values(words, option, "WEIGHT", corpus.paths).items():
-        try:
-            weights[name] = float(word)
-        except ValueError:
-            raise ValueError(f"{option} {name}={word}: the weight must be a number.") from None
-    return dataclasses.replace(recipe, sources={"weights": weights})
 
 
 def open_run(

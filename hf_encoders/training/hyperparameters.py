@@ -36,8 +36,8 @@ TESTS = {
 }
 
 
-def check_ranges(fields: Mapping[str, Any], options: Mapping[str, str] | None = None) -> None:
-    """Refuse fields of `TrainingArguments` outside of `RANGES`; `options` are their names on the command line.
+def check_ranges(fields: Mapping[str, Any]) -> None:
+    """Refuse fields of `TrainingArguments` outside of `RANGES`.
 
     >>> check_ranges({"adam_beta2": 1.0})
     Traceback (most recent call last):
@@ -47,8 +47,7 @@ def check_ranges(fields: Mapping[str, Any], options: Mapping[str, str] | None = 
     for name, words in RANGES.items():
         value = fields.get(name)
         if value is not None and not TESTS[words](value):
-            what = f"{options[name]} {value}:" if name in (options or {}) else f"{name}={value}"
-            raise ValueError(f"{what} must be {words}.")
+            raise ValueError(f"{name}={value} must be {words}.")
     rate, decay = fields.get("learning_rate"), fields.get("weight_decay")
     if rate is not None and decay is not None and rate * decay >= 1:
         raise ValueError(
@@ -64,22 +63,19 @@ def check_precision(arguments: TrainingArguments) -> None:
         raise ValueError(f"{asked}: float16 mixed precision needs an accelerator: use bf16, or leave it out.")
 
 
-def check_training_arguments(
-    arguments: TrainingArguments, steps: int, options: Mapping[str, str] | None = None
-) -> None:
+def check_training_arguments(arguments: TrainingArguments, steps: int) -> None:
     """Validate what would otherwise fail only after the data is prepared, or never.
 
     Args:
         arguments (`TrainingArguments`): Of the run.
         steps (`int`): Optimizer steps of the run.
-        options (`Mapping`, *optional*): Names of fields on the command line, for messages.
 
     Raises:
         ValueError: For a value out of range; float16 on a CPU; warm-up and decay that together are longer than the
             run, where transformers would train with hardly any learning rate; wrong or missing options of a schedule;
             an optimizer or a `report_to` whose library is not installed.
     """
-    check_ranges(vars(arguments), options)
+    check_ranges(vars(arguments))
     check_precision(arguments)
     warmup = arguments.get_warmup_steps(steps)
     decay = (arguments.lr_scheduler_kwargs or {}).get("num_decay_steps", 0)
