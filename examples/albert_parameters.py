@@ -7,7 +7,7 @@
     python examples/albert_parameters.py --text_files corpus/*.txt --take_every 16 --output_dir runs/albert_parameters
 
 Compares embedding sizes E with and without shared layers, and what layers share: nothing, attention, feed-forward, or
-everything; trained on MLM and sentence order (SOP). docs/ablations.md has the results of the second command and its
+everything; trained on MLM and sentence order (SOP). docs/measurements.md has the results of the second command and its
 time on one core.
 """
 

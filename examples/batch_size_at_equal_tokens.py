@@ -7,7 +7,7 @@
     python examples/batch_size_at_equal_tokens.py --text_files corpus/*.txt --take_every 16 --output_dir runs/batches
 
 Every run sees the same number of examples, in fewer steps for larger batches; a tenth of the steps is warm-up.
-docs/ablations.md has results and times on one core (9,600 examples: 8 minutes).
+docs/measurements.md has results and times on one core (9,600 examples: 8 minutes).
 """
 
 import math
@@ -28,8 +28,8 @@ from hf_encoders import (
     split_train_validation,
     tokenize_documents,
     train_tokenizer,
+    write_comparison,
 )
-from hf_encoders.publishing.curves import write_comparison
 from hf_encoders.runs.recipe import tokenizer_fields
 
 import numpy as np

@@ -8,7 +8,7 @@
 
 SEGMENT-PAIR and SENTENCE-PAIR with next-sentence prediction (NSP), FULL-SENTENCES and DOC-SENTENCES without. As in the
 paper, a step has about the same number of tokens in each format, so batches of short pairs have more examples. Every
-model is evaluated on the same held-out blocks, and on held-out text in its own format. docs/ablations.md has
+model is evaluated on the same held-out blocks, and on held-out text in its own format. docs/measurements.md has
 results, with their command and its time on one core.
 """
 

@@ -9,7 +9,7 @@
 New pair heads on frozen [CLS] vectors show what pre-training left there. NSP / SOP accuracy of the second command on
 textbooks (2.7 M words, standard error 0.7): untrained 49.9 / 50.8 %, MLM only 61.9 / 55.3, with NSP 71.4 / 55.2, with
 SOP 60.4 / 60.2. As in the paper, NSP does not teach order; that SOP teaches NSP does not appear in so short a run.
-docs/ablations.md has tables, pictures, times and a second seed.
+docs/measurements.md has tables, pictures, times and a second seed.
 """
 
 import time

@@ -7,8 +7,8 @@
     python examples/static_and_dynamic_masking.py --text_files corpus/*.txt --take_every 400 --output_dir runs/masking
 
 The same text is masked once for all epochs, ten times in turn (BERT's data), or again in every epoch. A difference
-requires masks that are seen many times, so use a short text. docs/ablations.md has the results of the second command
-and its time on one core.
+requires masks that are seen many times, so use a short text. docs/measurements.md has the results of the second
+command.
 """
 
 import time

@@ -9,7 +9,7 @@
 Losses per token are not comparable between tokenizers: a larger vocabulary makes fewer, longer tokens. Nats per byte
 are: the pseudo-log-likelihood of held-out sentences (each word predicted from the others, its tokens one after the
 other; Kauf and Ivanova 2023) divided by their bytes. Byte-level BPE has no unknown token. All runs have the same steps
-and tokens per step. docs/ablations.md has the results of the second command and its time on one core.
+and tokens per step. docs/measurements.md has the results of the second command and its time on one core.
 """
 
 import time
@@ -28,9 +28,9 @@ from hf_encoders import (
     split_train_validation,
     tokenize_documents,
     train_tokenizer,
+    write_comparison,
 )
 from hf_encoders.evaluation.pseudo_likelihood import token_log_probabilities
-from hf_encoders.publishing.curves import write_comparison
 from hf_encoders.runs.recipe import tokenizer_fields
 
 import numpy as np

@@ -27,7 +27,7 @@ def defaults(config: PreTrainedConfig, examples: int, given: dict[str, Any] | No
 
     An encoder narrower than 768 often predicts the most frequent class only with the papers' 5e-5 and 3 epochs. For
     hidden size H below 768 the learning rate is 5e-5 x (768 / H)^2, at most 1e-3, and the epochs are enough for 500
-    optimizer steps, from 3 to 50. docs/finetuning_measurements.md has the measurements.
+    optimizer steps, from 3 to 50. docs/measurements.md has the measurements.
 
     Args:
         config (`PreTrainedConfig`): Of the encoder, with `hidden_size`.

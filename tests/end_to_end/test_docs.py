@@ -8,6 +8,7 @@ from pathlib import Path
 import datasets
 import pytest
 
+from benchmarks.tables import PAGE, with_tables
 from hf_encoders import HfeBertConfig, HfeBertForMaskedLM, tokenize_documents, train_tokenizer
 from hf_encoders.cli import main
 from hf_encoders.commands.finetune import TASKS
@@ -45,6 +46,11 @@ def test_code_blocks_run(page, tmp_path, monkeypatch, forked_loads):
     assert blocks
     for block in blocks:
         exec(compile(block, page.name, "exec"), names)
+
+
+def test_the_tables_of_measurements_are_those_of_the_results():
+    page = PAGE.read_text(encoding="utf-8")
+    assert "<!-- table " in page and page == with_tables(page), "run python benchmarks/tables.py"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
