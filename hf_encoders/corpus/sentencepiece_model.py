@@ -1,4 +1,4 @@
-"""The tokenizer of a family from a SentencePiece file (`spiece.model`, `sentencepiece.bpe.model`), with its pieces."""
+"""Make the tokenizer of a family from the pieces of a SentencePiece file, such as `spiece.model`."""
 
 from pathlib import Path
 from typing import Any
@@ -51,25 +51,26 @@ def tokenizer_of_sentencepiece(
     trainer = proto.trainer_spec
     numbers = (trainer.unk_id, trainer.bos_id, trainer.eos_id, trainer.pad_id)
     left_out = {*first, *last, *(proto.pieces[number].piece for number in numbers if number >= 0)}
-    pieces = [one for one in proto.pieces if one.piece not in left_out]
-    best = max((one.score for one in pieces if one.type == NORMAL), default=0.0)
+    pieces = [piece for piece in proto.pieces if piece.piece not in left_out]
+    best = max((piece.score for piece in pieces if piece.type == NORMAL), default=0.0)
     scores = dict.fromkeys(first, 0.0)
-    for one in pieces:
-        # A symbol of the user is so good that no others are chosen in its place, as in `unigram_model.cc`.
-        scores[one.piece] = len(one.piece.encode()) * best - 0.1 if one.type == USER_DEFINED else one.score
+    for piece in pieces:
+        # A symbol of the user is so good that no other pieces are chosen instead, as in `unigram_model.cc`.
+        of_user = len(piece.piece.encode()) * best - 0.1
+        scores[piece.piece] = of_user if piece.type == USER_DEFINED else piece.score
     scores |= dict.fromkeys(last, 0.0)
     unknown, mask = family_class().unk_token, mask_with_its_space(family_class().mask_token)
     tokenizer = family_class(vocab=list(scores.items()), unk_id=list(scores).index(unknown), mask_token=mask)
     backend = tokenizer.backend_tokenizer
     if trainer.model_type == BPE:
         numbered = {piece: number for number, piece in enumerate(scores)}
-        merges = generate_merges(numbered, {one.piece: one.score for one in pieces if one.type == NORMAL})
+        merges = generate_merges(numbered, {piece.piece: piece.score for piece in pieces if piece.type == NORMAL})
         options = {"unk_token": unknown, "fuse_unk": True, "byte_fallback": trainer.byte_fallback}
         backend.model = models.BPE(numbered, merges, **options)
     elif trainer.byte_fallback:
         backend.model = models.Unigram(list(scores.items()), list(scores).index(unknown), byte_fallback=True)
     _set_steps(backend, proto, lowercase, strip_accents)
-    controls = [one.piece for one in pieces if one.type == CONTROL]
+    controls = [piece.piece for piece in pieces if piece.type == CONTROL]
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,
         model_max_length=max_length,
@@ -119,15 +120,15 @@ def read_model(file: str | Path) -> Any:
     if not proto.pieces:
         raise ValueError(f"{file} is not a SentencePiece model: give the .model file that sentencepiece wrote.")
     trainer = proto.trainer_spec
-    user_defined = any(one.type == USER_DEFINED for one in proto.pieces)
-    for is_so, what in (
+    user_defined = any(piece.type == USER_DEFINED for piece in proto.pieces)
+    for cannot, what in (
         (trainer.model_type not in (UNIGRAM, BPE), "cuts text into characters or words"),
         (trainer.model_type == BPE and user_defined, "is a BPE model with user-defined symbols"),
         (trainer.treat_whitespace_as_suffix, "marks the ends of words (treat_whitespace_as_suffix)"),
     ):
-        if is_so:
+        if cannot:
             raise ValueError(
-                f"{file} {what}, which the library tokenizers cannot do in the same way: train one "
-                "of your own (hf-encoders tokenizer --input)."
+                f"{file} {what}, which the library tokenizers cannot do in the same way: train a "
+                "new one (hf-encoders tokenizer --input)."
             )
     return proto

@@ -17,7 +17,7 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase) -> None:
 
 
 def sequence_ends(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
-    """Ids of the token before a sequence and the token after a segment: `[CLS]`, `[SEP]`, or `<s>`, `</s>`."""
+    """Return the ids of the token before a sequence and the one after a segment, such as `[CLS]` and `[SEP]`."""
     check_tokenizer(tokenizer)
     first = tokenizer.cls_token_id if tokenizer.cls_token_id is not None else tokenizer.bos_token_id
     last = tokenizer.sep_token_id if tokenizer.sep_token_id is not None else tokenizer.eos_token_id
@@ -30,7 +30,7 @@ def sequence_ends(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
 
 
 def mask_and_padding(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
-    """Ids of the mask token and the padding token."""
+    """Return the ids of the mask token and the padding token."""
     check_tokenizer(tokenizer)
     if tokenizer.mask_token_id is None:
         raise ValueError(
@@ -42,21 +42,28 @@ def mask_and_padding(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
     return tokenizer.mask_token_id, tokenizer.pad_token_id
 
 
-def unknown_ids(tokenizer: PreTrainedTokenizerBase, *others: int | None) -> set[int]:
-    """Ids that stand for words outside the vocabulary, and for nothing else.
+def unknown_ids(tokenizer: PreTrainedTokenizerBase, *candidates: int | None) -> set[int]:
+    """Return the ids that stand for words outside the vocabulary, and for nothing else.
 
     Byte-level vocabularies cover every word. Their tokenizers (GPT-2, GPT-NeoX) have a separator as unknown token,
-    which is not an unknown word. `others` are further candidates, from the tokenizer's model.
+    which is not an unknown word. `candidates` are further ones, from the tokenizer's model.
 
     >>> unknown_ids(doctest_tokenizer())
     {3}
     """
-    special = {getattr(tokenizer, f"{role}_token_id") for role in ("bos", "eos", "cls", "sep", "pad", "mask")}
-    return {tokenizer.unk_token_id, *others} - special - {None}
+    special = {
+        tokenizer.bos_token_id,
+        tokenizer.eos_token_id,
+        tokenizer.cls_token_id,
+        tokenizer.sep_token_id,
+        tokenizer.pad_token_id,
+        tokenizer.mask_token_id,
+    }
+    return {tokenizer.unk_token_id, *candidates} - special - {None}
 
 
 def never_masked(tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """Ids that are neither masked nor used as random tokens: all special ones but the unknown token, sorted.
+    """Return the ids, sorted, that are neither masked nor random tokens: special ones but the unknown token.
 
     An unknown token stands for a word, so it is predicted like one (as in the original code).
 

@@ -1,14 +1,10 @@
-"""Which tokens begin a word, from token ids alone: for whole-word masking.
+"""Find the tokens that begin a word, for whole-word masking: from token ids alone, or with a word segmenter.
 
 Whether a token begins a word depends on it and on the token before it. So a table says of each token after which
 endings (a letter, a digit, ...) it begins a word, and what it ends in itself. The rules follow the tokenizer's marks
 (`##` of WordPiece, `Ġ` of byte-level BPE, `▁` of SentencePiece). In scripts without spaces each token is a word; a
-corpus prepared with a word segmenter has their words in a column of its own.
-
-Word beginnings in text without spaces, from a word segmenter.
-
-A segmenter is a `Callable[[str], list[str]]`: it takes one sentence and returns its words in order. Joined, they are
-the sentence, with or without its white space.
+corpus prepared with a word segmenter has their words in a column. A segmenter is a `Callable[[str], list[str]]`: it
+takes one sentence and returns its words in order; joined, they are the sentence, with or without its white space.
 """
 
 import json
@@ -17,8 +13,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from enum import IntFlag
 from functools import cache
-from itertools import chain
-from typing import NamedTuple
+from itertools import pairwise
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
@@ -45,11 +40,16 @@ ALBERT_PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
 ALBERT_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz")
 
 
+# How a token joins its neighbours: the endings after which it begins a word, and its ending.
+Joint = tuple[int, int]
+WORD: Joint = (ANYTHING, BOUNDARY)
+
+
 class UnitStart(IntFlag):
-    """What a token begins, as bits of a corpus's column `word_starts`.
+    """Units that a token begins, as bits of a corpus's column `word_starts`.
 
     The units of each level partition the text: a token inside a longer unit lacks that unit's bit, and every other
-    word begins a phrase and an entity of its own. A sentence begins with the bits of all levels that the corpus has.
+    word begins a phrase and an entity too. A sentence begins with the bits of all levels that the corpus has.
     """
 
     WORD = 1
@@ -58,18 +58,8 @@ class UnitStart(IntFlag):
     LISTED = 8  # an entity of the corpus's lexicon, where other words only begin with the bit ENTITY
 
 
-class Joint(NamedTuple):
-    """How a token joins its neighbours: the endings after which it begins a word, and its own ending."""
-
-    begins_after: int
-    ends_in: int
-
-
-WORD = Joint(ANYTHING, BOUNDARY)
-
-
 class WordStarts:
-    """The tokenizer's own words.
+    """Find the tokenizer's own words.
 
     A token begins a word, by kind of tokenizer:
         - WordPiece (`##`): without the prefix.
@@ -108,16 +98,15 @@ class WordStarts:
         unknown = unknown_ids(tokenizer, model.get("unk_id"), vocabulary.get(model.get("unk_token")))
         apart = {*tokenizer.added_tokens_decoder, *tokenizer.all_special_ids} - unknown
         size = max(len(tokenizer), max(vocabulary.values()) + 1)
-        # `begins_after << 8 | ends_in`: with 16 bits, the table of a large vocabulary stays in the cache.
-        self.table = np.full(size, WORD.begins_after << 8 | WORD.ends_in, dtype=np.uint16)
+        self.begins_after, self.ends_in = (np.full(size, bits, dtype=np.uint8) for bits in WORD)
         for piece, index in vocabulary.items():
             if index not in apart:
-                joint = Joint(ANYTHING, LETTER) if index in unknown else rule(piece)
-                self.table[index] = joint.begins_after << 8 | joint.ends_in
-        self.has_parts = bool(np.any(self.table & 255 == PART))
+                joint = (ANYTHING, LETTER) if index in unknown else rule(piece)
+                self.begins_after[index], self.ends_in[index] = joint
+        self.has_parts = bool(np.any(self.ends_in == PART))
 
     def _rule(self, model: dict, steps: dict[str, dict]) -> Callable[[str], Joint] | None:
-        """How a token joins its neighbours, for a tokenizer so described; `None` for other kinds."""
+        """Return how a piece joins its neighbours, for a tokenizer so described; `None` for other kinds."""
         if model["type"] == "WordLevel":
             return lambda piece: WORD
         # The suffix first: CLIP's tokenizer is byte-level and has a suffix in place of the marker.
@@ -129,28 +118,27 @@ class WordStarts:
             return lambda piece: _by_classes(*_edges_of_bytes(piece))
         if marker := _space_marker(steps):
             return lambda piece: _by_classes(
-                *(LETTER if one == DIGIT else one for one in _edges(piece.replace(marker, " ")))
+                *(LETTER if edge == DIGIT else edge for edge in _edges(piece.replace(marker, " ")))
             )
         return None
 
     def __call__(self, ids: np.ndarray, begins_text: np.ndarray) -> np.ndarray:
-        """True where a token begins a word, from the ids of several texts and True at the first token of each; `(N,)`.
+        """Return True where a token begins a word, from the ids of texts and True at the first token of each; `(N,)`.
 
         A word never continues in the next text; nor, unless a rule says so, after a special token.
         """
-        joints = self.table.take(ids)
-        endings = joints & 255
+        endings = self.ends_in[ids]
         if self.has_parts:
             endings[(endings == PART) & begins_text] = LETTER  # a text may begin within a character
             endings = endings[np.maximum.accumulate(np.where(endings != PART, np.arange(len(ids)), 0))]
         begins = np.array(begins_text, dtype=bool)
         begins[:1] = True
-        begins[1:] |= (joints[1:] >> 8 & endings[:-1]) != 0
+        begins[1:] |= (self.begins_after[ids[1:]] & endings[:-1]) != 0
         return begins
 
 
 class ContinuationStarts(WordStarts):
-    """The words of the original BERT code: a token with the prefix `##` joins whatever comes before it.
+    """Find the words of the original BERT code: a token with the prefix `##` joins whatever comes before it.
 
     From `create_masked_lm_predictions` in `create_pretraining_data.py` of google-research/bert. So a run of kana or
     Thai is one word of many tokens. A token with the prefix joins special tokens too.
@@ -158,11 +146,11 @@ class ContinuationStarts(WordStarts):
 
     def _rule(self, model: dict, steps: dict[str, dict]) -> Callable[[str], Joint] | None:
         prefix = model.get("continuing_subword_prefix")
-        return prefix and (lambda piece: Joint(NOTHING if piece.startswith(prefix) else ANYTHING, LETTER))
+        return prefix and (lambda piece: (NOTHING if piece.startswith(prefix) else ANYTHING, LETTER))
 
 
 class SentencePieceStarts(WordStarts):
-    """The words of the original ALBERT code, artefact included.
+    """Find the words of the original ALBERT code, artefact included.
 
     A token begins a word if it begins with `▁` or `<`, is a punctuation mark, or has a character other than English
     letters and that punctuation (`_is_start_piece_sp` in `create_pretraining_data.py` of google-research/albert). So
@@ -173,13 +161,13 @@ class SentencePieceStarts(WordStarts):
     def _rule(self, model: dict, steps: dict[str, dict]) -> Callable[[str], Joint] | None:
         def joint(piece: str) -> Joint:
             is_english = all(character.lower() in ALBERT_LETTERS | ALBERT_PUNCTUATION for character in piece)
-            return Joint(ANYTHING if piece in ALBERT_PUNCTUATION or not is_english else BOUNDARY, LETTER)
+            return (ANYTHING if piece in ALBERT_PUNCTUATION or not is_english else BOUNDARY, LETTER)
 
         return joint if "Metaspace" in steps else None
 
 
 class SpaceMarkedStarts(WordStarts):
-    """The words between spaces, as in fairseq: "dog." is one word, and so is a Chinese or Japanese sentence.
+    """Find the words between spaces, as in fairseq: "dog." is one word, and so is a Chinese or Japanese sentence.
 
     A token begins a word if it begins with the space marker (`is_beginning_of_word` in `gpt2_bpe.py` and
     `sentencepiece_bpe.py` of fairseq's `data/encoders`), and so does a special token. A token without the marker joins
@@ -189,11 +177,11 @@ class SpaceMarkedStarts(WordStarts):
 
     def _rule(self, model: dict, steps: dict[str, dict]) -> Callable[[str], Joint] | None:
         marker = _space_marker(steps)
-        return marker and (lambda piece: Joint(ANYTHING if piece.startswith(marker) else NOTHING, LETTER))
+        return marker and (lambda piece: (ANYTHING if piece.startswith(marker) else NOTHING, LETTER))
 
 
 def _description(tokenizer: PreTrainedTokenizerBase) -> tuple[dict, dict[str, dict]]:
-    """The tokenizer's model, and its normalizers and pre-tokenizers by type, as in `tokenizer.json`."""
+    """Return the tokenizer's model, and its normalizers and pre-tokenizers by type, as in `tokenizer.json`."""
     description = json.loads(tokenizer.backend_tokenizer.to_str())
     steps, waiting = {}, [description["normalizer"], description["pre_tokenizer"]]
     while waiting:
@@ -210,35 +198,35 @@ def _space_marker(steps: dict[str, dict]) -> str | None:
 
 def _with_prefix(piece: str, prefix: str) -> Joint:
     first, last = _edges(piece.removeprefix(prefix))
-    return Joint(_continues(first) if piece.startswith(prefix) else ANYTHING, last or LETTER)
+    return _continues(first) if piece.startswith(prefix) else ANYTHING, last or LETTER
 
 
 def _with_suffix(piece: str, suffix: str) -> Joint:
     first, last = _edges(piece.removesuffix(suffix))
-    return Joint(_continues(first), BOUNDARY if piece.endswith(suffix) else last or LETTER)
+    return _continues(first), BOUNDARY if piece.endswith(suffix) else last or LETTER
 
 
 def _continues(first: int) -> int:
-    """The endings after which a token that continues words begins one nevertheless."""
+    """Return the endings after which a token that continues words begins one nevertheless."""
     if first == UNSPACED:
         return ANYTHING
     return BOUNDARY if first == PART else BOUNDARY | UNSPACED
 
 
 def _by_classes(first: int, last: int) -> Joint:
-    """A token that begins a word where the class of characters changes."""
+    """Return how a token joins its neighbours that begins a word where the class of characters changes."""
     begins_after = {SPACE: ANYTHING, PART: BOUNDARY, UNSPACED: ANYTHING & ~SPACE}
-    return Joint(begins_after.get(first, ANYTHING & ~(first | SPACE)), last)
+    return begins_after.get(first, ANYTHING & ~(first | SPACE)), last
 
 
 def _edges(text: str) -> tuple[int, int]:
-    """Classes of the first and the last character; a mark at the end belongs to the character before it."""
+    """Return the classes of the first and the last character; a mark at the end belongs to the character before it."""
     classes = [_class(character) for character in text] or [PART]
-    return classes[0], next((one for one in reversed(classes) if one != PART), PART)
+    return classes[0], next((kind for kind in reversed(classes) if kind != PART), PART)
 
 
 def _edges_of_bytes(piece: str) -> tuple[int, int]:
-    """`_edges` of a byte-level token, which may begin and end within a character."""
+    """Return `_edges` of a byte-level token, which may begin and end within a character."""
     is_bytes = all(character in BYTES for character in piece)
     data = bytes(BYTES[character] for character in piece) if is_bytes else piece.encode()
     text = data.decode(errors="replace")
@@ -264,9 +252,12 @@ def _class(character: str) -> int:
 
 
 def jieba_segmenter(entries: Sequence[str] = ()) -> Callable[[str], list[str]]:
-    """The Chinese segmenter of the package `jieba`, with its dictionary loaded; a `ValueError` if not installed.
+    """Return the Chinese segmenter of the package `jieba`, with its dictionary loaded.
 
     `entries` are words or names that are added to its dictionary, so that it does not cut them.
+
+    Raises:
+        ValueError: If the package is not installed.
     """
     try:
         import jieba
@@ -296,20 +287,21 @@ class JiebaWithEntries:
         self.lcut = words.lcut
 
     def __call__(self, sentence: str) -> list[str]:
-        """The words of a sentence."""
+        """Return the words of a sentence."""
         return self.lcut(sentence)
 
     def __reduce__(self) -> tuple[type["JiebaWithEntries"], tuple[tuple[str, ...]]]:
         return JiebaWithEntries, (self.entries,)
 
 
-def words_of_characters(sentence: str, words: list[str]) -> np.ndarray:
-    """Index of the word that each of the C characters belongs to; white space belongs to the next word.
+def words_of_characters(sentence: str, words: list[str]) -> list[int]:
+    """Return the index of the word that each of the C characters belongs to; white space belongs to the next word.
 
-    Ascending from 0, `int64` of shape `(C,)`. Words that are not the sentence are a `ValueError`.
+    Raises:
+        ValueError: If the words are not those of the sentence.
 
     >>> words_of_characters("中国 人民a", ["中国", "人民", "a"])
-    array([0, 0, 1, 1, 1, 2])
+    [0, 0, 1, 1, 1, 2]
     """
     solid = ["".join(word.split()) for word in words]
     if "".join(solid) != "".join(sentence.split()):
@@ -317,17 +309,16 @@ def words_of_characters(sentence: str, words: list[str]) -> np.ndarray:
             f"word_segmenter gives {words!r:.80} for {sentence!r:.80}: joined, its words must be the sentence (white "
             "space is ignored)."
         )
-    numbers = np.repeat(np.arange(len(solid)), [len(word) for word in solid])
-    if len(numbers) == len(sentence):
-        return numbers
-    if len(numbers) == 0:
-        return np.zeros(len(sentence), dtype=np.int64)
-    is_solid = np.fromiter((not character.isspace() for character in sentence), dtype=bool, count=len(sentence))
-    return numbers[np.minimum(np.cumsum(is_solid) - is_solid, len(numbers) - 1)]
+    numbers = [number for number, word in enumerate(solid) for _ in word] or [0]
+    of_characters, num_solid = [], 0
+    for character in sentence:
+        of_characters.append(numbers[min(num_solid, len(numbers) - 1)])
+        num_solid += not character.isspace()
+    return of_characters
 
 
 def word_starts_of_tokens(sentence: str, words: list[str], offsets: list[tuple[int, int]]) -> np.ndarray:
-    """1 where a token begins a word, 0 where it continues the word of the token before.
+    """Return 1 where a token begins a word, 0 where it continues the word of the token before.
 
     A token belongs to the word of its first character that is not white space: a character divided into several tokens
     begins one word, and after a token that crosses a word boundary, the rest of the second word begins a word.
@@ -338,9 +329,6 @@ def word_starts_of_tokens(sentence: str, words: list[str], offsets: list[tuple[i
     >>> word_starts_of_tokens("我们学习", ["我们", "学习"], [(0, 1), (1, 2), (2, 3), (3, 4)])
     array([1, 0, 1, 0], dtype=uint8)
     """
-    if not offsets:
-        return np.empty(0, dtype=np.uint8)
     characters = words_of_characters(sentence, words)
-    begins = np.fromiter(chain.from_iterable(offsets), dtype=np.int64, count=2 * len(offsets))[::2]
-    words_of_tokens = characters[np.minimum(begins, len(characters) - 1)]
-    return (np.diff(words_of_tokens, prepend=-1) != 0).astype(np.uint8)
+    of_tokens = [characters[min(begin, len(characters) - 1)] for begin, _ in offsets]
+    return np.array([number != before for before, number in pairwise([-1, *of_tokens])], dtype=np.uint8)
