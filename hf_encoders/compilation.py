@@ -67,7 +67,7 @@ def around_layers(forward: Callable) -> Callable:
 def has_operator(model: PreTrainedModel) -> bool:
     """Whether the layers can be compiled around the model's attention; if not, the model is compiled whole."""
     config = model.config
-    is_plain = config.position_embedding_type == "absolute" and config._attn_implementation == "sdpa"
+    is_plain = config.has_position_table and config._attn_implementation == "sdpa"
     return is_plain and model._can_record_outputs.get("attentions") is EncoderSelfAttention
 
 

@@ -4,6 +4,7 @@ Anything missing, damaged or of another kind is a `ValueError` that names the op
 """
 
 import functools
+import hashlib
 import json
 import re
 import time
@@ -67,11 +68,10 @@ def load_config(name: str, classes: str = "hf_encoders") -> PreTrainedConfig:
         raise ValueError(f"--classes {classes!r} must be one of {', '.join(CLASSES)}.")
     if classes == "hf_encoders":
         config = read_config(name, "--model", other_family="use --classes transformers")
-        if config.required_ids:
+        for inputs, field in config.required_ids.items():
             raise ValueError(
-                f"--model {name!r} needs {' and '.join(config.required_ids)} for every token, which the data of this "
-                "command does not have: in a copy of the model, set default_lang in config.json to one of "
-                f"{', '.join(config.lang2id or ())}."
+                f"--model {name!r} needs {inputs} for every token, which the data of this command does not have: in a "
+                f"copy of the model, set {field} in config.json to one of {', '.join(config.languages or ())}."
             )
         return config
     _config_fields(name, "--model")
@@ -463,6 +463,15 @@ def check_loaded(model: PreTrainedModel, unexpected: Iterable[str], what: str) -
             raise ValueError(
                 f"{what} has {name}, of a layer that its config.json does not have: correct the number there."
             )
+
+
+def fingerprint(model: PreTrainedModel) -> str:
+    """16 hexadecimal digits that differ where a weight does; the same for every file format and device."""
+    found = hashlib.sha256()
+    for name, value in sorted(model.state_dict().items()):
+        found.update(name.encode())
+        found.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+    return found.hexdigest()[:16]
 
 
 def check_rows(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig, what: str) -> None:

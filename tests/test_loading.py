@@ -126,10 +126,10 @@ def test_a_model_that_must_be_told_languages_is_refused_where_no_data_tells_them
     config.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="needs langs for every token.*set default_lang in config.json.*en, zh"):
         load_config(str(tmp_path))
-    assert read_config(tmp_path, None).required_ids == ("langs",)  # to publish and to export
+    assert read_config(tmp_path, None).required_ids == {"langs": "default_lang"}  # to publish and to export
     config.default_lang = "zh"
     config.save_pretrained(tmp_path)
-    assert load_config(str(tmp_path)).required_ids == ()
+    assert load_config(str(tmp_path)).required_ids == {}
 
 
 def test_files_of_a_tokenizer(saved, hub, tmp_path):

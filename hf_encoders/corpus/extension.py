@@ -38,12 +38,11 @@ from hf_encoders.corpus.tokenizer_training import MULTIPLE, padded_vocab_size
 from hf_encoders.corpus.word_counts import LINES_PER_BATCH, CountedText
 from hf_encoders.loading import check_rows, load_tokenizer, optional_file, read_config
 from hf_encoders.publishing.files import (
-    GENERATOR_FOLDER,
     copy_modules,
-    has_generator,
     load_source,
     save_tokenizer,
     saved_head,
+    submodels,
 )
 from hf_encoders.publishing.record import TrainingRecord, name_of_checkpoint
 from hf_encoders.writing import replaced_files, text_table
@@ -407,7 +406,7 @@ class Checkpoint:
     tokenizer: PreTrainedTokenizerBase
     model: PreTrainedModel | None = None  # None: a tokenizer alone
     auto_class: str = "AutoTokenizer"  # what loads it, such as `AutoModelForMaskedLM`
-    generator: PreTrainedModel | None = None  # that a discriminator was trained with, from a folder in its own
+    submodels: Mapping[str, PreTrainedModel] = field(default_factory=dict)  # that it was trained with, by folder
     record: TrainingRecord = field(default_factory=TrainingRecord)  # what remains true of that of its training
     source: str = ""  # of the model, in a folder or on the Hub
 
@@ -425,12 +424,13 @@ class Checkpoint:
         tokenizer = _fast_tokenizer(source, option, config)
         check_rows(tokenizer, config, f"{option} {source!r}")
         try:
-            head, generator = saved_head(config), None
-            if has_generator(Path(source)):
-                generator = load_source(Path(source, GENERATOR_FOLDER), "AutoModelForMaskedLM")
-            elif optional_file(source, f"{GENERATOR_FOLDER}/config.json"):
-                raise ValueError(f"it has a generator, which is extended too: `hf download {source} --local-dir DIR`.")
-            return cls(tokenizer, load_source(source, head), head, generator, _remaining_record(source), source)
+            head, further = saved_head(config), {}
+            for folder in config.SUBMODELS:
+                if Path(source, folder).is_dir():
+                    further[folder] = load_source(Path(source, folder), saved_head(read_config(Path(source, folder))))
+                elif optional_file(source, f"{folder}/config.json"):
+                    raise ValueError(f"its {folder} is extended too: `hf download {source} --local-dir DIR`.")
+            return cls(tokenizer, load_source(source, head), head, further, _remaining_record(source), source)
         except ValueError as error:
             raise ValueError(f"{option} {source!r}: {error}") from error
 
@@ -475,7 +475,7 @@ def extend_checkpoint(
     """
     began = time.perf_counter()
     extended = extend_vocabulary(checkpoint.tokenizer, text.words, number)
-    for model in (checkpoint.model, checkpoint.generator):
+    for model in (checkpoint.model, *checkpoint.submodels.values()):
         if model is not None:
             add_entries(model, extended.tokenizer, extended.pieces)
     model = checkpoint.model
@@ -491,12 +491,12 @@ def extend_checkpoint(
         versions=library_versions(),
         reading=dict(reading),
     )
-    with replaced_files(output, [GENERATOR_FOLDER]) as folder:
+    with replaced_files(output, submodels(output)) as folder:
         if model is not None:
             model.save_pretrained(folder)
             checkpoint.record.save(folder)
-        if checkpoint.generator is not None:
-            checkpoint.generator.save_pretrained(folder / GENERATOR_FOLDER)
+        for name, submodel in checkpoint.submodels.items():
+            submodel.save_pretrained(folder / name)
         save_tokenizer(extended.tokenizer, folder)
         if model is not None:
             copy_modules(checkpoint.source, folder)

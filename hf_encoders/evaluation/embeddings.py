@@ -369,7 +369,7 @@ def _language_ids(encoder: nn.Module, languages: str | Sequence[str] | None, num
     config = encoder.config
     if languages is None and not config.required_ids:
         return None
-    if "langs" not in config.extra_ids:
+    if config.languages is None:
         raise ValueError(f"languages={languages!r}: a {type(encoder).__name__} has no languages, leave it out.")
     if isinstance(languages, str):
         names = [languages] * num_texts
@@ -377,10 +377,10 @@ def _language_ids(encoder: nn.Module, languages: str | Sequence[str] | None, num
         names = [] if languages is None else list_of_strings("languages", languages)
     if len(names) != num_texts:
         raise ValueError(f"languages has {len(names)} names for {num_texts} texts: pass one for all, or one each.")
-    known = config.lang2id or {}
+    known = config.languages
     for name in names:
         if name not in known:
-            raise ValueError(f"languages: {name!r} is not in the model's lang2id, which has {', '.join(known)}.")
+            raise ValueError(f"languages: {name!r} is not one of the model's, {', '.join(known)}.")
     return np.array([known[name] for name in names])
 
 

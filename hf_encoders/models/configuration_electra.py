@@ -33,6 +33,7 @@ class HfeElectraConfig(BertFieldsConfig):
 
     model_type = "electra"
     TOKENIZER_CLASS: ClassVar[str] = "BertTokenizer"
+    SUBMODELS: ClassVar[tuple[str, ...]] = ("generator",)
     HEAD_DROPOUT_FIELD: ClassVar[str] = "classifier_dropout"
     VOCABULARY_KIND: ClassVar[str] = "wordpiece"
     AUTO_MAP: ClassVar[dict[str, str]] = auto_map("electra", "HfeElectra")

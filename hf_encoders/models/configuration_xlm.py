@@ -146,9 +146,19 @@ class HfeXLMConfig(EncoderConfig):
         return {"langs": self.n_langs} if self.has_language_embeddings else {}
 
     @property
-    def required_ids(self) -> tuple[str, ...]:
+    def required_ids(self) -> dict[str, str]:
         """Languages, unless there is a default one."""
-        return ("langs",) if self.has_language_embeddings and self.default_lang is None else ()
+        return {"langs": "default_lang"} if self.has_language_embeddings and self.default_lang is None else {}
+
+    @property
+    def languages(self) -> dict[str, int] | None:
+        """The field `lang2id` of a model with language embeddings."""
+        return (self.lang2id or {}) if self.has_language_embeddings else None
+
+    @classmethod
+    def language_fields(cls, names: list[str]) -> dict[str, Any]:
+        """Return the fields of a model of the languages `names`, with ids in their order."""
+        return {"n_langs": len(names), "lang2id": {name: number for number, name in enumerate(names)}}
 
     @property
     def intermediate_size(self) -> int:

@@ -144,6 +144,11 @@ class HfeXLNetConfig(EncoderConfig):
         self.dropout = value
 
     @property
+    def has_position_table(self) -> bool:
+        """Never: distances are sinusoids."""
+        return False
+
+    @property
     def extra_ids(self) -> dict[str, int]:
         """Token types that the tokenizer gives."""
         return {"token_type_ids": SEGMENTS}

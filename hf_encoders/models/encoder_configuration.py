@@ -79,6 +79,7 @@ class EncoderConfig(transformers.PreTrainedConfig):
     # Of checkpoints that are of the family in all but name and tokenizer, with its class.
     OTHER_MODEL_TYPES: ClassVar[dict[str, str]] = {}
     TOKENIZER_CLASS: ClassVar[str] = ""
+    SUBMODELS: ClassVar[tuple[str, ...]] = ()  # folders of a checkpoint with other models that were trained with it
     HEAD_DROPOUT_FIELD: ClassVar[str] = "hidden_dropout_prob"  # of fine-tuning heads; None means `hidden_dropout_prob`
     VOCABULARY_KIND: ClassVar[str] = ""  # wordpiece, bpe (byte-level), suffix-bpe (`</w>` ends a word) or unigram
     # Special tokens at the beginning and at the end of a vocabulary, in the order of their ids: roles, or the token
@@ -153,9 +154,24 @@ class EncoderConfig(transformers.PreTrainedConfig):
         return {"token_type_ids": self.type_vocab_size}
 
     @property
-    def required_ids(self) -> tuple[str, ...]:
-        """Those of `extra_ids` that `forward` has no default for."""
-        return ()
+    def required_ids(self) -> dict[str, str]:
+        """Those of `extra_ids` that `forward` has no default for, and the field that sets one."""
+        return {}
+
+    @property
+    def languages(self) -> dict[str, int] | None:
+        """The id of each language, for `langs` of `forward`; None if the model has no language embeddings."""
+        return None
+
+    @classmethod
+    def language_fields(cls, names: list[str]) -> dict[str, Any]:
+        """Return the fields of a model with embeddings of the languages `names`, if the family has any."""
+        return {}
+
+    @property
+    def has_position_table(self) -> bool:
+        """Whether positions are rows of a table, `max_position_embeddings`."""
+        return self.position_embedding_type == "absolute"
 
     @property
     def head_dropout(self) -> float:

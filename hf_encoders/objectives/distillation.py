@@ -7,12 +7,13 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
+from hf_encoders.loading import fingerprint
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.models.encoder_heads import EncoderForMaskedLM
 from hf_encoders.objectives.mlm import MASKED_TOKENS, MaskedLanguageModelling
 from hf_encoders.objectives.objective import LossTerm
 from hf_encoders.objectives.student import fields_of, initialise, student_config
-from hf_encoders.objectives.teacher import DistillationOptions, class_with_teacher, fingerprint, with_teacher
+from hf_encoders.objectives.teacher import DistillationOptions, class_with_teacher, with_teacher
 
 
 TERMS = {

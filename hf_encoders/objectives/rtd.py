@@ -26,11 +26,12 @@ from hf_encoders.objectives.collator_options import with_options_of
 from hf_encoders.objectives.collators import DataCollatorForMaskedLM
 from hf_encoders.objectives.mlm import MASKED_TOKENS, MaskedLanguageModelling
 from hf_encoders.objectives.objective import LossTerm
-from hf_encoders.publishing.files import GENERATOR_FOLDER, WEIGHTS_FILE
+from hf_encoders.publishing.files import WEIGHTS_FILE
 from hf_encoders.registration import config_class_of
 
 
-# The weight of the discriminator's loss beside the generator's (paper, section 3.2 and table 6).
+GENERATOR_FOLDER = "generator"  # of a checkpoint, `SUBMODELS` of its configuration
+# The weight of the discriminator's loss next to the generator's (paper, section 3.2 and table 6).
 DETECTED_TOKENS = LossTerm("rtd", "tokens, original or replaced", weight=50.0, task="token-classification")
 
 
@@ -88,9 +89,13 @@ class ReplacedTokenDetectionModel(PreTrainedModel):
         self.post_init()
 
     @property
-    def parts(self) -> tuple[PreTrainedModel, ...]:
-        """The models that a token passes through."""
+    def trained_models(self) -> tuple[PreTrainedModel, ...]:
+        """Return the models that a token passes through."""
         return self.discriminator, self.generator
+
+    def counted_passes(self, tokens: int, predicted: int) -> list[tuple[int, EncoderConfig, int]]:
+        """Return forward passes (a backward pass counts as two), their configuration and projected tokens."""
+        return [(3, self.generator.config, predicted), (3, self.discriminator.config, 0)]
 
     def get_input_embeddings(self) -> nn.Module:
         """The word embeddings of both."""

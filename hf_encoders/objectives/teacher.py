@@ -4,7 +4,6 @@ The teacher is no part of the student: not of its parameters, state dict, optimi
 runs without gradients and dropout on the student's own flat tokens.
 """
 
-import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 
+from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.models.encoder_heads import EncoderForMaskedLM
 from hf_encoders.models.encoder_kernels import (
     is_bare,
@@ -195,6 +195,19 @@ class StudentWithTeacher:
     distillation: DistillationOptions
     loss_terms = DistillationOptions().loss_terms  # an instance has those of its options
 
+    @property
+    def frozen_models(self) -> dict[str, PreTrainedModel]:
+        """Models that are used and not trained, by name."""
+        return {"teacher": self.teacher}
+
+    def counted_passes(self, tokens: int, predicted: int) -> list[tuple[int, EncoderConfig, int]]:
+        """Return forward passes (a backward pass counts as two), their configuration and projected tokens.
+
+        One projection of a token serves the soft targets and the hard ones.
+        """
+        projected = tokens if self.loss_terms.get("ce") == "input_ids" else predicted
+        return [(3, self.config, projected), (1, self.teacher.config, projected)]
+
     @can_return_tuple
     def forward(
         self,
@@ -316,15 +329,6 @@ def cosine_sums(
         distances = distances * is_item
     count = torch.tensor(len(distances), device=distances.device) if is_item is None else is_item.sum()
     return ObjectiveSums(distances.sum(), None, count)
-
-
-def fingerprint(model: PreTrainedModel) -> str:
-    """16 hexadecimal digits that differ where a weight does; the same for every file format and device."""
-    found = hashlib.sha256()
-    for name, value in sorted(model.state_dict().items()):
-        found.update(name.encode())
-        found.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
-    return found.hexdigest()[:16]
 
 
 def soft_target_sums(

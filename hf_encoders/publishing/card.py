@@ -79,7 +79,7 @@ def make_model_card(
         model_name=name,
         eval_results=[_eval_result(entry) for entry in record.evaluation] or None,
     )
-    has_table = config.position_embedding_type == "absolute" and "max_position_embeddings" in fields
+    has_table = config.has_position_table
     card = ModelCard.from_template(
         data,
         template_path=str(TEMPLATE),
@@ -87,7 +87,7 @@ def make_model_card(
         family=config.model_type,
         head=type(model).__name__,
         auto_class=head,
-        languages=(fields.get("lang2id") or {}) if "langs" in config.extra_ids else None,
+        languages=config.languages,
         default_language=fields.get("default_lang"),
         use=_first_use(name, task, config.is_native, has_modules),
         is_fine_tuned=head in FINE_TUNED_HEADS,

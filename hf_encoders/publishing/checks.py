@@ -17,15 +17,14 @@ from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.publishing.card import is_repo_id
 from hf_encoders.publishing.files import (
     CARD_FILE,
-    GENERATOR_FOLDER,
     RECORD_FILE,
     Finding,
     code_files,
-    has_generator,
     leads_out,
     load_source,
     published_files,
     saved_head,
+    submodels,
     tokenizer_code,
     weight_files,
     written_config,
@@ -46,11 +45,11 @@ def check_directory(directory: str | Path, trust_remote_code: bool = False) -> l
     """
     directories = [Path(directory)]
     findings = check_files(directories[0])
-    if has_generator(directories[0]):
-        directories.append(directories[0] / GENERATOR_FOLDER)
+    for folder in submodels(directories[0]):
+        directories.append(directories[0] / folder)
         # It shares the tokenizer of the folder that it is in.
-        for finding in check_files(directories[1], directories[0]):
-            findings.append(finding._replace(text=f"{GENERATOR_FOLDER}: {finding.text}"))
+        for finding in check_files(directories[-1], directories[0]):
+            findings.append(finding._replace(text=f"{folder}: {finding.text}"))
     if not any(finding.is_error for finding in findings):
         findings += check_loading(directories, trust_remote_code)
     return sorted(findings, key=lambda finding: not finding.is_error)

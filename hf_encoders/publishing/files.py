@@ -21,6 +21,7 @@ from hf_encoders import models
 from hf_encoders.loading import check_loaded, optional_file, read_config
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.publishing.secrets import home_folder, homes_in, secrets_in
+from hf_encoders.registration import configurations
 from hf_encoders.writing import read_json
 
 
@@ -32,8 +33,6 @@ CARD_FILE = "README.md"
 CURVE_FILE = "loss_curve.png"
 WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
-# Subfolder with the model that a discriminator was trained with, a checkpoint of its own.
-GENERATOR_FOLDER = "generator"
 # Tokenizer files of transformers 5 and earlier.
 TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt",
@@ -82,7 +81,7 @@ def complete_tokenizer_config(directory: Path) -> None:
 
 
 def published_files(directory: Path) -> set[str]:
-    """Return the names of the files that belong to the model and its generator, or to the adapter, in a directory.
+    """Return the names of the files that belong to the model and its submodels, or to the adapter, in a directory.
 
     Raises:
         ValueError: If an index, config.json or modules.json names files outside of the directory.
@@ -96,8 +95,8 @@ def published_files(directory: Path) -> set[str]:
     else:
         names |= set(ADAPTER_FILES)
     names = {name for name in names if (directory / name).is_file()} | set(module_files(directory))
-    if has_generator(directory):
-        names |= {f"{GENERATOR_FOLDER}/{name}" for name in published_files(directory / GENERATOR_FOLDER)}
+    for folder in submodels(directory):
+        names |= {f"{folder}/{name}" for name in published_files(directory / folder)}
     return names
 
 
@@ -155,9 +154,13 @@ def copy_modules(source: str | Path, directory: Path) -> None:
         settings.write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
 
 
-def has_generator(directory: Path) -> bool:
-    """Return whether a directory has a model in the folder for generators."""
-    return (directory / "config.json").is_file() and (directory / GENERATOR_FOLDER / "config.json").is_file()
+def submodels(directory: Path) -> list[str]:
+    """Return the folders in a checkpoint's with models that it was trained with, checkpoints of their own."""
+    if not (directory / "config.json").is_file():
+        return []
+    model_type = written_config(directory).get("model_type")
+    folders = (folder for kind in configurations() if model_type in kind.model_types() for folder in kind.SUBMODELS)
+    return [folder for folder in folders if (directory / folder / "config.json").is_file()]
 
 
 def written_config(directory: Path) -> dict[str, Any]:

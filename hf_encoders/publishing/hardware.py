@@ -109,19 +109,17 @@ def forward_flops_of_counts(
 def training_flops(
     model: PreTrainedModel, tokens: int, squared_lengths: int, predicted: int = 0, pairs: int = 0
 ) -> int:
-    """Operations of the forward and backward passes of a training; with a forward pass of the model's teacher.
+    """Return the operations of the forward and backward passes of a training.
 
-    Of a model with `parts`, such as a generator and a discriminator, those of all parts.
+    A model of several says which passes through which of them it makes: `counted_passes(tokens, predicted)`.
     """
-    if parts := getattr(model, "parts", ()):
-        return sum(training_flops(part, tokens, squared_lengths, predicted * predicts_tokens(part)) for part in parts)
-    own, teacher = model.config, getattr(model, "teacher", None)
-    if teacher is None:
-        return 3 * forward_flops_of_counts(own, tokens, squared_lengths, predicted, pairs)
-    # One projection of a token serves the soft targets and the hard ones.
-    projected = tokens if model.loss_terms.get("ce") == "input_ids" else predicted
-    both = ((3, own), (1, teacher.config))
-    return sum(times * forward_flops_of_counts(one, tokens, squared_lengths, projected) for times, one in both)
+    passes = [(3, model.config, predicted)]
+    if (counted := getattr(model, "counted_passes", None)) is not None:
+        passes, pairs = counted(tokens, predicted), 0
+    return sum(
+        times * forward_flops_of_counts(config, tokens, squared_lengths, projected, pairs)
+        for times, config, projected in passes
+    )
 
 
 def measure_gemm_rate(

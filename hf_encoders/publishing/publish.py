@@ -13,7 +13,6 @@ from hf_encoders.publishing.checks import check_card, check_directory, shown_fil
 from hf_encoders.publishing.files import (
     CARD_FILE,
     CURVE_FILE,
-    GENERATOR_FOLDER,
     INDEX_FILE,
     MODULE_FILES,
     MODULES_FILE,
@@ -28,6 +27,7 @@ from hf_encoders.publishing.files import (
     secrets_of_files,
 )
 from hf_encoders.publishing.record import TrainingRecord
+from hf_encoders.registration import configurations
 from hf_encoders.writing import check_folder, write_whole
 
 
@@ -192,9 +192,10 @@ def outdated(there: list[str], new: set[str]) -> list[str]:
     >>> outdated(["generator/config.json", "generator/model.safetensors", "onnx/model.safetensors"], set())
     ['generator/config.json', 'generator/model.safetensors']
     """
+    folders = tuple(f"{folder}/" for config_class in configurations() for folder in config_class.SUBMODELS)
 
     def is_of_a_model(name: str) -> bool:
-        if name.startswith(f"{GENERATOR_FOLDER}/"):
+        if name.startswith(folders):
             return True
         is_named = name in (*TOKENIZER_FILES, *MODULE_FILES) or name.endswith(".py")
         return "/" not in name and (is_named or any(Path(name).match(old) for old in OLD_WEIGHTS))

@@ -19,15 +19,14 @@ from transformers import PreTrainedModel
 from hf_encoders.corpus.named_sources import UNNAMED, named_paths
 from hf_encoders.finetuning.shared_options import BASE_RATE
 from hf_encoders.finetuning.training_options import rate_of_width
-from hf_encoders.loading import load_weights, read_config
+from hf_encoders.loading import fingerprint, load_weights, read_config
 from hf_encoders.models.encoder_checkpoints import encoder_weights
 from hf_encoders.models.encoder_configuration import EncoderConfig
 from hf_encoders.objectives.distillation import Distillation
 from hf_encoders.objectives.objective import OBJECTIVES, get_objective
 from hf_encoders.objectives.student import spread_layers
-from hf_encoders.objectives.teacher import fingerprint
 from hf_encoders.options import given_fields
-from hf_encoders.publishing.files import GENERATOR_FOLDER
+from hf_encoders.publishing.files import submodels
 from hf_encoders.publishing.record import TrainingRecord, name_of_checkpoint
 from hf_encoders.runs.folder import phases_of
 from hf_encoders.runs.options import changed_keys, family_recipes
@@ -228,8 +227,8 @@ def load_teacher(name: str) -> PreTrainedModel:
         )
     if missing:
         remedy = "give the checkpoint of the pre-training, with the head"
-        if Path(name, GENERATOR_FOLDER).is_dir():
-            remedy = f"give the generator, {name}/{GENERATOR_FOLDER}, and --tokenizer {name}"
+        if folders := submodels(Path(name)):
+            remedy = f"give the {folders[0]}, {name}/{folders[0]}, and --tokenizer {name}"
         raise ValueError(
             f"TEACHER {name!r} has no masked-LM head ({missing[0]} is missing), and the student learns from its "
             f"scores: {remedy}."
@@ -376,12 +375,9 @@ def position_fields(config: EncoderConfig, longest: int, rows: int, how: str | N
     Raises:
         ValueError: if `how` they begin was given and there are enough, and for a model without a table of them.
     """
-    has_table = config.position_embedding_type == "absolute"
+    has_table = config.has_position_table
     if how is not None and not has_table:
-        raise ValueError(
-            f"--positions {how}: the checkpoint has distances ({config.position_embedding_type}) and no table of "
-            "positions: leave it out."
-        )
+        raise ValueError(f"--positions {how}: the checkpoint has distances and no table of positions: leave it out.")
     if longest <= rows:
         if how is not None:
             raise ValueError(
@@ -391,9 +387,8 @@ def position_fields(config: EncoderConfig, longest: int, rows: int, how: str | N
         return {}
     if not has_table:
         raise ValueError(
-            f"--max-length {longest}: the checkpoint has distances of up to {rows} tokens "
-            f"({config.position_embedding_type}) and no table of positions that could become longer: give at most "
-            f"{rows}."
+            f"--max-length {longest}: the checkpoint has distances of up to {rows} tokens and no table of positions "
+            f"that could become longer: give at most {rows}."
         )
     return {"max_position_embeddings": type(config).position_rows(longest, config.pad_token_id or 0)}
 

@@ -7,7 +7,7 @@ second; memory from formulas. `measure_passes` runs a real pass of each phase in
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any
 
@@ -75,7 +75,7 @@ class Plan:
     device: str
     how: str  # time and memory were determined, in words
     phases: list[PhasePlan]
-    frozen: int = 0  # parameters of a teacher
+    frozen: dict[str, int] = field(default_factory=dict)  # parameters of models that are not trained
     sources: str = ""  # table of shares and passes; empty for a single text
 
     @property
@@ -99,7 +99,7 @@ class Plan:
     @property
     def bytes(self) -> int:
         """Memory of one device: weights, gradients, moments, and the largest pass."""
-        weights = self.parameters * BYTES_PER_PARAMETER + self.frozen * FROZEN_BYTES
+        weights = self.parameters * BYTES_PER_PARAMETER + sum(self.frozen.values()) * FROZEN_BYTES
         return weights + max(phase.activation_bytes for phase in self.phases)
 
     def __str__(self) -> str:
@@ -139,7 +139,7 @@ class Plan:
             if getattr(arguments, name):
                 lines.append(f"({name} {effect}: not counted)")
         heading = f"{recipe.name}: {recipe.family}, {recipe.objective}, {self.parameters:,} parameters"
-        heading += f" (teacher {self.frozen:,})" * bool(self.frozen)
+        heading += "".join(f" ({name} {parameters:,})" for name, parameters in self.frozen.items())
         return "\n  ".join([heading, *lines])
 
 
@@ -187,7 +187,7 @@ def make_plan(
         )
         how = f"assumed: {share:.0%} of {rate / 1e12:g} TFLOP/s ({stated})"
     none_special = torch.tensor([])
-    configurations = [part.config for part in getattr(model, "parts", (model,))]
+    configurations = [part.config for part in getattr(model, "trained_models", (model,))]
     is_16_bit_on_cuda = arguments.device.type == "cuda" and dtype != torch.float32
     copies = COPY_BYTES * parameters if is_16_bit_on_cuda and not recomputes(arguments) else 0
     found = []
@@ -223,8 +223,7 @@ def make_plan(
         for name, dataset in one_or_more.items():
             if left_out := dataset.left_out():
                 sources += f"\nphase {place + 1}{f', source {name}' * bool(name)}: left out: {left_out}"
-    teacher = getattr(model, "teacher", None)
-    frozen = 0 if teacher is None else teacher.num_parameters()
+    frozen = {name: part.num_parameters() for name, part in getattr(model, "frozen_models", {}).items()}
     return Plan(run, parameters, device, how, found, frozen, sources)
 
 

@@ -457,16 +457,14 @@ def tokenizer_fields(
 def reads_languages(config_class: type[EncoderConfig], fields: Mapping[str, Any] | None = None) -> bool:
     """Return whether models with `fields`, by default of several languages, have embeddings of languages."""
     if fields:
-        return "langs" in config_of_fields(config_class, fields).extra_ids
-    return "lang2id" in {option.name for option in dataclasses.fields(config_class)}
+        return config_of_fields(config_class, fields).languages is not None
+    return bool(config_class.language_fields(["en"]))
 
 
 def language_fields(config_class: type[EncoderConfig], languages: Iterable[str]) -> dict[str, Any]:
     """Return the fields of a family with language embeddings, for the languages of the text; others have none."""
     names = sorted(set(languages))
-    if not names or not reads_languages(config_class):
-        return {}
-    return {"n_langs": len(names), "lang2id": {name: number for number, name in enumerate(names)}}
+    return config_class.language_fields(names) if names else {}
 
 
 def config_of_fields(config_class: type[EncoderConfig], fields: Mapping[str, Any]) -> EncoderConfig:

@@ -203,7 +203,7 @@ class Run:
         given = self.objective.model_fields(self.recipe.config_class)
         config = self.recipe.model_config(tokenizer, languages, given)
         check_languages(config, named_sources(documents))
-        if config.position_embedding_type != "absolute" and any(source.is_parallel for source in sources):
+        if not config.has_position_table and any(source.is_parallel for source in sources):
             raise ValueError(
                 f"model: position_embedding_type={config.position_embedding_type!r} counts positions on through a "
                 "pair of translations, where they begin again: leave it out, or leave out the parallel corpus."
@@ -217,8 +217,8 @@ class Run:
         options = masking_options(self.recipe, tokenizer, corpora_of(sources))
         if any(source.is_parallel for source in sources.values()):
             options["first_position"] = first_position(self.recipe.config_class, tokenizer)
-        if "langs" in config.extra_ids:
-            options["lang2id"] = config.lang2id
+        if config.languages is not None:
+            options["lang2id"] = config.languages
         model_class = self.objective.model_class(self.recipe.config_class)
         return self.objective.make_collator(tokenizer, model_class, packed=True, **options)
 

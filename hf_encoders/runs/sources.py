@@ -109,18 +109,19 @@ def named_sources(documents: Documents) -> Sources:
 
 def check_languages(config: EncoderConfig, sources: Sources) -> None:
     """Raise ValueError if a model with language embeddings lacks the language of a source."""
-    if "langs" not in config.extra_ids:
+    if config.languages is None:
         return
+    known = ", ".join(config.languages) or "unnamed languages"
     if UNNAMED in sources:
         raise ValueError(
-            f"model: n_langs={config.n_langs}, and --corpus names no source, whose language the model needs: "
+            f"model: it has embeddings of {known}, and --corpus names no source, whose language the model needs: "
             "give NAME=PATH."
         )
     for source in sources.values():
-        if unknown := set(source.languages) - set(config.lang2id or {}):
+        if unknown := set(source.languages) - config.languages.keys():
             raise ValueError(
-                f"model: lang2id={config.lang2id} has no {min(unknown)!r}, the language of {source.option}: give one "
-                "that it has, with --language; or, in a recipe, add it or leave out lang2id and n_langs."
+                f"model: it has embeddings of {known}, and none of {min(unknown)!r}, the language of {source.option}: "
+                "give one that it has, with --language; or, in a recipe, add it or leave out the fields of languages."
             )
 
 

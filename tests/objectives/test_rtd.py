@@ -24,12 +24,13 @@ from hf_encoders.models.modeling_electra import detection_sums
 from hf_encoders.objectives import presets, rtd
 from hf_encoders.objectives.masking import Masking
 from hf_encoders.objectives.rtd import (
+    GENERATOR_FOLDER,
     REPLACEMENT,
     DataCollatorForReplacedTokenDetection,
     ReplacedTokenDetectionModel,
     sampled_tokens,
 )
-from hf_encoders.publishing.files import GENERATOR_FOLDER, published_files
+from hf_encoders.publishing.files import published_files
 from tests.corpus.corpora import TINY_MODEL, make_dataset, random_documents
 from tests.training.tiny import NO_DROPOUT, make_tokenizer
 
