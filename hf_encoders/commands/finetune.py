@@ -111,8 +111,8 @@ def run(arguments: argparse.Namespace) -> int:
     import transformers
 
     from hf_encoders.corpus.special_tokens import unknown_words_refused
-    from hf_encoders.finetuning.class_weights import read_class_weights
-    from hf_encoders.finetuning.data_files import load_data
+    from hf_encoders.finetuning.data import load_data
+    from hf_encoders.finetuning.labels import read_class_weights
     from hf_encoders.finetuning.report import (
         RESULTS_FILE,
         describe_repeated,

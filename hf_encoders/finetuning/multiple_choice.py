@@ -47,10 +47,8 @@ def prepare(
     import datasets
     from transformers import AutoModelForMultipleChoice, DataCollatorForMultipleChoice
 
-    from hf_encoders.finetuning.baselines import Baseline, constant_metrics, most_frequent
-    from hf_encoders.finetuning.data_files import require_columns
-    from hf_encoders.finetuning.sequence_inputs import describe_lengths, encode_texts, require_text
-    from hf_encoders.finetuning.task import PreparedTask
+    from hf_encoders.finetuning.data import describe_lengths, encode_texts, require_columns, require_text
+    from hf_encoders.finetuning.task import Baseline, PreparedTask, constant_metrics, most_frequent
 
     require_columns(data, prompt_column=prompt_column, label_column=label_column)
     for column in ending_columns:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     import datasets
     from transformers import EvalPrediction, PreTrainedTokenizerBase
 
-    from hf_encoders.finetuning.answer_windows import LabelledWindows, Question
     from hf_encoders.finetuning.task import PreparedTask
+    from hf_encoders.finetuning.windows import LabelledWindows, Question
     from hf_encoders.models.question_answering_pipeline import Answer
 
 
@@ -89,11 +89,9 @@ def prepare(
     from transformers import AutoModelForQuestionAnswering
 
     from hf_encoders.corpus.special_tokens import check_offsets
-    from hf_encoders.finetuning.answer_windows import WindowCollator, decode_answers, label_windows, read_questions
-    from hf_encoders.finetuning.baselines import Baseline
-    from hf_encoders.finetuning.data_files import require_columns
-    from hf_encoders.finetuning.sequence_inputs import right_padding
-    from hf_encoders.finetuning.task import PreparedTask
+    from hf_encoders.finetuning.data import require_columns, right_padding
+    from hf_encoders.finetuning.task import Baseline, PreparedTask
+    from hf_encoders.finetuning.windows import WindowCollator, decode_answers, label_windows, read_questions
     from hf_encoders.models.question_answering_pipeline import window_lengths
 
     for option, value in (("--max-answer-length", max_answer_length), ("--n-best", n_best)):

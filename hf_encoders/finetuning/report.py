@@ -12,10 +12,9 @@ import datasets
 import numpy as np
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
-from hf_encoders.finetuning.baselines import compared
-from hf_encoders.finetuning.data_files import DataSource
+from hf_encoders.finetuning.data import DataSource
 from hf_encoders.finetuning.runs import RunResult, RunSettings
-from hf_encoders.finetuning.task import PreparedTask
+from hf_encoders.finetuning.task import PreparedTask, compared
 from hf_encoders.finetuning.training_options import FAR_ABOVE, defaults
 from hf_encoders.objectives.batches import IGNORED
 from hf_encoders.publishing.files import save_tokenizer

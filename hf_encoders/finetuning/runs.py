@@ -24,7 +24,7 @@ from transformers import (
     set_seed,
 )
 
-from hf_encoders.finetuning.class_weights import class_weighted_loss
+from hf_encoders.finetuning.labels import class_weighted_loss
 from hf_encoders.finetuning.task import PreparedTask
 from hf_encoders.finetuning.training_options import defaults, steps_per_epoch
 from hf_encoders.loading import load_config, load_weights, set_inputs

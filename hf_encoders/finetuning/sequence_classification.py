@@ -62,16 +62,15 @@ def prepare(
     """
     from transformers import AutoModelForSequenceClassification, DataCollatorWithPadding
 
-    from hf_encoders.finetuning.baselines import Baseline, constant_metrics, most_frequent, most_frequent_set
-    from hf_encoders.finetuning.label_values import (
+    from hf_encoders.finetuning.data import encode_splits, text_columns
+    from hf_encoders.finetuning.labels import (
         class_fields,
         describe_names,
         label_columns,
         read_label_lists,
         read_labels,
     )
-    from hf_encoders.finetuning.sequence_inputs import encode_splits, text_columns
-    from hf_encoders.finetuning.task import PreparedTask
+    from hf_encoders.finetuning.task import Baseline, PreparedTask, constant_metrics, most_frequent, most_frequent_set
 
     if multi_label and best_metric is not None:
         raise ValueError(f"--best-metric {best_metric} is for one label per row, not for --multi-label: leave it out.")

@@ -45,9 +45,8 @@ def prepare(
     """
     from transformers import AutoModelForSequenceClassification, DataCollatorWithPadding
 
-    from hf_encoders.finetuning.baselines import Baseline, constant_metrics
-    from hf_encoders.finetuning.sequence_inputs import encode_splits, text_columns
-    from hf_encoders.finetuning.task import PreparedTask
+    from hf_encoders.finetuning.data import encode_splits, text_columns
+    from hf_encoders.finetuning.task import Baseline, PreparedTask, constant_metrics
 
     columns = text_columns(data, text_column, text_pair_column, label_column)
     numbers = {split: read_numbers(rows[label_column], split, label_column) for split, rows in data.items()}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from transformers import EvalPrediction, PreTrainedTokenizerBase
 
     from hf_encoders.finetuning.task import PreparedTask
-    from hf_encoders.finetuning.word_windows import WordWindow
+    from hf_encoders.finetuning.windows import WordWindow
 
 
 OUTSIDE = "O"
@@ -74,12 +74,10 @@ def prepare(
     """
     from transformers import AutoModelForTokenClassification, DataCollatorForTokenClassification
 
-    from hf_encoders.finetuning.baselines import Baseline
-    from hf_encoders.finetuning.data_files import require_columns
-    from hf_encoders.finetuning.label_values import class_fields, class_names, describe_names, names_of_column
-    from hf_encoders.finetuning.sequence_inputs import right_padding
-    from hf_encoders.finetuning.task import PreparedTask
-    from hf_encoders.finetuning.word_windows import word_windows
+    from hf_encoders.finetuning.data import require_columns, right_padding
+    from hf_encoders.finetuning.labels import class_fields, class_names, describe_names, names_of_column
+    from hf_encoders.finetuning.task import Baseline, PreparedTask
+    from hf_encoders.finetuning.windows import word_windows
     from hf_encoders.objectives.batches import IGNORED
 
     require_columns(data, tokens_column=tokens_column, tags_column=tags_column)
@@ -161,7 +159,7 @@ class TaggedSentences(NamedTuple):
 
 def read_sentences(rows: datasets.Dataset, split: str, tokens_column: str, tags_column: str) -> TaggedSentences:
     """Return words and tags of a split, as text."""
-    from hf_encoders.finetuning.label_values import name_of, names_of_column
+    from hf_encoders.finetuning.labels import name_of, names_of_column
 
     known = names_of_column(rows, tags_column)
     sentences, all_tags = rows[tokens_column][:], rows[tags_column][:]

@@ -23,7 +23,7 @@ from hf_encoders.corpus.text_files import text_files
 from hf_encoders.corpus.tokenized import tokenize_documents
 from hf_encoders.evaluation.fill_masks import fill_masks
 from hf_encoders.finetuning import sequence_classification
-from hf_encoders.finetuning.data_files import DataSource
+from hf_encoders.finetuning.data import DataSource
 from hf_encoders.finetuning.report import make_record
 from hf_encoders.finetuning.runs import RunSettings, finetune
 from hf_encoders.loading import load_tokenizer

@@ -10,9 +10,9 @@ from hf_encoders.finetuning import (
     sequence_regression,
     token_classification,
 )
-from hf_encoders.finetuning.baselines import Baseline, compared
 from hf_encoders.finetuning.report import baseline_warnings, describe_repeated, format_table, repeated_rows
 from hf_encoders.finetuning.runs import RunResult, only_class
+from hf_encoders.finetuning.task import Baseline, compared
 from tests.finetuning.tiny import LENGTH, splits, tokenizer_of
 from tests.hub.tiny_checkpoints import BERT
 

@@ -6,7 +6,7 @@ import torch
 from sklearn.utils.class_weight import compute_class_weight
 
 from hf_encoders.finetuning import sequence_classification, sequence_regression
-from hf_encoders.finetuning.class_weights import balanced_weights, class_weighted_loss, read_class_weights
+from hf_encoders.finetuning.labels import balanced_weights, class_weighted_loss, read_class_weights
 from tests.finetuning.tiny import LENGTH, labelled, splits, tokenizer_of
 from tests.hub.tiny_checkpoints import BERT
 

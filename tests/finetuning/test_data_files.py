@@ -3,7 +3,7 @@
 import datasets
 import pytest
 
-from hf_encoders.finetuning.data_files import DataSource, hold_out, load_data
+from hf_encoders.finetuning.data import DataSource, hold_out, load_data
 from tests.finetuning.tiny import splits
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from transformers import EvalPrediction
 
-from hf_encoders.finetuning.answer_windows import Question, decode_answers, label_windows, read_questions, windows_of
 from hf_encoders.finetuning.question_answering import answer_metrics, prepare
 from hf_encoders.finetuning.runs import RunSettings, finetune
+from hf_encoders.finetuning.windows import Question, decode_answers, label_windows, read_questions, windows_of
 from hf_encoders.models.question_answering_pipeline import Answer, HfeQuestionAnsweringPipeline, trimmed_span
 from tests.finetuning.tiny import save_encoder, splits, tokenizer_of
 from tests.hub.tiny_checkpoints import BERT, FAMILIES, ROBERTA, Family

@@ -1,20 +1,25 @@
-"""Labels as they are in the user's data, text or numbers, to names of classes."""
+"""Labels as they are in the user's data, text or numbers, to names of classes; and weights of classes in the loss."""
 
 import ast
 import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Any
 
 import datasets
+import numpy as np
+import torch
 
-from hf_encoders.finetuning.data_files import require_columns
+from hf_encoders.finetuning.data import require_columns
+from hf_encoders.finetuning.task import PreparedTask
+from hf_encoders.models.encoder_losses import normalised
+from hf_encoders.objectives.batches import IGNORED
 
 
-NO_LABEL = ("", "-100")  # -100 is what losses ignore
+NO_LABEL = ("", str(IGNORED))
 # A list, tuple or set as Python or JSON writes it; "(a)" and "{a}" are names.
 LIST_IN_TEXT = re.compile(r"""\[.*\]|\(\s*['"].*\)|\{\s*['"].*\}|set\(\)""", re.DOTALL)
 BINARY = {"0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
@@ -101,10 +106,9 @@ def row_of_several(labels: Sequence[Any]) -> int | None:
     if None not in lists and are_binary(lists):
         return 0
     for row, (label, elements) in enumerate(zip(labels, lists, strict=True)):
-        if elements is not None:
-            has_numbers = any(isinstance(element, int | float) for element in elements)
-            if not (isinstance(label, str) and has_numbers):
-                return row
+        has_numbers = any(isinstance(element, int | float) for element in elements or ())
+        if elements is not None and not (isinstance(label, str) and has_numbers):
+            return row
     return None
 
 
@@ -135,13 +139,13 @@ def read_label_lists(
         labels[split] = []
         for row, elements in enumerate(lists):
             # The number -1 fills up lists; as text it may be a class.
-            labels[split].append([None if element == -1 else name_of(element, known) for element in elements])
-            if None in labels[split][row]:
-                missing = elements[labels[split][row].index(None)]
+            names = [None if element == -1 else name_of(element, known) for element in elements]
+            if None in names:
                 raise ValueError(
-                    f"{split} data, row {row}: {column} is {values[row]!r}, and {missing!r} is no label: leave it out "
-                    "of the list; an empty list is a row without labels."
+                    f"{split} data, row {row}: {column} is {values[row]!r}, and {elements[names.index(None)]!r} is no "
+                    "label: leave it out of the list; an empty list is a row without labels."
                 )
+            labels[split].append(names)
     occurring = {split: list(chain.from_iterable(rows)) for split, rows in labels.items()}
     names = names_of_column(data["train"], column) or class_names(occurring["train"])
     return labels, checked_names(names, occurring, column)
@@ -154,8 +158,8 @@ def label_columns(data: datasets.DatasetDict, column: str | Sequence[str], multi
         ValueError: for columns that a split does not have, and for several without `multi_label`.
     """
     if isinstance(column, str):
-        is_one = column in data["train"].column_names or "," not in column
-        column = [column] if is_one else [name.strip() for name in column.split(",")]
+        is_single = column in data["train"].column_names or "," not in column
+        column = [column] if is_single else [name.strip() for name in column.split(",")]
     if len(column) > 1 and not multi_label:
         raise ValueError(f"--label-column {','.join(column)}: several columns are for --multi-label: add it.")
     for name in column:
@@ -249,8 +253,8 @@ def checked_names(names: list[str], labels: dict[str, list[str]], column: str) -
 def class_fields(names: list[str], column: str) -> dict[str, Any]:
     """Return the fields of a configuration for at least two classes."""
     if len(names) < 2:
-        what = f"one class ({names[0]!r})" if names else "no class"
-        raise ValueError(f"{column} has {what}; at least two are needed.")
+        count = f"one class ({names[0]!r})" if names else "no class"
+        raise ValueError(f"{column} has {count}; at least two are needed.")
     return {
         "num_labels": len(names),
         "id2label": dict(enumerate(names)),
@@ -258,7 +262,7 @@ def class_fields(names: list[str], column: str) -> dict[str, Any]:
     }
 
 
-def describe_names(names: list[str], what: str, most: int = 10) -> list[str]:
+def describe_names(names: list[str], kind: str, most: int = 10) -> list[str]:
     """Return lines about the names of classes for the plan, with a warning of those that differ in capitals only.
 
     >>> describe_names(["Bad", "bad", "good"], "classes")[1]
@@ -267,12 +271,72 @@ def describe_names(names: list[str], what: str, most: int = 10) -> list[str]:
     alike = defaultdict(list)
     for name in names:
         alike[name.casefold()].append(name)
-    return [
-        f"{len(names)} {what}: {', '.join(names[:most])}{' ...' if len(names) > most else ''}",
-        *(
-            f"WARNING: the {what} {', '.join(map(repr, same))} differ in capitals only: write them alike if they mean "
-            "the same."
-            for same in alike.values()
-            if len(same) > 1
-        ),
-    ]
+    lines = [f"{len(names)} {kind}: {', '.join(names[:most])}{' ...' if len(names) > most else ''}"]
+    for same in alike.values():
+        if len(same) > 1:
+            listed = ", ".join(map(repr, same))
+            lines.append(
+                f"WARNING: the {kind} {listed} differ in capitals only: write them alike if they mean the same."
+            )
+    return lines
+
+
+def read_class_weights(words: list[str], task: PreparedTask) -> list[float] | None:
+    """Return a weight for each class from `["balanced"]` or `label=weight` words; classes not named weigh 1."""
+    if not words:
+        return None
+    if task.label_names is None or task.config_fields.get("problem_type") == "multi_label_classification":
+        raise ValueError("--class-weights is for tasks with one class per row or token: leave it out.")
+    if words == ["balanced"]:
+        return balanced_weights(task.train_set["labels"], task.label_names)
+    weights = dict.fromkeys(task.label_names, 1.0)
+    for word in words:
+        name, _, weight = word.rpartition("=")
+        if name not in weights:
+            raise ValueError(f"--class-weights {word!r}: there is no class {name!r}; use {', '.join(weights)}.")
+        try:
+            weights[name] = float(weight)
+        except ValueError:
+            raise ValueError(f"--class-weights {word!r}: {weight!r} is not a number.") from None
+        if not weights[name] >= 0:
+            raise ValueError(f"--class-weights {word!r}: a weight must be at least 0.")
+    return list(weights.values())
+
+
+def balanced_weights(labels: Any, names: list[str]) -> list[float]:
+    """Return `items / (classes * items of the class)` for each class, as in scikit-learn; their mean over items is 1.
+
+    `labels` are class ids of training rows, or lists of those of tokens, -100 for none.
+
+    >>> balanced_weights([0, 0, 0, 1], ["no", "yes"])
+    [0.6666666666666666, 2.0]
+    """
+    items = np.concatenate([np.atleast_1d(np.asarray(row)) for row in labels])
+    counts = np.bincount(items[items != IGNORED], minlength=len(names))
+    missing = [name for name, count in zip(names, counts, strict=True) if count == 0]
+    if missing:
+        raise ValueError(f"--class-weights balanced: no training row has {', '.join(missing)}: use label=weight.")
+    return (counts.sum() / (len(names) * counts)).tolist()
+
+
+def class_weighted_loss(weights: list[float]) -> Callable[..., torch.Tensor]:
+    r"""Return `Trainer`'s `compute_loss_func` for `sum_i w(y_i) * -log p(y_i) / number of labelled items`.
+
+    The divisor counts the items of the whole batch, over accumulated micro-batches and processes, so the loss does not
+    depend on how the batch is split. `torch.nn.CrossEntropyLoss` divides by `sum_i w(y_i)` instead, which a
+    micro-batch cannot know of the others; with balanced weights both are equal on average.
+
+    >>> loss = class_weighted_loss([1.0, 3.0])
+    >>> scores = torch.tensor([[0.0, 0.0], [0.0, 0.0]])
+    >>> loss({"logits": scores}, torch.tensor([0, 1])).item() / torch.tensor(2.0).log().item()
+    2.0
+    """
+
+    def loss(outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None) -> torch.Tensor:
+        logits = outputs["logits"].float().flatten(0, -2)
+        labels = labels.to(logits.device).flatten()
+        weight = torch.tensor(weights, dtype=logits.dtype, device=logits.device)
+        total = torch.nn.functional.cross_entropy(logits, labels, weight, reduction="sum", ignore_index=IGNORED)
+        return normalised(total, labels.ne(IGNORED).sum(), num_items_in_batch)
+
+    return loss
