@@ -16,7 +16,7 @@ import transformers
 
 from benchmarks.distillation_step import step_of
 from hf_encoders import DataCollatorForPermutationLM, HfeXLNetConfig, HfeXLNetLMHeadModel
-from hf_encoders.objectives.permutation_collator import with_matrices
+from hf_encoders.objectives.plm import with_matrices
 from tests.hub.tiny_checkpoints import FAMILIES, make_tokenizer
 
 

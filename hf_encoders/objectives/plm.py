@@ -226,8 +226,8 @@ def with_matrices(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Make a padded batch one of transformers' `XLNetLMHeadModel`, which has the same loss.
 
     Rows that are read in reverse are written in reverse, which negates their distances, so `bi_data` of the
-    configuration must be false, as it is by default. A row of one token of text alone has another loss: where that
-    token is the first of the order and sees nothing, transformers' attention is the mean of the whole row.
+    configuration must be false, as it is by default. A predicted token that sees nothing, because it is all of the
+    row's text or all of the reused text, has another loss: transformers' attention is the mean of the whole row.
 
     Args:
         batch (`dict`): As from `DataCollatorForPermutationLM`, right-padded.
@@ -341,13 +341,6 @@ class DataCollatorForPermutationLM:
         if all(isinstance(feature, Mapping) for feature in features):
             keys = [Key(0, 0, number) for number in torch.randint(2**56, (len(features),)).tolist()]
             inputs = [(self._plain(i, feature), 0) for i, feature in enumerate(features)]
-        elif wrong := sorted(
-            {type(feature).__name__ for feature in features if not isinstance(feature, ChunkExample)}
-        ):
-            raise ValueError(
-                f"features are {wrong}: train on ReusedChunks(documents, max_length), or on rows of a tokenized "
-                "dataset, not on both."
-            )
         else:
             inputs = [self.tokens(chunk) for chunk in features]
             keys = [chunk.key for chunk in features]

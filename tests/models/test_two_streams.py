@@ -10,9 +10,10 @@ from transformers import DataCollatorForPermutationLanguageModeling
 
 import hf_encoders
 from hf_encoders import HfeXLNetLMHeadModel, HfeXLNetModel
-from hf_encoders.corpus.randomness import example_keys
+from hf_encoders.corpus.randomness import Key
 from hf_encoders.models.encoder_losses import IGNORED
-from hf_encoders.objectives.permutation import TokenPermuter
+from hf_encoders.objectives.batch import batch
+from hf_encoders.objectives.plm import DataCollatorForPermutationLM
 from tests.hub.tiny_checkpoints import FAMILIES, make_tokenizer
 from tests.models.test_errors import assert_refused
 from tests.models.tiny import NO_DROPOUT, packed, right_padded, tiny_model, token_ids
@@ -23,23 +24,15 @@ XLNET = next(family for family in FAMILIES if family.name == "xlnet")
 
 def permuted(lengths: tuple[int, ...], first: tuple[int, ...] | None = None, seed: int = 0) -> dict[str, torch.Tensor]:
     """Padded rows of a tiny model's ids, `<sep>` and `<cls>` at their ends, permuted as in pre-training."""
-    tokenizer = make_tokenizer(XLNET)
-    generator = np.random.default_rng(seed)
-    numbers = np.array(lengths)
-    flat = generator.integers(9, len(tokenizer), numbers.sum())
-    ends = numbers.cumsum()
-    flat[ends - 2], flat[ends - 1] = tokenizer.sep_token_id, tokenizer.cls_token_id
-    keys = example_keys(seed, 0, np.arange(len(lengths)))
-    permuter = TokenPermuter(tokenizer, predicted_one_in=3)
-    found = permuter(flat, numbers, keys, None if first is None else np.array(first))
-    labels = np.full(len(flat), IGNORED)
-    labels[found.positions] = flat[found.positions]
-    mask = torch.arange(max(lengths))[None] < torch.tensor(lengths)[:, None]
-    batch = {"attention_mask": mask.long(), "is_reversed": torch.from_numpy(found.is_reversed)}
-    for name, values, padding in (("input_ids", flat, 1), ("order", found.order, 0), ("labels", labels, IGNORED)):
-        batch[name] = torch.full(mask.shape, padding).masked_scatter(mask, torch.from_numpy(values))
-    batch["token_type_ids"] = (torch.arange(max(lengths))[None] >= torch.tensor(lengths)[:, None] // 2).long()
-    return batch
+    tokenizer, random, rows = make_tokenizer(XLNET), np.random.default_rng(seed), []
+    collator = DataCollatorForPermutationLM(tokenizer, predicted_one_in=3)
+    for number, length in enumerate(lengths):
+        ids = random.integers(9, len(tokenizer), length)
+        ids[-2:] = tokenizer.sep_token_id, tokenizer.cls_token_id
+        row = {"input_ids": ids, "token_type_ids": np.arange(length) >= length // 2}
+        rows.append(collator.arguments(row, first[number] if first else 0, Key(seed, 0, number)))
+    is_reversed = torch.tensor([row.pop("is_reversed") for row in rows])
+    return {**batch(rows, {"input_ids": 1, "labels": IGNORED}), "is_reversed": is_reversed}
 
 
 def tiny_lm(**fields: Any) -> HfeXLNetLMHeadModel:
