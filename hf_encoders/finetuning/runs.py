@@ -121,19 +121,20 @@ def finetune(
     model = load_model(
         settings.model, task.auto_class, config, task.config_fields, settings.from_scratch, settings.new_head
     )
-    trainer = make_trainer(model, task, tokenizer, settings, seed, Path(folder) / "checkpoints")
+    checkpoints, logs = Path(folder) / "checkpoints", Path(folder) / LOGS
+    trainer = make_trainer(model, task, tokenizer, settings, seed, checkpoints)
     outcome = trainer.train()
-    metrics, predictions, only = {}, {}, {}
+    metrics, predictions, only_classes = {}, {}, {}
     for name, rows in task.eval_sets.items():
         trainer.compute_metrics = task.compute_metrics(name)
         output = trainer.predict(rows, metric_key_prefix=PREFIX)
         check_scores(output.predictions, f"seed {seed}, {name}")
-        found = {key.removeprefix(f"{PREFIX}_"): value for key, value in output.metrics.items()}
-        metrics[name] = {key: value for key, value in found.items() if key not in NOT_A_METRIC}
+        values = {key.removeprefix(f"{PREFIX}_"): value for key, value in output.metrics.items()}
+        metrics[name] = {key: value for key, value in values.items() if key not in NOT_A_METRIC}
         predictions[name] = output.predictions
-        if (one := only_class(output.predictions, output.label_ids)) is not None:
-            only[name] = task.label_names[one] if task.label_names else str(one)
-    checkpoints, logs = Path(folder) / "checkpoints", Path(folder) / LOGS
+        class_id = only_class(output.predictions, output.label_ids)
+        if class_id is not None:
+            only_classes[name] = task.label_names[class_id] if task.label_names else str(class_id)
     if (checkpoints / LOGS).is_dir():
         shutil.rmtree(logs, ignore_errors=True)
         (checkpoints / LOGS).rename(logs)
@@ -148,7 +149,7 @@ def finetune(
         seconds=seconds,
         tokens_per_second=trainer.state.num_input_tokens_seen / seconds,
         training_loss=outcome.training_loss,
-        only_class=only,
+        only_class=only_classes,
         optimization=optimization_facts(trainer),
         model=model,
         predictions=predictions,
@@ -164,7 +165,7 @@ def load_model(
     from_scratch: bool = False,
     new_head: bool = False,
 ) -> PreTrainedModel:
-    """The encoder with a new head, or that of a checkpoint with one of the same size, which is said; in float32.
+    """Load the encoder with a new head, or with the checkpoint's of the same size, which is printed; in float32.
 
     A head that is kept has its classes in the order of `fields` if they have the same names.
 
@@ -177,8 +178,8 @@ def load_model(
         new_head (`bool`, *optional*, defaults to `False`): Whether to initialise those of the head randomly.
     """
     # A checkpoint's config.json may ask for further outputs, which would be taken for predictions.
-    alone, classes = {"output_hidden_states": False, "output_attentions": False}, config.id2label
-    config = type(config).from_dict({**config.to_dict(), **fields, **alone, "model_type": config.model_type})
+    no_outputs, classes = {"output_hidden_states": False, "output_attentions": False}, config.id2label
+    config = type(config).from_dict({**config.to_dict(), **fields, **no_outputs, "model_type": config.model_type})
     if from_scratch:
         model = auto_class.from_config(config, dtype=torch.float32)
     else:
@@ -193,15 +194,7 @@ def load_model(
             model = auto_class.from_config(config, dtype=torch.float32)
             model.base_model.load_state_dict(encoder.state_dict())
         elif heads and not heads & set(missing):
-            of, now = (", ".join(list(names.values())[:10]) for names in (classes, config.id2label))
-            remedy = "; --new-head begins with a new one"
-            if sorted(classes.values()) == sorted(config.id2label.values()):
-                remedy = ""
-                if classes != config.id2label:
-                    order_classes(model, classes, config.id2label)
-            print(
-                f"  the head is the checkpoint's, trained for {of}, and goes on as that for {now}{remedy}", flush=True
-            )
+            reuse_head(model, classes, config.id2label)
     if not isinstance(config, EncoderConfig):
         # transformers' heads accept Trainer's item count without dividing by it, so that accumulated micro-batches
         # would be summed instead of averaged.
@@ -209,25 +202,31 @@ def load_model(
     return model
 
 
-def order_classes(model: PreTrainedModel, before: dict[int, str], after: dict[int, str]) -> None:
-    """Put the classes of a trained head into another order; both are `id2label` with the same names."""
+def reuse_head(model: PreTrainedModel, before: dict[int, str], after: dict[int, str]) -> None:
+    """Print that a trained head is kept, and order its classes if both `id2label` have the same names."""
+    trained_for, used_for = (", ".join(list(names.values())[:10]) for names in (before, after))
+    same_names = sorted(before.values()) == sorted(after.values())
+    remedy = "" if same_names else "; --new-head begins with a new one"
+    print(f"  reusing the checkpoint's head (trained for {trained_for}) for {used_for}{remedy}", flush=True)
+    if not same_names or before == after:
+        return
     prefix = f"{model.base_model_prefix}."
     of_head = [module for name, module in model.named_modules() if not name.startswith(prefix)]
     scores = [module for module in of_head if isinstance(module, torch.nn.Linear)][-1]
-    numbers = {name: number for number, name in before.items()}
+    ids = {name: class_id for class_id, name in before.items()}
     with torch.no_grad():
         for weight in scores.parameters():
-            weight.copy_(weight[[numbers[after[number]] for number in range(len(after))]])
+            weight.copy_(weight[[ids[after[class_id]] for class_id in range(len(after))]])
 
 
 def with_defaults(settings: RunSettings, config: PreTrainedConfig, task: PreparedTask) -> RunSettings:
-    """The settings, completed with `training_options.defaults`."""
-    given = {name: value for name, value in settings.training.items() if value is not None}
-    return replace(settings, training={**defaults(config, len(task.train_set), given), **given})
+    """Return the settings, completed with `training_options.defaults`."""
+    chosen = {name: value for name, value in settings.training.items() if value is not None}
+    return replace(settings, training={**defaults(config, len(task.train_set), chosen), **chosen})
 
 
 def num_steps(training: dict[str, Any], examples: int) -> int:
-    """Optimizer steps of a run in one process; `training` is completed by `with_defaults`."""
+    """Return the optimizer steps of a run in one process; `training` is completed by `with_defaults`."""
     if training["max_steps"] > 0:
         return training["max_steps"]
     return math.ceil(steps_per_epoch(training, examples) * training["num_train_epochs"])
@@ -241,7 +240,7 @@ def check_scores(predictions: Any, where: str) -> None:
 
 
 def only_class(scores: Any, labels: Any) -> int | None:
-    """The class that is predicted for all items, if there is one and the items are of several classes.
+    """Return the class that is predicted for all items, if there is one and the items are of several classes.
 
     A tuple of scores, and labels that are not integers, have no classes.
 
@@ -263,7 +262,7 @@ def make_trainer(
     seed: int,
     checkpoints: Path,
 ) -> Trainer:
-    """The stock `Trainer` with the task's parts, a compact progress bar and, optionally, early stopping."""
+    """Make the stock `Trainer` with the task's parts, a compact progress bar and, optionally, early stopping."""
     validation = task.eval_sets.get("validation")
     arguments = training_arguments(task, settings, seed, checkpoints)
     trainer = Trainer(
@@ -289,7 +288,7 @@ def make_trainer(
 
 
 def training_arguments(task: PreparedTask, settings: RunSettings, seed: int, checkpoints: Path) -> TrainingArguments:
-    """`settings.training`, completed by `with_defaults`, with what follows from the task and its evaluation sets."""
+    """Return `settings.training`, completed by `with_defaults`, with what follows from task and evaluation sets."""
     fields = {
         "disable_tqdm": False,
         "report_to": "none",
@@ -333,9 +332,9 @@ def check_label_smoothing(arguments: TrainingArguments, task: PreparedTask, sett
     is_of_classes = task.config_fields.get("problem_type") not in ("regression", "multi_label_classification")
     if "labels" not in task.train_set.column_names or not is_of_classes:
         raise ValueError(f"{option} is for tasks with one class per row or token: leave it out.")
-    for given, name in (
+    for is_set, name in (
         (settings.class_weights is not None, "--class-weights"),
         (arguments.gradient_accumulation_steps > 1, "--accumulation"),
     ):
-        if given:
+        if is_set:
             raise ValueError(f"{option} does not go with {name}: leave one of the two out.")

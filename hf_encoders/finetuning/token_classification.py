@@ -85,11 +85,12 @@ def prepare(
     known = names_of_column(data["train"], tags_column) or []
     as_written = known or class_names(tag for rows in splits.values() for tags in rows.tags for tag in tags)
     has_entities = not word_metrics and are_entity_tags(as_written)
+    spelling: Callable[[str], str] = capital_prefix if has_entities else str
     if has_entities:
         check_entity_tags(splits, tags_column)
-        splits = {split: rows.with_capital_prefixes() for split, rows in splits.items()}
-    written = capital_prefix if has_entities else str
-    names = list(dict.fromkeys(map(written, known))) or class_names(map(written, as_written))
+        for sentences in splits.values():
+            sentences.tags[:] = [list(map(spelling, tags)) for tags in sentences.tags]
+    names = list(dict.fromkeys(map(spelling, known))) or class_names(map(spelling, as_written))
     fields = class_fields(names, tags_column)
     windows = {
         split: list(word_windows(rows.words, tokenizer, max_length, window_overlap)) for split, rows in splits.items()
@@ -97,7 +98,8 @@ def prepare(
     if not any(window.words for window in windows["train"]):
         raise ValueError(f"train data: no word has a token in {type(tokenizer).__name__}: use another encoder.")
     rows = {
-        split: label_windows(found, splits[split].tags, names, label_all_tokens) for split, found in windows.items()
+        split: label_windows(of_split, splits[split].tags, names, label_all_tokens)
+        for split, of_split in windows.items()
     }
 
     def frequent(split: str) -> str:
@@ -121,7 +123,7 @@ def prepare(
         auto_class=AutoModelForTokenClassification,
         config_fields=fields,
         train_set=rows["train"],
-        eval_sets={split: found for split, found in rows.items() if split != "train"},
+        eval_sets={split: of_split for split, of_split in rows.items() if split != "train"},
         data_collator=DataCollatorForTokenClassification(right_padding(tokenizer), label_pad_token_id=IGNORED),
         compute_metrics=metrics,
         main_metric="overall_f1" if has_entities else "accuracy",
@@ -132,7 +134,7 @@ def prepare(
             path, splits[split].words, splits[split].tags, predicted(split, predictions)
         ),
         plan=[
-            *(describe_windows(split, splits[split].words, found, default) for split, found in windows.items()),
+            *(describe_windows(split, splits[split].words, of_split, default) for split, of_split in windows.items()),
             *describe_names(names, "tags", most=12),
             describe_metrics(as_written, has_entities, word_metrics),
         ],
@@ -147,14 +149,10 @@ class TaggedSentences(NamedTuple):
     tags: list[list[str]]
     first_lines: list[int] | None  # of each sentence in its file, if it is from one with a word per line
 
-    def place(self, sentence: int, word: int) -> str:
-        """Return where a word is, for messages."""
+    def where(self, sentence: int, word: int) -> str:
+        """Name the position of a word, for messages."""
         line = "" if self.first_lines is None else f" (line {self.first_lines[sentence] + word})"
         return f"{self.split} data, row {sentence}{line}"
-
-    def with_capital_prefixes(self) -> TaggedSentences:
-        """Return the sentences with their tags as `capital_prefix` writes them."""
-        return self._replace(tags=[list(map(capital_prefix, tags)) for tags in self.tags])
 
 
 def read_sentences(rows: datasets.Dataset, split: str, tokens_column: str, tags_column: str) -> TaggedSentences:
@@ -162,10 +160,9 @@ def read_sentences(rows: datasets.Dataset, split: str, tokens_column: str, tags_
     from hf_encoders.finetuning.labels import name_of, names_of_column
 
     known = names_of_column(rows, tags_column)
-    sentences, all_tags = rows[tokens_column][:], rows[tags_column][:]
     first_lines = rows["first_line"][:] if "first_line" in rows.column_names else None
-    read = TaggedSentences(split, sentences, [], first_lines)
-    for row, (words, tags) in enumerate(zip(sentences, all_tags, strict=True)):
+    sentences = TaggedSentences(split, rows[tokens_column][:], [], first_lines)
+    for row, (words, tags) in enumerate(zip(sentences.words, rows[tags_column], strict=True)):
         where = f"{split} data, row {row}"
         if not isinstance(words, list) or not isinstance(tags, list):
             raise ValueError(f"{where}: {tokens_column} and {tags_column} must be lists, one entry per word.")
@@ -173,18 +170,16 @@ def read_sentences(rows: datasets.Dataset, split: str, tokens_column: str, tags_
             raise ValueError(
                 f"{where}: {len(words)} {tokens_column}, but {len(tags)} {tags_column}: give each word one."
             )
-        read.tags.append([])
-        for number, (word, tag) in enumerate(zip(words, tags, strict=True)):
+        sentences.tags.append([name_of(tag, known) for tag in tags])
+        for number, (word, name) in enumerate(zip(words, sentences.tags[-1], strict=True)):
             if not isinstance(word, str):
                 raise ValueError(f"{where}: {tokens_column} has {word!r}, not text.")
-            name = name_of(tag, known)
             if name is None:
                 raise ValueError(
-                    f"{read.place(row, number)}: the word {word!r} has no tag in {tags_column} ({tag!r}): give it "
-                    f"one, such as {OUTSIDE}, or leave the sentence out."
+                    f"{sentences.where(row, number)}: the word {word!r} has no tag in {tags_column} "
+                    f"({tags[number]!r}): give it one, such as {OUTSIDE}, or leave the sentence out."
                 )
-            read.tags[-1].append(name)
-    return read
+    return sentences
 
 
 def are_entity_tags(tags: list[str]) -> bool:
@@ -198,15 +193,14 @@ def are_entity_tags(tags: list[str]) -> bool:
 
 def check_entity_tags(splits: dict[str, TaggedSentences], tags_column: str) -> None:
     """Refuse a word's tag that is neither `O` nor has a prefix, as others do."""
-    for rows in splits.values():
-        for sentence, tags in enumerate(rows.tags):
+    for sentences in splits.values():
+        for row, tags in enumerate(sentences.tags):
             for word, tag in enumerate(tags):
                 if not ENTITY_TAG.fullmatch(tag):
-                    place, text = rows.place(sentence, word), rows.words[sentence][word]
                     raise ValueError(
-                        f"{place}: the word {text!r} has {tag!r} in {tags_column}, which is no tag of entities "
-                        f"(B-PER, I-PER, {OUTSIDE}), while others are: correct it, perhaps to {OUTSIDE}, or use "
-                        "--word-metrics for accuracy over words."
+                        f"{sentences.where(row, word)}: the word {sentences.words[row][word]!r} has {tag!r} in "
+                        f"{tags_column}, which is no tag of entities (B-PER, I-PER, {OUTSIDE}), while others are: "
+                        f"correct it, perhaps to {OUTSIDE}, or use --word-metrics for accuracy over words."
                     )
 
 
@@ -236,12 +230,12 @@ def describe_metrics(tags: list[str], has_entities: bool, word_metrics: bool) ->
 def label_windows(
     windows: list[WordWindow], tags: list[list[str]], names: list[str], label_all_tokens: bool
 ) -> datasets.Dataset:
-    """Windows with labels, to train on and to read predictions from; `tags` are those of each sentence.
+    """Label windows, to train on and to read predictions from; `tags` are those of each sentence.
 
     Returns:
         A row per window: `input_ids`, `attention_mask`, `token_type_ids` if the model has them, and `labels` of its T
-        tokens; `sentence`, its index; `words`
-        and `word_columns`, the indices of its words in the sentence and of their first tokens in the window.
+        tokens; `sentence`, its index; `words` and `word_columns`, the indices of its words in the sentence and of
+        their first tokens in the window.
     """
     import datasets
 
@@ -251,10 +245,10 @@ def label_windows(
     rows = []
     for window in windows:
         labels = [IGNORED] * len(window.input_ids)
-        for word, (first, *others) in window.words.items():
+        for word, (first, *later) in window.words.items():
             tag = tags[window.sentence][word]
             labels[first] = ids[tag]
-            for column in others if label_all_tokens else ():
+            for column in later if label_all_tokens else ():
                 labels[column] = ids[continued(tag, ids)]
         types = {} if window.token_type_ids is None else {"token_type_ids": window.token_type_ids}
         rows.append(
@@ -272,7 +266,7 @@ def label_windows(
 
 
 def continued(tag: str, known: Any) -> str:
-    """The tag of a word's tokens after the first.
+    """Return the tag of a word's tokens after the first.
 
     >>> tags = ["B-PER", "I-PER", "B-LOC", "O"]
     >>> [continued(tag, tags) for tag in tags]
@@ -285,23 +279,22 @@ def continued(tag: str, known: Any) -> str:
 def predicted_tags(
     rows: datasets.Dataset, predictions: np.ndarray, sentences: list[list[str]], names: list[str], default: str
 ) -> list[list[str]]:
-    """A tag for each word of each sentence; `default` for words without a token.
+    """Return a tag for each word of each sentence; `default` for words without a token.
 
     `predictions` are the scores `(windows, longest, tags)` of `Trainer.predict` for `rows`.
     """
     if len(predictions) != len(rows):
         raise ValueError(f"predictions has {len(predictions)} rows for {len(rows)} windows: predict on this split.")
     tags = [[default] * len(words) for words in sentences]
-    best = predictions.argmax(axis=-1)
-    columns = (rows[name] for name in ("sentence", "words", "word_columns"))
-    for found, sentence, words, word_columns in zip(best, *columns, strict=True):
-        for word, column in zip(words, word_columns, strict=True):
-            tags[sentence][word] = names[found[column]]
+    positions = rows.select_columns(["sentence", "words", "word_columns"])
+    for row, best in zip(positions, predictions.argmax(axis=-1), strict=True):
+        for word, column in zip(row["words"], row["word_columns"], strict=True):
+            tags[row["sentence"]][word] = names[best[column]]
     return tags
 
 
 def entity_metrics(predicted: list[list[str]], gold: list[list[str]], names: Iterable[str]) -> dict[str, float]:
-    """Entity precision, recall and F1 of `Seqeval`, for every type among the tags `names`.
+    """Compute entity precision, recall and F1 with `Seqeval`, for every type among the tags `names`.
 
     `Seqeval` leaves out types that are neither predicted nor true; here they are 0, so that all runs have the same
     metrics.
@@ -344,7 +337,7 @@ def write_tags(path: Path, sentences: list[list[str]], gold: list[list[str]], pr
 
 
 def describe_windows(split: str, sentences: list[list[str]], windows: list[WordWindow], default: str) -> str:
-    """A line about a split, for the plan."""
+    """Return a line about a split, for the plan."""
     words = sum(map(len, sentences))
     lost = words - sum(len(window.words) for window in windows)
     return (

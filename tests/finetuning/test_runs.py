@@ -272,13 +272,13 @@ def test_types_of_entities_may_be_called_like_sets(encoders, tmp_path):
 def test_a_head_that_is_kept_is_said(encoders, tmp_path, capsys):
     """Of another task it would begin with classes that mean something else."""
     tuned = run(classification(BERT), BERT, encoders, tmp_path).model
-    assert "head is the checkpoint's" not in capsys.readouterr().out
+    assert "the checkpoint's head" not in capsys.readouterr().out
     tuned.save_pretrained(tmp_path / "tuned")
     data = splits(train={"text": sentences(8), "label": ["sad", "glad"] * 4})
     task = sequence_classification.prepare(data, tokenizer_of(BERT), max_length=LENGTH)
     run(task, BERT, {BERT.name: tmp_path / "tuned"}, tmp_path)
     printed = capsys.readouterr().out
-    assert "the checkpoint's, trained for cat, none, and goes on as that for glad, sad; --new-head" in printed
+    assert "head (trained for cat, none) for glad, sad; --new-head" in printed
 
 
 def test_outputs_that_config_json_asks_for_are_no_predictions(tmp_path):
