@@ -19,9 +19,9 @@ from hf_encoders.source_literals import constant
 
 
 RECIPE = "distilbert-base"
-LOSS_WEIGHTS = constant("objectives.teacher", "LOSS_WEIGHTS")
-SOFT_TARGETS = constant("objectives.teacher", "SOFT_TARGETS")
-TEMPERATURE = constant("objectives.teacher", "TEMPERATURE")
+LOSS_WEIGHTS = constant("objectives.distillation", "LOSS_WEIGHTS")
+SOFT_TARGETS = constant("objectives.distillation", "SOFT_TARGETS")
+TEMPERATURE = constant("objectives.distillation", "TEMPERATURE")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

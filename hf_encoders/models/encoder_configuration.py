@@ -80,6 +80,7 @@ class EncoderConfig(transformers.PreTrainedConfig):
     OTHER_MODEL_TYPES: ClassVar[dict[str, str]] = {}
     TOKENIZER_CLASS: ClassVar[str] = ""
     SUBMODELS: ClassVar[tuple[str, ...]] = ()  # folders of a checkpoint with other models that were trained with it
+    STUDENT_OF: ClassVar[tuple[str, ...]] = ()  # families whose students are of this one by default
     HEAD_DROPOUT_FIELD: ClassVar[str] = "hidden_dropout_prob"  # of fine-tuning heads; None means `hidden_dropout_prob`
     VOCABULARY_KIND: ClassVar[str] = ""  # wordpiece, bpe (byte-level), suffix-bpe (`</w>` ends a word) or unigram
     # Special tokens at the beginning and at the end of a vocabulary, in the order of their ids: roles, or the token

@@ -18,7 +18,7 @@ LAYER_NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 
 
 def spread_layers(teacher_layers: int, student_layers: int) -> list[int]:
-    """Layers of the teacher for a student, evenly spread, with the first and the last.
+    """Return the layers of the teacher for a student, evenly spread, with the first and the last.
 
     >>> spread_layers(12, 6), spread_layers(4, 2), spread_layers(12, 1)
     ([0, 2, 4, 7, 9, 11], [0, 3], [0])
@@ -28,20 +28,20 @@ def spread_layers(teacher_layers: int, student_layers: int) -> list[int]:
 
 
 def student_family(teacher: EncoderConfig) -> str:
-    """The family of a teacher's students by default: one that is made for them, or its own.
+    """Return the family of a teacher's students by default: one that is made for them, or its own.
 
     >>> from hf_encoders import HfeBertConfig, HfeRobertaConfig
     >>> student_family(HfeBertConfig()), student_family(HfeRobertaConfig())
     ('distilbert', 'roberta')
     """
     for config_class in configurations():
-        if teacher.model_type in getattr(config_class, "STUDENT_OF", ()):
+        if teacher.model_type in config_class.STUDENT_OF:
             return config_class.model_type
     return teacher.model_type
 
 
 def student_config(teacher: EncoderConfig, layers: int, family: str | None = None, **fields: Any) -> EncoderConfig:
-    """The teacher's configuration with fewer layers, in the family `family` (`student_family` by default).
+    """Return the teacher's configuration with fewer layers, in the family `family` (`student_family` by default).
 
     `fields` are of the student's family and replace the teacher's; those that only the teacher's family has are left
     out.
@@ -50,15 +50,13 @@ def student_config(teacher: EncoderConfig, layers: int, family: str | None = Non
         ValueError: for a family whose models are no students of the teacher's, and as the configuration.
     """
     config_class = config_class_of(family or student_family(teacher))
-    if config_class.model_type == teacher.model_type:
-        shared = fields_of(teacher)
-    elif teacher.model_type in getattr(config_class, "STUDENT_OF", ()):
-        names = (one.name for one in dataclasses.fields(BertFieldsConfig))
-        own = {one.name for one in dataclasses.fields(config_class)} | config_class.attribute_map.keys()
-        of_all = {one.name for one in dataclasses.fields(transformers.PreTrainedConfig)}
-        shared = {name: getattr(teacher, name) for name in names if name in own and name not in of_all}
-    else:
-        able = [one.model_type for one in configurations() if teacher.model_type in getattr(one, "STUDENT_OF", ())]
+    shared = fields_of(teacher)
+    if config_class.model_type != teacher.model_type:
+        both = {field.name for field in dataclasses.fields(BertFieldsConfig)}
+        both &= {field.name for field in dataclasses.fields(config_class)} | config_class.attribute_map.keys()
+        shared = {name: value for name, value in shared.items() if name in both}
+    if teacher.model_type not in (config_class.model_type, *config_class.STUDENT_OF):
+        able = [student.model_type for student in configurations() if teacher.model_type in student.STUDENT_OF]
         raise ValueError(
             f"family {config_class.model_type!r}: a {teacher.model_type} teacher has students of the family "
             f"{' or '.join([*able, teacher.model_type])}."
@@ -70,16 +68,16 @@ def student_config(teacher: EncoderConfig, layers: int, family: str | None = Non
 
 
 def fields_of(config: EncoderConfig) -> dict[str, Any]:
-    """The fields of a configuration by the family's own names, without those that all of transformers' have."""
-    of_all = {one.name for one in dataclasses.fields(transformers.PreTrainedConfig)}
-    names = (one.name for one in dataclasses.fields(config))
-    return {name: getattr(config, name) for name in names if name not in of_all}
+    """Return the fields of a configuration by the family's names, without those that all of transformers' have."""
+    general = {field.name for field in dataclasses.fields(transformers.PreTrainedConfig)}
+    names = (field.name for field in dataclasses.fields(config))
+    return {name: getattr(config, name) for name in names if name not in general}
 
 
 def student_from(
     teacher: PreTrainedModel, layers: Sequence[int] | None = None, family: str | None = None, **fields: Any
 ) -> PreTrainedModel:
-    """A student of some of the teacher's layers, with its embeddings and its masked-LM head.
+    """Return a student of some of the teacher's layers, with its embeddings and its masked-LM head.
 
     Args:
         teacher (`PreTrainedModel`): With a masked-LM head, of this package; `from_pretrained` loads published ones.
@@ -114,34 +112,31 @@ def initialise(student: PreTrainedModel, teacher: PreTrainedModel, layers: Seque
     Raises:
         ValueError: as `student_from`.
     """
-    family, own = teacher.config.model_type, student.config
+    family, config = teacher.config.model_type, student.config
     depth = teacher.config.num_hidden_layers
-    check_equal(own, teacher.config, "position_embedding_type")
+    check_equal(config, teacher.config, "position_embedding_type")
     weights = weights_of_layers(teacher.state_dict(), check_layers(layers, depth), depth)
-    if own.model_type != family:
-        if own.position_embedding_type != "absolute":
+    if config.model_type != family:
+        if not config.has_position_table:
             raise ValueError(
-                f"position_embedding_type={own.position_embedding_type!r}: the teacher's token types go into absolute "
-                f"positions: choose the family {family} for the student."
+                f"position_embedding_type={config.position_embedding_type!r}: the teacher's token types go into "
+                f"absolute positions: choose the family {family} for the student."
             )
         weights = getattr(student, f"weights_of_{family}")(weights)
     take_weights(student, weights)
-    check_equal(own, teacher.config, "num_attention_heads")  # with others the same weights compute something else
+    check_equal(config, teacher.config, "num_attention_heads")  # with others the same weights compute something else
     return student
 
 
-def check_equal(own: EncoderConfig, teacher: EncoderConfig, name: str) -> None:
+def check_equal(student: EncoderConfig, teacher: EncoderConfig, name: str) -> None:
     """Refuse a field of the student, by BERT's name, that is not the teacher's."""
-    its, teachers = getattr(own, name), getattr(teacher, name)
-    if its != teachers:
-        raise ValueError(
-            f"{own.own_name(name)}={its!r}: the teacher's is {teachers!r}, and its weights need the same: leave it "
-            "out."
-        )
+    value, expected = getattr(student, name), getattr(teacher, name)
+    if value != expected:
+        raise ValueError(f"{student.own_name(name)}={value!r}: the teacher's weights need {expected!r}: leave it out.")
 
 
 def check_layers(layers: Iterable[int], depth: int) -> list[int]:
-    """The numbers of layers, checked."""
+    """Return the numbers of layers, checked."""
     layers = list(layers)
     if not layers:
         raise ValueError("layers is empty: give the teacher's layers to begin with, such as 0 2 4.")
@@ -154,7 +149,7 @@ def check_layers(layers: Iterable[int], depth: int) -> list[int]:
 def weights_of_layers(
     weights: Mapping[str, torch.Tensor], layers: Sequence[int], depth: int
 ) -> dict[str, torch.Tensor]:
-    """The weights of the chosen ones of `depth` layers, numbered from 0, and all that are of no layer.
+    """Return the weights of the chosen of `depth` layers, numbered from 0, and all that are of no layer.
 
     >>> weights = {"encoder.layer.0.bias": 1, "encoder.layer.1.bias": 2, "embeddings.weight": 3}
     >>> weights_of_layers(weights, [1], depth=2)
@@ -167,14 +162,14 @@ def weights_of_layers(
             f"layers: the teacher's {depth} layers have no weights of their own each (as in ALBERT, where they "
             "are shared), so a student of some of them is the same model run fewer times: choose another teacher."
         )
-    found = {}
+    chosen = {}
     for name, value in weights.items():
         if name not in of_layers:
-            found[name] = value
-        for place, layer in enumerate(layers):
+            chosen[name] = value
+        for number, layer in enumerate(layers):
             if of_layers.get(name) == layer:
-                found[LAYER_NUMBER.sub(str(place), name)] = value
-    return found
+                chosen[LAYER_NUMBER.sub(str(number), name)] = value
+    return chosen
 
 
 def take_weights(student: PreTrainedModel, weights: Mapping[str, torch.Tensor]) -> None:
@@ -183,8 +178,8 @@ def take_weights(student: PreTrainedModel, weights: Mapping[str, torch.Tensor]) 
     Raises:
         ValueError: if one is missing or has another shape.
     """
-    own = student.state_dict()
-    for name, value in own.items():
+    state = student.state_dict()
+    for name, value in state.items():
         if name not in weights:
             raise ValueError(f"the teacher has no weight for {name} of {type(student).__name__}: leave fields out.")
         if weights[name].shape != value.shape:
@@ -193,4 +188,4 @@ def take_weights(student: PreTrainedModel, weights: Mapping[str, torch.Tensor]) 
                 "leave out the field that changes it, or make a new student from its configuration."
             )
     if student.device.type != "meta":
-        student.load_state_dict({name: weights[name] for name in own})
+        student.load_state_dict({name: weights[name] for name in state})

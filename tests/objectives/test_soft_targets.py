@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from hf_encoders.models import encoder_losses
-from hf_encoders.objectives.teacher import cosine_sums, linear_soft_target_sums, soft_target_sums
+from hf_encoders.objectives.distillation import cosine_sums, linear_soft_target_sums, soft_target_sums
 
 
 # Scores and hidden states of three tokens; the sums were computed with torch's `KLDivLoss`, `CrossEntropyLoss` and

@@ -129,7 +129,7 @@ def test_the_teacher_is_the_same_whatever_the_students_dropout_draws() -> None:
     found = []
     for seed in (1, 2):
         torch.manual_seed(seed)
-        found.append(student.ask_teacher(batch["input_ids"], batch["attention_mask"]).last_hidden_state)
+        found.append(student.teacher_forward(batch["input_ids"], batch["attention_mask"]).last_hidden_state)
     assert torch.equal(*found)
     assert not found[0].requires_grad
 
